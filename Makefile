@@ -1,0 +1,70 @@
+# Everything a person or a machine runs here. `make demo` and `make test` need nothing to be set up before.
+PYTHON ?= python3
+VENV := .venv
+RUN := $(VENV)/bin/python
+STAMP := $(VENV)/.installed
+KEEP ?=
+
+.DEFAULT_GOAL := help
+.PHONY: help setup demo bench test test-faults lint unit integration format lock lab-up lab-down lab-status clean
+
+help:  ## Show this list
+	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 16
+
+setup: $(STAMP)  ## Make .venv with exactly what the lock file names
+
+$(STAMP): requirements.lock pyproject.toml
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null || \
+	  { echo "Python >= 3.11 is needed; '$(PYTHON)' is $$($(PYTHON) --version 2>&1). Try: make PYTHON=python3.12 ..."; exit 1; }
+	@test -x $(RUN) || $(PYTHON) -m venv $(VENV) || \
+	  { echo "a virtual environment cannot be made: on Debian and Ubuntu install python3-venv"; exit 1; }
+	@echo "installing the locked dependencies into $(VENV) (about a minute the first time)"
+	@$(RUN) -m pip install --quiet --disable-pip-version-check --require-hashes -r requirements.lock
+	@$(RUN) -m pip install --quiet --disable-pip-version-check --no-deps --no-build-isolation --editable .
+	@touch $@
+
+demo: setup  ## The whole story on real servers, in less than three minutes (KEEP=1 leaves them up)
+	@$(RUN) -m lab.demo $(if $(KEEP),--keep)
+
+test: setup lint unit integration  ## Lint, types, import rules and all tests
+
+lint: setup  ## Lint, types and import rules
+	@$(VENV)/bin/ruff check .
+	@$(VENV)/bin/ruff format --check .
+	@$(VENV)/bin/mypy
+	@$(VENV)/bin/lint-imports
+
+unit: setup  ## The tests that need no server
+	@$(RUN) -m pytest tests/unit
+
+integration: setup  ## The tests on real servers
+	@$(RUN) -m lab fetch
+	@$(RUN) -m pytest -n 2 --dist loadfile -m "not faults" tests/contract tests/interop tests/system
+	@echo "not run here: the fault suite, which wants the machine for itself for four minutes (make test-faults)"
+
+test-faults: setup  ## Faults on a real cluster behind proxies: kills, splits, slow and lying servers
+	@$(RUN) -m lab fetch
+	@$(RUN) -m pytest -m faults tests/contract
+
+format: setup  ## Format the code
+	@$(VENV)/bin/ruff check --fix .
+	@$(VENV)/bin/ruff format .
+
+lock:  ## Pin the dependencies anew (needs uv)
+	uv pip compile --quiet --universal --python-version 3.11 --generate-hashes --no-header \
+	  --group dev pyproject.toml --output-file requirements.lock
+
+bench: setup  ## Measure everything, or ONLY=P2,P7
+	@$(RUN) -m bench $(if $(ONLY),--only $(ONLY))
+
+lab-up: setup  ## Start real servers: Eureka on 8761, a Kubernetes API on 6443
+	@$(RUN) -m lab up
+
+lab-down: setup  ## Stop them
+	@$(RUN) -m lab down
+
+lab-status: setup  ## Show whether they run
+	@$(RUN) -m lab status
+
+clean:  ## Remove what was made here; the cache of programs stays
+	@rm -rf $(VENV) .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache dist build

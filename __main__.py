@@ -1,0 +1,56 @@
+"""The Pulumi program of Eurekube: the stack's configuration becomes an operator, syncers and registrations.
+
+What can be configured stands in Pulumi.yaml, and what each stack chooses in stacks/. Settings that are
+missing or wrong end the program with one sentence.
+"""
+
+from __future__ import annotations
+
+import pulumi
+import pulumi_kubernetes as kubernetes
+
+from eurekube_provider import EurekaInstance, EurekaSyncer, EurekubeOperator
+from eurekube_provider.resources.labels import object_labels
+from eurekube_provider.resources.program import leave_quietly_when_interrupted
+from eurekube_provider.resources.settings import StackSettings
+
+leave_quietly_when_interrupted()
+settings = StackSettings.load()
+
+# Without a kubeconfig of its own, the stack goes where kubectl would.
+cluster: pulumi.ProviderResource | None = None
+if settings.kubeconfig is not None:
+    cluster = kubernetes.Provider("kubernetes", kubeconfig=str(settings.kubeconfig))
+
+
+def after(*resources: pulumi.Resource) -> pulumi.ResourceOptions:
+    """In this stack's cluster, made after ``resources`` and removed before them."""
+    return pulumi.ResourceOptions(
+        providers=[cluster] if cluster is not None else None, depends_on=list(resources)
+    )
+
+
+namespaces = [
+    kubernetes.core.v1.Namespace(
+        name,
+        metadata={"name": name, "labels": object_labels("namespace", name)},
+        opts=pulumi.ResourceOptions(provider=cluster),
+    )
+    for name in settings.namespaces
+]
+
+operator = EurekubeOperator("eurekube", settings.operator, opts=after(*namespaces))
+
+# The operator deregisters what a syncer brought before the syncer goes, so that it must be there until then.
+syncers = [EurekaSyncer(name, args, opts=after(operator)) for name, args in settings.syncers.items()]
+
+# The operator must be there to renew them: after 90 seconds without a renewal they lapse.
+registrations = [
+    EurekaInstance(name, args, opts=pulumi.ResourceOptions(depends_on=[operator]))
+    for name, args in settings.registrations.items()
+]
+
+pulumi.export("eurekaUrls", list(settings.operator.eureka_urls))
+pulumi.export("operator", {"name": operator.operator_name, "namespace": operator.namespace})
+pulumi.export("syncers", [pulumi.Output.concat(item.namespace, "/", item.name) for item in syncers])
+pulumi.export("registrations", [item.instance_id for item in registrations])

@@ -1,0 +1,130 @@
+"""P2: renew 10,000 Eureka leases in 100 applications, one round."""
+
+from __future__ import annotations
+
+import time
+from collections import Counter
+from collections.abc import Sequence
+
+import requests
+
+from bench.harness import Result, alternate, medians, raw, show
+from bench.peers.rest_bridge import renew_each, renew_each_in_threads
+from bench.registry import OWNER, instances
+from eurekube_provider.core.model import Instance
+from eurekube_provider.core.plan import plan
+from eurekube_provider.eureka import batch
+from eurekube_provider.eureka.apply import apply
+from eurekube_provider.eureka.bulk import renew_many, take_stock
+from eurekube_provider.eureka.connection import Connection
+from eurekube_provider.eureka.peer import Peer
+from eurekube_provider.eureka.peers import Peers
+from eurekube_provider.eureka.renewals import INTERVAL_SECONDS, Renewals
+from lab import Lab
+
+BAR = (
+    "wall <= 1/15 and CPU <= 1/40 of one PUT each; <= 2x the floor; in normal running no second carries more"
+    " than twice the mean"
+)
+COUNT = 10_000
+ROUNDS = 5
+_SPREAD_SECONDS = 2 * INTERVAL_SECONDS
+
+
+class Nobody:
+    """Listens to renewals; anything but success spoils the benchmark."""
+
+    def missing(self, found: Sequence[Instance], peer: Peer | None) -> None:
+        """No server may lack an instance."""
+        raise AssertionError(f"{len(found)} instances are missing at {peer}")
+
+    def newer(self, stored: Instance) -> None:
+        """Nobody else writes."""
+        raise AssertionError(f"{stored.instance_id} was written by somebody else")
+
+    def answers_again(self, peer: Peer) -> None:
+        """No server goes away."""
+        raise AssertionError(f"{peer} went away")
+
+
+def run() -> Result:
+    """Register 10,000, then renew all of them in four ways, in turn."""
+    with Lab(eureka=1, kubernetes=False) as lab:
+        (url,) = lab.eureka_urls
+        peers = Peers(Connection.parse(url))
+        outcome = apply(plan(instances(COUNT), (), OWNER), OWNER, peers)
+        assert len(outcome.done) == COUNT
+        stock = take_stock(peers, instances(COUNT))
+        held = [found for one in instances(COUNT) if (found := stock.newest(one.key)) is not None]
+        assert len(held) == COUNT
+        samples = alternate(
+            {
+                "ours": lambda: _ours(peers, held),
+                "floor": lambda: _floor(url, held),
+                "one PUT each": lambda: renew_each(url, held),
+                "one PUT each, 16 threads": lambda: renew_each_in_threads(url, held),
+            },
+            ROUNDS,
+        )
+        mean, most = _spread(peers, held)
+    figures = {name: medians(runs) for name, runs in samples.items()}
+    ours, floor, rest = figures["ours"], figures["floor"], figures["one PUT each"]
+    ratios = {
+        "wall, ours to floor": ours["wall_seconds"] / floor["wall_seconds"],
+        "wall, one PUT each to ours": rest["wall_seconds"] / ours["wall_seconds"],
+        "CPU, one PUT each to ours": rest["cpu_seconds"] / ours["cpu_seconds"],
+        "wall, 16 threads to ours": figures["one PUT each, 16 threads"]["wall_seconds"]
+        / ours["wall_seconds"],
+        "busiest second to mean": most / mean,
+    }
+    return Result(
+        id="P2",
+        title="renew 10,000 Eureka leases, one round",
+        unit="seconds",
+        bar=BAR,
+        ours=ours,
+        floor=floor,
+        peers={name: figure for name, figure in figures.items() if name not in ("ours", "floor")},
+        ratios=ratios,
+        held=ratios["wall, one PUT each to ours"] >= 15
+        and ratios["CPU, one PUT each to ours"] >= 40
+        and ratios["wall, ours to floor"] <= 2
+        and ratios["busiest second to mean"] <= 2,
+        runs=raw(samples),
+        notes=[f"normal running: {mean:.0f} renewals a second in the mean, {most} in the busiest one"],
+    )
+
+
+def _ours(peers: Peers, held: list[Instance]) -> None:
+    assert not any(renew_many(peers, held).values())
+
+
+def _floor(url: str, held: list[Instance]) -> None:
+    """Batches of the same size by hand, over one connection, from bodies that lie ready."""
+    bodies = [
+        batch.body(batch.heartbeat(instance) for instance in portion) for portion in batch.portions(held)
+    ]
+    headers = {"Content-Type": "application/json", "Accept": "application/json"}
+    with requests.Session() as session:
+        for body in bodies:
+            answer = session.post(f"{url}/peerreplication/batch/", data=body, headers=headers, timeout=10)
+            assert all(item["statusCode"] == 200 for item in answer.json()["responseList"])
+
+
+def _spread(peers: Peers, held: list[Instance]) -> tuple[float, int]:
+    """Let the renewals run as they do, and count what each second carries: the mean and the most."""
+    show(f"  normal running for {_SPREAD_SECONDS:.0f} s")
+    renewals = Renewals(peers, Nobody())
+    for instance in held:
+        renewals.add(instance, just_registered=False)
+    renewals.start()
+    time.sleep(INTERVAL_SECONDS + 6)  # what was found at start is renewed soon, once
+    seconds: Counter[int] = Counter()
+    before, end = renewals.counts.accepted, time.monotonic() + _SPREAD_SECONDS
+    while time.monotonic() < end:
+        time.sleep(1.0)
+        now = renewals.counts.accepted
+        seconds[len(seconds)] = now - before
+        before = now
+    renewals.stop()
+    return sum(seconds.values()) / len(seconds), max(seconds.values())

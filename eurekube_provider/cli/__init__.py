@@ -1,0 +1,1 @@
+"""``eurekube``, also ``kubectl eurekube``: the command line, on top of everything else."""

@@ -1,0 +1,38 @@
+"""``eurekube apply``: a stack without Pulumi's engine, made so."""
+
+from __future__ import annotations
+
+import argparse
+from typing import Any
+
+from eurekube_provider.cli.stack import (
+    add_cluster_options,
+    add_stack_options,
+    cluster_of,
+    registry_of,
+    rendered_stack,
+    say,
+)
+from eurekube_provider.resources.stateless import apply_rendered, preview_rendered
+
+
+def add_to(commands: Any) -> None:
+    """Add the command to the parser."""
+    parser: argparse.ArgumentParser = commands.add_parser(
+        "apply",
+        help="make cluster and Eureka as a stack's program says, without Pulumi",
+        description="Run a stack's program without Pulumi's engine, apply its Kubernetes objects server-side,"
+        " register its registrations, and remove what it made before and no longer makes: objects by their"
+        " label eurekube.io/stack, registrations by their owner. Not for a stack that Pulumi deploys.",
+    )
+    add_stack_options(parser)
+    add_cluster_options(parser)
+    parser.add_argument("--dry-run", action="store_true", help="print what would be done, and do nothing")
+    parser.set_defaults(run=run)
+
+
+def run(options: argparse.Namespace) -> None:
+    """Apply, or show what would be done."""
+    rendered = rendered_stack(options)
+    carry_out = preview_rendered if options.dry_run else apply_rendered
+    carry_out(rendered, cluster_of(options, rendered), registry_of(rendered), say)

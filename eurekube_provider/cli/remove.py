@@ -1,0 +1,43 @@
+"""``eurekube remove``: takes down what ``eurekube apply`` made."""
+
+from __future__ import annotations
+
+import argparse
+from typing import Any
+
+from eurekube_provider.cli.stack import (
+    add_cluster_options,
+    add_stack_options,
+    cluster_of,
+    registry_of,
+    rendered_stack,
+    say,
+)
+from eurekube_provider.resources.stateless import DEFAULT_PATIENCE_SECONDS, remove_rendered
+
+
+def add_to(commands: Any) -> None:
+    """Add the command to the parser."""
+    parser: argparse.ArgumentParser = commands.add_parser(
+        "remove",
+        help="remove what eurekube apply made",
+        description="Remove a stack's syncers, then its registrations, then its other objects, namespaces"
+        " included. CRDs are kept. The operator must be running: it serves the syncers' finalizers.",
+    )
+    add_stack_options(parser)
+    add_cluster_options(parser)
+    parser.add_argument(
+        "--patience",
+        type=float,
+        default=DEFAULT_PATIENCE_SECONDS,
+        metavar="SECONDS",
+        help=f"how long the operator and the cluster may take [{DEFAULT_PATIENCE_SECONDS:.0f}]",
+    )
+    parser.set_defaults(run=run)
+
+
+def run(options: argparse.Namespace) -> None:
+    """Remove the stack."""
+    rendered = rendered_stack(options)
+    cluster, registry = cluster_of(options, rendered), registry_of(rendered)
+    remove_rendered(rendered, cluster, registry, say, options.patience)

@@ -1,0 +1,41 @@
+"""``eurekube render``: what a stack's program makes, without an engine and without any server."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from typing import Any
+
+from eurekube_provider.cli.stack import add_stack_options, rendered_stack
+
+_SEPARATOR = "---\n# Registrations in Eureka, as JSON, which YAML can read too:\n"
+
+
+def add_to(commands: Any) -> None:
+    """Add the command to the parser."""
+    parser: argparse.ArgumentParser = commands.add_parser(
+        "render",
+        help="print what a stack's program makes",
+        description="Run a stack's program without Pulumi's engine and print what it makes: Kubernetes"
+        " objects as YAML documents, then its registrations as JSON. Asks no server.",
+    )
+    add_stack_options(parser)
+    part = parser.add_mutually_exclusive_group()
+    part.add_argument("--kubernetes", action="store_true", help="only the objects, for kubectl apply -f -")
+    part.add_argument(
+        "--registrations", action="store_true", help="only the registrations, as one JSON object"
+    )
+    parser.add_argument("--show-secrets", action="store_true", help="print the data of Secrets in clear")
+    parser.set_defaults(run=run)
+
+
+def run(options: argparse.Namespace) -> None:
+    """Print the objects, the registrations, or both."""
+    rendered = rendered_stack(options)
+    if not options.registrations:
+        sys.stdout.write(rendered.objects_yaml(show_secrets=options.show_secrets))
+    if not options.registrations and not options.kubernetes:
+        sys.stdout.write(_SEPARATOR)
+    if not options.kubernetes:
+        sys.stdout.write(rendered.registrations_json())
+    sys.stdout.flush()

@@ -1,0 +1,73 @@
+"""What the commands about a stack have in common: which one, and how it is reached."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from pathlib import Path
+
+from eurekube_provider.core.errors import ConfigurationError
+from eurekube_provider.eureka.peers import Peers
+from eurekube_provider.kube.access import KubeAccess
+from eurekube_provider.resources.render import DEFAULT_ORGANIZATION, Rendered, render
+
+
+def add_stack_options(parser: argparse.ArgumentParser) -> None:
+    """Which stack of which project, and what to change in its configuration."""
+    parser.add_argument("--stack", default="dev", metavar="NAME", help="the stack [dev]")
+    parser.add_argument(
+        "--project",
+        type=Path,
+        default=Path(),
+        metavar="DIRECTORY",
+        help="where Pulumi.yaml lies [the current directory]",
+    )
+    parser.add_argument(
+        "--config",
+        action="append",
+        default=[],
+        metavar="KEY=VALUE",
+        help="wins over the stack's file, e.g. eurekube:url=http://eureka:8761/eureka; may be repeated."
+        " For passwords rather use EUREKA_PASSWORD",
+    )
+    parser.add_argument(
+        "--organization",
+        default=DEFAULT_ORGANIZATION,
+        metavar="NAME",
+        help=f"part of the registrations' owner [{DEFAULT_ORGANIZATION}]",
+    )
+
+
+def add_cluster_options(parser: argparse.ArgumentParser) -> None:
+    """How to reach the cluster."""
+    parser.add_argument(
+        "--kubeconfig", type=Path, metavar="FILE", help="[eurekube:kubeconfig, else as kubectl finds it]"
+    )
+    parser.add_argument("--context", metavar="NAME", help="the kubeconfig's context [its current one]")
+
+
+def rendered_stack(options: argparse.Namespace) -> Rendered:
+    """Render the stack that the options name."""
+    overrides: dict[str, str] = {}
+    for text in options.config:
+        key, separator, value = text.partition("=")
+        if not separator or not key:
+            raise ConfigurationError(f"--config {text}: must be KEY=VALUE")
+        overrides[key] = value
+    return render(options.project, options.stack, overrides, options.organization)
+
+
+def cluster_of(options: argparse.Namespace, rendered: Rendered) -> KubeAccess:
+    """The cluster that the options, or else the stack, name."""
+    return KubeAccess.load(options.kubeconfig or rendered.kubeconfig, options.context)
+
+
+def registry_of(rendered: Rendered) -> Peers:
+    """The Eureka that the stack registers at."""
+    return Peers(rendered.connection)
+
+
+def say(line: str) -> None:
+    """Print one line at once."""
+    sys.stdout.write(f"{line}\n")
+    sys.stdout.flush()

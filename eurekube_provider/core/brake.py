@@ -1,0 +1,94 @@
+"""The brake: a source that suddenly shows nothing is doubted before a whole application disappears.
+
+It judges only endpoints that vanished, or went unready, without having been seen terminating: a deleted pod
+says goodbye, a broken source does not.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+
+from eurekube_provider.core.model import Status
+from eurekube_provider.core.plan import Action, Change, Plan
+
+HOLD_SECONDS = 60.0
+"""For as long a braked removal waits; then it goes on if the source still says so."""
+
+WINDOW_SECONDS = 60.0
+"""The time for which the removals of the whole operator are added up."""
+
+LARGEST_SHARE_OF_SYNCER = 0.5
+LARGEST_SHARE_OF_OPERATOR = 0.3
+FEWEST = 10
+"""Shares mean nothing in small numbers: only so many removals can exceed one."""
+
+
+@dataclass(frozen=True, slots=True)
+class Judgement:
+    """What a plan would take away from callers.
+
+    :ivar doubted: the changes after which an instance that is UP no longer is, without a goodbye.
+    :ivar reason: why they must wait; empty where they need not.
+    """
+
+    doubted: tuple[Change, ...]
+    reason: str = ""
+
+    def held_back(self, plan: Plan) -> Plan:
+        """``plan`` without the doubted changes."""
+        held = {id(change) for change in self.doubted}
+        return replace(plan, changes=tuple(change for change in plan.changes if id(change) not in held))
+
+
+def judge(
+    plan: Plan,
+    registered_up: int,
+    operator_up: int,
+    operator_removed: int,
+    said_goodbye: Callable[[str], bool],
+) -> Judgement:
+    """Whether ``plan`` looks like a broken source.
+
+    :param registered_up: how many instances of the syncer are UP now.
+    :param operator_up: the same of all syncers of the operator.
+    :param operator_removed: how many doubted removals it carried out within :data:`WINDOW_SECONDS`.
+    :param said_goodbye: whether an instance id's endpoint was seen terminating.
+    """
+    doubted = tuple(
+        change
+        for change in plan.changes
+        if takes_away(change) and not said_goodbye(change.instance.instance_id)
+    )
+    if not doubted:
+        return Judgement(())
+    arriving = sum(
+        change.action is not Action.DEREGISTER
+        and change.instance.status is Status.UP
+        and (change.actual is None or change.actual.status is not Status.UP)
+        for change in plan.changes
+    )
+    count = len(doubted)
+    leaving = sum(map(takes_away, plan.changes))
+    if registered_up >= 2 and leaving >= registered_up and not arriving:
+        reason = f"all {registered_up} instances would go"
+    elif count >= FEWEST and count - arriving > registered_up * LARGEST_SHARE_OF_SYNCER:
+        reason = f"{count} of {registered_up} instances would go"
+    elif (
+        count + operator_removed >= FEWEST
+        and count + operator_removed - arriving > operator_up * LARGEST_SHARE_OF_OPERATOR
+    ):
+        reason = (
+            f"{count + operator_removed} of this operator's {operator_up} instances would go within a minute"
+        )
+    else:
+        return Judgement(doubted)
+    return Judgement(doubted, f"{reason}, and {count} of them without having been seen terminating")
+
+
+def takes_away(change: Change) -> bool:
+    """Whether callers lose an instance that they can use now."""
+    actual = change.actual
+    if actual is None or actual.status is not Status.UP:
+        return False
+    return change.action is Action.DEREGISTER or change.instance.status is not Status.UP

@@ -1,0 +1,82 @@
+"""Every error that Eurekube raises on purpose, in one tree.
+
+::
+
+    EurekubeError
+    ├── ConfigurationError          a setting is missing or wrong; nothing was tried
+    ├── InvalidInstance             a desired instance cannot be registered as it stands
+    ├── RegistryError               Eureka did not do what was asked
+    │   ├── RegistryUnreachable     no usable answer: refused, timed out, 5xx
+    │   ├── RegistryDenied          401 or 403: credentials, or CSRF protection
+    │   └── RegistryRejected        any other answer that is not a success
+    ├── OwnershipConflict           the instance belongs to somebody else and is left alone
+    └── KubernetesError             the Kubernetes API answered with an error, or not at all
+
+A message stands alone: what was tried, on which application and instance, at which server (never with
+credentials), what came back and what to do next. Pulumi shows its users nothing but that one sentence.
+"""
+
+from __future__ import annotations
+
+
+class EurekubeError(Exception):
+    """The root: catching it catches whatever Eurekube raises on purpose."""
+
+
+class ConfigurationError(EurekubeError):
+    """A setting is missing or wrong. Raised before anything was tried."""
+
+
+class InvalidInstance(EurekubeError, ValueError):
+    """A desired instance cannot be registered.
+
+    :ivar field: the model's field at fault, e.g. ``port``; empty where it concerns the whole.
+    :ivar reason: what is wrong and what would be right.
+    """
+
+    def __init__(self, field: str, reason: str) -> None:
+        super().__init__(f"{field}: {reason}" if field else reason)
+        self.field = field
+        self.reason = reason
+
+
+class RegistryError(EurekubeError):
+    """Eureka did not do what was asked.
+
+    :ivar status_code: the HTTP status of the answer, None where there was none.
+    :ivar url: the server, without credentials.
+    """
+
+    def __init__(self, message: str, *, url: str = "", status_code: int | None = None) -> None:
+        super().__init__(message)
+        self.url = url
+        self.status_code = status_code
+
+
+class RegistryUnreachable(RegistryError):
+    """No usable answer: connection refused, time-out or a 5xx. Trying again later may help."""
+
+
+class RegistryDenied(RegistryError):
+    """401 or 403. Trying again does not help: credentials or the server's security settings are wrong."""
+
+
+class RegistryRejected(RegistryError):
+    """Eureka understood the request and refused it, usually 400."""
+
+
+class OwnershipConflict(EurekubeError):
+    """The instance in Eureka belongs to another owner. It was left as it is."""
+
+
+class KubernetesError(EurekubeError):
+    """The Kubernetes API answered with an error, or not at all.
+
+    :ivar status_code: the HTTP status, None where there was no answer.
+    :ivar reason: the API's machine-readable reason, e.g. ``AlreadyExists``; empty where it gave none.
+    """
+
+    def __init__(self, message: str, *, status_code: int | None = None, reason: str = "") -> None:
+        super().__init__(message)
+        self.status_code = status_code
+        self.reason = reason

@@ -1,0 +1,125 @@
+"""Names that outlive a process: owners, instance ids and metadata keys.
+
+They are read back from Eureka by later versions and by other clusters, so that they are a wire format:
+decided once and frozen by tests/unit/test_identity.py.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+
+from eurekube_provider.core.errors import ConfigurationError, InvalidInstance
+
+OWNER_KEY = "eurekube.owner"
+"""Metadata key: who put the instance into Eureka, see :class:`ClusterOwner` and :class:`StackOwner`."""
+
+RENEWER_KEY = "eurekube.renewer"
+"""Metadata key: the name of the operator that renews an instance which a stack owns."""
+
+CLUSTER_UID_KEY = "eurekube.cluster-uid"
+"""Metadata key: the UID of the kube-system namespace of the cluster that the instance runs in."""
+
+RESERVED_PREFIX = "eurekube."
+"""Metadata keys with this prefix are Eurekube's own."""
+
+SELF_RENEWED = "self"
+"""Value of :data:`RENEWER_KEY` for a registration whose application sends its own renewals."""
+
+_METADATA_KEY = re.compile(r"[A-Za-z][A-Za-z0-9.\-]*\Z")
+_NAME = re.compile(r"[a-z0-9]([a-z0-9\-]*[a-z0-9])?\Z")
+
+
+@dataclass(frozen=True, slots=True)
+class ClusterOwner:
+    """An EurekaSyncer of a cluster: ``cluster/<cluster>/<namespace>/<syncer>``."""
+
+    cluster: str
+    namespace: str
+    syncer: str
+
+    def __str__(self) -> str:
+        return f"cluster/{self.cluster}/{self.namespace}/{self.syncer}"
+
+
+@dataclass(frozen=True, slots=True)
+class StackOwner:
+    """A resource of a Pulumi stack: ``stack/<organization>/<project>/<stack>/<name>``."""
+
+    organization: str
+    project: str
+    stack: str
+    name: str
+
+    def __str__(self) -> str:
+        return f"stack/{self.organization}/{self.project}/{self.stack}/{self.name}"
+
+
+def parse_owner(text: str | None) -> ClusterOwner | StackOwner | None:
+    """Read an owner back from metadata; None for what is no owner of ours."""
+    parts = (text or "").split("/")
+    if len(parts) == 4 and parts[0] == "cluster" and all(parts):
+        return ClusterOwner(*parts[1:])
+    if len(parts) >= 5 and parts[0] == "stack" and all(parts[:4]):
+        return StackOwner(parts[1], parts[2], parts[3], "/".join(parts[4:]))
+    return None
+
+
+def default_cluster_name(cluster_uid: str) -> str:
+    """The cluster's name where nobody gave one: the first 8 characters of the kube-system UID."""
+    return cluster_uid[:8]
+
+
+def check_cluster_name(name: str) -> str:
+    """Return ``name``, or say what is wrong with it.
+
+    :raises ConfigurationError: it is no DNS label of at most 40 characters.
+    """
+    if len(name) > 40 or not _NAME.match(name):
+        raise ConfigurationError(
+            f"cluster name {name!r} must be lower-case letters, digits and dashes, at most 40 characters:"
+            " it becomes part of every instance id"
+        )
+    return name
+
+
+def pod_instance_id(pod: str, namespace: str, cluster: str, application: str, port: int) -> str:
+    """The id of a pod's instance: ``<pod>.<namespace>.<cluster>:<application>:<port>``.
+
+    :param pod: the pod's name, or its address where the endpoint has no targetRef.
+    :param application: any case; the id carries it in lower case, as Spring's own ids do.
+    """
+    return f"{pod}.{namespace}.{cluster}:{application.lower()}:{port}"
+
+
+def service_instance_id(service: str, namespace: str, cluster: str, application: str, port: int) -> str:
+    """The id of a whole Service's one instance; ``.svc`` keeps it apart from a pod of the same name."""
+    return f"{service}.svc.{namespace}.{cluster}:{application.lower()}:{port}"
+
+
+def metadata_key(label: str) -> str:
+    """A Kubernetes label's key as a metadata key: the same answer every time.
+
+    Metadata keys travel as XML element names, and what is none arrives escaped at some clients; so does an
+    underscore, which is the sign of an escape. Slashes become dots, other characters that do not fit dashes,
+    and a key that does not start with a letter gets ``x-`` before it.
+
+    >>> metadata_key("app.kubernetes.io/part-of")
+    'app.kubernetes.io.part-of'
+    """
+    fitted = re.sub(r"[^A-Za-z0-9.\-]", "-", label.replace("/", "."))
+    return fitted if re.match(r"[A-Za-z]", fitted) else f"x-{fitted}"
+
+
+def check_metadata_key(key: str) -> str:
+    """Return ``key``, or say why Eureka's clients would not read it back.
+
+    :raises InvalidInstance: it would arrive escaped at clients that read XML.
+    """
+    if not _METADATA_KEY.match(key):
+        raise InvalidInstance(
+            "metadata",
+            f"key {key!r} would not arrive as written, since Eureka sends keys as XML element names:"
+            f" use letters, digits, dots and dashes, starting with a letter, e.g. {metadata_key(key)!r}",
+        )
+    return key

@@ -1,0 +1,152 @@
+"""What an instance is: one Eureka ``InstanceInfo``, as a value.
+
+The model knows neither JSON nor Kubernetes. Equality is field by field; :meth:`Instance.wanted` leaves out
+what the server computes, so that two instances can be compared for what somebody asked for.
+
+Source of the fields and defaults: ``com.netflix.appinfo.InstanceInfo`` and ``LeaseInfo`` of Netflix/eureka.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from enum import StrEnum
+from types import MappingProxyType
+from typing import Any
+
+from eurekube_provider.core.errors import InvalidInstance
+
+EMPTY: Mapping[str, Any] = MappingProxyType({})
+
+DEFAULT_DATA_CENTER_CLASS = "com.netflix.appinfo.InstanceInfo$DefaultDataCenterInfo"
+
+
+class Status(StrEnum):
+    """The states that Eureka knows. Callers use only instances that are UP."""
+
+    UP = "UP"
+    DOWN = "DOWN"
+    STARTING = "STARTING"
+    OUT_OF_SERVICE = "OUT_OF_SERVICE"
+    UNKNOWN = "UNKNOWN"
+
+
+@dataclass(frozen=True, slots=True)
+class Port:
+    """A TCP port and whether callers may use it.
+
+    :param number: 1 to 65535. Eureka's own default is 7001 (7002 for the secure port).
+    :param enabled: Spring calls https on the secure port whenever that one is enabled.
+    """
+
+    number: int
+    enabled: bool = True
+
+
+@dataclass(frozen=True, slots=True)
+class EurekaLease:
+    """How long an instance lives without a renewal.
+
+    :param renewal_interval_seconds: what the instance promises, default 30. The server counts on two
+        renewals a minute whatever it says.
+    :param duration_seconds: default 90. The server forgets an instance after twice this time once it has
+        been renewed, and after once this time when it never was.
+    """
+
+    renewal_interval_seconds: int = 30
+    duration_seconds: int = 90
+
+
+@dataclass(frozen=True, slots=True)
+class DataCenter:
+    """Where an instance says it runs. Anything but ``MyOwn`` is read and kept, never written anew."""
+
+    name: str = "MyOwn"
+    java_class: str = DEFAULT_DATA_CENTER_CLASS
+    metadata: Mapping[str, str] = field(default_factory=lambda: EMPTY)
+
+
+@dataclass(frozen=True, slots=True)
+class Instance:
+    """One copy of an application: where it can be called, in which state, and who put it there.
+
+    ``application`` is upper-cased as Eureka does. ``vip_address`` and ``secure_vip_address`` default to the
+    lower-cased application name, since Spring looks services up by VIP and never by application.
+
+    :raises InvalidInstance: a field that no Eureka server could hold or ever give back.
+    """
+
+    application: str
+    instance_id: str
+    host_name: str
+    ip_address: str
+    port: Port
+    secure_port: Port = Port(443, enabled=False)
+    vip_address: str = ""
+    secure_vip_address: str = ""
+    status: Status = Status.UP
+    metadata: Mapping[str, str] = field(default_factory=lambda: EMPTY)
+    lease: EurekaLease = EurekaLease()
+    home_page_url: str = ""
+    status_page_url: str = ""
+    health_check_url: str = ""
+    secure_health_check_url: str = ""
+    data_center: DataCenter = field(default_factory=DataCenter)
+    # What follows is the server's, or kept only to be handed back.
+    overridden_status: Status = Status.UNKNOWN
+    last_dirty_timestamp_ms: int | None = None
+    last_updated_timestamp_ms: int | None = None
+    unknown_fields: Mapping[str, Any] = field(default_factory=lambda: EMPTY)
+
+    def __post_init__(self) -> None:
+        """Normalise the names and refuse what could be registered but never read or removed again."""
+        if not self.application or "/" in self.application:
+            raise InvalidInstance("application", f"{self.application!r} must be a name without a slash")
+        if not self.instance_id or "/" in self.instance_id:
+            raise InvalidInstance(
+                "instance_id",
+                f"{self.instance_id!r} must be a name without a slash: Eureka would accept it once"
+                " and could never read or remove it again",
+            )
+        object.__setattr__(self, "application", self.application.upper())
+        if not self.vip_address:
+            object.__setattr__(self, "vip_address", self.application.lower())
+        if not self.secure_vip_address:
+            object.__setattr__(self, "secure_vip_address", self.vip_address)
+
+    @property
+    def key(self) -> tuple[str, str]:
+        """Application and instance id: what names an instance in a registry."""
+        return (self.application, self.instance_id)
+
+    @property
+    def owner(self) -> str | None:
+        """Who put it there, None for an instance that no Eurekube registered."""
+        return self.metadata.get("eurekube.owner")
+
+    @property
+    def renewer(self) -> str | None:
+        """The operator that is asked to renew it, for registrations that a stack owns."""
+        return self.metadata.get("eurekube.renewer")
+
+    @property
+    def zone(self) -> str | None:
+        """The zone as Spring and Netflix clients read it."""
+        if self.data_center.name == "Amazon":
+            return self.data_center.metadata.get("availability-zone")
+        return self.metadata.get("zone")
+
+    @property
+    def is_overridden(self) -> bool:
+        """Whether a person (or a tool on their behalf) set a status over the instance's own."""
+        return self.overridden_status is not Status.UNKNOWN
+
+    def wanted(self) -> Instance:
+        """This instance without what the server computes: two that are equal here ask for the same."""
+        return replace(
+            self,
+            overridden_status=Status.UNKNOWN,
+            last_dirty_timestamp_ms=None,
+            last_updated_timestamp_ms=None,
+            unknown_fields=EMPTY,
+        )

@@ -1,0 +1,255 @@
+"""The one function that decides: desired instances against actual ones, and what must change.
+
+Pulumi, the operator and the command line all call :func:`plan`; none of them compares instances itself.
+It does no I/O, takes linear time, and applying its result makes a second plan empty.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Any
+
+from eurekube_provider.core.model import Instance, Status
+
+
+class Policy(StrEnum):
+    """How far a plan may go."""
+
+    SYNC = "Sync"
+    """Register, update and deregister."""
+
+    UPSERT_ONLY = "UpsertOnly"
+    """Register and update; what is no longer desired stays until its renewals end."""
+
+
+class Action(StrEnum):
+    """What a change does. Their order here is the order in which they are carried out."""
+
+    REGISTER = "register"
+    UPDATE = "update"
+    SET_STATUS = "set-status"
+    DEREGISTER = "deregister"
+
+
+class RefusalReason(StrEnum):
+    """Why a desired instance is left alone; the names are those of the syncer's conditions."""
+
+    CONFLICT = "Conflict"
+    """Another owner has an instance under this id."""
+
+    SELF_REGISTERED = "SelfRegistered"
+    """The same address and port stands there already, registered by the application itself."""
+
+
+@dataclass(frozen=True, slots=True)
+class Change:
+    """One step: ``instance`` is what shall be there (what shall go, for DEREGISTER); ``actual`` what is."""
+
+    action: Action
+    instance: Instance
+    actual: Instance | None = None
+
+    def describe(self) -> str:
+        """One line for a person, e.g. ``+ RATING rating-1.shop.eks:rating:8080 UP 10.0.0.1:8080``."""
+        sign = {Action.REGISTER: "+", Action.UPDATE: "~", Action.SET_STATUS: "~", Action.DEREGISTER: "-"}
+        head = f"{sign[self.action]} {self.instance.application} {self.instance.instance_id}"
+        if self.action is Action.DEREGISTER:
+            return head
+        if self.actual is None:
+            return f"{head} {self.instance.status} {_address(self.instance)}"
+        return f"{head} {', '.join(differences(self.instance, self.actual))}"
+
+
+@dataclass(frozen=True, slots=True)
+class Refusal:
+    """A desired instance that was left alone, and whose instance stands in its way."""
+
+    reason: RefusalReason
+    instance: Instance
+    actual: Instance
+
+    def describe(self) -> str:
+        """One sentence for a person: what stands there, whose it is, and what to do."""
+        there = f"{self.actual.application} {self.actual.instance_id}"
+        if self.reason is RefusalReason.SELF_REGISTERED:
+            return (
+                f"{there} at {_address(self.actual)} registered itself: switch its own Eureka client off"
+                " (eureka.client.register-with-eureka=false), or it would be called twice as often"
+            )
+        owner = f"belongs to {self.actual.owner}" if self.actual.owner else "was not registered by Eurekube"
+        return f"{there} {owner} and was left as it is"
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """The ordered changes that turn actual into desired, and what was refused."""
+
+    changes: tuple[Change, ...] = ()
+    refusals: tuple[Refusal, ...] = ()
+
+    def __bool__(self) -> bool:
+        return bool(self.changes)
+
+    def of(self, action: Action) -> tuple[Change, ...]:
+        """The changes with this action, in order."""
+        return tuple(change for change in self.changes if change.action is action)
+
+    def describe(self) -> str:
+        """A line for each change and refusal, and the sum; for people."""
+        lines = [change.describe() for change in self.changes]
+        lines += [f"! {refusal.describe()}" for refusal in self.refusals]
+        counts = {action: len(self.of(action)) for action in Action}
+        total = ", ".join(f"{count} to {action}" for action, count in counts.items() if count) or "no changes"
+        return "\n".join([*lines, f"{total}, {len(self.refusals)} refused" if self.refusals else total])
+
+    def to_dict(self) -> dict[str, Any]:
+        """The same as plain JSON values."""
+        return {
+            "changes": [
+                {
+                    "action": str(change.action),
+                    "application": change.instance.application,
+                    "instanceId": change.instance.instance_id,
+                    "differences": (
+                        differences(change.instance, change.actual)
+                        if change.actual is not None and change.action is not Action.DEREGISTER
+                        else []
+                    ),
+                }
+                for change in self.changes
+            ],
+            "refusals": [
+                {
+                    "reason": str(refusal.reason),
+                    "application": refusal.instance.application,
+                    "instanceId": refusal.instance.instance_id,
+                    "message": refusal.describe(),
+                }
+                for refusal in self.refusals
+            ],
+        }
+
+
+def plan(
+    desired: Iterable[Instance], actual: Iterable[Instance], owner: str, policy: Policy = Policy.SYNC
+) -> Plan:
+    """Decide what must change.
+
+    :param desired: what shall be there; each carries ``owner`` in its metadata. The last of two with the
+        same application and id counts.
+    :param actual: what is there: everything of this owner, and of other owners at least what shares an
+        application with a desired instance.
+    :param owner: whose instances may be changed and removed. Everybody else's are never touched.
+    :returns: changes in the order register, update, set status, deregister.
+    """
+    wanted = {instance.key: instance for instance in desired}
+    there = {instance.key: instance for instance in actual}
+    steps: dict[Action, list[Change]] = {action: [] for action in Action}
+    refusals: list[Refusal] = []
+    twins: Mapping[tuple[str, str, int], Instance] | None = None
+    for key, want in wanted.items():
+        have = there.get(key)
+        if have is None:
+            if twins is None:
+                twins = {_place(other): other for other in there.values() if other.owner != owner}
+            twin = twins.get(_place(want))
+            if twin is None:
+                steps[Action.REGISTER].append(Change(Action.REGISTER, want))
+            else:
+                kind = RefusalReason.CONFLICT if twin.owner else RefusalReason.SELF_REGISTERED
+                refusals.append(Refusal(kind, want, twin))
+        elif have.owner != owner:
+            refusals.append(Refusal(RefusalReason.CONFLICT, want, have))
+        else:
+            settled = _status_settled(want, have)
+            reserved = not settled and Status.OUT_OF_SERVICE in (want.status, have.status)
+            if not same_contents(want, have) or not (settled or reserved):
+                steps[Action.UPDATE].append(Change(Action.UPDATE, want, have))
+            if reserved:  # which registering again would not change
+                steps[Action.SET_STATUS].append(Change(Action.SET_STATUS, want, have))
+    if policy is Policy.SYNC:
+        steps[Action.DEREGISTER] = [
+            Change(Action.DEREGISTER, have, have)
+            for key, have in there.items()
+            if have.owner == owner and key not in wanted
+        ]
+    return Plan(tuple(change for action in Action for change in steps[action]), tuple(refusals))
+
+
+def same_contents(one: Instance, other: Instance) -> bool:
+    """Whether both ask for the same, status and what the server computes left aside."""
+    return (
+        one.host_name == other.host_name
+        and one.ip_address == other.ip_address
+        and one.port == other.port
+        and one.metadata == other.metadata
+        and one.secure_port == other.secure_port
+        and one.vip_address == other.vip_address
+        and one.secure_vip_address == other.secure_vip_address
+        and one.lease == other.lease
+        and one.home_page_url == other.home_page_url
+        and one.status_page_url == other.status_page_url
+        and one.health_check_url == other.health_check_url
+        and one.secure_health_check_url == other.secure_health_check_url
+    )
+
+
+_COMPARED = (
+    "host_name",
+    "ip_address",
+    "port",
+    "metadata",
+    "secure_port",
+    "vip_address",
+    "secure_vip_address",
+    "lease",
+    "home_page_url",
+    "status_page_url",
+    "health_check_url",
+    "secure_health_check_url",
+)
+
+
+def differences(want: Instance, have: Instance) -> list[str]:
+    """The fields that differ, each as ``name: actual -> desired``; metadata key by key, sorted."""
+    found = []
+    if not _status_settled(want, have):
+        found.append(f"status: {have.status} -> {want.status}")
+    for name in _COMPARED:
+        old, new = getattr(have, name), getattr(want, name)
+        if old == new:
+            continue
+        if name == "metadata":
+            found += [
+                f"metadata.{key}: {old.get(key)} -> {new.get(key)}"
+                for key in sorted({*old, *new})
+                if old.get(key) != new.get(key)
+            ]
+        else:
+            found.append(f"{name}: {_plain(old)} -> {_plain(new)}")
+    return found
+
+
+def _plain(value: object) -> object:
+    """A nested value in words."""
+    if hasattr(value, "number"):
+        return f"{value.number}{'' if value.enabled else ' (disabled)'}"  # type: ignore[attr-defined]
+    if hasattr(value, "duration_seconds"):
+        return f"{value.renewal_interval_seconds}/{value.duration_seconds} s"  # type: ignore[attr-defined]
+    return value or "(none)"
+
+
+def _status_settled(want: Instance, have: Instance) -> bool:
+    """A person's override stands over what the source says; registering again would not change it."""
+    return have.status is want.status or (have.is_overridden and have.status is have.overridden_status)
+
+
+def _place(instance: Instance) -> tuple[str, str, int]:
+    """Where callers of an application end up."""
+    return (instance.application, instance.ip_address, instance.port.number)
+
+
+def _address(instance: Instance) -> str:
+    return f"{instance.ip_address}:{instance.port.number}"

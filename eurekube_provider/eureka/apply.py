@@ -1,0 +1,207 @@
+"""Carry out a plan: every write is preceded by an uncached read, every removal followed by one.
+
+The read tells whose the instance is *now* and which timestamp it has; a list could be half a minute old.
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Callable, Sequence
+from concurrent.futures import Executor
+from dataclasses import dataclass, replace
+
+from eurekube_provider.core.errors import OwnershipConflict, RegistryError, RegistryUnreachable
+from eurekube_provider.core.model import EMPTY, Instance, Status
+from eurekube_provider.core.plan import Action, Change, Plan, same_contents
+from eurekube_provider.eureka.bulk import cancel_many, register_many
+from eurekube_provider.eureka.observer import Observer, next_timestamp, not_ours
+from eurekube_provider.eureka.peers import Peers
+
+_log = logging.getLogger(__name__)
+
+
+BULK_FROM_CHANGES = 20
+"""Fewer changes of one kind are sent one by one, and forwarded by the server."""
+
+
+@dataclass(frozen=True, slots=True)
+class Failure:
+    """A change that was not carried out, and why."""
+
+    change: Change
+    error: RegistryError | OwnershipConflict
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """What became of a plan."""
+
+    done: tuple[Change, ...]
+    failures: tuple[Failure, ...]
+
+
+def apply(
+    plan: Plan,
+    owner: str,
+    peers: Peers,
+    observer: Observer | None = None,
+    executor: Executor | None = None,
+    *,
+    leases: int = 0,
+) -> Outcome:
+    """Carry out ``plan`` on behalf of ``owner``.
+
+    One change that fails does not stop the others. Where no server can be reached at all, the rest of the
+    plan would only wait for the same time-outs, and is given up.
+
+    :param executor: runs single changes of one kind in parallel; None for one after the other.
+    :param leases: how many Eureka leases the caller has or is about to have: with many, and many changes,
+        batches are used where the servers allow it.
+    """
+    done: list[Change] = []
+    failures: list[Failure] = []
+    in_bulk = len(plan.changes) >= BULK_FROM_CHANGES and peers.uses_batches(max(leases, len(plan.changes)))
+    for action in Action:
+        changes = plan.of(action)
+        if in_bulk and action is not Action.SET_STATUS:
+            errors = _in_bulk(action, changes, owner, peers, observer)
+        else:
+            steps = [_Step(change, owner, peers, observer) for change in changes]
+            errors = list(
+                executor.map(_Step.run, steps) if executor and len(steps) > 1 else map(_Step.run, steps)
+            )
+        for change, error in zip(changes, errors, strict=True):
+            if error is None:
+                done.append(change)
+            else:
+                failures.append(Failure(change, error))
+        unreachable = next((f.error for f in failures if isinstance(f.error, RegistryUnreachable)), None)
+        if unreachable is not None:
+            settled = {id(change) for change in done} | {id(failure.change) for failure in failures}
+            failures += [Failure(change, unreachable) for change in plan.changes if id(change) not in settled]
+            break
+    return Outcome(tuple(done), tuple(failures))
+
+
+def _in_bulk(
+    action: Action, changes: Sequence[Change], owner: str, peers: Peers, observer: Observer | None
+) -> list[RegistryError | OwnershipConflict | None]:
+    """Carry out changes of one kind in batches; an error or None for each."""
+    if not changes:
+        return []
+    work = cancel_many if action is Action.DEREGISTER else register_many
+    try:
+        failed = work(peers, [change.instance for change in changes], owner, observer)
+    except RegistryError as error:
+        return [error] * len(changes)
+    return [failed.get(change.instance.key) for change in changes]
+
+
+@dataclass(frozen=True, slots=True)
+class _Step:
+    change: Change
+    owner: str
+    peers: Peers
+    observer: Observer | None
+
+    def run(self) -> RegistryError | OwnershipConflict | None:
+        """Carry out one change; the error instead of raising it."""
+        try:
+            if self.change.action is Action.DEREGISTER:
+                self._deregister()
+            else:
+                self._write()
+        except (RegistryError, OwnershipConflict) as error:
+            return error
+        return None
+
+    def _write(self) -> None:
+        want = self.change.instance
+        have = self.peers.read(*want.key)
+        self._check_owner(have)
+        if self.change.action is Action.SET_STATUS and have is not None:
+            written = set_status(self.peers, want, have)
+        else:
+            written = write(self.peers, want, have)
+        if self.observer:
+            self.observer.registered(written)
+
+    def _deregister(self) -> None:
+        instance = self.change.instance
+        have = self.peers.read(*instance.key)
+        self._check_owner(have)
+        if self.observer:
+            self.observer.leaving(instance)
+        remove(self.peers, instance)
+        if self.observer:
+            self.observer.gone(have or instance)
+
+    def _check_owner(self, have: Instance | None) -> None:
+        if have is not None and have.owner != self.owner:
+            if self.observer:
+                self.observer.found(have)
+            raise not_ours(have, self.owner)
+
+
+def write(peers: Peers, want: Instance, have: Instance | None) -> Instance:
+    """Register ``want`` over ``have`` so that no server can take it for older than what it holds.
+
+    A person's override stays; fields that we do not know survive.
+
+    :returns: the instance as it was sent.
+    """
+    sent = replace(
+        want,
+        last_dirty_timestamp_ms=next_timestamp(have),
+        unknown_fields={**have.unknown_fields, **want.unknown_fields} if have else want.unknown_fields,
+        data_center=have.data_center if have else want.data_center,
+    )
+    if have is not None and have.status is want.status and same_contents(have, want):
+        return replace(have, unknown_fields=EMPTY)
+    peers.register(sent)
+    if have is not None and have.is_overridden:
+        return replace(sent, status=have.status, overridden_status=have.overridden_status)
+    return sent
+
+
+def set_status(peers: Peers, want: Instance, have: Instance) -> Instance:
+    """Bring the status to OUT_OF_SERVICE or back, which registering again cannot do."""
+    if want.status is Status.OUT_OF_SERVICE:
+        held = peers.set_status(want, want.status)
+    else:
+        if not have.is_overridden:
+            # It was registered OUT_OF_SERVICE: clearing does nothing where there is no override.
+            peers.set_status(want, want.status)
+        held = peers.clear_status(want, want.status)
+    if not held:
+        return write(peers, want, None)
+    overridden = want.status if want.status is Status.OUT_OF_SERVICE else Status.UNKNOWN
+    return replace(have, status=want.status, overridden_status=overridden)
+
+
+def remove(
+    peers: Peers, instance: Instance, *, attempts: int = 5, wait: Callable[[float], None] = time.sleep
+) -> None:
+    """Remove ``instance`` and look until no server that answers holds it.
+
+    A renewal that a server forwarded just before may bring it back once; so it is looked at again.
+
+    :raises RegistryError: no server could be asked, or one keeps holding it.
+    """
+    for attempt in range(attempts):
+        left = peers.deregister(*instance.key)
+        if left.found is None:
+            for url, error in left.failures.items():
+                _log.warning(
+                    "not checked whether the instance is gone: the server does not answer",
+                    extra={"url": url, "instance": instance.instance_id, "error": str(error)},
+                )
+            return
+        wait(0.2 * (attempt + 1))
+    urls = ", ".join(url for url, held in left.instances.items() if held is not None)
+    raise RegistryUnreachable(
+        f"deregister {instance.application} {instance.instance_id}: {urls} keeps holding it although it said"
+        " that it removed it; somebody else may be registering it again",
+        url=urls,
+    )

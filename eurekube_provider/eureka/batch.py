@@ -1,0 +1,103 @@
+"""Eureka's peer batches: many heartbeats, registrations or removals in one request.
+
+They are what servers send each other, a hundred times cheaper than single requests. What a batch does is
+not forwarded to other servers, and a register item answers 200 even when the server dropped it.
+
+Source: PeerReplicationResource and ReplicationInstance of Netflix/eureka.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import islice
+from typing import Any, TypeVar
+
+from eurekube_provider.core.errors import InvalidInstance
+from eurekube_provider.core.model import Instance, Status
+from eurekube_provider.eureka.codec import instance_from_json, replica_to_json
+
+T = TypeVar("T")
+
+MOST_ITEMS = 250
+"""As many as servers send each other at once."""
+
+OLDEST_TIMESTAMP_MS = 1
+"""A heartbeat as old as this makes a server answer with what it holds (409): a read of many at once."""
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """What became of one item.
+
+    :param status_code: 200; 404 where the server does not hold the instance; 409 where it holds a newer one.
+    :param instance: the newer one.
+    """
+
+    status_code: int
+    instance: Instance | None = None
+
+
+def heartbeat(instance: Instance, timestamp_ms: int | None = None) -> bytes:
+    """The item that renews ``instance``; ``timestamp_ms`` is that of its contents as we know them."""
+    stamp = instance.last_dirty_timestamp_ms if timestamp_ms is None else timestamp_ms
+    return _item("Heartbeat", instance, status=instance.status.value, lastDirtyTimestamp=stamp)
+
+
+def register(instance: Instance) -> bytes:
+    """The item that makes a server hold ``instance`` as it is here, its overridden status included."""
+    return _item(
+        "Register",
+        instance,
+        status=instance.status.value,
+        lastDirtyTimestamp=instance.last_dirty_timestamp_ms,
+        instanceInfo=replica_to_json(instance),
+    )
+
+
+def cancel(instance: Instance) -> bytes:
+    """The item that removes ``instance``."""
+    return _item("Cancel", instance)
+
+
+def set_status(instance: Instance, status: Status) -> bytes:
+    """The item that sets a status over the instance's own."""
+    return _item(
+        "StatusUpdate", instance, status=status.value, lastDirtyTimestamp=instance.last_dirty_timestamp_ms
+    )
+
+
+def body(items: Iterable[bytes]) -> bytes:
+    """The request's body."""
+    return b'{"replicationList":[' + b",".join(items) + b"]}"
+
+
+def answers(document: Mapping[str, Any]) -> list[Answer]:
+    """Read a response: an answer for each item, in their order."""
+    return [_answer(entry) for entry in document["responseList"]]
+
+
+def portions(things: Iterable[T], size: int = MOST_ITEMS) -> Iterator[Sequence[T]]:
+    """Split into as many as a batch may hold."""
+    remaining = iter(things)
+    while portion := list(islice(remaining, size)):
+        yield portion
+
+
+_HELD: dict[int, Answer] = {200: Answer(200), 404: Answer(404)}
+
+
+def _answer(entry: Mapping[str, Any]) -> Answer:
+    code, entity = int(entry["statusCode"]), entry.get("responseEntity")
+    if not entity:
+        return _HELD.get(code) or Answer(code)
+    try:
+        return Answer(code, instance_from_json(entity))
+    except InvalidInstance:
+        return Answer(code)
+
+
+def _item(action: str, instance: Instance, **fields: object) -> bytes:
+    item = {"action": action, "appName": instance.application, "id": instance.instance_id, **fields}
+    return json.dumps(item, separators=(",", ":")).encode()

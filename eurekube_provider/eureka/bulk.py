@@ -1,0 +1,213 @@
+"""Many changes at once, in batches to every server.
+
+Nothing in a batch is forwarded, and a register item answers 200 even when it was dropped. So every server is
+written to, and asked afterwards; what is missing there is repaired by a plain request, whose answer tells.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from typing import TypeVar
+
+from eurekube_provider.core.errors import OwnershipConflict, RegistryError, RegistryUnreachable
+from eurekube_provider.core.model import EMPTY, Instance
+from eurekube_provider.core.plan import same_contents
+from eurekube_provider.eureka import batch
+from eurekube_provider.eureka.observer import Observer, next_timestamp, not_ours
+from eurekube_provider.eureka.peer import Peer
+from eurekube_provider.eureka.peers import Peers
+
+_log = logging.getLogger(__name__)
+
+T = TypeVar("T")
+Key = tuple[str, str]
+Failures = dict[Key, RegistryError | OwnershipConflict]
+
+_CANCEL_ATTEMPTS = 3
+
+
+@dataclass(frozen=True, slots=True)
+class Stocktaking:
+    """What the servers hold of the instances that were asked for.
+
+    :ivar by_url: by server and key, None where it holds nothing.
+    :ivar failures: the servers that did not answer.
+    """
+
+    by_url: dict[str, dict[Key, Instance | None]]
+    failures: dict[str, RegistryError]
+
+    def newest(self, key: Key) -> Instance | None:
+        """The newest version that any server holds."""
+        held = [found for answers in self.by_url.values() if (found := answers.get(key)) is not None]
+        return max(held, key=lambda instance: instance.last_dirty_timestamp_ms or 0, default=None)
+
+
+def read_many(peer: Peer, instances: Sequence[Instance]) -> dict[Key, Instance | None]:
+    """Read many instances from one server as it holds them now, past its caches. Renews them, too."""
+    held: dict[Key, Instance | None] = {}
+    for portion in batch.portions(instances):
+        items = [batch.heartbeat(instance, batch.OLDEST_TIMESTAMP_MS) for instance in portion]
+        for instance, answer in zip(portion, peer.batch(items), strict=True):
+            if answer.status_code == 404:
+                held[instance.key] = None
+            else:
+                # A server without this kind of answer (syncWhenTimestampDiffers off) is asked one by one.
+                held[instance.key] = answer.instance or peer.read(*instance.key)
+    return held
+
+
+def take_stock(peers: Peers, instances: Sequence[Instance]) -> Stocktaking:
+    """Read many instances from every server.
+
+    :raises RegistryError: no server answered.
+    """
+    return Stocktaking(*_everywhere(peers, lambda peer: read_many(peer, instances)))
+
+
+def renew_many(peers: Peers, instances: Sequence[Instance]) -> dict[str, list[Key]]:
+    """Renew many instances on every server, once.
+
+    :returns: by server that answered, what it does not hold.
+    :raises RegistryError: no server answered.
+    """
+
+    def renew(peer: Peer) -> list[Key]:
+        return [
+            instance.key
+            for portion in batch.portions(instances)
+            for instance, answer in zip(portion, peer.batch(list(map(batch.heartbeat, portion))), strict=True)
+            if answer.status_code == 404
+        ]
+
+    return _everywhere(peers, renew)[0]
+
+
+def register_many(
+    peers: Peers, instances: Sequence[Instance], owner: str, observer: Observer | None
+) -> Failures:
+    """Register or update many instances on every server, and look that they are there.
+
+    :returns: what was not registered, and why.
+    :raises RegistryError: no server answered.
+    """
+    stock = take_stock(peers, instances)
+    ours, failures = _ours(stock, instances, owner, observer)
+    sent = [_replica(want, stock.newest(want.key)) for want in ours]
+    for refused in _everywhere(peers, lambda peer: _register_on(peer, sent))[0].values():
+        failures.update(refused)
+    for instance in sent:
+        if observer and instance.key not in failures:
+            observer.registered(instance)
+    return failures
+
+
+def bring_level(peer: Peer, instances: Sequence[Instance]) -> None:
+    """Have one server hold the instances as another one holds them, overridden statuses included."""
+    for portion in batch.portions(instances):
+        peer.batch([batch.register(instance) for instance in portion])
+
+
+def cancel_many(
+    peers: Peers, instances: Sequence[Instance], owner: str, observer: Observer | None
+) -> Failures:
+    """Remove many instances from every server, and look that they are gone.
+
+    :returns: what was not removed, and why.
+    :raises RegistryError: no server answered.
+    """
+    stock = take_stock(peers, instances)
+    leaving, failures = _ours(stock, instances, owner, observer)
+    for instance in leaving:
+        if observer:
+            observer.leaving(instance)
+    left = leaving
+    for _ in range(_CANCEL_ATTEMPTS):
+        items = left
+        _everywhere(peers, lambda peer: _cancel_on(peer, items))  # noqa: B023 - used at once
+        stock = take_stock(peers, left)
+        left = [instance for instance in left if stock.newest(instance.key) is not None]
+        if not left:
+            break
+    for instance in left:
+        failures[instance.key] = RegistryUnreachable(
+            f"deregister {instance.application} {instance.instance_id}: a server keeps holding it although it"
+            " said that it removed it; somebody else may be registering it again"
+        )
+    for url, error in stock.failures.items():
+        _log.warning(
+            "removals not checked: the server does not answer", extra={"url": url, "error": str(error)}
+        )
+    if observer:
+        for instance in leaving:
+            if instance.key not in failures:
+                observer.gone(instance)
+    return failures
+
+
+def _everywhere(peers: Peers, ask: Callable[[Peer], T]) -> tuple[dict[str, T], dict[str, RegistryError]]:
+    """Ask every server; answers and failures by URL.
+
+    :raises RegistryError: no server answered.
+    """
+    answers, failures = peers.each(ask)
+    if not answers:
+        raise next(iter(failures.values()))
+    return answers, failures
+
+
+def _ours(
+    stock: Stocktaking, instances: Sequence[Instance], owner: str, observer: Observer | None
+) -> tuple[list[Instance], Failures]:
+    """The instances that are ours or nobody's, and an error for each of the others."""
+    ours: list[Instance] = []
+    failures: Failures = {}
+    for instance in instances:
+        have = stock.newest(instance.key)
+        if have is None or have.owner == owner:
+            ours.append(instance)
+            continue
+        failures[instance.key] = not_ours(have, owner)
+        if observer:
+            observer.found(have)
+    return ours, failures
+
+
+def _replica(want: Instance, have: Instance | None) -> Instance:
+    """``want`` as every server shall hold it: newer than what any holds, a person's override kept."""
+    if have is None:
+        return replace(want, last_dirty_timestamp_ms=next_timestamp(None), unknown_fields=EMPTY)
+    if have.status is want.status and same_contents(have, want):
+        return have
+    return replace(
+        want,
+        last_dirty_timestamp_ms=next_timestamp(have),
+        data_center=have.data_center,
+        status=have.overridden_status if have.is_overridden else want.status,
+        overridden_status=have.overridden_status,
+        unknown_fields=EMPTY,
+    )
+
+
+def _register_on(peer: Peer, instances: Sequence[Instance]) -> dict[Key, RegistryError]:
+    """Register on one server; what a batch dropped is sent once more by itself, to hear why."""
+    refused: dict[Key, RegistryError] = {}
+    for portion in batch.portions(instances):
+        peer.batch([batch.register(instance) for instance in portion])
+        answers = peer.batch([batch.heartbeat(instance) for instance in portion])
+        for instance, answer in zip(portion, answers, strict=True):
+            if answer.status_code == 404:
+                try:
+                    peer.register(instance)
+                except RegistryUnreachable:
+                    raise
+                except RegistryError as error:
+                    refused[instance.key] = error
+    return refused
+
+
+def _cancel_on(peer: Peer, instances: Sequence[Instance]) -> None:
+    for portion in batch.portions(instances):
+        peer.batch([batch.cancel(instance) for instance in portion])

@@ -1,0 +1,226 @@
+"""JSON of Eureka to the model and back.
+
+Reads what real servers send (a single object where a list is meant, ``@class`` in empty metadata, both
+spellings of the overridden status, enabled flags as strings) and writes what they accept.
+
+Source: EurekaJacksonCodec and InstanceInfo of Netflix/eureka.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import replace
+from typing import Any
+
+from eurekube_provider.core.errors import InvalidInstance
+from eurekube_provider.core.model import (
+    DEFAULT_DATA_CENTER_CLASS,
+    EMPTY,
+    DataCenter,
+    EurekaLease,
+    Instance,
+    Port,
+    Status,
+)
+
+Json = Mapping[str, Any]
+
+_KNOWN = frozenset(
+    {
+        "instanceId",
+        "app",
+        "hostName",
+        "ipAddr",
+        "status",
+        "overriddenStatus",
+        "overriddenstatus",
+        "port",
+        "securePort",
+        "vipAddress",
+        "secureVipAddress",
+        "homePageUrl",
+        "statusPageUrl",
+        "healthCheckUrl",
+        "secureHealthCheckUrl",
+        "dataCenterInfo",
+        "leaseInfo",
+        "metadata",
+        "lastDirtyTimestamp",
+        "lastUpdatedTimestamp",
+        "countryId",
+        # Computed by the server; handing them back would mean nothing.
+        "actionType",
+        "isCoordinatingDiscoveryServer",
+    }
+)
+
+
+def instance_to_json(instance: Instance) -> dict[str, Any]:
+    """The object under the root ``instance`` of a register request; without the root, a batch item's.
+
+    The overridden status is always UNKNOWN: anything else would create an override.
+    """
+    lease = instance.lease
+    document: dict[str, Any] = {
+        **instance.unknown_fields,
+        "instanceId": instance.instance_id,
+        "app": instance.application,
+        "hostName": instance.host_name,
+        "ipAddr": instance.ip_address,
+        "status": instance.status.value,
+        "overriddenStatus": Status.UNKNOWN.value,
+        "port": _port_to_json(instance.port),
+        "securePort": _port_to_json(instance.secure_port),
+        "vipAddress": instance.vip_address,
+        "secureVipAddress": instance.secure_vip_address,
+        "countryId": 1,
+        "dataCenterInfo": _data_center_to_json(instance.data_center),
+        "leaseInfo": {
+            "renewalIntervalInSecs": lease.renewal_interval_seconds,
+            "durationInSecs": lease.duration_seconds,
+        },
+        "metadata": dict(instance.metadata),
+    }
+    urls = {
+        "homePageUrl": instance.home_page_url,
+        "statusPageUrl": instance.status_page_url,
+        "healthCheckUrl": instance.health_check_url,
+        "secureHealthCheckUrl": instance.secure_health_check_url,
+    }
+    document |= {name: url for name, url in urls.items() if url}
+    if instance.last_dirty_timestamp_ms is not None:
+        document["lastDirtyTimestamp"] = str(instance.last_dirty_timestamp_ms)
+    return document
+
+
+def replica_to_json(instance: Instance) -> dict[str, Any]:
+    """The object that servers send each other in a batch: what one of them holds, nothing left out or added.
+
+    Unlike a plain register it carries the overridden status, and no field that we do not know: one in the
+    wrong place makes the server refuse the whole batch.
+    """
+    document = instance_to_json(replace(instance, unknown_fields=EMPTY))
+    document["overriddenStatus"] = instance.overridden_status.value
+    return document
+
+
+def instance_from_json(document: Json) -> Instance:
+    """Read one ``InstanceInfo``.
+
+    :raises InvalidInstance: no application or id that can be used, or no number where one must be.
+    """
+    host_name = str(document.get("hostName") or document.get("ipAddr") or "")
+    return Instance(
+        application=str(document.get("app") or ""),
+        # Servers fall back to the host name, see InstanceInfo.getId.
+        instance_id=str(document.get("instanceId") or host_name),
+        host_name=host_name,
+        ip_address=str(document.get("ipAddr") or ""),
+        port=_port_from_json(document.get("port"), Port(7001, enabled=True)),
+        secure_port=_port_from_json(document.get("securePort"), Port(7002, enabled=False)),
+        vip_address=str(document.get("vipAddress") or ""),
+        secure_vip_address=str(document.get("secureVipAddress") or ""),
+        status=_status(document.get("status")),
+        overridden_status=_status(document.get("overriddenStatus") or document.get("overriddenstatus")),
+        metadata=_strings(document.get("metadata")),
+        lease=_lease_from_json(document.get("leaseInfo")),
+        home_page_url=str(document.get("homePageUrl") or ""),
+        status_page_url=str(document.get("statusPageUrl") or ""),
+        health_check_url=str(document.get("healthCheckUrl") or ""),
+        secure_health_check_url=str(document.get("secureHealthCheckUrl") or ""),
+        data_center=_data_center_from_json(document.get("dataCenterInfo")),
+        last_dirty_timestamp_ms=_milliseconds(document.get("lastDirtyTimestamp")),
+        last_updated_timestamp_ms=_milliseconds(document.get("lastUpdatedTimestamp")),
+        unknown_fields={key: value for key, value in document.items() if key not in _KNOWN} or EMPTY,
+    )
+
+
+def instances_from_json(document: Json) -> tuple[list[Instance], list[str]]:
+    """Read ``/apps``, ``/apps/{APP}`` or ``/vips/{VIP}``.
+
+    :returns: the instances, and a sentence for each that no client could address (an id with a slash).
+    """
+    instances: list[Instance] = []
+    unreadable: list[str] = []
+    applications = document.get("applications") or {}
+    for application in _listed(applications.get("application") or document.get("application")):
+        for entry in _listed(application.get("instance")):
+            try:
+                instances.append(instance_from_json(entry))
+            except InvalidInstance as error:
+                unreadable.append(f"an instance of {application.get('name')}: {error}")
+    return instances, unreadable
+
+
+def _listed(value: Any) -> Iterator[Json]:
+    """One object or a list of them, as some writers send the one for the other."""
+    if isinstance(value, Mapping):
+        yield value
+    else:
+        yield from value or ()
+
+
+def _port_to_json(port: Port) -> dict[str, Any]:
+    return {"$": port.number, "@enabled": "true" if port.enabled else "false"}
+
+
+def _port_from_json(value: Any, default: Port) -> Port:
+    if not isinstance(value, Mapping):
+        return default if value is None else Port(_number("port", value), default.enabled)
+    enabled = value.get("@enabled", default.enabled)
+    return Port(
+        _number("port", value.get("$", default.number)),
+        enabled if isinstance(enabled, bool) else str(enabled).strip().lower() == "true",
+    )
+
+
+def _data_center_to_json(data_center: DataCenter) -> dict[str, Any]:
+    document: dict[str, Any] = {"@class": data_center.java_class, "name": data_center.name}
+    if data_center.metadata:
+        document["metadata"] = dict(data_center.metadata)
+    return document
+
+
+def _data_center_from_json(value: Any) -> DataCenter:
+    if not isinstance(value, Mapping):
+        return DataCenter()
+    return DataCenter(
+        name=str(value.get("name") or "MyOwn"),
+        java_class=str(value.get("@class") or DEFAULT_DATA_CENTER_CLASS),
+        metadata=_strings(value.get("metadata")),
+    )
+
+
+def _lease_from_json(value: Any) -> EurekaLease:
+    default = EurekaLease()
+    if not isinstance(value, Mapping):
+        return default
+    return EurekaLease(
+        _number("lease", value.get("renewalIntervalInSecs") or default.renewal_interval_seconds),
+        _number("lease", value.get("durationInSecs") or default.duration_seconds),
+    )
+
+
+def _strings(value: Any) -> Mapping[str, str]:
+    """Metadata: an empty map comes as ``{"@class": "java.util.Collections$EmptyMap"}``."""
+    if not isinstance(value, Mapping):
+        return EMPTY
+    return {str(key): "" if item is None else str(item) for key, item in value.items() if key != "@class"}
+
+
+def _status(value: Any) -> Status:
+    try:
+        return Status(str(value or "UNKNOWN").upper())
+    except ValueError:
+        return Status.UNKNOWN
+
+
+def _milliseconds(value: Any) -> int | None:
+    return None if value in (None, "") else _number("timestamp", value)
+
+
+def _number(field: str, value: Any) -> int:
+    try:
+        return int(value)
+    except (TypeError, ValueError):
+        raise InvalidInstance(field, f"{value!r} is no number") from None

@@ -1,0 +1,167 @@
+"""How to reach one Eureka cluster: URLs and credentials, kept apart from each other.
+
+A connection never shows its credentials: not in ``repr``, not in an error, not in a URL that it gives out.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from pathlib import Path
+from urllib.parse import unquote, urlsplit, urlunsplit
+
+from eurekube_provider.core.errors import ConfigurationError
+
+DEFAULT_CONNECT_TIMEOUT_SECONDS = 2.0
+DEFAULT_READ_TIMEOUT_SECONDS = 5.0
+
+
+@dataclass(frozen=True, slots=True)
+class Connection:
+    """One Eureka cluster and how to talk to it.
+
+    :param service_urls: base URLs such as ``http://eureka-1:8761/eureka``, without credentials.
+    :param user: for HTTP basic authentication; None for none.
+    :param token: a bearer token, instead of user and password.
+    :param ca_file: PEM file with the authorities to trust for https; None for the usual ones.
+    :param client_certificate: PEM file with the certificate to show (mTLS), and ``client_key`` with its key;
+        the key may lie in the certificate's file.
+    :param proxy: URL of a proxy; None for HTTP_PROXY, HTTPS_PROXY and NO_PROXY of the environment.
+    """
+
+    service_urls: tuple[str, ...]
+    user: str | None = None
+    password: str | None = field(default=None, repr=False)
+    token: str | None = field(default=None, repr=False)
+    ca_file: Path | None = None
+    client_certificate: Path | None = None
+    client_key: Path | None = None
+    proxy: str | None = field(default=None, repr=False)
+    connect_timeout_seconds: float = DEFAULT_CONNECT_TIMEOUT_SECONDS
+    read_timeout_seconds: float = DEFAULT_READ_TIMEOUT_SECONDS
+
+    @classmethod
+    def parse(
+        cls,
+        service_urls: str | Iterable[str],
+        user: str | None = None,
+        password: str | None = None,
+        ca_file: str | Path | None = None,
+        *,
+        token: str | None = None,
+        client_certificate: str | Path | None = None,
+        client_key: str | Path | None = None,
+        proxy: str | None = None,
+        zone: str | None = None,
+    ) -> Connection:
+        """Build a connection from what people write, e.g. Spring's ``defaultZone``.
+
+        :param service_urls: a list, or one string with commas. ``http://user:password@host/eureka`` is
+            accepted and split; credentials given on their own win. ``zone-a=http://...`` says where a server
+            stands.
+        :param zone: servers of this zone are asked first.
+        :raises ConfigurationError: no URL, a URL that is none, two different credentials, a token beside
+            them, no such file, a zone that no server stands in.
+        """
+        texts = service_urls.split(",") if isinstance(service_urls, str) else list(service_urls)
+        urls: dict[str, str] = {}
+        found: set[tuple[str, str | None]] = set()
+        for text in texts:
+            if not text.strip():
+                continue
+            url_zone, written = _split_zone(text.strip())
+            try:
+                url, url_user, url_password = split_credentials(written)
+            except ConfigurationError:
+                raise _unusable(written, *texts) from None
+            urls.setdefault(url, url_zone)
+            if url_user is not None:
+                found.add((url_user, url_password))
+        if not urls:
+            raise ConfigurationError(
+                "no Eureka URL is configured: set eurekube:url in the stack's configuration, --eureka-url or"
+                " EUREKA_URL, e.g. http://eureka.example.com:8761/eureka"
+            )
+        if user is None and len(found) > 1:
+            raise ConfigurationError(
+                "the Eureka URLs carry different credentials: give one user and password for all of them"
+            )
+        if user is None and found:
+            user, password = next(iter(found))
+        if user and token:
+            raise ConfigurationError("Eureka takes a user and password or a bearer token, not both: set one")
+        if zone and zone not in urls.values():
+            zones = ", ".join(sorted({known for known in urls.values() if known})) or "none"
+            raise ConfigurationError(
+                f"no Eureka URL belongs to the zone {zone!r} (zones: {zones}): write {zone}=http://host:8761/eureka"
+            )
+        if client_key and not client_certificate:
+            raise ConfigurationError("a client key is of no use without its client certificate: set both")
+        return cls(
+            service_urls=tuple(sorted(urls, key=lambda url: bool(zone) and urls[url] != zone)),
+            user=user or None,
+            password=password,
+            token=token or None,
+            ca_file=_file("CA file", ca_file),
+            client_certificate=_file("client certificate", client_certificate),
+            client_key=_file("client key", client_key),
+            proxy=proxy or None,
+        )
+
+
+def split_credentials(url: str) -> tuple[str, str | None, str | None]:
+    """Take the credentials out of a service URL and normalise it.
+
+    :returns: the URL without credentials and without a trailing slash, the user, the password.
+    :raises ConfigurationError: it is no http or https URL; the message does not repeat its credentials.
+    """
+    try:
+        parts = urlsplit(url)
+        host, port = parts.hostname, parts.port
+    except ValueError:
+        raise _unusable(url) from None
+    if (
+        parts.scheme not in ("http", "https")
+        or not host
+        or "@" in parts.path
+        or parts.query
+        or parts.fragment
+    ):
+        raise _unusable(url)
+    shown_host = f"[{host}]" if ":" in host else host
+    netloc = shown_host if port is None else f"{shown_host}:{port}"
+    clean = urlunsplit((parts.scheme, netloc, parts.path.rstrip("/"), "", ""))
+    if parts.username is None:
+        return clean, None, None
+    return clean, unquote(parts.username), unquote(parts.password or "")
+
+
+def _split_zone(text: str) -> tuple[str, str]:
+    """Take a leading ``zone=`` off a service URL."""
+    name, separator, rest = text.partition("=")
+    return (name.strip(), rest.strip()) if separator and "/" not in name and ":" not in name else ("", text)
+
+
+def _file(what: str, path: str | Path | None) -> Path | None:
+    """A file that must be there if it is named.
+
+    :raises ConfigurationError: it is not.
+    """
+    if not path:
+        return None
+    if not Path(path).is_file():
+        raise ConfigurationError(f"the {what} {path} does not exist")
+    return Path(path)
+
+
+def _unusable(*urls: str) -> ConfigurationError:
+    """The error for a URL; it repeats the URL unless any of ``urls`` may carry a part of a password.
+
+    A sign that was not percent-encoded ends the password early, so that none of the URL's parts is safe.
+    """
+    which = "an Eureka URL" if any("@" in url for url in urls) else f"the Eureka URL {urls[0]!r}"
+    return ConfigurationError(
+        f"{which} cannot be used: it must look like http://host:8761/eureka or https://host/eureka, without"
+        " query or fragment, and a comma, slash, question mark, hash sign or @ in its credentials must be"
+        " percent-encoded"
+    )

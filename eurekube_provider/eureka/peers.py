@@ -1,0 +1,271 @@
+"""Several servers that hold one registry: whom to ask, and what to do when one is away.
+
+Plain writes go to one server, which forwards them to its peers. A server that did not answer is avoided
+for a while, so that its time-outs do not slow everything down.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, replace
+from enum import StrEnum
+from typing import TypeVar
+from urllib.parse import urlsplit
+
+from eurekube_provider.core.errors import RegistryDenied, RegistryError, RegistryUnreachable
+from eurekube_provider.core.model import Instance, Status
+from eurekube_provider.eureka.connection import Connection
+from eurekube_provider.eureka.peer import Peer
+
+_log = logging.getLogger(__name__)
+_T = TypeVar("_T")
+
+AVOID_SECONDS = 10.0
+"""How long a server that did not answer is asked last."""
+
+BATCHES_FROM_LEASES = 500
+"""With fewer Eureka leases, single requests cost little and are understood by every server."""
+
+TOPOLOGY_SECONDS = 60.0
+"""How long it is believed which servers a server forwards to."""
+
+
+class Mode(StrEnum):
+    """How many changes at once are sent."""
+
+    AUTO = "auto"
+    """Batches for many, where each server that the servers forward to is one that we know."""
+
+    REST = "rest"
+    """One request each, always."""
+
+    BATCH = "batch"
+    """Batches, whatever the servers say of themselves."""
+
+
+@dataclass(frozen=True, slots=True)
+class Sighting:
+    """One instance as every server holds it.
+
+    :ivar instances: what the servers that answered hold, by URL; None where one holds nothing.
+    :ivar failures: the servers that did not answer, by URL.
+    """
+
+    instances: dict[str, Instance | None]
+    failures: dict[str, RegistryError]
+
+    @property
+    def found(self) -> Instance | None:
+        """The newest version that any server holds."""
+        held = [instance for instance in self.instances.values() if instance is not None]
+        return max(held, key=lambda instance: instance.last_dirty_timestamp_ms or 0, default=None)
+
+    @property
+    def is_gone(self) -> bool:
+        """Every server answered, and none holds it."""
+        return not self.failures and self.found is None
+
+
+class Peers:
+    """The servers of one Eureka cluster.
+
+    Methods of the same name as :class:`Peer`'s go to the first server that answers; only
+    :class:`RegistryUnreachable` and :class:`RegistryDenied` move on to the next one, and the first of them is
+    raised when there is none left. A server that does not hold an instance may have been restarted a moment
+    ago, so that the next ones are asked for it as well.
+    """
+
+    def __init__(self, connection: Connection, mode: Mode = Mode.AUTO) -> None:
+        self.connection = connection
+        self.mode = mode
+        self._batches_until = 0.0
+        self._batches_work = False
+        self.peers = tuple(Peer(url, connection) for url in connection.service_urls)
+        self._avoided_until: dict[str, float] = {}
+        self._lock = threading.Lock()
+
+    def __repr__(self) -> str:
+        return f"Peers({', '.join(peer.url for peer in self.peers)})"
+
+    def close(self) -> None:
+        """Close all pooled connections."""
+        for peer in self.peers:
+            peer.close()
+
+    def register(self, instance: Instance) -> None:
+        """See :meth:`Peer.register`."""
+        self._first(lambda peer: peer.register(instance))
+
+    def renew(self, instance: Instance) -> bool:
+        """See :meth:`Peer.renew`; False only where no server that answers holds the instance.
+
+        The server that does tells its peers, and registers it where it is missing, a person's override
+        included.
+        """
+        return self._first(lambda peer: peer.renew(instance), is_found=bool)
+
+    def set_status(self, instance: Instance, status: Status) -> bool:
+        """See :meth:`Peer.set_status`."""
+        return self._first(lambda peer: peer.set_status(instance, status), is_found=bool)
+
+    def clear_status(self, instance: Instance, status: Status = Status.UP) -> bool:
+        """See :meth:`Peer.clear_status`."""
+        return self._first(lambda peer: peer.clear_status(instance, status), is_found=bool)
+
+    def read(self, application: str, instance_id: str) -> Instance | None:
+        """See :meth:`Peer.read`; None only where no server that answers holds the instance."""
+        return self._first(lambda peer: peer.read(application, instance_id), is_found=bool)
+
+    def list_instances(self, application: str | None = None) -> list[Instance]:
+        """See :meth:`Peer.list_instances`."""
+        return self._first(lambda peer: peer.list_instances(application))
+
+    def uses_batches(self, leases: int) -> bool:
+        """Whether so many Eureka leases are handled in batches.
+
+        What a batch does is not forwarded, so that it must reach every server. In mode ``auto`` that is
+        known where every replica that a server names is one of our URLs; it is not behind a load balancer.
+        """
+        if self.mode is not Mode.AUTO:
+            return self.mode is Mode.BATCH
+        if leases < BATCHES_FROM_LEASES:
+            return False
+        with self._lock:
+            if time.monotonic() < self._batches_until:
+                return self._batches_work
+            # Another thread that asks meanwhile gets the old answer.
+            self._batches_until = time.monotonic() + TOPOLOGY_SECONDS
+        works = self._knows_every_replica()
+        with self._lock:
+            if works != self._batches_work:
+                _log.info("batches are used" if works else "batches are not used")
+            self._batches_work = works
+        return works
+
+    def _knows_every_replica(self) -> bool:
+        known = {_plain_url(peer.url) for peer in self.peers}
+        asked = 0
+        for peer in self.peers:
+            try:
+                replicas = peer.status().registered_replicas
+                peer.batch([])
+            except RegistryUnreachable:
+                continue
+            except RegistryError as error:
+                _log.info("batches are refused", extra={"url": peer.url, "error": str(error)})
+                return False
+            unknown = [url for url in replicas if _plain_url(url) not in known]
+            if unknown:
+                _log.info("a server forwards to one that is not configured", extra={"url": peer.url})
+                return False
+            asked += 1
+        return asked > 0
+
+    def read_everywhere(self, application: str, instance_id: str) -> Sighting:
+        """Ask every server for the instance, past its caches. Raises nothing: failures are in the answer."""
+        return Sighting(*self.each(lambda peer: peer.read(application, instance_id)))
+
+    def deregister(self, application: str, instance_id: str) -> Sighting:
+        """Remove the instance from every server that can be reached, and look whether it is gone.
+
+        A server that does not hold the instance answers 404 and tells none of its peers, so that asking
+        one of them is not enough.
+
+        :returns: what is left, by the uncached read of every server.
+        :raises RegistryError: no server could be asked.
+        """
+        _, failures = self.each(lambda peer: peer.deregister(application, instance_id))
+        if len(failures) == len(self.peers):
+            raise next(iter(failures.values()))
+        sighting = self.read_everywhere(application, instance_id)
+        return replace(sighting, failures={**sighting.failures, **failures})
+
+    def each(self, ask: Callable[[Peer], _T]) -> tuple[dict[str, _T], dict[str, RegistryError]]:
+        """Ask every server, all at once.
+
+        :returns: the answers and the failures, by URL.
+        """
+        answers: dict[str, _T] = {}
+        failures: dict[str, RegistryError] = {}
+
+        def run(peer: Peer) -> None:
+            try:
+                answers[peer.url] = ask(peer)
+                self._answered(peer)
+            except RegistryError as error:
+                if isinstance(error, RegistryUnreachable):
+                    self._avoid(peer, error)
+                failures[peer.url] = error
+
+        if len(self.peers) == 1:
+            run(self.peers[0])
+        else:
+            with ThreadPoolExecutor(len(self.peers), thread_name_prefix="peers") as pool:
+                list(pool.map(run, self.peers))
+        return answers, failures
+
+    def _first(self, ask: Callable[[Peer], _T], is_found: Callable[[_T], bool] = lambda _: True) -> _T:
+        """Ask one server after the other until one knows.
+
+        A server that is avoided is not waited for where another one has answered.
+        """
+        failures: dict[Peer, RegistryError] = {}
+        answers: list[_T] = []
+        for peer in self._ordered():
+            if answers and self._is_avoided(peer):
+                break
+            try:
+                answer = ask(peer)
+            except RegistryUnreachable as error:
+                self._avoid(peer, error)
+                failures[peer] = error
+                continue
+            except RegistryDenied as error:
+                failures[peer] = error
+                continue
+            self._answered(peer)
+            answers.append(answer)
+            if is_found(answer):
+                break
+        if not answers:
+            raise next(iter(failures.values()))
+        for peer, failure in failures.items():
+            if isinstance(failure, RegistryDenied):
+                self._avoid(peer, failure)  # the others let us in
+        return answers[-1]
+
+    def _ordered(self) -> list[Peer]:
+        return sorted(self.peers, key=self._is_avoided)
+
+    def _is_avoided(self, peer: Peer) -> bool:
+        with self._lock:
+            return self._avoided_until.get(peer.url, 0.0) > time.monotonic()
+
+    def _avoid(self, peer: Peer, error: RegistryError) -> None:
+        if len(self.peers) == 1:
+            return
+        with self._lock:
+            is_news = peer.url not in self._avoided_until
+            self._avoided_until[peer.url] = time.monotonic() + AVOID_SECONDS
+        if is_news:
+            does = "refuses us" if isinstance(error, RegistryDenied) else "does not answer"
+            _log.warning(
+                f"Eureka server {does} and is asked last", extra={"url": peer.url, "error": str(error)}
+            )
+
+    def _answered(self, peer: Peer) -> None:
+        with self._lock:
+            was_avoided = self._avoided_until.pop(peer.url, None) is not None
+        if was_avoided:
+            _log.warning("Eureka server answers again", extra={"url": peer.url})
+
+
+def _plain_url(url: str) -> str:
+    """A URL as it can be compared: without credentials, and the case and slashes that mean nothing."""
+    parts = urlsplit(url)
+    port = parts.port or (443 if parts.scheme == "https" else 80)
+    return f"{parts.scheme}://{parts.hostname}:{port}{parts.path.rstrip('/')}"

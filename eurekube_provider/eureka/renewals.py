@@ -1,0 +1,362 @@
+"""Renewals: every Eureka lease that we hold is renewed at least twice a minute.
+
+The server counts on two renewals a minute from each instance whatever its interval says; fewer push the
+whole registry towards self-preservation. Renewals of many instances are spread over the interval. With few
+instances each is one request, which the server forwards; with many they travel in batches, to each server
+on a lane of its own, so that a slow server delays nobody but itself.
+"""
+
+from __future__ import annotations
+
+import logging
+import random
+import threading
+import time
+from collections import deque
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Protocol
+
+from eurekube_provider.core.errors import RegistryError
+from eurekube_provider.core.model import Instance
+from eurekube_provider.eureka import batch
+from eurekube_provider.eureka.peer import Peer
+from eurekube_provider.eureka.peers import Peers
+
+_log = logging.getLogger(__name__)
+
+Key = tuple[str, str]
+
+INTERVAL_SECONDS = 25.0
+FIRST_WITHIN_SECONDS = 5.0
+"""What was found at start may be about to lapse: nobody knows when it was renewed last."""
+
+TICK_SECONDS = 0.25
+REST_THREADS = 8
+FIRST_RETRY_SECONDS, LONGEST_RETRY_SECONDS = 0.25, 5.0
+
+
+def elapsed_seconds() -> float:
+    """Seconds that go on while the machine sleeps, unlike ``time.monotonic()``."""
+    return time.clock_gettime(time.CLOCK_BOOTTIME) if hasattr(time, "CLOCK_BOOTTIME") else time.monotonic()
+
+
+class Listener(Protocol):
+    """Who looks after what renewals find out. Called on a renewing thread, with no lock held."""
+
+    def missing(self, instances: Sequence[Instance], peer: Peer | None) -> None:
+        """A server does not hold these (404).
+
+        :param peer: the server, in batches, where the others may hold them and go on being renewed; None
+            for plain renewals, which end with this.
+        """
+
+    def newer(self, stored: Instance) -> None:
+        """A server holds a newer version of what we renewed: somebody else wrote it."""
+
+    def answers_again(self, peer: Peer) -> None:
+        """A server answers after it had not."""
+
+
+@dataclass(frozen=True, slots=True)
+class Counts:
+    """Renewals since the start, by what became of them."""
+
+    accepted: int
+    missing: int
+    failed: int
+
+
+class _Entry:
+    """One instance that is renewed."""
+
+    __slots__ = ("due", "in_flight", "instance", "item", "period")
+
+    def __init__(self, instance: Instance, interval_seconds: float) -> None:
+        self.in_flight = 0
+        self.due = 0
+        self.change(instance, interval_seconds)
+
+    def change(self, instance: Instance, interval_seconds: float) -> None:
+        self.instance = instance
+        self.item = batch.heartbeat(instance)
+        # A renewal more than is promised does no harm; a tick too late could.
+        self.period = max(
+            1, int(min(interval_seconds, instance.lease.renewal_interval_seconds) / TICK_SECONDS)
+        )
+
+
+class _Book:
+    """What the renewals and their lanes share; ``condition`` guards all of it."""
+
+    def __init__(self) -> None:
+        self.condition = threading.Condition()
+        self.entries: dict[Key, _Entry] = {}
+        self.stopped = False
+        self.accepted = self.missed = self.failed = 0
+        self._minute: deque[tuple[float, int]] = deque()
+
+    def count(self, *, accepted: int = 0, missed: int = 0, failed: int = 0) -> None:
+        """Add to the counts."""
+        self.accepted += accepted
+        self.missed += missed
+        self.failed += failed
+        if accepted:
+            self._minute.append((time.monotonic(), accepted))
+        self.last_minute()
+
+    def last_minute(self) -> int:
+        """Renewals accepted within the last 60 seconds."""
+        while self._minute and self._minute[0][0] < time.monotonic() - 60.0:
+            self._minute.popleft()
+        return sum(count for _, count in self._minute)
+
+
+class Renewals:
+    """Renews what it is given until it is told to stop.
+
+    :param interval_seconds: the longest time between two renewals of one instance.
+    """
+
+    def __init__(
+        self, peers: Peers, listener: Listener, *, interval_seconds: float = INTERVAL_SECONDS
+    ) -> None:
+        self._peers = peers
+        self._interval = interval_seconds
+        self._book = _Book()
+        self._due: dict[int, set[Key]] = {}
+        self._soon: dict[int, set[Key]] = {}
+        self._tick = self._now()
+        self._rest = _Lane(self._book, listener, peers, None)
+        self._lanes = [_Lane(self._book, listener, peers, peer) for peer in peers.peers]
+        self._threads = [threading.Thread(target=self._run, name="renewals", daemon=True)]
+        self._threads += [
+            threading.Thread(target=self._rest.run, args=(1,), name=f"renewals-rest-{number}", daemon=True)
+            for number in range(REST_THREADS)
+        ]
+        self._threads += [
+            threading.Thread(
+                target=lane.run, args=(batch.MOST_ITEMS,), name=f"renewals-{number}", daemon=True
+            )
+            for number, lane in enumerate(self._lanes)
+        ]
+
+    def start(self) -> None:
+        """Begin to renew."""
+        for thread in self._threads:
+            thread.start()
+
+    def stop(self) -> None:
+        """Renew no more and wait for the renewals in flight; removes nothing from Eureka."""
+        with self._book.condition:
+            self._book.stopped = True
+            self._book.condition.notify_all()
+        for thread in self._threads:
+            if thread.is_alive():
+                thread.join()
+
+    def add(self, instance: Instance, *, just_registered: bool) -> None:
+        """Renew ``instance`` from now on, or go on with its new contents.
+
+        :param just_registered: its Eureka lease is fresh, so that a full interval may pass.
+        """
+        with self._book.condition:
+            entry = self._book.entries.get(instance.key)
+            if entry is not None:
+                if entry.instance is not instance:
+                    entry.change(instance, self._interval)
+                return
+            entry = self._book.entries[instance.key] = _Entry(instance, self._interval)
+            if just_registered:
+                wait = random.uniform(entry.period / 2, entry.period)  # noqa: S311 - jitter, no secret
+            else:
+                wait = random.uniform(0, min(entry.period, FIRST_WITHIN_SECONDS / TICK_SECONDS))  # noqa: S311
+                # Once soon, then at a moment of its own, so that all that came at once do not stay together.
+                self._soon.setdefault(self._now() + int(wait), set()).add(instance.key)
+                wait = random.uniform(0, entry.period)  # noqa: S311
+            self._plan(entry, self._now() + max(1, int(wait)))
+
+    def remove(self, key: Key) -> None:
+        """Renew it no more; when this returns, no renewal of it is in flight."""
+        with self._book.condition:
+            entry = self._book.entries.pop(key, None)
+            while entry is not None and entry.in_flight:
+                self._book.condition.wait()
+
+    def renew_all_now(self, peer: Peer) -> None:
+        """Send every renewal to one server at once: it may have forgotten them all."""
+        in_batches = self._peers.uses_batches(len(self))
+        with self._book.condition:
+            if not in_batches:
+                self._rest.pending.update(dict.fromkeys(self._book.entries))
+            for lane in self._lanes:
+                if in_batches and lane.peer is peer:
+                    lane.pending.update(dict.fromkeys(self._book.entries))
+            self._book.condition.notify_all()
+
+    def __contains__(self, key: Key) -> bool:
+        with self._book.condition:
+            return key in self._book.entries
+
+    def __len__(self) -> int:
+        with self._book.condition:
+            return len(self._book.entries)
+
+    @property
+    def counts(self) -> Counts:
+        """How the renewals went so far, on every server together."""
+        with self._book.condition:
+            return Counts(self._book.accepted, self._book.missed, self._book.failed)
+
+    @property
+    def last_minute(self) -> int:
+        """Renewals accepted within the last 60 seconds, on every server together."""
+        with self._book.condition:
+            return self._book.last_minute()
+
+    def _run(self) -> None:
+        """Hand out what is due, tick by tick."""
+        while True:
+            in_batches = self._peers.uses_batches(len(self))  # may ask the servers: no lock is held
+            with self._book.condition:
+                if self._book.stopped:
+                    return
+                due = self._take_due(self._now())
+                if due:
+                    for lane in self._lanes if in_batches else [self._rest]:
+                        lane.pending.update(due)
+                    self._book.condition.notify_all()
+                self._book.condition.wait_for(
+                    lambda: self._book.stopped, TICK_SECONDS - elapsed_seconds() % TICK_SECONDS
+                )
+
+    def _take_due(self, now: int) -> dict[Key, None]:
+        """What is due; after a sleep of the machine all of it, and spread anew afterwards."""
+        if now - self._tick > self._interval / TICK_SECONDS:
+            _log.warning(
+                "time jumped: what was missed is renewed at once",
+                extra={"seconds": round((now - self._tick) * TICK_SECONDS)},
+            )
+        self._tick = now
+        due: dict[Key, None] = {}
+        for tick in [tick for tick in self._soon if tick <= now]:
+            due.update(dict.fromkeys(self._soon.pop(tick)))
+        for tick in [tick for tick in self._due if tick <= now]:
+            for key in self._due.pop(tick):
+                entry = self._book.entries.get(key)
+                if entry is not None and entry.due == tick:
+                    due[key] = None
+                    following = tick + entry.period
+                    if following <= now:
+                        following = now + random.randint(1, entry.period)  # noqa: S311 - jitter, no secret
+                    self._plan(entry, following)
+        return due
+
+    def _plan(self, entry: _Entry, tick: int) -> None:
+        entry.due = tick
+        self._due.setdefault(tick, set()).add(entry.instance.key)
+
+    @staticmethod
+    def _now() -> int:
+        return int(elapsed_seconds() / TICK_SECONDS)
+
+
+class _Lane:
+    """The way to one server, in batches; or, for plain renewals, to whichever server answers."""
+
+    def __init__(self, book: _Book, listener: Listener, peers: Peers, peer: Peer | None) -> None:
+        self.peer = peer
+        self.pending: dict[Key, None] = {}
+        self._book = book
+        self._listener = listener
+        self._peers = peers
+        self._retry_seconds = 0.0
+
+    def run(self, most: int) -> None:
+        """Send what is pending until the end; on a thread of its own, or on several."""
+        while (taken := self._take(most)) is not None:
+            try:
+                found = self._send(taken)
+            except RegistryError as error:
+                self._failed(taken, error)
+            except Exception as error:  # noqa: BLE001 - the lane must go on
+                _log.exception("renewals failed")
+                self._failed(taken, error)
+            else:
+                self._sent(taken, found)
+
+    def _take(self, most: int) -> list[_Entry] | None:
+        book = self._book
+        with book.condition:
+            while not book.stopped:
+                if self._retry_seconds and book.condition.wait_for(lambda: book.stopped, self._retry_seconds):
+                    return None
+                taken: list[_Entry] = []
+                while self.pending and len(taken) < most:
+                    key = next(iter(self.pending))
+                    del self.pending[key]
+                    entry = book.entries.get(key)
+                    if entry is not None:
+                        entry.in_flight += 1
+                        taken.append(entry)
+                if taken:
+                    return taken
+                book.condition.wait()
+            return None
+
+    def _send(self, entries: list[_Entry]) -> list[batch.Answer]:
+        if self.peer is not None:
+            return self.peer.batch([entry.item for entry in entries])
+        return [batch.Answer(200 if self._peers.renew(entry.instance) else 404) for entry in entries]
+
+    def _sent(self, entries: list[_Entry], found: list[batch.Answer]) -> None:
+        book = self._book
+        missing: list[Instance] = []
+        newer: list[Instance] = []
+        with book.condition:
+            was_away, self._retry_seconds = self._retry_seconds > 0, 0.0
+            for entry, answer in zip(entries, found, strict=True):
+                entry.in_flight -= 1
+                key = entry.instance.key
+                if book.entries.get(key) is not entry:
+                    continue  # removed meanwhile
+                if answer.status_code == 404:
+                    missing.append(entry.instance)
+                    if self.peer is None:
+                        del book.entries[key]
+                elif answer.instance is not None:
+                    newer.append(answer.instance)  # a 409, which renews all the same
+            refused = sum(answer.status_code not in (200, 409) for answer in found)
+            book.count(accepted=len(entries) - refused, missed=refused)
+            book.condition.notify_all()
+        self._tell(missing, newer, was_away=was_away)
+
+    def _tell(self, missing: list[Instance], newer: list[Instance], *, was_away: bool) -> None:
+        try:
+            if was_away and self.peer is not None:
+                self._listener.answers_again(self.peer)
+            if missing:
+                self._listener.missing(missing, self.peer)
+            for stored in newer:
+                self._listener.newer(stored)
+        except Exception:  # noqa: BLE001 - the lane must go on
+            _log.exception("what a renewal found was not looked after")
+
+    def _failed(self, entries: list[_Entry], error: Exception) -> None:
+        book = self._book
+        with book.condition:
+            for entry in entries:
+                entry.in_flight -= 1
+                key = entry.instance.key
+                if book.entries.get(key) is entry:
+                    self.pending[key] = None
+            book.count(failed=len(entries))
+            is_news = self._retry_seconds == 0
+            self._retry_seconds = min(
+                max(self._retry_seconds * 2, FIRST_RETRY_SECONDS), LONGEST_RETRY_SECONDS
+            )
+            book.condition.notify_all()
+        if is_news:
+            _log.warning(
+                "renewals fail and are tried again", extra={"count": len(entries), "error": str(error)}
+            )

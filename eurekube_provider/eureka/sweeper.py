@@ -1,0 +1,141 @@
+"""What was removed is looked for again on every server: one may have missed it, or been given it anew.
+
+A server forwards a renewal up to a second after it came. Where a removal overtakes it, its receiver does not
+know the instance any more, and the sender registers it there. Nobody renews that, so that it lapses in the
+end; but until then callers would find it.
+
+Source: PeerEurekaNode.heartbeat and AcceptorExecutor of Netflix/eureka.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+from eurekube_provider.core.errors import RegistryError
+from eurekube_provider.core.model import Instance
+from eurekube_provider.eureka.bulk import read_many
+from eurekube_provider.eureka.peer import Peer
+from eurekube_provider.eureka.peers import Peers
+
+_log = logging.getLogger(__name__)
+
+Key = tuple[str, str]
+
+LOOK_AFTER_SECONDS = (2.0, 35.0)
+"""When what was under way has arrived, and when servers have given up to forward the rest (after 30 s)."""
+
+TICK_SECONDS = 1.0
+RETRY_SECONDS = 5.0
+
+MOST_REMEMBERED = 10_000
+"""Removals that a server still has to be asked for; beyond, the oldest are left to lapse."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Removal:
+    """A removed instance and when it is looked for next."""
+
+    instance: Instance
+    at: float
+    looks: int = 0
+
+    def next(self) -> _Removal | None:
+        """The look after this one; None after the last."""
+        looks = self.looks + 1
+        if looks == len(LOOK_AFTER_SECONDS):
+            return None
+        return _Removal(
+            self.instance, self.at + LOOK_AFTER_SECONDS[looks] - LOOK_AFTER_SECONDS[self.looks], looks
+        )
+
+
+class Sweeper:
+    """Looks for what was removed, and removes it where it still is or is again.
+
+    :param is_registered: whether an instance has been registered again since: then it stays.
+    """
+
+    def __init__(self, peers: Peers, is_registered: Callable[[Key], bool]) -> None:
+        self._peers = peers
+        self._is_registered = is_registered
+        self._lock = threading.Lock()
+        self._removals: dict[str, dict[Key, _Removal]] = {peer.url: {} for peer in peers.peers}
+        self._silent_until: dict[str, float] = {}
+        self._stopped = threading.Event()
+        self._thread = threading.Thread(target=self._run, name="sweeper", daemon=True)
+
+    def start(self) -> None:
+        """Begin to look."""
+        self._thread.start()
+
+    def stop(self) -> None:
+        """Look no more."""
+        self._stopped.set()
+        if self._thread.is_alive():
+            self._thread.join()
+
+    def removed(self, instance: Instance) -> None:
+        """``instance`` was removed from every server that could be asked."""
+        removal = _Removal(instance, time.monotonic() + LOOK_AFTER_SECONDS[0])
+        with self._lock:
+            for removals in self._removals.values():
+                removals.pop(instance.key, None)
+                removals[instance.key] = removal
+                if len(removals) > MOST_REMEMBERED:
+                    del removals[next(iter(removals))]
+
+    def _run(self) -> None:
+        while not self._stopped.wait(TICK_SECONDS):
+            for peer in self._peers.peers:
+                try:
+                    self._look(peer)
+                except RegistryError:
+                    # Whoever writes or renews there says so; what is due stays due.
+                    self._silent_until[peer.url] = time.monotonic() + RETRY_SECONDS
+                except Exception:  # noqa: BLE001 - the thread must look again
+                    _log.exception("removals could not be checked")
+
+    def _look(self, peer: Peer) -> None:
+        now = time.monotonic()
+        if now < self._silent_until.get(peer.url, 0.0):
+            return
+        removals = self._removals[peer.url]
+        with self._lock:
+            due = [removal for removal in removals.values() if removal.at <= now]
+        if not due:
+            return
+        swept = self._sweep(peer, [removal.instance for removal in due])
+        if swept:
+            _log.warning(
+                "removed from an Eureka server what it still held", extra={"url": peer.url, "count": swept}
+            )
+        with self._lock:
+            for removal in due:
+                key = removal.instance.key
+                if removals.get(key) is removal:
+                    del removals[key]
+                    following = removal.next()
+                    if following is not None:
+                        removals[key] = following
+
+    def _sweep(self, peer: Peer, removed: Sequence[Instance]) -> int:
+        """Remove what a server holds of these as it was when they were removed; how many."""
+        if self._peers.uses_batches(len(removed)):
+            held = read_many(peer, removed)
+        else:
+            held = {instance.key: peer.read(*instance.key) for instance in removed}
+        swept = 0
+        for instance in removed:
+            found = held[instance.key]
+            if found is None or found.owner != instance.owner or self._is_registered(instance.key):
+                continue
+            if (found.last_dirty_timestamp_ms or 0) > (
+                instance.last_dirty_timestamp_ms or time.time() * 1000
+            ):
+                continue  # registered again, perhaps at this moment
+            swept += peer.deregister(*instance.key)
+        return swept

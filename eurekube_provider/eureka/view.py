@@ -1,0 +1,122 @@
+"""What we believe is in the registry: our own writes and uncached reads, and lists, which only suggest.
+
+A list is up to half a minute old, so that it never overrules what was written or read meanwhile; where it
+contradicts older knowledge it raises a doubt, which an uncached read settles.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections import defaultdict
+from collections.abc import Callable, Iterable
+
+from eurekube_provider.core.model import Instance
+from eurekube_provider.core.plan import same_contents
+
+Key = tuple[str, str]
+
+SETTLE_SECONDS = 90.0
+"""A list may lack a write for as long: 30 s of server cache on each of two servers, and replication."""
+
+
+class View:
+    """One registry as far as it is known; any number of threads may share it."""
+
+    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
+        self._clock = clock
+        self._lock = threading.Lock()
+        self._held: dict[Key, Instance] = {}
+        self._firm: set[Key] = set()
+        self._touched: dict[Key, float] = {}
+        self._by_application: dict[str, set[Key]] = defaultdict(set)
+        self._by_owner: dict[str, set[Key]] = defaultdict(set)
+
+    def registered(self, instance: Instance) -> None:
+        """It was written, or seen by an uncached read."""
+        with self._lock:
+            self._put(instance)
+            self._firm.add(instance.key)
+            self._touched[instance.key] = self._clock()
+
+    def gone(self, key: Key) -> None:
+        """It was removed, or an uncached read did not find it."""
+        with self._lock:
+            self._drop(key)
+            self._touched[key] = self._clock()
+
+    def get(self, key: Key) -> Instance | None:
+        """One instance."""
+        with self._lock:
+            return self._held.get(key)
+
+    def owned(self, owner: str) -> list[Instance]:
+        """The instances of an owner."""
+        with self._lock:
+            return [self._held[key] for key in self._by_owner.get(owner, ())]
+
+    def application(self, name: str) -> list[Instance]:
+        """The instances of an application, whoever owns them."""
+        with self._lock:
+            return [self._held[key] for key in self._by_application.get(name.upper(), ())]
+
+    def owners(self) -> set[str]:
+        """All owners that have an instance."""
+        with self._lock:
+            return {owner for owner, keys in self._by_owner.items() if keys}
+
+    def __len__(self) -> int:
+        return len(self._held)
+
+    def merge(self, listed: Iterable[Instance]) -> tuple[list[Instance], list[Key]]:
+        """Take a list of the whole registry.
+
+        :returns: the news: instances that were not known, or otherwise, and are believed as listed; and the
+            doubts: keys of which older firm knowledge and the list say different things.
+        """
+        suggested = {instance.key: instance for instance in listed}
+        news: list[Instance] = []
+        doubts: list[Key] = []
+        with self._lock:
+            now = self._clock()
+            self._touched = {key: at for key, at in self._touched.items() if now - at < SETTLE_SECONDS}
+            for key, instance in suggested.items():
+                if key in self._touched:
+                    continue
+                held = self._held.get(key)
+                if held is None or key not in self._firm:
+                    if held is None or held.owner != instance.owner or not _agree(held, instance):
+                        news.append(instance)
+                    self._put(instance)
+                elif held.owner != instance.owner or not _agree(held, instance):
+                    doubts.append(key)
+            for key in [key for key in self._held if key not in suggested and key not in self._touched]:
+                if key in self._firm:
+                    doubts.append(key)
+                else:
+                    self._drop(key)
+        return news, doubts
+
+    def _put(self, instance: Instance) -> None:
+        old = self._held.get(instance.key)
+        if old is not None and old.owner != instance.owner:
+            self._drop(instance.key)
+        self._held[instance.key] = instance
+        self._by_application[instance.application].add(instance.key)
+        if instance.owner:
+            self._by_owner[instance.owner].add(instance.key)
+
+    def _drop(self, key: Key) -> None:
+        instance = self._held.pop(key, None)
+        self._firm.discard(key)
+        if instance is None:
+            return
+        for index, name in ((self._by_application, instance.application), (self._by_owner, instance.owner)):
+            if name is not None and name in index:
+                index[name].discard(key)
+                if not index[name]:
+                    del index[name]
+
+
+def _agree(one: Instance, other: Instance) -> bool:
+    return one.status is other.status and same_contents(one, other)

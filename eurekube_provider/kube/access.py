@@ -1,0 +1,201 @@
+"""The Kubernetes API as raw JSON.
+
+Configuration, credentials and TLS are the official client's; its generated models are left aside, since a
+watch over ten thousand endpoints must not build a pydantic object for each.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, cast
+from urllib.parse import urlencode
+
+import urllib3
+from kubernetes import client, config
+
+from eurekube_provider.core.errors import ConfigurationError, KubernetesError
+
+_TIMEOUT = urllib3.Timeout(connect=5.0, read=15.0)
+_CONNECT_SECONDS = 5.0
+
+MERGE_PATCH = "application/merge-patch+json"
+APPLY_PATCH = "application/apply-patch+yaml"
+
+
+@dataclass(frozen=True, slots=True)
+class Resource:
+    """A kind of object: where the API serves it."""
+
+    group: str
+    version: str
+    plural: str
+
+    def path(self, namespace: str | None = None, name: str | None = None, subresource: str = "") -> str:
+        """The URL's path: of all objects, of a namespace's, or of one."""
+        base = f"/apis/{self.group}/{self.version}" if self.group else f"/api/{self.version}"
+        parts = [base]
+        if namespace:
+            parts.append(f"namespaces/{namespace}")
+        parts.append(self.plural)
+        parts += [part for part in (name, subresource) if part]
+        return "/".join(parts)
+
+
+SYNCERS = Resource("eurekube.io", "v1alpha1", "eurekasyncers")
+SERVICES = Resource("", "v1", "services")
+ENDPOINT_SLICES = Resource("discovery.k8s.io", "v1", "endpointslices")
+NAMESPACES = Resource("", "v1", "namespaces")
+EVENTS = Resource("events.k8s.io", "v1", "events")
+
+
+class KubeAccess:
+    """One API server and the identity to talk to it; any number of threads may share it."""
+
+    def __init__(self, api_client: client.ApiClient) -> None:
+        self._client = api_client
+        self.server = str(api_client.configuration.host)
+
+    @classmethod
+    def load(cls, kubeconfig: str | Path | None = None, context: str | None = None) -> KubeAccess:
+        """Find out how to reach the API.
+
+        In this order: ``kubeconfig``; the ServiceAccount of the pod that this runs in; KUBECONFIG or
+        ``~/.kube/config``.
+
+        :raises ConfigurationError: none of them works, or one names something that is not there.
+        """
+        configuration = client.Configuration()
+        # A pooled connection that the server closed meanwhile is worth one more try, nothing else is.
+        configuration.retries = urllib3.Retry(
+            total=1, connect=0, redirect=0, status=0, respect_retry_after_header=False
+        )
+        configuration.connection_pool_maxsize = 32
+        try:
+            if kubeconfig is None and context is None and os.environ.get("KUBERNETES_SERVICE_HOST"):
+                config.load_incluster_config(client_configuration=configuration)  # type: ignore[no-untyped-call]
+            else:
+                path = str(kubeconfig) if kubeconfig is not None else None
+                if path is not None and not Path(path).is_file():
+                    raise ConfigurationError(f"the kubeconfig {path} does not exist")
+                config.load_kube_config(  # type: ignore[no-untyped-call]
+                    path, context=context, client_configuration=configuration
+                )
+        except config.ConfigException as error:
+            raise ConfigurationError(
+                f"no way to the Kubernetes API was found ({error}): run inside a cluster,"
+                " or set KUBECONFIG or --kubeconfig"
+            ) from None
+        return cls(client.ApiClient(configuration))
+
+    def get(self, path: str, query: Mapping[str, str] | None = None) -> dict[str, Any]:
+        """Read an object or a list.
+
+        :raises KubernetesError: any other answer than a success; ``status_code`` 404 where there is none.
+        """
+        return self.request("GET", path, query)
+
+    def request(
+        self,
+        method: str,
+        path: str,
+        query: Mapping[str, str] | None = None,
+        body: Any = None,
+        content_type: str = "application/json",
+    ) -> dict[str, Any]:
+        """Send one request and return the object that the API answers with.
+
+        :param path: from :meth:`Resource.path`.
+        :raises KubernetesError: no answer, or none that is a success.
+        """
+        response = self._send(method, path, query, body, content_type, _TIMEOUT)
+        try:
+            data = response.data
+        except urllib3.exceptions.HTTPError as error:
+            raise KubernetesError(
+                f"{method} {path}: the answer of {self.server} broke off ({error})"
+            ) from None
+        if response.status >= 300:
+            raise _error(method, path, response.status, data)
+        try:
+            return cast("dict[str, Any]", json.loads(data)) if data else {}
+        except ValueError:
+            raise KubernetesError(
+                f"{method} {path}: {self.server} answered {response.status} with something that is not JSON:"
+                " is this a Kubernetes API?",
+                status_code=response.status,
+            ) from None
+
+    def watch(
+        self, path: str, query: Mapping[str, str], read_timeout_seconds: float
+    ) -> Iterator[dict[str, Any]]:
+        """Yield a watch's events until the server ends it.
+
+        :param read_timeout_seconds: the longest silence; bookmarks come about once a minute.
+        :raises KubernetesError: refused, broken off or silent.
+        """
+        timeout = urllib3.Timeout(connect=_CONNECT_SECONDS, read=read_timeout_seconds)
+        response = self._send("GET", path, {**query, "watch": "true"}, None, "", timeout)
+        try:
+            if response.status >= 300:
+                raise _error("watch", path, response.status, response.data)
+            rest = b""
+            for chunk in response.stream(65536, decode_content=True):
+                *lines, rest = (rest + chunk).split(b"\n") if b"\n" in chunk else [rest + chunk]
+                for line in lines:
+                    if line:
+                        yield json.loads(line)
+        except urllib3.exceptions.HTTPError as error:
+            raise KubernetesError(f"watch {path}: the connection to {self.server} broke ({error})") from None
+        except ValueError as error:
+            raise KubernetesError(f"watch {path}: {self.server} sent no JSON ({error})") from None
+        finally:
+            response.close()
+
+    def _send(
+        self,
+        method: str,
+        path: str,
+        query: Mapping[str, str] | None,
+        body: Any,
+        content_type: str,
+        timeout: urllib3.Timeout,
+    ) -> urllib3.BaseHTTPResponse:
+        headers = {"Accept": "application/json"}
+        if body is not None:
+            headers["Content-Type"] = content_type
+        _, url, headers, _, _ = self._client.param_serialize(
+            method, path, header_params=headers, auth_settings=["BearerToken"]
+        )
+        if query:
+            url += f"?{urlencode(query)}"
+        try:
+            return self._client.rest_client.pool_manager.request(
+                method,
+                url,
+                headers=headers,
+                body=None if body is None else json.dumps(body),
+                timeout=timeout,
+                preload_content=False,
+            )
+        except urllib3.exceptions.HTTPError as error:
+            cause = getattr(error, "reason", None) or error
+            raise KubernetesError(
+                f"{method} {path}: no answer from the Kubernetes API at {self.server} ({cause})"
+            ) from None
+
+
+def _error(method: str, path: str, status_code: int, data: bytes) -> KubernetesError:
+    try:
+        answer = json.loads(data)
+        message, reason = str(answer["message"]), str(answer.get("reason") or "")
+    except (ValueError, KeyError, TypeError):
+        message, reason = data.decode(errors="replace")[:200] or "no text", ""
+    return KubernetesError(
+        f"{method} {path}: the Kubernetes API answered {status_code}: {message}",
+        status_code=status_code,
+        reason=reason,
+    )

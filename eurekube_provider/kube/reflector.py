@@ -1,0 +1,229 @@
+"""A local copy of the objects of one kind: one paged list, then one watch, for ever.
+
+Keeps only what :data:`Trim` keeps of each object. Never ends by itself: bookmarks carry it over quiet
+times, a silent connection is given up after :data:`SILENCE_SECONDS`, an expired one lists anew, and an
+API server that is away is asked again with a jittered back-off.
+"""
+
+from __future__ import annotations
+
+import logging
+import random
+import threading
+import time
+from collections.abc import Callable, Iterable
+from typing import Any
+
+from eurekube_provider.core.errors import KubernetesError
+from eurekube_provider.kube.access import KubeAccess, Resource
+
+_log = logging.getLogger(__name__)
+
+PAGE_SIZE = 500
+SILENCE_SECONDS = 100.0
+"""Bookmarks come about once a minute: a watch that says nothing for longer is taken for dead."""
+
+WATCH_SECONDS = (240, 300)
+"""A watch is asked to end after this time, so that many operators do not come back all at once."""
+
+SHORTEST_WATCH_SECONDS = 1.0
+"""A watch that ends sooner counts as a failure, even when it ended well."""
+
+FIRST_DELAY_SECONDS, LONGEST_DELAY_SECONDS = 0.1, 30.0
+ANEW_AFTER_FAILURES = 3
+
+Object = dict[str, Any]
+Trim = Callable[[Object], Object]
+Listener = Callable[[Object | None, Object | None], None]
+"""Told of each change: the object before (None: it is new) and after (None: it is gone)."""
+
+
+class Reflector:
+    """Objects of one kind, of one namespace or of all, as the API server last told.
+
+    :param trim: what is kept of an object; must keep ``metadata.name`` and ``metadata.namespace``.
+    :param listener: called on the reflector's thread; must neither block nor raise.
+    """
+
+    def __init__(
+        self,
+        access: KubeAccess,
+        resource: Resource,
+        trim: Trim,
+        listener: Listener,
+        namespace: str | None = None,
+    ) -> None:
+        self._access = access
+        self._path = resource.path(namespace)
+        self._trim = trim
+        self._listener = listener
+        self._objects: dict[tuple[str, str], Object] = {}
+        self._lock = threading.Lock()
+        self._version: str | None = None  # to watch from; None: list first
+        self._synced = threading.Event()
+        self._stopped = threading.Event()
+        self.failure: KubernetesError | None = None
+        """Why the copy may be old: the last error, None while the watch runs."""
+        self._thread = threading.Thread(
+            target=self._run, name=f"reflector-{resource.plural}-{namespace or 'all'}", daemon=True
+        )
+
+    def start(self) -> None:
+        """Begin to list and watch, on a thread of its own."""
+        self._thread.start()
+
+    def stop(self) -> None:
+        """Make no further request and call no listener any more; does not wait for a silent watch."""
+        self._stopped.set()
+
+    @property
+    def is_synced(self) -> bool:
+        """Whether the first list is complete."""
+        return self._synced.is_set()
+
+    def wait_synced(self, timeout_seconds: float) -> bool:
+        """Wait for the first list."""
+        return self._synced.wait(timeout_seconds)
+
+    def get(self, namespace: str, name: str) -> Object | None:
+        """One object, None where there is none."""
+        with self._lock:
+            return self._objects.get((namespace, name))
+
+    def objects(self, namespace: str | None = None) -> list[Object]:
+        """All objects, or those of a namespace."""
+        with self._lock:
+            if namespace is None:
+                return list(self._objects.values())
+            return [item for key, item in self._objects.items() if key[0] == namespace]
+
+    def _run(self) -> None:
+        failures = 0
+        while not self._stopped.is_set():
+            started = time.monotonic()
+            try:
+                if self._version is None:
+                    self._list()
+                    self._synced.set()
+                self._watch()
+                if time.monotonic() - started >= SHORTEST_WATCH_SECONDS:
+                    failures = 0
+                    continue
+                failures += 1  # a server, or a proxy before it, that ends every watch at once
+            except KubernetesError as error:
+                if time.monotonic() - started > LONGEST_DELAY_SECONDS:
+                    failures = 0
+                failures += 1
+                if error.status_code == 410:
+                    _log.info("watch expired, listing anew", extra={"path": self._path})
+                    self._version = None
+                else:
+                    self.failure = error
+                    _log.warning("watch broke off", extra={"path": self._path, "error": str(error)})
+                    if error.status_code is not None and failures >= ANEW_AFTER_FAILURES:
+                        # E.g. a version from before the API's storage was restored.
+                        self._version = None
+            except Exception:  # noqa: BLE001 - whatever it was, the copy must not stay old for ever
+                failures += 1
+                self.failure = KubernetesError(f"watch {self._path}: unexpected error, see the log")
+                _log.exception("watch failed, listing anew", extra={"path": self._path})
+                self._version = None
+            longest = min(FIRST_DELAY_SECONDS * 2**failures, LONGEST_DELAY_SECONDS)
+            self._stopped.wait(longest * random.uniform(0.5, 1.0))  # noqa: S311 - jitter, no secret
+
+    def _list(self) -> None:
+        """Read all pages, then tell the differences."""
+        fresh: dict[tuple[str, str], Object] = {}
+        query = {"limit": str(PAGE_SIZE)}
+        while True:
+            page = self._access.get(self._path, query)
+            for item in page.get("items") or ():
+                fresh[_key(item)] = self._trim(item)
+            metadata = page.get("metadata") or {}
+            token = metadata.get("continue")
+            if not token:
+                break
+            query = {"limit": str(PAGE_SIZE), "continue": token}
+        with self._lock:
+            before, self._objects = self._objects, fresh
+        for key, item in fresh.items():
+            old = before.pop(key, None)
+            if old != item:
+                self._tell(old, item)
+        for old in before.values():
+            self._tell(old, None)
+        self._version = str(metadata["resourceVersion"])
+        self.failure = None
+
+    def _watch(self) -> None:
+        """Follow changes until the server ends the watch."""
+        query = {
+            "resourceVersion": str(self._version),
+            "allowWatchBookmarks": "true",
+            "timeoutSeconds": str(random.randint(*WATCH_SECONDS)),  # noqa: S311 - jitter, no secret
+        }
+        for event in self._access.watch(self._path, query, SILENCE_SECONDS):
+            if self._stopped.is_set():
+                break
+            self.failure = None
+            item = event["object"]
+            if event["type"] == "ERROR":
+                raise KubernetesError(
+                    f"watch {self._path}: {item.get('message')}", status_code=item.get("code")
+                )
+            if event["type"] != "BOOKMARK":
+                self._take(event["type"], item)
+            self._version = str(item["metadata"]["resourceVersion"])
+
+    def _take(self, kind: str, item: Object) -> None:
+        key = _key(item)
+        kept = None if kind == "DELETED" else self._trim(item)
+        with self._lock:
+            old = self._objects.pop(key, None)
+            if kept is not None:
+                self._objects[key] = kept
+        if old != kept:
+            self._tell(old, kept)
+
+    def _tell(self, old: Object | None, new: Object | None) -> None:
+        if not self._stopped.is_set():
+            self._listener(old, new)
+
+
+class ReflectorGroup:
+    """The reflectors of one kind, one for each watched namespace, read as if they were one."""
+
+    def __init__(self, reflectors: Iterable[Reflector]) -> None:
+        self.reflectors = tuple(reflectors)
+
+    def get(self, namespace: str, name: str) -> Object | None:
+        """See :meth:`Reflector.get`."""
+        return next((item for one in self.reflectors if (item := one.get(namespace, name))), None)
+
+    def objects(self, namespace: str | None = None) -> list[Object]:
+        """See :meth:`Reflector.objects`."""
+        return [item for one in self.reflectors for item in one.objects(namespace)]
+
+    @property
+    def is_synced(self) -> bool:
+        """Whether all first lists are complete."""
+        return all(one.is_synced for one in self.reflectors)
+
+    @property
+    def failure(self) -> KubernetesError | None:
+        """The first reflector's trouble."""
+        return next((one.failure for one in self.reflectors if one.failure), None)
+
+    def start(self) -> None:
+        """Start all."""
+        for one in self.reflectors:
+            one.start()
+
+    def stop(self) -> None:
+        """Stop all."""
+        for one in self.reflectors:
+            one.stop()
+
+
+def _key(item: Object) -> tuple[str, str]:
+    return (item["metadata"].get("namespace", ""), item["metadata"]["name"])

@@ -1,0 +1,112 @@
+"""Holds back removals that look like a broken source: for a minute, or until a person says go on."""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+from collections import deque
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from eurekube_provider.core.brake import HOLD_SECONDS, WINDOW_SECONDS, judge, takes_away
+from eurekube_provider.core.errors import KubernetesError
+from eurekube_provider.core.mapping import Cluster
+from eurekube_provider.core.model import Status
+from eurekube_provider.core.plan import Plan
+from eurekube_provider.eureka.view import View
+from eurekube_provider.kube.access import MERGE_PATCH, SYNCERS, KubeAccess
+from eurekube_provider.operator.sources import Sources, SyncerKey
+
+_log = logging.getLogger(__name__)
+
+RELEASE_ANNOTATION = "eurekube.io/release-brake"
+"""With any value on a syncer: the removals are meant; go on at once. Taken off when it was obeyed."""
+
+
+@dataclass(frozen=True, slots=True)
+class Hold:
+    """Removals that wait.
+
+    :param wait_seconds: when to look again.
+    """
+
+    message: str
+    wait_seconds: float
+
+
+class Brake:
+    """The brake of one operator; any number of workers may share it."""
+
+    def __init__(self, cluster: Cluster, view: View, access: KubeAccess) -> None:
+        self._cluster = cluster
+        self._view = view
+        self._access = access
+        self._lock = threading.Lock()
+        self._held_since: dict[SyncerKey, float] = {}
+        self._removed: deque[tuple[float, int]] = deque()
+
+    def check(
+        self, key: SyncerKey, syncer: Mapping[str, Any], steps: Plan, owner: str, sources: Sources
+    ) -> tuple[Plan, Hold | None]:
+        """What of ``steps`` may be done now, and what the rest waits for."""
+
+        def said_goodbye(instance_id: str) -> bool:
+            pod, _, namespace = (
+                instance_id.partition(":")[0].removesuffix(f".{self._cluster.name}").rpartition(".")
+            )
+            return sources.said_goodbye(pod, namespace)
+
+        if not any(map(takes_away, steps.changes)):
+            self.forget(key)  # nothing to count instances for, which takes long with many
+            return steps, None
+        now = time.monotonic()
+        with self._lock:
+            while self._removed and now - self._removed[0][0] > WINDOW_SECONDS:
+                self._removed.popleft()
+            removed = sum(count for _, count in self._removed)
+        judgement = judge(steps, self._up(owner), self._operator_up(), removed, said_goodbye)
+        with self._lock:
+            since = self._held_since.get(key)
+            if judgement.reason and not self._is_released(key, syncer):
+                since = self._held_since.setdefault(key, now)
+                waited = now - since
+                if waited < HOLD_SECONDS:
+                    if waited == 0:
+                        _log.warning(
+                            "removals are held back",
+                            extra={"syncer": "/".join(key), "reason": judgement.reason},
+                        )
+                    message = (
+                        f"{judgement.reason}: held back for {HOLD_SECONDS:.0f} s in case the source is"
+                        f" broken; if it is meant, annotate the syncer with {RELEASE_ANNOTATION}=now"
+                    )
+                    return judgement.held_back(steps), Hold(message, HOLD_SECONDS - waited + 0.1)
+            self._held_since.pop(key, None)
+            if judgement.doubted:
+                self._removed.append((now, len(judgement.doubted)))
+        return steps, None
+
+    def forget(self, key: SyncerKey) -> None:
+        """Nothing of this syncer waits any more."""
+        with self._lock:
+            self._held_since.pop(key, None)
+
+    def _is_released(self, key: SyncerKey, syncer: Mapping[str, Any]) -> bool:
+        if RELEASE_ANNOTATION not in (syncer["metadata"].get("annotations") or {}):
+            return False
+        _log.warning("a person released the brake", extra={"syncer": "/".join(key)})
+        try:
+            body = {"metadata": {"annotations": {RELEASE_ANNOTATION: None}}}
+            self._access.request("PATCH", SYNCERS.path(*key), body=body, content_type=MERGE_PATCH)
+        except KubernetesError as error:
+            _log.warning("the annotation was not taken off", extra={"error": str(error)})
+        return True
+
+    def _up(self, owner: str) -> int:
+        return sum(instance.status is Status.UP for instance in self._view.owned(owner))
+
+    def _operator_up(self) -> int:
+        """How many instances of this cluster's syncers are UP."""
+        return sum(self._up(owner) for owner in self._view.owners() if self._cluster.syncer_of(owner))

@@ -1,0 +1,56 @@
+"""Structured logs: one JSON object a line with stable keys, or plain lines for a terminal."""
+
+from __future__ import annotations
+
+import json
+import logging
+import sys
+from datetime import UTC, datetime
+
+_STANDARD = frozenset(vars(logging.makeLogRecord({}))) | {"message", "asctime", "taskName"}
+
+
+def set_up(log_format: str, level: str) -> None:
+    """Send all logs to standard error.
+
+    :param log_format: ``json`` or ``text``.
+    :param level: name of the lowest level that is shown.
+    """
+    handler = logging.StreamHandler(sys.stderr)
+    handler.setFormatter(JsonFormatter() if log_format == "json" else TextFormatter())
+    logging.basicConfig(level=level, handlers=[handler], force=True)
+    logging.getLogger("urllib3").setLevel(logging.ERROR)
+
+
+class JsonFormatter(logging.Formatter):
+    """Keys ``time``, ``level``, ``logger``, ``message``, then those of the record's ``extra``."""
+
+    def format(self, record: logging.LogRecord) -> str:
+        """One line."""
+        stamp = datetime.fromtimestamp(record.created, UTC)
+        line = {
+            "time": stamp.isoformat(timespec="milliseconds").replace("+00:00", "Z"),
+            "level": record.levelname.lower(),
+            "logger": record.name.removeprefix("eurekube_provider."),
+            "message": record.getMessage(),
+            **_extra(record),
+        }
+        if record.exc_info:
+            line["exception"] = self.formatException(record.exc_info)
+        return json.dumps(line, default=str, ensure_ascii=False)
+
+
+class TextFormatter(logging.Formatter):
+    """``12:34:56.789 INFO  message key=value ...``."""
+
+    def format(self, record: logging.LogRecord) -> str:
+        """One line, and the traceback below it."""
+        stamp = datetime.fromtimestamp(record.created, UTC).astimezone()
+        pairs = "".join(f" {key}={value}" for key, value in _extra(record).items())
+        clock = f"{stamp:%H:%M:%S}.{stamp.microsecond // 1000:03d}"
+        line = f"{clock} {record.levelname:<7} {record.getMessage()}{pairs}"
+        return f"{line}\n{self.formatException(record.exc_info)}" if record.exc_info else line
+
+
+def _extra(record: logging.LogRecord) -> dict[str, object]:
+    return {key: value for key, value in vars(record).items() if key not in _STANDARD}

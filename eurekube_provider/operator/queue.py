@@ -1,0 +1,90 @@
+"""A queue of things to look at again: equal keys merge, and none is looked at twice at once."""
+
+from __future__ import annotations
+
+import heapq
+import random
+import threading
+import time
+from typing import Generic, TypeVar
+
+K = TypeVar("K")
+
+FIRST_DELAY_SECONDS, LONGEST_DELAY_SECONDS = 0.5, 60.0
+
+
+class WorkQueue(Generic[K]):
+    """As client-go's work queue: what is added while it is worked on comes once more afterwards."""
+
+    def __init__(self) -> None:
+        self._condition = threading.Condition()
+        self._waiting: dict[K, None] = {}
+        self._working: set[K] = set()
+        self._again: set[K] = set()
+        self._later: list[tuple[float, int, K]] = []
+        self._later_number = 0
+        self._failures: dict[K, int] = {}
+        self._closed = False
+
+    def add(self, key: K) -> None:
+        """Look at ``key`` as soon as a worker is free."""
+        with self._condition:
+            self._add(key)
+
+    def add_after(self, key: K, delay_seconds: float) -> None:
+        """Look at ``key`` in a while; an earlier :meth:`add` does not cancel this."""
+        with self._condition:
+            self._later_number += 1
+            heapq.heappush(self._later, (time.monotonic() + delay_seconds, self._later_number, key))
+            self._condition.notify()
+
+    def retry(self, key: K) -> float:
+        """Look at ``key`` again after a delay, in seconds, that doubles with each failure."""
+        with self._condition:
+            failures = self._failures.get(key, 0)
+            self._failures[key] = failures + 1
+        longest = min(FIRST_DELAY_SECONDS * 2.0**failures, LONGEST_DELAY_SECONDS)
+        delay = longest * random.uniform(0.5, 1.0)  # noqa: S311 - jitter, no secret
+        self.add_after(key, delay)
+        return delay
+
+    def forget_failures(self, key: K) -> None:
+        """It went well: the next failure waits for the shortest time again."""
+        with self._condition:
+            self._failures.pop(key, None)
+
+    def get(self) -> K | None:
+        """Wait for the next key; None once the queue is closed. Call :meth:`done` afterwards."""
+        with self._condition:
+            while not self._closed:
+                now = time.monotonic()
+                while self._later and self._later[0][0] <= now:
+                    self._add(heapq.heappop(self._later)[2])
+                if self._waiting:
+                    key = next(iter(self._waiting))
+                    del self._waiting[key]
+                    self._working.add(key)
+                    return key
+                self._condition.wait(self._later[0][0] - now if self._later else None)
+            return None
+
+    def done(self, key: K) -> None:
+        """The worker has finished with ``key``."""
+        with self._condition:
+            self._working.discard(key)
+            if key in self._again:
+                self._again.discard(key)
+                self._add(key)
+
+    def close(self) -> None:
+        """Hand out nothing more."""
+        with self._condition:
+            self._closed = True
+            self._condition.notify_all()
+
+    def _add(self, key: K) -> None:
+        if key in self._working:
+            self._again.add(key)
+        elif key not in self._waiting:
+            self._waiting[key] = None
+            self._condition.notify()

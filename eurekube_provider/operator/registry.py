@@ -1,0 +1,326 @@
+"""The operator's side of Eureka: what is there, who renews it, and what drifted.
+
+Reads the whole registry again and again. A list only suggests: what it says against our own knowledge is
+checked by an uncached read before anybody acts on it.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+from collections.abc import Callable, Sequence
+
+from eurekube_provider.core.errors import ConfigurationError, RegistryError
+from eurekube_provider.core.identity import CLUSTER_UID_KEY, StackOwner, parse_owner
+from eurekube_provider.core.mapping import Cluster
+from eurekube_provider.core.model import Instance
+from eurekube_provider.eureka.apply import write
+from eurekube_provider.eureka.bulk import bring_level, read_many
+from eurekube_provider.eureka.gauges import Gauges
+from eurekube_provider.eureka.peer import Peer
+from eurekube_provider.eureka.peers import Peers
+from eurekube_provider.eureka.renewals import Renewals
+from eurekube_provider.eureka.sweeper import Sweeper
+from eurekube_provider.eureka.view import View
+
+_log = logging.getLogger(__name__)
+
+Key = tuple[str, str]
+
+RESTART_MEMORY_SECONDS = 120.0
+"""How long after a server's restart a missing registration is put down to its lost memory."""
+
+
+FEWEST_TO_WARN_OF = 20
+"""In smaller registries a share says little."""
+
+
+class Registry:
+    """One Eureka cluster as this operator sees it.
+
+    An :class:`~eurekube_provider.eureka.observer.Observer`: what is applied is renewed and remembered. A
+    :class:`~eurekube_provider.eureka.renewals.Listener`: what renewals find out is looked after.
+
+    :param concerned: called with an owner whose instances are not what they were.
+    :param reachable_again: called when Eureka answers after it had not.
+    """
+
+    def __init__(
+        self,
+        peers: Peers,
+        cluster: Cluster,
+        operator_name: str,
+        resync_seconds: float,
+        concerned: Callable[[str], None],
+        reachable_again: Callable[[], None],
+    ) -> None:
+        self.peers = peers
+        self.view = View()
+        self.renewals = Renewals(peers, self)
+        self.sweeper = Sweeper(peers, is_registered=lambda key: self.view.get(key) is not None)
+        self.failure: RegistryError | None = None
+        """Why the registry could not be read the last time; None while all is well."""
+        self.gauges = Gauges(0, 0, 0.0)
+        self._cluster = cluster
+        self._operator_name = operator_name
+        self._resync_seconds = resync_seconds
+        self._concerned = concerned
+        self._reachable_again = reachable_again
+        self._was_read = threading.Event()
+        self._stopped = threading.Event()
+        self._started_by_url: dict[str, int] = {}
+        self._restart_seen_at = -RESTART_MEMORY_SECONDS
+        self._expected_leases = 0
+        self._lock = threading.Lock()
+        self._dropped: dict[Key, float] = {}
+        self._thread = threading.Thread(target=self._run, name="registry", daemon=True)
+
+    @property
+    def was_read(self) -> bool:
+        """Whether the registry has been read once: nothing may be removed before."""
+        return self._was_read.is_set()
+
+    def wait_read(self, timeout_seconds: float) -> bool:
+        """Wait for the first list."""
+        return self._was_read.wait(timeout_seconds)
+
+    def start(self) -> None:
+        """Begin to read and to renew."""
+        self.renewals.start()
+        self.sweeper.start()
+        self._thread.start()
+
+    def stop(self) -> None:
+        """Read and renew no more; nothing is removed."""
+        self._stopped.set()
+        self.renewals.stop()
+        self.sweeper.stop()
+
+    def registered(self, instance: Instance) -> None:
+        """See :class:`~eurekube_provider.eureka.observer.Observer`."""
+        self.view.registered(instance)
+        self.renewals.add(instance, just_registered=True)
+
+    def leaving(self, instance: Instance) -> None:
+        """See :class:`~eurekube_provider.eureka.observer.Observer`."""
+        self.renewals.remove(instance.key)
+
+    def found(self, instance: Instance) -> None:
+        """See :class:`~eurekube_provider.eureka.observer.Observer`."""
+        self.renewals.remove(instance.key)
+        self.view.registered(instance)
+
+    def gone(self, instance: Instance) -> None:
+        """See :class:`~eurekube_provider.eureka.observer.Observer`."""
+        self.view.gone(instance.key)
+        self.sweeper.removed(instance)
+
+    @property
+    def leases(self) -> int:
+        """How many Eureka leases this operator has or is about to have."""
+        return max(self._expected_leases, len(self.renewals))
+
+    def expect(self, leases: int) -> None:
+        """So many endpoints are about to be registered, so that batches may be used from the first one on."""
+        self._expected_leases = leases
+
+    def hold(self, instance: Instance) -> None:
+        """Renew what stands there already."""
+        if instance.key not in self.renewals:
+            self.renewals.add(instance, just_registered=False)
+
+    def check_cluster(self) -> None:
+        """Look whether another cluster uses our name.
+
+        :raises ConfigurationError: it does: both would take each other's instances for their own.
+        """
+        for owner in self.view.owners():
+            if self._cluster.syncer_of(owner) is None:
+                continue
+            for instance in self.view.owned(owner):
+                uid = instance.metadata.get(CLUSTER_UID_KEY)
+                if uid and uid != self._cluster.uid:
+                    raise ConfigurationError(
+                        f"the cluster name {self._cluster.name!r} is in use by another cluster:"
+                        f" {instance.application} {instance.instance_id} has UID {uid}, this cluster has"
+                        f" {self._cluster.uid}. Set another --cluster-name; or, if this cluster was rebuilt"
+                        " and the other is gone, --take-over-cluster true"
+                    )
+
+    def _run(self) -> None:
+        while not self._stopped.is_set():
+            try:
+                self._resync()
+            except RegistryError as error:
+                if self.failure is None or str(self.failure) != str(error):
+                    _log.warning("Eureka cannot be read", extra={"error": str(error)})
+                self.failure = error
+            except Exception:  # noqa: BLE001 - the thread must look again
+                _log.exception("Eureka could not be read")
+            fast = self.failure is not None or not self.was_read
+            self._stopped.wait(min(2.0, self._resync_seconds) if fast else self._resync_seconds)
+
+    def _resync(self) -> None:
+        self._notice_restarts()
+        listed = self.peers.list_instances()
+        news, doubts = self.view.merge(listed)
+        was_away, self.failure = self.failure is not None, None
+        for owner in {instance.owner for instance in news}:
+            if owner:
+                self._concerned(owner)
+        for key in doubts:
+            self._settle(key)
+        self._adopt(listed)
+        self._gauge(len(listed))
+        if not self.was_read:
+            _log.info("Eureka was read", extra={"instances": len(listed)})
+            self._was_read.set()
+        elif was_away:
+            _log.warning("Eureka answers again")
+            self._reachable_again()
+
+    def _gauge(self, registered: int) -> None:
+        """Measure our part in the registry; say so once when it has become a danger."""
+        before = self.gauges.warning
+        lanes = len(self.peers.peers) if self.peers.uses_batches(len(self.renewals)) else 1
+        self.gauges = Gauges(len(self.renewals), registered, self.renewals.last_minute / lanes)
+        if self.gauges.warning and not before and registered >= FEWEST_TO_WARN_OF:
+            _log.warning(
+                "a large part of Eureka depends on this operator", extra={"hint": self.gauges.warning}
+            )
+
+    def _settle(self, key: Key) -> None:
+        """A list contradicts what we knew: look, and tell whoever owns it."""
+        before = self.view.get(key)
+        now = self.peers.read(*key)
+        if now is None:
+            self.view.gone(key)
+        else:
+            self.view.registered(now)
+        for instance in (before, now):
+            if instance is not None and instance.owner:
+                self._concerned(instance.owner)
+
+    def _adopt(self, listed: list[Instance]) -> None:
+        """Renew what stacks ask this operator to renew."""
+        now = time.monotonic()
+        with self._lock:
+            self._dropped = {
+                key: at for key, at in self._dropped.items() if now - at < RESTART_MEMORY_SECONDS
+            }
+            dropped = set(self._dropped)
+        for instance in listed:
+            if instance.renewer != self._operator_name or not isinstance(
+                parse_owner(instance.owner), StackOwner
+            ):
+                continue
+            if instance.key in dropped:
+                # Still in the list because that is old, or registered anew since.
+                current = self.peers.read(*instance.key)
+                if current is None:
+                    continue
+                with self._lock:
+                    self._dropped.pop(instance.key, None)
+            if instance.key not in self.renewals:
+                _log.info(
+                    "renewing for a stack",
+                    extra={
+                        "application": instance.application,
+                        "instance": instance.instance_id,
+                        "owner": instance.owner,
+                    },
+                )
+            self.renewals.add(instance, just_registered=False)
+
+    def missing(self, instances: Sequence[Instance], peer: Peer | None) -> None:
+        """See :class:`~eurekube_provider.eureka.renewals.Listener`."""
+        lost = self._level(instances, peer) if peer is not None else instances
+        if not lost:
+            return
+        ours = [instance for instance in lost if not isinstance(parse_owner(instance.owner), StackOwner)]
+        for instance in ours:
+            self.renewals.remove(instance.key)
+            self.view.gone(instance.key)
+        if ours:
+            _log.warning("instances of ours are missing in Eureka", extra={"count": len(ours)})
+        for owner in {instance.owner for instance in ours}:
+            if owner:
+                self._concerned(owner)
+        for instance in lost:
+            if isinstance(parse_owner(instance.owner), StackOwner):
+                self._lost_by_stack(instance)
+
+    def newer(self, stored: Instance) -> None:
+        """See :class:`~eurekube_provider.eureka.renewals.Listener`."""
+        known = self.view.get(stored.key)
+        self.view.registered(stored)
+        if known is None or known.owner == stored.owner:
+            self.renewals.add(stored, just_registered=True)
+        else:
+            self.renewals.remove(stored.key)
+        for owner in {stored.owner, known.owner if known else None}:
+            if owner:
+                self._concerned(owner)
+
+    def answers_again(self, peer: Peer) -> None:
+        """See :class:`~eurekube_provider.eureka.renewals.Listener`."""
+        _log.warning("Eureka server answers again", extra={"url": peer.url})
+        self._notice_restarts()
+
+    def _level(self, instances: Sequence[Instance], peer: Peer) -> list[Instance]:
+        """Register on ``peer`` what its fellows hold; returns what none of them does."""
+        found: dict[Key, Instance] = {}
+        for other in self.peers.peers:
+            left = [instance for instance in instances if instance.key not in found]
+            if other is peer or not left:
+                continue
+            try:
+                held = read_many(other, left)
+            except RegistryError:
+                continue
+            found.update({key: instance for key, instance in held.items() if instance is not None})
+        if found:
+            bring_level(peer, list(found.values()))
+            _log.warning("an Eureka server was brought level", extra={"url": peer.url, "count": len(found)})
+        return [instance for instance in instances if instance.key not in found]
+
+    def _lost_by_stack(self, instance: Instance) -> None:
+        """No server holds a stack's registration: restored if one forgot it, else dropped."""
+        details = {"application": instance.application, "instance": instance.instance_id}
+        self.renewals.remove(instance.key)
+        self.view.gone(instance.key)
+        try:
+            self._notice_restarts()
+            sighting = self.peers.read_everywhere(*instance.key)
+            lost_memory = time.monotonic() - self._restart_seen_at < RESTART_MEMORY_SECONDS
+            if sighting.found is not None or lost_memory:
+                self.registered(write(self.peers, sighting.found or instance, None))
+                _log.warning("restored a stack's registration that a server had lost", extra=details)
+                return
+        except RegistryError as error:
+            _log.warning(
+                "a stack's registration could not be looked at", extra={**details, "error": str(error)}
+            )
+            self.renewals.add(instance, just_registered=False)
+            return
+        _log.warning("a stack's registration was removed by somebody and is renewed no more", extra=details)
+        with self._lock:
+            self._dropped[instance.key] = time.monotonic()
+
+    def _notice_restarts(self) -> None:
+        """A server that describes itself anew has forgotten what it held: it is told everything at once."""
+        for peer in self.peers.peers:
+            try:
+                started = peer.status().started_timestamp_ms
+            except RegistryError:
+                continue
+            if started is None:
+                continue
+            with self._lock:
+                before = self._started_by_url.get(peer.url)
+                self._started_by_url[peer.url] = started
+            if before is not None and before != started:
+                self._restart_seen_at = time.monotonic()
+                _log.warning("an Eureka server was restarted", extra={"url": peer.url})
+                self.renewals.renew_all_now(peer)

@@ -1,0 +1,177 @@
+"""What a syncer's status says: conditions and counts, written beside the work and never in its way.
+
+Writes of one syncer are at least half a second apart; only the newest counts.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from typing import Any
+
+from eurekube_provider.core.errors import KubernetesError
+from eurekube_provider.kube.access import MERGE_PATCH, SYNCERS, KubeAccess
+
+_log = logging.getLogger(__name__)
+
+SHORTEST_INTERVAL_SECONDS = 0.5
+RETRY_SECONDS = 5.0
+_LONGEST_MESSAGE = 4000
+
+READY = "Ready"
+PROBLEM_TYPES = ("Braked", "Conflict", "SelfRegistered", "AmbiguousPort")
+"""Conditions that are True when there is something wrong; absent where it never was."""
+
+
+@dataclass(frozen=True, slots=True)
+class Report:
+    """What one look at a syncer found.
+
+    :param reason: of the condition Ready: ``Synced``, or what is wrong.
+    :param problems: messages by the problem's condition type, of those in :data:`PROBLEM_TYPES`.
+    """
+
+    is_ready: bool
+    reason: str
+    message: str
+    application: str = ""
+    desired: int = 0
+    registered: int = 0
+    refused: int = 0
+    problems: Mapping[str, str] = field(default_factory=dict)
+
+
+def status_of(syncer: Mapping[str, Any], report: Report, now: datetime) -> dict[str, Any]:
+    """The status that says ``report``, as far as possible in the words that stand there already.
+
+    :param syncer: the object with its current status, whose transition times are kept.
+    """
+    generation = syncer["metadata"].get("generation", 0)
+    before = {item["type"]: item for item in (syncer.get("status") or {}).get("conditions") or ()}
+    stamp = now.strftime("%Y-%m-%dT%H:%M:%SZ")
+
+    def condition(kind: str, *, holds: bool, reason: str, message: str) -> dict[str, Any]:
+        state = "True" if holds else "False"
+        old = before.get(kind)
+        return {
+            "type": kind,
+            "status": state,
+            "reason": reason,
+            "message": message[:_LONGEST_MESSAGE],
+            "observedGeneration": generation,
+            "lastTransitionTime": old["lastTransitionTime"] if old and old["status"] == state else stamp,
+        }
+
+    conditions = [condition(READY, holds=report.is_ready, reason=report.reason, message=report.message)]
+    for kind in PROBLEM_TYPES:
+        if kind in report.problems:
+            conditions.append(condition(kind, holds=True, reason=kind, message=report.problems[kind]))
+        elif kind in before:
+            conditions.append(condition(kind, holds=False, reason="Resolved", message="no longer so"))
+    status: dict[str, Any] = {
+        "observedGeneration": generation,
+        "conditions": conditions,
+        "instances": f"{report.registered}/{report.desired}",
+        "desired": report.desired,
+        "registered": report.registered,
+        "refused": report.refused,
+    }
+    if report.application:
+        status["application"] = report.application
+    if report.is_ready:
+        status["lastSyncTime"] = stamp
+    return status
+
+
+class StatusWriter:
+    """Writes statuses on a thread of its own."""
+
+    def __init__(self, access: KubeAccess) -> None:
+        self._access = access
+        self._condition = threading.Condition()
+        self._wanted: dict[tuple[str, str], tuple[Mapping[str, Any], Report]] = {}
+        self._not_before: dict[tuple[str, str], float] = {}
+        self._written: dict[tuple[str, str], dict[str, Any]] = {}
+        self._stopped = False
+        self._thread = threading.Thread(target=self._run, name="status-writer", daemon=True)
+
+    def start(self) -> None:
+        """Begin to write."""
+        self._thread.start()
+
+    def stop(self) -> None:
+        """Write what is still to be written, then end."""
+        with self._condition:
+            self._stopped = True
+            self._condition.notify()
+        if self._thread.is_alive():
+            self._thread.join(timeout=3.0)
+
+    def report(self, syncer: Mapping[str, Any], report: Report) -> None:
+        """Have ``report`` written to the syncer; an older one that was not written yet is forgotten."""
+        key = (syncer["metadata"]["namespace"], syncer["metadata"]["name"])
+        with self._condition:
+            self._wanted[key] = (syncer, report)
+            self._condition.notify()
+
+    def forget(self, key: tuple[str, str]) -> None:
+        """The syncer is gone."""
+        with self._condition:
+            for table in (self._wanted, self._not_before, self._written):
+                table.pop(key, None)
+
+    def _run(self) -> None:
+        while True:
+            with self._condition:
+                now = time.monotonic()
+                due = [key for key in self._wanted if self._stopped or self._not_before.get(key, 0) <= now]
+                if not due:
+                    if self._stopped:
+                        return
+                    waits = [self._not_before[key] - now for key in self._wanted]
+                    self._condition.wait(min(waits, default=None))
+                    continue
+                key = due[0]
+                syncer, report = self._wanted.pop(key)
+                self._not_before[key] = now + SHORTEST_INTERVAL_SECONDS
+            try:
+                self._write(key, syncer, report)
+            except Exception:  # noqa: BLE001 - the thread must go on writing the others
+                _log.exception("status not written", extra={"syncer": "/".join(key)})
+
+    def _write(self, key: tuple[str, str], syncer: Mapping[str, Any], report: Report) -> None:
+        written = self._written.get(key)
+        basis = {**syncer, "status": written} if written else syncer
+        status = status_of(basis, report, datetime.now(UTC))
+        if _same(status, basis.get("status") or {}):
+            return
+        try:
+            path = SYNCERS.path(*key, "status")
+            self._access.request("PATCH", path, body={"status": status}, content_type=MERGE_PATCH)
+        except KubernetesError as error:
+            if error.status_code != 404:
+                _log.warning("status not written", extra={"syncer": "/".join(key), "error": str(error)})
+                with self._condition:
+                    if not self._stopped:
+                        self._wanted.setdefault(key, (syncer, report))
+                        self._not_before[key] = time.monotonic() + RETRY_SECONDS
+            return
+        self._written[key] = status
+
+
+def _same(one: Mapping[str, Any], other: Mapping[str, Any]) -> bool:
+    """Whether both say the same; the time of the last look alone is not worth a write."""
+    skipped = {"lastSyncTime"}
+    return {k: v for k, v in one.items() if k not in skipped} == {
+        k: v for k, v in other.items() if k not in skipped
+    }
+
+
+def joined(messages: Sequence[str], limit: int = 3) -> str:
+    """The first few sentences, and how many more there are."""
+    rest = len(messages) - limit
+    return "; ".join(messages[:limit]) + (f"; and {rest} more" if rest > 0 else "")

@@ -1,0 +1,41 @@
+"""The labels of the Kubernetes objects that a stack makes."""
+
+from __future__ import annotations
+
+import hashlib
+import re
+
+import pulumi
+
+STACK_LABEL = "eurekube.io/stack"
+"""By its value, :func:`stack_label`, ``eurekube remove`` finds what a stack made."""
+
+_LONGEST = 63
+
+
+def stack_label(project: str, stack: str) -> str:
+    """``<project>.<stack>`` as a label's value.
+
+    Where characters had to go, the end of a hash keeps two stacks apart that would look alike.
+    """
+    text = f"{project}.{stack}"
+    fitted = re.sub(r"[^A-Za-z0-9._-]", "-", text).strip("._-") or "stack"
+    if fitted == text and len(text) <= _LONGEST:
+        return text
+    digest = hashlib.sha256(text.encode()).hexdigest()[:8]
+    return f"{fitted[: _LONGEST - len(digest) - 1].rstrip('._-')}-{digest}"
+
+
+def object_labels(component: str, instance: str) -> dict[str, str]:
+    """The labels of one object. ``app.kubernetes.io/managed-by`` is left to the tool that applies it.
+
+    :param component: what part of Eurekube it is, e.g. ``operator``.
+    :param instance: which of several, e.g. the operator's name.
+    """
+    return {
+        "app.kubernetes.io/name": f"eurekube-{component}",
+        "app.kubernetes.io/instance": instance,
+        "app.kubernetes.io/component": component,
+        "app.kubernetes.io/part-of": "eurekube",
+        STACK_LABEL: stack_label(pulumi.get_project(), pulumi.get_stack()),
+    }

@@ -1,0 +1,376 @@
+"""The properties of an EurekaInstance: what people write, checked and made one shape.
+
+Knows neither Pulumi nor Eureka's wire. Pulumi hands over numbers as floats, drops keys without a value and
+puts a marker where a value is not known yet; after :func:`check` none of that is left but the marker.
+
+The names are part of every user's state: renaming one needs a heading State in the CHANGELOG.
+"""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from enum import Enum, StrEnum
+from typing import Any, Final
+
+from eurekube_provider.core.errors import ConfigurationError, InvalidInstance
+from eurekube_provider.core.identity import RESERVED_PREFIX, StackOwner, check_metadata_key, parse_owner
+from eurekube_provider.core.model import EurekaLease, Status
+from eurekube_provider.eureka.connection import Connection
+
+Properties = dict[str, Any]
+
+
+class Marker(Enum):
+    """Stands where a value is not known before something else is created."""
+
+    UNKNOWN = "unknown"
+
+
+UNKNOWN: Final = Marker.UNKNOWN
+
+
+class OnConflict(StrEnum):
+    """What to do when the instance is there already and belongs to somebody else."""
+
+    FAIL = "fail"
+    ADOPT = "adopt"
+
+
+@dataclass(frozen=True, slots=True)
+class Problem:
+    """One property that cannot be used, and what would be right."""
+
+    property: str
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class Checked:
+    """Normalised properties, of use only where there are no problems."""
+
+    properties: Properties
+    problems: tuple[Problem, ...]
+
+
+URLS = ("home_page_url", "status_page_url", "health_check_url", "secure_health_check_url")
+
+INPUTS = (
+    "application",
+    "instance_id",
+    "host_name",
+    "ip_address",
+    "port",
+    "port_enabled",
+    "secure_port",
+    "secure_port_enabled",
+    "vip_address",
+    "secure_vip_address",
+    "status",
+    "metadata",
+    "zone",
+    "renewal_interval_seconds",
+    "duration_seconds",
+    *URLS,
+    "renewer",
+    "on_conflict",
+    "drain_seconds",
+    "service_url",
+    "owner",
+)
+
+DEFAULT_ID = "instance_id_is_default"
+"""Bookkeeping beside the inputs: a default id survives a renamed stack, one that was removed does not."""
+
+OUTPUTS = ("overridden_status", "last_updated", "seen_owner", "status_is_enforced")
+"""What only Eureka tells; in the state, never among the inputs."""
+
+SETTABLE_STATUSES = (Status.UP, Status.DOWN, Status.STARTING, Status.OUT_OF_SERVICE)
+
+NO_RENEWER = (
+    "a registration that nobody renews lapses after 90 seconds and drives Eureka into self-preservation:"
+    " name the operator that shall renew it (by default eurekube), or write 'self' if the application"
+    " sends its own renewals"
+)
+
+
+def contains_unknown(value: Any) -> bool:
+    """Whether something in ``value`` is not known yet, at any depth."""
+    if isinstance(value, Mapping):
+        return any(contains_unknown(item) for item in value.values())
+    if isinstance(value, list | tuple):
+        return any(contains_unknown(item) for item in value)
+    return value is UNKNOWN
+
+
+def default_instance_id(owner: StackOwner, application: str, port: int) -> str:
+    """The id of a registration that names none: ``<name>.<stack>.<project>:<application>:<port>``."""
+    return f"{owner.name}.{owner.stack}.{owner.project}:{application.lower()}:{port}"
+
+
+def check(olds: Mapping[str, Any], news: Mapping[str, Any]) -> Checked:
+    """Normalise ``news``: defaults filled in, whole numbers as integers, keys without a value gone.
+
+    :param olds: the checked properties of last time, empty on creation. A default id is taken over from
+        them as long as application and port are the same, so that a renamed stack renames no instance.
+    """
+    return _Check(olds, news).run()
+
+
+class _Check:
+    """One call of :func:`check`: collects problems instead of raising at the first."""
+
+    def __init__(self, olds: Mapping[str, Any], news: Mapping[str, Any]) -> None:
+        self._olds = olds
+        self._news = {
+            key: value
+            for key, value in news.items()
+            if value is not None and key not in OUTPUTS and key != DEFAULT_ID
+        }
+        self._result: Properties = {}
+        self._problems: list[Problem] = []
+
+    def run(self) -> Checked:
+        for key in sorted(set(self._news) - set(INPUTS)):
+            near = difflib.get_close_matches(key, INPUTS, n=1)
+            self._refuse(key, "there is no such property" + (f"; {near[0]} is one" if near else ""))
+        self._names()
+        self._ports()
+        self._vip_addresses()
+        self._keep("status", _status)
+        self._metadata()
+        self._lease()
+        for name in URLS:
+            self._keep(name, _url)
+        self._management()
+        self._instance_id()
+        return Checked(self._result, tuple(self._problems))
+
+    def _names(self) -> None:
+        self._keep("application", _application, required=True)
+        self._keep("host_name", _host, required=True)
+        self._keep("ip_address", _host)
+        if "ip_address" not in self._result and "host_name" in self._result:
+            # As given: a look-up here would make the preview depend on somebody's resolver.
+            self._result["ip_address"] = self._result["host_name"]
+
+    def _ports(self) -> None:
+        self._keep("port", _whole(1, 65535), required=True)
+        self._keep("port_enabled", _flag, default=True)
+        # Spring calls https whenever the secure port is enabled: whoever names one means that.
+        named = "secure_port" in self._news
+        self._keep("secure_port", _whole(1, 65535), default=443)
+        self._keep("secure_port_enabled", _flag, default=named)
+
+    def _vip_addresses(self) -> None:
+        self._keep("vip_address", _text)
+        application = self._result.get("application")
+        if "vip_address" not in self._result and application is not None:
+            self._result["vip_address"] = application.lower() if isinstance(application, str) else application
+        self._keep("secure_vip_address", _text, default=self._result.get("vip_address"))
+
+    def _metadata(self) -> None:
+        self._keep("zone", _text)
+        self._keep("metadata", _metadata, default={})
+        metadata = self._result.get("metadata")
+        if not isinstance(metadata, dict) or "zone" not in metadata:
+            return
+        zone = metadata.pop("zone")
+        if self._result.setdefault("zone", zone) != zone:
+            self._refuse("zone", "the metadata has another zone: give it in one place")
+
+    def _lease(self) -> None:
+        default = EurekaLease()
+        interval, duration = default.renewal_interval_seconds, default.duration_seconds
+        for name, seconds in (("renewal_interval_seconds", interval), ("duration_seconds", duration)):
+            self._keep(name, _whole(1, 86400), default=seconds)
+        interval = self._result.get("renewal_interval_seconds", UNKNOWN)
+        duration = self._result.get("duration_seconds", UNKNOWN)
+        if isinstance(interval, int) and isinstance(duration, int) and duration <= interval:
+            self._refuse(
+                "duration_seconds",
+                f"{duration} seconds without a renewal are no longer than the {interval} seconds between two"
+                " renewals, so that the instance would come and go; take three times as long",
+            )
+
+    def _management(self) -> None:
+        self._keep("renewer", _renewer, required=True, missing=NO_RENEWER)
+        self._keep("on_conflict", _on_conflict, default=OnConflict.FAIL.value)
+        self._keep("drain_seconds", _whole(0, 3600), default=0)
+        self._keep("service_url", _service_url, required=True)
+        self._keep("owner", _owner, required=True)
+
+    def _instance_id(self) -> None:
+        self._result[DEFAULT_ID] = "instance_id" not in self._news
+        self._keep("instance_id", _text, default=self._default_instance_id())
+        value = self._result.get("instance_id")
+        if isinstance(value, str) and "/" in value:
+            self._refuse(
+                "instance_id",
+                f"{value!r} must have no slash: Eureka would accept it once and could never read or remove it"
+                " again",
+            )
+
+    def _default_instance_id(self) -> str | Marker | None:
+        application, port = self._result.get("application"), self._result.get("port")
+        owner = self._result.get("owner")
+        if UNKNOWN in (application, port, owner):
+            return UNKNOWN
+        parsed = parse_owner(owner)
+        if (
+            not isinstance(application, str)
+            or not isinstance(port, int)
+            or not isinstance(parsed, StackOwner)
+        ):
+            return None
+        olds = self._olds
+        if olds.get(DEFAULT_ID) and (olds.get("application"), olds.get("port")) == (application, port):
+            return str(olds["instance_id"])
+        return default_instance_id(parsed, application, port)
+
+    def _keep(
+        self,
+        name: str,
+        normalise: Callable[[Any], Any],
+        *,
+        default: Any = None,
+        required: bool = False,
+        missing: str = "is required",
+    ) -> None:
+        value = self._news.get(name)
+        if value is None:
+            if required:
+                self._refuse(name, missing)
+            elif default is not None:
+                self._result[name] = default
+            return
+        if value is UNKNOWN:
+            self._result[name] = value
+            return
+        try:
+            self._result[name] = normalise(value)
+        except _Refused as refused:
+            self._refuse(name, refused.reason)
+
+    def _refuse(self, name: str, reason: str) -> None:
+        self._problems.append(Problem(name, reason))
+
+
+class _Refused(Exception):
+    """A value cannot be used; becomes a :class:`Problem`."""
+
+    def __init__(self, reason: str) -> None:
+        super().__init__(reason)
+        self.reason = reason
+
+
+# One function for each kind of value: returns the normalised one, or raises _Refused.
+
+
+def _text(value: Any) -> str:
+    if not isinstance(value, str) or not value.strip():
+        raise _Refused(f"{_quoted(value)} must be a text that is not empty")
+    return value.strip()
+
+
+def _application(value: Any) -> str:
+    text = _text(value)
+    if "/" in text:
+        raise _Refused(f"{value!r} must be a name without a slash")
+    return text.upper()
+
+
+def _host(value: Any) -> str:
+    text = _text(value)
+    if "/" in text or any(letter.isspace() for letter in text):
+        raise _Refused(f"{value!r} must be a bare host name or address, without http:// and without a path")
+    return text
+
+
+def _whole(least: int, most: int) -> Callable[[Any], int]:
+    def normalise(value: Any) -> int:
+        is_number = isinstance(value, int | float) and not isinstance(value, bool)
+        if not is_number or value % 1 != 0 or not least <= value <= most:
+            raise _Refused(f"{_quoted(value)} must be a whole number from {least} to {most}")
+        return int(value)
+
+    return normalise
+
+
+def _flag(value: Any) -> bool:
+    if not isinstance(value, bool):
+        raise _Refused(f"{_quoted(value)} must be true or false")
+    return value
+
+
+def _status(value: Any) -> str:
+    if value not in SETTABLE_STATUSES:
+        raise _Refused(
+            f"{value!r} must be one of {', '.join(SETTABLE_STATUSES)}; leave it out to start UP and to leave"
+            " a person's override alone"
+        )
+    return str(value)
+
+
+def _on_conflict(value: Any) -> str:
+    if value not in tuple(OnConflict):
+        raise _Refused(f"{value!r} must be {OnConflict.FAIL} or {OnConflict.ADOPT}")
+    return str(value)
+
+
+def _metadata(value: Any) -> dict[str, Any]:
+    if not isinstance(value, Mapping):
+        raise _Refused(f"{_quoted(value)} must be a map of texts")
+    result: dict[str, Any] = {}
+    for key, item in sorted(value.items()):
+        if key.startswith(RESERVED_PREFIX):
+            raise _Refused(f"key {key!r}: keys that start with {RESERVED_PREFIX} are Eurekube's own")
+        try:
+            check_metadata_key(key)
+        except InvalidInstance as error:
+            raise _Refused(error.reason) from None
+        if isinstance(item, Mapping | list | tuple):
+            raise _Refused(f"the value of {key!r} must be a text, since Eureka's metadata are not nested")
+        if item is not None:
+            result[key] = item if item is UNKNOWN else _shown(item)
+    return result
+
+
+def _url(value: Any) -> str:
+    text = _text(value)
+    if not text.startswith(("http://", "https://")):
+        raise _Refused(f"{value!r} must start with http:// or https://")
+    return text
+
+
+def _renewer(value: Any) -> str:
+    if not isinstance(value, str) or not value.strip():
+        raise _Refused(NO_RENEWER)
+    return value.strip()
+
+
+def _service_url(value: Any) -> str:
+    try:
+        return ",".join(Connection.parse(_text(value)).service_urls)
+    except ConfigurationError as error:
+        raise _Refused(str(error)) from None
+
+
+def _owner(value: Any) -> str:
+    if not isinstance(parse_owner(str(value)), StackOwner):
+        raise _Refused(f"{value!r} must be stack/<organization>/<project>/<stack>/<name>")
+    return str(value)
+
+
+def _shown(value: Any) -> str:
+    """A scalar as a person would write it: Pulumi's 8080.0 is 8080, True is true."""
+    if isinstance(value, bool):
+        return str(value).lower()
+    if isinstance(value, float) and value % 1 == 0:
+        return str(int(value))
+    return str(value)
+
+
+def _quoted(value: Any) -> str:
+    return repr(value) if isinstance(value, str) else _shown(value)

@@ -1,0 +1,352 @@
+"""One registration that a stack owns, from checked properties to Eureka and back.
+
+Neutral to Pulumi's dynamic interface: the dynamic provider, ``eurekube apply`` and a later native provider
+are thin shells around these functions. Each is idempotent; what Eureka holds is always read past its caches.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime
+from enum import Enum
+from typing import Any
+
+from eurekube_provider.core.errors import OwnershipConflict, RegistryRejected, RegistryUnreachable
+from eurekube_provider.core.identity import OWNER_KEY, RENEWER_KEY, SELF_RENEWED
+from eurekube_provider.core.model import EurekaLease, Instance, Port, Status
+from eurekube_provider.core.plan import same_contents
+from eurekube_provider.eureka import apply
+from eurekube_provider.eureka.peers import Peers
+from eurekube_provider.resources.properties import (
+    DEFAULT_ID,
+    INPUTS,
+    UNKNOWN,
+    URLS,
+    OnConflict,
+    Properties,
+    contains_unknown,
+)
+
+_IDENTITY = ("application", "instance_id")
+_VERIFY_ATTEMPTS = 5
+
+FORWARDED_WITHIN_SECONDS = 1.5
+"""Servers forward a renewal to each other within half a second, and once more when that failed."""
+
+
+class Removal(Enum):
+    """What became of a registration that was to be removed."""
+
+    REMOVED = "removed"
+    ABSENT = "absent"
+    LEFT = "left"
+    """It belongs to somebody else by now, and was left as it is."""
+
+
+@dataclass(frozen=True, slots=True)
+class Difference:
+    """What an update would do.
+
+    :ivar replaces: the properties that need a new registration.
+    :ivar delete_before_replace: the old one must go first, see :func:`diff`.
+    """
+
+    changes: bool
+    replaces: tuple[str, ...] = ()
+    delete_before_replace: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Registration:
+    """What checked properties, or a state's, ask for.
+
+    :ivar instance: with owner, renewer and zone in its metadata; its status is UP where none is enforced.
+    :ivar status: the status to enforce; None to start UP and to leave it to people from then on.
+    """
+
+    instance: Instance
+    owner: str
+    service_urls: tuple[str, ...]
+    status: Status | None
+    on_conflict: OnConflict
+    drain_seconds: int
+
+    @classmethod
+    def from_properties(cls, properties: Mapping[str, Any]) -> Registration:
+        """Read checked properties, or those of a state; nothing in them may be unknown.
+
+        A state's ``status`` is what Eureka held. It counts as enforced only where ``status_is_enforced``
+        says so.
+        """
+        status = Status(properties["status"]) if properties.get("status") else None
+        if properties.get("status_is_enforced") is False:
+            status = None
+        owner = str(properties["owner"])
+        metadata = {str(key): str(value) for key, value in (properties.get("metadata") or {}).items()}
+        if properties.get("zone"):
+            metadata["zone"] = str(properties["zone"])
+        metadata |= {OWNER_KEY: owner, RENEWER_KEY: str(properties["renewer"])}
+        return cls(
+            instance=Instance(
+                application=properties["application"],
+                instance_id=properties["instance_id"],
+                host_name=properties["host_name"],
+                ip_address=properties["ip_address"],
+                port=Port(int(properties["port"]), bool(properties["port_enabled"])),
+                secure_port=Port(int(properties["secure_port"]), bool(properties["secure_port_enabled"])),
+                vip_address=properties["vip_address"],
+                secure_vip_address=properties["secure_vip_address"],
+                status=status or Status.UP,
+                metadata=metadata,
+                lease=EurekaLease(
+                    int(properties["renewal_interval_seconds"]), int(properties["duration_seconds"])
+                ),
+                home_page_url=properties.get("home_page_url") or "",
+                status_page_url=properties.get("status_page_url") or "",
+                health_check_url=properties.get("health_check_url") or "",
+                secure_health_check_url=properties.get("secure_health_check_url") or "",
+            ),
+            owner=owner,
+            service_urls=tuple(str(properties["service_url"]).split(",")),
+            status=status,
+            on_conflict=OnConflict(properties["on_conflict"]),
+            drain_seconds=int(properties["drain_seconds"]),
+        )
+
+    def __str__(self) -> str:
+        return f"{self.instance.application} {self.instance.instance_id}"
+
+
+def diff(olds: Mapping[str, Any], news: Mapping[str, Any]) -> Difference:
+    """Compare what Eureka held when the state was written with what is asked for now.
+
+    Another application or id is another registration, made before the old one is removed. So is one at
+    other servers, but there the old one is removed *first* where application and id stay the same: two
+    lists of URLs without a common one may still lead to the same Eureka, and removing the old one last
+    would then remove the new one. Lists that share a URL are the same Eureka and update in place.
+
+    :param olds: a state's outputs.
+    :param news: checked properties; anything may still be unknown, and counts as a change.
+    """
+    replaces = [name for name in _IDENTITY if olds.get(name) != news.get(name)]
+    old_urls = set(str(olds.get("service_url")).split(","))
+    new_url = news.get("service_url")
+    if new_url is UNKNOWN or old_urls.isdisjoint(str(new_url).split(",")):
+        replaces.append("service_url")
+    if contains_unknown(news):
+        changes = True
+    else:
+        have, want = Registration.from_properties(olds), Registration.from_properties(news)
+        changes = (
+            bool(replaces)
+            or not same_contents(want.instance, have.instance)
+            or (want.status is None) != (have.status is None)
+            or (want.status is not None and want.status != olds.get("status"))
+            or olds.get("seen_owner", have.owner) != have.owner
+            or (want.service_urls, want.on_conflict, want.drain_seconds)
+            != (have.service_urls, have.on_conflict, have.drain_seconds)
+        )
+    return Difference(changes, tuple(replaces), delete_before_replace=replaces == ["service_url"])
+
+
+def create(wanted: Registration, peers: Peers) -> Instance:
+    """Register ``wanted``, or bring what is there already up to date where it is ours.
+
+    :returns: the instance as Eureka holds it now.
+    :raises OwnershipConflict: it is there and belongs to somebody else, and is not to be adopted.
+    :raises RegistryError: Eureka did not do it, or said so and holds something else.
+    """
+    return _put(wanted, peers, "register", {wanted.owner})
+
+
+def update(previous: Registration, wanted: Registration, peers: Peers) -> Instance:
+    """Bring Eureka from ``previous`` to ``wanted``, which has the same application and id.
+
+    An instance of the previous owner is ours too: a renamed stack updates in place. Otherwise as
+    :func:`create`.
+    """
+    return _put(wanted, peers, "update", {previous.owner, wanted.owner})
+
+
+def read(previous: Registration, peers: Peers) -> Instance | None:
+    """Look for the registration on every server.
+
+    :returns: the newest version, whoever owns it; None only where every server answered and none holds it.
+    :raises RegistryError: those that answered do not hold it, and not all answered.
+    """
+    sighting = peers.read_everywhere(*previous.instance.key)
+    if sighting.found is not None or sighting.is_gone:
+        return sighting.found
+    failure = next(iter(sighting.failures.values()))
+    if not sighting.instances:
+        raise failure
+    raise RegistryUnreachable(
+        f"read {previous}: {', '.join(sighting.instances)} does not hold it, but whether"
+        f" {', '.join(sighting.failures)} does is not known ({failure})",
+        url=failure.url,
+    )
+
+
+def delete(previous: Registration, peers: Peers, wait: Callable[[float], None] = time.sleep) -> Removal:
+    """Remove the registration, after its drain, and look whether it is gone.
+
+    One that meanwhile belongs to somebody else is left alone: it is no longer ours to remove.
+
+    :raises RegistryError: no server answered, or one keeps holding it.
+    """
+    have = _held(previous, peers)
+    if have is not None and have.owner == previous.owner and _is_called(have) and previous.drain_seconds:
+        peers.set_status(have, Status.OUT_OF_SERVICE)
+        wait(previous.drain_seconds)
+        have = _held(previous, peers)
+    if have is None:
+        return Removal.ABSENT
+    if have.owner != previous.owner:
+        return Removal.LEFT
+    apply.remove(peers, have)
+    if len(peers.peers) > 1 and have.renewer != SELF_RENEWED:
+        # A renewal that one server forwarded just before may give it back to another, to be renewed for ever.
+        wait(FORWARDED_WITHIN_SECONDS)
+        again = peers.read_everywhere(*have.key).found
+        if again is not None and again.owner == previous.owner:
+            apply.remove(peers, again)
+    return Removal.REMOVED
+
+
+def outputs(properties: Mapping[str, Any], actual: Instance) -> Properties:
+    """The state of a registration: its checked properties, with what Eureka holds in their place.
+
+    ``owner`` stays what the properties say: it is whom Eureka must name for us to change or remove the
+    instance, and must never become somebody else's. ``seen_owner`` is whom Eureka names.
+
+    :param properties: checked properties, or an earlier state.
+    """
+    enforced = properties.get("status_is_enforced", properties.get("status") is not None)
+    held = {
+        **{key: properties[key] for key in (*INPUTS, DEFAULT_ID) if key in properties},
+        **_seen(actual),
+        "owner": properties["owner"],
+        "overridden_status": actual.overridden_status.value,
+        "last_updated": _iso(actual.last_updated_timestamp_ms),
+        "seen_owner": actual.owner or "",
+        "status_is_enforced": bool(enforced),
+    }
+    return {key: value for key, value in held.items() if value is not None}
+
+
+def inputs(properties: Mapping[str, Any], actual: Instance) -> Properties:
+    """The inputs as if the program had asked for what Eureka holds, so that a preview shows drift."""
+    held = outputs(properties, actual)
+    wanted = {key: held[key] for key in (*INPUTS, DEFAULT_ID) if key in held}
+    if not held["status_is_enforced"]:
+        wanted.pop("status", None)
+    return {**wanted, "owner": actual.owner or ""}
+
+
+def _seen(actual: Instance) -> Properties:
+    metadata = dict(actual.metadata)
+    metadata.pop(OWNER_KEY, None)
+    renewer = metadata.pop(RENEWER_KEY, "")
+    zone = metadata.pop("zone", None)
+    return {
+        "application": actual.application,
+        "instance_id": actual.instance_id,
+        "host_name": actual.host_name,
+        "ip_address": actual.ip_address,
+        "port": actual.port.number,
+        "port_enabled": actual.port.enabled,
+        "secure_port": actual.secure_port.number,
+        "secure_port_enabled": actual.secure_port.enabled,
+        "vip_address": actual.vip_address,
+        "secure_vip_address": actual.secure_vip_address,
+        "status": actual.status.value,
+        "metadata": dict(sorted(metadata.items())),
+        "zone": zone,
+        "renewal_interval_seconds": actual.lease.renewal_interval_seconds,
+        "duration_seconds": actual.lease.duration_seconds,
+        **{name: getattr(actual, name) or None for name in URLS},
+        "renewer": renewer,
+    }
+
+
+def _iso(timestamp_ms: int | None) -> str | None:
+    if timestamp_ms is None:
+        return None
+    moment = datetime.fromtimestamp(timestamp_ms / 1000, UTC)
+    return moment.isoformat(timespec="milliseconds").replace("+00:00", "Z")
+
+
+def _put(wanted: Registration, peers: Peers, verb: str, owners: set[str]) -> Instance:
+    have = peers.read(*wanted.instance.key)
+    if have is not None and have.owner not in owners and wanted.on_conflict is OnConflict.FAIL:
+        whose = f"belongs to {have.owner}" if have.owner else "was not registered by Eurekube"
+        raise OwnershipConflict(
+            f"{verb} {wanted}: it is in Eureka already, {whose} and was left as it is;"
+            f' give this one another instance_id, or take it over with on_conflict="{OnConflict.ADOPT}"'
+        )
+    want = replace(wanted.instance, status=_status_to_send(wanted, have))
+    if have is None or not same_contents(want, have) or want.status is not _own_status(have):
+        apply.write(peers, want, have)
+    held = _verified(want, peers, verb)
+    if wanted.status is None or held.status is wanted.status:
+        return held
+    if wanted.status is Status.OUT_OF_SERVICE:
+        peers.set_status(held, wanted.status)
+    else:
+        if not held.is_overridden:
+            # Taken out of service without an override: clearing does nothing where there is none.
+            peers.set_status(held, wanted.status)
+        peers.clear_status(held, wanted.status)
+    return _verified(want, peers, verb, wanted.status)
+
+
+def _status_to_send(wanted: Registration, have: Instance | None) -> Status:
+    """The status to register with, so that a person's override stays and callers see no state in between.
+
+    The server believes DOWN and STARTING even over an override, and ignores a registration that comes or
+    goes OUT_OF_SERVICE: that one is set afterwards.
+    """
+    if have is None:
+        if wanted.status is Status.OUT_OF_SERVICE:
+            return Status.STARTING
+        return wanted.status or Status.UP
+    if have.is_overridden or have.status is Status.UNKNOWN:
+        return Status.UP
+    if wanted.status is None or Status.OUT_OF_SERVICE in (wanted.status, have.status):
+        return have.status
+    return wanted.status
+
+
+def _own_status(have: Instance) -> Status:
+    """The instance's own status, as far as it can be known: under an override it is taken for UP."""
+    return Status.UP if have.is_overridden else have.status
+
+
+def _verified(want: Instance, peers: Peers, verb: str, status: Status | None = None) -> Instance:
+    """Read back what was written; another server than the one written to may be half a second behind."""
+    for attempt in range(_VERIFY_ATTEMPTS):
+        held = peers.read(*want.key)
+        if held is not None and same_contents(want, held) and status in (None, held.status):
+            return held
+        time.sleep(0.2 * (attempt + 1))
+    urls = ", ".join(peers.connection.service_urls)
+    holds = "does not hold it" if held is None else "holds something else"
+    raise RegistryRejected(
+        f"{verb} {want.application} {want.instance_id}: {urls} accepted it and {holds};"
+        " somebody else may be registering or removing it at the same time",
+        url=urls,
+    )
+
+
+def _held(previous: Registration, peers: Peers) -> Instance | None:
+    """What the servers that answer hold; one that is away shall not keep a stack from being removed."""
+    sighting = peers.read_everywhere(*previous.instance.key)
+    if not sighting.instances:
+        raise next(iter(sighting.failures.values()))
+    return sighting.found
+
+
+def _is_called(have: Instance) -> bool:
+    return have.status is Status.UP

@@ -1,0 +1,259 @@
+"""The program without an engine: what it would make, from a run under the SDK's mocks.
+
+The same ``__main__.py``, the same components, the same checks. Nothing is asked of a server, no state is
+kept. The Pulumi SDK keeps its settings for the whole process, so that one process renders one stack.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import logging
+import os
+import runpy
+import signal
+import sys
+from collections.abc import Callable, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pulumi
+import yaml
+from pulumi.runtime import mocks, rpc, set_all_config
+from pulumi.runtime.stack import run_pulumi_func
+
+from eurekube_provider.core.errors import ConfigurationError
+from eurekube_provider.core.identity import StackOwner
+from eurekube_provider.eureka.connection import Connection
+from eurekube_provider.resources.connections import NAMESPACE, configured_connection
+from eurekube_provider.resources.labels import STACK_LABEL, stack_label
+from eurekube_provider.resources.project import Project
+from eurekube_provider.resources.properties import DEFAULT_ID, Properties, check
+
+DEFAULT_ORGANIZATION = "organization"
+"""What Pulumi says on backends that know no organizations."""
+
+_REGISTRATION_TYPE = "pulumi-python:dynamic/eurekube:EurekaInstance"
+_HIDDEN = "[secret]"
+
+_ORDER = (
+    "CustomResourceDefinition",
+    "Namespace",
+    "ServiceAccount",
+    "Secret",
+    "ConfigMap",
+    "ClusterRole",
+    "ClusterRoleBinding",
+    "Role",
+    "RoleBinding",
+    "Service",
+    "Deployment",
+)
+"""What others need comes first; a kind that is not named follows, and syncers are last."""
+
+KubernetesObject = dict[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class Rendered:
+    """What a stack's program makes.
+
+    :ivar objects: Kubernetes objects, in the order in which they can be applied.
+    :ivar registrations: the checked properties of each registration, by name.
+    :ivar kubeconfig: what ``eurekube:kubeconfig`` names; None for kubectl's own way.
+    :ivar connection: how the stack reaches Eureka.
+    """
+
+    project: str
+    stack: str
+    organization: str
+    objects: list[KubernetesObject]
+    registrations: dict[str, Properties]
+    kubeconfig: Path | None
+    connection: Connection
+
+    @property
+    def label(self) -> str:
+        """The value of the label on every object of this stack."""
+        return stack_label(self.project, self.stack)
+
+    def owner(self, name: str) -> StackOwner:
+        """Whom Eureka names as the owner of a registration of this stack."""
+        return StackOwner(self.organization, self.project, self.stack, name)
+
+    def objects_yaml(self, *, show_secrets: bool = False) -> str:
+        """The objects as YAML documents, the same text every time."""
+        documents = self.objects if show_secrets else [_without_secrets(item) for item in self.objects]
+        return yaml.safe_dump_all(
+            documents, sort_keys=True, default_flow_style=False, explicit_start=True, width=110
+        )
+
+    def registrations_json(self) -> str:
+        """The registrations as a JSON object by name, the same text every time."""
+        shown = {
+            name: {key: value for key, value in properties.items() if key != DEFAULT_ID}
+            for name, properties in self.registrations.items()
+        }
+        return json.dumps(shown, indent=2, sort_keys=True) + "\n"
+
+
+class _Collector(mocks.Mocks):
+    """Takes note of every resource; answers with its inputs."""
+
+    def __init__(self) -> None:
+        self.resources: list[mocks.MockResourceArgs] = []
+
+    def call(self, args: mocks.MockCallArgs) -> tuple[dict[Any, Any], list[tuple[str, str]] | None]:
+        raise ConfigurationError(
+            f"the program calls {args.token}, which needs Pulumi's engine: it cannot be rendered"
+        )
+
+    def new_resource(self, args: mocks.MockResourceArgs) -> tuple[str | None, dict[Any, Any]]:
+        self.resources.append(args)
+        return f"{args.name}-id", args.inputs
+
+
+def render(
+    project_directory: Path,
+    stack: str,
+    overrides: Mapping[str, str] | None = None,
+    organization: str = DEFAULT_ORGANIZATION,
+) -> Rendered:
+    """Run the program of a project for one of its stacks, and collect what it makes.
+
+    :param overrides: configuration that wins over the stack's file, e.g. ``{"eurekube:url": ...}``.
+    :raises ConfigurationError: the project, the stack or its configuration is wrong.
+    :raises InvalidInstance: a registration is wrong.
+    """
+    project = Project.load(project_directory)
+    configuration = project.configuration(stack, overrides or {})
+    # Only the engine's provider reads it, and the file need not be there.
+    kubeconfig = configuration.pop(f"{NAMESPACE}:kubeconfig", "")
+    collector = _Collector()
+    with _in_directory(project.directory):
+        connection = configured_connection(lambda key: configuration.get(f"{NAMESPACE}:{key}"))
+        _run(project, stack, organization, configuration, collector)
+    label = stack_label(project.name, stack)
+    objects = [
+        _object(resource, label)
+        for resource in collector.resources
+        if resource.typ.startswith("kubernetes:") and "apiVersion" in resource.inputs
+    ]
+    return Rendered(
+        project=project.name,
+        stack=stack,
+        organization=organization,
+        objects=sorted(objects, key=_place),
+        registrations=_registrations(collector.resources),
+        kubeconfig=project.directory / Path(kubeconfig).expanduser() if kubeconfig else None,
+        connection=connection,
+    )
+
+
+def _run(
+    project: Project, stack: str, organization: str, configuration: dict[str, str], collector: _Collector
+) -> None:
+    quiet = logging.getLogger("eurekube.render")
+    quiet.setLevel(logging.WARNING)
+    interrupt = signal.getsignal(signal.SIGINT)
+    loop = asyncio.new_event_loop()
+    asyncio.set_event_loop(loop)
+    try:
+        mocks.set_mocks(
+            collector,
+            project=project.name,
+            stack=stack,
+            preview=False,
+            logger=quiet,
+            organization=organization,
+        )
+        set_all_config(configuration)
+        loop.run_until_complete(run_pulumi_func(_program(project.program)))
+    except pulumi.RunError as error:
+        raise ConfigurationError(str(error)) from None
+    finally:
+        signal.signal(signal.SIGINT, interrupt)  # the program set its own, for Pulumi's sake
+        loop.close()
+        asyncio.set_event_loop(None)
+
+
+def _program(file: Path) -> Callable[[], None]:
+    def run() -> None:
+        runpy.run_path(str(file), run_name="__main__")
+
+    if not file.is_file():
+        raise ConfigurationError(f"the program {file} does not exist")
+    return run
+
+
+@contextmanager
+def _in_directory(directory: Path) -> Any:
+    """As Pulumi runs a program: in its directory, which is where modules are found first."""
+    before = Path.cwd()
+    os.chdir(directory)
+    sys.path.insert(0, str(directory))
+    try:
+        yield
+    finally:
+        sys.path.remove(str(directory))
+        os.chdir(before)
+
+
+def _object(resource: mocks.MockResourceArgs, label: str) -> KubernetesObject:
+    """The inputs as the API wants them: whole numbers, no wrapped secrets, nothing of Pulumi's own."""
+    made: KubernetesObject = _plain(resource.inputs)
+    metadata = made.setdefault("metadata", {})
+    if "name" not in metadata:
+        raise ConfigurationError(
+            f"{made.get('kind')} {resource.name!r} has no metadata.name: Pulumi's engine would make one up"
+        )
+    annotations = {
+        key: value
+        for key, value in (metadata.pop("annotations", None) or {}).items()
+        if not key.startswith("pulumi.com/")
+    }
+    if annotations:
+        metadata["annotations"] = annotations
+    if made["kind"] != "CustomResourceDefinition":  # a CRD is the cluster's, and outlives the stack
+        metadata["labels"] = {**(metadata.get("labels") or {}), STACK_LABEL: label}
+    return made
+
+
+def _plain(value: Any) -> Any:
+    value = rpc.unwrap_rpc_secret(value)
+    if isinstance(value, dict):
+        return {key: _plain(item) for key, item in value.items() if item is not None}
+    if isinstance(value, list):
+        return [_plain(item) for item in value]
+    if isinstance(value, float) and value.is_integer():
+        return int(value)
+    return value
+
+
+def _place(item: KubernetesObject) -> tuple[int, str, str, str]:
+    kind = str(item["kind"])
+    rank = _ORDER.index(kind) if kind in _ORDER else len(_ORDER) + (kind == "EurekaSyncer")
+    return rank, kind, item["metadata"].get("namespace", ""), item["metadata"]["name"]
+
+
+def _registrations(resources: list[mocks.MockResourceArgs]) -> dict[str, Properties]:
+    result: dict[str, Properties] = {}
+    for resource in sorted(resources, key=lambda each: each.name):
+        if resource.typ != _REGISTRATION_TYPE:
+            continue
+        written = {key: value for key, value in _plain(resource.inputs).items() if key != "__provider"}
+        checked = check({}, written)
+        if checked.problems:
+            reasons = "; ".join(f"{problem.property}: {problem.reason}" for problem in checked.problems)
+            raise ConfigurationError(f"the registration {resource.name!r} cannot be made: {reasons}")
+        result[resource.name] = checked.properties
+    return result
+
+
+def _without_secrets(item: KubernetesObject) -> KubernetesObject:
+    if item["kind"] != "Secret":
+        return item
+    hidden = {part: dict.fromkeys(item[part], _HIDDEN) for part in ("data", "stringData") if item.get(part)}
+    return {**item, **hidden}

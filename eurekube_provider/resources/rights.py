@@ -1,0 +1,32 @@
+"""What the operator may do in Kubernetes: as much as it does, and no more."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True)
+class Rule:
+    """One rule of a ClusterRole or of a Role."""
+
+    api_groups: tuple[str, ...]
+    resources: tuple[str, ...]
+    verbs: tuple[str, ...]
+    resource_names: tuple[str, ...] = ()
+
+
+WORK = (
+    # patch: the finalizer, by which a syncer's registrations go before the syncer does
+    Rule(("eurekube.io",), ("eurekasyncers",), ("get", "list", "watch", "patch")),
+    Rule(("eurekube.io",), ("eurekasyncers/status",), ("patch",)),
+    Rule(("",), ("services",), ("list", "watch")),
+    Rule(("discovery.k8s.io",), ("endpointslices",), ("list", "watch")),
+    Rule(("events.k8s.io",), ("events",), ("create", "patch")),
+)
+"""Needed in every namespace that the operator watches."""
+
+IDENTITY = (
+    # its UID names the cluster
+    Rule(("",), ("namespaces",), ("get",), resource_names=("kube-system",)),
+)
+"""Needed for the whole cluster."""

@@ -1,0 +1,179 @@
+"""The stack's configuration as the arguments of its resources: what ``__main__.py`` starts from."""
+
+from __future__ import annotations
+
+import difflib
+import json
+import re
+from collections.abc import Iterable, Mapping
+from dataclasses import MISSING, dataclass, field, fields
+from pathlib import Path
+from typing import Any, TypeVar
+
+import pulumi
+from pulumi.runtime import is_config_secret
+
+from eurekube_provider.core.errors import ConfigurationError
+from eurekube_provider.resources.connections import NAMESPACE
+from eurekube_provider.resources.instance import DEFAULT_OPERATOR_NAME, EurekaInstanceArgs
+from eurekube_provider.resources.operator import EurekubeOperatorArgs
+from eurekube_provider.resources.program import (
+    ProgramError,
+    program_connection,
+    program_setting,
+    warn_of_open_credentials,
+)
+from eurekube_provider.resources.syncer import EurekaSyncerArgs
+
+_T = TypeVar("_T")
+
+_OPERATOR_KEYS = (
+    "namespace",
+    "image",
+    "replicas",
+    "watch_namespaces",
+    "resources",
+    "environment",
+    "keep_crds",
+)
+"""What ``eurekube:operator`` may say; the rest follows from the other keys."""
+
+
+@dataclass(frozen=True, slots=True)
+class StackSettings:
+    """Everything that the program can be told, see the ``config`` of Pulumi.yaml.
+
+    :ivar kubeconfig: absolute; None for the default provider's way to the cluster.
+    :ivar namespaces: those that the program makes, and removes.
+    :ivar syncers: arguments by resource name, as are ``registrations``.
+    """
+
+    operator: EurekubeOperatorArgs
+    kubeconfig: Path | None = None
+    namespaces: tuple[str, ...] = ()
+    syncers: Mapping[str, EurekaSyncerArgs] = field(default_factory=dict)
+    registrations: Mapping[str, EurekaInstanceArgs] = field(default_factory=dict)
+
+    @classmethod
+    def load(cls) -> StackSettings:
+        """Read the running program's configuration.
+
+        :raises ProgramError: a key is missing or wrong; one sentence that names it.
+        """
+        try:
+            return cls._load()
+        except ProgramError:
+            raise
+        except ConfigurationError as error:
+            raise ProgramError(str(error)) from None
+
+    @classmethod
+    def _load(cls) -> StackSettings:
+        warn_of_open_credentials()
+        return cls(
+            operator=_operator(),
+            kubeconfig=_kubeconfig(),
+            namespaces=tuple(_texts("namespaces")),
+            syncers=_named("syncers", EurekaSyncerArgs),
+            registrations=_named("registrations", EurekaInstanceArgs),
+        )
+
+
+def _operator() -> EurekubeOperatorArgs:
+    written = _value("operator", dict) or {}
+    connection = program_connection()
+    ca_certificate = connection.ca_file.read_text("utf-8") if connection.ca_file else None
+    given = _arguments("operator", EurekubeOperatorArgs, written, _OPERATOR_KEYS)
+    return EurekubeOperatorArgs(
+        **given,
+        eureka_urls=connection.service_urls,
+        user=connection.user,
+        password=None if connection.password is None else pulumi.Output.secret(connection.password),
+        token=None if connection.token is None else pulumi.Output.secret(connection.token),
+        ca_certificate=ca_certificate,
+        operator_name=program_setting("operatorName") or DEFAULT_OPERATOR_NAME,
+        cluster_name=program_setting("clusterName"),
+    )
+
+
+def _kubeconfig() -> Path | None:
+    text = program_setting("kubeconfig")
+    if text is None:
+        return None
+    # The program runs in the project's directory.
+    path = (Path.cwd() / Path(text).expanduser()).resolve()
+    if not path.is_file():
+        raise ConfigurationError(
+            f"{NAMESPACE}:kubeconfig: {path} does not exist; start the cluster first (make lab-up), or set"
+            f" {NAMESPACE}:kubeconfig to a kubeconfig that is there"
+        )
+    return path
+
+
+def _texts(key: str) -> list[str]:
+    values = _value(key, list) or []
+    for value in values:
+        if not isinstance(value, str):
+            raise ConfigurationError(f"{NAMESPACE}:{key}: {value!r} must be a name")
+    return values
+
+
+def _named(key: str, kind: type[_T]) -> dict[str, _T]:
+    """A list of objects that each have a ``name``, as arguments by that name."""
+    result: dict[str, _T] = {}
+    for number, entry in enumerate(_value(key, list) or []):
+        where = f"{key}[{number}]"
+        if not isinstance(entry, dict) or not isinstance(entry.get("name"), str):
+            raise ConfigurationError(f"{NAMESPACE}:{where} must be an object with a name")
+        name = entry["name"]
+        if name in result:
+            raise ConfigurationError(f"{NAMESPACE}:{where}: there are two of the name {name!r}")
+        known = tuple(item.name for item in _fields(kind) if item.name != "name")
+        rest = {item: value for item, value in entry.items() if item != "name"}
+        result[name] = kind(**_arguments(where, kind, rest, known))
+    return result
+
+
+def _arguments(
+    where: str, kind: type[Any], written: Mapping[str, Any], known: Iterable[str]
+) -> dict[str, Any]:
+    """The keys of an object in the configuration, which are camelCase, as arguments."""
+    names = {_camel(name): name for name in known}
+    for key in written:
+        if key not in names:
+            near = difflib.get_close_matches(key, names, n=1)
+            hint = f"; {near[0]} is one" if near else f"; there are {', '.join(names)}"
+            raise ConfigurationError(f"{NAMESPACE}:{where}: there is no key {key!r}{hint}")
+    given = {names[key]: value for key, value in written.items() if value is not None}
+    for item in _fields(kind):
+        required = item.default is MISSING and item.default_factory is MISSING
+        if required and item.name in names.values() and item.name not in given:
+            raise ConfigurationError(f"{NAMESPACE}:{where}: {_camel(item.name)} is required")
+    return given
+
+
+def _fields(kind: type[Any]) -> tuple[Any, ...]:
+    return fields(kind)
+
+
+def _camel(name: str) -> str:
+    return re.sub(r"_([a-z])", lambda match: match.group(1).upper(), name)
+
+
+def _value(key: str, kind: type[_T]) -> _T | None:
+    text = program_setting(key)
+    if text is None:
+        return None
+    if is_config_secret(f"{NAMESPACE}:{key}"):
+        raise ConfigurationError(
+            f"{NAMESPACE}:{key} must not be a secret, since its parts go into properties in clear: only"
+            f" {NAMESPACE}:url, {NAMESPACE}:user and {NAMESPACE}:password may be one"
+        )
+    try:
+        value = json.loads(text)
+    except ValueError:
+        value = text
+    if not isinstance(value, kind):
+        word = "a list" if kind is list else "an object"
+        raise ConfigurationError(f"{NAMESPACE}:{key} must be {word}, not {text!r}")
+    return value

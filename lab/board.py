@@ -1,0 +1,214 @@
+"""What the demo shows: Kubernetes beside Eureka, and the milliseconds from the one to the other.
+
+On a terminal a live table, elsewhere plain lines: both from the same observations. Kubernetes is watched;
+Eureka is asked again and again for each instance, past its caches.
+"""
+
+import sys
+import threading
+import time
+from dataclasses import dataclass
+from typing import Any, Self
+
+from rich.console import Console
+from rich.live import Live
+from rich.table import Table
+
+from eurekube_provider.core.errors import RegistryError
+from eurekube_provider.core.identity import pod_instance_id
+from eurekube_provider.core.model import Instance
+from eurekube_provider.eureka.peers import Peers
+from eurekube_provider.kube.access import ENDPOINT_SLICES, KubeAccess
+from eurekube_provider.kube.reflector import Reflector
+
+_ASK_SECONDS = 0.004
+_ASK_SETTLED_SECONDS = 0.25
+_REFRESH_SECONDS = 0.1
+_KEPT_AFTER_LEAVING_SECONDS = 8.0
+
+
+@dataclass(slots=True)
+class Row:
+    """One endpoint (or one registration of a stack) on both sides."""
+
+    name: str
+    instance_id: str
+    address: str = ""
+    kubernetes: str = ""
+    eureka: str = ""
+    changed_at: float = 0.0
+    settled_at: float | None = None
+    note: str = ""
+
+    @property
+    def milliseconds(self) -> float | None:
+        """From the change in Kubernetes until Eureka showed it."""
+        return None if self.settled_at is None else (self.settled_at - self.changed_at) * 1000
+
+
+_EXPECTED = {"ready": "UP", "not ready": "DOWN", "gone": "-"}
+
+
+class Board:
+    """Observes one application on both sides for as long as the block runs."""
+
+    def __init__(
+        self,
+        access: KubeAccess,
+        peers: Peers,
+        namespace: str,
+        app: str,
+        port: int,
+        cluster: str,
+        live: Console | None,
+    ) -> None:
+        self._peers = peers
+        self._namespace, self._app, self._port, self._cluster = namespace, app, port, cluster
+        self._rows: dict[str, Row] = {}
+        self._instance_ids: set[str] = set()
+        self._lock = threading.Lock()
+        self._stopped = threading.Event()
+        self._title = ""
+        self._reflector = Reflector(
+            access, ENDPOINT_SLICES, lambda item: item, self._slice_changed, namespace
+        )
+        self._asker = threading.Thread(target=self._ask, name="board", daemon=True)
+        self._live = Live(console=live, refresh_per_second=10, get_renderable=self._table) if live else None
+        self.samples: list[float] = []
+        """Milliseconds of every change that was observed."""
+
+    def __enter__(self) -> Self:
+        self._reflector.start()
+        self._asker.start()
+        if self._live:
+            self._live.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._stopped.set()
+        self._reflector.stop()
+        self._asker.join(timeout=5.0)
+        if self._live:
+            self._live.stop()
+
+    def say(self, line: str) -> None:
+        """Write a line, above the table where there is one."""
+        if self._live:
+            self._live.console.print(line, highlight=False)
+            self._title = line
+        else:
+            sys.stdout.write(f"{line}\n")
+            sys.stdout.flush()
+
+    def settle(self, timeout_seconds: float = 10.0) -> None:
+        """Wait until both sides say the same of every endpoint."""
+        deadline = time.monotonic() + timeout_seconds
+        while time.monotonic() < deadline:
+            with self._lock:
+                if all(
+                    row.settled_at is not None or row.kubernetes == "(stack)" for row in self._rows.values()
+                ):
+                    return
+            time.sleep(0.02)
+
+    def follow(self, name: str, instance: Instance) -> None:
+        """Show a registration that no Kubernetes object stands for."""
+        with self._lock:
+            self._rows[name] = Row(
+                name,
+                instance.instance_id,
+                instance.ip_address,
+                kubernetes="(stack)",
+                settled_at=time.monotonic(),
+            )
+
+    def note(self, name: str, text: str) -> None:
+        """Show a word beside a registration."""
+        with self._lock:
+            if name in self._rows:
+                self._rows[name].note = text
+
+    @property
+    def instance_ids(self) -> set[str]:
+        """The ids of every pod that was ever seen."""
+        with self._lock:
+            return set(self._instance_ids)
+
+    def _slice_changed(self, old: dict[str, Any] | None, new: dict[str, Any] | None) -> None:
+        now = time.monotonic()
+        before, after = self._states(old), self._states(new)
+        with self._lock:
+            for pod in {*before, *after}:
+                state, address = after.get(pod, ("gone", before.get(pod, ("", ""))[1]))
+                row = self._rows.get(pod)
+                if row is None:
+                    if state == "gone":
+                        continue
+                    instance_id = pod_instance_id(pod, self._namespace, self._cluster, self._app, self._port)
+                    row = self._rows[pod] = Row(pod, instance_id, eureka="-")
+                    self._instance_ids.add(instance_id)
+                row.address = address or row.address
+                if row.kubernetes != state:
+                    row.kubernetes, row.changed_at, row.settled_at = state, now, None
+
+    def _states(self, item: dict[str, Any] | None) -> dict[str, tuple[str, str]]:
+        """State and address of each pod of the application's slices."""
+        labels = ((item or {}).get("metadata") or {}).get("labels") or {}
+        if item is None or labels.get("kubernetes.io/service-name") != self._app:
+            return {}
+        states = {}
+        for endpoint in item.get("endpoints") or ():
+            conditions = endpoint["conditions"]
+            leaving = conditions.get("terminating")
+            state = "gone" if leaving else "ready" if conditions.get("ready") else "not ready"
+            states[endpoint["targetRef"]["name"]] = (state, endpoint["addresses"][0])
+        return states
+
+    def _ask(self) -> None:
+        settled_asked_at = 0.0
+        while not self._stopped.wait(_ASK_SECONDS):
+            now = time.monotonic()
+            with self._lock:
+                rows = [row for row in self._rows.values() if row.settled_at is None]
+                if now - settled_asked_at >= _ASK_SETTLED_SECONDS:
+                    settled_asked_at = now
+                    rows = list(self._rows.values())
+            for row in rows:
+                application = self._app if row.kubernetes != "(stack)" else row.name
+                try:
+                    held = self._peers.read(application.upper(), row.instance_id)
+                except RegistryError:
+                    continue
+                self._seen(row, held.status.value if held else "-")
+
+    def _seen(self, row: Row, status: str) -> None:
+        now = time.monotonic()
+        with self._lock:
+            row.eureka = status
+            expected = _EXPECTED.get(row.kubernetes)
+            if expected == status and row.settled_at is None:
+                row.settled_at = now
+                self.samples.append((now - row.changed_at) * 1000)
+                line = f"    {row.name:<28} {row.address:<12} {row.kubernetes:<10} Eureka {status:<6}"
+                if not self._live:
+                    self.say(f"{line} {row.milliseconds:6.1f} ms")
+            if (
+                row.kubernetes == "gone"
+                and row.settled_at is not None
+                and now - row.settled_at > _KEPT_AFTER_LEAVING_SECONDS
+            ):
+                self._rows.pop(row.name, None)
+
+    def _table(self) -> Table:
+        table = Table(title=self._title, title_justify="left", expand=False)
+        for column in ("Endpoint", "Address", "Kubernetes", "Eureka"):
+            table.add_column(column, min_width=10)
+        table.add_column("ms", justify="right", min_width=7)
+        with self._lock:
+            for row in sorted(self._rows.values(), key=lambda row: (row.kubernetes == "(stack)", row.name)):
+                style = {"UP": "green", "DOWN": "yellow"}.get(row.eureka, "dim")
+                took = row.note
+                if row.kubernetes != "(stack)" and row.milliseconds is not None:
+                    took = f"{row.milliseconds:.1f}"
+                table.add_row(row.name, row.address, row.kubernetes, row.eureka, took, style=style)
+        return table

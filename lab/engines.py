@@ -1,0 +1,197 @@
+"""Two ways to deploy the project's program: a real Pulumi CLI, or `eurekube apply` where none can be had.
+
+Each works on a copy of the program, with a home, a backend and a passphrase of its own: no login, context or
+file of the user is touched.
+"""
+
+import contextlib
+import os
+import shutil
+import subprocess
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Protocol
+
+from lab.cache import cache_folder
+from lab.errors import LabError
+from lab.progress import heartbeat, say
+
+ROOT = Path(__file__).parent.parent
+KUBERNETES_PLUGIN = "pulumi-resource-kubernetes"
+_INSTALL_SECONDS = 180
+_UP_SECONDS = 300
+
+
+class Engine(Protocol):
+    """Deploys a stack of the program and takes it down again."""
+
+    name: str
+
+    def up(self) -> None:
+        """Deploy; a LabError with what the program printed if that fails."""
+
+    def destroy(self) -> None:
+        """Take down what `up` deployed."""
+
+
+class PulumiEngine:
+    """A real `pulumi up` on a file backend."""
+
+    def __init__(self, cli: Path, directory: Path, stack: str, config: Mapping[str, str]) -> None:
+        version = subprocess.run([cli, "version"], capture_output=True, text=True, check=False).stdout.strip()
+        self.name = f"pulumi up ({version}, file backend)"
+        self._cli = cli
+        self._stack = stack
+        self._config = config
+        self._project = copy_project(directory / "program")
+        backend = directory / "backend"
+        backend.mkdir(parents=True)
+        self._environment = {
+            **pulumi_environment(),
+            "PULUMI_BACKEND_URL": backend.as_uri(),
+            "PULUMI_CONFIG_PASSPHRASE": "demo",
+        }
+
+    def up(self) -> None:
+        """See Engine."""
+        self._run("stack", "init", self._stack)
+        for key, value in self._config.items():
+            self._run("config", "set", key, value)
+        with heartbeat("pulumi up", lambda: "resources are being created"):
+            self._run("up", "--yes", "--skip-preview")
+
+    def destroy(self) -> None:
+        """See Engine."""
+        self._run("destroy", "--yes", "--skip-preview")
+
+    def _run(self, *arguments: str) -> None:
+        command = [str(self._cli), *arguments, "--non-interactive", "--color", "never"]
+        if arguments[0] != "stack":
+            command += ["--stack", self._stack]
+        _run(command, self._project, self._environment)
+
+
+class RenderEngine:
+    """`eurekube apply`: the same program without an engine, a state or a preview."""
+
+    name = "eurekube apply (no Pulumi CLI here: the same program without an engine)"
+
+    def __init__(self, directory: Path, stack: str, config: Mapping[str, str], kubeconfig: Path) -> None:
+        self._project = copy_project(directory / "program")
+        self._options = ["--stack", stack]
+        for key, value in config.items():
+            self._options += ["--config", f"{key}={value}"]
+        self._environment = {**os.environ, "KUBECONFIG": str(kubeconfig)}
+
+    def up(self) -> None:
+        """See Engine."""
+        self._run("apply")
+
+    def destroy(self) -> None:
+        """See Engine."""
+        self._run("remove")
+
+    def _run(self, command: str) -> None:
+        program = [sys.executable, "-m", "eurekube_provider.cli.main", command, *self._options]
+        _run(program, self._project, self._environment)
+
+
+def choose_engine(directory: Path, stack: str, config: Mapping[str, str], kubeconfig: Path) -> Engine:
+    """Pulumi where its CLI and its Kubernetes plugin are there or can be installed, else `eurekube apply`."""
+    cli = find_pulumi()
+    if cli is not None and has_kubernetes_plugin(cli):
+        return PulumiEngine(cli, directory, stack, config)
+    return RenderEngine(directory, stack, config, kubeconfig)
+
+
+def find_pulumi() -> Path | None:
+    """The CLI on PATH or in the cache; else the official installer's, where that can be reached."""
+    found = shutil.which("pulumi")
+    cached = cache_folder() / "pulumi-cli" / "bin" / "pulumi"
+    if found:
+        return Path(found)
+    if cached.is_file():
+        return cached
+    if os.environ.get("EUREKUBE_NO_DOWNLOAD"):
+        return None
+    say("Pulumi CLI: not on PATH; trying the official installer")
+    script = (
+        "import sys; from pulumi.automation import PulumiCommand; PulumiCommand.install(root=sys.argv[1])"
+    )
+    with contextlib.suppress(subprocess.TimeoutExpired):
+        subprocess.run(
+            [sys.executable, "-c", script, str(cached.parents[1])],
+            capture_output=True,
+            timeout=_INSTALL_SECONDS,
+            check=False,
+        )
+    if cached.is_file():
+        say(f"Pulumi CLI: installed in {cached.parents[1]}")
+        return cached
+    say("Pulumi CLI: the installer could not be reached")
+    return None
+
+
+def has_kubernetes_plugin(cli: Path) -> bool:
+    """Whether the Kubernetes provider is on PATH, or was or can be installed into our own home."""
+    if shutil.which(KUBERNETES_PLUGIN):
+        return True
+    environment = pulumi_environment()
+    plugins = Path(environment["PULUMI_HOME"]) / "plugins"
+    if any(plugins.glob("resource-kubernetes-*/")):
+        return True
+    if os.environ.get("EUREKUBE_NO_DOWNLOAD"):
+        return False
+    say("Pulumi's Kubernetes provider: trying to install it")
+    try:
+        done = subprocess.run(
+            [str(cli), "plugin", "install", "resource", "kubernetes"],
+            env=environment,
+            capture_output=True,
+            timeout=_INSTALL_SECONDS,
+            check=False,
+        )
+    except subprocess.TimeoutExpired:
+        return False
+    if done.returncode != 0:
+        say("Pulumi's Kubernetes provider: it could not be installed")
+    return done.returncode == 0
+
+
+def pulumi_environment() -> dict[str, str]:
+    """The environment for a CLI that keeps its hands off the user's own Pulumi."""
+    inherited = {key: value for key, value in os.environ.items() if not key.startswith("PULUMI_")}
+    home = cache_folder() / "pulumi-home"
+    home.mkdir(parents=True, exist_ok=True)
+    return {**inherited, "PULUMI_HOME": str(home), "PULUMI_SKIP_UPDATE_CHECK": "true"}
+
+
+def copy_project(directory: Path) -> Path:
+    """Copy the program, since the CLI writes into the stack's configuration file."""
+    directory.mkdir(parents=True)
+    for name in ("Pulumi.yaml", "__main__.py"):
+        shutil.copy(ROOT / name, directory / name)
+    shutil.copytree(ROOT / "stacks", directory / "stacks")
+    (directory / ".venv").symlink_to(sys.prefix)
+    return directory
+
+
+def _run(command: list[str], directory: Path, environment: Mapping[str, str]) -> None:
+    try:
+        done = subprocess.run(
+            command,
+            cwd=directory,
+            env=dict(environment),
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+            timeout=_UP_SECONDS,
+            check=False,
+        )
+    except subprocess.TimeoutExpired as error:
+        output = error.output.decode(errors="replace") if isinstance(error.output, bytes) else error.output
+        raise LabError(f"{' '.join(command[:3])} took longer than {_UP_SECONDS} s:\n{output}") from None
+    if done.returncode != 0:
+        raise LabError(f"{' '.join(command[:3])} failed:\n{done.stdout}")

@@ -1,0 +1,9 @@
+"""The one error of the lab, so that a caller can tell "the neighbours could not be provided" from a bug of
+its own.
+
+Every message says what was tried, where, and what a person can do about it.
+"""
+
+
+class LabError(Exception):
+    """A server could not be provided, started or reached; the message says what to do."""

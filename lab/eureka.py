@@ -1,0 +1,215 @@
+"""Real Spring Cloud Eureka servers: packaged once by Maven, started with the settings of the field.
+
+The packaged server is kept in the cache under a hash of its sources, unpacked and with an archive of its
+loaded classes (CDS) made by one training start: that halves the time a server takes to start.
+"""
+
+import base64
+import hashlib
+import os
+import re
+import shutil
+import urllib.request
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal
+
+from lab.builds import find_tool, output_of, run_tool
+from lab.cache import cache_folder, filled_atomically, locked
+from lab.errors import LabError
+from lab.ports import HOST
+from lab.processes import Process
+from lab.progress import Stopwatch, say
+
+SpringCloud = Literal["2025.0", "2025.1"]
+Security = Literal["none", "basic", "csrf"]
+
+EUREKA_USER = "eureka"
+EUREKA_PASSWORD = "secret"  # noqa: S105 - of servers that only this machine can reach
+
+_PROJECT = Path(__file__).parent / "eureka-server"
+# Spring Cloud's release, and the Spring Boot that belongs to it.
+_TRAINS: Mapping[SpringCloud, tuple[str, str]] = {
+    "2025.0": ("2025.0.0", "3.5.6"),
+    "2025.1": ("2025.1.0", "4.0.0"),
+}
+_OLDEST_JAVA = 17
+_JVM_OPTIONS = ("-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC", "-Xshare:auto", "-Xmx256m")
+_JAR = "eureka-server.jar"
+_CLASS_ARCHIVE = "eureka-server.jsa"
+
+
+@dataclass(frozen=True, slots=True)
+class Java:
+    """A Java runtime and the version it reports, such as `17.0.15`."""
+
+    path: Path
+    version: str
+
+
+@dataclass(frozen=True, slots=True)
+class EurekaOptions:
+    """What the servers of one lab have in common."""
+
+    settings: Mapping[str, str]
+    security: Security
+    quick_view: bool
+    register_with_eureka: bool
+
+
+class EurekaServer(Process):
+    """One Eureka server; `url` ends in /eureka and carries no credentials."""
+
+    def __init__(
+        self,
+        *,
+        number: int,
+        ports: Sequence[int],
+        options: EurekaOptions,
+        package: Path,
+        java: Java,
+        log_directory: Path,
+    ) -> None:
+        self.port = ports[number]
+        self.url = f"http://{HOST}:{self.port}/eureka"
+        self._credentials = EUREKA_USER + ":" + EUREKA_PASSWORD if options.security != "none" else ""
+        arguments = [f"--{name}={value}" for name, value in self._settings(number, ports, options).items()]
+        super().__init__(
+            f"eureka-{number + 1}",
+            [java.path, *_JVM_OPTIONS, f"-XX:SharedArchiveFile={_CLASS_ARCHIVE}", "-jar", _JAR, *arguments],
+            log=log_directory / f"eureka-{number + 1}.log",
+            is_ready=self._answers,
+            directory=package,
+        )
+
+    def _settings(self, number: int, ports: Sequence[int], options: EurekaOptions) -> dict[str, str]:
+        own = self._service_url(ports[number])
+        others = [self._service_url(port) for position, port in enumerate(ports) if position != number]
+        client = str(options.register_with_eureka).lower()
+        settings = {
+            "server.address": HOST,
+            "server.port": str(ports[number]),
+            "eureka.instance.hostname": HOST,
+            "eureka.client.service-url.defaultZone": ",".join(others or [own]),
+            # Eureka takes a peer with its own host name for itself, and all peers here are 127.0.0.1.
+            "eureka.server.my-url": own,
+            "eureka.client.register-with-eureka": client,
+            "eureka.client.fetch-registry": client,
+            "lab.security": options.security,
+            "spring.security.user.name": EUREKA_USER,
+            "spring.security.user.password": EUREKA_PASSWORD,
+        }
+        if options.register_with_eureka:
+            # By default each retry of the copy waits 30 s, and the first server has nobody to copy from.
+            settings["eureka.server.registry-sync-retry-wait-ms"] = "500"
+        if options.quick_view:
+            settings["eureka.server.use-read-only-response-cache"] = "false"
+        return {**settings, **options.settings}
+
+    def _service_url(self, port: int) -> str:
+        credentials = f"{self._credentials}@" if self._credentials else ""
+        return f"http://{credentials}{HOST}:{port}/eureka/"
+
+    def _answers(self) -> bool:
+        request = urllib.request.Request(f"{self.url}/status")
+        if self._credentials:
+            token = base64.b64encode(self._credentials.encode()).decode()
+            request.add_header("Authorization", f"Basic {token}")
+        try:
+            with _opener.open(request, timeout=2) as response:
+                return bool(response.status == 200)
+        except OSError:
+            return False
+
+
+_opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))
+
+
+def find_java() -> Java:
+    """The Java of JAVA_HOME or PATH; a LabError that says what to install where none is new enough."""
+    advice = f"install a JDK {_OLDEST_JAVA} or newer (Debian: openjdk-17-jdk-headless) or set JAVA_HOME"
+    home = os.environ.get("JAVA_HOME")
+    found = find_tool("java", *([Path(home) / "bin"] if home else []))
+    if found is None:
+        raise LabError(
+            f"Java is missing, neither in JAVA_HOME nor on PATH; the Eureka servers need it: {advice}"
+        )
+    version = re.search(r'version "([^"]+)"', output_of([str(found), "-version"]) or "")
+    if version is None:
+        raise LabError(f"Java at {found} does not answer -version: {advice}")
+    if int(version.group(1).split(".")[0].split("-")[0]) < _OLDEST_JAVA:
+        raise LabError(f"Java at {found} is {version.group(1)}, too old for the Eureka servers: {advice}")
+    return Java(found, version.group(1))
+
+
+def provide_eureka(java: Java, spring_cloud: SpringCloud) -> Path:
+    """The folder of the packaged Eureka server, from the cache or made by Maven."""
+    release, boot = _TRAINS[spring_cloud]
+    what = f"Eureka server (Spring Cloud {release}, Spring Boot {boot})"
+    folder = cache_folder() / "eureka-server" / f"{spring_cloud}-{_fingerprint(java, release, boot)}"
+    if not folder.exists():
+        with locked("eureka-server"):
+            if not folder.exists():
+                stopwatch = Stopwatch()
+                with filled_atomically(folder) as content:
+                    _package(content, what, java, release, boot)
+                    _archive_classes(content, java)
+                say(f"{what}: packaged in {stopwatch}, now in the cache ({folder})")
+                return folder
+    say(f"{what}: from the cache, {folder}")
+    return folder
+
+
+def _fingerprint(java: Java, *versions: str) -> str:
+    digest = hashlib.sha256("\0".join([*versions, java.version]).encode())
+    for source in sorted(path for path in _PROJECT.rglob("*") if path.is_file()):
+        if "target" not in source.relative_to(_PROJECT).parts:
+            digest.update(str(source.relative_to(_PROJECT)).encode() + b"\0" + source.read_bytes())
+    return digest.hexdigest()[:12]
+
+
+def _package(content: Path, what: str, java: Java, release: str, boot: str) -> None:
+    """Run Maven in a copy of the project and leave the server unpacked: its jar and, beside it, `lib`."""
+    maven = find_tool("mvn")
+    if maven is None:
+        raise LabError(f"Maven is missing; the {what} is packaged with it: install it (Debian package maven)")
+    say(f"{what}: packaging it with Maven (once; about a minute)")
+    build = content / ".build"
+    shutil.copytree(_PROJECT, build, ignore=shutil.ignore_patterns("target"))
+    versions = (f"-Dspring-boot.version={boot}", f"-Dspring-cloud.version={release}")
+    run_tool(
+        f"packaging the {what}",
+        [str(maven), "-B", "-Dstyle.color=never", *versions, "package"],
+        directory=build,
+        environment=os.environ,
+        log=cache_folder() / ".logs" / f"maven-{release}.log",
+    )
+    run_tool(
+        f"unpacking the {what}",
+        [str(java.path), "-Djarmode=tools", "-jar", _JAR, "extract", "--destination", "unpacked"],
+        directory=build / "target",
+        environment=os.environ,
+        log=cache_folder() / ".logs" / f"unpack-{release}.log",
+    )
+    for path in (build / "target" / "unpacked").iterdir():
+        path.rename(content / path.name)
+    shutil.rmtree(build)
+
+
+def _archive_classes(content: Path, java: Java) -> None:
+    """Record, in one start that ends before it listens, which classes are loaded.
+
+    Paths stay relative: the record serves only a server that names its jar in the same words.
+    """
+    training = [f"-XX:ArchiveClassesAtExit={_CLASS_ARCHIVE}", "-Dspring.context.exit=onRefresh", "-jar", _JAR]
+    try:
+        run_tool(
+            "recording the classes of the Eureka server",
+            [str(java.path), *_JVM_OPTIONS, *training, f"--server.address={HOST}", "--server.port=0"],
+            directory=content,
+            environment=os.environ,
+            log=cache_folder() / ".logs" / "eureka-classes.log",
+        )
+    except LabError as error:  # it only makes the start slower
+        say(f"the Eureka server will start without a class archive: {error}")

@@ -1,0 +1,251 @@
+"""One lab: its servers, started together on ports that nobody else has, and gone when it is left."""
+
+import atexit
+import os
+import re
+import shutil
+import tempfile
+from collections.abc import Mapping
+from pathlib import Path
+from types import TracebackType
+from typing import Self, get_args
+
+from lab.errors import LabError
+from lab.eureka import EurekaOptions, EurekaServer, Security, SpringCloud, find_java, provide_eureka
+from lab.kubernetes import Kubernetes
+from lab.ports import FIXED_PORTS, Ports, free_ports, require_free
+from lab.processes import Process, kill_all
+from lab.programs import API_SERVER, PROGRAMS, find_kubectl, provide
+from lab.progress import Stopwatch, say
+
+MOST_EUREKAS = len(FIXED_PORTS.eureka)
+_PREFIX = "eurekube-lab-"
+_KEPT = "kept-for-its-logs"
+_WISHES = (
+    KeyboardInterrupt,
+    SystemExit,
+    GeneratorExit,
+)  # ends that somebody wished for: no logs to look into
+
+
+class Lab:
+    """Real servers for as long as the block runs: `with Lab(eureka=3) as lab:`.
+
+    `eureka` servers (0 to 3, peers of each other) and, unless `kubernetes` is False, a control plane with
+    `nodes` kwok nodes (`node-1` in zone-a, `node-2` in zone-b ...). `eureka_settings` are Spring properties
+    for every Eureka server and win over the lab's own. `security`: `none`; `basic` asks for EUREKA_USER and
+    EUREKA_PASSWORD; `csrf` does too and answers 403 to every write. `quick_view=False` leaves the servers'
+    read-only cache on, as in production. `register_with_eureka=True` makes the servers clients of each other,
+    so that one which restarts copies its peers' registry. Raises LabError when a server cannot be provided or
+    started.
+    """
+
+    def __init__(
+        self,
+        *,
+        eureka: int = 1,
+        kubernetes: bool = True,
+        nodes: int = 2,
+        ports: Ports | None = None,
+        eureka_settings: Mapping[str, str] | None = None,
+        spring_cloud: SpringCloud = "2025.0",
+        security: Security = "none",
+        quick_view: bool = True,
+        register_with_eureka: bool = False,
+        directory: Path | None = None,
+    ) -> None:
+        if not 0 <= eureka <= MOST_EUREKAS:
+            raise LabError(f"a lab has 0 to {MOST_EUREKAS} Eureka servers, not {eureka}")
+        if nodes < 1:
+            raise LabError(
+                f"a lab has at least one node, not {nodes}; without Kubernetes: Lab(kubernetes=False)"
+            )
+        if spring_cloud not in get_args(SpringCloud):
+            raise LabError(f"spring_cloud is one of {', '.join(get_args(SpringCloud))}, not {spring_cloud!r}")
+        if security not in get_args(Security):
+            raise LabError(f"security is one of {', '.join(get_args(Security))}, not {security!r}")
+        self._eureka_count = eureka
+        self._with_kubernetes = kubernetes
+        self._nodes = nodes
+        self._ports = ports or Ports()
+        self._spring_cloud: SpringCloud = spring_cloud
+        self._eureka_options = EurekaOptions(
+            settings=dict(eureka_settings or {}),
+            security=security,
+            quick_view=quick_view,
+            register_with_eureka=register_with_eureka,
+        )
+        self._own_directory = directory is None
+        self._directory = directory
+        self._kubernetes: Kubernetes | None = None
+        self.eurekas: list[EurekaServer] = []
+
+    def __enter__(self) -> Self:
+        self.start()
+        return self
+
+    def __exit__(
+        self,
+        error_type: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        self.stop(keep_logs=error is not None and not isinstance(error, _WISHES))
+
+    def start(self) -> None:
+        """Provide the programs, start all servers side by side and wait until they are of use."""
+        if self._directory is None:
+            _sweep_left_overs()
+            self._directory = Path(tempfile.mkdtemp(prefix=f"{_PREFIX}{os.getpid()}-"))
+        atexit.register(self.stop)
+        try:
+            self._start()
+        except BaseException as error:
+            self.stop(keep_logs=not isinstance(error, _WISHES))
+            raise
+
+    def stop(self, *, keep_logs: bool = False) -> None:
+        """Kill every server and remove the scratch directory, or all of it but the logs."""
+        atexit.unregister(self.stop)
+        kill_all(self.processes)
+        if not self._own_directory or self._directory is None:
+            return
+        if keep_logs and (self.directory / "logs").exists():
+            for path in self.directory.iterdir():
+                if path.is_dir() and path.name != "logs":
+                    shutil.rmtree(path, ignore_errors=True)
+                elif path.is_file():
+                    path.unlink()
+            (self.directory / _KEPT).touch()
+            say(f"the logs are kept in {self.directory / 'logs'}")
+        else:
+            shutil.rmtree(self.directory, ignore_errors=True)
+        self._directory = None
+
+    @property
+    def directory(self) -> Path:
+        """The lab's scratch directory; `logs` lies in it."""
+        if self._directory is None:
+            raise LabError("this lab is not running: use it inside `with Lab() as lab:`")
+        return self._directory
+
+    @property
+    def processes(self) -> list[Process]:
+        """Every server of the lab."""
+        return [*self.eurekas, *(self._kubernetes.processes if self._kubernetes is not None else [])]
+
+    @property
+    def eureka_urls(self) -> list[str]:
+        """The service URLs of the Eureka servers, `http://127.0.0.1:<port>/eureka`, without credentials."""
+        return [server.url for server in self.eurekas]
+
+    @property
+    def kubernetes(self) -> Kubernetes:
+        """The control plane, for one-off requests as the administrator."""
+        if self._kubernetes is None:
+            raise LabError("this lab has no Kubernetes, or is not running: use Lab(kubernetes=True)")
+        return self._kubernetes
+
+    @property
+    def kubeconfig(self) -> Path:
+        """A kubeconfig of the administrator (group system:masters)."""
+        return self.kubernetes.kubeconfig
+
+    @property
+    def api_server_url(self) -> str:
+        return self.kubernetes.url
+
+    @property
+    def ca_file(self) -> Path:
+        """The certificate of the authority that signed the API server's."""
+        return self.kubernetes.ca_file
+
+    @property
+    def etcd(self) -> Process:
+        return self.kubernetes.etcd
+
+    @property
+    def api_server(self) -> Process:
+        return self.kubernetes.api_server
+
+    @property
+    def controller_manager(self) -> Process:
+        return self.kubernetes.controller_manager
+
+    @property
+    def scheduler(self) -> Process:
+        return self.kubernetes.scheduler
+
+    @property
+    def kwok(self) -> Process:
+        return self.kubernetes.kwok
+
+    @property
+    def kubectl(self) -> Path | None:
+        """kubectl, where one is on PATH or came along with the API server."""
+        return find_kubectl()
+
+    def service_account_kubeconfig(self, namespace: str, name: str, path: Path) -> Path:
+        """Write a kubeconfig with a token of that ServiceAccount, to run something with its rights only."""
+        return self.kubernetes.service_account_kubeconfig(namespace, name, path)
+
+    def _start(self) -> None:
+        eureka_ports, api_server_port = self._choose_ports()
+        java = find_java() if self._eureka_count else None
+        package = provide_eureka(java, self._spring_cloud) if java else None
+        programs = provide(PROGRAMS) if self._with_kubernetes else {}
+        stopwatch = Stopwatch()
+        if java is not None and package is not None:
+            self.eurekas = [
+                EurekaServer(
+                    number=number,
+                    ports=eureka_ports,
+                    options=self._eureka_options,
+                    package=package,
+                    java=java,
+                    log_directory=self.directory / "logs",
+                )
+                for number in range(self._eureka_count)
+            ]
+        for server in self.eurekas:  # they take longest, and need nobody
+            server.launch()
+        if self._with_kubernetes:
+            self._kubernetes = Kubernetes(
+                programs, directory=self.directory, api_server_port=api_server_port, nodes=self._nodes
+            )
+            self._kubernetes.start()
+            say(f"Kubernetes answers at {self.api_server_url} after {stopwatch}")
+        for server in self.eurekas:
+            server.wait_until_ready()
+            say(f"{server.name} answers at {server.url} after {stopwatch}")
+        if self._kubernetes is not None:
+            self._kubernetes.wait_until_pods_run()
+            say(f"Kubernetes can run pods on {self._nodes} nodes after {stopwatch}")
+
+    def _choose_ports(self) -> tuple[list[int], int]:
+        """The Eureka servers' ports and the API server's; a LabError when a fixed one is taken."""
+        eureka_ports = list(self._ports.eureka[: self._eureka_count])
+        for number, port in enumerate(eureka_ports, start=1):
+            require_free(port, f"Eureka server {number}")
+        if self._with_kubernetes and self._ports.api_server is not None:
+            require_free(self._ports.api_server, API_SERVER)
+        drawn = free_ports(self._eureka_count - len(eureka_ports) + 1)
+        return [*eureka_ports, *drawn[1:]], self._ports.api_server or drawn[0]
+
+
+def _sweep_left_overs() -> None:
+    """Remove the scratch directories of labs whose process was killed; what was kept for its logs stays."""
+    for directory in Path(tempfile.gettempdir()).glob(f"{_PREFIX}*"):
+        found = re.match(rf"{_PREFIX}(\d+)-", directory.name)
+        if found and not (directory / _KEPT).exists() and not _runs(int(found.group(1))):
+            shutil.rmtree(directory, ignore_errors=True)
+
+
+def _runs(process_id: int) -> bool:
+    try:
+        os.kill(process_id, 0)
+    except ProcessLookupError:
+        return False
+    except PermissionError:
+        pass
+    return True

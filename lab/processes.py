@@ -1,0 +1,235 @@
+"""One child process of the lab: started, awaited, stopped, killed, paused; it never outlives the lab.
+
+Three things hold a child to its lab. Each has a session of its own, so that a Ctrl-C in the terminal reaches
+the lab only and the lab decides. The lab stops its children when it is left. And on Linux the kernel kills a
+child when its parent dies, even by SIGKILL: a tiny wrapper asks for that (PR_SET_PDEATHSIG) and then becomes
+the server. The kernel means by "parent" the *thread* that forked, so every child is forked by one thread that
+lives as long as the process.
+"""
+
+import os
+import queue
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import Future
+from pathlib import Path
+
+from lab.errors import LabError
+
+_POLL_SECONDS = 0.05
+_STOP_SECONDS = 15.0
+_TAIL_LINES = 15
+
+# Runs in the child before it becomes the server; the second check is for a parent that died in between.
+_DIE_WITH_PARENT = """\
+import ctypes, os, signal, sys
+ctypes.CDLL(None).prctl(1, signal.SIGKILL)
+if os.getppid() != int(sys.argv[1]):
+    sys.exit(1)
+os.execv(sys.argv[2], sys.argv[2:])
+"""
+
+
+class Process:
+    """A supervised child process. `is_ready` is asked until it says yes; a crash meanwhile is an error."""
+
+    def __init__(
+        self,
+        name: str,
+        command: Sequence[str | Path],
+        *,
+        log: Path,
+        is_ready: Callable[[], bool] = lambda: True,
+        ready_seconds: float = 120.0,
+        directory: Path | None = None,
+        environment: Mapping[str, str] | None = None,
+    ) -> None:
+        self.name = name
+        self.log = log
+        self._command = [str(word) for word in command]
+        self._is_ready = is_ready
+        self._ready_seconds = ready_seconds
+        self._directory = directory
+        self._environment = dict(environment) if environment is not None else None
+        self._child: subprocess.Popen[bytes] | None = None
+        self._paused = False
+
+    @property
+    def pid(self) -> int | None:
+        """The process id while it runs (also while it is paused), else None."""
+        return self._child.pid if self._child is not None and self._child.poll() is None else None
+
+    @property
+    def state(self) -> str:
+        """`running`, `paused`, `not running`, or `exited with 1` and `killed by SIGSEGV` when it ended by
+        itself.
+        """
+        if self._child is None:
+            return "not running"
+        code = self._child.poll()
+        if code is None:
+            return "paused" if self._paused else "running"
+        return f"killed by {signal.Signals(-code).name}" if code < 0 else f"exited with {code}"
+
+    def start(self) -> None:
+        """Start and wait until ready."""
+        self.launch()
+        self.wait_until_ready()
+
+    def launch(self) -> None:
+        """Start without waiting; nothing happens when it runs already."""
+        if self.pid is not None:
+            return
+        self.log.parent.mkdir(parents=True, exist_ok=True)
+        try:
+            self._child = _spawner().spawn(self._command, self.log, self._directory, self._environment)
+        except OSError as error:
+            raise LabError(f"{self.name} could not be started ({self._command[0]}): {error}") from error
+        self._paused = False
+
+    def wait_until_ready(self) -> None:
+        """Wait until it answers; a LabError with the end of its log when it dies or takes too long."""
+        deadline = time.monotonic() + self._ready_seconds
+        while not self._is_ready():
+            if self.pid is None:
+                raise LabError(f"{self.name} {self.state} before it was ready\n{self.tail()}")
+            if time.monotonic() > deadline:
+                raise LabError(
+                    f"{self.name} (process {self.pid}) was not ready "
+                    f"within {self._ready_seconds:.0f} s\n{self.tail()}"
+                )
+            time.sleep(_POLL_SECONDS)
+        if self.pid is None:  # somebody else answered in its place
+            raise LabError(
+                f"{self.name} {self.state} while another server answers on its port\n{self.tail()}"
+            )
+
+    def wait(self) -> int:
+        """Wait for its end; the exit code."""
+        if self._child is None:
+            raise LabError(f"{self.name} was never started")
+        return self._child.wait()
+
+    def stop(self) -> None:
+        """Ask it to end (SIGTERM), and kill it when it has not within 15 seconds."""
+        if self._child is None:
+            return
+        self._signal(signal.SIGTERM)
+        self.resume()
+        try:
+            self._child.wait(_STOP_SECONDS)
+        except subprocess.TimeoutExpired:
+            self.kill()
+        self._child = None
+
+    def kill(self) -> None:
+        """SIGKILL, as a power cut would do it."""
+        if self._child is None:
+            return
+        self._signal(signal.SIGKILL)
+        self._child.wait()
+        self._child = None
+
+    def restart(self) -> None:
+        """Stop, start, wait until ready."""
+        self.stop()
+        self.start()
+
+    def pause(self) -> None:
+        """Freeze it (SIGSTOP): its port stays open and nobody answers."""
+        self._signal(signal.SIGSTOP)
+        self._paused = self.pid is not None
+
+    def resume(self) -> None:
+        """Let it go on after a pause."""
+        self._signal(signal.SIGCONT)
+        self._paused = False
+
+    def tail(self) -> str:
+        """The end of its log, with its path, for an error message."""
+        try:
+            lines = self.log.read_text(errors="replace").splitlines()[-_TAIL_LINES:]
+        except OSError:
+            lines = []
+        return "\n".join([f"the end of {self.log}:", *(f"  {line}" for line in lines)])
+
+    def _signal(self, number: signal.Signals) -> None:
+        if self.pid is None:
+            return
+        try:
+            os.killpg(self.pid, number)
+        except (ProcessLookupError, PermissionError):
+            # Between fork and exec the child may not lead its group yet, and macOS refuses groups of zombies.
+            if self._child is not None:
+                self._child.send_signal(number)
+
+
+def kill_all(processes: Sequence[Process]) -> None:
+    """Kill them all at once, then wait: for servers whose data is thrown away with them."""
+    for process in processes:
+        process._signal(signal.SIGKILL)  # noqa: SLF001 - same class, one at a time would take the sum of all ends
+    for process in processes:
+        process.kill()
+
+
+class _Spawner:
+    """The thread that forks every child; the module's docstring says why it must never end."""
+
+    def __init__(self) -> None:
+        self.process_id = os.getpid()
+        self._jobs: queue.SimpleQueue[
+            tuple[Callable[[], subprocess.Popen[bytes]], Future[subprocess.Popen[bytes]]]
+        ]
+        self._jobs = queue.SimpleQueue()
+        threading.Thread(target=self._work, name="lab-spawner", daemon=True).start()
+
+    def spawn(
+        self, command: list[str], log: Path, directory: Path | None, environment: dict[str, str] | None
+    ) -> subprocess.Popen[bytes]:
+        """Start the command with its output at the end of the log."""
+
+        def job() -> subprocess.Popen[bytes]:
+            with log.open("ab") as output:
+                return subprocess.Popen(
+                    _dying_with_parent(command),
+                    stdin=subprocess.DEVNULL,
+                    stdout=output,
+                    stderr=subprocess.STDOUT,
+                    cwd=directory,
+                    env=environment,
+                    start_new_session=True,
+                )
+
+        result: Future[subprocess.Popen[bytes]] = Future()
+        self._jobs.put((job, result))
+        return result.result()
+
+    def _work(self) -> None:
+        while True:
+            job, result = self._jobs.get()
+            try:
+                result.set_result(job())
+            except BaseException as error:  # noqa: BLE001 - it is raised again where the job came from
+                result.set_exception(error)
+
+
+_spawner_lock = threading.Lock()
+_the_spawner: _Spawner | None = None
+
+
+def _spawner() -> _Spawner:
+    global _the_spawner  # noqa: PLW0603 - one thread for the whole process
+    with _spawner_lock:
+        if _the_spawner is None or _the_spawner.process_id != os.getpid():
+            _the_spawner = _Spawner()
+        return _the_spawner
+
+
+def _dying_with_parent(command: list[str]) -> list[str]:
+    if sys.platform != "linux":
+        return command
+    return [sys.executable, "-I", "-S", "-c", _DIE_WITH_PARENT, str(os.getpid()), *command]

@@ -1,0 +1,262 @@
+"""Where each program of the lab comes from: PATH, the user's cache, an official download, or a build from
+source.
+
+The first that works is taken, and one line says which. Checksums are the publishers' own: the Kubernetes
+changelog (server archives), kubernetes-sigs/controller-tools (envtest archives); for etcd and kwok, whose
+release pages could not be read when they were written down, they were taken from Kubespray's and the Arch
+User Repository's pins of the same files. A platform without a checksum here is not downloaded but built.
+"""
+
+import os
+import platform
+import re
+import shutil
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from lab.builds import GoBuild, build_go, output_of
+from lab.cache import cache_folder, filled_atomically, locked
+from lab.downloads import Archive, DownloadError, downloads_allowed, fetch
+from lab.errors import LabError
+from lab.progress import Stopwatch, say
+
+ETCD = "etcd"
+API_SERVER = "kube-apiserver"
+CONTROLLER_MANAGER = "kube-controller-manager"
+SCHEDULER = "kube-scheduler"
+KUBECTL = "kubectl"
+KWOK = "kwok"
+
+_KUBERNETES = "1.36.3"
+_KUBERNETES_BUILD = GoBuild(
+    module="kubernetes",
+    packages={
+        name: f"k8s.io/kubernetes/cmd/{name}" for name in (API_SERVER, CONTROLLER_MANAGER, SCHEDULER, KUBECTL)
+    },
+    linker_flags=(
+        f"-X k8s.io/component-base/version.gitVersion=v{_KUBERNETES} "
+        "-X k8s.io/component-base/version.gitMajor=1 -X k8s.io/component-base/version.gitMinor=36"
+    ),
+)
+_ETCD_BUILD = GoBuild(module="etcd", packages={ETCD: "go.etcd.io/etcd/server/v3"})
+_KWOK_BUILD = GoBuild(module="kwok", packages={KWOK: "sigs.k8s.io/kwok/cmd/kwok"})
+
+
+def _kubernetes_server(architecture: str, sha512: str) -> Archive:
+    return Archive(
+        url=f"https://dl.k8s.io/v1.36.0/kubernetes-server-linux-{architecture}.tar.gz",
+        version="1.36.0",
+        checksum=f"sha512:{sha512}",
+        members={name: f"kubernetes/server/bin/{name}" for name in _KUBERNETES_BUILD.packages},
+    )
+
+
+def _envtest(architecture: str, sha512: str) -> Archive:
+    """The only official Kubernetes server for macOS; it has etcd and no controller-manager."""
+    return Archive(
+        url="https://github.com/kubernetes-sigs/controller-tools/releases/download/envtest-v1.36.2/"
+        f"envtest-v1.36.2-darwin-{architecture}.tar.gz",
+        version="1.36.2",
+        checksum=f"sha512:{sha512}",
+        members={name: f"controller-tools/envtest/{name}" for name in (API_SERVER, ETCD, KUBECTL)},
+    )
+
+
+def _etcd(architecture: str, sha256: str) -> Archive:
+    name = f"etcd-v3.6.5-linux-{architecture}"
+    return Archive(
+        url=f"https://github.com/etcd-io/etcd/releases/download/v3.6.5/{name}.tar.gz",
+        version="3.6.5",
+        checksum=f"sha256:{sha256}",
+        members={ETCD: f"{name}/etcd"},
+    )
+
+
+def _kwok(system_and_architecture: str, sha256: str) -> Archive:
+    return Archive(
+        url=f"https://github.com/kubernetes-sigs/kwok/releases/download/v0.8.0/kwok-{system_and_architecture}",
+        version="0.8.0",
+        checksum=f"sha256:{sha256}",
+    )
+
+
+_SERVER_ARCHIVES = {
+    "linux-amd64": _kubernetes_server(
+        "amd64",
+        "1c64da92575451c2c7ff97c79b772e603995f8e76da1371a6b0746aaa27b65dc"
+        "e81c4d734cbb50f40e71486a8e08df36f14e12974f97d4d29e41f23a172a6a25",
+    ),
+    "linux-arm64": _kubernetes_server(
+        "arm64",
+        "7f95e451baedd9368a2fa637afa84c9ed1b958736540ca27a379e5e292e1a10c"
+        "5d9a29539f833047574bf5d3b6f907f32dee5735acecc11aa4686f078108dcf8",
+    ),
+}
+_ENVTEST_ARCHIVES = {
+    "darwin-amd64": _envtest(
+        "amd64",
+        "b4fe9f973cd1992e3880f8b230ed32c0c243b83371591e3e3315f4404df2cdbe"
+        "f8ee94eeb9bb245b7e5feb987d5c4a76c43e0877654ab73f00d7bbc2b9984514",
+    ),
+    "darwin-arm64": _envtest(
+        "arm64",
+        "9278f9e5af556b2f1f2d139769c1f0d717c7b4426917fdebdba898bcb725a916"
+        "e4910d6160886194ff9be9589ea7c5c32c2b8ae0754703874b7c8ba8ddfc41ce",
+    ),
+}
+_ETCD_ARCHIVES = {
+    "linux-amd64": _etcd("amd64", "66bad39ed920f6fc15fd74adcb8bfd38ba9a6412f8c7852d09eb11670e88cac3"),
+    "linux-arm64": _etcd("arm64", "7010161787077b07de29b15b76825ceacbbcedcb77fe2e6832f509be102cab6b"),
+}
+_KWOK_ARCHIVES = {
+    "linux-amd64": _kwok("linux-amd64", "f5a4385a2ae1b9dd7f8acae18e002a75c0ebba124ae9d7259aa8dadb50711f46"),
+    "linux-arm64": _kwok("linux-arm64", "628f7d277860f524a2a775c217adcc58828e7b59ab0933680315784f1b8b0e37"),
+    "darwin-arm64": _kwok("darwin-arm64", "69a064ec98d37844d9d742b5b28ff57825659a983ccc3e208daa6948b94d64ba"),
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Program:
+    """A program, the version that is built, the oldest that is taken from PATH, and its official archives."""
+
+    name: str
+    version: str
+    oldest: tuple[int, int]
+    build: GoBuild
+    archives: Mapping[str, Archive] = field(default_factory=dict)
+
+
+PROGRAMS = {
+    program.name: program
+    for program in (
+        Program(ETCD, "3.6.5", (3, 5), _ETCD_BUILD, {**_ETCD_ARCHIVES, **_ENVTEST_ARCHIVES}),
+        Program(
+            API_SERVER, _KUBERNETES, (1, 33), _KUBERNETES_BUILD, {**_SERVER_ARCHIVES, **_ENVTEST_ARCHIVES}
+        ),
+        Program(CONTROLLER_MANAGER, _KUBERNETES, (1, 33), _KUBERNETES_BUILD, _SERVER_ARCHIVES),
+        Program(SCHEDULER, _KUBERNETES, (1, 33), _KUBERNETES_BUILD, _SERVER_ARCHIVES),
+        Program(KWOK, "0.8.0", (0, 6), _KWOK_BUILD, _KWOK_ARCHIVES),
+    )
+}
+
+
+def platform_name(system: str | None = None, machine: str | None = None) -> str:
+    """`linux-amd64`, `darwin-arm64` ...: this machine in the words of Go and of the release archives."""
+    system = (system or platform.system()).lower()
+    machine = (machine or platform.machine()).lower()
+    machine = {"x86_64": "amd64", "aarch64": "arm64", "i686": "386", "armv7l": "arm"}.get(machine, machine)
+    return f"{system}-{machine}"
+
+
+def provide(names: Iterable[str]) -> dict[str, Path]:
+    """Find, download or build the programs, saying which way each came."""
+    return {name: _provide(PROGRAMS[name]) for name in names}
+
+
+def find_kubectl() -> Path | None:
+    """kubectl comes along with the server's programs; without it (all of those were on PATH) the lab works as
+    well.
+    """
+    on_path = shutil.which(KUBECTL)
+    if on_path:
+        return Path(on_path)
+    return _cached_file(PROGRAMS[API_SERVER], KUBECTL)
+
+
+def _provide(program: Program) -> Path:
+    if path := _on_path(program):
+        return path
+    if path := _in_cache(program):
+        return path
+    with locked(program.build.module):
+        if path := _in_cache(program):  # made by the lab that held the lock
+            return path
+        refused = _download(program)
+        if path := _cached_file(program, program.name):
+            return path
+        return _build(program, refused)
+
+
+def _on_path(program: Program) -> Path | None:
+    found = shutil.which(program.name)
+    if found is None:
+        return None
+    version = _version_of(found)
+    if version is None:
+        say(f"{program.name}: {found} is passed over, for it does not answer --version")
+        return None
+    if tuple(map(int, version.split(".")[:2])) < program.oldest:
+        oldest = ".".join(map(str, program.oldest))
+        say(f"{program.name} {version}: {found} is passed over, {oldest} or newer is needed")
+        return None
+    say(f"{program.name} {version}: from PATH, {found}")
+    return Path(found).absolute()
+
+
+def _version_of(path: str) -> str | None:
+    found = re.search(r"\bv?(\d+\.\d+\.\d+)", output_of([path, "--version"]) or "")
+    return found.group(1) if found else None
+
+
+def _in_cache(program: Program) -> Path | None:
+    path = _cached_file(program, program.name)
+    if path:
+        say(f"{program.name} {path.parent.name}: from the cache, {path}")
+    return path
+
+
+def _cached_file(program: Program, file_name: str) -> Path | None:
+    archive = program.archives.get(platform_name())
+    folders = [_folder(program, program.version)]
+    if archive is not None:
+        folders.append(_download_folder(program, archive))
+    return next((folder / file_name for folder in folders if os.access(folder / file_name, os.X_OK)), None)
+
+
+def _folder(program: Program, version: str) -> Path:
+    return cache_folder() / program.build.module / version
+
+
+def _download_folder(program: Program, archive: Archive) -> Path:
+    # The envtest archive brings another version of etcd than its own number says: it gets a folder of its
+    # own.
+    name = "envtest" if set(archive.members) > {ETCD} else program.build.module
+    return cache_folder() / name / archive.version
+
+
+def _download(program: Program) -> str:
+    """Try the official archive; why there is none, when there is none."""
+    archive = program.archives.get(platform_name())
+    if not downloads_allowed():
+        return "downloads are switched off by EUREKUBE_NO_DOWNLOAD"
+    if archive is None:
+        reason = f"no checksum of an official download is pinned for {platform_name()}"
+        say(f"{program.name} {program.version}: {reason}")
+        return reason
+    stopwatch = Stopwatch()
+    try:
+        with filled_atomically(_download_folder(program, archive)) as folder:
+            fetch(archive, folder, program.name)
+    except DownloadError as error:
+        say(f"{program.name} {archive.version}: not downloaded, {error}")
+        return str(error)
+    say(f"{program.name} {archive.version}: downloaded in {stopwatch} from {archive.url}")
+    return ""
+
+
+def _build(program: Program, refused: str) -> Path:
+    stopwatch = Stopwatch()
+    together = ", ".join(sorted(program.build.packages))
+    say(f"building {together} {program.version} with Go (this happens once, and may take minutes)")
+    try:
+        with filled_atomically(_folder(program, program.version)) as folder:
+            build_go(program.build, folder)
+    except LabError as error:
+        raise LabError(
+            f"{program.name} {program.version} cannot be had: "
+            f"not on PATH, not in {cache_folder()}; {refused}; {error}"
+        ) from error
+    made = _folder(program, program.version) / program.name
+    say(f"{program.name} {program.version}: built in {stopwatch}, now in the cache ({made})")
+    return made

@@ -1,0 +1,302 @@
+"""A proxy in front of one HTTP server that misbehaves when told to: slow, broken, mute, or not there at all.
+
+It reads whole requests and answers, so that what it is told holds for the next request even on a connection
+that has been open for long. Connections to the server are not shared between clients.
+"""
+
+import socket
+import ssl
+import struct
+import threading
+import time
+from contextlib import suppress
+from dataclasses import dataclass
+from enum import StrEnum
+from types import TracebackType
+from typing import BinaryIO, Self
+
+from lab.errors import LabError
+from lab.ports import HOST, free_ports
+
+_ACCEPT_SECONDS = 0.1
+_CONNECT_SECONDS = 2.0
+_RESET_ON_CLOSE = struct.pack("ii", 1, 0)
+_NO_BODY = (204, 304)
+
+
+class Fault(StrEnum):
+    """What a proxy does to a request."""
+
+    NONE = "none"
+    DELAY = "delay"
+    """Pass it on, but later."""
+
+    ANSWER = "answer"
+    """Answer in the server's place."""
+
+    CUT = "cut"
+    """Pass it on and reset the connection in the middle of the answer."""
+
+    HANG = "hang"
+    """Take it and never answer."""
+
+    REFUSE = "refuse"
+    """Listen no more, and reset the connections that are open."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Orders:
+    fault: Fault = Fault.NONE
+    seconds: float = 0.0
+    status_code: int = 0
+
+
+class _Reset(Exception):
+    """The client's connection shall end with a reset."""
+
+
+class Proxy:
+    """Stands before the server on `target_port` of this machine: `with Proxy(server.port) as front:`.
+
+    Clients use `port` instead. With `tls` the proxy speaks TLS to them and plain HTTP to the server. `port`
+    is a free one unless given.
+    """
+
+    def __init__(
+        self, target_port: int, *, port: int | None = None, tls: ssl.SSLContext | None = None
+    ) -> None:
+        self.target_port = target_port
+        self.port = port or free_ports(1)[0]
+        self._tls = tls
+        self._orders = _Orders()
+        self._changed = threading.Condition()
+        self._listener: socket.socket | None = None
+        self._accepting: threading.Thread | None = None
+        self._connections: set[socket.socket] = set()
+        self._requests = 0
+
+    def __enter__(self) -> Self:
+        self.start()
+        return self
+
+    def __exit__(
+        self,
+        error_type: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        self.stop()
+
+    def start(self) -> None:
+        """Listen; a LabError where the port is taken."""
+        if self._listener is not None:
+            return
+        listener = socket.socket(socket.AF_INET, socket.SOCK_STREAM)
+        listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            listener.bind((HOST, self.port))
+        except OSError as error:
+            listener.close()
+            raise LabError(f"the proxy before port {self.target_port} cannot listen: {error}") from error
+        listener.listen(128)
+        listener.settimeout(_ACCEPT_SECONDS)
+        self._listener = listener
+        self._accepting = threading.Thread(
+            target=self._accept, args=(listener,), name=f"proxy-{self.port}", daemon=True
+        )
+        self._accepting.start()
+
+    def stop(self) -> None:
+        """Listen no more and end every connection."""
+        self._obey(_Orders(Fault.REFUSE))
+
+    @property
+    def fault(self) -> Fault:
+        """What it does at the moment."""
+        return self._orders.fault
+
+    @property
+    def requests(self) -> int:
+        """How many requests have come so far, whatever became of them."""
+        with self._changed:
+            return self._requests
+
+    def heal(self) -> None:
+        """Pass everything on from now on."""
+        self._obey(_Orders())
+
+    def delay(self, seconds: float) -> None:
+        """Pass everything on `seconds` later."""
+        self._obey(_Orders(Fault.DELAY, seconds=seconds))
+
+    def answer(self, status_code: int) -> None:
+        """Answer everything with this status; the server hears of nothing."""
+        self._obey(_Orders(Fault.ANSWER, status_code=status_code))
+
+    def cut(self) -> None:
+        """Have the server carry out each request, and reset the connection in the middle of the answer."""
+        self._obey(_Orders(Fault.CUT))
+
+    def hang(self) -> None:
+        """Accept connections and requests, and answer none; the server hears of nothing."""
+        self._obey(_Orders(Fault.HANG))
+
+    def refuse(self) -> None:
+        """Be gone: new connections are refused and the open ones reset, until it heals."""
+        self._obey(_Orders(Fault.REFUSE))
+
+    def _obey(self, orders: _Orders) -> None:
+        with self._changed:
+            self._orders = orders
+            self._changed.notify_all()
+        if orders.fault is not Fault.REFUSE:
+            self.start()
+            return
+        listener, self._listener = self._listener, None
+        if listener is not None and self._accepting is not None:
+            listener.close()
+            self._accepting.join()
+        with self._changed:
+            open_now = list(self._connections)
+        for connection in open_now:
+            with suppress(OSError):
+                connection.shutdown(socket.SHUT_RDWR)  # its thread wakes up and closes it
+
+    def _accept(self, listener: socket.socket) -> None:
+        while True:
+            try:
+                connection, _ = listener.accept()
+            except TimeoutError:
+                continue
+            except OSError:
+                return
+            connection.settimeout(None)
+            threading.Thread(
+                target=self._attend, args=(connection,), name=f"proxy-{self.port}-connection", daemon=True
+            ).start()
+
+    def _attend(self, connection: socket.socket) -> None:
+        """Look after one client until either side ends it."""
+        try:
+            if self._tls is not None:
+                connection = self._tls.wrap_socket(connection, server_side=True)
+            with self._changed:
+                self._connections.add(connection)
+            with connection.makefile("rb") as requests:
+                self._pass_on(connection, requests)
+        except _Reset:
+            with suppress(OSError):
+                connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, _RESET_ON_CLOSE)
+        except (OSError, ValueError):
+            pass  # one of the two is gone, or the client dislikes our certificate
+        finally:
+            with self._changed:
+                self._connections.discard(connection)
+            connection.close()
+
+    def _pass_on(self, connection: socket.socket, requests: BinaryIO) -> None:
+        """Handle one client's requests, one after the other, to the connection's end."""
+        server: socket.socket | None = None
+        answers: BinaryIO | None = None
+        try:
+            while (request := _read_request(requests)) is not None:
+                orders = self._await_turn()
+                if orders.fault in (Fault.HANG, Fault.REFUSE):
+                    raise _Reset
+                if orders.fault is Fault.ANSWER:
+                    connection.sendall(_refusal(orders.status_code))
+                    continue
+                if server is None or answers is None:
+                    server = socket.create_connection((HOST, self.target_port), _CONNECT_SECONDS)
+                    server.settimeout(None)
+                    answers = server.makefile("rb")
+                server.sendall(request)
+                answer, stays_open = _read_answer(answers, is_head=request.startswith(b"HEAD "))
+                if orders.fault is Fault.CUT:
+                    connection.sendall(answer[: len(answer) // 2])
+                    raise _Reset
+                connection.sendall(answer)
+                if not stays_open:
+                    return
+        finally:
+            if answers is not None:
+                answers.close()
+            if server is not None:
+                server.close()
+
+    def _await_turn(self) -> _Orders:
+        """Hold a request up for as long as the orders say, and tell what is to be done with it then."""
+        with self._changed:
+            self._requests += 1
+            arrived = time.monotonic()
+            while True:
+                orders = self._orders
+                if orders.fault is Fault.HANG:
+                    self._changed.wait_for(lambda: self._orders.fault is not Fault.HANG)
+                    return orders  # never answered, not even afterwards
+                left = arrived + orders.seconds - time.monotonic()
+                if orders.fault is not Fault.DELAY or left <= 0:
+                    return orders
+                self._changed.wait(left)
+
+
+def _refusal(status_code: int) -> bytes:
+    body = b"the lab's proxy answers in the server's place"
+    head = f"HTTP/1.1 {status_code} Fault\r\nContent-Type: text/plain\r\nContent-Length: {len(body)}\r\n\r\n"
+    return head.encode() + body
+
+
+def _read_request(stream: BinaryIO) -> bytes | None:
+    """One request as it came, head and body; None at the connection's end."""
+    head, headers = _read_head(stream)
+    if not head:
+        return None
+    return head + _read_body(stream, headers)
+
+
+def _read_answer(stream: BinaryIO, *, is_head: bool) -> tuple[bytes, bool]:
+    """One answer as it came, and whether the connection can be used again."""
+    head, headers = _read_head(stream)
+    if not head:
+        raise ConnectionError("the server closed the connection")
+    stays_open = headers.get("connection", "").lower() != "close"
+    if is_head or int(head.split(None, 2)[1]) in _NO_BODY:
+        return head, stays_open
+    if "content-length" not in headers and "transfer-encoding" not in headers:
+        return head + stream.read(), False
+    return head + _read_body(stream, headers), stays_open
+
+
+def _read_head(stream: BinaryIO) -> tuple[bytes, dict[str, str]]:
+    lines: list[bytes] = []
+    headers: dict[str, str] = {}
+    while (line := stream.readline()) not in (b"\r\n", b"\n"):
+        if not line:
+            return b"", {}
+        lines.append(line)
+        name, _, value = line.decode("latin-1").partition(":")
+        headers[name.strip().lower()] = value.strip()
+    return b"".join([*lines, line]), headers
+
+
+def _read_body(stream: BinaryIO, headers: dict[str, str]) -> bytes:
+    if "chunked" not in headers.get("transfer-encoding", "").lower():
+        return _read_exactly(stream, int(headers.get("content-length", "0")))
+    parts: list[bytes] = []
+    while True:
+        line = stream.readline()
+        size = int(line.split(b";")[0], 16)
+        parts += [line, _read_exactly(stream, size)]
+        if size == 0:
+            break
+        parts.append(stream.readline())
+    while (line := stream.readline()) not in (b"\r\n", b"\n", b""):  # trailers
+        parts.append(line)
+    return b"".join([*parts, line])
+
+
+def _read_exactly(stream: BinaryIO, count: int) -> bytes:
+    data = stream.read(count)
+    if len(data) < count:
+        raise ConnectionError("the connection ended in the middle of a message")
+    return data

@@ -1,0 +1,256 @@
+"""The lab that stays up: a detached process that holds the servers, and the files by which others find it.
+
+In the folder (`.lab`) lie `lab.json` (who runs where), `kubeconfig`, the logs, and `lock`, which the
+supervisor holds for as long as it lives: a lab is up when the lock is taken, whatever the files say.
+"""
+
+import fcntl
+import json
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from types import FrameType
+from typing import TextIO
+
+from lab.errors import LabError
+from lab.eureka import EurekaServer
+from lab.lab import Lab
+from lab.ports import FIXED_PORTS, Ports
+from lab.processes import Process
+from lab.progress import say
+from lab.waiting import wait_until
+
+_OURS = ("certificates", "etcd", "logs", "kubeconfig", "tokens.csv", "lab.json", "supervisor.log", "lock")
+_WATCH_SECONDS = 0.5
+_STOP_SECONDS = 30
+_ROOT = Path(__file__).parent.parent
+
+
+@dataclass(frozen=True, slots=True)
+class Server:
+    """One server as `lab.json` tells of it; `pid` is None when it does not run."""
+
+    name: str
+    state: str
+    pid: int | None
+    url: str
+    log: str
+
+
+@dataclass(frozen=True, slots=True)
+class State:
+    """What `lab.json` holds."""
+
+    supervisor_pid: int
+    eureka_urls: list[str]
+    api_server_url: str
+    kubeconfig: str
+    servers: list[Server]
+
+
+class Stopped(KeyboardInterrupt):
+    """SIGTERM, SIGHUP or Ctrl-C: somebody wishes the lab to end."""
+
+
+def supervisor_pid(folder: Path) -> int | None:
+    """The process that holds the lab of this folder, None when it is not up."""
+    try:
+        with (folder / "lock").open() as lock:
+            try:
+                fcntl.flock(lock, fcntl.LOCK_SH | fcntl.LOCK_NB)
+            except BlockingIOError:
+                return int(lock.read() or 0)
+    except FileNotFoundError:
+        pass
+    return None
+
+
+def read_state(folder: Path) -> State | None:
+    """What the supervisor wrote; None until all servers are ready."""
+    try:
+        content = json.loads((folder / "lab.json").read_text())
+    except FileNotFoundError:
+        return None
+    return State(**{**content, "servers": [Server(**server) for server in content["servers"]]})
+
+
+def start_detached(folder: Path, eureka: int, *, ports: Ports) -> State:
+    """Start a supervisor, show its progress, come back when its lab is ready; take it down if interrupted."""
+    folder.mkdir(parents=True, exist_ok=True)
+    log = folder / "supervisor.log"
+    command = [
+        sys.executable,
+        "-m",
+        "lab",
+        f"--directory={folder}",
+        "up",
+        "--foreground",
+        f"--eureka={eureka}",
+    ]
+    if ports != FIXED_PORTS:
+        command.append("--free-ports")
+    with log.open("wb") as errors:
+        child = subprocess.Popen(
+            command,
+            cwd=_ROOT,
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.DEVNULL,
+            stderr=errors,
+            start_new_session=True,
+        )
+    try:
+        with raising_on_signals(), log.open() as progress:
+            while True:
+                ended = child.poll() is not None
+                state = read_state(folder)
+                sys.stderr.write(progress.read())
+                if ended:
+                    raise LabError("the lab did not come up, for the reason above")
+                if state is not None and state.supervisor_pid == child.pid:
+                    return state
+                time.sleep(_WATCH_SECONDS / 5)
+    except Stopped:
+        child.terminate()
+        child.wait(_STOP_SECONDS)
+        _clean(folder)
+        raise
+
+
+def run_in_foreground(folder: Path, eureka: int, *, ports: Ports, report: Callable[[State], None]) -> None:
+    """Hold a lab until a signal comes. The folder is left as it was found, but for logs after an error."""
+    folder.mkdir(parents=True, exist_ok=True)
+    with _holding_lock(folder):
+        _clean(folder, spare=("lock", "supervisor.log"))
+        try:
+            with raising_on_signals(), Lab(eureka=eureka, ports=ports, directory=folder) as lab:
+                _watch(lab, folder, report)
+        except Stopped:
+            _clean(folder)
+            say("the lab is down")
+        except BaseException:
+            _clean(folder, spare=("logs", "supervisor.log"))
+            if (folder / "logs").exists():
+                say(f"the logs are kept in {folder / 'logs'}")
+            raise
+
+
+@contextmanager
+def _holding_lock(folder: Path) -> Iterator[None]:
+    while True:
+        with (folder / "lock").open("a+") as lock:
+            try:
+                fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError:
+                raise LabError(f"a lab is up in {folder} (process {supervisor_pid(folder)})") from None
+            if not _is_file_at(lock, folder / "lock"):  # a lab that went down meanwhile took the file with it
+                folder.mkdir(parents=True, exist_ok=True)
+                continue
+            lock.truncate(0)
+            lock.write(str(os.getpid()))
+            lock.flush()
+            yield
+            return
+
+
+def _is_file_at(file: TextIO, path: Path) -> bool:
+    try:
+        return os.path.samestat(os.fstat(file.fileno()), path.stat())
+    except FileNotFoundError:
+        return False
+
+
+def stop(folder: Path) -> bool:
+    """Take the lab of this folder down and clear it away; whether one was up."""
+    pid = supervisor_pid(folder)
+    if pid is not None:
+        os.kill(pid, signal.SIGTERM)
+        try:
+            wait_until(lambda: supervisor_pid(folder) is None, "the lab's supervisor to end", _STOP_SECONDS)
+        except LabError:
+            say(f"the supervisor (process {pid}) does not end and is killed; its servers go with it")
+            os.kill(pid, signal.SIGKILL)
+            wait_until(lambda: supervisor_pid(folder) is None, "the lab's supervisor to end", _STOP_SECONDS)
+    _clean(folder)
+    return pid is not None
+
+
+class raising_on_signals:  # noqa: N801 - reads as a function where it is used
+    """Within the block, the first SIGTERM, SIGHUP or Ctrl-C raises Stopped; later ones do not disturb the
+    clean-up.
+    """
+
+    _NUMBERS = (signal.SIGTERM, signal.SIGHUP, signal.SIGINT)
+
+    def __enter__(self) -> None:
+        self._before = {number: signal.signal(number, self._raise) for number in self._NUMBERS}
+
+    def __exit__(self, *_: object) -> None:
+        for number, handler in self._before.items():
+            signal.signal(number, handler)
+
+    def _raise(self, _number: int, _frame: FrameType | None) -> None:
+        for number in self._NUMBERS:
+            signal.signal(number, signal.SIG_IGN)
+        raise Stopped
+
+
+def _watch(lab: Lab, folder: Path, report: Callable[[State], None]) -> None:
+    """Write down how the servers are, at once and whenever that changes."""
+    known = _state_of(lab)
+    _write_state(folder, known)
+    report(known)
+    while True:
+        time.sleep(_WATCH_SECONDS)
+        state = _state_of(lab)
+        if state != known:
+            for process in lab.processes:
+                if process.state not in ("running", "paused"):
+                    say(f"{process.name} {process.state}\n{process.tail()}")
+            _write_state(folder, state)
+            known = state
+
+
+def _state_of(lab: Lab) -> State:
+    return State(
+        supervisor_pid=os.getpid(),
+        eureka_urls=lab.eureka_urls,
+        api_server_url=lab.api_server_url,
+        kubeconfig=str(lab.kubeconfig),
+        servers=[
+            Server(process.name, process.state, process.pid, _url_of(process, lab), str(process.log))
+            for process in lab.processes
+        ],
+    )
+
+
+def _url_of(process: Process, lab: Lab) -> str:
+    if isinstance(process, EurekaServer):
+        return process.url
+    return lab.api_server_url if process is lab.api_server else ""
+
+
+def _write_state(folder: Path, state: State) -> None:
+    temporary = folder / "lab.json.new"
+    temporary.write_text(json.dumps(asdict(state), indent=2) + "\n")
+    temporary.replace(folder / "lab.json")
+
+
+def _clean(folder: Path, spare: tuple[str, ...] = ()) -> None:
+    """Remove what a lab writes, and the folder if nothing else is in it: other files are not ours."""
+    for name in _OURS:
+        if name in spare:
+            continue
+        path = folder / name
+        if path.is_dir():
+            shutil.rmtree(path, ignore_errors=True)
+        else:
+            path.unlink(missing_ok=True)
+    if folder.is_dir() and not any(folder.iterdir()):
+        folder.rmdir()

@@ -1,0 +1,199 @@
+"""Workloads for the lab: what the demo, the tests and the benchmarks put into the cluster.
+
+Everything goes through the real API; a pod's readiness is patched where a kubelet would report it.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, Literal, TypeVar
+
+from eurekube_provider.core.errors import KubernetesError
+from eurekube_provider.kube.access import (
+    APPLY_PATCH,
+    ENDPOINT_SLICES,
+    MERGE_PATCH,
+    NAMESPACES,
+    SERVICES,
+    SYNCERS,
+    KubeAccess,
+    Resource,
+)
+
+DEPLOYMENTS = Resource("apps", "v1", "deployments")
+PODS = Resource("", "v1", "pods")
+CRDS = Resource("apiextensions.k8s.io", "v1", "customresourcedefinitions")
+STRATEGIC_MERGE_PATCH = "application/strategic-merge-patch+json"
+
+T = TypeVar("T")
+Object = dict[str, Any]
+
+
+def wait_for(look: Callable[[], T | Literal[False] | None], what: str, timeout_seconds: float = 20.0) -> T:
+    """Look until the answer is true.
+
+    :raises TimeoutError: it never was; says ``what`` was awaited and what was seen last.
+    """
+    deadline = time.monotonic() + timeout_seconds
+    while True:
+        seen = look()
+        if seen:
+            return seen
+        if time.monotonic() > deadline:
+            raise TimeoutError(f"{what}: not within {timeout_seconds:g} s; seen last: {seen!r}")
+        time.sleep(0.02)
+
+
+class Cluster:
+    """A person's hand in the lab's cluster."""
+
+    def __init__(self, kubeconfig: Path) -> None:
+        self.access = KubeAccess.load(kubeconfig)
+
+    def apply(self, resource: Resource, item: Object) -> Object:
+        """Create or change an object, server-side."""
+        metadata = item["metadata"]
+        path = resource.path(metadata.get("namespace"), metadata["name"])
+        query = {"fieldManager": "lab", "force": "true"}
+        return self.access.request("PATCH", path, query, item, APPLY_PATCH)
+
+    def delete(self, resource: Resource, name: str, namespace: str | None = None) -> None:
+        """Delete an object; one that is gone already is no error."""
+        try:
+            self.access.request("DELETE", resource.path(namespace, name))
+        except KubernetesError as error:
+            if error.status_code != 404:
+                raise
+
+    def get(self, resource: Resource, name: str, namespace: str | None = None) -> Object | None:
+        """Read an object, None where there is none."""
+        try:
+            return self.access.get(resource.path(namespace, name))
+        except KubernetesError as error:
+            if error.status_code == 404:
+                return None
+            raise
+
+    def items(self, resource: Resource, namespace: str, **labels: str) -> list[Object]:
+        """List a namespace's objects that carry these labels."""
+        query = {"labelSelector": ",".join(f"{key}={value}" for key, value in labels.items())}
+        items: list[Object] = self.access.get(resource.path(namespace), query)["items"]
+        return items
+
+    def namespace(self, name: str) -> None:
+        """Create a namespace and wait until pods can be made in it."""
+        self.apply(NAMESPACES, {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name}})
+        accounts = Resource("", "v1", "serviceaccounts")
+        wait_for(lambda: self.get(accounts, "default", name), f"namespace {name}")
+
+    def install_crd(self, document: Object) -> None:
+        """Install a CRD and wait until it is served."""
+        self.apply(CRDS, document)
+        name = document["metadata"]["name"]
+
+        def is_established() -> bool:
+            crd = self.get(CRDS, name) or {}
+            conditions = (crd.get("status") or {}).get("conditions") or ()
+            return any(item["type"] == "Established" and item["status"] == "True" for item in conditions)
+
+        wait_for(is_established, f"CRD {name}")
+
+    def deployment(
+        self, namespace: str, name: str, replicas: int, port: int = 8080, version: str = "1"
+    ) -> None:
+        """A Deployment with one container; another ``version`` rolls it."""
+        self.apply(
+            DEPLOYMENTS,
+            {
+                "apiVersion": "apps/v1",
+                "kind": "Deployment",
+                "metadata": {"namespace": namespace, "name": name},
+                "spec": {
+                    "replicas": replicas,
+                    "selector": {"matchLabels": {"app": name}},
+                    "template": {
+                        "metadata": {"labels": {"app": name, "version": version}},
+                        "spec": {
+                            "terminationGracePeriodSeconds": 0,
+                            "containers": [
+                                {
+                                    "name": "main",
+                                    "image": f"example.invalid/{name}:{version}",
+                                    "ports": [{"name": "http", "containerPort": port}],
+                                }
+                            ],
+                        },
+                    },
+                },
+            },
+        )
+
+    def service(self, namespace: str, name: str, port: int = 8080, **spec: Any) -> None:
+        """A Service for the Deployment of the same name."""
+        self.apply(
+            SERVICES,
+            {
+                "apiVersion": "v1",
+                "kind": "Service",
+                "metadata": {"namespace": namespace, "name": name, "labels": {"app": name}},
+                "spec": {
+                    "selector": {"app": name},
+                    "ports": [{"name": "http", "port": port, "targetPort": port}],
+                    **spec,
+                },
+            },
+        )
+
+    def syncer(self, namespace: str, name: str, mode: str = "pod", selector: Object | None = None) -> None:
+        """An EurekaSyncer; selects the Service of its own name unless told otherwise."""
+        self.apply(
+            SYNCERS,
+            {
+                "apiVersion": "eurekube.io/v1alpha1",
+                "kind": "EurekaSyncer",
+                "metadata": {"namespace": namespace, "name": name},
+                "spec": {"mode": mode, "selector": {"app": name, **(selector or {})}},
+            },
+        )
+
+    def pods(self, namespace: str, app: str) -> list[Object]:
+        """The pods of a Deployment that are not on their way out, oldest address first."""
+        pods = [
+            pod
+            for pod in self.items(PODS, namespace, app=app)
+            if not pod["metadata"].get("deletionTimestamp")
+        ]
+        return sorted(pods, key=lambda pod: str(pod.get("status", {}).get("podIP", "")))
+
+    def ready_addresses(self, namespace: str, service: str) -> list[str]:
+        """The addresses that the EndpointSlices call ready, sorted."""
+        slices = self.items(ENDPOINT_SLICES, namespace, **{"kubernetes.io/service-name": service})
+        return sorted(
+            endpoint["addresses"][0]
+            for item in slices
+            for endpoint in item.get("endpoints") or ()
+            if endpoint["conditions"].get("ready") and not endpoint["conditions"].get("terminating")
+        )
+
+    def set_ready(self, pod: Object, *, ready: bool) -> None:
+        """What a kubelet reports when a readiness probe changes its mind."""
+        metadata = pod["metadata"]
+        state = "True" if ready else "False"
+        conditions = [{"type": kind, "status": state} for kind in ("Ready", "ContainersReady")]
+        self.access.request(
+            "PATCH",
+            PODS.path(metadata["namespace"], metadata["name"], "status"),
+            body={"status": {"conditions": conditions}},
+            content_type=STRATEGIC_MERGE_PATCH,
+        )
+
+    def scale(self, namespace: str, name: str, replicas: int) -> None:
+        """Scale a Deployment."""
+        self.access.request(
+            "PATCH",
+            DEPLOYMENTS.path(namespace, name),
+            body={"spec": {"replicas": replicas}},
+            content_type=MERGE_PATCH,
+        )

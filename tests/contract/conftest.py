@@ -1,0 +1,205 @@
+"""Real Eureka servers, spoken to in plain HTTP: what our client takes for granted is proven without it."""
+
+from __future__ import annotations
+
+import itertools
+import json
+from collections.abc import Iterator
+from typing import Any
+from urllib.parse import quote
+
+import pytest
+import requests
+
+from eurekube_provider.core.model import Instance, Port
+from eurekube_provider.eureka.connection import Connection
+from eurekube_provider.eureka.peer import Peer
+from eurekube_provider.eureka.peers import Peers
+from lab import Lab
+from lab.eureka import SpringCloud
+
+WAIT_SECONDS = 15
+DATA_CENTER = {"@class": "com.netflix.appinfo.InstanceInfo$DefaultDataCenterInfo", "name": "MyOwn"}
+
+Document = dict[str, Any]
+_numbers = itertools.count(1)
+
+
+def one(app: str) -> str:
+    """The id of an application's only instance; no other has it, since overrides go by id alone."""
+    return f"one.{app.lower()}"
+
+
+def document(app: str, instance_id: str = "", /, **fields: Any) -> Document:
+    """What a client sends to register; a field that is None is left out."""
+    result = {
+        "instanceId": instance_id or one(app),
+        "app": app.upper(),
+        "hostName": "10.0.0.1",
+        "ipAddr": "10.0.0.1",
+        "status": "UP",
+        "overriddenStatus": "UNKNOWN",
+        "port": {"$": 8080, "@enabled": "true"},
+        "securePort": {"$": 443, "@enabled": "false"},
+        "vipAddress": app,
+        "secureVipAddress": app,
+        "dataCenterInfo": DATA_CENTER,
+        "metadata": {},
+        **fields,
+    }
+    return {key: value for key, value in result.items() if value is not None}
+
+
+def rating(app: str, instance_id: str = "", /, **fields: Any) -> Instance:
+    """The same as our model."""
+    return Instance(app, instance_id or one(app), "10.0.0.1", "10.0.0.1", Port(8080), **fields)
+
+
+class Server:
+    """One server as any HTTP client sees it: methods answer with the status code, or with what is held."""
+
+    def __init__(self, url: str, session: requests.Session) -> None:
+        self.url = url
+        self._session = session
+
+    def send(self, method: str, path: str, **arguments: Any) -> requests.Response:
+        """One request that asks for JSON."""
+        headers = {"Accept": "application/json", **arguments.pop("headers", {})}
+        return self._session.request(method, self.url + path, headers=headers, timeout=10, **arguments)
+
+    def register(self, registered: Document, app: str | None = None, **headers: str) -> int:
+        """``POST /apps/{APP}``."""
+        path = f"/apps/{app or registered['app']}"
+        return self.send("POST", path, json={"instance": registered}, headers=headers).status_code
+
+    def renew(self, app: str, instance_id: str = "", **query: Any) -> int:
+        """``PUT /apps/{APP}/{id}``."""
+        return self.send("PUT", _path(app, instance_id), params=query).status_code
+
+    def cancel(self, app: str, instance_id: str = "") -> int:
+        """``DELETE /apps/{APP}/{id}``."""
+        return self.send("DELETE", _path(app, instance_id)).status_code
+
+    def put_status(self, app: str, value: str | None, instance_id: str = "") -> int:
+        """``PUT /apps/{APP}/{id}/status``."""
+        path = f"{_path(app, instance_id)}/status"
+        return self.send("PUT", path, params={"value": value} if value else {}).status_code
+
+    def delete_status(self, app: str, value: str | None = None, instance_id: str = "") -> int:
+        """``DELETE /apps/{APP}/{id}/status``."""
+        path = f"{_path(app, instance_id)}/status"
+        return self.send("DELETE", path, params={"value": value} if value else {}).status_code
+
+    def get(self, app: str, instance_id: str = "") -> Document | None:
+        """``GET /apps/{APP}/{id}``, which no cache answers; None for a 404."""
+        answer = self.send("GET", _path(app, instance_id))
+        if answer.status_code == 404:
+            return None
+        assert answer.status_code == 200
+        return dict(answer.json()["instance"])
+
+    def status(self, app: str, instance_id: str = "") -> str | None:
+        """The status that the server holds; None for a 404."""
+        held = self.get(app, instance_id)
+        return None if held is None else str(held["status"])
+
+    def overridden(self, app: str, instance_id: str = "") -> tuple[str, str]:
+        """The status and the overridden status that the server holds."""
+        held = self.get(app, instance_id)
+        assert held is not None
+        return held["status"], held["overriddenStatus"]
+
+    def listed(self, app: str) -> list[Document]:
+        """An application's instances in ``GET /apps``, computed anew for a region that does not exist."""
+        answer = self.send("GET", "/apps", params={"regions": f"none-{next(_numbers)}"})
+        assert answer.status_code == 200
+        applications = answer.json()["applications"]["application"]
+        return [found for item in applications if item["name"] == app.upper() for found in item["instance"]]
+
+    def batch(self, *items: Document) -> requests.Response:
+        """``POST /peerreplication/batch/``."""
+        return self.send("POST", "/peerreplication/batch/", json={"replicationList": list(items)})
+
+    def codes(self, *items: Document) -> list[int]:
+        """The status code of each item of a batch."""
+        answer = self.batch(*items)
+        assert answer.status_code == 200
+        return [item["statusCode"] for item in answer.json()["responseList"]]
+
+
+def item(action: str, app: str, instance_id: str = "", **fields: Any) -> Document:
+    """One item of a batch."""
+    return {"action": action, "appName": app.upper(), "id": instance_id or one(app), **fields}
+
+
+def _path(app: str, instance_id: str) -> str:
+    return f"/apps/{app.upper()}/{quote(instance_id or one(app), safe='')}"
+
+
+def body(answer: requests.Response) -> Any:
+    """An answer's JSON, for messages and comparisons."""
+    return json.loads(answer.text)
+
+
+@pytest.fixture(scope="session")
+def http() -> Iterator[requests.Session]:
+    """A session that no proxy or netrc of the environment disturbs."""
+    with requests.Session() as session:
+        session.trust_env = False
+        yield session
+
+
+@pytest.fixture(scope="session", params=["2025.0", "2025.1"])
+def spring_cloud(request: pytest.FixtureRequest) -> SpringCloud:
+    """The release trains that we support."""
+    train: SpringCloud = request.param
+    return train
+
+
+@pytest.fixture(scope="session")
+def single(spring_cloud: SpringCloud) -> Iterator[Lab]:
+    """One server by itself."""
+    with Lab(eureka=1, kubernetes=False, spring_cloud=spring_cloud) as running:
+        yield running
+
+
+@pytest.fixture
+def server(single: Lab, http: requests.Session) -> Server:
+    """The single server in plain HTTP."""
+    return Server(single.eureka_urls[0], http)
+
+
+@pytest.fixture
+def peer(single: Lab) -> Iterator[Peer]:
+    """The single server through our client."""
+    (url,) = single.eureka_urls
+    client = Peer(url, Connection((url,)))
+    yield client
+    client.close()
+
+
+@pytest.fixture(scope="session")
+def three(spring_cloud: SpringCloud) -> Iterator[Lab]:
+    """Three servers that are peers of each other."""
+    with Lab(eureka=3, kubernetes=False, spring_cloud=spring_cloud) as running:
+        yield running
+
+
+@pytest.fixture
+def servers(three: Lab, http: requests.Session) -> list[Server]:
+    """The three servers in plain HTTP."""
+    return [Server(url, http) for url in three.eureka_urls]
+
+
+@pytest.fixture
+def peers(three: Lab) -> Iterator[Peers]:
+    """The three servers through our client."""
+    client = Peers(Connection(tuple(three.eureka_urls)))
+    yield client
+    client.close()
+
+
+@pytest.fixture
+def app(unique_name: str) -> str:
+    """An application that no other test uses."""
+    return unique_name

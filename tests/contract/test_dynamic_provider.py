@@ -1,0 +1,409 @@
+"""The dynamic provider in Pulumi's own plugin process, over gRPC, against a real Eureka.
+
+Here shows what the bridge does on the way: floats, keys that vanish, the marker for unknown values, four
+calls at once, and what a person gets to read of an error.
+"""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import grpc
+import pulumi.dynamic.dynamic as dynamic
+import pytest
+from google.protobuf import json_format, struct_pb2
+from pulumi.runtime import rpc
+from pulumi.runtime.proto import provider_pb2, provider_pb2_grpc
+
+from eurekube_provider.core.model import Instance, Port, Status
+from eurekube_provider.eureka.connection import Connection
+from eurekube_provider.eureka.peer import Peer
+from eurekube_provider.resources.instance import InstanceProvider
+from lab import Lab
+
+pytestmark = pytest.mark.lab
+
+Properties = dict[str, Any]
+NOBODY = "http://127.0.0.1:9/eureka"
+
+
+class Plugin:
+    """A running ``python -m pulumi.dynamic``, spoken to as the engine does."""
+
+    def __init__(self, port: int) -> None:
+        self._channel = grpc.insecure_channel(f"127.0.0.1:{port}")  # type: ignore[no-untyped-call]
+        self._stub = provider_pb2_grpc.ResourceProviderStub(self._channel)
+        self._provider = dynamic.serialize_provider(InstanceProvider())
+        self.configure({})
+
+    def close(self) -> None:
+        """Hang up."""
+        self._channel.close()
+
+    def configure(self, config: Mapping[str, str]) -> None:
+        """Hand over a stack's configuration."""
+        self._stub.Configure(provider_pb2.ConfigureRequest(args=_struct(config)))
+
+    def check(self, news: Properties, olds: Properties | None = None) -> Properties:
+        """The checked inputs; a list of ``property: reason`` under ``failures`` where there are any."""
+        answer = self._stub.Check(
+            provider_pb2.CheckRequest(olds=self._with(olds or {}), news=self._with(news))
+        )
+        if answer.failures:
+            return {"failures": [f"{item.property}: {item.reason}" for item in answer.failures]}
+        return _properties(answer.inputs)
+
+    def diff(self, olds: Properties, news: Properties) -> tuple[bool, list[str], bool]:
+        """Changes, replaces, delete before replace."""
+        request = provider_pb2.DiffRequest(id="x", olds=self._with(olds), news=self._with(news))
+        answer = self._stub.Diff(request)
+        some = provider_pb2.DiffResponse.DIFF_SOME
+        return answer.changes == some, list(answer.replaces), answer.deleteBeforeReplace
+
+    def create(self, news: Properties) -> Properties:
+        """The state after a creation."""
+        return _properties(
+            self._stub.Create(provider_pb2.CreateRequest(properties=self._with(news))).properties
+        )
+
+    def read(self, state: Properties) -> tuple[str, Properties, Properties]:
+        """The id (blank for what is gone), the outputs and the inputs."""
+        request = provider_pb2.ReadRequest(id="x", properties=self._with(state))
+        answer = self._stub.Read(request)
+        return answer.id, _properties(answer.properties), _properties(answer.inputs)
+
+    def update(self, olds: Properties, news: Properties) -> Properties:
+        """The state after an update."""
+        request = provider_pb2.UpdateRequest(id="x", olds=self._with(olds), news=self._with(news))
+        return _properties(self._stub.Update(request).properties)
+
+    def delete(self, state: Properties) -> None:
+        """Remove."""
+        self._stub.Delete(provider_pb2.DeleteRequest(id="x", properties=self._with(state)))
+
+    def _with(self, properties: Properties) -> Any:
+        return _struct({**properties, "__provider": self._provider})
+
+
+def _struct(properties: Mapping[str, Any]) -> Any:
+    # As the engine does: a key without a value does not arrive, and every number is a float.
+    message: Any = struct_pb2.Struct()  # type: ignore[attr-defined]
+    message.update({key: value for key, value in properties.items() if value is not None})
+    return message
+
+
+def _properties(message: Any) -> Properties:
+    properties: Properties = json_format.MessageToDict(message)  # type: ignore[no-untyped-call]
+    properties.pop("__provider", None)
+    return properties
+
+
+@pytest.fixture(scope="module")
+def start_plugin(
+    tmp_path_factory: pytest.TempPathFactory,
+) -> Iterator[Callable[..., Plugin]]:
+    """Starts plugin processes, and ends them."""
+    processes: list[subprocess.Popen[bytes]] = []
+    plugins: list[Plugin] = []
+
+    def start(**environment: str) -> Plugin:
+        clean = {key: value for key, value in os.environ.items() if not key.startswith("EUREKA_")}
+        process = subprocess.Popen(
+            [sys.executable, "-u", "-m", "pulumi.dynamic"],
+            cwd=tmp_path_factory.mktemp("project"),
+            env={**clean, **environment, "PYTHONPATH": str(Path(__file__).parents[2])},
+            stdout=subprocess.PIPE,
+            stderr=subprocess.DEVNULL,
+        )
+        processes.append(process)
+        assert process.stdout is not None
+        plugins.append(Plugin(int(process.stdout.readline())))
+        return plugins[-1]
+
+    yield start
+    for plugin in plugins:
+        plugin.close()
+    for process in processes:
+        process.kill()
+        process.communicate()
+
+
+@pytest.fixture(scope="module")
+def plugin(start_plugin: Callable[..., Plugin]) -> Plugin:
+    """One process for all tests that need no other."""
+    return start_plugin()
+
+
+@pytest.fixture
+def peer(lab: Lab) -> Iterator[Peer]:
+    """The Eureka server itself, asked past all that is tested here."""
+    url = lab.eureka_urls[0]
+    peer = Peer(url, Connection.parse(url))
+    yield peer
+    peer.close()
+
+
+@pytest.fixture
+def news(lab: Lab, unique_name: str) -> Properties:
+    """What a program asks for."""
+    return {
+        "application": unique_name,
+        "host_name": "192.0.2.10",
+        "port": 8080,
+        "metadata": {"tier": "1"},
+        "zone": None,
+        "renewer": "eurekube",
+        "service_url": lab.eureka_urls[0],
+        "owner": f"stack/organization/shop/dev/{unique_name}",
+    }
+
+
+def held(peer: Peer, state: Properties) -> Instance | None:
+    """What Eureka holds of a registration."""
+    return peer.read(state["application"], state["instance_id"])
+
+
+def sentence(raised: pytest.ExceptionInfo[Any]) -> str:
+    """What a person gets to read: one line, no traceback."""
+    details = str(raised.value.details())
+    assert len(details.splitlines()) == 1, details
+    return details
+
+
+def test_a_registration_from_check_to_delete(plugin: Plugin, peer: Peer, news: Properties) -> None:
+    """The whole life of one, with numbers as floats and keys that vanish on the way."""
+    inputs = plugin.check(news)
+    state = plugin.create(inputs)
+    instance = held(peer, state)
+    assert instance is not None
+    assert (Port(8080), "192.0.2.10", Status.UP) == (instance.port, instance.ip_address, instance.status)
+    assert {
+        "tier": "1",
+        "eurekube.owner": news["owner"],
+        "eurekube.renewer": "eurekube",
+    } == instance.metadata
+    assert plugin.diff(state, plugin.check(news, inputs)) == (False, [], False)
+    assert (state, inputs) == plugin.read(state)[1:]
+
+    changed = plugin.check({**news, "metadata": {"tier": "2"}, "zone": "zone-a"}, inputs)
+    assert plugin.diff(state, changed) == (True, [], False)
+    state = plugin.update(state, changed)
+    instance = held(peer, state)
+    assert instance is not None
+    assert (instance.metadata["tier"], instance.zone) == ("2", "zone-a")
+
+    plugin.delete(state)
+    assert held(peer, state) is None
+    plugin.delete(state)  # a second time is no error
+    assert plugin.read(state)[0] == ""
+
+
+def test_unknown_values_in_a_preview(plugin: Plugin, news: Properties) -> None:
+    """Check and diff run in previews, where anything may be unknown; the marker comes back as it went."""
+    state = {**plugin.check(news), "status": "UP"}
+    unknown = plugin.check(
+        {**news, "host_name": rpc.UNKNOWN, "port": rpc.UNKNOWN, "metadata": {"a": rpc.UNKNOWN}}
+    )
+    assert (
+        unknown["host_name"],
+        unknown["instance_id"],
+        unknown["metadata"],
+    ) == (rpc.UNKNOWN, rpc.UNKNOWN, {"a": rpc.UNKNOWN})
+    assert plugin.diff(state, unknown) == (True, ["instance_id"], False)
+
+
+def test_check_and_diff_need_no_eureka(plugin: Plugin, news: Properties) -> None:
+    """A preview in a pull request reaches no registry."""
+    inputs = plugin.check({**news, "service_url": NOBODY})
+    assert plugin.diff({**plugin.check(news), "status": "UP"}, inputs) == (True, ["service_url"], True)
+
+
+def test_problems_come_with_their_property(plugin: Plugin, news: Properties) -> None:
+    """As Pulumi shows them."""
+    failures = plugin.check({**news, "port": 0, "renewer": ""})["failures"]
+    assert [
+        " ".join(line.split()[:4])[: len(expected)]
+        for line, expected in zip(failures, ["port: 0 must be", "renewer: a registration"], strict=True)
+    ] == ["port: 0 must be", "renewer: a registration"]
+
+
+def test_an_unreachable_eureka_is_an_error_and_never_a_blank_id(plugin: Plugin, news: Properties) -> None:
+    """A blank id would drop the registration from the state."""
+    state = plugin.check({**news, "service_url": NOBODY})
+    for call in (plugin.read, plugin.create, plugin.delete):
+        with pytest.raises(grpc.RpcError) as raised:
+            call(state)
+        assert "no connection to http://127.0.0.1:9/eureka" in sentence(raised)
+
+
+def test_gone_needs_the_word_of_every_server(plugin: Plugin, news: Properties, lab: Lab) -> None:
+    """One server that does not answer may still hold it."""
+    state = plugin.check({**news, "service_url": f"{NOBODY},{lab.eureka_urls[0]}"})
+    with pytest.raises(grpc.RpcError) as raised:
+        plugin.read(state)
+    assert "is not known" in sentence(raised)
+    state = plugin.create(state)
+    assert plugin.read(state)[1]["status"] == "UP"
+    plugin.delete(state)  # a server that is away keeps no stack from being removed
+
+
+def test_creating_twice_is_creating_once(plugin: Plugin, peer: Peer, news: Properties) -> None:
+    """The CLI may die between the registration and the state."""
+    inputs = plugin.check(news)
+    first = plugin.create(inputs)
+    before = held(peer, first)
+    assert first == plugin.create(inputs)
+    assert before == held(peer, first)
+
+
+def test_four_calls_at_once(plugin: Plugin, peer: Peer, news: Properties) -> None:
+    """As many as the plugin process takes; also for one registration."""
+    several = [plugin.check({**news, "instance_id": f"at-once-{number % 8}"}) for number in range(16)]
+    with ThreadPoolExecutor(4) as executor:
+        states = list(executor.map(plugin.create, several))
+        assert all(held(peer, state) for state in states)
+        list(executor.map(plugin.delete, states))
+    assert not any(held(peer, state) for state in states)
+
+
+def test_somebody_elses_instance_is_left_alone(plugin: Plugin, peer: Peer, news: Properties) -> None:
+    """Whether an application put it there or another Eurekube."""
+    inputs = plugin.check(news)
+    theirs = Instance(inputs["application"], inputs["instance_id"], "192.0.2.99", "192.0.2.99", Port(1))
+    peer.register(theirs)
+    with pytest.raises(grpc.RpcError) as raised:
+        plugin.create(inputs)
+    assert "was not registered by Eurekube and was left as it is" in sentence(raised)
+    instance = held(peer, inputs)
+    assert instance is not None
+    assert instance.host_name == "192.0.2.99"
+
+
+def test_adopting_takes_over(plugin: Plugin, peer: Peer, news: Properties) -> None:
+    """And from then on it is ours, also to remove."""
+    inputs = plugin.check({**news, "on_conflict": "adopt"})
+    peer.register(Instance(inputs["application"], inputs["instance_id"], "192.0.2.99", "192.0.2.99", Port(1)))
+    state = plugin.create(inputs)
+    instance = held(peer, state)
+    assert instance is not None
+    assert (news["owner"], "192.0.2.10") == (instance.owner, instance.host_name)
+    plugin.delete(state)
+    assert held(peer, state) is None
+
+
+def test_the_states_owner_decides_what_may_be_updated(plugin: Plugin, peer: Peer, news: Properties) -> None:
+    """A renamed stack updates its own in place, with the id it has."""
+    inputs = plugin.check(news)
+    state = plugin.create(inputs)
+    owner = news["owner"].replace("/dev/", "/production/")
+    renamed = plugin.check({**news, "owner": owner}, inputs)
+    assert plugin.diff(state, renamed) == (True, [], False)
+    updated = plugin.update(state, renamed)
+    instance = held(peer, state)
+    assert instance is not None
+    assert owner == instance.owner == updated["owner"]
+    plugin.delete(state)  # the old state's owner has no say any more
+    assert held(peer, updated) is not None
+    plugin.delete(updated)
+    assert held(peer, updated) is None
+
+
+def test_a_stolen_registration_shows_and_is_not_removed(plugin: Plugin, peer: Peer, news: Properties) -> None:
+    """Refresh tells, up refuses, destroy leaves it alone."""
+    inputs = plugin.check(news)
+    state = plugin.create(inputs)
+    instance = held(peer, state)
+    assert instance is not None
+    peer.register(
+        replace(
+            instance,
+            metadata={"eurekube.owner": "cluster/a/b/c"},
+            last_dirty_timestamp_ms=(instance.last_dirty_timestamp_ms or 0) + 1,
+        )
+    )
+    _, refreshed, refreshed_inputs = plugin.read(state)
+    assert (news["owner"], "cluster/a/b/c") == (refreshed["owner"], refreshed_inputs["owner"])
+    assert plugin.diff(refreshed, inputs)[0]
+    with pytest.raises(grpc.RpcError) as raised:
+        plugin.update(refreshed, inputs)
+    assert "belongs to cluster/a/b/c" in sentence(raised)
+    plugin.delete(refreshed)
+    assert held(peer, state) is not None
+
+
+def test_a_persons_override_outlives_updates(plugin: Plugin, peer: Peer, news: Properties) -> None:
+    """Where no status is asked for, a person's OUT_OF_SERVICE is theirs."""
+    inputs = plugin.check(news)
+    state = plugin.create(inputs)
+    instance = held(peer, state)
+    assert instance is not None
+    peer.set_status(instance, Status.OUT_OF_SERVICE)
+    _, refreshed, _ = plugin.read(state)
+    assert plugin.diff(refreshed, inputs) == (False, [], False)
+    updated = plugin.update(refreshed, plugin.check({**news, "metadata": {"tier": "2"}}, inputs))
+    assert (updated["status"], updated["overridden_status"]) == ("OUT_OF_SERVICE", "OUT_OF_SERVICE")
+
+
+def test_a_status_that_is_asked_for_is_enforced(plugin: Plugin, peer: Peer, news: Properties) -> None:
+    """Through every state, also those that Eureka takes from nobody but a person."""
+    state: Properties | None = None
+    for status in ("OUT_OF_SERVICE", "UP", "DOWN", "OUT_OF_SERVICE", "DOWN", "STARTING", "UP"):
+        inputs = plugin.check({**news, "status": status})
+        state = plugin.create(inputs) if state is None else plugin.update(state, inputs)
+        assert (status, status) == (state["status"], getattr(held(peer, state), "status", None))
+    assert state is not None
+    instance = held(peer, state)
+    assert instance is not None
+    peer.set_status(instance, Status.OUT_OF_SERVICE)
+    _, refreshed, _ = plugin.read(state)
+    wanted = plugin.check({**news, "status": "UP"})
+    assert plugin.diff(refreshed, wanted)[0]
+    assert plugin.update(refreshed, wanted)["status"] == "UP"
+
+
+def test_draining_takes_out_of_service_first(plugin: Plugin, peer: Peer, news: Properties) -> None:
+    """Callers forget it before it is gone."""
+    state = plugin.create(plugin.check({**news, "drain_seconds": 2}))
+    with ThreadPoolExecutor(1) as executor:
+        started = time.monotonic()
+        removing = executor.submit(plugin.delete, state)
+        while (instance := held(peer, state)) is not None and instance.status is Status.UP:
+            assert time.monotonic() - started < 2
+        assert instance is not None
+        assert instance.status is Status.OUT_OF_SERVICE
+        removing.result()
+    assert time.monotonic() - started >= 2
+    assert held(peer, state) is None
+
+
+def test_credentials_come_from_configuration_or_environment(start_plugin: Callable[..., Plugin]) -> None:
+    """And never from the state; a server that wants others says so in one sentence."""
+    with Lab(eureka=1, kubernetes=False, security="basic") as secured:
+        news = {
+            "application": "secured",
+            "host_name": "192.0.2.10",
+            "port": 8080,
+            "renewer": "self",
+            "service_url": secured.eureka_urls[0],
+            "owner": "stack/organization/shop/dev/secured",
+        }
+        nobody, somebody = start_plugin(), start_plugin(EUREKA_USER="eureka", EUREKA_PASSWORD="secret")
+        configured = start_plugin()
+        configured.configure({"eurekube:user": "eureka", "eurekube:password": "secret"})
+        in_url = start_plugin()
+        in_url.configure({"eurekube:url": secured.eureka_urls[0].replace("//", "//eureka:secret@")})
+        with pytest.raises(grpc.RpcError) as raised:
+            nobody.create(nobody.check(news))
+        assert "answered 401" in sentence(raised)
+        for plugin in (somebody, configured, in_url):
+            state = plugin.create(plugin.check(news))
+            assert "secret" not in str(state)
+            plugin.delete(state)

@@ -1,0 +1,170 @@
+"""The endpoint by which servers send each other many things at once."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from eurekube_provider.core.model import Status
+from eurekube_provider.eureka import batch
+from eurekube_provider.eureka.peer import Peer
+from tests.contract.conftest import DATA_CENTER, Server, document, item, one, rating
+
+pytestmark = pytest.mark.lab
+
+
+def registering(app: str, **fields: Any) -> dict[str, Any]:
+    """The item that registers a document."""
+    return item("Register", app, instanceInfo=document(app, **fields), status="UP", lastDirtyTimestamp=2000)
+
+
+def test_answers_come_in_order(server: Server, app: str) -> None:
+    """Each item has its own answer, in the order of the items; one that fails stops none of the others."""
+    other = f"{app}-other"
+    assert server.codes(
+        item("Heartbeat", app),
+        registering(app),
+        item("Heartbeat", app),
+        item("Cancel", other),
+        item("Cancel", app),
+    ) == [404, 200, 200, 404, 200]
+
+
+def test_an_empty_batch(server: Server) -> None:
+    """A batch of nothing is a success: it tells whether batches are allowed."""
+    assert server.codes() == []
+
+
+def test_an_unknown_field_fails_the_whole_batch(server: Server, app: str) -> None:
+    """One field of an item that the server does not know makes all of it a 400, and nothing of it is done."""
+    assert (
+        server.batch(registering(app), {**item("Heartbeat", app), "fieldOfALaterEureka": 1}).status_code
+        == 400
+    )
+    assert server.get(app) is None
+
+
+@pytest.mark.parametrize(
+    "fields",
+    [
+        {"dataCenterInfo": {**DATA_CENTER, "fieldOfALaterEureka": 1}},
+        {"port": {"$": 80, "@enabled": "true", "fieldOfALaterEureka": 1}},
+    ],
+    ids=["data centre", "port"],
+)
+def test_an_unknown_field_deep_in_an_instance_fails_it_too(
+    server: Server, app: str, fields: dict[str, Any]
+) -> None:
+    """Data centres and ports are read strictly: one odd instance would keep all the others out."""
+    assert server.batch(registering(f"{app}-good"), registering(app, **fields)).status_code == 400
+    assert server.get(f"{app}-good") is None
+
+
+def test_an_unknown_field_of_an_instance_is_passed_over(server: Server, app: str) -> None:
+    """In a batch as in a plain registration, an instance may have a field that the server does not know."""
+    assert server.codes(registering(app, fieldOfALaterEureka=1)) == [200]
+    assert server.status(app) == "UP"
+
+
+def test_a_registration_that_is_refused_answers_success(server: Server, app: str) -> None:
+    """Without a data centre the item is a 200, and nothing is registered: so we look afterwards."""
+    assert server.codes(registering(app, dataCenterInfo=None)) == [200]
+    assert server.get(app) is None
+
+
+def test_an_item_that_makes_no_sense_is_a_500(server: Server, app: str) -> None:
+    """An item without an application fails alone."""
+    broken = {key: value for key, value in item("Heartbeat", app).items() if key != "appName"}
+    assert server.codes(broken, registering(app)) == [500, 200]
+
+
+def test_a_heartbeat_with_an_older_timestamp_reads(server: Server, app: str) -> None:
+    """It is a 409 with the instance that the server holds: our way to read many at once, past all caches."""
+    server.register(document(app, lastDirtyTimestamp="2000", metadata={"a": "1"}))
+    answer = server.batch(item("Heartbeat", app, lastDirtyTimestamp=1, status="UP")).json()["responseList"][0]
+    assert answer["statusCode"] == 409
+    assert answer["responseEntity"]["lastDirtyTimestamp"] == "2000"
+    assert answer["responseEntity"]["metadata"] == {"a": "1"}
+
+
+@pytest.mark.parametrize(("timestamp", "code"), [(2000, 200), (None, 200), (2001, 404)])
+def test_a_heartbeat_with_another_timestamp(
+    server: Server, app: str, timestamp: int | None, code: int
+) -> None:
+    """An equal one or none renews; a newer one is a 404, so that the sender registers."""
+    server.register(document(app, lastDirtyTimestamp="2000"))
+    assert server.codes(item("Heartbeat", app, lastDirtyTimestamp=timestamp, status="UP")) == [code]
+
+
+def test_a_removal_and_a_status(server: Server, app: str) -> None:
+    """Statuses are set and instances are removed by items too."""
+    server.register(document(app))
+    update = item("StatusUpdate", app, status="OUT_OF_SERVICE", lastDirtyTimestamp=2000)
+    assert server.codes(update) == [200]
+    assert server.overridden(app) == ("OUT_OF_SERVICE", "OUT_OF_SERVICE")
+    assert server.codes(item("DeleteStatusOverride", app, status="UP", lastDirtyTimestamp=2000)) == [200]
+    assert server.overridden(app) == ("UP", "UNKNOWN")
+    assert server.codes(item("Cancel", app), item("Cancel", app)) == [200, 404]
+
+
+def test_clearing_a_status_needs_a_timestamp(server: Server, app: str) -> None:
+    """Without one the item is a 500."""
+    server.register(document(app))
+    assert server.codes(item("DeleteStatusOverride", app, status="UP")) == [500]
+
+
+def test_a_registration_skips_the_rule_that_keeps_a_status(server: Server, app: str) -> None:
+    """In a batch UP replaces OUT_OF_SERVICE: it counts as what another server holds."""
+    server.register(document(app, status="OUT_OF_SERVICE", lastDirtyTimestamp="1999"))
+    assert server.codes(registering(app, lastDirtyTimestamp="2000")) == [200]
+    assert server.status(app) == "UP"
+
+
+def test_a_registration_in_a_batch_brings_its_override(server: Server, app: str) -> None:
+    """A server that lost its memory learns an override with the instance, as from a fellow server."""
+    sent = registering(app, status="OUT_OF_SERVICE", overriddenStatus="OUT_OF_SERVICE")
+    assert server.codes(sent) == [200]
+    assert server.overridden(app) == ("OUT_OF_SERVICE", "OUT_OF_SERVICE")
+    server.register(document(app, status="UP"))
+    assert server.overridden(app) == ("OUT_OF_SERVICE", "OUT_OF_SERVICE")
+
+
+def test_an_override_holds_against_a_registration_in_a_batch(server: Server, app: str) -> None:
+    """Where the server knows the override, an item without one does not undo it."""
+    server.register(document(app, lastDirtyTimestamp="1999"))
+    server.put_status(app, "OUT_OF_SERVICE")
+    assert server.codes(registering(app, lastDirtyTimestamp="2000")) == [200]
+    assert server.overridden(app) == ("OUT_OF_SERVICE", "OUT_OF_SERVICE")
+
+
+def test_our_batches_are_understood(peer: Peer, app: str) -> None:
+    """Every item that we send does on a real server what its name says."""
+    instance = rating(
+        app,
+        metadata={"eurekube.owner": "cluster/a/b/c", "é": "ü"},
+        last_dirty_timestamp_ms=2000,
+        unknown_fields={"fieldOfALaterEureka": 1},
+    )
+    assert peer.batch([batch.heartbeat(instance)]) == [batch.Answer(404)]
+    assert peer.batch([batch.register(instance)]) == [batch.Answer(200)]
+    assert peer.batch([batch.heartbeat(instance)]) == [batch.Answer(200)]
+    (answer,) = peer.batch([batch.heartbeat(instance, batch.OLDEST_TIMESTAMP_MS)])
+    assert answer.status_code == 409
+    assert answer.instance is not None
+    assert answer.instance.wanted() == instance.wanted()
+    assert peer.batch([batch.set_status(instance, Status.OUT_OF_SERVICE)]) == [batch.Answer(200)]
+    held = peer.read(*instance.key)
+    assert held is not None
+    assert (held.status, held.overridden_status) == (Status.OUT_OF_SERVICE, Status.OUT_OF_SERVICE)
+    assert peer.batch([batch.register(replace(held, last_dirty_timestamp_ms=3000))]) == [batch.Answer(200)]
+    assert peer.batch([batch.cancel(instance)]) == [batch.Answer(200)]
+    assert peer.read(*instance.key) is None
+
+
+def test_the_largest_batch(peer: Peer, app: str) -> None:
+    """As many items as servers send each other are taken at once."""
+    instances = [rating(app, f"{one(app)}-{number}") for number in range(batch.MOST_ITEMS)]
+    answers = peer.batch([batch.register(instance) for instance in instances])
+    assert answers == [batch.Answer(200)] * batch.MOST_ITEMS

@@ -1,0 +1,169 @@
+"""How long an instance lives that nobody renews, on servers whose clocks tick faster."""
+
+from __future__ import annotations
+
+import re
+import time
+from collections.abc import Iterator
+
+import pytest
+import requests
+
+from lab import Lab
+from lab.eureka import SpringCloud
+from lab.waiting import wait_until
+from tests.contract.conftest import Server, document
+
+pytestmark = pytest.mark.lab
+
+
+@pytest.fixture(scope="module")
+def evicting(spring_cloud: SpringCloud) -> Iterator[Lab]:
+    """A server that looks for lapsed leases five times a second and never spares them."""
+    settings = {
+        "eureka.server.enable-self-preservation": "false",
+        "eureka.server.eviction-interval-timer-in-ms": "200",
+    }
+    with Lab(eureka=1, kubernetes=False, spring_cloud=spring_cloud, eureka_settings=settings) as running:
+        yield running
+
+
+@pytest.fixture
+def quick(evicting: Lab, http: requests.Session) -> Server:
+    """That server in plain HTTP."""
+    return Server(evicting.eureka_urls[0], http)
+
+
+def lease(seconds: int) -> dict[str, int]:
+    """A lease of so many seconds."""
+    return {"renewalIntervalInSecs": 1, "durationInSecs": seconds}
+
+
+def threshold(server: Server) -> int:
+    """The renewals that a server expects in a minute, as its front page says."""
+    page = server.send("GET", "/../", headers={"Accept": "text/html"}).text
+    found = re.search(r"Renews threshold</td>\s*<td>(\d+)", page)
+    assert found, page
+    return int(found[1])
+
+
+def emptied(server: Server) -> int:
+    """Remove whatever other tests left; the threshold of a server that holds nothing."""
+    applications = server.send("GET", "/apps").json()["applications"]["application"]
+    for application in applications:
+        for left in application["instance"]:
+            server.cancel(application["name"], left["instanceId"])
+    return threshold(server)
+
+
+def test_how_long_leases_live(quick: Server, app: str) -> None:
+    """Never renewed: once the duration. Renewed: twice. Registered again after a renewal: once, from then."""
+    seconds = 2
+    ids = [f"{kind}.{app}" for kind in ("never", "renewed", "again")]
+    started = time.monotonic()
+    for instance_id in ids:
+        assert quick.register(document(app, instance_id, leaseInfo=lease(seconds))) == 204
+    for instance_id in ids[1:]:
+        assert quick.renew(app, instance_id) == 200
+    assert quick.register(document(app, ids[2], leaseInfo=lease(seconds))) == 204
+    lived: dict[str, float] = {}
+
+    def all_gone() -> bool:
+        for instance_id in ids:
+            if instance_id not in lived and quick.get(app, instance_id) is None:
+                lived[instance_id] = time.monotonic() - started
+        return len(lived) == 3
+
+    wait_until(all_gone, "the evictions", 15)
+    assert lived[ids[0]] >= seconds
+    assert lived[ids[2]] >= seconds
+    assert lived[ids[1]] >= 2 * seconds
+    assert max(lived[ids[0]], lived[ids[2]]) < lived[ids[1]]
+
+
+def test_a_status_renews_a_lease(quick: Server, app: str) -> None:
+    """Setting a status counts as a renewal: the instance lives twice its duration from then."""
+    quick.register(document(app, leaseInfo=lease(1)))
+    started = time.monotonic()
+    quick.put_status(app, "OUT_OF_SERVICE")
+    wait_until(lambda: quick.get(app) is None, "the eviction", 10)
+    assert time.monotonic() - started >= 2
+
+
+def test_an_eviction_lowers_what_the_server_expects(quick: Server, app: str) -> None:
+    """Who lapsed is expected no more: evictions do not push a server towards self-preservation."""
+    empty = emptied(quick)
+    count = 20
+    for number in range(count):
+        quick.register(document(app, f"{number}.{app}", leaseInfo=lease(1)))
+    assert threshold(quick) >= empty + int(count * 2 * 0.85)
+    wait_until(lambda: not quick.listed(app), "the evictions", 20)
+    assert threshold(quick) == empty
+
+
+def test_a_removal_lowers_what_the_server_expects(quick: Server, app: str) -> None:
+    """Each new id raises the expectation, and its removal lowers it again; registering again does neither."""
+    empty = emptied(quick)
+    for _ in range(3):
+        for number in range(10):
+            quick.register(document(app, f"{number}.{app}"))
+    assert empty + 16 <= threshold(quick) <= empty + 18
+    for number in range(10):
+        quick.cancel(app, f"{number}.{app}")
+    assert threshold(quick) == empty
+
+
+def test_an_eviction_ends_the_override(quick: Server, app: str) -> None:
+    """What comes back after its lease lapsed is not overridden any more."""
+    quick.register(document(app, leaseInfo=lease(1)))
+    quick.put_status(app, "OUT_OF_SERVICE")
+    wait_until(lambda: not quick.listed(app), "the eviction", 10)
+    quick.register(document(app))
+    assert quick.overridden(app) == ("UP", "UNKNOWN")
+
+
+def test_heartbeats_keep_an_instance(quick: Server, app: str) -> None:
+    """Renewed within its duration, plainly or in batches, an instance lives on."""
+    quick.register(document(app, leaseInfo=lease(1)))
+    until = time.monotonic() + 3
+    while time.monotonic() < until:
+        assert quick.renew(app) == 200
+        assert quick.codes({"action": "Heartbeat", "appName": app.upper(), "id": f"one.{app}"}) == [200]
+        time.sleep(0.1)
+    assert quick.status(app) == "UP"
+
+
+@pytest.fixture(scope="module")
+def sparing() -> Iterator[Lab]:
+    """A server that looks for lapsed leases as often, and preserves itself as servers do by default."""
+    settings = {"eureka.server.eviction-interval-timer-in-ms": "200"}
+    with Lab(eureka=1, kubernetes=False, eureka_settings=settings) as running:
+        yield running
+
+
+def test_self_preservation_spares_everything(sparing: Lab, http: requests.Session, app: str) -> None:
+    """With fewer renewals than are expected nothing is evicted: only a removal takes an instance out."""
+    server = Server(sparing.eureka_urls[0], http)
+    for number in range(10):
+        server.register(document(app, f"{number}.{app}", leaseInfo=lease(1)))
+    time.sleep(2.5)  # twice the leases, and several looks for lapsed ones; there is nothing to wait for
+    assert len(server.listed(app)) == 10
+    assert all(server.get(app, f"{number}.{app}") for number in range(10))
+
+
+@pytest.fixture(scope="module")
+def slow() -> Iterator[Lab]:
+    """A server that evicts, and looks for lapsed leases once a minute as servers do by default."""
+    settings = {"eureka.server.enable-self-preservation": "false"}
+    with Lab(eureka=1, kubernetes=False, eureka_settings=settings) as running:
+        yield running
+
+
+def test_a_lapsed_lease_is_not_read_although_it_is_there(slow: Lab, http: requests.Session, app: str) -> None:
+    """Between lapse and eviction an instance is listed, its read is a 404, and a renewal revives it."""
+    server = Server(slow.eureka_urls[0], http)
+    server.register(document(app, leaseInfo=lease(1)))
+    wait_until(lambda: server.get(app) is None, "the lapse", 10)
+    assert len(server.listed(app)) == 1
+    assert server.renew(app) == 200
+    assert server.status(app) == "UP"

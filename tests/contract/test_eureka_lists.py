@@ -1,0 +1,83 @@
+"""Lists come from caches: they suggest, and prove nothing."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+import requests
+
+from eurekube_provider.eureka.connection import Connection
+from eurekube_provider.eureka.peer import Peer
+from lab import Lab
+from lab.waiting import wait_until
+from tests.contract.conftest import Server, document, one, rating
+
+pytestmark = pytest.mark.lab
+
+
+@pytest.fixture(scope="module")
+def cached() -> Iterator[Lab]:
+    """A server with its caches as in production."""
+    with Lab(eureka=1, kubernetes=False, quick_view=False) as running:
+        yield running
+
+
+def ids(server: Server, path: str) -> list[str]:
+    """The instances of an application's list, empty for a 404."""
+    answer = server.send("GET", path)
+    return (
+        []
+        if answer.status_code == 404
+        else [found["instanceId"] for found in answer.json()["application"]["instance"]]
+    )
+
+
+@pytest.mark.slow
+def test_lists_are_up_to_half_a_minute_old(cached: Lab, http: requests.Session, app: str) -> None:
+    """A list that was asked for before lacks for up to 30 s what was registered since; a read never does."""
+    server, path = Server(cached.eureka_urls[0], http), f"/apps/{app.upper()}"
+    assert ids(server, path) == []
+    server.register(document(app))
+    assert ids(server, path) == []
+    assert server.status(app) == "UP"
+    wait_until(lambda: ids(server, path) == [one(app)], "the list", 35)
+
+
+def test_a_list_still_has_what_was_removed(cached: Lab, http: requests.Session, app: str) -> None:
+    """The same holds for a removal: a 404 of the read is true, and the list is not."""
+    server, path = Server(cached.eureka_urls[0], http), f"/apps/{app.upper()}"
+    server.register(document(app))
+    wait_until(lambda: ids(server, path) == [one(app)], "the list", 35)
+    server.cancel(app)
+    assert server.get(app) is None
+    assert ids(server, path) == [one(app)]
+
+
+def test_lists_through_our_client(peer: Peer, app: str) -> None:
+    """The whole registry and one application are listed; an application that nobody has is empty."""
+    sent = rating(app)
+    assert peer.list_instances(app) == []
+    peer.register(sent)
+    wait_until(lambda: [found.key for found in peer.list_instances(app)] == [sent.key], "the list", 5)
+    wait_until(lambda: sent.key in [found.key for found in peer.list_instances()], "the whole list", 5)
+
+
+def test_lists_tell_of_overrides(server: Server, app: str) -> None:
+    """A list has the overridden status: what a person set is seen without reading one by one."""
+    server.register(document(app))
+    server.put_status(app, "OUT_OF_SERVICE")
+    (listed,) = server.listed(app)
+    assert (listed["status"], listed["overriddenStatus"]) == ("OUT_OF_SERVICE", "OUT_OF_SERVICE")
+
+
+def test_every_url_form_of_the_service(single: Lab, app: str) -> None:
+    """``/eureka`` and ``/eureka/v2`` are the same registry."""
+    plain, second = (
+        Peer(url, Connection((url,))) for url in (single.eureka_urls[0], f"{single.eureka_urls[0]}/v2")
+    )
+    plain.register(rating(app))
+    found = second.read(app, one(app))
+    plain.close()
+    second.close()
+    assert found is not None

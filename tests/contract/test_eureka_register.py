@@ -1,0 +1,275 @@
+"""What a server does with a registration."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+from xml.etree import ElementTree
+
+import pytest
+
+from eurekube_provider.core.identity import metadata_key
+from eurekube_provider.core.model import Status
+from eurekube_provider.eureka.codec import instance_from_json, instances_from_json
+from eurekube_provider.eureka.peer import Peer
+from tests.contract.conftest import DATA_CENTER, Server, document, one, rating
+
+pytestmark = pytest.mark.lab
+
+
+def test_a_registration_can_be_read_at_once(server: Server, app: str) -> None:
+    """Registering answers 204, and the read of one instance knows it without delay."""
+    assert server.get(app) is None
+    assert server.register(document(app)) == 204
+    held = server.get(app)
+    assert held is not None
+    assert (held["instanceId"], held["app"], held["status"]) == (one(app), app.upper(), "UP")
+
+
+def test_our_instance_comes_back_as_it_was_sent(peer: Peer, app: str) -> None:
+    """Every field of the model survives the way to a real server and back."""
+    sent = rating(
+        app,
+        metadata={"zone": "a", "eurekube.owner": "cluster/a/b/c", "text": 'ä & <b> "c"'},
+        status=Status.DOWN,
+        home_page_url="http://10.0.0.1:8080/",
+        status_page_url="http://10.0.0.1:8080/info",
+        health_check_url="http://10.0.0.1:8080/health",
+        vip_address="other",
+        last_dirty_timestamp_ms=1_700_000_000_000,
+    )
+    peer.register(sent)
+    held = peer.read(*sent.key)
+    assert held is not None
+    assert held.wanted() == sent.wanted()
+    assert held.last_dirty_timestamp_ms == sent.last_dirty_timestamp_ms
+
+
+@pytest.mark.parametrize("field", ["hostName", "ipAddr", "app", "dataCenterInfo"])
+def test_fields_that_must_be_there(server: Server, app: str, field: str) -> None:
+    """A registration without one of these is a 400."""
+    assert server.register(document(app, **{field: None}), app.upper()) == 400
+    assert server.get(app) is None
+
+
+def test_a_data_center_needs_a_class_and_a_name(server: Server, app: str) -> None:
+    """Without its class the data centre is unreadable, without its name incomplete: a 400 both."""
+    for key in DATA_CENTER:
+        partial = {name: value for name, value in DATA_CENTER.items() if name != key}
+        assert server.register(document(app, dataCenterInfo=partial)) == 400
+
+
+def test_the_application_of_body_and_path_must_agree(server: Server, app: str) -> None:
+    """Another application in the body is a 400; the same in another case is not."""
+    assert server.register(document(app, app="OTHER"), app.upper()) == 400
+    assert server.register(document(app, app=app.lower()), app.upper()) == 204
+    assert server.status(app) == "UP"
+
+
+def test_a_body_needs_its_root(server: Server, app: str) -> None:
+    """Without the root ``instance`` a registration is a 400."""
+    answer = server.send("POST", f"/apps/{app.upper()}", json=document(app))
+    assert answer.status_code == 400
+
+
+def test_a_missing_id_is_the_host_name(server: Server, app: str) -> None:
+    """Servers put the host name in place of an instance id that was not sent, as our reader does."""
+    assert server.register(document(app, instanceId=None, hostName=app)) == 204
+    held = server.get(app, app)
+    assert held is not None
+    assert instance_from_json(held).instance_id == app
+
+
+@pytest.mark.parametrize(
+    "port", [8080, "8080", {"$": 8080, "@enabled": "true", "x": 1}], ids=["number", "text", "another key"]
+)
+def test_ports_must_be_objects(server: Server, app: str, port: Any) -> None:
+    """A port that is no object with these two keys is a 400."""
+    assert server.register(document(app, port=port)) == 400
+
+
+def test_missing_ports_are_eurekas_defaults(server: Server, app: str) -> None:
+    """Without ports an instance has 7001 and a disabled 7002, as our reader takes for granted."""
+    assert server.register(document(app, port=None, securePort=None)) == 204
+    held = server.get(app)
+    assert held is not None
+    assert held["port"] == {"$": 7001, "@enabled": "true"}
+    assert held["securePort"] == {"$": 7002, "@enabled": "false"}
+
+
+@pytest.mark.parametrize("enabled", [True, "true"], ids=["flag", "text"])
+def test_enabled_may_be_a_flag_or_text(server: Server, app: str, enabled: Any) -> None:
+    """Both forms of ``@enabled`` are taken."""
+    assert server.register(document(app, securePort={"$": 443, "@enabled": enabled})) == 204
+    held = server.get(app)
+    assert held is not None
+    assert held["securePort"]["@enabled"] == "true"
+
+
+def test_an_id_with_a_slash_cannot_be_addressed(server: Server, app: str) -> None:
+    """It registers and stands in lists, but can neither be read nor removed: our model refuses it."""
+    assert server.register(document(app, "a/b")) == 204
+    assert [one["instanceId"] for one in server.listed(app)] == ["a/b"]
+    for path in (f"/apps/{app.upper()}/a%2Fb", f"/apps/{app.upper()}/a/b"):
+        assert server.send("GET", path).status_code in (400, 404)
+        assert server.send("DELETE", path).status_code in (400, 404, 405)
+    assert [one["instanceId"] for one in server.listed(app)] == ["a/b"]
+
+
+@pytest.mark.parametrize(
+    "instance_id",
+    ["rating-1.shop.eks:rating:8080", "with space", "ümlaut", "a+b&c=d", "a,b@c", "[fd00::1]:80"],
+)
+def test_any_other_id_can_be_addressed(peer: Peer, app: str, instance_id: str) -> None:
+    """Percent-encoded, an id is registered, read, renewed, overridden and removed."""
+    sent = rating(app, instance_id)
+    peer.register(sent)
+    held = peer.read(*sent.key)
+    assert held is not None
+    assert held.instance_id == instance_id
+    assert peer.renew(sent)
+    assert peer.set_status(sent, Status.OUT_OF_SERVICE)
+    assert peer.clear_status(sent)
+    assert peer.deregister(*sent.key)
+    assert peer.read(*sent.key) is None
+
+
+def test_what_is_not_there(server: Server, app: str) -> None:
+    """A renewal, a removal and both changes of status of an unknown instance are a 404."""
+    assert server.renew(app) == 404
+    assert server.cancel(app) == 404
+    assert server.put_status(app, "OUT_OF_SERVICE") == 404
+    assert server.delete_status(app, "UP") == 404
+
+
+def test_a_removal(server: Server, app: str) -> None:
+    """A removal answers 200 and holds at once."""
+    server.register(document(app))
+    assert server.cancel(app) == 200
+    assert server.get(app) is None
+    assert server.cancel(app) == 404
+
+
+def test_an_older_registration_is_dropped_in_silence(server: Server, app: str) -> None:
+    """With an older timestamp the answer is 204 all the same, and the stored data stay."""
+    server.register(document(app, lastDirtyTimestamp="2000", ipAddr="10.0.0.2"))
+    assert server.register(document(app, lastDirtyTimestamp="1999", ipAddr="10.0.0.3")) == 204
+    held = server.get(app)
+    assert held is not None
+    assert (held["ipAddr"], held["lastDirtyTimestamp"]) == ("10.0.0.2", "2000")
+
+
+@pytest.mark.parametrize("timestamp", ["2000", "2001"], ids=["equal", "newer"])
+def test_an_equal_or_newer_registration_counts(server: Server, app: str, timestamp: str) -> None:
+    """With the same timestamp or a newer one the new data replace the stored ones."""
+    server.register(document(app, lastDirtyTimestamp="2000", ipAddr="10.0.0.2"))
+    server.register(document(app, lastDirtyTimestamp=timestamp, ipAddr="10.0.0.3"))
+    held = server.get(app)
+    assert held is not None
+    assert (held["ipAddr"], held["lastDirtyTimestamp"]) == ("10.0.0.3", timestamp)
+
+
+def test_a_registration_without_timestamp_has_the_servers_clock(server: Server, app: str) -> None:
+    """Without a timestamp the server takes its own time, which later ones must exceed."""
+    server.register(document(app))
+    held = server.get(app)
+    assert held is not None
+    assert int(held["lastDirtyTimestamp"]) > 1_700_000_000_000
+    server.register(document(app, lastDirtyTimestamp="2000", ipAddr="10.0.0.3"))
+    assert server.get(app) == held | {
+        key: value
+        for key, value in (server.get(app) or {}).items()
+        if key in ("lastUpdatedTimestamp", "leaseInfo")
+    }
+
+
+def test_a_heartbeat_and_its_timestamp(server: Server, app: str) -> None:
+    """A newer timestamp is a 404, so that the sender registers anew; an older one says nothing."""
+    server.register(document(app, lastDirtyTimestamp="2000"))
+    assert server.renew(app) == 200
+    assert server.renew(app, lastDirtyTimestamp=2000) == 200
+    assert server.renew(app, lastDirtyTimestamp=1999) == 200
+    assert server.renew(app, lastDirtyTimestamp=2001) == 404
+    assert server.status(app) == "UP"
+
+
+def test_a_heartbeats_status_is_ignored(server: Server, app: str) -> None:
+    """Only registering again changes a status."""
+    server.register(document(app))
+    assert server.renew(app, status="DOWN") == 200
+    assert server.status(app) == "UP"
+
+
+def test_an_unknown_field_is_accepted(server: Server, app: str) -> None:
+    """A plain registration may carry a field that the server does not know."""
+    assert server.register(document(app, fieldOfALaterEureka={"a": [1]})) == 204
+    assert server.status(app) == "UP"
+
+
+def test_metadata_keys_come_back_in_json(server: Server, app: str) -> None:
+    """Keys with dots and dashes, ours among them, are read back as they were sent."""
+    metadata = {
+        "eurekube.owner": "cluster/a/b/c",
+        "eurekube.cluster-uid": "u",
+        "app.kubernetes.io.part-of": "x",
+    }
+    server.register(document(app, metadata=metadata))
+    held = server.get(app)
+    assert held is not None
+    assert held["metadata"] == metadata
+
+
+@pytest.mark.parametrize(
+    ("key", "arrives"),
+    [("a.b-c", "a.b-c"), ("a/b", "a_.002fb"), ("1a", "_.0031a"), ("a b", "a_.0020b"), ("a_b", "a__b")],
+)
+def test_keys_in_xml(server: Server, app: str, key: str, arrives: str) -> None:
+    """In XML letters, dots and dashes arrive as sent; all else escaped, and underscores doubled."""
+    server.register(document(app, metadata={key: "1"}))
+    answer = server.send("GET", f"/apps/{app.upper()}/{one(app)}", headers={"Accept": "application/xml"})
+    found = ElementTree.fromstring(answer.text).find("metadata")  # noqa: S314 - a server of ours
+    assert found is not None
+    assert [child.tag for child in found] == [arrives]
+
+
+@pytest.mark.parametrize("label", ["app.kubernetes.io/part-of", "version", "a b/c"])
+def test_labels_arrive_in_xml_as_we_fit_them(server: Server, app: str, label: str) -> None:
+    """The key that a label becomes is read back as it is, in XML too."""
+    key = metadata_key(label)
+    server.register(document(app, metadata={key: "1"}))
+    answer = server.send("GET", f"/apps/{app.upper()}/{one(app)}", headers={"Accept": "application/xml"})
+    assert f"<{key}>1</{key}>" in answer.text
+
+
+def test_empty_metadata_has_a_class_at_most(server: Server, app: str) -> None:
+    """An empty map may come as the name of its Java class, which our reader takes for nothing."""
+    server.register(document(app, metadata=None))
+    held = server.get(app)
+    assert held is not None
+    assert instance_from_json(held).metadata == {}
+
+
+def test_what_servers_send_is_read(peer: Peer, server: Server, app: str) -> None:
+    """Whatever a plain client registered, our reader understands it and registers it again unchanged."""
+    server.register(
+        document(app, metadata={"a": "1"}, fieldOfALaterEureka=1, isCoordinatingDiscoveryServer="false")
+    )
+    first = peer.read(app, one(app))
+    assert first is not None
+    peer.register(replace(first, last_dirty_timestamp_ms=(first.last_dirty_timestamp_ms or 0) + 1))
+    second = peer.read(app, one(app))
+    assert second is not None
+    assert second.wanted() == first.wanted()
+
+
+def test_applications_are_found_in_any_case(server: Server, app: str) -> None:
+    """A path's application is upper-cased by the server."""
+    server.register(document(app))
+    assert server.send("GET", f"/apps/{app.lower()}/{one(app)}").status_code == 200
+
+
+def test_clients_find_a_vip_only_as_it_is_written(server: Server, app: str) -> None:
+    """Servers look VIP addresses up by case: our default is the lower-cased name, as Spring asks for it."""
+    server.register(document(app, vipAddress=app.lower()))
+    found = [server.send("GET", f"/vips/{vip}") for vip in (app.lower(), app.upper())]
+    assert [len(instances_from_json(answer.json())[0]) for answer in found] == [1, 0]

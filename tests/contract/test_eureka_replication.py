@@ -1,0 +1,137 @@
+"""What three servers tell each other, and what they do not."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+
+from lab import Lab
+from lab.waiting import wait_until
+from tests.contract.conftest import WAIT_SECONDS, Server, document, item
+
+pytestmark = pytest.mark.lab
+
+REPLICATION = {"x-netflix-discovery-replication": "true"}
+
+
+def everywhere(servers: list[Server], what: Callable[[Server], object], expected: object) -> None:
+    """Wait until every server says the same."""
+    wait_until(
+        lambda: [what(server) for server in servers] == [expected] * len(servers), str(expected), WAIT_SECONDS
+    )
+
+
+def test_a_registration_is_forwarded(servers: list[Server], app: str) -> None:
+    """What one server was told, its peers know soon after, and only there is it new."""
+    servers[0].register(document(app))
+    everywhere(servers, lambda server: server.status(app), "UP")
+
+
+def test_a_removal_is_forwarded(servers: list[Server], app: str) -> None:
+    """Removed at a server that holds it, an instance is gone everywhere."""
+    servers[0].register(document(app))
+    everywhere(servers, lambda server: server.status(app), "UP")
+    assert servers[1].cancel(app) == 200
+    everywhere(servers, lambda server: server.status(app), None)
+
+
+def test_a_status_is_forwarded(servers: list[Server], app: str) -> None:
+    """An override reaches the peers, and so does its end."""
+    servers[0].register(document(app))
+    everywhere(servers, lambda server: server.status(app), "UP")
+    servers[1].put_status(app, "OUT_OF_SERVICE")
+    everywhere(servers, lambda server: server.overridden(app), ("OUT_OF_SERVICE", "OUT_OF_SERVICE"))
+    servers[2].delete_status(app, "UP")
+    everywhere(servers, lambda server: server.overridden(app), ("UP", "UNKNOWN"))
+
+
+def test_the_way_back_from_out_of_service_is_forwarded(servers: list[Server], app: str) -> None:
+    """Setting UP and clearing it at once leaves every server with UP and no override."""
+    servers[0].register(document(app, status="OUT_OF_SERVICE"))
+    everywhere(servers, lambda server: server.status(app), "OUT_OF_SERVICE")
+    servers[0].put_status(app, "UP")
+    servers[0].delete_status(app, "UP")
+    everywhere(servers, lambda server: server.overridden(app), ("UP", "UNKNOWN"))
+
+
+def test_a_removal_where_it_is_not_held_is_told_nobody(servers: list[Server], app: str) -> None:
+    """A 404 is not forwarded: who removes must ask every server."""
+    servers[0].register(document(app), **REPLICATION)
+    assert servers[1].cancel(app) == 404
+    marker = f"{app}-marker"  # what servers forward after this has arrived when the marker has
+    servers[1].register(document(marker))
+    everywhere(servers, lambda server: server.status(marker), "UP")
+    assert servers[0].status(app) == "UP"
+
+
+@pytest.mark.parametrize("way", ["header", "batch"])
+def test_what_counts_as_replication_is_not_forwarded(servers: list[Server], app: str, way: str) -> None:
+    """With the header of replication, and in every batch, a write stays on its server."""
+    if way == "header":
+        assert servers[0].register(document(app), **REPLICATION) == 204
+    else:
+        assert servers[0].codes(item("Register", app, instanceInfo=document(app))) == [200]
+    marker = f"{app}-marker"
+    servers[0].register(document(marker))
+    everywhere(servers, lambda server: server.status(marker), "UP")
+    assert [server.status(app) for server in servers] == ["UP", None, None]
+
+
+def test_a_batched_removal_is_not_forwarded(servers: list[Server], app: str) -> None:
+    """Removed in a batch, an instance is gone on that server only."""
+    servers[0].register(document(app))
+    everywhere(servers, lambda server: server.status(app), "UP")
+    assert servers[0].codes(item("Cancel", app)) == [200]
+    marker = f"{app}-marker"
+    servers[0].register(document(marker))
+    everywhere(servers, lambda server: server.status(marker), "UP")
+    assert [server.status(app) for server in servers] == [None, "UP", "UP"]
+
+
+def test_a_plain_heartbeat_heals_the_peers(servers: list[Server], app: str) -> None:
+    """A peer that missed the registration gets it with the next heartbeat that is forwarded to it."""
+    servers[0].register(document(app), **REPLICATION)
+    assert servers[0].renew(app) == 200
+    everywhere(servers, lambda server: server.status(app), "UP")
+
+
+def test_a_heartbeat_where_it_is_not_held_is_a_404(servers: list[Server], app: str) -> None:
+    """A server that does not hold an instance cannot renew it, whatever its peers hold."""
+    servers[0].register(document(app), **REPLICATION)
+    assert servers[1].renew(app) == 404
+    assert servers[0].status(app) == "UP"
+
+
+def test_an_older_registration_does_not_travel(servers: list[Server], app: str) -> None:
+    """What a server drops as older, its peers do not take either."""
+    servers[0].register(document(app, lastDirtyTimestamp="2000"))
+    everywhere(servers, lambda server: server.status(app), "UP")
+    servers[1].register(document(app, lastDirtyTimestamp="1999", ipAddr="10.0.0.9"))
+    marker = f"{app}-marker"
+    servers[1].register(document(marker))
+    everywhere(servers, lambda server: server.status(marker), "UP")
+    held = [server.get(app) for server in servers]
+    assert [one and one["ipAddr"] for one in held] == ["10.0.0.1"] * 3
+
+
+def test_the_last_of_many_changes_wins_everywhere(servers: list[Server], app: str) -> None:
+    """Many registrations in a row, to one server and another, end in the newest on all."""
+    for number in range(20):
+        stamped = document(app, lastDirtyTimestamp=str(2000 + number), ipAddr=f"10.0.1.{number}")
+        servers[number % 3].register(stamped)
+
+    def address(server: Server) -> str | None:
+        held = server.get(app)
+        return str(held["ipAddr"]) if held else None
+
+    everywhere(servers, address, "10.0.1.19")
+
+
+def test_servers_name_their_replicas(three: Lab, servers: list[Server]) -> None:
+    """``/status`` lists the peers that a server forwards to; JSON is not to be had."""
+    assert servers[0].send("GET", "/status").status_code == 500
+    answer = servers[0].send("GET", "/status", headers={"Accept": "application/xml"})
+    assert answer.status_code == 200
+    for url in three.eureka_urls[1:]:
+        assert f"{url}/" in answer.text

@@ -1,0 +1,75 @@
+"""Servers behind Spring Security, through our client."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+
+import pytest
+
+from eurekube_provider.core.errors import RegistryDenied
+from eurekube_provider.core.model import Status
+from eurekube_provider.eureka import batch
+from eurekube_provider.eureka.connection import Connection
+from eurekube_provider.eureka.peer import Peer
+from lab import EUREKA_PASSWORD, EUREKA_USER, Lab
+from tests.contract.conftest import one, rating
+
+pytestmark = pytest.mark.lab
+
+
+@pytest.fixture(scope="module", params=["basic", "csrf"])
+def secured(request: pytest.FixtureRequest) -> Iterator[Lab]:
+    """A server that asks for a password, and one that refuses every write as well."""
+    with Lab(eureka=1, kubernetes=False, security=request.param) as running:
+        yield running
+
+
+@pytest.fixture
+def security(request: pytest.FixtureRequest) -> str:
+    """Which of the two it is."""
+    return str(request.node.callspec.params["secured"])
+
+
+def client(lab: Lab, user: str | None, password: str | None) -> Peer:
+    """A client with these credentials."""
+    (url,) = lab.eureka_urls
+    return Peer(url, Connection((url,), user, password))
+
+
+@pytest.mark.parametrize(
+    ("user", "password"), [(None, None), (EUREKA_USER, "wr0ng-pa55"), ("eve", "wr0ng-pa55")]
+)
+def test_wrong_credentials(secured: Lab, user: str | None, password: str | None) -> None:
+    """A read without the right credentials says where they are set, and never repeats them."""
+    peer = client(secured, user, password)
+    with pytest.raises(RegistryDenied, match=r"401.*EUREKA_USER, EUREKA_PASSWORD") as caught:
+        peer.list_instances()
+    peer.close()
+    assert caught.value.status_code == 401
+    assert "wr0ng-pa55" not in str(caught.value)
+    assert secured.eureka_urls[0] in str(caught.value)
+
+
+def test_the_right_credentials(secured: Lab, security: str, app: str) -> None:
+    """With them all works; where CSRF protection is on, only reads do, and each write says why."""
+    peer = client(secured, EUREKA_USER, EUREKA_PASSWORD)
+    sent = rating(app)
+    assert peer.read(*sent.key) is None
+    assert peer.list_instances(app) == []
+    assert peer.status().started_timestamp_ms is not None
+    writes: list[Callable[[], object]] = [
+        lambda: peer.register(sent),
+        lambda: peer.renew(sent),
+        lambda: peer.set_status(sent, Status.OUT_OF_SERVICE),
+        lambda: peer.batch([batch.heartbeat(sent)]),
+        lambda: peer.deregister(*sent.key),
+    ]
+    for write in writes:
+        if security == "csrf":
+            with pytest.raises(RegistryDenied, match=r"403.*CSRF.*/eureka/\*\*") as caught:
+                write()
+            assert EUREKA_PASSWORD not in str(caught.value)
+        else:
+            write()
+    peer.close()
+    assert one(app) == sent.instance_id

@@ -1,0 +1,161 @@
+"""Statuses: which a server believes, which it keeps, and what an override does."""
+
+from __future__ import annotations
+
+import itertools
+
+import pytest
+
+from tests.contract.conftest import Server, document
+
+pytestmark = pytest.mark.lab
+
+_timestamps = itertools.count(1_700_000_000_000)
+
+
+def register(server: Server, app: str, status: str, **fields: str) -> None:
+    """Register with a status and a timestamp that is newer than all before."""
+    stamped = document(app, status=status, lastDirtyTimestamp=str(next(_timestamps)), **fields)
+    assert server.register(stamped) == 204
+
+
+@pytest.mark.parametrize("status", ["UP", "DOWN", "STARTING", "OUT_OF_SERVICE", "UNKNOWN"])
+def test_a_first_registration_has_its_status(server: Server, app: str, status: str) -> None:
+    """What is new stands there as it was sent, without an override."""
+    register(server, app, status)
+    assert server.overridden(app) == (status, "UNKNOWN")
+
+
+@pytest.mark.parametrize(
+    ("before", "sent", "after"),
+    [
+        ("UP", "DOWN", "DOWN"),
+        ("DOWN", "UP", "UP"),
+        ("UP", "STARTING", "STARTING"),
+        ("STARTING", "UP", "UP"),
+        ("UNKNOWN", "UP", "UP"),
+        ("UP", "OUT_OF_SERVICE", "UP"),
+        ("OUT_OF_SERVICE", "UP", "OUT_OF_SERVICE"),
+        ("OUT_OF_SERVICE", "DOWN", "DOWN"),
+        ("DOWN", "OUT_OF_SERVICE", "OUT_OF_SERVICE"),
+    ],
+)
+def test_registering_again_with_another_status(
+    server: Server, app: str, before: str, sent: str, after: str
+) -> None:
+    """DOWN and STARTING are believed, and the way back; between UP and OUT_OF_SERVICE nothing moves."""
+    register(server, app, before)
+    register(server, app, sent)
+    assert server.overridden(app) == (after, "UNKNOWN")
+
+
+def test_an_override_holds_when_the_instance_registers_again(server: Server, app: str) -> None:
+    """What a person set stays over UP, and is shown as the overridden status."""
+    register(server, app, "UP")
+    assert server.put_status(app, "OUT_OF_SERVICE") == 200
+    assert server.overridden(app) == ("OUT_OF_SERVICE", "OUT_OF_SERVICE")
+    register(server, app, "UP", ipAddr="10.0.0.2")
+    held = server.get(app)
+    assert held is not None
+    assert (held["status"], held["overriddenStatus"], held["ipAddr"]) == (
+        "OUT_OF_SERVICE",
+        "OUT_OF_SERVICE",
+        "10.0.0.2",
+    )
+    assert server.renew(app) == 200
+    assert server.status(app) == "OUT_OF_SERVICE"
+
+
+def test_down_is_believed_over_an_override_which_holds_again_after(server: Server, app: str) -> None:
+    """An instance that says DOWN is DOWN; once it says UP again the override counts."""
+    register(server, app, "UP")
+    server.put_status(app, "OUT_OF_SERVICE")
+    register(server, app, "DOWN")
+    assert server.overridden(app) == ("DOWN", "OUT_OF_SERVICE")
+    register(server, app, "UP")
+    assert server.overridden(app) == ("OUT_OF_SERVICE", "OUT_OF_SERVICE")
+
+
+def test_the_current_status_is_no_override(server: Server, app: str) -> None:
+    """Setting the status that holds anyway stores no override."""
+    register(server, app, "UP")
+    assert server.put_status(app, "UP") == 200
+    assert server.overridden(app) == ("UP", "UNKNOWN")
+
+
+@pytest.mark.parametrize("value", [None, "ODD"], ids=["missing", "unknown"])
+def test_a_status_that_is_none(server: Server, app: str, value: str | None) -> None:
+    """No value, or none that Eureka knows, is a 500."""
+    register(server, app, "UP")
+    assert server.put_status(app, value) == 500
+
+
+def test_clearing_without_a_value_ends_the_registration(server: Server, app: str) -> None:
+    """The status is UNKNOWN then, and the next heartbeat a 404: so we always give a value."""
+    register(server, app, "UP")
+    server.put_status(app, "OUT_OF_SERVICE")
+    assert server.delete_status(app) == 200
+    assert server.overridden(app) == ("UNKNOWN", "UNKNOWN")
+    assert server.renew(app) == 404
+
+
+def test_clearing_with_a_value_leaves_no_gap(server: Server, app: str) -> None:
+    """The status is the given one at once, and heartbeats go on."""
+    register(server, app, "UP")
+    server.put_status(app, "OUT_OF_SERVICE")
+    assert server.delete_status(app, "UP") == 200
+    assert server.overridden(app) == ("UP", "UNKNOWN")
+    assert server.renew(app) == 200
+
+
+def test_clearing_where_there_is_no_override_does_nothing(server: Server, app: str) -> None:
+    """An instance that was registered OUT_OF_SERVICE does not come back by clearing."""
+    register(server, app, "OUT_OF_SERVICE")
+    assert server.delete_status(app, "UP") == 200
+    assert server.overridden(app) == ("OUT_OF_SERVICE", "UNKNOWN")
+
+
+def test_the_way_back_without_an_override(server: Server, app: str) -> None:
+    """Setting UP over it and clearing that brings it back, with no override left."""
+    register(server, app, "OUT_OF_SERVICE")
+    assert server.put_status(app, "UP") == 200
+    assert server.delete_status(app, "UP") == 200
+    assert server.overridden(app) == ("UP", "UNKNOWN")
+
+
+def test_a_registration_may_create_an_override(server: Server, app: str) -> None:
+    """An overridden status that is sent along becomes an override: so we send UNKNOWN."""
+    register(server, app, "UP", overriddenStatus="OUT_OF_SERVICE")
+    assert server.overridden(app) == ("OUT_OF_SERVICE", "OUT_OF_SERVICE")
+    register(server, app, "UP")
+    assert server.overridden(app) == ("OUT_OF_SERVICE", "OUT_OF_SERVICE")
+
+
+def test_a_removal_ends_the_override(server: Server, app: str) -> None:
+    """Whoever registers under the id next is not overridden."""
+    register(server, app, "UP")
+    server.put_status(app, "OUT_OF_SERVICE")
+    server.cancel(app)
+    register(server, app, "UP")
+    assert server.overridden(app) == ("UP", "UNKNOWN")
+
+
+def test_setting_a_status_leaves_the_timestamp(server: Server, app: str) -> None:
+    """An override makes nothing newer: the instance's own next heartbeat is not refused."""
+    register(server, app, "UP")
+    before = server.get(app)
+    server.put_status(app, "OUT_OF_SERVICE")
+    after = server.get(app)
+    assert before is not None
+    assert after is not None
+    assert after["lastDirtyTimestamp"] == before["lastDirtyTimestamp"]
+    assert server.renew(app, lastDirtyTimestamp=before["lastDirtyTimestamp"]) == 200
+
+
+def test_overrides_go_by_id_alone(server: Server, app: str) -> None:
+    """Two applications with one instance id share an override: ids must differ between applications."""
+    other, shared = f"{app}-other", f"shared.{app}"
+    server.register(document(app, shared))
+    server.put_status(app, "OUT_OF_SERVICE", shared)
+    server.register(document(other, shared))
+    assert server.overridden(other, shared) == ("OUT_OF_SERVICE", "OUT_OF_SERVICE")

@@ -1,0 +1,463 @@
+"""Faults of a real cluster, behind proxies that misbehave: nothing of ours, of others or of a person is lost.
+
+Each fault meets two operators at once, one that sends single requests and one that sends batches, while
+they renew and while what is desired changes.
+"""
+
+from __future__ import annotations
+
+import base64
+import shutil
+import ssl
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+
+import pytest
+
+from eurekube_provider.core.errors import OwnershipConflict, RegistryDenied, RegistryUnreachable
+from eurekube_provider.core.model import EurekaLease, Instance, Status
+from eurekube_provider.core.plan import same_contents
+from eurekube_provider.eureka import peers as peers_module
+from eurekube_provider.eureka.connection import Connection
+from eurekube_provider.eureka.peer import Peer
+from eurekube_provider.eureka.peers import Mode, Peers
+from lab.eureka import EUREKA_PASSWORD, EUREKA_USER
+from lab.ports import HOST
+from lab.proxy import Proxy
+from lab.waiting import wait_until
+from tests.contract.faults import (
+    LEASE,
+    RENEWAL_INTERVAL_SECONDS,
+    SERVERS,
+    Certificate,
+    Clocks,
+    Cluster,
+    Key,
+    Operator,
+    Witness,
+    connection,
+    everything_logged,
+    instances,
+    make_certificate,
+    pause,
+)
+
+pytestmark = [pytest.mark.lab, pytest.mark.slow, pytest.mark.faults]
+
+FAULT_SECONDS = 7.0
+LEVEL_SECONDS = 40.0
+THEIRS = "cluster/other/shop/rating"
+LONG = EurekaLease(duration_seconds=600)
+CONFLICT, OUT_OF_SERVICE = 0, 10
+
+
+class Scene:
+    """Two operators with their registrations, a person's wish, and somebody else's instances among them."""
+
+    def __init__(self, cluster: Cluster, operators: list[Operator], witness: Witness, log: list[str]) -> None:
+        self.cluster = cluster
+        self.operators = operators
+        self.witness = witness
+        self.log = log
+        self._foreign: set[Key] = set()
+
+    def begin(self, lease: EurekaLease = LEASE) -> None:
+        """Plant what is somebody else's, register ours, and take one out of service."""
+        anybody = Peers(connection(server.url for server in self.cluster.servers))
+        try:
+            for operator in self.operators:
+                planted = [
+                    *instances(THEIRS, operator.app, [CONFLICT], LONG),
+                    *instances(THEIRS, operator.app, [9000], LONG),
+                ]
+                for foreign in planted:
+                    anybody.register(foreign)
+                    self.witness.expect_untouched(foreign)
+                    self._foreign.add(foreign.key)
+            for operator in self.operators:
+                operator.want(instances(operator.owner, operator.app, range(24), lease))
+            self.wait_level()
+            for operator in self.operators:
+                chosen = operator.desired[OUT_OF_SERVICE]
+                assert anybody.set_status(chosen, Status.OUT_OF_SERVICE)
+            wait_until(self._is_out_of_service, "the person's wish on every server", LEVEL_SECONDS)
+            for operator in self.operators:
+                self.witness.expect(self.expected(operator))
+                self.witness.expect_out_of_service(operator.desired[OUT_OF_SERVICE])
+        finally:
+            anybody.close()
+
+    def change(self) -> None:
+        """Desire other contents of all, four more, and four less."""
+        for operator in self.operators:
+            after = instances(operator.owner, operator.app, [CONFLICT, *range(5, 28)], revision="2")
+            self.witness.expect(
+                [one for one in after if one.key not in self._foreign], gone=operator.desired[1:5]
+            )
+            operator.want(after)
+
+    def expected(self, operator: Operator) -> list[Instance]:
+        """What an operator must have in Eureka: all it desires but what was somebody else's before."""
+        return [one for one in operator.desired if one.key not in self._foreign]
+
+    def wait_level(self) -> None:
+        """Wait until every server holds exactly what is desired, and somebody else's."""
+        try:
+            wait_until(lambda: not self._differences(), "the desired set on every server", LEVEL_SECONDS)
+        except Exception as error:
+            error.add_note("\n".join([*self._differences(), "the log:", *self.log]))
+            raise
+
+    def settle(self) -> None:
+        """Heal all, wait until every server is level, and hear the witness."""
+        self.cluster.heal()
+        self.wait_level()
+        pause(2 * RENEWAL_INTERVAL_SECONDS)  # what somebody brings back by a renewal under way comes now
+        self.wait_level()
+        wait_until(self._is_out_of_service, "the person's wish on every server", LEVEL_SECONDS)
+        self.witness.stop()
+        assert self.witness.complaints == [], "\n".join(self.log)
+        text = "\n".join(self.log)
+        for secret in (
+            EUREKA_PASSWORD,
+            base64.b64encode(f"{EUREKA_USER}:{EUREKA_PASSWORD}".encode()).decode(),
+        ):
+            assert secret not in text
+
+    def said(self, *words: str) -> bool:
+        """Whether one line of the log has all these words."""
+        return any(all(word in line for word in words) for line in self.log)
+
+    def _differences(self) -> list[str]:
+        found: list[str] = []
+        for number in range(SERVERS):
+            held = self.cluster.listed(number)
+            name = self.cluster.servers[number].name
+            for operator in self.operators:
+                wanted = {one.key: one for one in self.expected(operator)}
+                there = {key for key in held if key[0] == operator.app.upper()} - self._foreign
+                found += [f"{name} lacks {key[1]}" for key in wanted.keys() - there]
+                found += [f"{name} still has {key[1]}" for key in there - wanted.keys()]
+                found += [
+                    f"{name} has other contents of {key[1]}"
+                    for key in there & wanted.keys()
+                    if not same_contents(wanted[key], held[key])
+                ]
+        return found
+
+    def _is_out_of_service(self) -> bool:
+        keys = [
+            one.key
+            for operator in self.operators
+            for one in operator.desired
+            if one.instance_id.startswith(f"{OUT_OF_SERVICE:04}.")
+        ]
+        return all(
+            found is not None and found.status is found.overridden_status is Status.OUT_OF_SERVICE
+            for number in range(SERVERS)
+            for held in [self.cluster.listed(number)]
+            for found in map(held.get, keys)
+        )
+
+
+@pytest.fixture(scope="module")
+def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
+    """Three servers for all faults."""
+    with Cluster(tmp_path_factory.mktemp("servers")) as running:
+        yield running
+
+
+@pytest.fixture
+def scene(cluster: Cluster, app: str, monkeypatch: pytest.MonkeyPatch) -> Iterator[Scene]:
+    """Both operators at work, all well."""
+    # Come back to a server soon after a fault, when it may know nothing yet.
+    monkeypatch.setattr(peers_module, "AVOID_SECONDS", 2.0)
+    cluster.heal()
+    with (
+        everything_logged() as log,
+        Witness(cluster) as witness,
+        Operator(cluster.urls, f"{app}-rest", Mode.REST) as rest,
+        Operator(cluster.urls, f"{app}-batch", Mode.BATCH) as batch,
+    ):
+        result = Scene(cluster, [rest, batch], witness, log)
+        yield result
+        cluster.heal()
+        for operator in result.operators:
+            operator.want([])
+        for operator in result.operators:
+            wait_until(operator.has_nothing, "the end of the registrations", LEVEL_SECONDS)
+
+
+FAULTS: dict[str, tuple[Callable[[Proxy], None], str]] = {
+    "slow": (lambda front: front.delay(0.3), ""),
+    "answers 500": (lambda front: front.answer(500), "answered 500"),
+    "answers 503": (lambda front: front.answer(503), "answered 503"),
+    "cuts connections": (lambda front: front.cut(), "Connection"),
+    "never answers": (lambda front: front.hang(), "did not answer within"),
+    "refuses our credentials": (lambda front: front.answer(401), "wants other credentials"),
+}
+
+
+@pytest.mark.parametrize("fault", FAULTS)
+def test_a_server_that_clients_cannot_use(scene: Scene, fault: str) -> None:
+    """Work goes on at the other servers, and afterwards the one that was away is as level as they are."""
+    scene.begin()
+    disturb, words = FAULTS[fault]
+    for operator in scene.operators:
+        if operator.mode is Mode.BATCH and fault != "slow":
+            scene.witness.excuse(operator.app, 0)  # nobody forwards a batch to it
+    disturb(scene.cluster.fronts[0])
+    scene.change()
+    pause(FAULT_SECONDS)
+    scene.settle()
+    if words:
+        url = scene.cluster.urls[0]
+        assert scene.said(words, url), "\n".join(scene.log)
+        wait_until(lambda: scene.said("answers again", url), "word of its return", LEVEL_SECONDS)
+
+
+def test_a_server_that_is_killed_and_comes_back_empty(scene: Scene) -> None:
+    """It gets all back from the others, a person's wish included, and the log says what happened."""
+    scene.begin()
+    scene.cluster.servers[0].kill()
+    scene.change()
+    pause(FAULT_SECONDS)
+    scene.settle()
+    url = scene.cluster.urls[0]
+    assert scene.said("does not answer", "no connection to", url)
+    assert scene.said("was restarted", url)
+    assert scene.said("brought level", url)
+
+
+def test_a_server_that_comes_back_empty_at_once(scene: Scene) -> None:
+    """Nobody needs to notice that it was away: what it lacks is brought back, and changes go on meanwhile."""
+    scene.begin()
+    scene.cluster.servers[0].restart()
+    scene.change()
+    scene.settle()
+    assert scene.said("was restarted", scene.cluster.urls[0])
+
+
+def test_a_server_that_comes_back_with_a_copy(scene: Scene) -> None:
+    """What it copied from another one is renewed like the rest."""
+    scene.begin()
+    scene.cluster.servers[0].kill()
+    scene.change()
+    scene.cluster.start_with_copy(0)
+    scene.settle()
+    assert scene.said("was restarted", scene.cluster.urls[0])
+
+
+def test_a_server_split_from_the_others(scene: Scene) -> None:
+    """Clients reach all, but the servers not each other: afterwards all agree again."""
+    scene.begin()
+    for operator in scene.operators:
+        if operator.mode is Mode.REST:
+            # The server that is asked renews for itself only; self-preservation keeps its fellows' leases.
+            scene.witness.excuse(operator.app, 1)
+            scene.witness.excuse(operator.app, 2)
+    scene.cluster.split(0)
+    scene.change()
+    pause(FAULT_SECONDS)
+    scene.settle()
+
+
+def test_removals_that_a_server_missed(scene: Scene) -> None:
+    """What was removed while it did not answer is removed there later, unless it came anew meanwhile."""
+    scene.begin(LONG)
+    scene.cluster.fronts[0].hang()
+    scene.cluster.split(0)  # nor do the others forward anything
+    for operator in scene.operators:
+        before = operator.desired
+        scene.witness.expect([], gone=before[1:])
+        operator.want([])
+        wait_until(operator.has_nothing, "the removal", LEVEL_SECONDS)
+        operator.want([*before[:1], *before[OUT_OF_SERVICE + 1 :]])
+    scene.witness.stop()
+    scene.cluster.heal()
+    scene.wait_level()
+    words = ("removed from an Eureka server what it still held", scene.cluster.urls[0])
+    wait_until(lambda: scene.said(*words), "word of it", LEVEL_SECONDS)
+
+
+def test_credentials_that_no_server_accepts_for_a_while(scene: Scene) -> None:
+    """Nothing is lost as long as leases last, and the log says what to look at."""
+    scene.begin(EurekaLease(duration_seconds=15))
+    for front in scene.cluster.fronts:
+        front.answer(401)
+    scene.change()
+    for operator in scene.operators:
+        wait_until(
+            lambda: RegistryDenied in map(type, operator.errors) and operator.registry.failure,  # noqa: B023
+            "the refusal",
+            10,
+        )
+        # The foreign instance under one of our ids is refused as before.
+        assert {type(error) for error in operator.errors} <= {RegistryDenied, OwnershipConflict}
+        assert isinstance(operator.registry.failure, RegistryDenied)
+    scene.settle()
+    assert scene.said("Eureka cannot be read", "check eurekube:user and eurekube:password")
+    assert scene.said("Eureka answers again")
+
+
+def test_all_servers_come_back_empty(scene: Scene) -> None:
+    """All that is ours is there again; nobody can know what else they held."""
+    scene.begin(LONG)
+    for server in scene.cluster.servers:
+        server.kill()
+    scene.cluster.heal()
+    scene.wait_level()
+    assert scene.said("Eureka answers again")
+
+
+@pytest.mark.parametrize("mode", [Mode.REST, Mode.BATCH], ids=str)
+def test_clients_with_clocks_ten_minutes_apart(
+    cluster: Cluster, app: str, mode: Mode, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """They take turns, while both renew: each one's update counts, on every server."""
+    clocks = Clocks()
+    monkeypatch.setattr("eurekube_provider.eureka.observer.time", clocks)
+    with (
+        Operator(cluster.urls, app, mode, clock=clocks.ahead(600)) as early,
+        Operator(cluster.urls, app, mode) as late,
+    ):
+        early.is_leader = late.is_leader = False
+
+        def stands(revision: str) -> bool:
+            held = [
+                one
+                for number in range(SERVERS)
+                for one in cluster.listed(number).values()
+                if one.owner == early.owner
+            ]
+            return [one.metadata["revision"] for one in held] == [revision] * 25 * SERVERS
+
+        for number in range(4):
+            mine, other = (early, late) if number % 2 == 0 else (late, early)
+            other.is_leader, mine.is_leader = False, True
+            mine.want(instances(mine.owner, app, range(25), LONG, revision=str(number)))
+            other.desired = mine.desired
+            wait_until(lambda: stands(str(number)), f"update {number} on every server", LEVEL_SECONDS)  # noqa: B023
+            pause(2 * RENEWAL_INTERVAL_SECONDS)  # both have renewed
+            assert stands(str(number))
+        late.want([])
+        wait_until(late.has_nothing, "the removal", LEVEL_SECONDS)
+
+
+@pytest.mark.parametrize("mode", [Mode.REST, Mode.BATCH], ids=str)
+def test_a_thousand_come_and_go(cluster: Cluster, app: str, mode: Mode) -> None:
+    """While they are renewed, and many again while a server restarts: none is left on any server."""
+    urls = [server.url for server in cluster.servers]
+    first = cluster.servers[0]
+    with everything_logged() as log, Operator(urls, app, mode, interval_seconds=5.0) as operator:
+        registry = operator.registry
+
+        def left() -> list[str]:
+            return [
+                f"{cluster.servers[number].name}: {key[1]}"
+                for number in range(SERVERS)
+                for key in cluster.listed(number)
+                if key[0] == app.upper()
+            ]
+
+        def wait_renewed(count: int) -> None:
+            wait_until(lambda: len(registry.renewals) == count, f"{count} to be renewed", LEVEL_SECONDS)
+
+        def wait_none_left() -> None:
+            wait_until(operator.has_nothing, "the removals", LEVEL_SECONDS)
+            wait_until(lambda: not left(), "the last removal on every server", LEVEL_SECONDS)
+            pause(RENEWAL_INTERVAL_SECONDS)
+            assert left() == [], "\n".join(log)
+
+        operator.want(instances(operator.owner, app, range(1000), LONG))
+        wait_renewed(1000)
+        operator.want([])
+        wait_none_left()
+
+        operator.want(instances(operator.owner, app, range(400), LONG))
+        wait_until(lambda: len(registry.renewals) > 100, "the first registrations", LEVEL_SECONDS)
+        first.kill()
+        first.launch()
+        wait_renewed(400)
+        operator.want([])
+        wait_until(lambda: len(registry.renewals) < 400, "the first removals", LEVEL_SECONDS)
+        first.wait_until_ready()
+        first.restart()
+        wait_none_left()
+
+
+@pytest.fixture(scope="module")
+def certificates(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Certificate]:
+    """One that is good, one that is not any more, and one of a client."""
+    if shutil.which("openssl") is None:
+        pytest.skip("openssl makes the certificates, and is not installed")
+    directory = tmp_path_factory.mktemp("certificates")
+    return {
+        "server": make_certificate(directory, "server"),
+        "expired": make_certificate(directory, "expired", is_expired=True),
+        "client": make_certificate(directory, "client"),
+    }
+
+
+def tls(shown: Certificate, clients: Certificate | None = None) -> ssl.SSLContext:
+    """What a server needs that shows this certificate, and asks clients for theirs."""
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.load_cert_chain(shown.certificate, shown.key)
+    if clients is not None:
+        context.verify_mode = ssl.CERT_REQUIRED
+        context.load_verify_locations(clients.certificate)
+    return context
+
+
+def test_an_expired_certificate(cluster: Cluster, app: str, certificates: dict[str, Certificate]) -> None:
+    """Work goes on at the other servers, and the log names the certificate; a new one makes all well."""
+    old, new = certificates["expired"], certificates["server"]
+    with (
+        everything_logged() as log,
+        Proxy(cluster.servers[0].port, tls=tls(old)) as front,
+        Operator([], app, Mode.REST, way=secure(cluster, front, old)) as rest,
+    ):
+        rest.want(instances(rest.owner, app, range(3)))
+        wait_until(lambda: len(rest.registry.renewals) == 3, "the registrations", LEVEL_SECONDS)
+        with pytest.raises(
+            RegistryUnreachable, match=r"certificate has expired.*check the CA file"
+        ) as caught:
+            rest.peers.peers[0].status()
+        assert caught.value.url == f"https://{HOST}:{front.port}/eureka"
+        rest.want([])
+        wait_until(rest.has_nothing, "the removals", LEVEL_SECONDS)
+    assert any("certificate has expired" in line and caught.value.url in line for line in log), "\n".join(log)
+    with Proxy(cluster.servers[0].port, port=front.port, tls=tls(new)) as front:
+        peer = Peer(caught.value.url, secure(cluster, front, new))
+        assert peer.status().started_timestamp_ms is not None
+        peer.close()
+
+
+def test_a_server_that_asks_for_a_client_certificate(
+    cluster: Cluster, certificates: dict[str, Certificate]
+) -> None:
+    """With it all works; without it, or with another one, the error says that it is about certificates."""
+    ours, shown = certificates["client"], certificates["server"]
+    with Proxy(cluster.servers[0].port, tls=tls(shown, clients=ours)) as front:
+        way = secure(cluster, front, shown)
+        for files in (ours, shown, None):
+            peer = Peer(
+                way.service_urls[0],
+                replace(
+                    way,
+                    client_certificate=files.certificate if files else None,
+                    client_key=files.key if files else None,
+                ),
+            )
+            if files is ours:
+                assert peer.list_instances() is not None
+            else:
+                with pytest.raises(RegistryUnreachable, match=r"TLS.*client certificate"):
+                    peer.list_instances()
+            peer.close()
+
+
+def secure(cluster: Cluster, front: Proxy, trusted: Certificate) -> Connection:
+    """A way to the cluster whose first server is behind TLS."""
+    urls = [f"https://{HOST}:{front.port}/eureka", *cluster.urls[1:]]
+    return replace(connection(urls), ca_file=trusted.certificate)

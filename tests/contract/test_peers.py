@@ -1,0 +1,434 @@
+"""Our own client on three real servers, of which any may be away."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
+
+import pytest
+
+from eurekube_provider.core.errors import OwnershipConflict, RegistryUnreachable
+from eurekube_provider.core.model import Instance, Status
+from eurekube_provider.core.plan import Action, Policy, plan
+from eurekube_provider.eureka import apply as module
+from eurekube_provider.eureka import peers as peers_module
+from eurekube_provider.eureka.apply import apply, remove, write
+from eurekube_provider.eureka.connection import Connection
+from eurekube_provider.eureka.peers import Mode, Peers
+from lab import Lab
+from lab.waiting import wait_until
+from tests.contract.conftest import WAIT_SECONDS, Server, document, rating
+
+pytestmark = pytest.mark.lab
+
+OURS, THEIRS = "cluster/eks/shop/rating", "cluster/other/shop/rating"
+
+
+def owned(app: str, instance_id: str = "", owner: str = OURS, **fields: object) -> Instance:
+    """An instance of an owner."""
+    return replace(rating(app, instance_id), metadata={"eurekube.owner": owner}, **fields)  # type: ignore[arg-type]
+
+
+def held(peers: Peers, instance: Instance) -> list[Instance | None]:
+    """What each server holds, in the order of the servers."""
+    sighting = peers.read_everywhere(*instance.key)
+    assert sighting.failures == {}
+    return [sighting.instances[peer.url] for peer in peers.peers]
+
+
+def wait_level(peers: Peers, instance: Instance, **expected: object) -> None:
+    """Wait until every server holds the instance, with these fields."""
+
+    def is_level() -> bool:
+        found = held(peers, instance)
+        return all(
+            one and all(getattr(one, name) == value for name, value in expected.items()) for one in found
+        )
+
+    wait_until(is_level, f"{instance.instance_id} everywhere", WAIT_SECONDS)
+
+
+class Record:
+    """An observer that remembers what it was told."""
+
+    def __init__(self) -> None:
+        self.told: list[tuple[str, str]] = []
+
+    def registered(self, instance: Instance) -> None:
+        """Remember it."""
+        self.told.append(("registered", instance.instance_id))
+
+    def leaving(self, instance: Instance) -> None:
+        """Remember it."""
+        self.told.append(("leaving", instance.instance_id))
+
+    def found(self, instance: Instance) -> None:
+        """Remember it."""
+        self.told.append(("found", instance.instance_id))
+
+    def gone(self, instance: Instance) -> None:
+        """Remember it."""
+        self.told.append(("gone", instance.instance_id))
+
+
+def synced(peers: Peers, desired: list[Instance], owner: str = OURS, policy: Policy = Policy.SYNC) -> Record:
+    """Bring the servers to what is desired, by what they really hold; nothing may fail."""
+    record = Record()
+    app = desired[0].application
+    actual = [one for one in peers.list_instances(app) if one is not None]
+    outcome = apply(plan(desired, actual, owner, policy), owner, peers, record)
+    assert outcome.failures == ()
+    return record
+
+
+def test_what_was_applied_stands_on_every_server(peers: Peers, app: str) -> None:
+    """A registration reaches all servers, an update follows, and a removal leaves none behind."""
+    first = owned(app)
+    record = synced(peers, [first])
+    wait_level(peers, first, port=first.port)
+    changed = replace(first, ip_address="10.0.0.2")
+    apply(plan([changed], [first], OURS), OURS, peers, record)
+    wait_level(peers, first, ip_address="10.0.0.2")
+    outcome = apply(plan([], [changed], OURS), OURS, peers, record)
+    assert [change.action for change in outcome.done] == [Action.DEREGISTER]
+    assert held(peers, first) == [None, None, None]
+    assert [what for what, _ in record.told] == ["registered", "registered", "leaving", "gone"]
+
+
+@pytest.mark.parametrize("target", [Status.DOWN, Status.STARTING, Status.OUT_OF_SERVICE, Status.UP])
+@pytest.mark.parametrize("start", [Status.UP, Status.OUT_OF_SERVICE, Status.DOWN])
+def test_any_status_is_reached(peers: Peers, app: str, start: Status, target: Status) -> None:
+    """From any status of its own an instance comes to any other, contents changed or not, on every server."""
+    for number, address in enumerate(("10.0.0.1", "10.0.0.2")):
+        before = owned(app, f"{number}.{app}", status=start)
+        peers.register(before)
+        wait_level(peers, before, status=start)
+        after = replace(before, status=target, ip_address=address)
+        outcome = apply(plan([after], [before], OURS), OURS, peers)
+        assert outcome.failures == ()
+        wait_level(peers, after, status=target, ip_address=address)
+        now = peers.read(*after.key)
+        assert now is not None
+        assert not plan([after], [now], OURS)
+
+
+def test_a_removal_where_one_server_holds_it_only(peers: Peers, app: str) -> None:
+    """An instance that only one server holds, whichever, is found and removed."""
+    for position, peer in enumerate(peers.peers):
+        stray = owned(app, f"{position}.{app}")
+        server = Server(peer.url, peer._session)
+        status = server.register(
+            document(app, stray.instance_id, metadata={"eurekube.owner": OURS}),
+            **{"x-netflix-discovery-replication": "true"},
+        )
+        assert status == 204
+        sighting = peers.deregister(*stray.key)
+        assert sighting.is_gone
+
+
+def test_a_removal_looks_again(peers: Peers, app: str) -> None:
+    """What comes back once after its removal, as by a renewal under way, is removed once more."""
+    instance = owned(app)
+    peers.register(instance)
+    wait_level(peers, instance)
+    waits: list[float] = []
+    deregister = peers.deregister
+
+    def bring_back(application: str, instance_id: str) -> peers_module.Sighting:
+        deregister(application, instance_id)
+        if len(attempts) == 0:
+            peers.register(instance)
+        attempts.append(instance_id)
+        return peers.read_everywhere(application, instance_id)
+
+    attempts: list[str] = []
+    peers.deregister = bring_back  # type: ignore[method-assign]
+    remove(peers, instance, wait=waits.append)
+    assert len(attempts) == 2
+    assert len(waits) == 1
+    assert held(peers, instance) == [None, None, None]
+
+
+def test_an_instance_that_keeps_coming_back_is_an_error(peers: Peers, app: str) -> None:
+    """Where somebody registers it again and again, the error says where and what may be the matter."""
+    instance = owned(app)
+    peers.register(instance)
+    deregister = peers.deregister
+
+    def never(application: str, instance_id: str) -> peers_module.Sighting:
+        deregister(application, instance_id)
+        peers.register(instance)
+        return peers.read_everywhere(application, instance_id)
+
+    peers.deregister = never  # type: ignore[method-assign]
+    with pytest.raises(RegistryUnreachable, match=r"keeps holding it.*somebody else") as caught:
+        remove(peers, instance, wait=lambda _: None)
+    assert caught.value.url in ",".join(peer.url for peer in peers.peers)
+
+
+def test_registered_and_removed_at_once(peers: Peers, app: str) -> None:
+    """Servers may forward a registration after its removal: in the end none of many is left."""
+    instances = [owned(app, f"{number}.{app}") for number in range(40)]
+
+    def come_and_go(instance: Instance) -> None:
+        peers.register(instance)
+        remove(peers, instance)
+
+    with ThreadPoolExecutor(8) as pool:
+        list(pool.map(come_and_go, instances))
+    marker = owned(f"{app}-marker")
+    peers.register(marker)
+    wait_level(peers, marker)
+    left = [one.instance_id for one in instances if any(held(peers, one))]
+    for one in instances:
+        if one.instance_id in left:
+            remove(peers, one)
+    assert left == []
+
+
+@pytest.mark.parametrize("owner", [THEIRS, ""], ids=["another cluster's", "nobody's"])
+def test_a_foreign_instance_is_left_alone(peers: Peers, app: str, owner: str) -> None:
+    """Whoever came first keeps the id, even where the plan was made before: the read tells."""
+    foreign = owned(app, owner=owner) if owner else rating(app)
+    peers.register(foreign)
+    wait_level(peers, foreign)
+    mine = owned(app, ip_address="10.0.0.9")
+    for stale in (plan([mine], [], OURS), plan([mine], [owned(app)], OURS), plan([], [owned(app)], OURS)):
+        record = Record()
+        outcome = apply(stale, OURS, peers, record)
+        assert outcome.done == ()
+        (failure,) = outcome.failures
+        assert isinstance(failure.error, OwnershipConflict)
+        assert foreign.instance_id in str(failure.error)
+        assert (owner or "not registered by Eurekube") in str(failure.error)
+        assert record.told == [("found", foreign.instance_id)]
+    assert [one and one.wanted() for one in held(peers, foreign)] == [foreign.wanted()] * 3
+
+
+@pytest.mark.parametrize("status", [Status.UP, Status.STARTING], ids=str)
+def test_a_persons_out_of_service_stays(peers: Peers, app: str, status: Status) -> None:
+    """Contents change under it, and the instance comes back to it from any other status."""
+    instance = owned(app)
+    synced(peers, [instance])
+    wait_level(peers, instance)
+    assert peers.set_status(instance, Status.OUT_OF_SERVICE)
+    wait_level(peers, instance, status=Status.OUT_OF_SERVICE)
+    for number, wanted in enumerate((status, Status.UP)):
+        now = peers.read(*instance.key)
+        assert now is not None
+        changed = replace(instance, status=wanted, ip_address="10.0.0.7", home_page_url=f"http://{number}/")
+        outcome = apply(plan([changed], [now], OURS), OURS, peers)
+        assert outcome.failures == ()
+        assert [change.action for change in outcome.done] == [Action.UPDATE]
+        wait_level(peers, instance, home_page_url=changed.home_page_url)
+    wait_level(
+        peers,
+        instance,
+        status=Status.OUT_OF_SERVICE,
+        overridden_status=Status.OUT_OF_SERVICE,
+        ip_address="10.0.0.7",
+    )
+
+
+def test_an_instance_that_stands_as_wanted_is_not_written(peers: Peers, app: str) -> None:
+    """Registering what is there already leaves its timestamp, and so its Eureka lease, alone."""
+    instance = owned(app)
+    synced(peers, [instance])
+    before = peers.read(*instance.key)
+    record = Record()
+    apply(plan([instance], [], OURS), OURS, peers, record)
+    after = peers.read(*instance.key)
+    assert before is not None
+    assert after is not None
+    assert after.last_updated_timestamp_ms == before.last_updated_timestamp_ms
+    assert record.told == [("registered", instance.instance_id)]
+
+
+@pytest.mark.parametrize("ahead_seconds", [600, -600])
+def test_clocks_ten_minutes_apart_lose_no_update(
+    peers: Peers, app: str, monkeypatch: pytest.MonkeyPatch, ahead_seconds: int
+) -> None:
+    """Whichever of two writers is ahead, each one's update counts, since a timestamp only grows."""
+    now = time.time
+
+    def write_as(seconds: float, address: str) -> None:
+        monkeypatch.setattr(time, "time", lambda: now() + seconds)
+        write(peers, owned(app, ip_address=address), peers.read(*owned(app).key))
+        monkeypatch.setattr(time, "time", now)
+
+    for number in range(3):
+        for seconds in (0, ahead_seconds):
+            address = f"10.0.{number}.{abs(seconds) % 255}"
+            write_as(seconds, address)
+            found = peers.read(*owned(app).key)
+            assert found is not None
+            assert found.ip_address == address
+    wait_level(peers, owned(app), ip_address=address)
+
+
+def test_what_was_written_is_renewed(peers: Peers, app: str) -> None:
+    """The timestamp that a write returns is the one that servers accept in renewals."""
+    written = write(peers, owned(app), None)
+    assert peers.renew(written)
+    again = write(peers, replace(owned(app), ip_address="10.0.0.2"), peers.read(*written.key))
+    assert peers.renew(again)
+    assert not peers.renew(replace(again, last_dirty_timestamp_ms=(again.last_dirty_timestamp_ms or 0) + 1))
+
+
+@pytest.mark.parametrize("mode", [Mode.REST, Mode.BATCH], ids=str)
+def test_many_changes(three: Lab, app: str, mode: Mode) -> None:
+    """Many come, change and go on every server, one by one or in batches; a foreign one among them stays."""
+    peers = Peers(Connection(tuple(three.eureka_urls)), mode)
+    count = module.BULK_FROM_CHANGES + 10
+    desired = [owned(app, f"{number:03}.{app}") for number in range(count)]
+    foreign = owned(app, desired[0].instance_id, owner=THEIRS)
+    peers.register(foreign)
+    wait_level(peers, foreign)
+    with ThreadPoolExecutor(8) as pool:
+        record = Record()
+        outcome = apply(plan(desired, [], OURS), OURS, peers, record, pool)
+        assert [failure.change.instance.key for failure in outcome.failures] == [foreign.key]
+        assert len(outcome.done) == count - 1
+        wait_level(peers, desired[-1])
+        changed = [replace(one, status=Status.DOWN) for one in desired]
+        outcome = apply(plan(changed[1:], desired[1:], OURS), OURS, peers, record, pool)
+        assert outcome.failures == ()
+        for one in changed[1:]:
+            wait_level(peers, one, status=Status.DOWN)
+        outcome = apply(plan([], desired, OURS), OURS, peers, record, pool)
+        assert [failure.change.instance.key for failure in outcome.failures] == [foreign.key]
+    assert [held(peers, one) for one in desired[1:]] == [[None, None, None]] * (count - 1)
+    wait_level(peers, foreign, metadata=foreign.metadata)
+    peers.close()
+
+
+def test_batches_keep_a_persons_out_of_service(three: Lab, app: str) -> None:
+    """What a person set stands after an update in batches, override included, on every server."""
+    peers = Peers(Connection(tuple(three.eureka_urls)), Mode.BATCH)
+    desired = [owned(app, f"{number:03}.{app}") for number in range(module.BULK_FROM_CHANGES)]
+    apply(plan(desired, [], OURS), OURS, peers)
+    chosen = desired[3]
+    peers.set_status(chosen, Status.OUT_OF_SERVICE)
+    wait_level(peers, chosen, status=Status.OUT_OF_SERVICE)
+    changed = [replace(one, ip_address="10.0.0.2") for one in desired]
+    outcome = apply(plan(changed, desired, OURS), OURS, peers)
+    assert outcome.failures == ()
+    wait_level(
+        peers,
+        chosen,
+        status=Status.OUT_OF_SERVICE,
+        overridden_status=Status.OUT_OF_SERVICE,
+        ip_address="10.0.0.2",
+    )
+    apply(plan([], changed, OURS), OURS, peers)
+    peers.close()
+
+
+def test_batches_where_every_replica_is_known(three: Lab, peers: Peers) -> None:
+    """In mode auto batches are used for many leases, and only where all servers are among the URLs."""
+    assert not peers.uses_batches(10)
+    assert peers.uses_batches(10_000)
+    partly = Peers(Connection(tuple(three.eureka_urls[:2])))
+    assert not partly.uses_batches(10_000)
+    partly.close()
+
+
+@pytest.fixture
+def frail() -> Iterator[Lab]:
+    """Three servers of which tests may kill some."""
+    with Lab(eureka=3, kubernetes=False) as running:
+        yield running
+
+
+def test_servers_that_die_and_come_back(frail: Lab, app: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The next server takes over, the dead one is asked last, and is first again once it answers."""
+    monkeypatch.setattr(peers_module, "AVOID_SECONDS", 3.0)
+    peers = Peers(Connection(tuple(frail.eureka_urls), connect_timeout_seconds=0.5))
+    instance = owned(app)
+    peers.register(instance)
+    wait_level(peers, instance)
+    asked: list[str] = []
+    for peer in peers.peers:
+
+        def read(
+            application: str, instance_id: str, peer: object = peer, original: object = peer.read
+        ) -> object:
+            asked.append(peer.url)  # type: ignore[attr-defined]
+            return original(application, instance_id)  # type: ignore[operator]
+
+        peer.read = read  # type: ignore[method-assign,assignment]
+    urls = frail.eureka_urls
+
+    frail.eurekas[0].kill()
+    assert peers.renew(instance)
+    assert peers.read(*instance.key) is not None
+    assert asked == [urls[1]]
+
+    sighting = peers.read_everywhere(*instance.key)
+    assert sighting.found is not None
+    assert sighting.failures.keys() == {urls[0]}
+    assert not sighting.is_gone
+
+    left = peers.deregister(*instance.key)
+    assert left.found is None
+    assert not left.is_gone
+
+    frail.eurekas[0].start()
+
+    def asks_first_again() -> bool:
+        asked.clear()
+        peers.read(*instance.key)
+        return asked == [urls[0]]
+
+    wait_until(asks_first_again, "the first server's return", 15)
+
+    for server in frail.eurekas:
+        server.kill()
+    with pytest.raises(RegistryUnreachable, match=r"no connection to|did not answer"):
+        peers.register(instance)
+    plan_of_many = plan([owned(app, f"{number}.{app}") for number in range(5)], [], OURS)
+    outcome = apply(plan_of_many, OURS, peers)
+    assert len(outcome.failures) == 5
+    assert all(isinstance(failure.error, RegistryUnreachable) for failure in outcome.failures)
+    peers.close()
+
+
+def test_a_paused_server_holds_up_nobody_for_long(frail: Lab, app: str) -> None:
+    """A server that is frozen costs one time-out, not one for each request."""
+    peers = Peers(Connection(tuple(frail.eureka_urls), connect_timeout_seconds=0.5, read_timeout_seconds=0.5))
+    frail.eurekas[0].pause()
+    started = time.monotonic()
+    for number in range(10):
+        peers.register(owned(app, f"{number}.{app}"))
+    elapsed = time.monotonic() - started
+    frail.eurekas[0].resume()
+    peers.close()
+    assert elapsed < 2.5
+
+
+def test_threads_share_one_client(peers: Peers, app: str) -> None:
+    """Many threads register, renew, read and remove through one client without harm."""
+    failures: list[Exception] = []
+    barrier = threading.Barrier(8)
+
+    def work(number: int) -> None:
+        try:
+            barrier.wait(WAIT_SECONDS)
+            for round_ in range(5):
+                instance = owned(app, f"{number}-{round_}.{app}")
+                written = write(peers, instance, None)
+                assert peers.renew(written)
+                assert peers.read(*instance.key) is not None
+                remove(peers, instance)
+        except Exception as error:  # noqa: BLE001 - told by the test
+            failures.append(error)
+
+    threads = [threading.Thread(target=work, args=(number,)) for number in range(8)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert failures == []

@@ -1,0 +1,47 @@
+"""A stack's registration that servers give each other once more while it is removed."""
+
+from __future__ import annotations
+
+import time
+
+import pytest
+
+from eurekube_provider.core.identity import OWNER_KEY, RENEWER_KEY
+from eurekube_provider.core.model import Instance, Port
+from eurekube_provider.eureka import batch
+from eurekube_provider.eureka.peers import Peers
+from eurekube_provider.resources.properties import OnConflict
+from eurekube_provider.resources.registration import Registration, Removal, delete
+
+pytestmark = pytest.mark.lab
+
+OWNER = "stack/org/demo/dev/vm"
+
+
+def test_what_a_forwarded_renewal_brings_back_is_removed_again(peers: Peers, app: str) -> None:
+    """A renewal that was under way gives it back to one server; the second look finds it there."""
+    instance = Instance(
+        application=app,
+        instance_id=f"vm.dev.demo:{app}:8080",
+        host_name="192.0.2.10",
+        ip_address="192.0.2.10",
+        port=Port(8080),
+        metadata={OWNER_KEY: OWNER, RENEWER_KEY: "eurekube"},
+        last_dirty_timestamp_ms=int(time.time() * 1000),
+    )
+    peers.register(instance)
+    registration = Registration(
+        instance, OWNER, peers.connection.service_urls, None, OnConflict.FAIL, drain_seconds=0
+    )
+    brought_back: list[float] = []
+
+    def give_back(seconds: float) -> None:
+        """What a server does on its own: no other one is told."""
+        brought_back.append(seconds)
+        time.sleep(seconds)  # until the removal itself was forwarded, too
+        peers.peers[2].batch([batch.register(instance)])
+        assert not peers.read_everywhere(*instance.key).is_gone
+
+    assert delete(registration, peers, wait=give_back) is Removal.REMOVED
+    assert len(brought_back) == 1
+    assert peers.read_everywhere(*instance.key).is_gone

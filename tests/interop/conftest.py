@@ -1,0 +1,128 @@
+"""Clients that others wrote, on a real Eureka server that our client shares with them."""
+
+from __future__ import annotations
+
+import socket
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from threading import Thread
+
+import pytest
+
+from eurekube_provider.core.model import Instance
+from eurekube_provider.eureka.bulk import register_many
+from eurekube_provider.eureka.connection import Connection
+from eurekube_provider.eureka.peer import Peer
+from eurekube_provider.eureka.peers import Mode, Peers
+from lab import Lab, LabError
+from lab.builds import find_tool
+from lab.eureka import find_java
+from lab.ports import HOST
+
+OWNER = "cluster/eks/shop/rating"
+
+Register = Callable[[Instance], None]
+
+
+@pytest.fixture(scope="session")
+def eureka_lab() -> Iterator[Lab]:
+    """One Eureka server whose lists are never old."""
+    try:
+        find_java()
+    except LabError as reason:
+        pytest.skip(str(reason))
+    lab = Lab(eureka=1, kubernetes=False)
+    try:
+        lab.start()
+    except LabError as reason:
+        if find_tool("mvn") is not None:
+            raise
+        pytest.skip(str(reason))
+    yield lab
+    lab.stop()
+
+
+@pytest.fixture(scope="session")
+def eureka_url(eureka_lab: Lab) -> str:
+    """The server's service URL."""
+    (url,) = eureka_lab.eureka_urls
+    return url
+
+
+@pytest.fixture(scope="session")
+def peer(eureka_url: str) -> Iterator[Peer]:
+    """Our client of that server."""
+    client = Peer(eureka_url, Connection((eureka_url,)))
+    yield client
+    client.close()
+
+
+@pytest.fixture(scope="session")
+def batching(eureka_url: str) -> Iterator[Peers]:
+    """Our client of that server as a cluster that takes batches."""
+    client = Peers(Connection((eureka_url,)), Mode.BATCH)
+    yield client
+    client.close()
+
+
+@pytest.fixture(params=["plain", "batch"])
+def register(request: pytest.FixtureRequest, peer: Peer, batching: Peers) -> Register:
+    """Both ways in which we register."""
+
+    def in_a_batch(instance: Instance) -> None:
+        assert register_many(batching, [instance], OWNER, None) == {}
+
+    return peer.register if request.param == "plain" else in_a_batch
+
+
+class _Greeter(BaseHTTPRequestHandler):
+    def do_GET(self) -> None:
+        content = f"hello from {self.path}".encode()
+        self.send_response(200)
+        self.send_header("Content-Type", "text/plain")
+        self.send_header("Content-Length", str(len(content)))
+        self.end_headers()
+        self.wfile.write(content)
+
+    def log_message(self, format: str, *arguments: object) -> None:  # noqa: A002 - the base class names it
+        """Say nothing."""
+
+
+class _IPv6Server(ThreadingHTTPServer):
+    address_family = socket.AF_INET6
+
+
+@contextmanager
+def _served(server: ThreadingHTTPServer) -> Iterator[int]:
+    with server:
+        server.daemon_threads = True
+        thread = Thread(target=server.serve_forever, args=(0.05,))
+        thread.start()
+        yield server.server_port
+        server.shutdown()
+        thread.join()
+
+
+@pytest.fixture(scope="session")
+def greeter() -> Iterator[int]:
+    """The port of a real HTTP server on 127.0.0.1; it answers with the path that was asked for."""
+    with _served(ThreadingHTTPServer((HOST, 0), _Greeter)) as port:
+        yield port
+
+
+@pytest.fixture(scope="session")
+def ipv6_greeter() -> Iterator[int]:
+    """The port of such a server on ::1."""
+    try:
+        server = _IPv6Server(("::1", 0), _Greeter)
+    except OSError as error:
+        pytest.skip(f"no IPv6 on this machine: {error}")
+    with _served(server) as port:
+        yield port
+
+
+@pytest.fixture
+def app(unique_name: str) -> str:
+    """An application that no other test uses."""
+    return unique_name

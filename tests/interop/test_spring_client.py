@@ -1,0 +1,385 @@
+"""A real Spring Cloud application reads what we register, calls it, and is read by us."""
+
+from __future__ import annotations
+
+import socket
+from collections.abc import Iterator
+from dataclasses import replace
+from threading import Thread
+from typing import Any
+
+import pytest
+import requests
+
+from eurekube_provider.core.identity import CLUSTER_UID_KEY, OWNER_KEY, metadata_key
+from eurekube_provider.core.mapping import Cluster, Mode, Syncer, desired_instances
+from eurekube_provider.core.model import DataCenter, EurekaLease, Instance, Port, Status
+from eurekube_provider.core.plan import RefusalReason, plan
+from eurekube_provider.eureka.observer import next_timestamp
+from eurekube_provider.eureka.peer import Peer
+from lab import Lab
+from lab.ports import HOST
+from tests.interop.conftest import OWNER, Register
+from tests.interop.spring_client import WAIT_SECONDS, Document, SpringClient, SpringClientMissing
+
+pytestmark = pytest.mark.lab
+
+CALLER = "Interop-Caller"
+CALLER_ID = "interop-caller-1"
+CALLER_KEY = ("INTEROP-CALLER", CALLER_ID)
+ZONE = "zone-a"
+METADATA = {
+    OWNER_KEY: OWNER,
+    CLUSTER_UID_KEY: "8f0f8a3c-0000-4000-8000-000000000000",
+    "zone": "zone-b",
+    metadata_key("app.kubernetes.io/part-of"): "shop",
+    metadata_key("team-name"): 'Zürich <&> "quoted"',
+    metadata_key("under_score"): "",
+}
+
+
+@pytest.fixture(scope="module")
+def spring(eureka_lab: Lab, eureka_url: str) -> Iterator[SpringClient]:
+    """The application, which stands in zone-a and has registered itself."""
+    settings = {
+        "eureka.instance.instance-id": CALLER_ID,
+        "eureka.instance.hostname": HOST,
+        "eureka.instance.ip-address": HOST,
+        "eureka.instance.secure-port-enabled": "true",
+        "eureka.instance.secure-port": "8443",
+        "eureka.instance.metadata-map.zone": ZONE,
+        "eureka.instance.metadata-map.team.name": "Zürich <&>",
+        "eureka.instance.metadata-map.some-key": "some value",
+        "eureka.instance.lease-renewal-interval-in-seconds": "7",
+        "eureka.instance.lease-expiration-duration-in-seconds": "21",
+        "eureka.instance.app-group-name": "SHOP",
+        "eureka.instance.a-s-g-name": "asg-1",
+    }
+    try:
+        client = SpringClient(
+            eureka_url, name=CALLER, log_directory=eureka_lab.directory / "logs", settings=settings
+        )
+    except SpringClientMissing as reason:
+        pytest.skip(str(reason))
+    client.start()
+    yield client
+    client.close()
+
+
+@pytest.fixture
+def caller(spring: SpringClient, peer: Peer) -> Instance:
+    """The application's own registration, as we read it."""
+    spring.held(CALLER, CALLER_ID)
+    held = peer.read(*CALLER_KEY)
+    assert held is not None
+    return held
+
+
+def copy(app: str, number: int = 1, **fields: Any) -> Instance:
+    """An instance of ours."""
+    plain = Instance(app, f"{app}-{number}", HOST, HOST, Port(8080), metadata={OWNER_KEY: OWNER})
+    return replace(plain, **fields)
+
+
+def raw(eureka_url: str, application: str, instance_id: str) -> Document:
+    """An instance as the server holds it, without our codec."""
+    with requests.Session() as session:
+        session.trust_env = False
+        answer = session.get(
+            f"{eureka_url}/apps/{application}/{instance_id}",
+            headers={"Accept": "application/json"},
+            timeout=10,
+        )
+    document: Document = answer.json()["instance"]
+    return document
+
+
+class TestWhatWeRegister:
+    """Seen from the application."""
+
+    def test_host_port_zone_and_metadata(self, spring: SpringClient, register: Register, app: str) -> None:
+        """The discovery client gives each field as we sent it, whichever way we sent it."""
+        register(copy(app, host_name="10.0.0.1", ip_address="10.0.0.2", metadata=METADATA))
+        assert spring.instances(app, f"{app}-1") == [
+            {
+                "instanceId": f"{app}-1",
+                "serviceId": app.upper(),
+                "host": "10.0.0.1",
+                "port": 8080,
+                "secure": False,
+                "scheme": "http",
+                "uri": "http://10.0.0.1:8080",
+                "uriHost": "10.0.0.1",
+                "metadata": METADATA,
+            }
+        ]
+
+    def test_netflix_own_view(self, spring: SpringClient, register: Register, app: str) -> None:
+        """Netflix's client, under the load balancers of older releases, holds what we sent too."""
+        register(
+            copy(
+                app,
+                host_name="rating.example.org",
+                ip_address="10.0.0.2",
+                metadata=METADATA,
+                lease=EurekaLease(20, 60),
+                home_page_url="http://10.0.0.2:8080/",
+            )
+        )
+        assert spring.held(app, f"{app}-1") == [
+            {
+                "instanceId": f"{app}-1",
+                "app": app.upper(),
+                "hostName": "rating.example.org",
+                "ipAddr": "10.0.0.2",
+                "port": 8080,
+                "portEnabled": True,
+                "securePort": 443,
+                "securePortEnabled": False,
+                "status": "UP",
+                "vipAddress": app,
+                "secureVipAddress": app,
+                "dataCenter": "MyOwn",
+                "zone": "none",  # Netflix takes it from Amazon only; Spring from the metadata
+                "metadata": METADATA,
+                "homePageUrl": "http://10.0.0.2:8080/",
+                "renewalIntervalInSecs": 20,
+                "durationInSecs": 60,
+            }
+        ]
+
+    def test_a_secure_port(self, spring: SpringClient, register: Register, app: str) -> None:
+        """Where the secure port is enabled, Spring calls it, by https, plain port enabled or not."""
+        for number, plain_port in enumerate((Port(8080), Port(8080, enabled=False))):
+            register(copy(app, number, port=plain_port, secure_port=Port(8443)))
+        ids = (f"{app}-0", f"{app}-1")
+        for seen in spring.instances(app, *ids):
+            assert (seen["secure"], seen["scheme"], seen["port"], seen["uri"]) == (
+                True,
+                "https",
+                8443,
+                f"https://{HOST}:8443",
+            )
+        held = {instance["instanceId"]: instance for instance in spring.held(app, *ids, secure=True)}
+        assert [held[name]["portEnabled"] for name in ids] == [True, False]
+        assert [held[name]["securePortEnabled"] for name in ids] == [True, True]
+
+    def test_a_secure_port_is_called_by_tls(self, spring: SpringClient, peer: Peer, app: str) -> None:
+        """A call by name opens a TLS connection to the secure port."""
+        with socket.create_server((HOST, 0)) as listener:
+            listener.settimeout(WAIT_SECONDS)
+            port = listener.getsockname()[1]
+            peer.register(copy(app, port=Port(1, enabled=False), secure_port=Port(port)))
+            spring.choose(app, f"{app}-1")
+            first: list[bytes] = []
+
+            def hang_up() -> None:
+                connection, _ = listener.accept()
+                listener.close()  # the client tries again
+                with connection:
+                    first.append(connection.recv(1))
+
+            thread = Thread(target=hang_up)
+            thread.start()
+            answer = spring.call(app)
+            thread.join()
+        assert first == [b"\x16"]  # a TLS handshake record
+        assert "error" in answer
+
+    def test_what_the_operator_maps(self, spring: SpringClient, register: Register, app: str) -> None:
+        """A ready endpoint of a Service becomes a callable instance in the zone of its node."""
+        syncer = Syncer("shop", "rating", Mode.POD, "shop", app)
+        desired = desired_instances(
+            syncer,
+            [{"metadata": {"name": app, "namespace": "shop"}, "spec": {"ports": [{"port": 80}]}}],
+            [
+                {
+                    "metadata": {
+                        "name": f"{app}-x",
+                        "namespace": "shop",
+                        "labels": {"kubernetes.io/service-name": app},
+                    },
+                    "addressType": "IPv4",
+                    "ports": [{"port": 8080, "protocol": "TCP"}],
+                    "endpoints": [
+                        {
+                            "addresses": ["10.1.2.3"],
+                            "conditions": {"ready": True},
+                            "targetRef": {"kind": "Pod", "name": "pod-1"},
+                            "zone": "eu-central-1a",
+                        }
+                    ],
+                }
+            ],
+            Cluster("eks", "8f0f8a3c"),
+        )
+        (instance,) = desired.instances
+        register(instance)
+        (seen,) = spring.instances(app, f"pod-1.shop.eks:{app}:8080")
+        assert seen["uri"] == "http://10.1.2.3:8080"
+        assert seen["metadata"] == {
+            OWNER_KEY: "cluster/eks/shop/rating",
+            CLUSTER_UID_KEY: "8f0f8a3c",
+            "zone": "eu-central-1a",
+        }
+
+    def test_a_vip_of_mixed_case(self, spring: SpringClient, register: Register, app: str) -> None:
+        """The VIP counts, not the application, and its case does not."""
+        register(copy(app, vip_address=f"Vip-{app}"))
+        for vip in (f"Vip-{app}", f"vip-{app}", f"VIP-{app.upper()}"):
+            assert [seen["serviceId"] for seen in spring.instances(vip, f"{app}-1")] == [app.upper()]
+        assert spring.instances(app) == []
+
+    def test_only_instances_that_are_up(self, spring: SpringClient, register: Register, app: str) -> None:
+        """Callers are offered none that is DOWN, OUT_OF_SERVICE or STARTING."""
+        for number, status in enumerate((Status.DOWN, Status.OUT_OF_SERVICE, Status.STARTING, Status.UP)):
+            register(copy(app, number, status=status))
+        assert len(spring.instances(app, f"{app}-3")) == 1
+        assert len(spring.held(app, f"{app}-3")) == 1
+
+    def test_a_status_set_over_an_instance(self, spring: SpringClient, peer: Peer, app: str) -> None:
+        """An instance leaves the offer with OUT_OF_SERVICE and comes back when that is cleared."""
+        instance = copy(app)
+        peer.register(instance)
+        spring.instances(app, instance.instance_id)
+        assert peer.set_status(instance, Status.OUT_OF_SERVICE)
+        assert spring.instances(app) == []
+        assert peer.clear_status(instance)
+        assert len(spring.instances(app, instance.instance_id)) == 1
+
+    def test_a_removed_instance(self, spring: SpringClient, peer: Peer, app: str) -> None:
+        """An instance that we remove is no longer offered."""
+        peer.register(copy(app, 1))
+        peer.register(copy(app, 2))
+        spring.instances(app, f"{app}-1", f"{app}-2")
+        assert peer.deregister(app, f"{app}-1")
+        assert len(spring.instances(app, f"{app}-2")) == 1
+
+    def test_the_zone_is_preferred(self, spring: SpringClient, peer: Peer, app: str) -> None:
+        """The load balancer takes instances of its own zone while there are any."""
+        near, far = (
+            copy(app, number, metadata={OWNER_KEY: OWNER, "zone": zone})
+            for number, zone in enumerate((ZONE, "zone-b"))
+        )
+        peer.register(near)
+        peer.register(far)
+        spring.instances(app, near.instance_id, far.instance_id)
+        spring.choose(app, near.instance_id)
+        assert {spring.chooses(app) for _ in range(6)} == {near.instance_id}
+        assert peer.deregister(*near.key)
+        assert spring.choose(app, far.instance_id)["metadata"]["zone"] == "zone-b"
+
+    def test_the_zone_of_an_amazon_instance(self, spring: SpringClient, peer: Peer, app: str) -> None:
+        """A data centre that others wrote keeps its zone for Netflix's client when we write it again."""
+        amazon = DataCenter(
+            "Amazon",
+            "com.netflix.appinfo.AmazonInfo",
+            {"instance-id": "i-1", "availability-zone": "us-east-1c"},
+        )
+        peer.register(copy(app, data_center=amazon))
+        held = peer.read(app, f"{app}-1")
+        assert held is not None
+        peer.register(replace(held, last_dirty_timestamp_ms=next_timestamp(held)))
+        (seen,) = spring.held(app, f"{app}-1")
+        assert (seen["dataCenter"], seen["zone"], held.zone) == ("Amazon", "us-east-1c", "us-east-1c")
+
+    def test_a_call_by_name(self, spring: SpringClient, register: Register, greeter: int, app: str) -> None:
+        """A request to http://application/path arrives at the server that we registered."""
+        register(copy(app, port=Port(greeter)))
+        spring.choose(app, f"{app}-1")
+        assert spring.call(app, "rate/5") == {"status": 200, "body": "hello from /rate/5"}
+
+
+class TestIPv6:
+    """An IPv6 address as host name; callers build URLs of it."""
+
+    @pytest.mark.parametrize("host", ["::1", "[::1]"])
+    def test_a_call_by_name(
+        self, spring: SpringClient, peer: Peer, app: str, ipv6_greeter: int, host: str
+    ) -> None:
+        """The load balancer's calls arrive, with brackets around the address or without."""
+        peer.register(copy(app, host_name=host, ip_address="::1", port=Port(ipv6_greeter)))
+        spring.choose(app, f"{app}-1")
+        assert spring.call(app, "six") == {"status": 200, "body": "hello from /six"}
+
+    @pytest.mark.parametrize(("host", "uri_host"), [("::1", None), ("[::1]", "[::1]")])
+    def test_the_uri_of_an_instance(
+        self, spring: SpringClient, peer: Peer, app: str, host: str, uri_host: str | None
+    ) -> None:
+        """An application that builds on ``getUri()`` finds a host in it only where we sent brackets."""
+        peer.register(copy(app, host_name=host, ip_address="::1"))
+        (seen,) = spring.instances(app, f"{app}-1")
+        assert (seen["host"], seen["uriHost"]) == (host, uri_host)
+
+
+class TestWhatSpringRegistered:
+    """Seen from us."""
+
+    def test_every_field(self, spring: SpringClient, caller: Instance) -> None:
+        """Our codec reads each field as the application was told to send it."""
+        here = f"http://{HOST}:{spring.port}"
+        assert caller == Instance(
+            application=CALLER,
+            instance_id=CALLER_ID,
+            host_name=HOST,
+            ip_address=HOST,
+            port=Port(spring.port),
+            secure_port=Port(8443),
+            vip_address=CALLER,
+            secure_vip_address=CALLER,
+            metadata={
+                "zone": ZONE,
+                "team.name": "Zürich <&>",
+                "some-key": "some value",
+                "management.port": str(spring.port),
+            },
+            lease=EurekaLease(7, 21),
+            home_page_url=f"{here}/",
+            status_page_url=f"{here}/actuator/info",
+            health_check_url=f"{here}/actuator/health",
+            secure_health_check_url=f"https://{HOST}:{spring.port}/actuator/health",  # sic
+            last_dirty_timestamp_ms=caller.last_dirty_timestamp_ms,
+            last_updated_timestamp_ms=caller.last_updated_timestamp_ms,
+            unknown_fields={"appGroupName": "SHOP", "asgName": "asg-1"},
+        )
+        assert (caller.zone, caller.owner) == (ZONE, None)
+
+    def test_it_is_listed(self, caller: Instance, peer: Peer) -> None:
+        """The list of the application and that of the registry show the same instance as the single read."""
+        assert peer.list_instances(CALLER) == [caller]
+        assert caller in peer.list_instances()
+
+    def test_read_and_written_again_it_is_the_same(
+        self, spring: SpringClient, caller: Instance, peer: Peer, eureka_url: str
+    ) -> None:
+        """What we read and register again is held by the server as before, fields unknown to us included."""
+        computed = {"leaseInfo", "lastDirtyTimestamp", "lastUpdatedTimestamp", "actionType"}
+        before = raw(eureka_url, *CALLER_KEY)
+        peer.register(replace(caller, last_dirty_timestamp_ms=next_timestamp(caller)))
+        after = raw(eureka_url, *CALLER_KEY)
+        assert int(after["lastDirtyTimestamp"]) > int(before["lastDirtyTimestamp"])
+        assert {key: value for key, value in after.items() if key not in computed} == {
+            key: value for key, value in before.items() if key not in computed
+        }
+        for name in ("renewalIntervalInSecs", "durationInSecs"):
+            assert after["leaseInfo"][name] == before["leaseInfo"][name]
+        (seen,) = spring.held(CALLER, CALLER_ID)
+        assert (seen["zone"], seen["metadata"]) == ("none", caller.metadata)
+
+    def test_our_plan_leaves_it_alone(self, caller: Instance) -> None:
+        """It belongs to nobody of ours: a plan for its application neither changes nor removes it."""
+        assert plan([], [caller], OWNER) == plan([], [], OWNER)
+
+    def test_our_plan_does_not_take_its_id(self, caller: Instance) -> None:
+        """Where we want an instance under its id, the plan refuses."""
+        ours = replace(caller, metadata={OWNER_KEY: OWNER}, port=Port(1))
+        result = plan([ours], [caller], OWNER)
+        assert not result
+        assert [refusal.reason for refusal in result.refusals] == [RefusalReason.CONFLICT]
+
+    def test_our_plan_does_not_double_it(self, caller: Instance) -> None:
+        """Where we want an instance at its address, the plan says that it registered itself."""
+        ours = replace(caller, instance_id="pod-1.shop.eks:caller:8080", metadata={OWNER_KEY: OWNER})
+        result = plan([ours], [caller], OWNER)
+        assert not result
+        assert [refusal.reason for refusal in result.refusals] == [RefusalReason.SELF_REGISTERED]

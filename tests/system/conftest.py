@@ -1,0 +1,140 @@
+"""The whole path on real servers: a cluster with the CRD, and operators as real processes."""
+
+from __future__ import annotations
+
+import itertools
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import suppress
+from pathlib import Path
+
+import pytest
+import requests
+import yaml
+
+from eurekube_provider.core.model import Instance
+from eurekube_provider.eureka.codec import instances_from_json
+from eurekube_provider.eureka.connection import Connection
+from eurekube_provider.eureka.peers import Peers
+from lab import Lab
+from lab.workloads import Cluster, wait_for
+
+ROOT = Path(__file__).parents[2]
+
+
+class Operator:
+    """An operator in a process of its own, outside of the cluster."""
+
+    def __init__(self, log: Path, environment: dict[str, str], arguments: list[str]) -> None:
+        self.log = log
+        with log.open("ab") as output:
+            self.process = subprocess.Popen(
+                [sys.executable, "-m", "eurekube_provider.operator", *arguments],
+                env=environment,
+                stdout=output,
+                stderr=subprocess.STDOUT,
+            )
+
+    def wait_ready(self) -> None:
+        """Wait until it works, or show what it said."""
+
+        def is_ready() -> bool:
+            if self.process.poll() is not None:
+                raise AssertionError(f"the operator ended with {self.process.returncode}:\n{self.text()}")
+            return "operator is ready" in self.text()
+
+        wait_for(is_ready, "operator", 30.0)
+
+    def text(self) -> str:
+        """What it has logged."""
+        return self.log.read_text()
+
+    def stop(self, number: int = signal.SIGTERM) -> int:
+        """Send a signal and wait for the end."""
+        if self.process.poll() is None:
+            self.process.send_signal(number)
+        return self.process.wait(timeout=15)
+
+
+StartOperator = Callable[..., Operator]
+
+
+@pytest.fixture(scope="session")
+def cluster(lab: Lab) -> Cluster:
+    """The lab's cluster with our CRDs."""
+    result = Cluster(lab.kubeconfig)
+    for path in (ROOT / "crds").glob("*.yaml"):
+        result.install_crd(yaml.safe_load(path.read_text()))
+    return result
+
+
+@pytest.fixture
+def eureka(lab: Lab) -> Iterator[Peers]:
+    """The lab's Eureka as anybody may talk to it."""
+    peers = Peers(Connection.parse(lab.eureka_urls))
+    yield peers
+    peers.close()
+
+
+@pytest.fixture
+def namespace(cluster: Cluster, unique_name: str) -> str:
+    """A namespace of the test's own."""
+    cluster.namespace(unique_name)
+    return unique_name
+
+
+@pytest.fixture
+def start_operator(lab: Lab, namespace: str, tmp_path: Path) -> Iterator[StartOperator]:
+    """Start operators that look at the test's namespace only; all are ended afterwards."""
+    running: list[Operator] = []
+
+    def start(*arguments: str, ready: bool = True, **environment: str) -> Operator:
+        variables = {key: value for key, value in os.environ.items() if key != "KUBECONFIG"} | {
+            "EUREKA_URL": ",".join(lab.eureka_urls),
+            "KUBECONFIG": str(lab.kubeconfig),
+            "WATCH_NAMESPACE": namespace,
+            "RESYNC_SECONDS": "2",
+            **environment,
+        }
+        operator = Operator(tmp_path / f"operator-{len(running)}.log", variables, list(arguments))
+        running.append(operator)
+        if ready:
+            operator.wait_ready()
+        return operator
+
+    yield start
+    for operator in running:
+        with suppress(subprocess.TimeoutExpired):
+            operator.stop()
+        if operator.process.poll() is None:
+            operator.process.kill()
+        sys.stdout.write(f"--- {operator.log.name}\n{operator.text()}\n")
+
+
+def addresses(eureka: Peers, application: str) -> dict[str, str]:
+    """Address and status of an application's instances, read past the server's caches."""
+    return {one.ip_address: one.status.value for one in instances(eureka, application)}
+
+
+_numbers = itertools.count(1)
+
+
+def instances(eureka: Peers, application: str) -> list[Instance]:
+    """An application's instances, past the server's caches.
+
+    A list that nobody has asked for yet is made anew: the number is that of a region that does not exist.
+    Without it, a list that was computed while an instance came may stay as it is for three minutes.
+    """
+    peer = eureka.peers[0]
+    answer = requests.get(
+        f"{peer.url}/apps",
+        params={"regions": f"none-{next(_numbers)}"},
+        headers={"Accept": "application/json"},
+        timeout=10,
+    )
+    answer.raise_for_status()
+    listed, _ = instances_from_json(answer.json())
+    return [one for one in listed if one.application == application.upper()]

@@ -1,0 +1,164 @@
+"""``eurekube apply`` and ``remove`` on real servers: the program without an engine and without a state."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from eurekube_provider.core.model import Instance, Port
+from eurekube_provider.eureka.peers import Peers
+from eurekube_provider.kube.access import NAMESPACES, SYNCERS, Resource
+from lab import Lab
+from lab.workloads import DEPLOYMENTS, Cluster, wait_for
+from tests.system.conftest import ROOT, StartOperator
+
+pytestmark = pytest.mark.lab
+
+CLUSTER_ROLES = Resource("rbac.authorization.k8s.io", "v1", "clusterroles")
+Cli = Callable[..., str]
+
+
+@pytest.fixture
+def cli(lab: Lab, unique_name: str) -> Cli:
+    """Runs ``eurekube`` for a stack of the test's own; what it printed."""
+    config = {
+        "url": ",".join(lab.eureka_urls),
+        "kubeconfig": str(lab.kubeconfig),
+        "operator": {"replicas": 0, "namespace": f"{unique_name}-system"},
+        "namespaces": [unique_name],
+        "syncers": [{"name": "rating", "namespace": unique_name, "app": "rating"}],
+        "registrations": [registration(unique_name)],
+    }
+
+    def run(command: str, *options: str, fails: bool = False, **changes: Any) -> str:
+        settings = [
+            word
+            for key, value in {**config, **changes}.items()
+            for word in (
+                "--config",
+                f"eurekube:{key}={value if isinstance(value, str) else json.dumps(value)}",
+            )
+        ]
+        done = subprocess.run(
+            [sys.executable, "-m", "eurekube_provider.cli.main", command, *settings, *options],
+            cwd=ROOT,
+            env={key: value for key, value in os.environ.items() if not key.startswith("EUREKA_")},
+            capture_output=True,
+            text=True,
+            timeout=120,
+        )
+        assert (done.returncode != 0) is fails, done.stdout + done.stderr
+        return done.stderr if fails else done.stdout
+
+    return run
+
+
+def registration(application: str, **changes: Any) -> dict[str, Any]:
+    """One entry of ``eurekube:registrations``."""
+    entry = {"name": application, "application": application, "hostName": "192.0.2.10", "port": 8080}
+    return {**entry, **changes}
+
+
+def held(eureka: Peers, name: str, port: int = 8080) -> Instance | None:
+    """What Eureka holds of a registration."""
+    return eureka.read(name, f"{name}.dev.eurekube:{name}:{port}")
+
+
+def signs(output: str) -> set[str]:
+    """How the lines of a plan begin."""
+    return {line[0] for line in output.splitlines()}
+
+
+def test_apply_makes_everything_and_remove_takes_it_down(
+    cli: Cli, cluster: Cluster, eureka: Peers, unique_name: str, start_operator: StartOperator
+) -> None:
+    """Twice changes nothing; what goes from the program goes from the cluster and from Eureka."""
+    assert "+ EurekaSyncer" in cli("apply", "--dry-run")
+    assert held(eureka, unique_name) is None
+    assert cluster.get(NAMESPACES, unique_name + "-system") is None
+
+    cli("apply")
+    instance = held(eureka, unique_name)
+    assert instance is not None
+    assert instance.owner == f"stack/organization/eurekube/dev/{unique_name}"
+    assert cluster.get(DEPLOYMENTS, "eurekube-operator", f"{unique_name}-system") is not None
+    assert {" "} == signs(cli("apply"))
+    assert {" "} == signs(cli("apply", "--dry-run"))
+    assert instance == held(eureka, unique_name)
+
+    start_operator(WATCH_NAMESPACE=unique_name)
+    wait_for(
+        lambda: (cluster.get(SYNCERS, "rating", unique_name) or {})["metadata"].get("finalizers"),
+        "the operator's finalizer",
+    )
+    moved = {"syncers": [], "registrations": [registration(unique_name, port=9090)]}
+    planned = cli("apply", "--dry-run", **moved)
+    assert f"- EurekaSyncer {unique_name}/rating" in planned
+    assert f":{unique_name}:9090 UP 192.0.2.10:9090" in planned
+    cli("apply", **moved)
+    assert cluster.get(SYNCERS, "rating", unique_name) is None
+    assert held(eureka, unique_name, 9090) is not None
+    assert held(eureka, unique_name, 8080) is None
+
+    cli("remove", **moved)
+    assert held(eureka, unique_name, 9090) is None
+    for name in (unique_name, f"{unique_name}-system"):
+        assert cluster.get(NAMESPACES, name) is None
+    assert cluster.get(CLUSTER_ROLES, f"eurekube-operator-{unique_name}-system") is None
+    assert cli("remove", **moved) == ""
+
+
+def test_remove_waits_for_an_operator_and_says_so(
+    cli: Cli, cluster: Cluster, eureka: Peers, unique_name: str
+) -> None:
+    """Nobody serves the finalizer: the rest is kept, so that an operator still can."""
+    cli("apply")
+    path = SYNCERS.path(unique_name, "rating")
+    finalizers = {"metadata": {"finalizers": ["eurekube.io/deregister"]}}
+    cluster.access.request("PATCH", path, None, finalizers, "application/merge-patch+json")
+    said = cli("remove", "--patience", "1", fails=True)
+    assert f"EurekaSyncer {unique_name}/rating: still there after 1 s" in said
+    assert held(eureka, unique_name) is not None
+    assert cluster.get(CLUSTER_ROLES, f"eurekube-operator-{unique_name}-system") is not None
+    nobody: dict[str, Any] = {"metadata": {"finalizers": None}}
+    cluster.access.request("PATCH", path, None, nobody, "application/merge-patch+json")
+    cli("remove")
+    assert held(eureka, unique_name) is None
+
+
+def test_somebody_elses_instance_stops_apply_with_a_sentence(
+    cli: Cli, eureka: Peers, unique_name: str
+) -> None:
+    """And the plan says so before."""
+    eureka.register(
+        Instance(
+            unique_name, f"{unique_name}.dev.eurekube:{unique_name}:8080", "10.0.0.1", "10.0.0.1", Port(1)
+        )
+    )
+    assert "was not registered by Eurekube" in cli("apply", "--dry-run")
+    said = cli("apply", fails=True)
+    assert "was left as it is" in said
+    assert len(said.splitlines()) == 1
+    cli("remove")
+    assert held(eureka, unique_name) is not None
+
+
+@pytest.mark.parametrize(
+    ("changes", "sentence"),
+    [
+        ({"url": "http://127.0.0.1:9/eureka"}, "no connection to http://127.0.0.1:9/eureka"),
+        ({"kubeconfig": "/nowhere"}, "the kubeconfig /nowhere does not exist"),
+    ],
+)
+def test_wrong_settings_are_told_in_one_sentence(cli: Cli, changes: dict[str, str], sentence: str) -> None:
+    """What was tried, and what to do."""
+    said = cli("apply", fails=True, **changes)
+    assert sentence in said
+    assert len(said.splitlines()) == 1
+    cli("remove")

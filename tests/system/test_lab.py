@@ -1,0 +1,580 @@
+"""The lab itself: that its neighbours are real, stand beside each other, and are gone with it."""
+
+import json
+import os
+import re
+import signal
+import socket
+import subprocess
+import sys
+import tempfile
+import textwrap
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+import requests
+import yaml
+
+from lab import EUREKA_PASSWORD, EUREKA_USER, EurekaServer, Lab, LabError, Ports
+from lab.waiting import wait_until
+
+pytestmark = pytest.mark.lab
+
+ROOT = Path(__file__).parents[2]
+JSON = {"Accept": "application/json"}
+CREDENTIALS = (EUREKA_USER, EUREKA_PASSWORD)
+WAIT_SECONDS = 30.0
+
+
+@pytest.fixture(scope="module")
+def http() -> Iterator[requests.Session]:
+    """A session that no proxy or netrc of the environment disturbs."""
+    with requests.Session() as session:
+        session.trust_env = False
+        yield session
+
+
+@pytest.fixture(scope="module")
+def three_eurekas() -> Iterator[Lab]:
+    """Three servers that are peers of each other."""
+    with Lab(eureka=3, kubernetes=False) as running:
+        yield running
+
+
+@pytest.fixture
+def namespace(lab: Lab, unique_name: str) -> Iterator[str]:
+    """A namespace of the test's own, in which pods are admitted."""
+    body = {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": unique_name}}
+    lab.kubernetes.request("POST", "/api/v1/namespaces", body)
+    accounts = f"/api/v1/namespaces/{unique_name}/serviceaccounts"
+    wait_until(lambda: lab.kubernetes.request("GET", accounts)["items"], "the default account", WAIT_SECONDS)
+    yield unique_name
+    lab.kubernetes.request("DELETE", f"/api/v1/namespaces/{unique_name}")
+
+
+def registration(application: str, instance_id: str) -> dict[str, Any]:
+    """What a Eureka client sends to register."""
+    data_center = {"@class": "com.netflix.appinfo.InstanceInfo$DefaultDataCenterInfo", "name": "MyOwn"}
+    return {
+        "instance": {
+            "instanceId": instance_id,
+            "app": application,
+            "hostName": "10.0.0.1",
+            "ipAddr": "10.0.0.1",
+            "vipAddress": application.lower(),
+            "status": "UP",
+            "port": {"$": 8080, "@enabled": "true"},
+            "dataCenterInfo": data_center,
+        }
+    }
+
+
+def register(http: requests.Session, url: str, application: str, instance_id: str) -> None:
+    answer = http.post(f"{url}/apps/{application}", json=registration(application, instance_id), timeout=10)
+    assert answer.status_code == 204
+
+
+def is_registered(http: requests.Session, url: str, application: str, instance_id: str) -> bool:
+    return http.get(f"{url}/apps/{application}/{instance_id}", timeout=10).status_code == 200
+
+
+def peers_of(http: requests.Session, url: str) -> set[str]:
+    """The peers that a server says it replicates to, without the slash at the end."""
+    status = http.get(f"{url}/status", timeout=10).text
+    found = re.search("<registered-replicas>(.*?)</registered-replicas>", status)
+    assert found is not None
+    return {peer.strip().rstrip("/") for peer in found.group(1).split(",") if peer.strip()}
+
+
+def create_deployment(lab: Lab, namespace: str, name: str, replicas: int) -> None:
+    labels = {"app": name}
+    lab.kubernetes.request(
+        "POST",
+        f"/apis/apps/v1/namespaces/{namespace}/deployments",
+        {
+            "metadata": {"name": name},
+            "spec": {
+                "replicas": replicas,
+                "selector": {"matchLabels": labels},
+                "template": {
+                    "metadata": {"labels": labels},
+                    "spec": {"containers": [{"name": "main", "image": "none"}]},
+                },
+            },
+        },
+    )
+    lab.kubernetes.request(
+        "POST",
+        f"/api/v1/namespaces/{namespace}/services",
+        {
+            "metadata": {"name": name},
+            "spec": {"selector": labels, "ports": [{"port": 80, "targetPort": 8080}]},
+        },
+    )
+
+
+def pods_of(lab: Lab, namespace: str) -> list[dict[str, Any]]:
+    items: list[dict[str, Any]] = lab.kubernetes.request("GET", f"/api/v1/namespaces/{namespace}/pods")[
+        "items"
+    ]
+    return items
+
+
+def endpoints_of(lab: Lab, namespace: str) -> dict[str, bool]:
+    """Address to readiness, of all EndpointSlices of the namespace."""
+    path = f"/apis/discovery.k8s.io/v1/namespaces/{namespace}/endpointslices"
+    slices = lab.kubernetes.request("GET", path)["items"]
+    return {
+        address: endpoint["conditions"]["ready"]
+        for item in slices
+        for endpoint in item.get("endpoints") or []
+        for address in endpoint["addresses"]
+    }
+
+
+def await_endpoints(lab: Lab, namespace: str, expected: list[bool]) -> None:
+    """Wait for as many endpoints, of that readiness; show pods and endpoints when they do not come."""
+    try:
+        wait_until(
+            lambda: sorted(endpoints_of(lab, namespace).values()) == expected, "the endpoints", WAIT_SECONDS
+        )
+    except LabError:
+        events = lab.kubernetes.request("GET", f"/api/v1/namespaces/{namespace}/events")["items"]
+        seen = {
+            "endpoints": endpoints_of(lab, namespace),
+            "pods": {pod["metadata"]["name"]: pod["status"] for pod in pods_of(lab, namespace)},
+            "events": [f"{event['reason']}: {event['message']}" for event in events],
+        }
+        pytest.fail(f"expected endpoints {expected}, seen {json.dumps(seen, indent=2)}")
+
+
+def is_alive(pid: int) -> bool:
+    """Whether the process runs; one that is dead and not yet buried does not."""
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
+    except FileNotFoundError:
+        return False
+
+
+def all_gone(pids: list[int]) -> bool:
+    return not any(map(is_alive, pids))
+
+
+def test_a_registration_by_hand_is_read_back(lab: Lab, http: requests.Session) -> None:
+    """What is registered over REST stands in the list at once, for the lab's servers have the quick view."""
+    url = lab.eureka_urls[0]
+    register(http, url, "LAB-BY-HAND", "by-hand:8080")
+    applications = http.get(f"{url}/apps", headers=JSON, timeout=10).json()["applications"]["application"]
+    assert "LAB-BY-HAND" in {application["name"] for application in applications}
+
+
+def test_a_lone_server_has_no_peer(lab: Lab, http: requests.Session) -> None:
+    """A single server does not replicate to itself."""
+    assert peers_of(http, lab.eureka_urls[0]) == set()
+
+
+def test_each_of_three_servers_has_the_other_two_as_peers(three_eurekas: Lab, http: requests.Session) -> None:
+    """Peers on one host are told apart by their ports, and none takes itself for a peer."""
+    urls = set(three_eurekas.eureka_urls)
+    assert [peers_of(http, url) for url in three_eurekas.eureka_urls] == [
+        urls - {url} for url in three_eurekas.eureka_urls
+    ]
+
+
+def test_a_registration_reaches_all_peers(three_eurekas: Lab, http: requests.Session) -> None:
+    """The server that is asked forwards to its peers."""
+    register(http, three_eurekas.eureka_urls[0], "LAB-REPLICATED", "replicated:8080")
+    for url in three_eurekas.eureka_urls:
+        wait_until(
+            lambda url=url: is_registered(http, url, "LAB-REPLICATED", "replicated:8080"),  # type: ignore[misc]
+            f"the registration at {url}",
+            WAIT_SECONDS,
+        )
+
+
+def test_a_paused_server_keeps_its_port_and_its_silence(three_eurekas: Lab, http: requests.Session) -> None:
+    """SIGSTOP makes a server that accepts and never answers; afterwards it goes on with what it knew."""
+    server = three_eurekas.eurekas[2]
+    register(http, server.url, "LAB-PAUSED", "paused:8080")
+    server.pause()
+    try:
+        with pytest.raises(requests.ReadTimeout):
+            http.get(f"{server.url}/apps", timeout=0.5)
+        assert server.state == "paused"
+    finally:
+        server.resume()
+    assert is_registered(http, server.url, "LAB-PAUSED", "paused:8080")
+
+
+def test_a_killed_server_comes_back_empty_on_its_port(three_eurekas: Lab, http: requests.Session) -> None:
+    """Without registering with its peers a server copies nothing from them when it starts."""
+    server = three_eurekas.eurekas[1]
+    register(http, server.url, "LAB-KILLED", "killed:8080")
+    server.kill()
+    assert server.pid is None
+    with pytest.raises(requests.ConnectionError):
+        http.get(f"{server.url}/apps", timeout=5)
+    server.start()
+    assert not is_registered(http, server.url, "LAB-KILLED", "killed:8080")
+
+
+def test_servers_that_register_with_each_other_copy_the_registry(http: requests.Session) -> None:
+    """With register_with_eureka a restarted server has at once what its peer has."""
+    with Lab(eureka=2, kubernetes=False, register_with_eureka=True) as lab:
+        first, second = lab.eurekas
+        register(http, first.url, "LAB-COPIED", "copied:8080")
+        second.restart()
+        wait_until(
+            lambda: is_registered(http, second.url, "LAB-COPIED", "copied:8080"), "the copy", WAIT_SECONDS
+        )
+
+
+def test_basic_security_asks_for_the_password(http: requests.Session) -> None:
+    """401 without credentials; with them reads and writes work, and peers reach each other."""
+    with Lab(eureka=2, kubernetes=False, security="basic") as lab:
+        first, second = lab.eureka_urls
+        body = registration("LAB-BASIC", "basic:8080")
+        assert http.get(f"{first}/apps", timeout=10).status_code == 401
+        assert http.post(f"{first}/apps/LAB-BASIC", json=body, timeout=10).status_code == 401
+        answer = http.post(f"{first}/apps/LAB-BASIC", json=body, auth=CREDENTIALS, timeout=10)
+        assert answer.status_code == 204
+        path = f"{second}/apps/LAB-BASIC/basic:8080"
+        wait_until(
+            lambda: http.get(path, auth=CREDENTIALS, timeout=10).status_code == 200,
+            "the replica",
+            WAIT_SECONDS,
+        )
+
+
+def test_a_server_with_csrf_protection_forbids_writes(http: requests.Session) -> None:
+    """With Spring Security's CSRF check left on, reads work and every write gets 403."""
+    with Lab(eureka=1, kubernetes=False, security="csrf") as lab:
+        url = lab.eureka_urls[0]
+        body = registration("LAB-CSRF", "csrf:8080")
+        assert http.get(f"{url}/apps", auth=CREDENTIALS, timeout=10).status_code == 200
+        answer = http.post(f"{url}/apps/LAB-CSRF", json=body, auth=CREDENTIALS, timeout=10)
+        assert answer.status_code == 403
+
+
+def test_settings_of_the_caller_win(http: requests.Session) -> None:
+    """Any Spring property can be set for every server; here one that `quick_view` sets otherwise."""
+    settings = {
+        "eureka.server.use-read-only-response-cache": "true",
+        "eureka.server.response-cache-update-interval-ms": "60000",
+    }
+    with Lab(eureka=1, kubernetes=False, eureka_settings=settings) as lab:
+        url = lab.eureka_urls[0]
+        assert http.get(f"{url}/apps/LAB-SETTINGS", timeout=10).status_code == 404
+        register(http, url, "LAB-SETTINGS", "settings:8080")
+        assert http.get(f"{url}/apps/LAB-SETTINGS", timeout=10).status_code == 404
+        assert is_registered(http, url, "LAB-SETTINGS", "settings:8080")
+
+
+@pytest.mark.slow
+def test_the_next_spring_cloud_serves_too(http: requests.Session) -> None:
+    """Spring Cloud 2025.1 on Spring Boot 4.0 is packaged and speaks the same protocol."""
+    with Lab(eureka=2, kubernetes=False, spring_cloud="2025.1") as lab:
+        first, second = lab.eureka_urls
+        assert peers_of(http, first) == {second}
+        register(http, first, "LAB-NEXT", "next:8080")
+        wait_until(lambda: is_registered(http, second, "LAB-NEXT", "next:8080"), "the replica", WAIT_SECONDS)
+
+
+def test_a_deployment_becomes_running_pods_and_ready_endpoints(lab: Lab, namespace: str) -> None:
+    """The controllers, the scheduler and kwok do what a cluster does."""
+    create_deployment(lab, namespace, "rating", 2)
+    await_endpoints(lab, namespace, [True, True])
+    pods = pods_of(lab, namespace)
+    assert {pod["status"]["phase"] for pod in pods} == {"Running"}
+    assert {pod["spec"]["nodeName"] for pod in pods} <= {"node-1", "node-2"}
+    assert {pod["status"]["podIP"] for pod in pods} == set(endpoints_of(lab, namespace))
+
+
+def test_the_first_pods_have_the_first_addresses() -> None:
+    """On a fresh lab addresses are given in the order of creation, from 10.0.0.1 on."""
+    with Lab(eureka=0, nodes=1) as lab:
+        path = "/api/v1/namespaces/default/pods"
+        for number in (1, 2, 3):
+            spec = {"nodeName": "node-1", "containers": [{"name": "main", "image": "none"}]}
+            lab.kubernetes.request("POST", path, {"metadata": {"name": f"pod-{number}"}, "spec": spec})
+            wait_until(
+                lambda number=number: pods_of(lab, "default")[number - 1]["status"].get("podIP"),  # type: ignore[misc]
+                "the pod's address",
+                WAIT_SECONDS,
+            )
+        addresses = {pod["metadata"]["name"]: pod["status"]["podIP"] for pod in pods_of(lab, "default")}
+        assert addresses == {"pod-1": "10.0.0.1", "pod-2": "10.0.0.2", "pod-3": "10.0.0.3"}
+
+
+def test_nodes_stand_in_zones(lab: Lab) -> None:
+    """node-1 and node-2 carry the topology label that EndpointSlices take their zone from."""
+    nodes = lab.kubernetes.request("GET", "/api/v1/nodes")["items"]
+    zones = {
+        node["metadata"]["name"]: node["metadata"]["labels"]["topology.kubernetes.io/zone"] for node in nodes
+    }
+    assert zones == {"node-1": "zone-a", "node-2": "zone-b"}
+
+
+def test_scaling_down_removes_pods_promptly(lab: Lab, namespace: str) -> None:
+    """kwok lets a deleted pod go at once, unless a finalizer holds it."""
+    create_deployment(lab, namespace, "rating", 2)
+    await_endpoints(lab, namespace, [True, True])
+    deployment = f"/apis/apps/v1/namespaces/{namespace}/deployments/rating/scale"
+    scale = lab.kubernetes.request("GET", deployment)
+    scale["spec"]["replicas"] = 1
+    lab.kubernetes.request("PUT", deployment, scale)
+    wait_until(lambda: len(pods_of(lab, namespace)) == 1, "one pod less", 10)
+    await_endpoints(lab, namespace, [True])
+
+
+def test_a_pod_made_unready_stays_unready(lab: Lab, namespace: str) -> None:
+    """kwok leaves a running pod's conditions alone, also when the pod changes otherwise."""
+    create_deployment(lab, namespace, "rating", 1)
+    await_endpoints(lab, namespace, [True])
+    pod = pods_of(lab, namespace)[0]
+    for condition in pod["status"]["conditions"]:
+        if condition["type"] in ("Ready", "ContainersReady"):
+            condition["status"] = "False"
+    path = f"/api/v1/namespaces/{namespace}/pods/{pod['metadata']['name']}"
+    lab.kubernetes.request("PUT", f"{path}/status", pod)
+    await_endpoints(lab, namespace, [False])
+
+    changed = lab.kubernetes.request("GET", path)
+    changed["metadata"]["annotations"] = {"touched": "true"}
+    lab.kubernetes.request("PUT", path, changed)
+    # A second pod is taken through all of kwok's stages; had kwok wanted to change the first, it would have.
+    create_deployment(lab, namespace, "other", 1)
+    await_endpoints(lab, namespace, [False, True])
+    assert endpoints_of(lab, namespace)[pod["status"]["podIP"]] is False
+
+
+def test_rbac_denies_a_fresh_service_account(
+    lab: Lab, namespace: str, http: requests.Session, tmp_path: Path
+) -> None:
+    """A ServiceAccount's token is known to the API server, and allows nothing until a role says so."""
+    account = {"metadata": {"name": "operator"}}
+    lab.kubernetes.request("POST", f"/api/v1/namespaces/{namespace}/serviceaccounts", account)
+    path = lab.service_account_kubeconfig(namespace, "operator", tmp_path / "kubeconfig")
+    token = yaml.safe_load(path.read_text())["users"][0]["user"]["token"]
+    headers = {"Authorization": f"Bearer {token}"}
+    url = f"{lab.api_server_url}/api/v1/namespaces/{namespace}/pods"
+    answer = http.get(url, headers=headers, verify=str(lab.ca_file), timeout=10)
+    assert answer.status_code == 403
+    assert f"system:serviceaccount:{namespace}:operator" in answer.json()["message"]
+
+    role = {
+        "metadata": {"name": "read"},
+        "rules": [{"apiGroups": [""], "resources": ["pods"], "verbs": ["list"]}],
+    }
+    roles = f"/apis/rbac.authorization.k8s.io/v1/namespaces/{namespace}"
+    lab.kubernetes.request("POST", f"{roles}/roles", role)
+    binding = {
+        "metadata": {"name": "read"},
+        "roleRef": {"apiGroup": "rbac.authorization.k8s.io", "kind": "Role", "name": "read"},
+        "subjects": [{"kind": "ServiceAccount", "name": "operator", "namespace": namespace}],
+    }
+    lab.kubernetes.request("POST", f"{roles}/rolebindings", binding)
+    wait_until(
+        lambda: http.get(url, headers=headers, verify=str(lab.ca_file), timeout=10).status_code == 200,
+        "the role to count",
+        WAIT_SECONDS,
+    )
+
+
+def test_the_api_server_keeps_its_data_over_a_restart(namespace: str, lab: Lab) -> None:
+    """After a kill it comes back on its port, with its certificate and its objects."""
+    lab.api_server.kill()
+    with pytest.raises(LabError, match="failed"):
+        lab.kubernetes.request("GET", "/api/v1/namespaces")
+    lab.api_server.start()
+    assert lab.kubernetes.request("GET", f"/api/v1/namespaces/{namespace}")["metadata"]["name"] == namespace
+
+
+def test_a_second_lab_stands_beside_the_first(lab: Lab, http: requests.Session) -> None:
+    """Two labs share neither ports nor data, and the end of one is not the end of the other."""
+    with Lab(eureka=1) as second:
+        assert not set(second.eureka_urls) & set(lab.eureka_urls)
+        assert second.api_server_url != lab.api_server_url
+        register(http, second.eureka_urls[0], "LAB-SECOND", "second:8080")
+        assert not is_registered(http, lab.eureka_urls[0], "LAB-SECOND", "second:8080")
+        pids = [process.pid for process in second.processes if process.pid is not None]
+        directory = second.directory
+    assert len(pids) == 6
+    assert all_gone(pids)
+    assert not directory.exists()
+    assert {process.state for process in lab.processes} == {"running"}
+
+
+def test_an_error_leaves_the_logs_and_nothing_else(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """When the block raises, all servers end, and a line says where their logs are."""
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    seen: list[tuple[int, Path]] = []
+
+    def fail_in_a_lab() -> None:
+        with Lab(eureka=1, kubernetes=False) as lab:
+            seen.append((lab.eurekas[0].pid or 0, lab.directory))
+            raise ZeroDivisionError
+
+    with pytest.raises(ZeroDivisionError):
+        fail_in_a_lab()
+    ((pid, directory),) = seen
+    assert pid
+    assert all_gone([pid])
+    assert f"the logs are kept in {directory / 'logs'}" in capsys.readouterr().err
+    assert (directory / "logs" / "eureka-1.log").exists()
+
+
+def test_a_port_in_use_is_reported_with_its_holder() -> None:
+    """The message names the port, what it was wanted for, and the process that has it."""
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = taken.getsockname()[1]
+        with pytest.raises(LabError) as caught, Lab(eureka=1, kubernetes=False, ports=Ports(eureka=(port,))):
+            pass
+    assert f"port {port}, wanted for Eureka server 1, is taken by process {os.getpid()} (" in str(
+        caught.value
+    )
+
+
+def test_a_missing_java_is_reported_with_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nobody needs to guess what the Eureka servers run on."""
+    monkeypatch.setenv("PATH", "")
+    monkeypatch.delenv("JAVA_HOME", raising=False)
+    with (
+        pytest.raises(LabError, match=r"Java is missing.*install a JDK 17 or newer.*openjdk-17"),
+        Lab(eureka=1),
+    ):
+        pass
+
+
+def test_a_server_that_dies_at_the_start_shows_the_end_of_its_log(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """A setting that Spring refuses is an error with Spring's own words, not a time-out."""
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    settings = {"lab.security": "unheard-of"}
+    with (
+        pytest.raises(LabError, match=r"(?s)eureka-1 exited with 1 before it was ready.*unheard-of"),
+        Lab(eureka=1, kubernetes=False, eureka_settings=settings),
+    ):
+        pass
+
+
+HOLDER = """
+    import json, sys, threading
+    from lab import Lab
+    labs = []
+    def start():
+        labs.append(Lab(eureka=1).__enter__())
+    starter = threading.Thread(target=start)  # the lab outlives the thread that started it
+    starter.start()
+    starter.join()
+    print(json.dumps([process.pid for process in labs[0].processes]), flush=True)
+    sys.stdin.read()
+"""
+
+
+@contextmanager
+def python(*arguments: str) -> Iterator[subprocess.Popen[str]]:
+    """A Python process of its own, killed at the end if it still runs."""
+    with subprocess.Popen(
+        [sys.executable, *arguments],
+        cwd=ROOT,
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    ) as process:
+        try:
+            yield process
+        finally:
+            process.kill()
+
+
+def test_a_killed_python_takes_its_lab_along() -> None:
+    """Even SIGKILL, which no clean-up survives, leaves no server behind."""
+    with python("-c", textwrap.dedent(HOLDER)) as process:
+        assert process.stdout is not None
+        pids = json.loads(process.stdout.readline())
+        assert [is_alive(pid) for pid in pids] == [True] * 6
+        process.kill()
+        process.wait()
+        wait_until(lambda: all_gone(pids), "the servers to be gone", 10)
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+def test_a_signal_takes_the_lab_down(number: signal.Signals, tmp_path: Path) -> None:
+    """SIGTERM and Ctrl-C end `up --foreground` at once, with its servers and its files."""
+    folder = tmp_path / "lab"
+    with python("-m", "lab", f"--directory={folder}", "up", "--free-ports", "--foreground") as process:
+        state = wait_for_state(folder)
+        pids = [server["pid"] for server in state["servers"]]
+        assert [is_alive(pid) for pid in pids] == [True] * 6
+        process.send_signal(number)
+        assert process.wait(20) == 0
+    assert all_gone(pids)
+    assert not folder.exists()
+
+
+def test_a_signal_during_the_start_takes_the_lab_down(tmp_path: Path) -> None:
+    """Ctrl-C while the detached lab is still starting ends it, and says so."""
+    folder = tmp_path / "lab"
+    with python("-m", "lab", f"--directory={folder}", "up", "--free-ports") as process:
+        wait_until((folder / "logs" / "etcd.log").exists, "the first server", WAIT_SECONDS)
+        process.send_signal(signal.SIGINT)
+        errors = process.communicate(timeout=20)[1]
+    assert process.returncode == 130
+    assert "nothing is left running" in errors
+    assert not folder.exists()
+
+
+def wait_for_state(folder: Path) -> dict[str, Any]:
+    wait_until((folder / "lab.json").exists, "the lab to be up", 60)
+    state: dict[str, Any] = json.loads((folder / "lab.json").read_text())
+    return state
+
+
+def test_up_status_and_down(tmp_path: Path) -> None:
+    """The lab stays up after `up` returned, `status` shows a crash, and `down` leaves nothing."""
+    folder = tmp_path / "lab"
+
+    def command(*words: str) -> tuple[int, str, str]:
+        arguments = [sys.executable, "-m", "lab", f"--directory={folder}", *words]
+        result = subprocess.run(arguments, cwd=ROOT, capture_output=True, text=True, timeout=120)
+        return result.returncode, result.stdout, result.stderr
+
+    assert command("status") == (1, "no lab is up; `python -m lab up` starts one\n", "")
+    try:
+        code, output, errors = command("up", "--free-ports", "--eureka=2")
+        assert (code, f"export KUBECONFIG={folder}/kubeconfig" in output) == (0, True), errors
+        assert output.count("/eureka\n") == 2
+        code, output, errors = command("up", "--free-ports")
+        assert (code, "already up" in errors) == (0, True)
+        code, output, _ = command("status")
+        assert (code, output.count(" running ")) == (0, 7)
+
+        servers = wait_for_state(folder)["servers"]
+        pids = [server["pid"] for server in servers]
+        os.kill(next(server["pid"] for server in servers if server["name"] == "kwok"), signal.SIGKILL)
+        wait_until(lambda: "killed by SIGKILL" in command("status")[1], "the crash to be seen", 10)
+        assert command("status")[0] == 1
+    finally:
+        code, output, _ = command("down")
+    assert (code, output) == (0, "the lab is down\n")
+    assert all_gone(pids)
+    assert not folder.exists()
+    assert command("down") == (0, "no lab was up\n", "")
+
+
+def test_every_eureka_server_is_a_process_with_a_log(lab: Lab) -> None:
+    """What the other tests lean on: the pid of the running server, and the file it writes to."""
+    (server,) = lab.eurekas
+    assert isinstance(server, EurekaServer)
+    assert server.pid is not None
+    assert "eureka-server.jar" in Path(f"/proc/{server.pid}/cmdline").read_text()
+    assert server.log == lab.directory / "logs" / "eureka-1.log"
+    assert "Started EurekaServerApplication" in server.log.read_text()

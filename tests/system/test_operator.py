@@ -1,0 +1,409 @@
+"""From a pod's readiness to Eureka and back, on real servers."""
+
+from __future__ import annotations
+
+import json
+import threading
+import time
+from http.server import BaseHTTPRequestHandler, HTTPServer
+from typing import Any
+
+import pytest
+
+from eurekube_provider.core.brake import HOLD_SECONDS
+from eurekube_provider.core.errors import KubernetesError
+from eurekube_provider.core.model import Instance, Port, Status
+from eurekube_provider.eureka.peers import Peers
+from eurekube_provider.kube.access import EVENTS, MERGE_PATCH, SERVICES, SYNCERS
+from eurekube_provider.operator.brake import RELEASE_ANNOTATION
+from eurekube_provider.operator.triggers import IDEMPOTENCY_HEADER, SIGNATURE_HEADER, signature
+from lab import EUREKA_PASSWORD, EUREKA_USER, Lab
+from lab.eureka import Security
+from lab.workloads import Cluster, wait_for
+from tests.system.conftest import StartOperator, addresses, instances
+
+pytestmark = pytest.mark.lab
+
+
+def running(cluster: Cluster, namespace: str, name: str, replicas: int) -> list[str]:
+    """A Deployment and its Service with so many ready endpoints; their addresses."""
+    cluster.deployment(namespace, name, replicas)
+    cluster.service(namespace, name)
+    return ready(cluster, namespace, name, replicas)
+
+
+def ready(cluster: Cluster, namespace: str, name: str, replicas: int) -> list[str]:
+    """Wait for so many ready endpoints; their addresses."""
+
+    def found() -> list[str] | None:
+        addresses = cluster.ready_addresses(namespace, name)
+        return addresses if len(addresses) == replicas else None
+
+    return wait_for(found, f"{replicas} ready endpoints of {name}")
+
+
+def condition(cluster: Cluster, namespace: str, name: str, kind: str = "Ready") -> dict[str, str]:
+    """A syncer's condition, empty while there is none."""
+    found: list[dict[str, str]] = status(cluster, namespace, name).get("conditions") or []
+    return next((item for item in found if item["type"] == kind), {})
+
+
+def status(cluster: Cluster, namespace: str, name: str) -> dict[str, Any]:
+    """A syncer's status, empty while there is none."""
+    return (cluster.get(SYNCERS, name, namespace) or {}).get("status") or {}
+
+
+def test_follows_endpoints(
+    cluster: Cluster, eureka: Peers, namespace: str, start_operator: StartOperator
+) -> None:
+    """Ready pods appear, unready ones are DOWN, removed ones leave, and a deleted syncer takes all out."""
+    app = f"{namespace}-app"
+    start_operator()
+    pods = running(cluster, namespace, app, 2)
+    cluster.syncer(namespace, app)
+    wait_for(lambda: addresses(eureka, app) == dict.fromkeys(pods, "UP"), "two instances UP")
+
+    cluster.scale(namespace, app, 4)
+    pods = ready(cluster, namespace, app, 4)
+    wait_for(lambda: addresses(eureka, app) == dict.fromkeys(pods, "UP"), "four instances UP")
+
+    victim = cluster.pods(namespace, app)[0]
+    cluster.set_ready(victim, ready=False)
+    expected = dict.fromkeys(pods, "UP") | {victim["status"]["podIP"]: "DOWN"}
+    wait_for(lambda: addresses(eureka, app) == expected, "one instance DOWN")
+    cluster.set_ready(victim, ready=True)
+    wait_for(lambda: addresses(eureka, app) == dict.fromkeys(pods, "UP"), "all UP again")
+
+    cluster.scale(namespace, app, 1)
+    (last,) = ready(cluster, namespace, app, 1)
+    wait_for(lambda: addresses(eureka, app) == {last: "UP"}, "one instance left")
+
+    wait_for(lambda: status(cluster, namespace, app).get("instances") == "1/1", "1/1 in the status")
+    assert status(cluster, namespace, app)["application"] == app.upper()
+    wait_for(lambda: condition(cluster, namespace, app).get("status") == "True", "Ready")
+    reasons = {event["reason"] for event in cluster.items(EVENTS, namespace)}
+    assert {"Registered", "Deregistered"} <= reasons
+
+    cluster.delete(SYNCERS, app, namespace)
+    wait_for(lambda: cluster.get(SYNCERS, app, namespace) is None, "the finalizer to be released")
+    assert addresses(eureka, app) == {}
+
+
+def test_service_removed(
+    cluster: Cluster, eureka: Peers, namespace: str, start_operator: StartOperator
+) -> None:
+    """A deleted Service takes its instances out after the brake's hold, or at once when a person says so."""
+    app, other = f"{namespace}-app", f"{namespace}-other"
+    start_operator()
+    for name in (app, other):
+        running(cluster, namespace, name, 2)
+        cluster.syncer(namespace, name)
+        wait_for(lambda name=name: len(addresses(eureka, name)) == 2, "two instances")  # type: ignore[misc]
+    for name in (app, other):
+        cluster.delete(SERVICES, name, namespace)
+        wait_for(
+            lambda name=name: condition(cluster, namespace, name, "Braked").get("status") == "True",  # type: ignore[misc]
+            "Braked",
+        )
+    deleted_at = time.monotonic()
+    annotation = {"metadata": {"annotations": {RELEASE_ANNOTATION: "now"}}}
+    cluster.access.request("PATCH", SYNCERS.path(namespace, other), body=annotation, content_type=MERGE_PATCH)
+    wait_for(lambda: addresses(eureka, other) == {}, "no instance of the released one")
+    metadata = cluster.access.get(SYNCERS.path(namespace, other))["metadata"]
+    assert RELEASE_ANNOTATION not in metadata.get("annotations", {})
+    assert len(addresses(eureka, app)) == 2
+    wait_for(lambda: addresses(eureka, app) == {}, "no instance", 90.0)
+    assert time.monotonic() - deleted_at > HOLD_SECONDS - 10
+    wait_for(
+        lambda: condition(cluster, namespace, app).get("reason") == "NoMatchingService", "NoMatchingService"
+    )
+
+
+def test_service_mode(cluster: Cluster, eureka: Peers, namespace: str, start_operator: StartOperator) -> None:
+    """Mode service registers the Service once: by its load balancer's address, else its cluster IP."""
+    app = f"{namespace}-app"
+    start_operator()
+    running(cluster, namespace, app, 2)
+    cluster.syncer(namespace, app, mode="service")
+    cluster_ip = cluster.access.get(SERVICES.path(namespace, app))["spec"]["clusterIP"]
+    wait_for(lambda: addresses(eureka, app) == {cluster_ip: "UP"}, "the cluster IP")
+    cluster.service(namespace, app, type="LoadBalancer")
+    cluster.access.request(
+        "PATCH",
+        SERVICES.path(namespace, app, "status"),
+        body={"status": {"loadBalancer": {"ingress": [{"ip": "192.0.2.7"}]}}},
+        content_type="application/merge-patch+json",
+    )
+    wait_for(lambda: addresses(eureka, app) == {"192.0.2.7": "UP"}, "the load balancer's address")
+    cluster.scale(namespace, app, 0)
+    wait_for(lambda: addresses(eureka, app) == {"192.0.2.7": "DOWN"}, "DOWN without a ready endpoint")
+
+
+def test_restart_changes_nothing(
+    cluster: Cluster, eureka: Peers, namespace: str, start_operator: StartOperator
+) -> None:
+    """An operator that is restarted removes nothing, writes nothing, and goes on renewing."""
+    app = f"{namespace}-app"
+    first = start_operator()
+    running(cluster, namespace, app, 3)
+    cluster.syncer(namespace, app)
+    wait_for(lambda: len(addresses(eureka, app)) == 3, "three instances")
+    assert first.stop() == 0
+    before = {one.key: one.last_dirty_timestamp_ms for one in instances(eureka, app)}
+    assert len(before) == 3
+    second = start_operator()
+    time.sleep(7.0)  # the first renewals are spread over five seconds
+    after = {one.key: one.last_dirty_timestamp_ms for one in instances(eureka, app)}
+    assert before == after
+    assert "brought in line" not in second.text()
+    for key in before:
+        held = eureka.read(*key)
+        assert held is not None
+        assert held.status is Status.UP
+
+
+def test_leaves_others_alone(
+    cluster: Cluster, eureka: Peers, namespace: str, start_operator: StartOperator
+) -> None:
+    """An instance that somebody else registered in the same application is never touched."""
+    app = f"{namespace}-app"
+    foreign = Instance(
+        application=app,
+        instance_id=f"vm-7:{app}:9000",
+        host_name="192.0.2.17",
+        ip_address="192.0.2.17",
+        port=Port(9000),
+        metadata={"team": "legacy"},
+    )
+    eureka.register(foreign)
+    before = eureka.read(*foreign.key)
+    start_operator()
+    pods = running(cluster, namespace, app, 2)
+    cluster.syncer(namespace, app)
+    expected = dict.fromkeys([*pods, "192.0.2.17"], "UP")
+    wait_for(lambda: addresses(eureka, app) == expected, "theirs beside ours")
+    cluster.delete(SYNCERS, app, namespace)
+    wait_for(lambda: addresses(eureka, app) == {"192.0.2.17": "UP"}, "only theirs")
+    assert eureka.read(*foreign.key) == before
+
+
+def test_conflict_is_shown(
+    cluster: Cluster, eureka: Peers, namespace: str, start_operator: StartOperator
+) -> None:
+    """An id that another owner has is refused, shown as a condition, and not touched."""
+    app = f"{namespace}-app"
+    start_operator("--cluster-name", "lab")
+    running(cluster, namespace, app, 1)
+    pod = cluster.pods(namespace, app)[0]["metadata"]["name"]
+    foreign = Instance(
+        application=app,
+        instance_id=f"{pod}.{namespace}.lab:{app}:8080",
+        host_name="192.0.2.18",
+        ip_address="192.0.2.18",
+        port=Port(8080),
+    )
+    eureka.register(foreign)
+    before = eureka.read(*foreign.key)
+    cluster.syncer(namespace, app)
+    wait_for(lambda: condition(cluster, namespace, app).get("reason") == "Conflict", "Conflict")
+    assert condition(cluster, namespace, app, "Conflict")["status"] == "True"
+    assert eureka.read(*foreign.key) == before
+
+
+def test_self_registered_pod(
+    cluster: Cluster, eureka: Peers, namespace: str, start_operator: StartOperator
+) -> None:
+    """A pod whose Spring client registered itself does not stand there twice."""
+    app = f"{namespace}-app"
+    (address,) = running(cluster, namespace, app, 1)
+    itself = Instance(
+        application=app,
+        instance_id=f"{address}:{app}:8080",
+        host_name=address,
+        ip_address=address,
+        port=Port(8080),
+    )
+    eureka.register(itself)
+    start_operator()
+    cluster.syncer(namespace, app)
+    wait_for(lambda: condition(cluster, namespace, app).get("reason") == "SelfRegistered", "SelfRegistered")
+    assert [one.instance_id for one in instances(eureka, app)] == [itself.instance_id]
+
+
+def test_two_clusters_share_an_application(
+    cluster: Cluster, eureka: Peers, namespace: str, start_operator: StartOperator
+) -> None:
+    """Two clusters' operators with syncers of one name on one application leave each other alone."""
+    app = f"{namespace}-app"
+    running(cluster, namespace, app, 2)
+    cluster.syncer(namespace, app)
+    east = start_operator("--cluster-name", "east")
+    wait_for(lambda: len(instances(eureka, app)) == 2, "east's instances")
+    east.stop()
+    # A pod of another cluster cannot have the same address, so that this one's are on their way out.
+    for one in instances(eureka, app):
+        eureka.register(
+            Instance(
+                application=one.application,
+                instance_id=one.instance_id,
+                host_name=f"192.0.2.{len(one.instance_id)}",
+                ip_address=f"192.0.2.{40 + int(one.ip_address.rpartition('.')[2]) % 200}",
+                port=one.port,
+                metadata=one.metadata,
+            )
+        )
+    before = {one.key: one for one in instances(eureka, app)}
+    west = start_operator("--cluster-name", "west")
+    wait_for(lambda: len(instances(eureka, app)) == 4, "west's instances beside east's")
+    cluster.delete(SYNCERS, app, namespace)
+    wait_for(lambda: cluster.get(SYNCERS, app, namespace) is None, "west's finalizer")
+    assert {one.key: one for one in instances(eureka, app)} == before
+    assert west.stop() == 0
+
+
+def test_same_cluster_name_is_refused(eureka: Peers, namespace: str, start_operator: StartOperator) -> None:
+    """An operator does not start under a cluster name that another cluster uses, unless told to."""
+    app = f"{namespace}-app"
+    eureka.register(
+        Instance(
+            application=app,
+            instance_id=f"pod.{namespace}.twin-{namespace[-4:]}:{app}:8080",
+            host_name="192.0.2.19",
+            ip_address="192.0.2.19",
+            port=Port(8080),
+            metadata={
+                "eurekube.owner": f"cluster/twin-{namespace[-4:]}/elsewhere/{app}",
+                "eurekube.cluster-uid": "another-uid",
+            },
+        )
+    )
+    operator = start_operator("--cluster-name", f"twin-{namespace[-4:]}", ready=False)
+    assert operator.process.wait(timeout=20) == 1
+    assert "is in use by another cluster" in operator.text()
+    start_operator("--cluster-name", f"twin-{namespace[-4:]}", "--take-over-cluster", "true")
+
+
+def test_other_namespace_is_refused(
+    cluster: Cluster, eureka: Peers, namespace: str, start_operator: StartOperator
+) -> None:
+    """A selector outside of the syncer's namespace publishes nothing unless the configuration allows it."""
+    app, other = f"{namespace}-app", f"{namespace}-other"
+    cluster.namespace(other)
+    running(cluster, other, app, 1)
+    operator = start_operator(WATCH_NAMESPACE=f"{namespace},{other}")
+    cluster.syncer(namespace, app, selector={"namespace": other})
+    wait_for(lambda: condition(cluster, namespace, app).get("reason") == "NotAllowed", "NotAllowed")
+    assert "--cross-namespace" in condition(cluster, namespace, app)["message"]
+    assert addresses(eureka, app) == {}
+    operator.stop()
+    start_operator(WATCH_NAMESPACE=f"{namespace},{other}", CROSS_NAMESPACE=f"{namespace}={other}")
+    wait_for(lambda: len(addresses(eureka, app)) == 1, "one instance")
+
+
+def test_no_matching_service(cluster: Cluster, namespace: str, start_operator: StartOperator) -> None:
+    """A selector that matches nothing is a condition, and heals when the Service comes."""
+    app = f"{namespace}-app"
+    start_operator()
+    cluster.syncer(namespace, app)
+    wait_for(
+        lambda: condition(cluster, namespace, app).get("reason") == "NoMatchingService", "NoMatchingService"
+    )
+    running(cluster, namespace, app, 1)
+    wait_for(lambda: condition(cluster, namespace, app).get("status") == "True", "Ready")
+
+
+def test_renews_for_a_stack(eureka: Peers, namespace: str, start_operator: StartOperator) -> None:
+    """A stack's registration that names this operator is renewed, and dropped once the stack removed it."""
+    app = f"{namespace}-app"
+    lent = Instance(
+        application=app,
+        instance_id=f"vm.dev.demo:{app}:8080",
+        host_name="192.0.2.20",
+        ip_address="192.0.2.20",
+        port=Port(8080),
+        metadata={"eurekube.owner": "stack/org/demo/dev/vm", "eurekube.renewer": f"op-{namespace}"},
+    )
+    eureka.register(lent)
+    operator = start_operator("--operator-name", f"op-{namespace}")
+    wait_for(lambda: "renewing for a stack" in operator.text(), "the operator to renew it")
+    eureka.deregister(*lent.key)
+    wait_for(lambda: "was removed by somebody" in operator.text(), "the operator to drop it", 40.0)
+    time.sleep(3.0)
+    assert eureka.read(*lent.key) is None
+
+
+def test_eureka_away(cluster: Cluster, namespace: str, start_operator: StartOperator) -> None:
+    """While Eureka cannot be reached, each syncer says so, and where."""
+    app = f"{namespace}-app"
+    running(cluster, namespace, app, 1)
+    cluster.syncer(namespace, app)
+    start_operator(EUREKA_URL="http://127.0.0.1:9/eureka", ready=False)
+    wait_for(
+        lambda: condition(cluster, namespace, app).get("reason") == "EurekaUnreachable", "EurekaUnreachable"
+    )
+    assert "http://127.0.0.1:9/eureka" in condition(cluster, namespace, app)["message"]
+
+
+@pytest.mark.parametrize(("security", "words"), [("basic", "credentials"), ("csrf", "CSRF")])
+def test_eureka_denies(
+    cluster: Cluster, namespace: str, start_operator: StartOperator, security: Security, words: str
+) -> None:
+    """Wrong credentials and CSRF protection are conditions that say what to change, without the password."""
+    app = f"{namespace}-app"
+    running(cluster, namespace, app, 1)
+    cluster.syncer(namespace, app)
+    with Lab(eureka=1, kubernetes=False, security=security) as secured:
+        credentials = "eureka:wrong" if security == "basic" else f"{EUREKA_USER}:{EUREKA_PASSWORD}"
+        url = secured.eureka_urls[0].replace("http://", f"http://{credentials}@")
+        operator = start_operator(EUREKA_URL=url, ready=False)
+        wait_for(lambda: condition(cluster, namespace, app).get("reason") == "EurekaDenied", "EurekaDenied")
+        message = condition(cluster, namespace, app)["message"]
+        assert words in message
+        assert credentials.partition(":")[2] not in message + operator.text()
+
+
+def test_bad_syncers_are_refused_by_the_api(cluster: Cluster, namespace: str) -> None:
+    """The CRD refuses an unknown mode and an app that is no label value, with a sentence."""
+    with pytest.raises(KubernetesError, match=r"pod.*service") as unknown_mode:
+        cluster.syncer(namespace, "bad", mode="node")
+    assert unknown_mode.value.status_code == 422
+    with pytest.raises(KubernetesError, match="must be a label value such as rating"):
+        cluster.syncer(namespace, "bad", selector={"app": "a/b"})
+    with pytest.raises(KubernetesError, match="must be the name of a namespace"):
+        cluster.syncer(namespace, "bad", selector={"namespace": "Shop"})
+
+
+def test_webhook_is_called(cluster: Cluster, namespace: str, start_operator: StartOperator) -> None:
+    """When the addresses of a Service change, the configured webhook gets one signed call that names them."""
+    app, calls = f"{namespace}-app", []
+
+    class Receiver(BaseHTTPRequestHandler):
+        def do_POST(self) -> None:
+            body = self.rfile.read(int(self.headers["Content-Length"]))
+            calls.append((body, self.headers[SIGNATURE_HEADER], self.headers[IDEMPOTENCY_HEADER]))
+            self.send_response(204)
+            self.end_headers()
+
+        def log_message(self, *_: object) -> None:
+            """Keep quiet."""
+
+    before = running(cluster, namespace, app, 1)
+    with HTTPServer(("127.0.0.1", 0), Receiver) as server:
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        start_operator(
+            WEBHOOK_URL=f"http://127.0.0.1:{server.server_port}/hook",
+            WEBHOOK_SECRET="key",
+            WEBHOOK_SERVICES=f"{namespace}/*",
+            WEBHOOK_DEBOUNCE_SECONDS="1",
+        )
+        cluster.scale(namespace, app, 3)
+        after = ready(cluster, namespace, app, 3)
+        wait_for(lambda: calls, "a call")
+        server.shutdown()
+    (body, found_signature, _), *more = calls
+    assert not more
+    assert found_signature == signature("key", body)
+    (service,) = json.loads(body)["services"]
+    expected = [f"{address}:8080" for address in after]
+    assert {"namespace": namespace, "app": app, "addresses": sorted(expected)} == service
+    assert set(before) < set(after)

@@ -1,0 +1,137 @@
+"""Carrying out a plan: what a fake registry is enough for; the rest is proven on real servers."""
+
+from __future__ import annotations
+
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
+
+import pytest
+
+from eurekube_provider.core.errors import (
+    OwnershipConflict,
+    RegistryError,
+    RegistryRejected,
+    RegistryUnreachable,
+)
+from eurekube_provider.core.model import Instance, Port, Status
+from eurekube_provider.core.plan import Action, Change, Plan, plan
+from eurekube_provider.eureka.apply import apply, write
+from eurekube_provider.eureka.observer import next_timestamp
+from eurekube_provider.eureka.peers import Peers, Sighting
+from tests.unit.strategies import OURS, THEIRS
+
+Key = tuple[str, str]
+
+
+def instance(name: str, owner: str = OURS) -> Instance:
+    """An instance of an owner."""
+    return Instance("rating", name, "10.0.0.1", "10.0.0.1", Port(8080), metadata={"eurekube.owner": owner})
+
+
+class Registry(Peers):
+    """One server in memory that fails when told to, and remembers what it was asked."""
+
+    def __init__(self, *instances: Instance) -> None:
+        self.held: dict[Key, Instance] = {one.key: one for one in instances}
+        self.errors: dict[Key, RegistryError] = {}
+        self.asked: list[tuple[str, str]] = []
+
+    def uses_batches(self, leases: int) -> bool:
+        """Never."""
+        assert leases >= 0
+        return False
+
+    def read(self, application: str, instance_id: str) -> Instance | None:
+        """What is held."""
+        self._ask("read", application, instance_id)
+        return self.held.get((application, instance_id))
+
+    def register(self, instance: Instance) -> None:
+        """Hold it."""
+        self._ask("register", *instance.key)
+        self.held[instance.key] = instance
+
+    def deregister(self, application: str, instance_id: str) -> Sighting:
+        """Hold it no more."""
+        self._ask("deregister", application, instance_id)
+        self.held.pop((application, instance_id), None)
+        return Sighting({"http://one/eureka": None}, {})
+
+    def _ask(self, what: str, application: str, instance_id: str) -> None:
+        self.asked.append((what, instance_id))
+        error = self.errors.get((application, instance_id))
+        if error:
+            raise error
+
+
+A, B, C = instance("a"), instance("b"), instance("c")
+
+
+def test_every_write_is_preceded_by_a_read() -> None:
+    """What a list said is not believed: whose the instance is now is read first."""
+    registry = Registry(C)
+    outcome = apply(plan([A], [C], OURS), OURS, registry)
+    assert [change.action for change in outcome.done] == [Action.REGISTER, Action.DEREGISTER]
+    assert registry.asked == [("read", "a"), ("register", "a"), ("read", "c"), ("deregister", "c")]
+    assert registry.held.keys() == {A.key}
+
+
+@pytest.mark.parametrize("parallel", [False, True])
+def test_one_refusal_stops_nothing_else(parallel: bool) -> None:
+    """A change that the registry refuses is told with its error, and the others are carried out."""
+    registry = Registry(C)
+    registry.errors = {A.key: RegistryRejected("no")}
+    with ThreadPoolExecutor(2) as pool:
+        outcome = apply(plan([A, B], [C], OURS), OURS, registry, executor=pool if parallel else None)
+    assert [(failure.change.instance, str(failure.error)) for failure in outcome.failures] == [(A, "no")]
+    assert [change.instance for change in outcome.done] == [B, C]
+
+
+def test_with_no_server_the_rest_is_given_up() -> None:
+    """Where the registry is away, later steps are not tried: each of them is told as failed."""
+    registry = Registry(C)
+    registry.errors = {A.key: RegistryUnreachable("away")}
+    outcome = apply(plan([A], [C], OURS), OURS, registry)
+    assert outcome.done == ()
+    assert [failure.change.instance for failure in outcome.failures] == [A, C]
+    assert registry.asked == [("read", "a")]
+
+
+def test_changes_that_are_equal_are_told_apart() -> None:
+    """A plan may name one instance twice: each of its changes is done or failed, once."""
+    registry = Registry()
+    registry.errors = {A.key: RegistryUnreachable("away")}
+    twice = Plan((Change(Action.REGISTER, A), Change(Action.REGISTER, A), Change(Action.DEREGISTER, A, A)))
+    outcome = apply(twice, OURS, registry)
+    assert len(outcome.done) + len(outcome.failures) == 3
+
+
+def test_a_foreign_instance_is_a_conflict() -> None:
+    """An instance that came to belong to somebody else since the plan is left as it is."""
+    registry = Registry(instance("a", THEIRS))
+    outcome = apply(Plan((Change(Action.UPDATE, A, A), Change(Action.DEREGISTER, A, A))), OURS, registry)
+    assert [type(failure.error) for failure in outcome.failures] == [OwnershipConflict] * 2
+    assert registry.held == {A.key: instance("a", THEIRS)}
+    assert {what for what, _ in registry.asked} == {"read"}
+
+
+@pytest.mark.parametrize("stored", [1, 4_000_000_000_000])
+def test_timestamps_only_grow(stored: int) -> None:
+    """Whatever our clock says, what we send is newer than what is there."""
+    have = replace(A, last_dirty_timestamp_ms=stored)
+    assert next_timestamp(have) > stored
+    assert next_timestamp(None) > 1_700_000_000_000
+    written = write(Registry(have), replace(A, ip_address="10.0.0.2"), have)
+    assert (written.last_dirty_timestamp_ms or 0) > stored
+
+
+def test_what_is_not_ours_to_decide_survives_a_write() -> None:
+    """Unknown fields and the data centre go back as they came, and an override is not forgotten."""
+    have = replace(
+        A, unknown_fields={"x": 1}, status=Status.OUT_OF_SERVICE, overridden_status=Status.OUT_OF_SERVICE
+    )
+    registry = Registry(have)
+    written = write(registry, replace(A, ip_address="10.0.0.2"), have)
+    sent = registry.held[A.key]
+    assert (sent.unknown_fields, sent.data_center) == ({"x": 1}, have.data_center)
+    assert (written.status, written.overridden_status) == (Status.OUT_OF_SERVICE, Status.OUT_OF_SERVICE)

@@ -1,0 +1,164 @@
+"""How to reach Eureka: what people write becomes URLs and credentials, and credentials never show."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from eurekube_provider.core.errors import ConfigurationError
+from eurekube_provider.eureka.connection import Connection, split_credentials
+from eurekube_provider.eureka.peer import Peer
+from eurekube_provider.eureka.peers import Peers
+
+SECRET = "pa55-w0rd"
+
+
+@pytest.mark.parametrize(
+    ("text", "urls"),
+    [
+        ("http://a:8761/eureka", ("http://a:8761/eureka",)),
+        ("http://a:8761/eureka/", ("http://a:8761/eureka",)),
+        (" http://a/eureka/ , https://b/eureka/v2 ,", ("http://a/eureka", "https://b/eureka/v2")),
+        ("http://a/eureka,http://a/eureka/", ("http://a/eureka",)),
+        ("http://[fd00::1]:8761/eureka", ("http://[fd00::1]:8761/eureka",)),
+        ("HTTP://a/eureka", ("http://a/eureka",)),
+    ],
+)
+def test_urls_as_people_write_them(text: str, urls: tuple[str, ...]) -> None:
+    """Spring's defaultZone is understood: commas, spaces, slashes at the end, one server twice."""
+    assert Connection.parse(text).service_urls == urls
+
+
+def test_a_list_of_urls() -> None:
+    """Programs give a list instead of commas."""
+    assert Connection.parse(["http://a/e", "http://b/e"]).service_urls == ("http://a/e", "http://b/e")
+
+
+def test_credentials_are_taken_out_of_urls() -> None:
+    """User and password in a URL are used for all servers and are no part of any URL."""
+    connection = Connection.parse(f"http://ann:{SECRET}@a/eureka,http://b/eureka")
+    assert connection.service_urls == ("http://a/eureka", "http://b/eureka")
+    assert (connection.user, connection.password) == ("ann", SECRET)
+
+
+def test_credentials_are_percent_decoded() -> None:
+    """A sign that a URL could not hold is percent-encoded there."""
+    assert split_credentials("http://a%40b:c%2Fd%3A@h/e") == ("http://h/e", "a@b", "c/d:")
+
+
+def test_credentials_of_their_own_win() -> None:
+    """User and password beside the URLs replace those in them."""
+    connection = Connection.parse("http://ann:old@a/eureka", "bob", SECRET)
+    assert (connection.user, connection.password) == ("bob", SECRET)
+
+
+def test_different_credentials() -> None:
+    """URLs with different credentials are refused, unless one pair for all is given."""
+    urls = f"http://ann:{SECRET}@a/e,http://bob:{SECRET}@b/e"
+    with pytest.raises(ConfigurationError, match="different credentials") as caught:
+        Connection.parse(urls)
+    assert SECRET not in str(caught.value)
+    assert Connection.parse(urls, "eve", "x").user == "eve"
+
+
+@pytest.mark.parametrize("text", ["", " , ", []])
+def test_no_url(text: str | list[str]) -> None:
+    """Without a URL the message names every place where one may be set."""
+    with pytest.raises(ConfigurationError) as caught:
+        Connection.parse(text)
+    assert all(place in str(caught.value) for place in ("eurekube:url", "--eureka-url", "EUREKA_URL"))
+
+
+@pytest.mark.parametrize(
+    "text", ["a:8761/eureka", "ftp://a/eureka", "/eureka", "http://", "http://a:x/", "http://[a"]
+)
+def test_what_is_no_url(text: str) -> None:
+    """Anything but http and https with a host is refused, with an example of what would do."""
+    with pytest.raises(ConfigurationError, match="http://host:8761/eureka"):
+        Connection.parse(text)
+
+
+@pytest.mark.parametrize("text", ["http://a/eureka?x=1", "http://a/eureka#x", "http://a/p@b"])
+def test_urls_with_more_than_a_path(text: str) -> None:
+    """A base URL has no query and no fragment; an @ after the host is a password that was not encoded."""
+    with pytest.raises(ConfigurationError, match="without query or fragment"):
+        Connection.parse(text)
+
+
+def test_a_missing_ca_file(tmp_path: Path) -> None:
+    """The file with the authorities is looked for at once."""
+    with pytest.raises(ConfigurationError, match=r"none\.pem does not exist"):
+        Connection.parse("https://a/e", ca_file=tmp_path / "none.pem")
+
+
+def test_other_credentials(tmp_path: Path) -> None:
+    """A token, a client certificate and a proxy are taken, and shown nowhere."""
+    file = tmp_path / "client.pem"
+    file.write_text("")
+    connection = Connection.parse(
+        "http://a/e", token=SECRET, client_certificate=file, proxy=f"http://ann:{SECRET}@proxy"
+    )
+    assert (connection.token, connection.client_certificate) == (SECRET, file)
+    assert SECRET not in repr(connection)
+
+
+@pytest.mark.parametrize(
+    ("wrong", "words"),
+    [
+        ({"user": "ann", "token": "t"}, "not both"),
+        ({"client_key": "key.pem"}, "without its client certificate"),
+        ({"client_certificate": "none.pem"}, "none.pem does not exist"),
+        ({"zone": "c"}, "no Eureka URL belongs to the zone 'c'"),
+    ],
+)
+def test_settings_that_do_not_go_together(wrong: dict[str, str], words: str) -> None:
+    """Each is refused before anything is tried, and the sentence says what would do."""
+    with pytest.raises(ConfigurationError, match=words):
+        Connection.parse("a=http://a/e", **wrong)
+
+
+def test_the_own_zone_comes_first() -> None:
+    """Servers of the client's zone are asked first, the others in the order in which they were given."""
+    urls = "a=http://a/e,b=http://b1/e,http://c/e,b=http://b2/e"
+    expected = ("http://b1/e", "http://b2/e", "http://a/e", "http://c/e")
+    assert Connection.parse(urls, zone="b").service_urls == expected
+
+
+def test_nothing_shows_a_password() -> None:
+    """The password is in no repr: not the connection's, not a peer's."""
+    connection = Connection.parse(f"http://ann:{SECRET}@a/eureka")
+    peers = Peers(connection)
+    shown = [repr(connection), str(connection), repr(peers), repr(Peer("http://a/eureka", connection))]
+    peers.close()
+    assert not any(SECRET in text for text in shown)
+
+
+_odd = st.text("/?#@:,[]%!é ", max_size=3)
+_urls = st.sampled_from(
+    [
+        "http://ann:{}@host:8761/eureka",
+        "https://ann:{}@host",
+        "ann:{}@host:8761/eureka",
+        "ftp://ann:{}@host",
+        "http://ann:{}@host:port/eureka",
+        "http://{}@host/eureka?x=1",
+        "http://ann:{}@",
+    ]
+)
+
+
+@given(_urls, _odd, _odd)
+def test_a_password_that_breaks_its_url_is_not_repeated(url: str, before: str, after: str) -> None:
+    """However a URL goes wrong, and even when its password was not encoded, no error repeats it."""
+    text = url.format(f"{before}{SECRET}{after}")
+    shown = ""
+    try:
+        connection = Connection.parse(text)
+    except ConfigurationError as error:
+        shown = str(error)
+    else:
+        shown = repr(connection).replace(f"user={connection.user!r}", "")
+    assert SECRET not in shown

@@ -1,0 +1,97 @@
+"""Kubernetes Events: written beside the work, once, and in a form that the API takes."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from eurekube_provider.core.errors import KubernetesError
+from eurekube_provider.kube.events import EventRecorder, Kind
+
+SYNCER = {
+    "apiVersion": "eurekube.io/v1alpha1",
+    "kind": "EurekaSyncer",
+    "metadata": {"namespace": "shop", "name": "rating", "uid": "u-1"},
+}
+
+
+class Access:
+    """An API that takes Events, or refuses them."""
+
+    def __init__(self) -> None:
+        self.events: list[dict[str, Any]] = []
+        self.error: KubernetesError | None = None
+
+    def request(self, method: str, path: str, body: Any = None) -> Any:
+        """Take an Event."""
+        assert (method, path) == ("POST", "/apis/events.k8s.io/v1/namespaces/shop/events")
+        self.events.append(body)
+        if self.error:
+            raise self.error
+        return {}
+
+
+def recorder(access: Access) -> EventRecorder:
+    """A recorder of the operator's pod ``pod-1``."""
+    result = EventRecorder(access, "eurekube.io/operator", "pod-1")  # type: ignore[arg-type]
+    result.start()
+    return result
+
+
+def test_an_event() -> None:
+    """An Event names the object, the operator, what happened, and whether a person should act."""
+    access = Access()
+    events = recorder(access)
+    events.record(SYNCER, Kind.WARNING, "Conflict", "theirs")
+    events.stop()
+    (event,) = access.events
+    assert event["regarding"] == {
+        "apiVersion": "eurekube.io/v1alpha1",
+        "kind": "EurekaSyncer",
+        "namespace": "shop",
+        "name": "rating",
+        "uid": "u-1",
+    }
+    assert event["metadata"]["namespace"] == "shop"
+    assert event["metadata"]["name"].startswith("rating.")
+    assert (event["type"], event["reason"], event["note"]) == ("Warning", "Conflict", "theirs")
+    assert (event["reportingController"], event["reportingInstance"]) == ("eurekube.io/operator", "pod-1")
+    assert event["eventTime"].endswith("Z")
+
+
+def test_what_repeats_is_written_once() -> None:
+    """The same note about the same object is one Event; another note, reason or object is another."""
+    access = Access()
+    events = recorder(access)
+    for _ in range(3):
+        events.record(SYNCER, Kind.NORMAL, "Registered", "1 instance")
+    events.record(SYNCER, Kind.NORMAL, "Registered", "2 instances")
+    events.record(SYNCER, Kind.NORMAL, "Deregistered", "1 instance")
+    other = {**SYNCER, "metadata": {"namespace": "shop", "name": "order", "uid": "u-2"}}
+    events.record(other, Kind.NORMAL, "Registered", "1 instance")
+    events.stop()
+    assert len(access.events) == 4
+    assert len({event["metadata"]["name"] for event in access.events}) == 4
+
+
+def test_long_notes_are_cut() -> None:
+    """The API takes notes of at most 1024 characters, and names of at most 253."""
+    access = Access()
+    events = recorder(access)
+    long = {**SYNCER, "metadata": {"namespace": "shop", "name": "x" * 253, "uid": "u"}}
+    events.record(long, Kind.NORMAL, "Registered", "y" * 2000)
+    events.stop()
+    (event,) = access.events
+    assert len(event["note"]) == 1024
+    assert event["note"].endswith("y…")
+    assert len(event["metadata"]["name"]) <= 253
+
+
+def test_an_event_that_is_refused_stops_nothing() -> None:
+    """An API that takes no Events is logged, and the next one is tried."""
+    access = Access()
+    access.error = KubernetesError("forbidden", status_code=403)
+    events = recorder(access)
+    events.record(SYNCER, Kind.NORMAL, "Registered", "1 instance")
+    events.record(SYNCER, Kind.NORMAL, "Registered", "2 instances")
+    events.stop()
+    assert len(access.events) == 2

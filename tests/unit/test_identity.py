@@ -1,0 +1,144 @@
+"""Names that later versions and other clusters read back: each is written out, and stays so."""
+
+from __future__ import annotations
+
+import re
+from xml.etree import ElementTree
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from eurekube_provider.core import identity
+from eurekube_provider.core.errors import ConfigurationError, InvalidInstance
+from eurekube_provider.core.identity import (
+    ClusterOwner,
+    StackOwner,
+    check_cluster_name,
+    check_metadata_key,
+    default_cluster_name,
+    metadata_key,
+    parse_owner,
+    pod_instance_id,
+    service_instance_id,
+)
+from tests.unit.strategies import names
+
+
+def test_metadata_keys_are_frozen() -> None:
+    """Registrations of older versions carry exactly these keys."""
+    assert identity.OWNER_KEY == "eurekube.owner"
+    assert identity.RENEWER_KEY == "eurekube.renewer"
+    assert identity.CLUSTER_UID_KEY == "eurekube.cluster-uid"
+    assert identity.RESERVED_PREFIX == "eurekube."
+    assert identity.SELF_RENEWED == "self"
+
+
+def test_owners_are_frozen() -> None:
+    """An owner is written exactly so."""
+    assert str(ClusterOwner("eks", "shop", "rating")) == "cluster/eks/shop/rating"
+    assert str(StackOwner("acme", "shop", "prod", "billing")) == "stack/acme/shop/prod/billing"
+
+
+def test_instance_ids_are_frozen() -> None:
+    """Pods and Services have ids of this form, with the application in lower case."""
+    assert pod_instance_id("rating-1", "shop", "eks", "RATING", 8080) == "rating-1.shop.eks:rating:8080"
+    assert pod_instance_id("10.0.0.1", "shop", "eks", "rating", 80) == "10.0.0.1.shop.eks:rating:80"
+    assert service_instance_id("rating", "shop", "eks", "Rating", 80) == "rating.svc.shop.eks:rating:80"
+
+
+def test_pod_and_service_of_one_name_differ() -> None:
+    """A pod never takes the id of the Service of its name."""
+    assert pod_instance_id("a", "b", "c", "d", 1) != service_instance_id("a", "b", "c", "d", 1)
+
+
+def test_default_cluster_name_is_frozen() -> None:
+    """A cluster that nobody named has the first eight characters of its UID."""
+    assert default_cluster_name("0b2c1d3e-4f5a-6789-abcd-ef0123456789") == "0b2c1d3e"
+
+
+@pytest.mark.parametrize("name", ["eks", "eks-1", "0b2c1d3e", "a" * 40])
+def test_cluster_names_that_fit(name: str) -> None:
+    """A DNS label of at most 40 characters is a cluster name."""
+    assert check_cluster_name(name) == name
+
+
+@pytest.mark.parametrize("name", ["", "EKS", "a/b", "a.b", "-a", "a-", "a" * 41, "a b", "a\n"])
+def test_cluster_names_that_do_not_fit(name: str) -> None:
+    """Another name is refused, and the message repeats it."""
+    with pytest.raises(ConfigurationError, match=re.escape(repr(name))):
+        check_cluster_name(name)
+
+
+@given(names, names, names)
+def test_cluster_owner_is_read_back(cluster: str, namespace: str, syncer: str) -> None:
+    """What an owner is written as is read as the same owner."""
+    owner = ClusterOwner(cluster, namespace, syncer)
+    assert parse_owner(str(owner)) == owner
+
+
+@given(names, names, names, st.lists(names, min_size=1, max_size=3))
+def test_stack_owner_is_read_back(organization: str, project: str, stack: str, parts: list[str]) -> None:
+    """A stack's owner is read back, and its resource's name may have slashes."""
+    owner = StackOwner(organization, project, stack, "/".join(parts))
+    assert parse_owner(str(owner)) == owner
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        None,
+        "",
+        "somebody",
+        "cluster/eks/shop",
+        "cluster/eks/shop/",
+        "cluster/a/b/c/d",
+        "stack/a/b/c",
+        "stack//b/c/d",
+    ],
+)
+def test_other_owners_are_none_of_ours(text: str | None) -> None:
+    """What no Eurekube wrote is nobody's."""
+    assert parse_owner(text) is None
+
+
+@given(st.text())
+def test_any_text_may_stand_as_an_owner(text: str) -> None:
+    """Whatever somebody wrote there is read without an error, and a match is exact."""
+    owner = parse_owner(text)
+    assert owner is None or str(owner) == text
+
+
+@pytest.mark.parametrize(
+    ("label", "key"),
+    [
+        ("app", "app"),
+        ("app.kubernetes.io/part-of", "app.kubernetes.io.part-of"),
+        ("example.com/a_b", "example.com.a-b"),
+        ("7up", "x-7up"),
+        ("-x", "x--x"),
+        (".x", "x-.x"),
+        ("a b", "a-b"),
+        ("größe", "gr--e"),
+        ("", "x-"),
+    ],
+)
+def test_label_keys_are_frozen(label: str, key: str) -> None:
+    """A label's key becomes this metadata key."""
+    assert metadata_key(label) == key
+
+
+@given(st.text())
+def test_label_key_is_an_xml_name(label: str) -> None:
+    """Any label's key becomes an XML name, is accepted as it is, and is the same the second time."""
+    key = metadata_key(label)
+    assert ElementTree.fromstring(f"<{key}/>").tag == key  # noqa: S314 - our own
+    assert check_metadata_key(key) == key
+    assert metadata_key(key) == key
+
+
+@pytest.mark.parametrize("key", ["a/b", "", "1a", "a b", "a\n", "-a", "a_b"])
+def test_metadata_keys_that_would_not_arrive(key: str) -> None:
+    """A key that is no XML name is refused, with one that would do."""
+    with pytest.raises(InvalidInstance, match=re.escape(repr(metadata_key(key)))):
+        check_metadata_key(key)

@@ -1,0 +1,182 @@
+"""The proxy that misbehaves on demand, before a server that does not."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Iterator
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from typing import Any
+
+import pytest
+import requests
+
+from lab.proxy import Fault, Proxy
+from lab.waiting import wait_until
+
+SAYS = b"all is well, and will be for as long as this server runs"
+
+
+class _Handler(BaseHTTPRequestHandler):
+    protocol_version = "HTTP/1.1"
+
+    def do_GET(self) -> None:
+        """Answer with the text, in chunks where the path says so, or without a length."""
+        self.server.heard.append(self.path)  # type: ignore[attr-defined]
+        self.send_response(200)
+        if self.path == "/chunks":
+            self.send_header("Transfer-Encoding", "chunked")
+            self.end_headers()
+            for part in (SAYS[:10], SAYS[10:]):
+                self.wfile.write(f"{len(part):x}\r\n".encode() + part + b"\r\n")
+            self.wfile.write(b"0\r\n\r\n")
+        elif self.path == "/until-the-end":
+            self.send_header("Connection", "close")
+            self.end_headers()
+            self.wfile.write(SAYS)
+        else:
+            self.send_header("Content-Length", str(len(SAYS)))
+            self.end_headers()
+            self.wfile.write(SAYS)
+
+    def do_POST(self) -> None:
+        """Answer with what came."""
+        body = self.rfile.read(int(self.headers["Content-Length"]))
+        self.server.heard.append(self.path)  # type: ignore[attr-defined]
+        self.send_response(200)
+        self.send_header("Content-Length", str(len(body)))
+        self.end_headers()
+        self.wfile.write(body)
+
+    def do_DELETE(self) -> None:
+        """Answer without a body."""
+        self.send_response(204)
+        self.end_headers()
+
+    def log_message(self, format: str, *arguments: Any) -> None:  # noqa: A002 - the base class's name
+        """Say nothing."""
+
+
+@pytest.fixture
+def server() -> Iterator[ThreadingHTTPServer]:
+    """A server that always answers."""
+    running = ThreadingHTTPServer(("127.0.0.1", 0), _Handler)
+    running.heard = []  # type: ignore[attr-defined]
+    thread = threading.Thread(target=running.serve_forever, args=(0.05,))
+    thread.start()
+    yield running
+    running.shutdown()
+    thread.join()
+    running.server_close()
+
+
+@pytest.fixture
+def proxy(server: ThreadingHTTPServer) -> Iterator[Proxy]:
+    """A proxy before it."""
+    with Proxy(server.server_address[1]) as running:
+        yield running
+
+
+@pytest.fixture
+def session() -> Iterator[requests.Session]:
+    """A client that keeps its connection."""
+    with requests.Session() as client:
+        client.trust_env = False
+        yield client
+
+
+def url(proxy: Proxy, path: str = "/") -> str:
+    """A path of the server, through the proxy."""
+    return f"http://127.0.0.1:{proxy.port}{path}"
+
+
+@pytest.mark.parametrize("path", ["/", "/chunks", "/until-the-end"])
+def test_answers_pass_unchanged(proxy: Proxy, session: requests.Session, path: str) -> None:
+    """However an answer says where it ends, it arrives as it was sent, again and again."""
+    for _ in range(3):
+        assert session.get(url(proxy, path), timeout=5).content == SAYS
+    assert proxy.requests == 3
+
+
+def test_bodies_pass_unchanged(proxy: Proxy, session: requests.Session) -> None:
+    """A request's body reaches the server, and an answer without a body keeps the connection in step."""
+    for body in (b"", b"x" * 300_000):
+        assert session.post(url(proxy), data=body, timeout=5).content == body
+        assert session.delete(url(proxy), timeout=5).status_code == 204
+
+
+def test_a_status_in_the_servers_place(
+    proxy: Proxy, session: requests.Session, server: ThreadingHTTPServer
+) -> None:
+    """The order holds for the next request on an open connection, and the server hears of none."""
+    session.get(url(proxy), timeout=5)
+    for status_code in (503, 401):
+        proxy.answer(status_code)
+        assert session.post(url(proxy), data=b"lost", timeout=5).status_code == status_code
+    proxy.heal()
+    assert session.get(url(proxy, "/again"), timeout=5).content == SAYS
+    assert server.heard == ["/", "/again"]  # type: ignore[attr-defined]
+
+
+def test_a_cut_answer(proxy: Proxy, session: requests.Session, server: ThreadingHTTPServer) -> None:
+    """The server did what was asked, and the client cannot know."""
+    proxy.cut()
+    with pytest.raises(requests.exceptions.RequestException):
+        session.get(url(proxy, "/cut"), timeout=5)
+    proxy.heal()
+    assert session.get(url(proxy), timeout=5).content == SAYS
+    assert server.heard == ["/cut", "/"]  # type: ignore[attr-defined]
+
+
+def test_a_delay(proxy: Proxy, session: requests.Session) -> None:
+    """An answer comes as much later as was ordered; healing lets what waits go on at once."""
+    proxy.delay(0.3)
+    started = time.monotonic()
+    assert session.get(url(proxy), timeout=5).content == SAYS
+    assert 0.3 <= time.monotonic() - started < 2
+    proxy.delay(30)
+    threading.Timer(0.2, proxy.heal).start()
+    assert session.get(url(proxy), timeout=5).content == SAYS
+
+
+def test_no_answer(proxy: Proxy, session: requests.Session, server: ThreadingHTTPServer) -> None:
+    """A request that was swallowed stays so; the next one after healing is answered."""
+    session.get(url(proxy), timeout=5)
+    proxy.hang()
+    with pytest.raises(requests.exceptions.Timeout):
+        session.get(url(proxy, "/swallowed"), timeout=0.3)
+    proxy.heal()
+    assert session.get(url(proxy), timeout=5).content == SAYS
+    assert server.heard == ["/", "/"]  # type: ignore[attr-defined]
+
+
+def test_nobody_there(proxy: Proxy, session: requests.Session) -> None:
+    """New connections are refused and open ones reset; healing brings it back on the same port."""
+    session.get(url(proxy), timeout=5)
+    proxy.refuse()
+    assert proxy.fault is Fault.REFUSE
+    with pytest.raises(requests.exceptions.ConnectionError):
+        session.get(url(proxy), timeout=5)
+    with pytest.raises(requests.exceptions.ConnectionError, match="refused"):
+        requests.get(url(proxy), timeout=5)
+    proxy.heal()
+    assert session.get(url(proxy), timeout=5).content == SAYS
+
+
+def test_a_server_that_is_gone(server: ThreadingHTTPServer, session: requests.Session) -> None:
+    """Where nobody listens behind the proxy the client's connection ends without an answer."""
+    with Proxy(1) as lonely, pytest.raises(requests.exceptions.ConnectionError):
+        session.get(url(lonely), timeout=5)
+    assert server.heard == []  # type: ignore[attr-defined]
+
+
+def test_nothing_is_left_open(server: ThreadingHTTPServer, session: requests.Session) -> None:
+    """A proxy that was stopped leaves no thread behind."""
+    with Proxy(server.server_address[1]) as proxy:
+        session.get(url(proxy), timeout=5)
+    name = f"proxy-{proxy.port}"
+    wait_until(
+        lambda: not [thread for thread in threading.enumerate() if thread.name.startswith(name)],
+        "the end of its threads",
+        5,
+    )

@@ -1,0 +1,385 @@
+"""From Services and EndpointSlices to instances: what becomes UP or DOWN, what is left out and said."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from eurekube_provider.core.errors import ConfigurationError
+from eurekube_provider.core.mapping import (
+    Cluster,
+    Desired,
+    Mode,
+    Problem,
+    Syncer,
+    app_of,
+    choose_port,
+    desired_instances,
+)
+from eurekube_provider.core.model import Port, Status
+from tests.unit import strategies
+
+CLUSTER = Cluster("eks", "0b2c1d3e-4f5a-6789-abcd-ef0123456789")
+OWNER = "cluster/eks/team/reviews"
+HTTP = {"name": "http", "port": 8080, "protocol": "TCP"}
+Object = dict[str, Any]
+
+
+def syncer(mode: Mode = Mode.POD, app: str = "rating") -> Syncer:
+    """A syncer of another namespace and name than what it selects."""
+    return Syncer("team", "reviews", mode, "shop", app)
+
+
+def service(name: str = "rating", app: str | None = "rating", **spec: Any) -> Object:
+    """A Service of the namespace ``shop``."""
+    return {
+        "metadata": {"namespace": "shop", "name": name, "labels": {"app": app} if app else {}},
+        "spec": spec,
+        "status": {},
+    }
+
+
+def endpoint(
+    address: str, pod: str | None = None, zone: str | None = None, /, **conditions: bool | None
+) -> Object:
+    """An endpoint; of a pod where one is named."""
+    result: Object = {"addresses": [address], "conditions": conditions}
+    if pod:
+        result["targetRef"] = {"kind": "Pod", "name": pod}
+    if zone:
+        result["zone"] = zone
+    return result
+
+
+def endpoint_slice(
+    *endpoints: Object, name: str = "rating-x", of: str = "rating", family: str = "IPv4", ports: Any = (HTTP,)
+) -> Object:
+    """An EndpointSlice of a Service."""
+    return {
+        "metadata": {"namespace": "shop", "name": name, "labels": {"kubernetes.io/service-name": of}},
+        "addressType": family,
+        "ports": list(ports),
+        "endpoints": list(endpoints),
+    }
+
+
+def pods(*slices: Object, services: list[Object] | None = None) -> Desired:
+    """What a syncer in pod mode wants of these slices."""
+    return desired_instances(syncer(), services or [service()], slices, CLUSTER)
+
+
+def whole(described: Object, *slices: Object) -> Desired:
+    """What a syncer in service mode wants of this Service."""
+    return desired_instances(syncer(Mode.SERVICE), [described], slices, CLUSTER)
+
+
+def statuses(desired: Desired) -> dict[str, str]:
+    """Address and status of each instance."""
+    return {instance.ip_address: instance.status.value for instance in desired.instances}
+
+
+def test_a_ready_pod() -> None:
+    """A ready pod is one instance, UP, under its own id, with owner, cluster and zone in its metadata."""
+    desired = pods(endpoint_slice(endpoint("10.0.0.1", "rating-1", "zone-a", ready=True)))
+    (instance,) = desired.instances
+    assert instance.key == ("RATING", "rating-1.shop.eks:rating:8080")
+    assert (instance.host_name, instance.ip_address, instance.port) == ("10.0.0.1", "10.0.0.1", Port(8080))
+    assert instance.status is Status.UP
+    assert instance.metadata == {
+        "eurekube.owner": OWNER,
+        "eurekube.cluster-uid": CLUSTER.uid,
+        "zone": "zone-a",
+    }
+    assert (instance.vip_address, instance.secure_vip_address) == ("rating", "rating")
+    assert instance.home_page_url == "http://10.0.0.1:8080/"
+    assert desired.problems == ()
+
+
+@pytest.mark.parametrize(
+    ("conditions", "expected"),
+    [
+        ({"ready": True}, {"10.0.0.1": "UP"}),
+        ({"ready": False}, {"10.0.0.1": "DOWN"}),
+        ({"ready": None}, {"10.0.0.1": "UP"}),
+        ({}, {"10.0.0.1": "UP"}),
+        ({"ready": False, "serving": True, "terminating": True}, {}),
+        ({"ready": True, "terminating": True}, {}),
+        ({"ready": True, "terminating": False}, {"10.0.0.1": "UP"}),
+    ],
+)
+def test_conditions(conditions: dict[str, bool | None], expected: dict[str, str]) -> None:
+    """Ready or unknown is UP, not ready is DOWN, and whoever terminates is out at once."""
+    assert statuses(pods(endpoint_slice(endpoint("10.0.0.1", "a", **conditions)))) == expected
+
+
+def test_terminating_ids_are_named() -> None:
+    """Who was seen on the way out is told apart from who vanished."""
+    desired = pods(endpoint_slice(endpoint("10.0.0.1", "a", terminating=True), endpoint("10.0.0.2", "b")))
+    assert desired.terminating == {"a.shop.eks:rating:8080"}
+    assert statuses(desired) == {"10.0.0.2": "UP"}
+
+
+def test_a_terminating_pod_in_an_older_slice_stays_out() -> None:
+    """While slices are rewritten a pod may stand in two: terminating in one of them is terminating."""
+    desired = pods(
+        endpoint_slice(endpoint("10.0.0.1", "a", ready=True), name="rating-1"),
+        endpoint_slice(endpoint("10.0.0.1", "a", terminating=True), name="rating-2"),
+    )
+    assert statuses(desired) == {}
+
+
+def test_several_slices_are_one_application() -> None:
+    """All slices of a Service count; those of another Service do not."""
+    desired = pods(
+        endpoint_slice(endpoint("10.0.0.1", "a"), name="rating-1"),
+        endpoint_slice(endpoint("10.0.0.2", "b"), name="rating-2"),
+        endpoint_slice(endpoint("10.0.0.3", "c"), of="other"),
+    )
+    assert statuses(desired) == {"10.0.0.1": "UP", "10.0.0.2": "UP"}
+
+
+@pytest.mark.parametrize("order", [(True, False), (False, True)])
+def test_an_endpoint_in_two_slices_is_one_instance(order: tuple[bool, bool]) -> None:
+    """An endpoint that moves between slices is there once, and ready if either says so."""
+    desired = pods(
+        *(
+            endpoint_slice(endpoint("10.0.0.1", "a", ready=ready), name=f"rating-{number}")
+            for number, ready in enumerate(order)
+        )
+    )
+    assert [(one.ip_address, one.status) for one in desired.instances] == [("10.0.0.1", Status.UP)]
+
+
+@pytest.mark.parametrize(
+    ("families", "expected"),
+    [(["IPv6", "IPv4"], "fd00::1"), (["IPv4", "IPv6"], "10.0.0.1"), (["IPv4"], "10.0.0.1"), ([], "10.0.0.1")],
+)
+def test_a_dual_stack_pod_is_one_instance(families: list[str], expected: str) -> None:
+    """Of a pod with two addresses the one of the Service's first family is registered."""
+    slices = (
+        endpoint_slice(endpoint("10.0.0.1", "a"), name="rating-4"),
+        endpoint_slice(endpoint("fd00::1", "a"), name="rating-6", family="IPv6"),
+    )
+    desired = pods(*slices, services=[service(ipFamilies=families)])
+    assert statuses(desired) == {expected: "UP"}
+
+
+def test_ipv6_addresses_are_bracketed_where_urls_are_built() -> None:
+    """An IPv6 address is plain as address, and in brackets as host name, from which Spring builds URLs."""
+    (instance,) = pods(endpoint_slice(endpoint("fd00::1", "a"), family="IPv6")).instances
+    assert instance.host_name == "[fd00::1]"
+    assert instance.home_page_url == "http://[fd00::1]:8080/"
+
+
+def test_named_addresses_are_left_alone() -> None:
+    """Slices of host names (FQDN) are no pods."""
+    assert pods(endpoint_slice(endpoint("db.example.com"), family="FQDN")).instances == ()
+
+
+@pytest.mark.parametrize("target", [None, {"kind": "Node", "name": "node-1"}, {"kind": "Pod"}])
+def test_without_a_pod_the_address_names_the_instance(target: Object | None) -> None:
+    """Endpoints that somebody wrote by hand have no pod: their address is part of the id."""
+    written = {**endpoint("192.0.2.7"), "targetRef": target}
+    (instance,) = pods(endpoint_slice(written)).instances
+    assert instance.instance_id == "192.0.2.7.shop.eks:rating:8080"
+
+
+@pytest.mark.parametrize(
+    ("ports", "expected"),
+    [
+        ([{"port": 80}], 80),
+        ([{"port": 80, "name": "grpc", "protocol": "TCP"}], 80),
+        ([{"port": 53, "protocol": "UDP"}, {"port": 80}], 80),
+        ([{"port": 90, "name": "admin"}, {"port": 80, "name": "http"}], 80),
+        ([{"port": None}, {"port": 80}], 80),
+    ],
+)
+def test_the_port_that_callers_use(ports: list[Object], expected: int) -> None:
+    """It is the only TCP port, or the one named http."""
+    assert choose_port(ports, "x") == expected
+
+
+@pytest.mark.parametrize(
+    ("ports", "reason", "words"),
+    [
+        (None, "NoPort", ["shop/rating"]),
+        ([], "NoPort", ["shop/rating"]),
+        ([{"port": 53, "protocol": "UDP"}], "NoPort", ["TCP"]),
+        ([{"port": 80, "name": "a"}, {"port": 90}], "AmbiguousPort", ["a=80", "(unnamed)=90", "http"]),
+    ],
+)
+def test_ports_that_leave_a_doubt(ports: list[Object] | None, reason: str, words: list[str]) -> None:
+    """Without one clear port nothing is guessed, and the message names what there is."""
+    problem = choose_port(ports, "Service shop/rating")
+    assert isinstance(problem, Problem)
+    assert problem.reason == reason
+    assert all(word in problem.message for word in words)
+
+
+def test_a_problem_with_one_slice_hides_none_of_the_others() -> None:
+    """What can be mapped is mapped, and the rest is said once."""
+    desired = pods(
+        endpoint_slice(endpoint("10.0.0.1", "a"), name="rating-1"),
+        endpoint_slice(endpoint("10.0.0.2", "b"), name="rating-2", ports=()),
+    )
+    assert statuses(desired) == {"10.0.0.1": "UP"}
+    assert [problem.reason for problem in desired.problems] == ["NoPort"]
+    assert "shop/rating-2" in desired.problems[0].message
+
+
+def test_a_slice_without_endpoints_is_no_problem() -> None:
+    """A Service that is scaled to zero wants nothing and lacks nothing."""
+    assert pods(endpoint_slice(ports=())) == Desired()
+
+
+def test_services_are_selected_by_label_then_by_name() -> None:
+    """The label app names the application; the Service's own name counts only where it has no such label."""
+    assert app_of(service("x", app="rating")) == "rating"
+    assert app_of(service("rating", app=None)) == "rating"
+    slices = [
+        endpoint_slice(endpoint("10.0.0.1", "a"), of="labelled"),
+        endpoint_slice(endpoint("10.0.0.2", "b"), of="rating"),
+    ]
+    labelled = pods(*slices, services=[service("labelled"), service("rating", app="other")])
+    assert statuses(labelled) == {"10.0.0.1": "UP"}
+    named = pods(*slices, services=[service("rating", app=None)])
+    assert statuses(named) == {"10.0.0.2": "UP"}
+
+
+@pytest.mark.parametrize("order", [("one", "two"), ("two", "one")])
+def test_two_services_over_one_pod(order: tuple[str, str]) -> None:
+    """A pod behind two Services of the application is there once, UP if it is ready for one of them."""
+    desired = pods(
+        endpoint_slice(endpoint("10.0.0.1", "a", ready=False), of=order[0]),
+        endpoint_slice(endpoint("10.0.0.1", "a", ready=True), of=order[1]),
+        services=[service("one"), service("two")],
+    )
+    assert statuses(desired) == {"10.0.0.1": "UP"}
+
+
+def test_no_matching_service() -> None:
+    """A syncer that selects nothing wants nothing, and says what it looked for and where."""
+    desired = pods(services=[service("other", app=None)])
+    assert desired.instances == ()
+    (problem,) = desired.problems
+    assert problem.reason == "NoMatchingService"
+    assert "namespace shop" in problem.message
+    assert "app=rating" in problem.message
+
+
+@pytest.mark.parametrize(
+    ("status", "spec", "expected"),
+    [
+        ({"loadBalancer": {"ingress": [{"ip": "192.0.2.1"}]}}, {"clusterIP": "10.96.0.1"}, "192.0.2.1"),
+        (
+            {"loadBalancer": {"ingress": [{"hostname": "lb.example"}]}},
+            {"clusterIP": "10.96.0.1"},
+            "lb.example",
+        ),
+        ({"loadBalancer": {"ingress": [{}, {"ip": "192.0.2.2"}]}}, {}, "192.0.2.2"),
+        ({"loadBalancer": {}}, {"clusterIP": "10.96.0.1"}, "10.96.0.1"),
+        (None, {"clusterIP": "10.96.0.1"}, "10.96.0.1"),
+    ],
+)
+def test_the_address_of_a_whole_service(status: Object | None, spec: Object, expected: str) -> None:
+    """In service mode callers go to the load balancer, else to the cluster IP."""
+    described = {**service(ports=[{"port": 80}], **spec), "status": status}
+    (instance,) = whole(described, endpoint_slice(endpoint("10.0.0.1"))).instances
+    assert instance.key == ("RATING", "rating.svc.shop.eks:rating:80")
+    assert (instance.host_name, instance.ip_address) == (expected, expected)
+    assert instance.owner == OWNER
+
+
+@pytest.mark.parametrize("cluster_ip", ["None", "", None], ids=["headless", "empty", "missing"])
+def test_a_headless_service_has_no_address(cluster_ip: str | None) -> None:
+    """In service mode a headless Service cannot be registered, and the message says what to do."""
+    desired = whole(service(ports=[{"port": 80}], clusterIP=cluster_ip))
+    assert [problem.reason for problem in desired.problems] == ["NoAddress"]
+    assert "mode pod" in desired.problems[0].message
+
+
+@pytest.mark.parametrize(
+    ("endpoints", "expected"),
+    [
+        ([endpoint("10.0.0.1", ready=True)], Status.UP),
+        ([endpoint("10.0.0.1", ready=False), endpoint("10.0.0.2", ready=True)], Status.UP),
+        ([endpoint("10.0.0.1", ready=False)], Status.DOWN),
+        ([endpoint("10.0.0.1", ready=True, terminating=True)], Status.DOWN),
+        ([], Status.DOWN),
+    ],
+)
+def test_a_whole_service_is_up_with_one_ready_endpoint(endpoints: list[Object], expected: Status) -> None:
+    """In service mode one endpoint that can be called is enough; without any the Service is DOWN."""
+    described = service(ports=[{"port": 80}], clusterIP="10.96.0.1")
+    (instance,) = whole(described, endpoint_slice(*endpoints)).instances
+    assert instance.status is expected
+
+
+def test_the_custom_resource_is_read() -> None:
+    """A syncer selects in its own namespace unless it names another one."""
+    document: Object = {
+        "metadata": {"namespace": "team", "name": "reviews"},
+        "spec": {"mode": "service", "selector": {"app": "rating"}},
+    }
+    assert Syncer.from_object(document) == Syncer("team", "reviews", Mode.SERVICE, "team", "rating")
+    document["spec"]["selector"]["namespace"] = "shop"
+    assert Syncer.from_object(document).target_namespace == "shop"
+    assert Syncer.from_object(document).owner(CLUSTER) == OWNER
+
+
+@pytest.mark.parametrize(
+    ("spec", "words"),
+    [
+        (None, "spec.mode"),
+        ({"mode": "node", "selector": {"app": "x"}}, "spec.mode is 'node'"),
+        ({"mode": "pod"}, "spec.selector.app"),
+        ({"mode": "pod", "selector": {"app": ""}}, "spec.selector.app"),
+    ],
+)
+def test_a_resource_that_an_older_crd_let_through(spec: Object | None, words: str) -> None:
+    """What the schema would have refused is a configuration error that names syncer and field."""
+    document = {"metadata": {"namespace": "team", "name": "reviews"}, "spec": spec}
+    with pytest.raises(ConfigurationError) as caught:
+        Syncer.from_object(document)
+    assert "EurekaSyncer team/reviews" in str(caught.value)
+    assert words in str(caught.value)
+
+
+_app_names = st.sampled_from(["rating", "order", "other"])
+
+
+@given(
+    st.sampled_from(Mode),
+    strategies.services(_app_names),
+    strategies.slices(_app_names),
+)
+def test_whatever_the_cluster_holds(mode: Mode, services: list[Object], slices: list[Object]) -> None:
+    """Nothing that the API may hold raises; ids are unique, nobody terminating is in, all have the owner."""
+    desired = desired_instances(syncer(mode), services, slices, CLUSTER)
+    found = [instance.instance_id for instance in desired.instances]
+    assert sorted(set(found)) == sorted(found)
+    assert desired.terminating.isdisjoint(found)
+    assert all(instance.owner == OWNER for instance in desired.instances)
+    assert all(instance.application == "RATING" for instance in desired.instances)
+    assert {instance.status for instance in desired.instances} <= {Status.UP, Status.DOWN}
+    assert all(problem.reason and problem.message for problem in desired.problems)
+
+
+@given(strategies.services(_app_names), strategies.slices(_app_names), st.randoms())
+def test_the_order_of_objects_means_nothing(
+    services: list[Object], slices: list[Object], random: Any
+) -> None:
+    """The same objects in another order want the same ids in the same states."""
+    shuffled_services, shuffled_slices = (
+        random.sample(services, len(services)),
+        random.sample(slices, len(slices)),
+    )
+    before = desired_instances(syncer(), services, slices, CLUSTER)
+    after = desired_instances(syncer(), shuffled_services, shuffled_slices, CLUSTER)
+    assert {(one.instance_id, one.status) for one in before.instances} == {
+        (one.instance_id, one.status) for one in after.instances
+    }
+    assert before.terminating == after.terminating

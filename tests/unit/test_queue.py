@@ -1,0 +1,121 @@
+"""The work queue: equal keys merge, and none is looked at twice at once."""
+
+from __future__ import annotations
+
+import threading
+import time
+
+from eurekube_provider.operator.queue import FIRST_DELAY_SECONDS, LONGEST_DELAY_SECONDS, WorkQueue
+
+
+def test_equal_keys_merge() -> None:
+    """A key that waits already is handed out once, in the order of its first arrival."""
+    queue: WorkQueue[str] = WorkQueue()
+    for key in ("a", "b", "a"):
+        queue.add(key)
+    assert [queue.get(), queue.get()] == ["a", "b"]
+    queue.add("c")
+    assert queue.get() == "c"
+
+
+def test_a_key_in_work_comes_once_more_afterwards() -> None:
+    """What changed while a key was worked on is looked at again, once, when the work is done."""
+    queue: WorkQueue[str] = WorkQueue()
+    queue.add("a")
+    assert queue.get() == "a"
+    queue.add("a")
+    queue.add("a")
+    queue.add("b")
+    assert queue.get() == "b"
+    queue.done("b")
+    queue.done("a")
+    assert queue.get() == "a"
+    queue.done("a")
+    queue.add("c")
+    assert queue.get() == "c"
+
+
+def test_no_key_is_worked_on_twice_at_once() -> None:
+    """However many workers and additions there are, one key is with one worker."""
+    queue: WorkQueue[int] = WorkQueue()
+    working: set[int] = set()
+    seen: dict[int, int] = {}
+    lock = threading.Lock()
+    clashes: list[int] = []
+
+    def work() -> None:
+        while (key := queue.get()) is not None:
+            with lock:
+                if key in working:
+                    clashes.append(key)
+                working.add(key)
+                seen[key] = seen.get(key, 0) + 1
+            time.sleep(0)
+            with lock:
+                working.discard(key)
+            queue.done(key)
+
+    workers = [threading.Thread(target=work) for _ in range(4)]
+    for worker in workers:
+        worker.start()
+    for _ in range(200):
+        for key in range(5):
+            queue.add(key)
+    queue.add(99)
+    deadline = time.monotonic() + 5
+    while 99 not in seen and time.monotonic() < deadline:
+        time.sleep(0.001)
+    queue.close()
+    for worker in workers:
+        worker.join()
+    assert clashes == []
+    assert set(seen) == {0, 1, 2, 3, 4, 99}
+
+
+def test_later_is_later() -> None:
+    """A key with a delay comes when that is over, and another one before it."""
+    queue: WorkQueue[str] = WorkQueue()
+    started = time.monotonic()
+    queue.add_after("later", 0.05)
+    queue.add("now")
+    assert queue.get() == "now"
+    assert queue.get() == "later"
+    assert time.monotonic() - started >= 0.05
+
+
+def test_a_waiting_worker_takes_what_comes_sooner() -> None:
+    """A worker that waits for a distant key is woken for a near one."""
+    queue: WorkQueue[str] = WorkQueue()
+    queue.add_after("distant", 600)
+    taken: list[str | None] = []
+    worker = threading.Thread(target=lambda: taken.append(queue.get()))
+    worker.start()
+    queue.add_after("near", 0.02)
+    worker.join(timeout=5)
+    assert taken == ["near"]
+
+
+def test_retries_wait_longer_and_longer() -> None:
+    """Delays double with each failure up to a limit, with a jitter, and success starts anew."""
+    queue: WorkQueue[str] = WorkQueue()
+    for failure in range(12):
+        longest = min(FIRST_DELAY_SECONDS * 2**failure, LONGEST_DELAY_SECONDS)
+        assert longest / 2 <= queue.retry("a") <= longest
+    queue.forget_failures("a")
+    assert queue.retry("a") <= FIRST_DELAY_SECONDS
+    assert queue.retry("b") <= FIRST_DELAY_SECONDS
+
+
+def test_closing_ends_every_worker() -> None:
+    """A closed queue hands out nothing more, not even what waits."""
+    queue: WorkQueue[str] = WorkQueue()
+    ended: list[str | None] = []
+    workers = [threading.Thread(target=lambda: ended.append(queue.get())) for _ in range(3)]
+    for worker in workers:
+        worker.start()
+    queue.close()
+    for worker in workers:
+        worker.join(timeout=5)
+    queue.add("a")
+    assert ended == [None, None, None]
+    assert queue.get() is None

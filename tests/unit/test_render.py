@@ -1,0 +1,227 @@
+"""The program without an engine: complete, the same every time, and clear when it cannot be run."""
+
+from __future__ import annotations
+
+import functools
+import json
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+import eurekube_provider
+from eurekube_provider.core.errors import ConfigurationError
+from eurekube_provider.resources.crds import crd_documents
+from eurekube_provider.resources.project import Project
+
+ROOT = Path(eurekube_provider.__file__).parents[1]
+
+
+def run(*arguments: str, **environment: str) -> subprocess.CompletedProcess[str]:
+    """``eurekube`` in a process of its own, as the SDK keeps its settings for a whole process."""
+    clean = {key: value for key, value in os.environ.items() if not key.startswith("EUREKA_")}
+    return subprocess.run(
+        [sys.executable, "-m", "eurekube_provider.cli.main", *arguments],
+        cwd=ROOT,
+        env={**clean, **environment},
+        capture_output=True,
+        text=True,
+        timeout=60,
+    )
+
+
+@functools.cache
+def rendered(*config: str) -> tuple[list[dict[str, Any]], dict[str, Any]]:
+    """The objects and registrations of the dev stack with these settings."""
+    options = [word for text in config for word in ("--config", text)]
+    done = run("render", "--show-secrets", *options)
+    assert done.returncode == 0, done.stderr
+    *objects, registrations = yaml.safe_load_all(done.stdout)
+    return objects, registrations
+
+
+def only(kind: str, *config: str) -> dict[str, Any]:
+    """The one object of a kind."""
+    (item,) = [item for item in rendered(*config)[0] if item["kind"] == kind]
+    return item
+
+
+def rules(kind: str, *config: str) -> set[tuple[str, str, str, str]]:
+    """The rights that a role gives: group, resource, name, verb."""
+    return {
+        (group, resource, name, verb)
+        for rule in only(kind, *config)["rules"]
+        for group in rule["apiGroups"]
+        for resource in rule["resources"]
+        for name in rule.get("resourceNames", [""])
+        for verb in rule["verbs"]
+    }
+
+
+def test_rendering_is_the_same_byte_for_byte() -> None:
+    """Two processes, two seeds, one text: it can be compared in a review."""
+    texts = {run("render", PYTHONHASHSEED=seed).stdout for seed in ("1", "2")}
+    assert len(texts) == 1
+    assert len(texts.pop()) > 1000
+
+
+def test_what_others_need_comes_first_and_syncers_last() -> None:
+    """So that kubectl can apply it in one go."""
+    kinds = [item["kind"] for item in rendered()[0]]
+    assert kinds == [
+        "CustomResourceDefinition",
+        "Namespace",
+        "Namespace",
+        "ServiceAccount",
+        "ClusterRole",
+        "ClusterRoleBinding",
+        "Deployment",
+        "EurekaSyncer",
+    ]
+
+
+def test_the_crd_arrives_as_it_is_written() -> None:
+    """On the way through Pulumi's classes nothing is renamed or lost, whole numbers included."""
+    assert crd_documents() == [only("CustomResourceDefinition")]
+
+
+def test_every_object_carries_the_stacks_label_but_the_crd() -> None:
+    """By it they are found again; the CRD is the cluster's and stays."""
+    labels = {
+        (item["kind"], item["metadata"].get("labels", {}).get("eurekube.io/stack")) for item in rendered()[0]
+    }
+    assert {label for kind, label in labels if kind != "CustomResourceDefinition"} == {"eurekube.dev"}
+    assert ("CustomResourceDefinition", None) in labels
+
+
+def test_the_operator_may_do_what_it_does_and_no_more() -> None:
+    """No secrets, no pods, no writing but for syncers' finalizers and status, and Events."""
+    namespaced = {
+        *(("eurekube.io", "eurekasyncers", "", verb) for verb in ("get", "list", "watch", "patch")),
+        ("eurekube.io", "eurekasyncers/status", "", "patch"),
+        *(("", "services", "", verb) for verb in ("list", "watch")),
+        *(("discovery.k8s.io", "endpointslices", "", verb) for verb in ("list", "watch")),
+        *(("events.k8s.io", "events", "", verb) for verb in ("create", "patch")),
+    }
+    identity = {("", "namespaces", "kube-system", "get")}
+    watching = 'eurekube:operator={"watchNamespaces":["shop"],"replicas":0}'
+    assert rules("ClusterRole") == namespaced | identity
+    assert rules("ClusterRole", watching) == identity
+    assert rules("Role", watching) == namespaced
+    assert only("RoleBinding", watching)["metadata"]["namespace"] == "shop"
+
+
+def test_the_operators_pod_is_restricted() -> None:
+    """It passes the Pod Security Standard that its own namespace enforces."""
+    pod = only("Deployment")["spec"]["template"]["spec"]
+    (container,) = pod["containers"]
+    assert pod["securityContext"] == {"runAsNonRoot": True, "seccompProfile": {"type": "RuntimeDefault"}}
+    assert container["securityContext"] == {
+        "allowPrivilegeEscalation": False,
+        "readOnlyRootFilesystem": True,
+        "capabilities": {"drop": ["ALL"]},
+    }
+    assert only("Deployment")["spec"]["strategy"] == {"type": "Recreate"}
+    assert container["image"].endswith(f":{eurekube_provider.__version__}")
+
+
+def test_credentials_are_in_a_secret_and_nowhere_else() -> None:
+    """Also those that somebody wrote into the URL."""
+    url = "eurekube:url=http://bridge:s3cret@eureka:8761/eureka"
+    objects, registrations = rendered(url)
+    secret = only("Secret", url)
+    assert secret["stringData"] == {"user": "bridge", "password": "s3cret"}
+    others = [item for item in objects if item["kind"] != "Secret"]
+    assert "s3cret" not in json.dumps([others, registrations])
+    (container,) = only("Deployment", url)["spec"]["template"]["spec"]["containers"]
+    variables = {entry["name"]: entry for entry in container["env"]}
+    assert variables["EUREKA_URL"]["value"] == "http://eureka:8761/eureka"
+    assert variables["EUREKA_PASSWORD"]["valueFrom"]["secretKeyRef"]["key"] == "password"
+
+
+def test_secrets_are_hidden_unless_asked_for() -> None:
+    """What is rendered ends up in logs."""
+    done = run("render", "--kubernetes", EUREKA_USER="bridge", EUREKA_PASSWORD="s3cret")
+    assert "'[secret]'" in done.stdout
+    assert "s3cret" not in done.stdout + done.stderr
+
+
+def test_registrations_are_checked_and_complete() -> None:
+    """What would be registered, with every default."""
+    _, registrations = rendered()
+    assert list(registrations) == ["billing"]
+    expected = {
+        "application": "BILLING",
+        "instance_id": "billing.dev.eurekube:billing:8080",
+        "owner": "stack/organization/eurekube/dev/billing",
+        "port": 8080,
+        "renewer": "eurekube",
+        "metadata": {"managed-by": "legacy"},
+    }
+    assert expected.items() <= registrations["billing"].items()
+
+
+def test_each_part_can_be_had_alone() -> None:
+    """For kubectl, and for jq."""
+    objects = list(yaml.safe_load_all(run("render", "--kubernetes").stdout))
+    assert (rendered()[0], rendered()[1]) == (
+        objects,
+        json.loads(run("render", "--registrations").stdout),
+    )
+
+
+@pytest.mark.parametrize("stack", ["staging", "prod"])
+def test_the_other_stacks_render_too(stack: str) -> None:
+    """They are examples, and must not rot."""
+    done = run("render", "--stack", stack, EUREKA_PASSWORD="s3cret")
+    assert done.returncode == 0, done.stderr
+
+
+@pytest.mark.parametrize(
+    ("arguments", "sentence"),
+    [
+        (["--config", "eurekube:url="], "no Eureka URL is configured"),
+        (["--config", "eurekube:url=eureka"], "must look like http://host:8761/eureka"),
+        (["--stack", "nowhere"], "there is no stack 'nowhere'"),
+        (["--project", "/"], "/Pulumi.yaml cannot be read"),
+        (["--config", "eurekube:clusterName=A_B"], "cluster name 'A_B'"),
+        (["--config", "eurekube:operator=[]"], "eurekube:operator must be an object"),
+        (["--config", 'eurekube:operator={"replica":1}'], "no key 'replica'; replicas is one"),
+        (["--config", 'eurekube:syncers=[{"name":"a","app":"b"}]'], "syncers[0]: namespace is required"),
+        (["--config", 'eurekube:registrations=[{"application":"a"}]'], "must be an object with a name"),
+        (
+            ["--config", 'eurekube:registrations=[{"name":"a","application":"a","hostName":"h","port":0}]'],
+            "the registration 'a' cannot be made: port: 0 must be",
+        ),
+        (["--config", "nonsense"], "must be KEY=VALUE"),
+    ],
+)
+def test_wrong_input_is_answered_by_one_sentence(arguments: list[str], sentence: str) -> None:
+    """No traceback: what is wrong and where."""
+    done = run("render", *arguments)
+    assert done.returncode == 1
+    assert sentence in done.stderr
+    assert len(done.stderr.splitlines()) == 1
+
+
+def test_wrong_usage_is_told_apart() -> None:
+    """Exit code 2, as everywhere."""
+    assert [run("rendr").returncode, run("--version").returncode] == [2, 0]
+
+
+def test_a_stacks_secrets_must_be_given_anew(tmp_path: Path) -> None:
+    """Only the engine has their key; an override helps."""
+    shutil.copy(ROOT / "Pulumi.yaml", tmp_path)
+    (tmp_path / "stacks").mkdir()
+    (tmp_path / "stacks" / "Pulumi.dev.yaml").write_text(
+        "config:\n  eurekube:password:\n    secure: v1:abc\n"
+    )
+    project = Project.load(tmp_path)
+    with pytest.raises(ConfigurationError, match="eurekube:password is a secret"):
+        project.configuration("dev", {})
+    assert project.configuration("dev", {"password": "x"})["eurekube:password"] == "x"

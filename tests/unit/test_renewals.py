@@ -1,0 +1,398 @@
+"""Renewals against a registry that can be held up, forgets, and fails."""
+
+from __future__ import annotations
+
+import json
+import threading
+from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
+from itertools import pairwise
+from typing import Any
+
+import pytest
+
+from eurekube_provider.core.errors import RegistryUnreachable
+from eurekube_provider.core.model import EurekaLease, Instance, Port
+from eurekube_provider.eureka import renewals as module
+from eurekube_provider.eureka.batch import MOST_ITEMS, Answer
+from eurekube_provider.eureka.renewals import Renewals, elapsed_seconds
+from lab.waiting import wait_until
+
+WAIT_SECONDS = 10
+Key = tuple[str, str]
+
+
+def instance(number: int = 1, renewal_interval_seconds: int = 30) -> Instance:
+    """An instance of its own key."""
+    return Instance(
+        "rating",
+        f"rating-{number}",
+        "10.0.0.1",
+        "10.0.0.1",
+        Port(8080),
+        lease=EurekaLease(renewal_interval_seconds, 90),
+        last_dirty_timestamp_ms=1,
+    )
+
+
+class FakePeer:
+    """A server that takes batches."""
+
+    def __init__(self, url: str, of: FakePeers) -> None:
+        self.url = url
+        self.sizes: list[int] = []
+        self.away = False
+        self._of = of
+
+    def __repr__(self) -> str:
+        return self.url
+
+    def batch(self, items: Sequence[bytes]) -> list[Answer]:
+        """Take heartbeats, one answer for each."""
+        if self.away:
+            raise RegistryUnreachable(f"{self.url} is away", url=self.url)
+        self.sizes.append(len(items))
+        return [self._of.answer((item["appName"], item["id"]), self) for item in map(json.loads, items)]
+
+
+class FakePeers:
+    """What renewals use of Peers: plain renewals to any server, or batches to each."""
+
+    def __init__(self, urls: Sequence[str] = ("http://one/eureka",), *, batches: bool = False) -> None:
+        self.peers = tuple(FakePeer(url, self) for url in urls)
+        self.batches = batches
+        self.renewed: Counter[Key] = Counter()
+        self.by_peer: Counter[tuple[str, Key]] = Counter()
+        self.times: dict[Key, list[float]] = {}
+        self.forgotten: set[Key] = set()
+        self.stored: dict[Key, Instance] = {}
+        self.error: Exception | None = None
+        self.gate = threading.Event()
+        self.gate.set()
+        self.waiting = 0
+        self._lock = threading.Lock()
+
+    def uses_batches(self, _leases: int) -> bool:
+        """Whether batches are used."""
+        return self.batches
+
+    def renew(self, renewed: Instance) -> bool:
+        """Take a plain renewal; 404 for what was forgotten."""
+        return self.answer(renewed.key, None).status_code != 404
+
+    def answer(self, key: Key, peer: FakePeer | None) -> Answer:
+        """What became of one renewal."""
+        with self._lock:
+            self.waiting += 1
+        self.gate.wait(WAIT_SECONDS)
+        with self._lock:
+            self.waiting -= 1
+            if self.error:
+                raise self.error
+            self.renewed[key] += 1
+            self.times.setdefault(key, []).append(elapsed_seconds())
+            if peer:
+                self.by_peer[peer.url, key] += 1
+            if key in self.forgotten:
+                return Answer(404)
+            if key in self.stored:
+                return Answer(409, self.stored[key])
+            return Answer(200)
+
+
+class Listening:
+    """Who is told of what renewals find out."""
+
+    def __init__(self) -> None:
+        self.lost: list[tuple[Instance, Any]] = []
+        self.newer_ones: list[Instance] = []
+        self.again: list[Any] = []
+        self.error: Exception | None = None
+
+    def missing(self, instances: Sequence[Instance], peer: Any) -> None:
+        """Remember it, or fail."""
+        self.lost += [(one, peer) for one in instances]
+        if self.error:
+            raise self.error
+
+    def newer(self, stored: Instance) -> None:
+        """Remember it."""
+        self.newer_ones.append(stored)
+
+    def answers_again(self, peer: Any) -> None:
+        """Remember it."""
+        self.again.append(peer)
+
+
+Start = Callable[..., Renewals]
+
+
+@pytest.fixture
+def listener() -> Listening:
+    """Who listens."""
+    return Listening()
+
+
+@pytest.fixture
+def start(listener: Listening, monkeypatch: pytest.MonkeyPatch) -> Iterator[Start]:
+    """Start renewals in which a tick is a hundredth of a second."""
+    monkeypatch.setattr(module, "TICK_SECONDS", 0.02)
+    monkeypatch.setattr(module, "FIRST_WITHIN_SECONDS", 0.1)
+    monkeypatch.setattr(module, "FIRST_RETRY_SECONDS", 0.02)
+    running: list[tuple[Renewals, FakePeers]] = []
+
+    def started(peers: FakePeers, interval_seconds: float = 0.2) -> Renewals:
+        renewals = Renewals(peers, listener, interval_seconds=interval_seconds)  # type: ignore[arg-type]
+        running.append((renewals, peers))
+        renewals.start()
+        return renewals
+
+    yield started
+    for renewals, peers in running:
+        peers.gate.set()
+        renewals.stop()
+
+
+def test_everything_is_renewed_again_and_again(start: Start) -> None:
+    """Each instance is renewed within the interval, whatever came when."""
+    peers = FakePeers()
+    renewals = start(peers)
+    for number in range(20):
+        renewals.add(instance(number), just_registered=number % 2 == 0)
+    wait_until(
+        lambda: len(peers.renewed) == 20 and min(peers.renewed.values()) >= 3, "three rounds", WAIT_SECONDS
+    )
+    assert len(renewals) == 20
+    assert ("RATING", "rating-1") in renewals
+    assert renewals.counts.accepted >= 60
+    assert renewals.last_minute == renewals.counts.accepted
+    assert (renewals.counts.missing, renewals.counts.failed) == (0, 0)
+
+
+def test_the_interval_is_kept(start: Start) -> None:
+    """Between two renewals of one instance there is never much more than the interval."""
+    peers = FakePeers()
+    renewals = start(peers, interval_seconds=0.3)
+    for number in range(10):
+        renewals.add(instance(number), just_registered=False)
+    wait_until(
+        lambda: len(peers.times) == 10 and min(map(len, peers.times.values())) >= 4, "rounds", WAIT_SECONDS
+    )
+    for times in peers.times.values():
+        assert max(after - before for before, after in pairwise(times)) < 0.6
+
+
+def test_a_shorter_promise_is_kept(start: Start) -> None:
+    """An instance that promises to renew sooner than the interval is renewed as it promised."""
+    peers = FakePeers()
+    renewals = start(peers, interval_seconds=60)
+    renewals.add(instance(renewal_interval_seconds=1), just_registered=True)
+    wait_until(lambda: len(peers.times.get(instance().key, ())) >= 3, "three renewals", WAIT_SECONDS)
+    times = peers.times[instance().key]
+    assert times[2] - times[1] < 2
+
+
+def test_renewals_are_spread(start: Start) -> None:
+    """What was registered at once is not renewed at once."""
+    peers = FakePeers()
+    renewals = start(peers, interval_seconds=1.0)
+    for number in range(100):
+        renewals.add(instance(number), just_registered=True)
+    wait_until(lambda: len(peers.renewed) == 100, "the first round", WAIT_SECONDS)
+    first = sorted(times[0] for times in peers.times.values())
+    assert first[-1] - first[0] > 0.3
+
+
+@pytest.mark.parametrize("batches", [False, True])
+def test_a_removal_waits_for_its_renewal_in_flight(start: Start, batches: bool) -> None:
+    """When a removal returns no renewal is under way that could bring the instance back."""
+    peers = FakePeers(batches=batches)
+    renewals = start(peers)
+    peers.gate.clear()
+    renewals.add(instance(), just_registered=False)
+    wait_until(lambda: peers.waiting, "the renewal", WAIT_SECONDS)
+    removed = threading.Event()
+
+    def remove() -> None:
+        renewals.remove(instance().key)
+        removed.set()
+
+    remover = threading.Thread(target=remove)
+    remover.start()
+    assert not removed.wait(0.1)
+    peers.gate.set()
+    assert removed.wait(WAIT_SECONDS)
+    remover.join()
+    count = peers.renewed[instance().key]
+    threading.Event().wait(0.5)  # two intervals in which nothing may happen
+    assert peers.renewed[instance().key] == count
+    assert instance().key not in renewals
+
+
+def test_a_removal_of_what_is_not_renewed_returns_at_once(start: Start) -> None:
+    """Nothing to renew is nothing to wait for."""
+    start(FakePeers()).remove(instance().key)
+
+
+def test_what_the_server_does_not_hold_is_told_once(start: Start, listener: Listening) -> None:
+    """A plain renewal that finds nothing (404) is told, and is the last one."""
+    peers = FakePeers()
+    peers.forgotten = {instance().key}
+    renewals = start(peers)
+    renewals.add(instance(), just_registered=False)
+    renewals.add(instance(2), just_registered=False)
+    wait_until(lambda: peers.renewed[instance(2).key] >= 4, "more rounds", WAIT_SECONDS)
+    assert listener.lost == [(instance(), None)]
+    assert peers.renewed[instance().key] == 1
+    assert instance().key not in renewals
+    assert renewals.counts.missing == 1
+
+
+def test_what_came_back_is_renewed_again(start: Start, listener: Listening) -> None:
+    """After it was missing and registered anew, it is renewed as before."""
+    peers = FakePeers()
+    peers.forgotten = {instance().key}
+    renewals = start(peers)
+    renewals.add(instance(), just_registered=False)
+    wait_until(lambda: listener.lost, "the 404", WAIT_SECONDS)
+    peers.forgotten = set()
+    renewals.add(instance(), just_registered=True)
+    wait_until(lambda: renewals.counts.accepted >= 2, "renewals", WAIT_SECONDS)
+
+
+@pytest.mark.parametrize("error", [RegistryUnreachable("away"), RuntimeError("odd")])
+@pytest.mark.filterwarnings("ignore::pytest.PytestUnhandledThreadExceptionWarning")
+def test_a_failure_is_retried(start: Start, error: Exception) -> None:
+    """A renewal that fails, however, is tried again soon, and counted."""
+    peers = FakePeers()
+    peers.error = error
+    renewals = start(peers, interval_seconds=60)
+    renewals.add(instance(), just_registered=False)
+    wait_until(lambda: renewals.counts.failed >= 2, "failures", WAIT_SECONDS)
+    peers.error = None
+    wait_until(lambda: renewals.counts.accepted == 1, "the renewal", WAIT_SECONDS)
+    assert instance().key in renewals
+
+
+def test_a_listener_that_fails_stops_nothing(start: Start, listener: Listening) -> None:
+    """Renewals go on when nobody looks after what they found."""
+    listener.error = RuntimeError("odd")
+    peers = FakePeers()
+    peers.forgotten = {instance().key}
+    renewals = start(peers)
+    renewals.add(instance(), just_registered=False)
+    renewals.add(instance(2), just_registered=False)
+    wait_until(lambda: listener.lost and peers.renewed[instance(2).key] >= 3, "more rounds", WAIT_SECONDS)
+
+
+def test_new_contents_are_renewed_from_then_on(start: Start, listener: Listening) -> None:
+    """What is added again under its key goes on with its new contents, once an interval."""
+    peers = FakePeers()
+    renewals = start(peers)
+    renewals.add(instance(), just_registered=True)
+    newer = replace(instance(), last_dirty_timestamp_ms=2)
+    renewals.add(newer, just_registered=True)
+    assert len(renewals) == 1
+    peers.forgotten = {instance().key}
+    wait_until(lambda: listener.lost, "the 404", WAIT_SECONDS)
+    assert listener.lost == [(newer, None)]
+
+
+def test_many_are_renewed_in_batches_on_every_server(start: Start) -> None:
+    """Batches reach each server, and none is larger than servers send each other."""
+    peers = FakePeers(("http://one/eureka", "http://two/eureka"), batches=True)
+    renewals = start(peers)
+    for number in range(600):
+        renewals.add(instance(number), just_registered=False)
+    wait_until(lambda: len(peers.by_peer) == 1200, "all on both", WAIT_SECONDS)
+    sizes = [size for peer in peers.peers for size in peer.sizes]
+    assert max(sizes) <= MOST_ITEMS
+    assert len(sizes) < 600
+
+
+def test_a_server_that_lacks_one_says_which_server(start: Start, listener: Listening) -> None:
+    """In batches a 404 names its server, and the others' renewals go on."""
+    peers = FakePeers(("http://one/eureka", "http://two/eureka"), batches=True)
+    peers.forgotten = {instance().key}
+    renewals = start(peers)
+    renewals.add(instance(), just_registered=False)
+    wait_until(lambda: {peer for _, peer in listener.lost} == set(peers.peers), "both servers", WAIT_SECONDS)
+    assert instance().key in renewals
+
+
+def test_a_newer_version_is_told(start: Start, listener: Listening) -> None:
+    """A 409 renews all the same, and the version that the server holds is told."""
+    peers = FakePeers(batches=True)
+    stored = replace(instance(), last_dirty_timestamp_ms=7)
+    peers.stored = {instance().key: stored}
+    renewals = start(peers)
+    renewals.add(instance(), just_registered=False)
+    wait_until(lambda: listener.newer_ones, "the newer version", WAIT_SECONDS)
+    assert listener.newer_ones[0] == stored
+    assert instance().key in renewals
+
+
+def test_a_server_that_is_away_delays_nobody_else(start: Start, listener: Listening) -> None:
+    """Batches to a server that is away are tried again; the other servers' go on, and its return is told."""
+    peers = FakePeers(("http://one/eureka", "http://two/eureka"), batches=True)
+    one, two = peers.peers
+    one.away = True
+    renewals = start(peers)
+    renewals.add(instance(), just_registered=False)
+    wait_until(lambda: peers.by_peer[two.url, instance().key] >= 3, "renewals on the other", WAIT_SECONDS)
+    assert peers.by_peer[one.url, instance().key] == 0
+    assert renewals.counts.failed >= 1
+    one.away = False
+    wait_until(lambda: peers.by_peer[one.url, instance().key] >= 1, "renewals on the first", WAIT_SECONDS)
+    assert listener.again == [one]
+
+
+@pytest.mark.parametrize("batches", [False, True])
+def test_all_at_once(start: Start, batches: bool) -> None:
+    """When a server may have forgotten everything, everything is renewed there without waiting."""
+    peers = FakePeers(batches=batches)
+    renewals = start(peers, interval_seconds=600)
+    for number in range(20):
+        renewals.add(instance(number, 600), just_registered=True)
+    assert peers.renewed == {}
+    renewals.renew_all_now(peers.peers[0])  # type: ignore[arg-type]
+    wait_until(lambda: len(peers.renewed) == 20, "all of them", WAIT_SECONDS)
+
+
+def test_a_stop_waits_for_what_is_in_flight(start: Start) -> None:
+    """After the stop nothing is renewed any more."""
+    peers = FakePeers()
+    renewals = start(peers)
+    peers.gate.clear()
+    renewals.add(instance(), just_registered=False)
+    wait_until(lambda: peers.waiting, "the renewal", WAIT_SECONDS)
+    stopper = threading.Thread(target=renewals.stop)
+    stopper.start()
+    stopper.join(0.1)
+    assert stopper.is_alive()
+    peers.gate.set()
+    stopper.join(WAIT_SECONDS)
+    assert not stopper.is_alive()
+    assert peers.waiting == 0
+    count = peers.renewed[instance().key]
+    threading.Event().wait(0.3)  # more than an interval in which nothing may happen
+    assert peers.renewed[instance().key] == count
+
+
+def test_a_machine_that_slept(start: Start, monkeypatch: pytest.MonkeyPatch) -> None:
+    """After a sleep all that was missed is renewed at once, and spread over the interval afterwards."""
+    slept = [0.0]
+    awake = module.elapsed_seconds
+    monkeypatch.setattr(module, "elapsed_seconds", lambda: awake() + slept[0])
+    peers = FakePeers(batches=True)
+    renewals = start(peers, interval_seconds=600)
+    for number in range(50):
+        renewals.add(instance(number, 600), just_registered=True)
+    assert peers.renewed == {}
+    slept[0] = 3600.0
+    wait_until(lambda: len(peers.renewed) == 50, "all of them", WAIT_SECONDS)
+    due = renewals._due
+    assert sum(map(len, due.values())) == 50
+    assert max(map(len, due.values())) < 25
+    assert set(peers.renewed.values()) == {1}

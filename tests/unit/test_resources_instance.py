@@ -1,0 +1,110 @@
+"""The dynamic provider as Pulumi holds it: pickled, light, and with the arguments it was promised."""
+
+from __future__ import annotations
+
+import base64
+import subprocess
+import sys
+from dataclasses import fields
+from typing import Any
+
+import pulumi.dynamic.dynamic as dynamic
+import pytest
+from pulumi.output import Unknown
+from pulumi.runtime import rpc
+
+import eurekube_provider
+from eurekube_provider.resources.instance import (
+    EurekaInstance,
+    EurekaInstanceArgs,
+    EurekaInstanceArgsDict,
+    InstanceProvider,
+)
+from eurekube_provider.resources.properties import INPUTS, OUTPUTS
+from tests.unit.test_resources_properties import LEAST, checked
+from tests.unit.test_resources_registration import state
+
+PICKLED = (
+    b"\x80\x04\x95@\x00\x00\x00\x00\x00\x00\x00\x8c$eurekube_provider.resources.instance\x94"
+    b"\x8c\x10InstanceProvider\x94\x93\x94)\x81\x94."
+)
+
+
+def test_the_pickled_provider_is_frozen() -> None:
+    """It stands in every user's state: another path or an attribute would break their next refresh."""
+    assert base64.b64decode(dynamic.serialize_provider(InstanceProvider())) == PICKLED
+    assert not InstanceProvider.serialize_as_secret_always
+
+
+def test_the_type_token_is_frozen() -> None:
+    """It is part of every URN."""
+    assert EurekaInstance._resource_type_name == "dynamic/eurekube:EurekaInstance"
+
+
+@pytest.mark.parametrize(
+    ("statement", "forbidden"),
+    [
+        ("import eurekube_provider", ("pulumi", "kubernetes", "requests")),
+        (
+            "import eurekube_provider.resources.instance",
+            ("kubernetes", "pulumi_kubernetes", "eurekube_provider.kube"),
+        ),
+    ],
+)
+def test_importing_loads_no_more_than_needed(statement: str, forbidden: tuple[str, ...]) -> None:
+    """The operator does without Pulumi, and Pulumi's plugin process without a Kubernetes client."""
+    program = f"import sys; {statement}; print(*sys.modules)"
+    modules = subprocess.run(
+        [sys.executable, "-c", program], capture_output=True, text=True, check=True
+    ).stdout.split()
+    assert [name for name in forbidden if name in modules] == []
+
+
+def test_public_names_are_there() -> None:
+    """Each can be imported, and only those are listed."""
+    for name in eurekube_provider.__all__:
+        assert getattr(eurekube_provider, name) is not None
+    assert set(eurekube_provider.__all__) <= set(dir(eurekube_provider))
+    with pytest.raises(AttributeError, match="NoSuchName"):
+        _ = eurekube_provider.NoSuchName
+
+
+def test_both_forms_of_the_arguments_are_the_same() -> None:
+    """Whoever writes a dictionary can write all that the class takes, and every argument is a property."""
+    names = {field.name for field in fields(EurekaInstanceArgs)}
+    assert names == set(EurekaInstanceArgsDict.__annotations__)
+    assert names == set(INPUTS) - {"service_url", "owner"}
+
+
+def test_every_property_is_an_output() -> None:
+    """What Eureka holds can be used by other resources."""
+    declared = set(EurekaInstance.__annotations__)
+    assert set() == {*INPUTS, *OUTPUTS} - declared - {"status_is_enforced"}
+
+
+@pytest.mark.parametrize("unknown", [rpc.UNKNOWN, Unknown()])  # type: ignore[no-untyped-call]
+def test_both_spellings_of_unknown_pass_through_a_preview(unknown: Any) -> None:
+    """Check gives the engine its own marker back; diff says that something changes."""
+    news = {**LEAST, "host_name": unknown, "metadata": {"a": unknown}, "__provider": "x"}
+    result = InstanceProvider().check({}, news)
+    assert result.failures == []
+    assert (
+        result.inputs["host_name"],
+        result.inputs["ip_address"],
+        result.inputs["metadata"],
+    ) == (rpc.UNKNOWN, rpc.UNKNOWN, {"a": rpc.UNKNOWN})
+    assert InstanceProvider().diff("id", state(), result.inputs).changes
+
+
+def test_problems_reach_pulumi_with_their_property() -> None:
+    """Pulumi shows them beside the property."""
+    failures = InstanceProvider().check({}, {**LEAST, "port": 0.0}).failures
+    assert [(failure.property, failure.reason) for failure in failures] == [
+        ("port", "0 must be a whole number from 1 to 65535")
+    ]
+
+
+def test_diff_tells_pulumi_what_it_needs() -> None:
+    """Changes, replacements and their order."""
+    result = InstanceProvider().diff("id", state(), checked(service_url="http://other/eureka"))
+    assert (result.changes, result.replaces, result.delete_before_replace) == (True, ["service_url"], True)

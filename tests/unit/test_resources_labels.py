@@ -1,0 +1,38 @@
+"""Labels by which a stack's objects are found again."""
+
+from __future__ import annotations
+
+import re
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from eurekube_provider.resources.crds import crd_documents
+from eurekube_provider.resources.labels import stack_label
+
+LABEL_VALUE = re.compile(r"[A-Za-z0-9]([A-Za-z0-9._-]{0,61}[A-Za-z0-9])?")
+
+
+def test_an_ordinary_stack_is_readable() -> None:
+    """Project and stack as people write them."""
+    assert stack_label("eurekube", "dev") == "eurekube.dev"
+
+
+@pytest.mark.parametrize(("one", "other"), [("feature/a", "feature-a"), ("x" * 80, "x" * 81), ("a:b", "a?b")])
+def test_stacks_that_look_alike_stay_apart(one: str, other: str) -> None:
+    """Otherwise one would remove the other's objects."""
+    assert stack_label("eurekube", one) != stack_label("eurekube", other)
+
+
+@given(st.text(min_size=1, max_size=100), st.text(min_size=1, max_size=100))
+def test_every_stack_has_a_label_that_kubernetes_takes(project: str, stack: str) -> None:
+    """Whatever Pulumi allows in a name."""
+    assert LABEL_VALUE.fullmatch(stack_label(project, stack))
+
+
+def test_the_crd_is_the_one_of_the_repository() -> None:
+    """One CRD, of the names that everything else relies on."""
+    (crd,) = crd_documents()
+    assert crd["metadata"]["name"] == "eurekasyncers.eurekube.io"
+    assert {"kind": "EurekaSyncer", "plural": "eurekasyncers"}.items() <= crd["spec"]["names"].items()

@@ -1,0 +1,193 @@
+"""A syncer's status: conditions whose times mean something, written beside the work."""
+
+from __future__ import annotations
+
+import threading
+import time
+from datetime import UTC, datetime
+from typing import Any
+
+from eurekube_provider.core.errors import KubernetesError
+from eurekube_provider.operator.status import Report, StatusWriter, joined, status_of
+from lab.waiting import wait_until
+
+EARLIER = datetime(2026, 1, 2, 3, 4, 5, tzinfo=UTC)
+LATER = datetime(2026, 1, 2, 3, 5, 0, tzinfo=UTC)
+SYNCED = Report(
+    is_ready=True, reason="Synced", message="all well", application="RATING", desired=2, registered=2
+)
+CONFLICT = Report(
+    is_ready=False,
+    reason="Conflict",
+    message="theirs",
+    desired=2,
+    registered=1,
+    refused=1,
+    problems={"Conflict": "theirs"},
+)
+
+
+def syncer(status: dict[str, Any] | None = None, generation: int = 1, name: str = "rating") -> dict[str, Any]:
+    """A syncer with its current status."""
+    return {"metadata": {"namespace": "shop", "name": name, "generation": generation}, "status": status}
+
+
+def condition(status: dict[str, Any], kind: str) -> dict[str, Any]:
+    """The condition of this type."""
+    (found,) = [item for item in status["conditions"] if item["type"] == kind]
+    return dict(found)
+
+
+def test_the_first_status() -> None:
+    """A syncer that never had a status gets a complete one."""
+    assert status_of(syncer(), SYNCED, EARLIER) == {
+        "observedGeneration": 1,
+        "conditions": [
+            {
+                "type": "Ready",
+                "status": "True",
+                "reason": "Synced",
+                "message": "all well",
+                "observedGeneration": 1,
+                "lastTransitionTime": "2026-01-02T03:04:05Z",
+            }
+        ],
+        "application": "RATING",
+        "instances": "2/2",
+        "desired": 2,
+        "registered": 2,
+        "refused": 0,
+        "lastSyncTime": "2026-01-02T03:04:05Z",
+    }
+
+
+def test_a_transition_time_is_kept_while_nothing_turns() -> None:
+    """Another reason or generation is no transition; only another state is."""
+    before = status_of(syncer(), SYNCED, EARLIER)
+    same = status_of(syncer(before, generation=2), SYNCED, LATER)
+    assert condition(same, "Ready")["lastTransitionTime"] == "2026-01-02T03:04:05Z"
+    assert condition(same, "Ready")["observedGeneration"] == 2
+    turned = status_of(syncer(before), CONFLICT, LATER)
+    assert condition(turned, "Ready")["lastTransitionTime"] == "2026-01-02T03:05:00Z"
+
+
+def test_a_problem_is_a_condition_of_its_own() -> None:
+    """Ready says that something is wrong, and the problem's condition says what."""
+    status = status_of(syncer(), CONFLICT, EARLIER)
+    assert condition(status, "Ready")["status"] == "False"
+    assert condition(status, "Conflict")["status"] == "True"
+    assert condition(status, "Conflict")["message"] == "theirs"
+    assert "lastSyncTime" not in status
+    assert (status["instances"], status["refused"]) == ("1/2", 1)
+
+
+def test_a_problem_that_is_over_is_resolved() -> None:
+    """A condition that was True turns False with a new time, and one that never was stays absent."""
+    before = status_of(syncer(), CONFLICT, EARLIER)
+    after = status_of(syncer(before), SYNCED, LATER)
+    resolved = condition(after, "Conflict")
+    assert (resolved["status"], resolved["reason"]) == ("False", "Resolved")
+    assert resolved["lastTransitionTime"] == "2026-01-02T03:05:00Z"
+    assert [item["type"] for item in after["conditions"]] == ["Ready", "Conflict"]
+
+
+def test_long_messages_are_cut() -> None:
+    """A message never makes the API refuse the status."""
+    long = Report(is_ready=False, reason="X", message="x" * 100_000)
+    assert len(condition(status_of(syncer(), long, EARLIER), "Ready")["message"]) <= 32768
+
+
+def test_many_sentences_are_counted() -> None:
+    """The first few are told, and how many more there are."""
+    assert joined(["a", "b"]) == "a; b"
+    assert joined(["a", "b", "c", "d", "e"]) == "a; b; c; and 2 more"
+
+
+class Access:
+    """An API that takes what is written, fails when told to, and can be held up."""
+
+    def __init__(self) -> None:
+        self.written: list[tuple[str, dict[str, Any]]] = []
+        self.error: KubernetesError | None = None
+        self.asked = 0
+        self.go_on = threading.Event()
+        self.go_on.set()
+
+    def request(
+        self, method: str, path: str, query: Any = None, body: Any = None, content_type: str = ""
+    ) -> Any:
+        """Take a write."""
+        assert (method, query, content_type) == ("PATCH", None, "application/merge-patch+json")
+        self.asked += 1
+        self.go_on.wait(5)
+        if self.error:
+            raise self.error
+        self.written.append((path, body["status"]))
+        return {}
+
+
+def test_only_the_newest_is_written() -> None:
+    """While one write is under way, of all further reports of a syncer the last counts."""
+    access = Access()
+    access.go_on.clear()
+    writer = StatusWriter(access)  # type: ignore[arg-type]
+    writer.start()
+    writer.report(syncer(), SYNCED)
+    wait_until(lambda: access.asked == 1, "the first write", 5)
+    writer.report(syncer(), SYNCED)
+    writer.report(syncer(), CONFLICT)
+    access.go_on.set()
+    writer.stop()
+    assert [status["registered"] for _, status in access.written] == [2, 1]
+    path = "/apis/eurekube.io/v1alpha1/namespaces/shop/eurekasyncers/rating/status"
+    assert {written for written, _ in access.written} == {path}
+
+
+def test_what_stands_there_already_is_not_written() -> None:
+    """The time of the last look alone is not worth a write."""
+    access = Access()
+    writer = StatusWriter(access)  # type: ignore[arg-type]
+    writer.start()
+    writer.report(syncer(status_of(syncer(), SYNCED, EARLIER)), SYNCED)
+    writer.stop()
+    assert access.written == []
+
+
+def test_what_we_wrote_is_known_before_the_watch_brings_it() -> None:
+    """A second report of the same is no second write, although the object at hand is still the old one."""
+    access = Access()
+    writer = StatusWriter(access)  # type: ignore[arg-type]
+    writer.start()
+    writer.report(syncer(), SYNCED)
+    wait_until(lambda: access.written, "the first write", 5)
+    writer.report(syncer(), SYNCED)
+    writer.stop()
+    assert len(access.written) == 1
+
+
+def test_a_syncer_that_is_gone_is_no_error() -> None:
+    """A 404 is not tried again."""
+    access = Access()
+    access.error = KubernetesError("gone", status_code=404)
+    writer = StatusWriter(access)  # type: ignore[arg-type]
+    writer.start()
+    writer.report(syncer(), SYNCED)
+    wait_until(lambda: access.asked == 1, "the write", 5)
+    writer.stop()
+    assert access.asked == 1
+
+
+def test_a_stop_does_not_hammer_an_api_that_refuses() -> None:
+    """What cannot be written at the end is tried at most once more, and the stop does not wait for it."""
+    access = Access()
+    access.error = KubernetesError("away", status_code=503)
+    writer = StatusWriter(access)  # type: ignore[arg-type]
+    writer.start()
+    writer.report(syncer(), SYNCED)
+    wait_until(lambda: access.asked == 1, "the first try", 5)
+    started = time.monotonic()
+    writer.stop()
+    asked, elapsed = access.asked, time.monotonic() - started
+    access.error = None  # lets the thread end
+    assert asked <= 3
+    assert elapsed < 2
