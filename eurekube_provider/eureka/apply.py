@@ -15,7 +15,7 @@ from eurekube_provider.core.errors import OwnershipConflict, RegistryError, Regi
 from eurekube_provider.core.model import EMPTY, Instance, Status
 from eurekube_provider.core.plan import Action, Change, Plan, same_contents
 from eurekube_provider.eureka.bulk import cancel_many, register_many
-from eurekube_provider.eureka.observer import Observer, next_timestamp, not_ours
+from eurekube_provider.eureka.observer import Observer, next_timestamp, not_ours, overridden
 from eurekube_provider.eureka.peers import Peers
 
 _log = logging.getLogger(__name__)
@@ -123,6 +123,8 @@ class _Step:
         if self.change.action is Action.SET_STATUS and have is not None:
             written = set_status(self.peers, want, have)
         else:
+            if have is None and self.observer:
+                want = replace(want, overridden_status=self.observer.lost_override(want.key))
             written = write(self.peers, want, have)
         if self.observer:
             self.observer.registered(written)
@@ -149,10 +151,12 @@ def write(peers: Peers, want: Instance, have: Instance | None) -> Instance:
 
     A person's override stays; fields that we do not know survive.
 
-    :returns: the instance as it was sent.
+    :param want: where nothing stands, with the override that it had before the servers forgot it.
+    :returns: the instance as it stands from now on.
     """
     sent = replace(
         want,
+        overridden_status=(have or want).overridden_status,
         last_dirty_timestamp_ms=next_timestamp(have),
         unknown_fields={**have.unknown_fields, **want.unknown_fields} if have else want.unknown_fields,
         data_center=have.data_center if have else want.data_center,
@@ -160,9 +164,7 @@ def write(peers: Peers, want: Instance, have: Instance | None) -> Instance:
     if have is not None and have.status is want.status and same_contents(have, want):
         return replace(have, unknown_fields=EMPTY)
     peers.register(sent)
-    if have is not None and have.is_overridden:
-        return replace(sent, status=have.status, overridden_status=have.overridden_status)
-    return sent
+    return overridden(sent)
 
 
 def set_status(peers: Peers, want: Instance, have: Instance) -> Instance:
@@ -176,8 +178,8 @@ def set_status(peers: Peers, want: Instance, have: Instance) -> Instance:
         held = peers.clear_status(want, want.status)
     if not held:
         return write(peers, want, None)
-    overridden = want.status if want.status is Status.OUT_OF_SERVICE else Status.UNKNOWN
-    return replace(have, status=want.status, overridden_status=overridden)
+    override = want.status if want.status is Status.OUT_OF_SERVICE else Status.UNKNOWN
+    return replace(have, status=want.status, overridden_status=override)
 
 
 def remove(

@@ -12,10 +12,10 @@ from dataclasses import dataclass, replace
 from typing import TypeVar
 
 from eurekube_provider.core.errors import OwnershipConflict, RegistryError, RegistryUnreachable
-from eurekube_provider.core.model import EMPTY, Instance
+from eurekube_provider.core.model import EMPTY, Instance, Status
 from eurekube_provider.core.plan import same_contents
 from eurekube_provider.eureka import batch
-from eurekube_provider.eureka.observer import Observer, next_timestamp, not_ours
+from eurekube_provider.eureka.observer import Observer, next_timestamp, not_ours, overridden
 from eurekube_provider.eureka.peer import Peer
 from eurekube_provider.eureka.peers import Peers
 
@@ -95,7 +95,12 @@ def register_many(
     """
     stock = take_stock(peers, instances)
     ours, failures = _ours(stock, instances, owner, observer)
-    sent = [_replica(want, stock.newest(want.key)) for want in ours]
+    sent = [
+        _replica(
+            want, stock.newest(want.key), observer.lost_override(want.key) if observer else Status.UNKNOWN
+        )
+        for want in ours
+    ]
     for refused in _everywhere(peers, lambda peer: _register_on(peer, sent))[0].values():
         failures.update(refused)
     for instance in sent:
@@ -175,19 +180,27 @@ def _ours(
     return ours, failures
 
 
-def _replica(want: Instance, have: Instance | None) -> Instance:
+def _replica(want: Instance, have: Instance | None, lost_override: Status) -> Instance:
     """``want`` as every server shall hold it: newer than what any holds, a person's override kept."""
     if have is None:
-        return replace(want, last_dirty_timestamp_ms=next_timestamp(None), unknown_fields=EMPTY)
+        return overridden(
+            replace(
+                want,
+                last_dirty_timestamp_ms=next_timestamp(None),
+                overridden_status=lost_override,
+                unknown_fields=EMPTY,
+            )
+        )
     if have.status is want.status and same_contents(have, want):
         return have
-    return replace(
-        want,
-        last_dirty_timestamp_ms=next_timestamp(have),
-        data_center=have.data_center,
-        status=have.overridden_status if have.is_overridden else want.status,
-        overridden_status=have.overridden_status,
-        unknown_fields=EMPTY,
+    return overridden(
+        replace(
+            want,
+            last_dirty_timestamp_ms=next_timestamp(have),
+            data_center=have.data_center,
+            overridden_status=have.overridden_status,
+            unknown_fields=EMPTY,
+        )
     )
 
 

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import time
+from dataclasses import replace
 from typing import Protocol
 
 from eurekube_provider.core.errors import OwnershipConflict
-from eurekube_provider.core.model import Instance
+from eurekube_provider.core.model import Instance, Status
 
 
 class Observer(Protocol):
@@ -24,6 +25,9 @@ class Observer(Protocol):
     def gone(self, instance: Instance) -> None:
         """No server that could be asked holds ``instance``."""
 
+    def lost_override(self, key: tuple[str, str]) -> Status:
+        """The status that was set over the instance's own when every server forgot it; else UNKNOWN."""
+
 
 def not_ours(have: Instance, owner: str) -> OwnershipConflict:
     """The error for an instance that belongs to somebody else than ``owner``."""
@@ -31,6 +35,13 @@ def not_ours(have: Instance, owner: str) -> OwnershipConflict:
     return OwnershipConflict(
         f"{have.application} {have.instance_id} {whose} and was left as it is (we are {owner})"
     )
+
+
+def overridden(sent: Instance) -> Instance:
+    """``sent`` as a server holds it: an override counts, unless the instance says that it is not UP."""
+    if not sent.is_overridden or sent.status not in (Status.UP, Status.OUT_OF_SERVICE):
+        return sent
+    return replace(sent, status=sent.overridden_status)
 
 
 def next_timestamp(have: Instance | None) -> int:

@@ -103,6 +103,20 @@ class Peer:
             json={"instance": instance_to_json(instance)},
         )
 
+    def restore(self, instance: Instance) -> None:
+        """Register ``instance`` where it was forgotten, together with the status that was set over its own.
+
+        A plain :meth:`register` never carries an override, since it would create one anew that a person may
+        have cleared meanwhile.
+        """
+        document = {**instance_to_json(instance), "overriddenStatus": instance.overridden_status.value}
+        self._request(
+            "POST",
+            f"/apps/{_segment(instance.application)}",
+            f"restore {_named(instance)}",
+            json={"instance": document},
+        )
+
     def renew(self, instance: Instance) -> bool:
         """Renew the Eureka lease.
 

@@ -7,6 +7,7 @@ for a while, so that its time-outs do not slow everything down.
 from __future__ import annotations
 
 import logging
+import math
 import threading
 import time
 from collections.abc import Callable
@@ -26,6 +27,9 @@ _T = TypeVar("_T")
 
 AVOID_SECONDS = 10.0
 """How long a server that did not answer is asked last."""
+
+SLOW_SECONDS = 1.0
+"""So does one that took longer than this over a single instance, which takes a millisecond."""
 
 BATCHES_FROM_LEASES = 500
 """With fewer Eureka leases, single requests cost little and are understood by every server."""
@@ -97,16 +101,31 @@ class Peers:
             peer.close()
 
     def register(self, instance: Instance) -> None:
-        """See :meth:`Peer.register`."""
-        self._first(lambda peer: peer.register(instance))
+        """See :meth:`Peer.register`.
 
-    def renew(self, instance: Instance) -> bool:
+        An override that ``instance`` carries is written only to a server that does not hold the instance: one
+        that was restarted would take it for UP, whatever a person had said to its peers.
+        """
+
+        def ask(peer: Peer) -> None:
+            if instance.is_overridden and peer.read(*instance.key) is None:
+                peer.restore(instance)
+            else:
+                peer.register(instance)
+
+        self._first(ask)
+
+    def renew(self, instance: Instance, turn: int = 0) -> bool:
         """See :meth:`Peer.renew`; False only where no server that answers holds the instance.
 
         The server that does tells its peers, and registers it where it is missing, a person's override
         included.
+
+        :param turn: counts the renewals of this instance. Every second one begins at another server than the
+            preferred one, each in its turn: servers that cannot reach each other get their renewals all the
+            same, before the Eureka lease lapses there.
         """
-        return self._first(lambda peer: peer.renew(instance), is_found=bool)
+        return self._first(lambda peer: peer.renew(instance), is_found=bool, begin=self._begin(turn))
 
     def set_status(self, instance: Instance, status: Status) -> bool:
         """See :meth:`Peer.set_status`."""
@@ -122,7 +141,7 @@ class Peers:
 
     def list_instances(self, application: str | None = None) -> list[Instance]:
         """See :meth:`Peer.list_instances`."""
-        return self._first(lambda peer: peer.list_instances(application))
+        return self._first(lambda peer: peer.list_instances(application), slow_seconds=math.inf)
 
     def uses_batches(self, leases: int) -> bool:
         """Whether so many Eureka leases are handled in batches.
@@ -198,7 +217,7 @@ class Peers:
                 self._answered(peer)
             except RegistryError as error:
                 if isinstance(error, RegistryUnreachable):
-                    self._avoid(peer, error)
+                    self._avoid(peer, "does not answer", str(error))
                 failures[peer.url] = error
 
         if len(self.peers) == 1:
@@ -208,26 +227,37 @@ class Peers:
                 list(pool.map(run, self.peers))
         return answers, failures
 
-    def _first(self, ask: Callable[[Peer], _T], is_found: Callable[[_T], bool] = lambda _: True) -> _T:
-        """Ask one server after the other until one knows.
+    def _first(
+        self,
+        ask: Callable[[Peer], _T],
+        is_found: Callable[[_T], bool] = lambda _: True,
+        begin: int = 0,
+        slow_seconds: float = SLOW_SECONDS,
+    ) -> _T:
+        """Ask one server after the other, from the one at ``begin`` on, until one knows.
 
         A server that is avoided is not waited for where another one has answered.
         """
         failures: dict[Peer, RegistryError] = {}
         answers: list[_T] = []
-        for peer in self._ordered():
+        for peer in self._ordered(begin):
             if answers and self._is_avoided(peer):
                 break
+            started = time.monotonic()
             try:
                 answer = ask(peer)
             except RegistryUnreachable as error:
-                self._avoid(peer, error)
+                self._avoid(peer, "does not answer", str(error))
                 failures[peer] = error
                 continue
             except RegistryDenied as error:
                 failures[peer] = error
                 continue
-            self._answered(peer)
+            elapsed = time.monotonic() - started
+            if elapsed > slow_seconds:
+                self._avoid(peer, "is slow", f"it took {elapsed:.1f} s")
+            else:
+                self._answered(peer)
             answers.append(answer)
             if is_found(answer):
                 break
@@ -235,27 +265,29 @@ class Peers:
             raise next(iter(failures.values()))
         for peer, failure in failures.items():
             if isinstance(failure, RegistryDenied):
-                self._avoid(peer, failure)  # the others let us in
+                self._avoid(peer, "refuses us", str(failure))  # the others let us in
         return answers[-1]
 
-    def _ordered(self) -> list[Peer]:
-        return sorted(self.peers, key=self._is_avoided)
+    def _begin(self, turn: int) -> int:
+        """The position of the server that a renewal begins at."""
+        others = len(self.peers) - 1
+        return 1 + turn // 2 % others if turn % 2 and others else 0
+
+    def _ordered(self, begin: int = 0) -> list[Peer]:
+        return sorted((*self.peers[begin:], *self.peers[:begin]), key=self._is_avoided)
 
     def _is_avoided(self, peer: Peer) -> bool:
         with self._lock:
             return self._avoided_until.get(peer.url, 0.0) > time.monotonic()
 
-    def _avoid(self, peer: Peer, error: RegistryError) -> None:
+    def _avoid(self, peer: Peer, does: str, error: str) -> None:
         if len(self.peers) == 1:
             return
         with self._lock:
             is_news = peer.url not in self._avoided_until
             self._avoided_until[peer.url] = time.monotonic() + AVOID_SECONDS
         if is_news:
-            does = "refuses us" if isinstance(error, RegistryDenied) else "does not answer"
-            _log.warning(
-                f"Eureka server {does} and is asked last", extra={"url": peer.url, "error": str(error)}
-            )
+            _log.warning(f"Eureka server {does} and is asked last", extra={"url": peer.url, "error": error})
 
     def _answered(self, peer: Peer) -> None:
         with self._lock:

@@ -31,6 +31,10 @@ INTERVAL_SECONDS = 25.0
 FIRST_WITHIN_SECONDS = 5.0
 """What was found at start may be about to lapse: nobody knows when it was renewed last."""
 
+FORWARDED_AFTER_SECONDS = 60.0
+"""A server that batches have not reached for as long gets its renewals from its peers, which may still reach
+it: plain ones, since no batch is forwarded. Its Eureka leases live for 180 s by default."""
+
 TICK_SECONDS = 0.25
 REST_THREADS = 8
 FIRST_RETRY_SECONDS, LONGEST_RETRY_SECONDS = 0.25, 5.0
@@ -70,11 +74,12 @@ class Counts:
 class _Entry:
     """One instance that is renewed."""
 
-    __slots__ = ("due", "in_flight", "instance", "item", "period")
+    __slots__ = ("due", "in_flight", "instance", "item", "period", "turn")
 
     def __init__(self, instance: Instance, interval_seconds: float) -> None:
         self.in_flight = 0
         self.due = 0
+        self.turn = 0
         self.change(instance, interval_seconds)
 
     def change(self, instance: Instance, interval_seconds: float) -> None:
@@ -223,12 +228,19 @@ class Renewals:
                     return
                 due = self._take_due(self._now())
                 if due:
-                    for lane in self._lanes if in_batches else [self._rest]:
+                    for lane in self._lanes_for(in_batches=in_batches):
                         lane.pending.update(due)
                     self._book.condition.notify_all()
                 self._book.condition.wait_for(
                     lambda: self._book.stopped, TICK_SECONDS - elapsed_seconds() % TICK_SECONDS
                 )
+
+    def _lanes_for(self, *, in_batches: bool) -> list[_Lane]:
+        """Where to send what is due."""
+        if not in_batches:
+            return [self._rest]
+        is_cut_off = any(lane.failing_seconds() > FORWARDED_AFTER_SECONDS for lane in self._lanes)
+        return [*self._lanes, self._rest] if is_cut_off else self._lanes
 
     def _take_due(self, now: int) -> dict[Key, None]:
         """What is due; after a sleep of the machine all of it, and spread anew afterwards."""
@@ -271,6 +283,11 @@ class _Lane:
         self._listener = listener
         self._peers = peers
         self._retry_seconds = 0.0
+        self._failing_since = 0.0
+
+    def failing_seconds(self) -> float:
+        """For how long nothing has reached the server; 0 while all is well."""
+        return elapsed_seconds() - self._failing_since if self._retry_seconds else 0.0
 
     def run(self, most: int) -> None:
         """Send what is pending until the end; on a thread of its own, or on several."""
@@ -298,6 +315,7 @@ class _Lane:
                     entry = book.entries.get(key)
                     if entry is not None:
                         entry.in_flight += 1
+                        entry.turn += 1
                         taken.append(entry)
                 if taken:
                     return taken
@@ -307,7 +325,9 @@ class _Lane:
     def _send(self, entries: list[_Entry]) -> list[batch.Answer]:
         if self.peer is not None:
             return self.peer.batch([entry.item for entry in entries])
-        return [batch.Answer(200 if self._peers.renew(entry.instance) else 404) for entry in entries]
+        return [
+            batch.Answer(200 if self._peers.renew(entry.instance, entry.turn) else 404) for entry in entries
+        ]
 
     def _sent(self, entries: list[_Entry], found: list[batch.Answer]) -> None:
         book = self._book
@@ -352,6 +372,8 @@ class _Lane:
                     self.pending[key] = None
             book.count(failed=len(entries))
             is_news = self._retry_seconds == 0
+            if is_news:
+                self._failing_since = elapsed_seconds()
             self._retry_seconds = min(
                 max(self._retry_seconds * 2, FIRST_RETRY_SECONDS), LONGEST_RETRY_SECONDS
             )

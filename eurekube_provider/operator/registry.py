@@ -14,7 +14,7 @@ from collections.abc import Callable, Sequence
 from eurekube_provider.core.errors import ConfigurationError, RegistryError
 from eurekube_provider.core.identity import CLUSTER_UID_KEY, StackOwner, parse_owner
 from eurekube_provider.core.mapping import Cluster
-from eurekube_provider.core.model import Instance
+from eurekube_provider.core.model import Instance, Status
 from eurekube_provider.eureka.apply import write
 from eurekube_provider.eureka.bulk import bring_level, read_many
 from eurekube_provider.eureka.gauges import Gauges
@@ -74,6 +74,7 @@ class Registry:
         self._expected_leases = 0
         self._lock = threading.Lock()
         self._dropped: dict[Key, float] = {}
+        self._lost_overrides: dict[Key, Status] = {}
         self._thread = threading.Thread(target=self._run, name="registry", daemon=True)
 
     @property
@@ -99,6 +100,7 @@ class Registry:
 
     def registered(self, instance: Instance) -> None:
         """See :class:`~eurekube_provider.eureka.observer.Observer`."""
+        self._lost_overrides.pop(instance.key, None)
         self.view.registered(instance)
         self.renewals.add(instance, just_registered=True)
 
@@ -113,8 +115,13 @@ class Registry:
 
     def gone(self, instance: Instance) -> None:
         """See :class:`~eurekube_provider.eureka.observer.Observer`."""
+        self._lost_overrides.pop(instance.key, None)
         self.view.gone(instance.key)
         self.sweeper.removed(instance)
+
+    def lost_override(self, key: Key) -> Status:
+        """See :class:`~eurekube_provider.eureka.observer.Observer`."""
+        return self._lost_overrides.get(key, Status.UNKNOWN)
 
     @property
     def leases(self) -> int:
@@ -195,7 +202,7 @@ class Registry:
         before = self.view.get(key)
         now = self.peers.read(*key)
         if now is None:
-            self.view.gone(key)
+            self._vanished(key)
         else:
             self.view.registered(now)
         for instance in (before, now):
@@ -239,9 +246,11 @@ class Registry:
         if not lost:
             return
         ours = [instance for instance in lost if not isinstance(parse_owner(instance.owner), StackOwner)]
+        if any(known.is_overridden for instance in ours if (known := self.view.get(instance.key))):
+            self._notice_restarts()
         for instance in ours:
             self.renewals.remove(instance.key)
-            self.view.gone(instance.key)
+            self._vanished(instance.key)
         if ours:
             _log.warning("instances of ours are missing in Eureka", extra={"count": len(ours)})
         for owner in {instance.owner for instance in ours}:
@@ -293,8 +302,7 @@ class Registry:
         try:
             self._notice_restarts()
             sighting = self.peers.read_everywhere(*instance.key)
-            lost_memory = time.monotonic() - self._restart_seen_at < RESTART_MEMORY_SECONDS
-            if sighting.found is not None or lost_memory:
+            if sighting.found is not None or self._lost_memory:
                 self.registered(write(self.peers, sighting.found or instance, None))
                 _log.warning("restored a stack's registration that a server had lost", extra=details)
                 return
@@ -307,6 +315,18 @@ class Registry:
         _log.warning("a stack's registration was removed by somebody and is renewed no more", extra=details)
         with self._lock:
             self._dropped[instance.key] = time.monotonic()
+
+    @property
+    def _lost_memory(self) -> bool:
+        """Whether what is missing may have been forgotten, and not removed."""
+        return time.monotonic() - self._restart_seen_at < RESTART_MEMORY_SECONDS
+
+    def _vanished(self, key: Key) -> None:
+        """No server holds it. If they forgot it, what a person had set over its status comes back with it."""
+        known = self.view.get(key)
+        if known is not None and known.is_overridden and self._lost_memory:
+            self._lost_overrides[key] = known.overridden_status
+        self.view.gone(key)
 
     def _notice_restarts(self) -> None:
         """A server that describes itself anew has forgotten what it held: it is told everything at once."""

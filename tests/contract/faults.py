@@ -261,6 +261,10 @@ class Operator:
         """Whether it renews nothing, and knows of nothing of its own in Eureka."""
         return not len(self.registry.renewals) and not self.registry.view.owned(self.owner)
 
+    def knows_of_override(self) -> bool:
+        """Whether it has seen that a person set a status over one of its instances."""
+        return any(one.is_overridden for one in self.registry.view.owned(self.owner))
+
     def _concerned(self, owner: str) -> None:
         if owner == self.owner:
             self._look.set()

@@ -10,6 +10,7 @@ import requests
 from eurekube_provider.eureka.connection import Connection
 from eurekube_provider.eureka.peer import Peer
 from lab import Lab
+from lab.eureka import SpringCloud
 from lab.waiting import wait_until
 from tests.contract.conftest import Server, document, one, rating
 
@@ -17,9 +18,9 @@ pytestmark = pytest.mark.lab
 
 
 @pytest.fixture(scope="module")
-def cached() -> Iterator[Lab]:
+def cached(spring_cloud: SpringCloud) -> Iterator[Lab]:
     """A server with its caches as in production."""
-    with Lab(eureka=1, kubernetes=False, quick_view=False) as running:
+    with Lab(eureka=1, kubernetes=False, quick_view=False, spring_cloud=spring_cloud) as running:
         yield running
 
 

@@ -10,6 +10,7 @@ import requests
 from eurekube_provider.eureka.connection import Connection
 from eurekube_provider.eureka.peer import Peer
 from lab import Lab
+from lab.eureka import SpringCloud
 from lab.waiting import wait_until
 from tests.contract.conftest import WAIT_SECONDS, Server, document
 
@@ -17,9 +18,11 @@ pytestmark = pytest.mark.lab
 
 
 @pytest.fixture(params=[False, True], ids=["strangers", "clients of each other"])
-def pair(request: pytest.FixtureRequest) -> Iterator[Lab]:
+def pair(request: pytest.FixtureRequest, spring_cloud: SpringCloud) -> Iterator[Lab]:
     """Two servers, that are clients of each other or not."""
-    with Lab(eureka=2, kubernetes=False, register_with_eureka=request.param) as running:
+    with Lab(
+        eureka=2, kubernetes=False, register_with_eureka=request.param, spring_cloud=spring_cloud
+    ) as running:
         yield running
 
 

@@ -12,15 +12,16 @@ from eurekube_provider.eureka import batch
 from eurekube_provider.eureka.connection import Connection
 from eurekube_provider.eureka.peer import Peer
 from lab import EUREKA_PASSWORD, EUREKA_USER, Lab
+from lab.eureka import SpringCloud
 from tests.contract.conftest import one, rating
 
 pytestmark = pytest.mark.lab
 
 
 @pytest.fixture(scope="module", params=["basic", "csrf"])
-def secured(request: pytest.FixtureRequest) -> Iterator[Lab]:
+def secured(request: pytest.FixtureRequest, spring_cloud: SpringCloud) -> Iterator[Lab]:
     """A server that asks for a password, and one that refuses every write as well."""
-    with Lab(eureka=1, kubernetes=False, security=request.param) as running:
+    with Lab(eureka=1, kubernetes=False, security=request.param, spring_cloud=spring_cloud) as running:
         yield running
 
 

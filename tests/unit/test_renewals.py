@@ -63,6 +63,7 @@ class FakePeers:
         self.peers = tuple(FakePeer(url, self) for url in urls)
         self.batches = batches
         self.renewed: Counter[Key] = Counter()
+        self.turns: list[int] = []
         self.by_peer: Counter[tuple[str, Key]] = Counter()
         self.times: dict[Key, list[float]] = {}
         self.forgotten: set[Key] = set()
@@ -77,8 +78,9 @@ class FakePeers:
         """Whether batches are used."""
         return self.batches
 
-    def renew(self, renewed: Instance) -> bool:
+    def renew(self, renewed: Instance, turn: int) -> bool:
         """Take a plain renewal; 404 for what was forgotten."""
+        self.turns.append(turn)
         return self.answer(renewed.key, None).status_code != 404
 
     def answer(self, key: Key, peer: FakePeer | None) -> Answer:
@@ -346,6 +348,26 @@ def test_a_server_that_is_away_delays_nobody_else(start: Start, listener: Listen
     one.away = False
     wait_until(lambda: peers.by_peer[one.url, instance().key] >= 1, "renewals on the first", WAIT_SECONDS)
     assert listener.again == [one]
+
+
+def test_renewals_of_one_instance_are_counted(start: Start) -> None:
+    """Plain renewals say which of the instance's they are, so that servers can take turns."""
+    peers = FakePeers()
+    start(peers).add(instance(), just_registered=False)
+    wait_until(lambda: len(peers.turns) > 3, "four renewals", WAIT_SECONDS)
+    assert peers.turns[:4] == [1, 2, 3, 4]
+
+
+def test_a_server_that_batches_never_reach(start: Start, monkeypatch: pytest.MonkeyPatch) -> None:
+    """After a while plain renewals are sent as well, which the other servers forward to it."""
+    monkeypatch.setattr(module, "FORWARDED_AFTER_SECONDS", 0.5)
+    peers = FakePeers(("http://one/eureka", "http://two/eureka"), batches=True)
+    peers.peers[0].away = True
+    renewals = start(peers)
+    renewals.add(instance(), just_registered=False)
+    wait_until(lambda: peers.turns, "a plain renewal", WAIT_SECONDS)
+    peers.peers[0].away = False
+    wait_until(lambda: renewals._lanes_for(in_batches=True) == renewals._lanes, "the end of it", WAIT_SECONDS)
 
 
 @pytest.mark.parametrize("batches", [False, True])
