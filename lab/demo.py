@@ -161,7 +161,8 @@ class Story:
         kubeconfig.touch(mode=0o600)
         kubeconfig.write_text(yaml.safe_dump(document))
         inherited = {key: value for key, value in os.environ.items() if not key.startswith("KUBE")}
-        return {**inherited, "EUREKA_URL": ",".join(self._urls), "KUBECONFIG": str(kubeconfig)}
+        own = {"KUBECONFIG": str(kubeconfig), "POD_NAMESPACE": OPERATOR_NAMESPACE}
+        return {**inherited, **own, "EUREKA_URL": ",".join(self._urls)}
 
     def board(self, live: Console | None) -> Board:
         """The table of both sides."""

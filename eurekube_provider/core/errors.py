@@ -10,6 +10,7 @@
     │   ├── RegistryDenied          401 or 403: credentials, or CSRF protection
     │   └── RegistryRejected        any other answer that is not a success
     ├── OwnershipConflict           the instance belongs to somebody else and is left alone
+    ├── LeadershipLost              a change was not made, since another replica may lead by now
     └── KubernetesError             the Kubernetes API answered with an error, or not at all
 
 A message stands alone: what was tried, on which application and instance, at which server (never with
@@ -67,6 +68,13 @@ class RegistryRejected(RegistryError):
 
 class OwnershipConflict(EurekubeError):
     """The instance in Eureka belongs to another owner. It was left as it is."""
+
+
+class LeadershipLost(EurekubeError):
+    """A change was not sent: this replica does not hold the Lease, or did not renew it in time.
+
+    Whoever leads looks at everything anew, so that nothing needs to be tried again.
+    """
 
 
 class KubernetesError(EurekubeError):

@@ -11,7 +11,12 @@ from collections.abc import Callable, Sequence
 from concurrent.futures import Executor
 from dataclasses import dataclass, replace
 
-from eurekube_provider.core.errors import OwnershipConflict, RegistryError, RegistryUnreachable
+from eurekube_provider.core.errors import (
+    LeadershipLost,
+    OwnershipConflict,
+    RegistryError,
+    RegistryUnreachable,
+)
 from eurekube_provider.core.model import EMPTY, Instance, Status
 from eurekube_provider.core.plan import Action, Change, Plan, same_contents
 from eurekube_provider.eureka.bulk import cancel_many, register_many
@@ -58,6 +63,7 @@ def apply(
     :param executor: runs single changes of one kind in parallel; None for one after the other.
     :param leases: how many Eureka leases the caller has or is about to have: with many, and many changes,
         batches are used where the servers allow it.
+    :raises LeadershipLost: ``peers`` may not write any more; raised when nothing is under way any more.
     """
     done: list[Change] = []
     failures: list[Failure] = []
@@ -67,10 +73,7 @@ def apply(
         if in_bulk and action is not Action.SET_STATUS:
             errors = _in_bulk(action, changes, owner, peers, observer)
         else:
-            steps = [_Step(change, owner, peers, observer) for change in changes]
-            errors = list(
-                executor.map(_Step.run, steps) if executor and len(steps) > 1 else map(_Step.run, steps)
-            )
+            errors = _one_by_one(changes, owner, peers, observer, executor)
         for change, error in zip(changes, errors, strict=True):
             if error is None:
                 done.append(change)
@@ -82,6 +85,24 @@ def apply(
             failures += [Failure(change, unreachable) for change in plan.changes if id(change) not in settled]
             break
     return Outcome(tuple(done), tuple(failures))
+
+
+def _one_by_one(
+    changes: Sequence[Change],
+    owner: str,
+    peers: Peers,
+    observer: Observer | None,
+    executor: Executor | None,
+) -> list[RegistryError | OwnershipConflict | None]:
+    """Carry out changes of one kind by single requests; an error or None for each."""
+    steps = [_Step(change, owner, peers, observer) for change in changes]
+    ended = list(executor.map(_Step.run, steps) if executor and len(steps) > 1 else map(_Step.run, steps))
+    errors: list[RegistryError | OwnershipConflict | None] = []
+    for error in ended:
+        if isinstance(error, LeadershipLost):
+            raise error  # only now, when none goes on in the background
+        errors.append(error)
+    return errors
 
 
 def _in_bulk(
@@ -105,14 +126,14 @@ class _Step:
     peers: Peers
     observer: Observer | None
 
-    def run(self) -> RegistryError | OwnershipConflict | None:
+    def run(self) -> RegistryError | OwnershipConflict | LeadershipLost | None:
         """Carry out one change; the error instead of raising it."""
         try:
             if self.change.action is Action.DEREGISTER:
                 self._deregister()
             else:
                 self._write()
-        except (RegistryError, OwnershipConflict) as error:
+        except (RegistryError, OwnershipConflict, LeadershipLost) as error:
             return error
         return None
 

@@ -85,6 +85,8 @@ def portions(things: Iterable[T], size: int = MOST_ITEMS) -> Iterator[Sequence[T
         yield portion
 
 
+_HEARTBEAT = b'{"action":"Heartbeat",'
+
 _HELD: dict[int, Answer] = {200: Answer(200), 404: Answer(404)}
 
 
@@ -96,6 +98,11 @@ def _answer(entry: Mapping[str, Any]) -> Answer:
         return Answer(code, instance_from_json(entity))
     except InvalidInstance:
         return Answer(code)
+
+
+def is_renewal(item: bytes) -> bool:
+    """Whether an item only renews, and changes nothing."""
+    return item.startswith(_HEARTBEAT)
 
 
 def _item(action: str, instance: Instance, **fields: object) -> bytes:

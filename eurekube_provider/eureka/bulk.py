@@ -11,7 +11,12 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import TypeVar
 
-from eurekube_provider.core.errors import OwnershipConflict, RegistryError, RegistryUnreachable
+from eurekube_provider.core.errors import (
+    LeadershipLost,
+    OwnershipConflict,
+    RegistryError,
+    RegistryUnreachable,
+)
 from eurekube_provider.core.model import EMPTY, Instance, Status
 from eurekube_provider.core.plan import same_contents
 from eurekube_provider.eureka import batch
@@ -101,12 +106,21 @@ def register_many(
         )
         for want in ours
     ]
-    for refused in _everywhere(peers, lambda peer: _register_on(peer, sent))[0].values():
-        failures.update(refused)
-    for instance in sent:
-        if observer and instance.key not in failures:
-            observer.registered(instance)
+    try:
+        for refused in _everywhere(peers, lambda peer: _register_on(peer, sent))[0].values():
+            failures.update(refused)
+    except LeadershipLost:
+        # What was sent before this must not lapse; of the rest, the first renewal tells that it is missing.
+        _tell_registered(observer, sent)
+        raise
+    _tell_registered(observer, [instance for instance in sent if instance.key not in failures])
     return failures
+
+
+def _tell_registered(observer: Observer | None, instances: Sequence[Instance]) -> None:
+    if observer:
+        for instance in instances:
+            observer.registered(instance)
 
 
 def bring_level(peer: Peer, instances: Sequence[Instance]) -> None:

@@ -7,6 +7,7 @@ ask, and when again, is decided above.
 from __future__ import annotations
 
 import time
+import uuid
 import xml.etree.ElementTree as ElementTree
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -18,6 +19,7 @@ from requests.adapters import HTTPAdapter
 from requests.auth import HTTPBasicAuth
 
 from eurekube_provider.core.errors import (
+    LeadershipLost,
     RegistryDenied,
     RegistryError,
     RegistryRejected,
@@ -60,10 +62,15 @@ class Peer:
     when the answer is not one that its docstring names.
 
     :param url: the service URL without credentials, e.g. ``http://eureka-1:8761/eureka``.
+    :param may_write: asked directly before each request that changes something; where it says no, the
+        request is not sent and :class:`LeadershipLost` is raised. Reads and renewals are always sent.
     """
 
-    def __init__(self, url: str, connection: Connection) -> None:
+    def __init__(
+        self, url: str, connection: Connection, may_write: Callable[[], bool] = lambda: True
+    ) -> None:
         self.url = url
+        self._may_write = may_write
         self._timeouts = (connection.connect_timeout_seconds, connection.read_timeout_seconds)
         self._session = requests.Session()
         # Nothing from the environment but the proxies: REQUESTS_CA_BUNDLE would override the CA file and
@@ -101,6 +108,7 @@ class Peer:
             f"/apps/{_segment(instance.application)}",
             f"register {_named(instance)}",
             json={"instance": instance_to_json(instance)},
+            writes=True,
         )
 
     def restore(self, instance: Instance) -> None:
@@ -115,6 +123,7 @@ class Peer:
             f"/apps/{_segment(instance.application)}",
             f"restore {_named(instance)}",
             json={"instance": document},
+            writes=True,
         )
 
     def renew(self, instance: Instance) -> bool:
@@ -133,7 +142,8 @@ class Peer:
         :returns: False where the server did not hold it (404), and then told none of its peers.
         """
         path = f"/apps/{_segment(application)}/{_segment(instance_id)}"
-        response = self._request("DELETE", path, f"deregister {application} {instance_id}", missing=True)
+        what = f"deregister {application} {instance_id}"
+        response = self._request("DELETE", path, what, missing=True, writes=True)
         return response is not None
 
     def set_status(self, instance: Instance, status: Status) -> bool:
@@ -147,6 +157,7 @@ class Peer:
             f"set the status of {_named(instance)} to {status}",
             params={"value": status.value},
             missing=True,
+            writes=True,
         )
         return response is not None
 
@@ -161,6 +172,7 @@ class Peer:
             f"clear the status of {_named(instance)}",
             params={"value": status.value},
             missing=True,
+            writes=True,
         )
         return response is not None
 
@@ -173,14 +185,18 @@ class Peer:
             return None
         return self._parsed(what, response, lambda document: instance_from_json(document["instance"]))
 
-    def list_instances(self, application: str | None = None) -> list[Instance]:
+    def list_instances(self, application: str | None = None, *, anew: bool = False) -> list[Instance]:
         """List the registry, or one application of it. Up to 30 s old: it suggests, and proves nothing.
 
+        :param anew: have the server make a list of its own for this request, which costs it one, and memory
+            for three minutes. Its caches know a list by the regions that were asked for: here one that
+            nobody asked for before.
         :returns: an empty list for an application that the server does not know (404).
         """
         path = f"/apps/{_segment(application)}" if application else "/apps"
         what = f"list {application}" if application else "list the registry"
-        response = self._request("GET", path, what, missing=application is not None)
+        params = {"regions": f"none-{uuid.uuid4().hex}"} if anew else None
+        response = self._request("GET", path, what, params=params, missing=application is not None)
         if response is None:
             return []
         return self._parsed(what, response, lambda document: instances_from_json(document)[0])
@@ -192,7 +208,9 @@ class Peer:
         :returns: an answer for each, in their order. That of a register item is always 200.
         """
         what = f"send a batch of {len(items)}"
-        response = self._request("POST", "/peerreplication/batch/", what, data=batch.body(items))
+        writes = not all(map(batch.is_renewal, items))
+        body = batch.body(items)
+        response = self._request("POST", "/peerreplication/batch/", what, data=body, writes=writes)
         assert response is not None  # noqa: S101 - only missing=True gives None
         result = self._parsed(what, response, batch.answers)
         if len(result) != len(items):
@@ -270,9 +288,12 @@ class Peer:
         data: bytes | None = None,
         headers: dict[str, str] | None = None,
         missing: bool = False,
+        writes: bool = False,
     ) -> requests.Response | None:
         """Send one request; None for a 404 where ``missing`` is allowed."""
         for attempt in (1, 2):
+            if writes and not self._may_write():
+                raise LeadershipLost(f"{what}: not sent, since another replica may lead by now")
             started = time.monotonic()
             try:
                 response = self._session.request(

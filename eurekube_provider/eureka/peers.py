@@ -81,14 +81,19 @@ class Peers:
     :class:`RegistryUnreachable` and :class:`RegistryDenied` move on to the next one, and the first of them is
     raised when there is none left. A server that does not hold an instance may have been restarted a moment
     ago, so that the next ones are asked for it as well.
+
+    :param may_write: asked before each change, see :class:`Peer`. Default: always yes.
     """
 
-    def __init__(self, connection: Connection, mode: Mode = Mode.AUTO) -> None:
+    def __init__(
+        self, connection: Connection, mode: Mode = Mode.AUTO, may_write: Callable[[], bool] = lambda: True
+    ) -> None:
         self.connection = connection
         self.mode = mode
         self._batches_until = 0.0
         self._batches_work = False
-        self.peers = tuple(Peer(url, connection) for url in connection.service_urls)
+        self.may_write = may_write
+        self.peers = tuple(Peer(url, connection, may_write) for url in connection.service_urls)
         self._avoided_until: dict[str, float] = {}
         self._lock = threading.Lock()
 
@@ -139,9 +144,11 @@ class Peers:
         """See :meth:`Peer.read`; None only where no server that answers holds the instance."""
         return self._first(lambda peer: peer.read(application, instance_id), is_found=bool)
 
-    def list_instances(self, application: str | None = None) -> list[Instance]:
+    def list_instances(self, application: str | None = None, *, anew: bool = False) -> list[Instance]:
         """See :meth:`Peer.list_instances`."""
-        return self._first(lambda peer: peer.list_instances(application), slow_seconds=math.inf)
+        return self._first(
+            lambda peer: peer.list_instances(application, anew=anew), slow_seconds=math.inf
+        )
 
     def uses_batches(self, leases: int) -> bool:
         """Whether so many Eureka leases are handled in batches.

@@ -17,6 +17,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
+from eurekube_provider.core.clock import elapsed_seconds
 from eurekube_provider.core.errors import RegistryError
 from eurekube_provider.core.model import Instance
 from eurekube_provider.eureka import batch
@@ -38,11 +39,6 @@ it: plain ones, since no batch is forwarded. Its Eureka leases live for 180 s by
 TICK_SECONDS = 0.25
 REST_THREADS = 8
 FIRST_RETRY_SECONDS, LONGEST_RETRY_SECONDS = 0.25, 5.0
-
-
-def elapsed_seconds() -> float:
-    """Seconds that go on while the machine sleeps, unlike ``time.monotonic()``."""
-    return time.clock_gettime(time.CLOCK_BOOTTIME) if hasattr(time, "CLOCK_BOOTTIME") else time.monotonic()
 
 
 class Listener(Protocol):
@@ -98,6 +94,7 @@ class _Book:
         self.condition = threading.Condition()
         self.entries: dict[Key, _Entry] = {}
         self.stopped = False
+        self.stands_by = False
         self.accepted = self.missed = self.failed = 0
         self._minute: deque[tuple[float, int]] = deque()
 
@@ -161,11 +158,13 @@ class Renewals:
                 thread.join()
 
     def add(self, instance: Instance, *, just_registered: bool) -> None:
-        """Renew ``instance`` from now on, or go on with its new contents.
+        """Renew ``instance`` from now on, or go on with its new contents; does nothing while standing by.
 
         :param just_registered: its Eureka lease is fresh, so that a full interval may pass.
         """
         with self._book.condition:
+            if self._book.stands_by:
+                return
             entry = self._book.entries.get(instance.key)
             if entry is not None:
                 if entry.instance is not instance:
@@ -187,6 +186,25 @@ class Renewals:
             entry = self._book.entries.pop(key, None)
             while entry is not None and entry.in_flight:
                 self._book.condition.wait()
+
+    def stand_by(self) -> None:
+        """Renew nothing until :meth:`resume`; when this returns, no renewal is in flight."""
+        with self._book.condition:
+            self._book.stands_by = True
+            left = list(self._book.entries.values())
+            self._book.entries.clear()
+            self._book.condition.wait_for(lambda: not any(entry.in_flight for entry in left))
+
+    def resume(self) -> None:
+        """Take on renewals again."""
+        with self._book.condition:
+            self._book.stands_by = False
+
+    @property
+    def stands_by(self) -> bool:
+        """Whether somebody else renews."""
+        with self._book.condition:
+            return self._book.stands_by
 
     def renew_all_now(self, peer: Peer) -> None:
         """Send every renewal to one server at once: it may have forgotten them all."""

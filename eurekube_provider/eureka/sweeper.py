@@ -15,7 +15,7 @@ import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-from eurekube_provider.core.errors import RegistryError
+from eurekube_provider.core.errors import LeadershipLost, RegistryError
 from eurekube_provider.core.model import Instance
 from eurekube_provider.eureka.bulk import read_many
 from eurekube_provider.eureka.peer import Peer
@@ -90,10 +90,12 @@ class Sweeper:
 
     def _run(self) -> None:
         while not self._stopped.wait(TICK_SECONDS):
+            if not self._peers.may_write():
+                continue  # to look would renew them
             for peer in self._peers.peers:
                 try:
                     self._look(peer)
-                except RegistryError:
+                except (RegistryError, LeadershipLost):
                     # Whoever writes or renews there says so; what is due stays due.
                     self._silent_until[peer.url] = time.monotonic() + RETRY_SECONDS
                 except Exception:  # noqa: BLE001 - the thread must look again

@@ -45,6 +45,12 @@ class View:
             self._drop(key)
             self._touched[key] = self._clock()
 
+    def doubt(self) -> None:
+        """Somebody else may have changed anything since we wrote or read it: the next list is believed."""
+        with self._lock:
+            self._firm.clear()
+            self._touched.clear()
+
     def get(self, key: Key) -> Instance | None:
         """One instance."""
         with self._lock:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, cast
@@ -17,10 +17,11 @@ from urllib.parse import urlencode
 import urllib3
 from kubernetes import client, config
 
-from eurekube_provider.core.errors import ConfigurationError, KubernetesError
+from eurekube_provider.core.errors import ConfigurationError, KubernetesError, LeadershipLost
 
 _TIMEOUT = urllib3.Timeout(connect=5.0, read=15.0)
 _CONNECT_SECONDS = 5.0
+_IN_CLUSTER_NAMESPACE = Path("/var/run/secrets/kubernetes.io/serviceaccount/namespace")
 
 MERGE_PATCH = "application/merge-patch+json"
 APPLY_PATCH = "application/apply-patch+yaml"
@@ -50,14 +51,31 @@ SERVICES = Resource("", "v1", "services")
 ENDPOINT_SLICES = Resource("discovery.k8s.io", "v1", "endpointslices")
 NAMESPACES = Resource("", "v1", "namespaces")
 EVENTS = Resource("events.k8s.io", "v1", "events")
+LEASES = Resource("coordination.k8s.io", "v1", "leases")
 
 
 class KubeAccess:
-    """One API server and the identity to talk to it; any number of threads may share it."""
+    """One API server and the identity to talk to it; any number of threads may share it.
 
-    def __init__(self, api_client: client.ApiClient) -> None:
+    :param namespace: the one that this process belongs to: its pod's, or the kubeconfig context's.
+    :param may_write: asked directly before each request that changes something; where it says no, the
+        request is not sent and :class:`LeadershipLost` is raised.
+    """
+
+    def __init__(
+        self,
+        api_client: client.ApiClient,
+        namespace: str = "default",
+        may_write: Callable[[], bool] = lambda: True,
+    ) -> None:
         self._client = api_client
+        self._may_write = may_write
+        self.namespace = namespace
         self.server = str(api_client.configuration.host)
+
+    def guarded(self, may_write: Callable[[], bool]) -> KubeAccess:
+        """The same access for one who must ask before each change."""
+        return KubeAccess(self._client, self.namespace, may_write)
 
     @classmethod
     def load(cls, kubeconfig: str | Path | None = None, context: str | None = None) -> KubeAccess:
@@ -74,9 +92,12 @@ class KubeAccess:
             total=1, connect=0, redirect=0, status=0, respect_retry_after_header=False
         )
         configuration.connection_pool_maxsize = 32
+        namespace = ""
         try:
             if kubeconfig is None and context is None and os.environ.get("KUBERNETES_SERVICE_HOST"):
                 config.load_incluster_config(client_configuration=configuration)  # type: ignore[no-untyped-call]
+                if _IN_CLUSTER_NAMESPACE.is_file():
+                    namespace = _IN_CLUSTER_NAMESPACE.read_text("utf-8").strip()
             else:
                 path = str(kubeconfig) if kubeconfig is not None else None
                 if path is not None and not Path(path).is_file():
@@ -84,12 +105,13 @@ class KubeAccess:
                 config.load_kube_config(  # type: ignore[no-untyped-call]
                     path, context=context, client_configuration=configuration
                 )
+                namespace = _context_namespace(path, context)
         except config.ConfigException as error:
             raise ConfigurationError(
                 f"no way to the Kubernetes API was found ({error}): run inside a cluster,"
                 " or set KUBECONFIG or --kubeconfig"
             ) from None
-        return cls(client.ApiClient(configuration))
+        return cls(client.ApiClient(configuration), namespace or "default")
 
     def get(self, path: str, query: Mapping[str, str] | None = None) -> dict[str, Any]:
         """Read an object or a list.
@@ -105,13 +127,19 @@ class KubeAccess:
         query: Mapping[str, str] | None = None,
         body: Any = None,
         content_type: str = "application/json",
+        timeout_seconds: float | None = None,
     ) -> dict[str, Any]:
         """Send one request and return the object that the API answers with.
 
         :param path: from :meth:`Resource.path`.
+        :param timeout_seconds: default 5 to connect, and 15 for the answer.
         :raises KubernetesError: no answer, or none that is a success.
+        :raises LeadershipLost: it would change something, which this replica may not do now.
         """
-        response = self._send(method, path, query, body, content_type, _TIMEOUT)
+        if method != "GET" and not self._may_write():
+            raise LeadershipLost(f"{method} {path}: not sent, since another replica may lead by now")
+        timeout = _TIMEOUT if timeout_seconds is None else urllib3.Timeout(timeout_seconds)
+        response = self._send(method, path, query, body, content_type, timeout)
         try:
             data = response.data
         except urllib3.exceptions.HTTPError as error:
@@ -186,6 +214,16 @@ class KubeAccess:
             raise KubernetesError(
                 f"{method} {path}: no answer from the Kubernetes API at {self.server} ({cause})"
             ) from None
+
+
+def _context_namespace(path: str | None, context: str | None) -> str:
+    """The namespace of a kubeconfig's context; empty where it names none."""
+    try:
+        contexts, active = config.list_kube_config_contexts(path)  # type: ignore[no-untyped-call]
+    except config.ConfigException:
+        return ""  # there is no current context, which is not needed where another one is named
+    chosen = next((item for item in contexts if item["name"] == context), active)
+    return str(chosen["context"].get("namespace") or "")
 
 
 def _error(method: str, path: str, status_code: int, data: bytes) -> KubernetesError:

@@ -16,7 +16,7 @@ from datetime import UTC, datetime
 from enum import StrEnum
 from typing import Any
 
-from eurekube_provider.core.errors import KubernetesError
+from eurekube_provider.core.errors import KubernetesError, LeadershipLost
 from eurekube_provider.kube.access import EVENTS, KubeAccess
 
 _log = logging.getLogger(__name__)
@@ -101,5 +101,8 @@ class EventRecorder:
         while (event := self._queue.get()) is not None:
             try:
                 self._access.request("POST", EVENTS.path(event["metadata"]["namespace"]), body=event)
+            except LeadershipLost:
+                continue  # who leads now has Events of its own
             except KubernetesError as error:
+                # E.g. in a namespace that is being deleted, where nothing can be created any more.
                 _log.warning("Event not written", extra={"reason": event["reason"], "error": str(error)})

@@ -10,22 +10,24 @@ import logging
 import signal
 import sys
 import threading
+import uuid
 from collections.abc import Sequence
 
 from eurekube_provider.core.errors import (
     ConfigurationError,
     EurekubeError,
     KubernetesError,
-    RegistryError,
 )
 from eurekube_provider.core.identity import check_cluster_name, default_cluster_name
 from eurekube_provider.core.mapping import Cluster, Mode, Syncer, app_of, desired_instances
 from eurekube_provider.core.model import Status
 from eurekube_provider.eureka.peers import Peers
 from eurekube_provider.kube.access import NAMESPACES, KubeAccess
+from eurekube_provider.kube.elector import Elector
 from eurekube_provider.kube.events import EventRecorder
 from eurekube_provider.operator import logs
 from eurekube_provider.operator.controller import Controller
+from eurekube_provider.operator.leadership import Leadership
 from eurekube_provider.operator.queue import WorkQueue
 from eurekube_provider.operator.registry import Registry
 from eurekube_provider.operator.settings import Settings, settings_from
@@ -69,7 +71,9 @@ def run(settings: Settings, stop: threading.Event) -> None:
     cluster = _cluster(settings, access, stop)
     if cluster is None:
         return
-    peers = Peers(settings.connection, settings.eureka_mode)
+    leadership = Leadership(_elector(settings, access))
+    access = access.guarded(leadership.may_write)
+    peers = Peers(settings.connection, settings.eureka_mode, leadership.may_write)
     queue: WorkQueue[SyncerKey] = WorkQueue()
     events = EventRecorder(access, "eurekube.io/operator", settings.pod_name)
     statuses = StatusWriter(access)
@@ -80,11 +84,19 @@ def run(settings: Settings, stop: threading.Event) -> None:
         settings.resync_seconds,
         concerned=lambda owner: controller.owner_concerned(owner),  # noqa: PLW0108 - made below
         reachable_again=lambda: controller.all_concerned(),  # noqa: PLW0108
+        check_cluster=not settings.take_over_cluster,
+        refused=stop.set,
     )
+    registry.renewals.stand_by()
     controller = Controller(settings, cluster, access, registry, statuses, events, queue)
     webhook: Webhook | None = None
     if settings.webhook:
-        webhook = Webhook(settings.webhook, cluster.name, lambda key: _addresses(sources, cluster, key))
+        webhook = Webhook(
+            settings.webhook,
+            cluster.name,
+            lambda key: _addresses(sources, cluster, key),
+            leadership.may_write,
+        )
     touch = webhook.touch if webhook else lambda _: None
     sources = Sources(access, settings.watch_namespaces, queue.add, touch)
     _log.info(
@@ -101,26 +113,56 @@ def run(settings: Settings, stop: threading.Event) -> None:
     sources.start()
     registry.start()
     try:
-        if not _wait_until_safe(sources, registry, controller, stop):
-            return
-        if not settings.take_over_cluster:
-            registry.check_cluster()
-        controller.start(sources)
-        if webhook:
-            services = sources.services.objects()
-            webhook.start({(item["metadata"]["namespace"], app_of(item)) for item in services})
-        _log.info("operator is ready", extra={"syncers": len(sources.syncer_keys())})
-        stop.wait()
+        if _wait_until_read(sources, registry, stop):
+            controller.start(sources)
+            if webhook:
+                services = sources.services.objects()
+                webhook.start({(item["metadata"]["namespace"], app_of(item)) for item in services})
+            _log.info("operator is ready", extra={"syncers": len(sources.syncer_keys())})
+            leadership.follow(_Duties(controller, webhook), stop)
+        if registry.refusal is not None:
+            raise registry.refusal
     finally:
         _log.info("operator stops; nothing is deregistered")
         sources.stop()
+        leadership.close()
         if webhook:
             webhook.stop()
         controller.stop()
-        registry.stop()
+        leadership.release()
         statuses.stop()
         events.stop()
+        registry.stop()
         peers.close()
+
+
+class _Duties:
+    """What this operator does while it leads."""
+
+    def __init__(self, controller: Controller, webhook: Webhook | None) -> None:
+        self.pause = controller.pause
+        self.stand_by = controller.stand_by
+        self._controller = controller
+        self._webhook = webhook
+
+    def lead(self) -> None:
+        """Everything, from Eureka to the webhook."""
+        self._controller.lead()
+        if self._webhook:
+            self._webhook.lead()
+
+
+def _elector(settings: Settings, access: KubeAccess) -> Elector | None:
+    if not settings.leader_elect:
+        return None
+    return Elector(
+        access,
+        settings.lease_namespace or access.namespace,
+        settings.lease_name,
+        # A container that is restarted in its pod is another one.
+        f"{settings.pod_name}_{uuid.uuid4().hex[:8]}",
+        settings.lease_timing,
+    )
 
 
 def _cluster(settings: Settings, access: KubeAccess, stop: threading.Event) -> Cluster | None:
@@ -143,25 +185,22 @@ def _cluster(settings: Settings, access: KubeAccess, stop: threading.Event) -> C
         return Cluster(check_cluster_name(name), uid)
 
 
-def _wait_until_safe(
-    sources: Sources, registry: Registry, controller: Controller, stop: threading.Event
-) -> bool:
-    """Wait until the cluster's objects are complete and Eureka was read; False when told to stop."""
+def _wait_until_read(sources: Sources, registry: Registry, stop: threading.Event) -> bool:
+    """Wait until the cluster's objects are complete and Eureka was asked; False when told to stop.
+
+    An operator to which Eureka did not answer changes nothing in it, but can say so on each syncer, and lets
+    deleted ones go in the end.
+    """
     waited = 0.0
-    told: RegistryError | None = None
-    while not (sources.is_synced and registry.was_read):
+    while not (sources.is_synced and (registry.was_read or registry.failure)):
         if stop.wait(0.02):
             return False
         waited += 0.02
-        failure = registry.failure
-        if failure is not None and str(failure) != str(told) and sources.is_synced:
-            told = failure
-            controller.cannot_begin(sources, failure)
         if waited >= _SYNC_NOTICE_SECONDS:
             waited = 0.0
             missing = [f"{kind} ({error})" for kind, error in sources.failures.items()]
             if not registry.was_read:
-                missing.append(f"Eureka ({registry.failure})")
+                missing.append("Eureka")
             _log.warning(
                 "nothing is changed before everything was read", extra={"missing": "; ".join(missing)}
             )

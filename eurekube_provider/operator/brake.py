@@ -93,6 +93,12 @@ class Brake:
         with self._lock:
             self._held_since.pop(key, None)
 
+    def forget_all(self) -> None:
+        """Another replica held back and removed meanwhile: what was counted says nothing any more."""
+        with self._lock:
+            self._held_since.clear()
+            self._removed.clear()
+
     def _is_released(self, key: SyncerKey, syncer: Mapping[str, Any]) -> bool:
         if RELEASE_ANNOTATION not in (syncer["metadata"].get("annotations") or {}):
             return False

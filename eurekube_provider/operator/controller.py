@@ -15,10 +15,12 @@ from contextlib import suppress
 from dataclasses import replace
 from typing import Any
 
+from eurekube_provider.core.clock import elapsed_seconds
 from eurekube_provider.core.errors import (
     ConfigurationError,
     EurekubeError,
     KubernetesError,
+    LeadershipLost,
     OwnershipConflict,
     RegistryDenied,
     RegistryError,
@@ -43,8 +45,12 @@ _log = logging.getLogger(__name__)
 FINALIZER = "eurekube.io/deregister"
 """Keeps a deleted syncer until its instances are out of Eureka."""
 
+FORCE_DELETE_ANNOTATION = "eurekube.io/force-delete"
+"""With any value on a deleted syncer: let it go at once, whatever it leaves in Eureka."""
+
 WORKERS = 4
 RECHECK_REFUSED_SECONDS = 20.0
+LONGEST_STOP_SECONDS = 10.0
 
 _KEEPS_REGISTERED = frozenset({"NoMatchingService"})
 """Problems that leave no doubt about what is desired; every other one keeps what is registered."""
@@ -73,6 +79,7 @@ class Controller:
         self._events = events
         self._queue = queue
         self._sources: Sources | None = None
+        self._undone: dict[SyncerKey, float] = {}  # since when a deletion cannot be carried out
         self._brake = Brake(cluster, registry.view, access)
         self._executor = ThreadPoolExecutor(8, thread_name_prefix="apply")
         self._workers = [
@@ -81,27 +88,44 @@ class Controller:
         ]
 
     def start(self, sources: Sources) -> None:
-        """Look at every syncer, and at what deleted ones left behind. ``sources`` have synced."""
+        """Have the workers ready for :meth:`lead`. ``sources`` have synced."""
         self._sources = sources
-        self._registry.expect(sources.endpoint_count())
-        for key in sources.syncer_keys():
-            self._queue.add(key)
-        for owner in self._registry.view.owners():
-            self.owner_concerned(owner)
+        self._queue.pause()
         for worker in self._workers:
             worker.start()
 
-    def cannot_begin(self, sources: Sources, error: EurekubeError) -> None:
-        """Say on every syncer why nothing happens yet."""
-        for syncer in sources.syncers.objects():
-            self._report_failure(syncer, error)
+    def pause(self) -> bool:
+        """Begin nothing until :meth:`lead`; whether all that was begun has ended."""
+        return self._queue.pause()
+
+    def lead(self) -> None:
+        """Look at every syncer, and at what deleted ones left behind; renew what is there at once."""
+        assert self._sources is not None  # noqa: S101 - started before
+        self._registry.take_over()
+        self._registry.expect(self._sources.endpoint_count())
+        for syncer in self._sources.syncers.objects():
+            if not syncer["metadata"].get("deletionTimestamp"):
+                for instance in self._registry.view.owned(self._owner(_key(syncer))):
+                    self._registry.hold(instance)
+        self.all_concerned()
+        for owner in self._registry.view.owners():
+            self.owner_concerned(owner)
+        self._queue.resume()
+
+    def stand_by(self) -> None:
+        """Another replica leads: renew no more, and forget what only holds for who leads. After pause()."""
+        self._registry.stand_by()
+        self._brake.forget_all()
+        self._statuses.forget_all()
+        self._undone.clear()
 
     def stop(self) -> None:
         """Finish what is being worked on, and begin nothing more."""
         self._queue.close()
+        deadline = time.monotonic() + LONGEST_STOP_SECONDS
         for worker in self._workers:
             if worker.is_alive():
-                worker.join(timeout=10.0)
+                worker.join(timeout=max(0.0, deadline - time.monotonic()))
         self._executor.shutdown(wait=False, cancel_futures=True)
 
     def owner_concerned(self, owner: str) -> None:
@@ -124,6 +148,9 @@ class Controller:
                     self._queue.forget_failures(key)
                 else:
                     self._try_again(key, error)
+            except LeadershipLost as error:
+                self._queue.add_after(key, 1.0)  # by then the queue is paused, or all is looked at anew
+                _log.info("syncer left as it is", extra={"syncer": "/".join(key), "error": str(error)})
             except EurekubeError as error:
                 self._try_again(key, error)
                 syncer = self._sources.syncers.get(*key) if self._sources else None
@@ -150,6 +177,7 @@ class Controller:
         if syncer is None or syncer["metadata"].get("deletionTimestamp"):
             self._detach(key, syncer)
             return None
+        self._require_read()
         try:
             wanted = self._admit(Syncer.from_object(syncer))
         except ConfigurationError as error:
@@ -210,9 +238,7 @@ class Controller:
 
     def _refuse(self, syncer: Object, error: ConfigurationError) -> None:
         """Say why nothing is done; what is registered stays and is renewed."""
-        metadata = syncer["metadata"]
-        owner = str(ClusterOwner(self._cluster.name, metadata["namespace"], metadata["name"]))
-        held = self._registry.view.owned(owner)
+        held = self._registry.view.owned(self._owner(_key(syncer)))
         for instance in held:
             self._registry.hold(instance)
         self._events.record(syncer, Kind.WARNING, "NotAllowed", str(error))
@@ -227,9 +253,62 @@ class Controller:
             ),
         )
 
+    def _owner(self, key: SyncerKey) -> str:
+        return str(ClusterOwner(self._cluster.name, *key))
+
+    def _require_read(self) -> None:
+        """Nothing is changed before the registry has been read once.
+
+        :raises RegistryError: it has not.
+        """
+        if not self._registry.was_read:
+            raise self._registry.failure or RegistryUnreachable("Eureka has not been read yet")
+
     def _detach(self, key: SyncerKey, syncer: Object | None) -> None:
         """The syncer is deleted: take out what it put in, then let it go."""
-        owner = str(ClusterOwner(self._cluster.name, *key))
+        if syncer is None or FINALIZER not in (syncer["metadata"].get("finalizers") or ()):
+            self._take_out(key, syncer)
+            return
+        if FORCE_DELETE_ANNOTATION in (syncer["metadata"].get("annotations") or {}):
+            self._let_go(key, syncer, f"the annotation {FORCE_DELETE_ANNOTATION} asks for it")
+            return
+        try:
+            held = self._take_out(key, syncer)
+        except RegistryError as error:
+            waited = elapsed_seconds() - self._undone.setdefault(key, elapsed_seconds())
+            left = self._settings.release_after_seconds - waited
+            if left > 0:
+                self._queue.add_after(key, left)
+                raise
+            self._let_go(key, syncer, f"Eureka could not be asked for {waited:.0f} s ({error})")
+            return
+        self._undone.pop(key, None)
+        self._events.record(syncer, Kind.NORMAL, "Deregistered", f"{_count(held)} taken out of Eureka")
+        self._set_finalizer(syncer, present=False)
+
+    def _let_go(self, key: SyncerKey, syncer: Object, why: str) -> None:
+        """Release a syncer whose instances could not be taken out: no namespace waits for Eureka for ever.
+
+        They are renewed no more. The syncer's end is an event like any other, so that they are taken out as
+        soon as Eureka answers, if they have not lapsed by then.
+        """
+        left = self._registry.abandon(self._owner(key))
+        named = joined([f"{one.application} {one.instance_id}" for one in left]) or "nothing that is known of"
+        note = f"released although its instances may still be in Eureka, because {why}; left behind: {named}"
+        _log.warning("syncer released", extra={"syncer": "/".join(key), "left": len(left), "reason": why})
+        self._events.record(syncer, Kind.WARNING, "LeftBehind", note)
+        self._undone.pop(key, None)
+        self._statuses.forget(key)
+        self._brake.forget(key)
+        self._set_finalizer(syncer, present=False)
+
+    def _take_out(self, key: SyncerKey, syncer: Object | None) -> int:
+        """Deregister what a deleted syncer put in; how many instances.
+
+        :raises RegistryError: something could not be deregistered.
+        """
+        self._require_read()
+        owner = self._owner(key)
         there = self._registry.view.owned(owner)
         held = len(there)
         if syncer is not None:
@@ -249,9 +328,7 @@ class Controller:
             )
         self._statuses.forget(key)
         self._brake.forget(key)
-        if syncer is not None and FINALIZER in (syncer["metadata"].get("finalizers") or ()):
-            self._events.record(syncer, Kind.NORMAL, "Deregistered", f"{_count(held)} taken out of Eureka")
-            self._set_finalizer(syncer, present=False)
+        return held
 
     def _keep_finalizer(self, syncer: Object) -> None:
         if FINALIZER not in (syncer["metadata"].get("finalizers") or ()):
@@ -259,8 +336,7 @@ class Controller:
 
     def _set_finalizer(self, syncer: Object, *, present: bool) -> None:
         """Write the finalizer before the first registration, remove it after the last deregistration."""
-        key = (syncer["metadata"]["namespace"], syncer["metadata"]["name"])
-        path = SYNCERS.path(*key)
+        path = SYNCERS.path(*_key(syncer))
         for attempt in (1, 2, 3):
             try:
                 current = self._access.get(path)["metadata"]
@@ -357,9 +433,7 @@ class Controller:
 
     def _report_failure(self, syncer: Object, error: EurekubeError) -> None:
         """A look that ended early still shows in the syncer's status and as an Event."""
-        metadata = syncer["metadata"]
-        owner = ClusterOwner(self._cluster.name, metadata["namespace"], metadata["name"])
-        held = len(self._registry.view.owned(str(owner)))
+        held = len(self._registry.view.owned(self._owner(_key(syncer))))
         before = syncer.get("status") or {}
         self._events.record(syncer, Kind.WARNING, _reason(error), str(error))
         self._statuses.report(
@@ -373,6 +447,10 @@ class Controller:
                 registered=held,
             ),
         )
+
+
+def _key(syncer: Object) -> SyncerKey:
+    return (syncer["metadata"]["namespace"], syncer["metadata"]["name"])
 
 
 def _reason(error: EurekubeError) -> str:

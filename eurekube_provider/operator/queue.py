@@ -25,6 +25,7 @@ class WorkQueue(Generic[K]):
         self._later_number = 0
         self._failures: dict[K, int] = {}
         self._closed = False
+        self._paused = False
 
     def add(self, key: K) -> None:
         """Look at ``key`` as soon as a worker is free."""
@@ -60,6 +61,9 @@ class WorkQueue(Generic[K]):
                 now = time.monotonic()
                 while self._later and self._later[0][0] <= now:
                     self._add(heapq.heappop(self._later)[2])
+                if self._paused:
+                    self._condition.wait()
+                    continue
                 if self._waiting:
                     key = next(iter(self._waiting))
                     del self._waiting[key]
@@ -75,6 +79,18 @@ class WorkQueue(Generic[K]):
             if key in self._again:
                 self._again.discard(key)
                 self._add(key)
+
+    def pause(self) -> bool:
+        """Hand out nothing until :meth:`resume`; whether nothing is being worked on any more."""
+        with self._condition:
+            self._paused = True
+            return not self._working
+
+    def resume(self) -> None:
+        """Hand out keys again, those that came meanwhile included."""
+        with self._condition:
+            self._paused = False
+            self._condition.notify_all()
 
     def close(self) -> None:
         """Hand out nothing more."""

@@ -11,7 +11,7 @@ import threading
 import time
 from collections.abc import Callable, Sequence
 
-from eurekube_provider.core.errors import ConfigurationError, RegistryError
+from eurekube_provider.core.errors import ConfigurationError, LeadershipLost, RegistryError
 from eurekube_provider.core.identity import CLUSTER_UID_KEY, StackOwner, parse_owner
 from eurekube_provider.core.mapping import Cluster
 from eurekube_provider.core.model import Instance, Status
@@ -44,6 +44,9 @@ class Registry:
 
     :param concerned: called with an owner whose instances are not what they were.
     :param reachable_again: called when Eureka answers after it had not.
+    :param check_cluster: whether the first read looks for another cluster of our name; one that is found ends
+        all work, see :attr:`refusal`.
+    :param refused: called then.
     """
 
     def __init__(
@@ -54,6 +57,9 @@ class Registry:
         resync_seconds: float,
         concerned: Callable[[str], None],
         reachable_again: Callable[[], None],
+        *,
+        check_cluster: bool = False,
+        refused: Callable[[], None] = lambda: None,
     ) -> None:
         self.peers = peers
         self.view = View()
@@ -61,12 +67,16 @@ class Registry:
         self.sweeper = Sweeper(peers, is_registered=lambda key: self.view.get(key) is not None)
         self.failure: RegistryError | None = None
         """Why the registry could not be read the last time; None while all is well."""
+        self.refusal: ConfigurationError | None = None
+        """Why this operator must not work on this registry."""
         self.gauges = Gauges(0, 0, 0.0)
         self._cluster = cluster
         self._operator_name = operator_name
         self._resync_seconds = resync_seconds
         self._concerned = concerned
         self._reachable_again = reachable_again
+        self._checks_cluster = check_cluster
+        self._refused = refused
         self._was_read = threading.Event()
         self._stopped = threading.Event()
         self._started_by_url: dict[str, int] = {}
@@ -75,6 +85,8 @@ class Registry:
         self._lock = threading.Lock()
         self._dropped: dict[Key, float] = {}
         self._lost_overrides: dict[Key, Status] = {}
+        self._forgotten: set[Key] = set()
+        self._reading = threading.Lock()
         self._thread = threading.Thread(target=self._run, name="registry", daemon=True)
 
     @property
@@ -97,6 +109,29 @@ class Registry:
         self._stopped.set()
         self.renewals.stop()
         self.sweeper.stop()
+
+    def take_over(self) -> None:
+        """Begin to renew, from a list that was made for this: what another replica wrote is in it."""
+        self.renewals.resume()
+        try:
+            self._resync(anew=True)
+        except RegistryError as error:
+            self.failure = error
+            _log.warning("Eureka cannot be read", extra={"error": str(error)})
+
+    def stand_by(self) -> None:
+        """Another replica renews: end it here, the renewals in flight included. Reading goes on."""
+        self.renewals.stand_by()
+        self.view.doubt()
+        self._lost_overrides.clear()
+        self._forgotten.clear()
+
+    def abandon(self, owner: str) -> list[Instance]:
+        """Renew nothing of ``owner`` any more, so that it lapses; returns what is known to stand there."""
+        left = self.view.owned(owner)
+        for instance in left:
+            self.renewals.remove(instance.key)
+        return left
 
     def registered(self, instance: Instance) -> None:
         """See :class:`~eurekube_provider.eureka.observer.Observer`."""
@@ -137,7 +172,7 @@ class Registry:
         if instance.key not in self.renewals:
             self.renewals.add(instance, just_registered=False)
 
-    def check_cluster(self) -> None:
+    def _check_cluster(self) -> None:
         """Look whether another cluster uses our name.
 
         :raises ConfigurationError: it does: both would take each other's instances for their own.
@@ -159,6 +194,10 @@ class Registry:
         while not self._stopped.is_set():
             try:
                 self._resync()
+            except ConfigurationError as error:
+                self.refusal = error
+                self._refused()
+                return
             except RegistryError as error:
                 if self.failure is None or str(self.failure) != str(error):
                     _log.warning("Eureka cannot be read", extra={"error": str(error)})
@@ -168,9 +207,16 @@ class Registry:
             fast = self.failure is not None or not self.was_read
             self._stopped.wait(min(2.0, self._resync_seconds) if fast else self._resync_seconds)
 
-    def _resync(self) -> None:
-        self._notice_restarts()
-        listed = self.peers.list_instances()
+    def _resync(self, *, anew: bool = False) -> None:
+        with self._reading:
+            self._notice_restarts()
+            listed = self.peers.list_instances(anew=anew)
+            if anew:
+                self.view.doubt()
+            self._take(listed)
+
+    def _take(self, listed: list[Instance]) -> None:
+        """Learn from a list of the whole registry."""
         news, doubts = self.view.merge(listed)
         was_away, self.failure = self.failure is not None, None
         for owner in {instance.owner for instance in news}:
@@ -180,11 +226,15 @@ class Registry:
             self._settle(key)
         self._adopt(listed)
         self._gauge(len(listed))
-        if not self.was_read:
+        is_first = not self.was_read
+        if is_first:
+            if self._checks_cluster:
+                self._check_cluster()
             _log.info("Eureka was read", extra={"instances": len(listed)})
             self._was_read.set()
-        elif was_away:
-            _log.warning("Eureka answers again")
+        if was_away:
+            if not is_first:
+                _log.warning("Eureka answers again")
             self._reachable_again()
 
     def _gauge(self, registered: int) -> None:
@@ -211,6 +261,8 @@ class Registry:
 
     def _adopt(self, listed: list[Instance]) -> None:
         """Renew what stacks ask this operator to renew."""
+        if self.renewals.stands_by:
+            return
         now = time.monotonic()
         with self._lock:
             self._dropped = {
@@ -289,7 +341,8 @@ class Registry:
             except RegistryError:
                 continue
             found.update({key: instance for key, instance in held.items() if instance is not None})
-        if found:
+        if found and self.peers.may_write():
+            # Else it is told with the next renewals: they go on, and find the same.
             bring_level(peer, list(found.values()))
             _log.warning("an Eureka server was brought level", extra={"url": peer.url, "count": len(found)})
         return [instance for instance in instances if instance.key not in found]
@@ -302,8 +355,10 @@ class Registry:
         try:
             self._notice_restarts()
             sighting = self.peers.read_everywhere(*instance.key)
-            if sighting.found is not None or self._lost_memory:
+            if sighting.found is not None or self._lost_memory or instance.key in self._forgotten:
+                self._forgotten.add(instance.key)
                 self.registered(write(self.peers, sighting.found or instance, None))
+                self._forgotten.discard(instance.key)
                 _log.warning("restored a stack's registration that a server had lost", extra=details)
                 return
         except RegistryError as error:
@@ -311,6 +366,10 @@ class Registry:
                 "a stack's registration could not be looked at", extra={**details, "error": str(error)}
             )
             self.renewals.add(instance, just_registered=False)
+            return
+        except LeadershipLost:
+            # The next renewal finds it missing again: it is restored as soon as this replica may write.
+            self.renewals.add(instance, just_registered=True)
             return
         _log.warning("a stack's registration was removed by somebody and is renewed no more", extra=details)
         with self._lock:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import argparse
 import os
+import re
 import socket
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -17,6 +18,7 @@ from eurekube_provider.core.errors import ConfigurationError
 from eurekube_provider.core.identity import check_cluster_name
 from eurekube_provider.eureka.connection import Connection
 from eurekube_provider.eureka.peers import Mode
+from eurekube_provider.kube.elector import Timing
 
 _MISSING_URL = "no Eureka URL is configured: set --eureka-url or EUREKA_URL, e.g. http://eureka:8761/eureka"
 
@@ -44,6 +46,9 @@ class Settings:
     :param watch_namespaces: empty for all.
     :param cross_namespace: ``from=to`` pairs, ``*`` for any: syncers of the namespace ``from`` may select
         Services of the namespace ``to``.
+    :param leader_elect: whether several replicas may run, of which only the Lease's holder changes things.
+    :param lease_namespace: None for the namespace that this process belongs to.
+    :param release_after_seconds: how long a deleted syncer waits for an Eureka that is away.
     :param resync_seconds: how often the whole registry is listed, to find what drifted and what stacks ask
         this operator to renew.
     """
@@ -59,6 +64,11 @@ class Settings:
     webhook: WebhookSettings | None = None
     kubeconfig: str | None = None
     context: str | None = None
+    leader_elect: bool = True
+    lease_name: str = "eurekube-leader"
+    lease_namespace: str | None = None
+    lease_timing: Timing = field(default_factory=Timing)
+    release_after_seconds: float = 600.0
     resync_seconds: float = 15.0
     log_format: str = "json"
     log_level: str = "INFO"
@@ -109,6 +119,13 @@ def parser() -> argparse.ArgumentParser:
         ("webhook-debounce-seconds", "SECONDS", "quiet time before the webhook is called [5]"),
         ("kubeconfig", "FILE", "how to reach the Kubernetes API from outside [in-cluster, else KUBECONFIG]"),
         ("context", "NAME", "the kubeconfig's context [its current one]"),
+        ("leader-elect", "true|false", "share the work with other replicas: one changes things [true]"),
+        ("lease-name", "NAME", "the Lease that the replicas of this operator share [OPERATOR-NAME-leader]"),
+        ("lease-namespace", "NAME", "where it is [POD_NAMESPACE, else the pod's or the context's own]"),
+        ("lease-duration-seconds", "SECONDS", "a replica that is silent for as long is replaced [15]"),
+        ("renew-deadline-seconds", "SECONDS", "one that could not renew for as long stops writing [10]"),
+        ("retry-period-seconds", "SECONDS", "how often the Lease is renewed, or looked at [2]"),
+        ("release-after-seconds", "SECONDS", "deleted syncers wait so long for an Eureka that is away [600]"),
         ("resync-seconds", "SECONDS", "how often the whole registry is read [15]"),
         ("log-format", "json|text", "[json]"),
         ("log-level", "LEVEL", "DEBUG, INFO, WARNING or ERROR [INFO]"),
@@ -153,6 +170,7 @@ def settings_from(
                 raise ConfigurationError(
                     f"--webhook-services: {pattern!r} must be NAMESPACE/APP, e.g. shop/rating or shop/*"
                 )
+    operator_name = text("operator-name") or "eurekube"
     return Settings(
         connection=Connection.parse(
             text("eureka-url"),
@@ -166,7 +184,7 @@ def settings_from(
             zone=text("eureka-zone") or None,
         ),
         eureka_mode=Mode(_choice("eureka-mode", text("eureka-mode") or "auto", tuple(Mode))),
-        operator_name=text("operator-name") or "eurekube",
+        operator_name=operator_name,
         pod_name=text("pod-name") or socket.gethostname(),
         cluster_name=check_cluster_name(text("cluster-name")) if text("cluster-name") else None,
         take_over_cluster=_truth("take-over-cluster", text("take-over-cluster") or "false"),
@@ -175,6 +193,15 @@ def settings_from(
         webhook=webhook,
         kubeconfig=text("kubeconfig") or None,
         context=text("context") or None,
+        leader_elect=_truth("leader-elect", text("leader-elect") or "true"),
+        lease_name=_object_name("lease-name", text("lease-name") or f"{operator_name}-leader"),
+        lease_namespace=text("lease-namespace") or environment.get("POD_NAMESPACE") or None,
+        lease_timing=Timing(
+            _seconds("lease-duration-seconds", text("lease-duration-seconds") or "15"),
+            _seconds("renew-deadline-seconds", text("renew-deadline-seconds") or "10"),
+            _seconds("retry-period-seconds", text("retry-period-seconds") or "2"),
+        ),
+        release_after_seconds=_seconds("release-after-seconds", text("release-after-seconds") or "600"),
         resync_seconds=_seconds("resync-seconds", text("resync-seconds") or "15"),
         log_format=_choice("log-format", text("log-format") or "json", ("json", "text")),
         log_level=_choice(
@@ -227,6 +254,15 @@ def _truth(flag: str, text: str) -> bool:
 def _choice(flag: str, text: str, allowed: tuple[str, ...]) -> str:
     if text not in allowed:
         raise ConfigurationError(f"--{flag}: {text!r} must be one of {', '.join(allowed)}")
+    return text
+
+
+def _object_name(flag: str, text: str) -> str:
+    if len(text) > 253 or not re.fullmatch(r"[a-z0-9]([-a-z0-9.]*[a-z0-9])?", text):
+        raise ConfigurationError(
+            f"--{flag}: {text!r} must be a Kubernetes object's name: lower case letters, digits, '-' and '.';"
+            f" set --{flag}"
+        )
     return text
 
 

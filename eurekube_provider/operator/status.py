@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import Any
 
-from eurekube_provider.core.errors import KubernetesError
+from eurekube_provider.core.errors import KubernetesError, LeadershipLost
 from eurekube_provider.kube.access import MERGE_PATCH, SYNCERS, KubeAccess
 
 _log = logging.getLogger(__name__)
@@ -124,6 +124,12 @@ class StatusWriter:
             for table in (self._wanted, self._not_before, self._written):
                 table.pop(key, None)
 
+    def forget_all(self) -> None:
+        """Another replica writes from now on, or has written."""
+        with self._condition:
+            for table in (self._wanted, self._not_before, self._written):
+                table.clear()
+
     def _run(self) -> None:
         while True:
             with self._condition:
@@ -140,6 +146,8 @@ class StatusWriter:
                 self._not_before[key] = now + SHORTEST_INTERVAL_SECONDS
             try:
                 self._write(key, syncer, report)
+            except LeadershipLost:
+                continue  # who leads now has a report of its own
             except Exception:  # noqa: BLE001 - the thread must go on writing the others
                 _log.exception("status not written", extra={"syncer": "/".join(key)})
 

@@ -35,6 +35,11 @@ IDEMPOTENCY_HEADER = "Idempotency-Key"
 LONGEST_WAIT_FACTOR = 10
 """Endless change cannot postpone a call for more than so many debounce times."""
 
+REMEMBERED_SECONDS = 600.0
+"""A replica that begins to lead tells once more what changed within this time: who led before it may not have
+come to it."""
+
+_UNKNOWN = ("unknown",)  # differs from every set of addresses
 _TIMEOUT_SECONDS = (3.0, 10.0)
 _FIRST_RETRY_SECONDS, _LONGEST_RETRY_SECONDS = 1.0, 300.0
 
@@ -48,11 +53,18 @@ class Webhook:
     """One webhook, called from a thread of its own.
 
     :param addresses: the addresses, as ``host:port``, at which namespace and app can be called now.
+    :param may_call: asked before each call: only the replica that leads makes them.
     """
 
     def __init__(
-        self, settings: WebhookSettings, cluster: str, addresses: Callable[[AppKey], Iterable[str]]
+        self,
+        settings: WebhookSettings,
+        cluster: str,
+        addresses: Callable[[AppKey], Iterable[str]],
+        may_call: Callable[[], bool] = lambda: True,
     ) -> None:
+        self._may_call = may_call
+        self._left: dict[AppKey, float] = {}  # to who leads, and when
         self._settings = settings
         self._cluster = cluster
         self._addresses = addresses
@@ -76,6 +88,16 @@ class Webhook:
             self._stopped = True
             self._condition.notify()
 
+    def lead(self) -> None:
+        """From now on this replica calls: also for what changed shortly before."""
+        now = time.monotonic()
+        with self._condition:
+            left, self._left = self._left, {}
+        for key, at in left.items():
+            if now - at < REMEMBERED_SECONDS:
+                self._known[key] = _UNKNOWN
+                self.touch(key)
+
     def touch(self, key: AppKey) -> None:
         """The endpoints of namespace and app may have changed; returns at once."""
         if not self._concerns(key):
@@ -98,10 +120,20 @@ class Webhook:
         while (keys := self._wait_for_quiet()) is not None:
             try:
                 changed = self._changed(keys)
-                if changed and self._deliver(changed):
+                if not self._may_call():
+                    self._leave(changed)
+                elif changed and self._deliver(changed):
                     self._known.update(changed)
             except Exception:  # noqa: BLE001 - the next change must be told all the same
                 _log.exception("the webhook was not called")
+
+    def _leave(self, changed: dict[AppKey, tuple[str, ...]]) -> None:
+        """Have the replica that leads tell of this."""
+        now = time.monotonic()
+        self._known.update(changed)
+        with self._condition:
+            self._left = {key: at for key, at in self._left.items() if now - at < REMEMBERED_SECONDS}
+            self._left.update(dict.fromkeys(changed, now))
 
     def _changed(self, keys: Iterable[AppKey]) -> dict[AppKey, tuple[str, ...]]:
         current = {key: self._current(key) for key in keys}
@@ -129,6 +161,9 @@ class Webhook:
         delay, attempt = _FIRST_RETRY_SECONDS, 0
         body, call_id = self._body(changed)
         while True:
+            if not self._may_call():
+                self._leave(changed)
+                return False
             attempt += 1
             failure = self._post(body, call_id)
             if failure is None:

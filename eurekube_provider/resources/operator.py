@@ -13,15 +13,22 @@ from typing import Any
 import pulumi
 from pulumi_kubernetes.apiextensions.v1.CustomResourceDefinition import CustomResourceDefinition
 from pulumi_kubernetes.apiextensions.v1.CustomResourceDefinitionPatch import CustomResourceDefinitionPatch
-from pulumi_kubernetes.apps.v1 import DeploymentSpecArgs, DeploymentStrategyArgs
+from pulumi_kubernetes.apps.v1 import (
+    DeploymentSpecArgs,
+    DeploymentStrategyArgs,
+    RollingUpdateDeploymentArgs,
+)
 from pulumi_kubernetes.apps.v1.Deployment import Deployment
 from pulumi_kubernetes.core.v1 import (
+    AffinityArgs,
     CapabilitiesArgs,
     ContainerArgs,
     EnvVarArgs,
     EnvVarSourceArgs,
     KeyToPathArgs,
     ObjectFieldSelectorArgs,
+    PodAffinityTermArgs,
+    PodAntiAffinityArgs,
     PodSecurityContextArgs,
     PodSpecArgs,
     PodTemplateSpecArgs,
@@ -32,11 +39,14 @@ from pulumi_kubernetes.core.v1 import (
     SecurityContextArgs,
     VolumeArgs,
     VolumeMountArgs,
+    WeightedPodAffinityTermArgs,
 )
 from pulumi_kubernetes.core.v1.Namespace import Namespace
 from pulumi_kubernetes.core.v1.Secret import Secret
 from pulumi_kubernetes.core.v1.ServiceAccount import ServiceAccount
 from pulumi_kubernetes.meta.v1 import LabelSelectorArgs, ObjectMetaArgs
+from pulumi_kubernetes.policy.v1 import PodDisruptionBudgetSpecArgs
+from pulumi_kubernetes.policy.v1.PodDisruptionBudget import PodDisruptionBudget
 from pulumi_kubernetes.rbac.v1 import PolicyRuleArgs, RoleRefArgs, SubjectArgs
 from pulumi_kubernetes.rbac.v1.ClusterRole import ClusterRole
 from pulumi_kubernetes.rbac.v1.ClusterRoleBinding import ClusterRoleBinding
@@ -50,7 +60,7 @@ from eurekube_provider.eureka.connection import split_credentials
 from eurekube_provider.resources.crds import crd_documents
 from eurekube_provider.resources.labels import object_labels
 from eurekube_provider.resources.program import ProgramError
-from eurekube_provider.resources.rights import IDENTITY, WORK, Rule
+from eurekube_provider.resources.rights import IDENTITY, WORK, Rule, election
 
 DEFAULT_IMAGE = f"ghcr.io/eurekube/eurekube-operator:{__version__}"
 ACCOUNT = "eurekube-operator"
@@ -58,6 +68,9 @@ ACCOUNT = "eurekube-operator"
 
 _CREDENTIALS = f"{ACCOUNT}-eureka"
 _CA_DIRECTORY = "/etc/eurekube"
+
+_GRACE_SECONDS = 45
+"""The operator stops within a second, and needs longer only for requests that nobody answers."""
 
 
 @dataclass(kw_only=True, slots=True)
@@ -73,8 +86,7 @@ class EurekubeOperatorArgs:
     :ivar cluster_name: part of every instance id; default the first 8 characters of kube-system's UID.
     :ivar watch_namespaces: the namespaces to look at, and to have rights in; empty for all.
     :ivar image: the operator's image.
-    :ivar replicas: 0 where the operator runs elsewhere. More than one needs a leader election, which there
-        is not yet.
+    :ivar replicas: one leads, the others take over when it goes. 0 where the operator runs elsewhere.
     :ivar resources: requests and limits of the container.
     :ivar environment: further variables, e.g. ``LOG_LEVEL``.
     :ivar keep_crds: whether the CRD, and with it every syncer of the cluster, outlives this component.
@@ -91,7 +103,7 @@ class EurekubeOperatorArgs:
     cluster_name: str | None = None
     watch_namespaces: Sequence[str] = ()
     image: pulumi.Input[str] = DEFAULT_IMAGE
-    replicas: pulumi.Input[int] = 1
+    replicas: int = 3
     resources: Mapping[str, Mapping[str, str]] = field(
         default_factory=lambda: {
             "requests": {"cpu": "50m", "memory": "128Mi"},
@@ -127,7 +139,7 @@ class EurekubeOperator(pulumi.ComponentResource):
             opts=self._child,
         )
         account = ServiceAccount(f"{name}-account", metadata=self._metadata(), opts=self._after(namespace))
-        rights = self._rights(name)
+        rights = [*self._rights(name), *self._election_rights(name, namespace)]
         secret = self._secret(name, namespace)
         deployment = Deployment(
             name,
@@ -135,6 +147,8 @@ class EurekubeOperator(pulumi.ComponentResource):
             spec=self._deployment(name),
             opts=self._after(account, *crds, *rights, *([secret] if secret else [])),
         )
+        if args.replicas > 1:
+            self._disruption_budget(name, namespace)
         self.namespace = pulumi.Output.from_input(args.namespace)
         self.service_account = pulumi.Output.from_input(ACCOUNT)
         self.operator_name = pulumi.Output.from_input(args.operator_name)
@@ -201,6 +215,33 @@ class EurekubeOperator(pulumi.ComponentResource):
             rights += [local_role, local_binding]
         return rights
 
+    def _election_rights(self, name: str, namespace: pulumi.Resource) -> list[pulumi.Resource]:
+        """A Role in the operator's own namespace, where the Lease is."""
+        role = Role(
+            f"{name}-election",
+            metadata=self._metadata(),
+            rules=_rules(election(_lease(self._args))),
+            opts=self._after(namespace),
+        )
+        binding = RoleBinding(
+            f"{name}-election",
+            metadata=self._metadata(),
+            role_ref=_role_ref("Role", ACCOUNT),
+            subjects=self._subjects(),
+            opts=self._after(role),
+        )
+        return [role, binding]
+
+    def _disruption_budget(self, name: str, namespace: pulumi.Resource) -> None:
+        PodDisruptionBudget(
+            name,
+            metadata=self._metadata(),
+            spec=PodDisruptionBudgetSpecArgs(
+                max_unavailable=1, selector=LabelSelectorArgs(match_labels=_selector(name))
+            ),
+            opts=self._after(namespace),
+        )
+
     def _subjects(self) -> list[SubjectArgs]:
         return [SubjectArgs(kind="ServiceAccount", name=ACCOUNT, namespace=self._args.namespace)]
 
@@ -224,20 +265,24 @@ class EurekubeOperator(pulumi.ComponentResource):
         )
 
     def _deployment(self, name: str) -> DeploymentSpecArgs:
-        selector = {"app.kubernetes.io/name": ACCOUNT, "app.kubernetes.io/instance": name}
+        selector = _selector(name)
         has_ca = self._args.ca_certificate is not None
         ca = SecretVolumeSourceArgs(
             secret_name=_CREDENTIALS, items=[KeyToPathArgs(key="ca.crt", path="ca.crt")]
         )
         return DeploymentSpecArgs(
             replicas=self._args.replicas,
-            # Never two at once: there is no leader election yet.
-            strategy=DeploymentStrategyArgs(type="Recreate"),
+            strategy=DeploymentStrategyArgs(
+                type="RollingUpdate",
+                rolling_update=RollingUpdateDeploymentArgs(max_surge=1, max_unavailable=0),
+            ),
             selector=LabelSelectorArgs(match_labels=selector),
             template=PodTemplateSpecArgs(
                 metadata=ObjectMetaArgs(labels=selector),
                 spec=PodSpecArgs(
                     service_account_name=ACCOUNT,
+                    termination_grace_period_seconds=_GRACE_SECONDS,
+                    affinity=_apart(selector),
                     security_context=PodSecurityContextArgs(
                         run_as_non_root=True, seccomp_profile=SeccompProfileArgs(type="RuntimeDefault")
                     ),
@@ -271,15 +316,17 @@ class EurekubeOperator(pulumi.ComponentResource):
         plain: dict[str, pulumi.Input[str] | None] = {
             "EUREKA_URL": ",".join(args.eureka_urls),
             "OPERATOR_NAME": args.operator_name,
+            "LEASE_NAME": _lease(args),
             "CLUSTER_NAME": args.cluster_name,
             "WATCH_NAMESPACE": ",".join(args.watch_namespaces) or None,
             "EUREKA_CA_FILE": f"{_CA_DIRECTORY}/ca.crt" if args.ca_certificate is not None else None,
             **args.environment,
         }
         sources = {
-            "POD_NAME": EnvVarSourceArgs(
-                field_ref=ObjectFieldSelectorArgs(api_version="v1", field_path="metadata.name")
+            f"POD_{key.upper()}": EnvVarSourceArgs(
+                field_ref=ObjectFieldSelectorArgs(api_version="v1", field_path=f"metadata.{key}")
             )
+            for key in ("name", "namespace")
         }
         for key, given in (("user", args.user), ("password", args.password), ("token", args.token)):
             if given is not None:
@@ -291,10 +338,33 @@ class EurekubeOperator(pulumi.ComponentResource):
         ]
 
 
+def _lease(args: EurekubeOperatorArgs) -> str:
+    return f"{args.operator_name}-leader"
+
+
+def _selector(name: str) -> dict[str, str]:
+    return {"app.kubernetes.io/name": ACCOUNT, "app.kubernetes.io/instance": name}
+
+
+def _apart(selector: dict[str, str]) -> AffinityArgs:
+    """On several nodes where there are several."""
+    others = PodAffinityTermArgs(
+        label_selector=LabelSelectorArgs(match_labels=selector), topology_key="kubernetes.io/hostname"
+    )
+    return AffinityArgs(
+        pod_anti_affinity=PodAntiAffinityArgs(
+            preferred_during_scheduling_ignored_during_execution=[
+                WeightedPodAffinityTermArgs(weight=100, pod_affinity_term=others)
+            ]
+        )
+    )
+
+
 def _check(args: EurekubeOperatorArgs) -> None:
     """Refuse what would only fail in the cluster, or stand in clear in the Deployment.
 
-    :raises ProgramError: no URL, a URL with credentials, a cluster name that cannot be one.
+    :raises ProgramError: no URL, a URL with credentials, a cluster name that cannot be one, replicas that
+        are no number.
     """
     try:
         if not args.eureka_urls:
@@ -305,6 +375,10 @@ def _check(args: EurekubeOperatorArgs) -> None:
                     "EurekubeOperator: eureka_urls must not carry credentials, which would stand in clear in"
                     " the Deployment: give user and password instead"
                 )
+        if not isinstance(args.replicas, int) or args.replicas < 0:
+            raise ConfigurationError(
+                f"EurekubeOperator: replicas must be a whole number from 0 on, not {args.replicas!r}"
+            )
         if args.cluster_name:
             check_cluster_name(args.cluster_name)
     except ConfigurationError as error:

@@ -28,5 +28,16 @@ WORK = (
 IDENTITY = (
     # its UID names the cluster
     Rule(("",), ("namespaces",), ("get",), resource_names=("kube-system",)),
+    # The finalizer again: a namespace's Role goes, with the namespace, before its syncers are released.
+    Rule(("eurekube.io",), ("eurekasyncers",), ("get", "patch")),
 )
 """Needed for the whole cluster."""
+
+
+def election(lease: str) -> tuple[Rule, ...]:
+    """Needed in the operator's own namespace, to find out which replica leads."""
+    group = ("coordination.k8s.io",)
+    return (
+        Rule(group, ("leases",), ("get", "update", "watch"), resource_names=(lease,)),
+        Rule(group, ("leases",), ("create",)),  # a name cannot be asked for before there is one
+    )

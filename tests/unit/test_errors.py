@@ -16,13 +16,15 @@ from eurekube_provider.core.errors import (
     EurekubeError,
     InvalidInstance,
     KubernetesError,
+    LeadershipLost,
     OwnershipConflict,
     RegistryDenied,
     RegistryError,
     RegistryRejected,
     RegistryUnreachable,
 )
-from eurekube_provider.core.model import Instance, Port
+from eurekube_provider.core.model import Instance, Port, Status
+from eurekube_provider.eureka import batch
 from eurekube_provider.eureka.connection import Connection
 from eurekube_provider.eureka.peer import Peer
 from eurekube_provider.eureka.peers import Peers
@@ -107,12 +109,48 @@ def said(error: type[RegistryError], ask: Callable[[], object], *words: str) -> 
 
 def test_the_tree() -> None:
     """Whoever catches the root, or Eureka's errors, catches all of them."""
-    for error in (ConfigurationError, InvalidInstance, RegistryError, OwnershipConflict, KubernetesError):
+    for error in (
+        ConfigurationError,
+        InvalidInstance,
+        RegistryError,
+        OwnershipConflict,
+        LeadershipLost,
+        KubernetesError,
+    ):
         assert issubclass(error, EurekubeError)
     for error in (RegistryUnreachable, RegistryDenied, RegistryRejected):
         assert issubclass(error, RegistryError)
     assert str(InvalidInstance("port", "too high")) == "port: too high"
     assert str(InvalidInstance("", "nothing fits")) == "nothing fits"
+
+
+def test_changes_need_permission(answering: Answer) -> None:
+    """Without it no change is sent, in a batch neither; reads and renewals are, as ever."""
+    server = answering(404, "")
+    allowed = [False]
+    peer = Peer(server.url, Connection.parse(server.url), may_write=lambda: allowed[0])
+    changes: list[Callable[[], object]] = [
+        lambda: peer.register(RATING),
+        lambda: peer.deregister(*RATING.key),
+        lambda: peer.set_status(RATING, Status.OUT_OF_SERVICE),
+        lambda: peer.clear_status(RATING),
+        lambda: peer.batch([batch.heartbeat(RATING), batch.register(RATING)]),
+        lambda: peer.batch([batch.cancel(RATING)]),
+        lambda: peer.batch([batch.set_status(RATING, Status.UP)]),
+    ]
+    for change in changes:
+        with pytest.raises(LeadershipLost, match="not sent"):
+            change()
+    assert server.requests == []
+    assert peer.renew(RATING) is False
+    assert peer.read(*RATING.key) is None
+    with pytest.raises(RegistryRejected):
+        peer.batch([batch.heartbeat(RATING)])
+    assert len(server.requests) == 3
+    allowed[0] = True
+    assert peer.deregister(*RATING.key) is False
+    assert server.requests[-1].startswith("DELETE ")
+    peer.close()
 
 
 def test_nobody_listens() -> None:

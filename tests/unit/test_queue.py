@@ -119,3 +119,21 @@ def test_closing_ends_every_worker() -> None:
     queue.add("a")
     assert ended == [None, None, None]
     assert queue.get() is None
+
+
+def test_nothing_is_handed_out_while_it_is_paused() -> None:
+    """It is idle once all that was handed out has come back; what came meanwhile follows."""
+    queue: WorkQueue[str] = WorkQueue()
+    queue.add("a")
+    assert queue.get() == "a"
+    assert not queue.pause()
+    queue.add("b")
+    found: list[str | None] = []
+    worker = threading.Thread(target=lambda: found.append(queue.get()))
+    worker.start()
+    queue.done("a")
+    assert queue.pause()
+    assert found == []
+    queue.resume()
+    worker.join(timeout=10.0)
+    assert found == ["b"]

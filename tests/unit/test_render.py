@@ -45,17 +45,21 @@ def rendered(*config: str) -> tuple[list[dict[str, Any]], dict[str, Any]]:
     return objects, registrations
 
 
-def only(kind: str, *config: str) -> dict[str, Any]:
-    """The one object of a kind."""
-    (item,) = [item for item in rendered(*config)[0] if item["kind"] == kind]
+def only(kind: str, *config: str, namespace: str | None = None) -> dict[str, Any]:
+    """The one object of a kind, in the cluster or in a namespace."""
+    (item,) = [
+        item
+        for item in rendered(*config)[0]
+        if item["kind"] == kind and namespace in (None, item["metadata"].get("namespace"))
+    ]
     return item
 
 
-def rules(kind: str, *config: str) -> set[tuple[str, str, str, str]]:
+def rules(kind: str, *config: str, namespace: str | None = None) -> set[tuple[str, str, str, str]]:
     """The rights that a role gives: group, resource, name, verb."""
     return {
         (group, resource, name, verb)
-        for rule in only(kind, *config)["rules"]
+        for rule in only(kind, *config, namespace=namespace)["rules"]
         for group in rule["apiGroups"]
         for resource in rule["resources"]
         for name in rule.get("resourceNames", [""])
@@ -80,6 +84,8 @@ def test_what_others_need_comes_first_and_syncers_last() -> None:
         "ServiceAccount",
         "ClusterRole",
         "ClusterRoleBinding",
+        "Role",
+        "RoleBinding",
         "Deployment",
         "EurekaSyncer",
     ]
@@ -100,7 +106,7 @@ def test_every_object_carries_the_stacks_label_but_the_crd() -> None:
 
 
 def test_the_operator_may_do_what_it_does_and_no_more() -> None:
-    """No secrets, no pods, no writing but for syncers' finalizers and status, and Events."""
+    """No secrets, no pods, no writing but for syncers' finalizers and status, Events and the Lease."""
     namespaced = {
         *(("eurekube.io", "eurekasyncers", "", verb) for verb in ("get", "list", "watch", "patch")),
         ("eurekube.io", "eurekasyncers/status", "", "patch"),
@@ -108,12 +114,22 @@ def test_the_operator_may_do_what_it_does_and_no_more() -> None:
         *(("discovery.k8s.io", "endpointslices", "", verb) for verb in ("list", "watch")),
         *(("events.k8s.io", "events", "", verb) for verb in ("create", "patch")),
     }
-    identity = {("", "namespaces", "kube-system", "get")}
+    identity = {
+        ("", "namespaces", "kube-system", "get"),
+        *(("eurekube.io", "eurekasyncers", "", verb) for verb in ("get", "patch")),
+    }
+    election = {
+        *(("coordination.k8s.io", "leases", "eurekube-leader", verb) for verb in ("get", "update", "watch")),
+        ("coordination.k8s.io", "leases", "", "create"),
+    }
     watching = 'eurekube:operator={"watchNamespaces":["shop"],"replicas":0}'
     assert rules("ClusterRole") == namespaced | identity
     assert rules("ClusterRole", watching) == identity
-    assert rules("Role", watching) == namespaced
-    assert only("RoleBinding", watching)["metadata"]["namespace"] == "shop"
+    assert rules("Role", watching, namespace="shop") == namespaced
+    for config, where in (([], "eurekube-system"), ([watching], "eurekube-system"), ([watching], "shop")):
+        binding = only("RoleBinding", *config, namespace=where)
+        assert binding["roleRef"]["name"] == only("Role", *config, namespace=where)["metadata"]["name"]
+    assert rules("Role") == rules("Role", watching, namespace="eurekube-system") == election
 
 
 def test_the_operators_pod_is_restricted() -> None:
@@ -126,8 +142,34 @@ def test_the_operators_pod_is_restricted() -> None:
         "readOnlyRootFilesystem": True,
         "capabilities": {"drop": ["ALL"]},
     }
-    assert only("Deployment")["spec"]["strategy"] == {"type": "Recreate"}
     assert container["image"].endswith(f":{eurekube_provider.__version__}")
+
+
+def test_three_replicas_share_the_work() -> None:
+    """On several nodes where there are several, at most one away at a time, each with a name of its own."""
+    many = 'eurekube:operator={"namespace":"ops"}'
+    deployment, budget = only("Deployment", many), only("PodDisruptionBudget", many)
+    spec = deployment["spec"]
+    assert spec["replicas"] == 3
+    assert spec["strategy"]["rollingUpdate"] == {"maxSurge": 1, "maxUnavailable": 0}
+    assert budget["spec"] == {"maxUnavailable": 1, "selector": spec["selector"]}
+    assert budget["metadata"]["namespace"] == "ops"
+    pod = spec["template"]["spec"]
+    (term,) = pod["affinity"]["podAntiAffinity"]["preferredDuringSchedulingIgnoredDuringExecution"]
+    assert term["podAffinityTerm"] == {
+        "labelSelector": spec["selector"],
+        "topologyKey": "kubernetes.io/hostname",
+    }
+    variables = {entry["name"]: entry for entry in pod["containers"][0]["env"]}
+    for name, path in (("POD_NAME", "metadata.name"), ("POD_NAMESPACE", "metadata.namespace")):
+        assert variables[name]["valueFrom"]["fieldRef"]["fieldPath"] == path
+    assert variables["LEASE_NAME"]["value"] == "eurekube-leader"
+
+
+def test_one_replica_may_be_moved_at_any_time() -> None:
+    """A budget would keep its node from being drained."""
+    kinds = {item["kind"] for item in rendered('eurekube:operator={"replicas":1}')[0]}
+    assert "PodDisruptionBudget" not in kinds
 
 
 def test_credentials_are_in_a_secret_and_nowhere_else() -> None:
@@ -192,6 +234,7 @@ def test_the_other_stacks_render_too(stack: str) -> None:
         (["--config", "eurekube:clusterName=A_B"], "cluster name 'A_B'"),
         (["--config", "eurekube:operator=[]"], "eurekube:operator must be an object"),
         (["--config", 'eurekube:operator={"replica":1}'], "no key 'replica'; replicas is one"),
+        (["--config", 'eurekube:operator={"replicas":"3"}'], "replicas must be a whole number from 0 on"),
         (["--config", 'eurekube:syncers=[{"name":"a","app":"b"}]'], "syncers[0]: namespace is required"),
         (["--config", 'eurekube:registrations=[{"application":"a"}]'], "must be an object with a name"),
         (

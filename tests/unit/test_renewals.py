@@ -12,11 +12,12 @@ from typing import Any
 
 import pytest
 
+from eurekube_provider.core.clock import elapsed_seconds
 from eurekube_provider.core.errors import RegistryUnreachable
 from eurekube_provider.core.model import EurekaLease, Instance, Port
 from eurekube_provider.eureka import renewals as module
 from eurekube_provider.eureka.batch import MOST_ITEMS, Answer
-from eurekube_provider.eureka.renewals import Renewals, elapsed_seconds
+from eurekube_provider.eureka.renewals import Renewals
 from lab.waiting import wait_until
 
 WAIT_SECONDS = 10
@@ -418,3 +419,27 @@ def test_a_machine_that_slept(start: Start, monkeypatch: pytest.MonkeyPatch) -> 
     assert sum(map(len, due.values())) == 50
     assert max(map(len, due.values())) < 25
     assert set(peers.renewed.values()) == {1}
+
+
+def test_standing_by_ends_every_renewal(start: Start) -> None:
+    """Those in flight included; what is added meanwhile is not renewed, and what is added later is."""
+    peers = FakePeers()
+    renewals = start(peers)
+    renewals.add(instance(1), just_registered=False)
+    peers.gate.clear()
+    wait_until(lambda: peers.waiting, "a renewal in flight", WAIT_SECONDS)
+    thread = threading.Thread(target=renewals.stand_by)
+    thread.start()
+    wait_until(lambda: renewals.stands_by, "the renewals to stand by", WAIT_SECONDS)
+    assert thread.is_alive()
+    peers.gate.set()
+    thread.join(timeout=WAIT_SECONDS)
+    assert not thread.is_alive()
+    before = peers.renewed.copy()
+    renewals.add(instance(2), just_registered=False)
+    assert len(renewals) == 0
+    renewals.resume()
+    renewals.add(instance(3), just_registered=False)
+    wait_until(lambda: peers.renewed[instance(3).key] > 1, "renewals after that", WAIT_SECONDS)
+    assert peers.renewed[instance(1).key] == before[instance(1).key]
+    assert peers.renewed[instance(2).key] == 0

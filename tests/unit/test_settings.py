@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from eurekube_provider.core.errors import ConfigurationError
+from eurekube_provider.kube.elector import Timing
 from eurekube_provider.operator.settings import Settings, parser, settings_from
 
 URL = {"EUREKA_URL": "http://a/eureka"}
@@ -43,6 +44,13 @@ def test_flags_win_over_the_environment() -> None:
         ("CROSS_NAMESPACE", "a=b,c=*", "cross_namespace", frozenset({("a", "b"), ("c", "*")})),
         ("CONTEXT", "dev", "context", "dev"),
         ("RESYNC_SECONDS", "0.5", "resync_seconds", 0.5),
+        ("LEADER_ELECT", "false", "leader_elect", False),
+        ("LEASE_NAME", "one.lease", "lease_name", "one.lease"),
+        ("LEASE_NAMESPACE", "ops", "lease_namespace", "ops"),
+        ("LEASE_DURATION_SECONDS", "30", "lease_timing", Timing(lease_duration_seconds=30)),
+        ("RENEW_DEADLINE_SECONDS", "8", "lease_timing", Timing(renew_deadline_seconds=8)),
+        ("RETRY_PERIOD_SECONDS", "1", "lease_timing", Timing(retry_period_seconds=1)),
+        ("RELEASE_AFTER_SECONDS", "5", "release_after_seconds", 5.0),
         ("LOG_FORMAT", "text", "log_format", "text"),
         ("LOG_LEVEL", "debug", "log_level", "DEBUG"),
     ],
@@ -52,6 +60,17 @@ def test_the_environment_says_the_same(variable: str, value: str, field: str, ex
     flag = "--" + variable.lower().replace("_", "-")
     assert getattr(settings(**{variable: value}), field) == expected
     assert getattr(settings(flag, value), field) == expected
+
+
+def test_the_lease_is_the_operators_own() -> None:
+    """Named for it, and in its pod's namespace unless told otherwise."""
+    assert settings(OPERATOR_NAME="blue").lease_name == "blue-leader"
+    assert settings(POD_NAMESPACE="ops").lease_namespace == "ops"
+    assert settings(POD_NAMESPACE="ops", LEASE_NAMESPACE="other").lease_namespace == "other"
+    with pytest.raises(ConfigurationError, match=r"'Blue-leader' must be .* set --lease-name"):
+        settings(OPERATOR_NAME="Blue")
+    with pytest.raises(ConfigurationError, match="--renew-deadline-seconds: 20"):
+        settings(RENEW_DEADLINE_SECONDS="20")
 
 
 def test_kubeconfig_of_the_environment_is_the_clients() -> None:

@@ -99,9 +99,11 @@ def start(
     monkeypatch.setattr(triggers, "_FIRST_RETRY_SECONDS", 0.02)
     running: list[Webhook] = []
 
-    def started(*services: str, debounce_seconds: float = 0.05) -> Webhook:
+    def started(
+        *services: str, debounce_seconds: float = 0.05, may_call: Callable[[], bool] = lambda: True
+    ) -> Webhook:
         settings = WebhookSettings(receiver.url, SECRET, services, debounce_seconds)
-        webhook = Webhook(settings, "eks", lambda key: addresses.get(key, []))
+        webhook = Webhook(settings, "eks", lambda key: addresses.get(key, []), may_call)
         webhook.start([KEY, OTHER])
         running.append(webhook)
         return webhook
@@ -236,3 +238,22 @@ def test_only_chosen_services_are_told(
     webhook.touch(OTHER)
     wait_until(lambda: receiver.calls, "the call", 5)
     assert [call.services for call in receiver.calls] == [[("shop", "order", ["10.0.0.9:80"])]]
+
+
+def test_a_standby_tells_what_it_saw_when_it_begins_to_lead(
+    receiver: Receiver, addresses: dict[AppKey, list[str]], start: Start
+) -> None:
+    """Who led before may not have come to it; but what changed long ago was told."""
+    leads = [False]
+    webhook = start(may_call=lambda: leads[0])
+    for key, address in ((OTHER, "10.0.0.8:80"), (KEY, "10.0.0.9:80")):
+        addresses[key] = [address]
+        webhook.touch(key)
+        wait_until(lambda key=key: key in webhook._left, "the change to be seen", 10.0)  # type: ignore[misc]
+    webhook._left[OTHER] -= triggers.REMEMBERED_SECONDS
+    assert receiver.calls == []
+    leads[0] = True
+    webhook.lead()
+    wait_until(lambda: receiver.calls, "the call", 10.0)
+    (call,) = receiver.calls
+    assert call.services == [(*KEY, ["10.0.0.9:80"])]

@@ -1,0 +1,370 @@
+"""Which of several replicas leads: one Lease of coordination.k8s.io, under client-go's rules.
+
+Whether a Lease has expired is judged by our own clock since its record was last *seen* to change; no clock of
+another machine counts. The holder stops writing when it could not renew within the renew deadline, which ends
+before the others may take over. That clock goes on while the machine sleeps: a replica that was stopped and
+wakes up may not write before it has renewed the Lease, which fails if another one took it meanwhile.
+
+Source: tools/leaderelection/leaderelection.go of kubernetes/client-go.
+"""
+
+from __future__ import annotations
+
+import logging
+import math
+import random
+import threading
+from collections.abc import Callable
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import Any
+
+from eurekube_provider.core.clock import elapsed_seconds
+from eurekube_provider.core.errors import ConfigurationError, KubernetesError
+from eurekube_provider.kube.access import LEASES, KubeAccess
+
+_log = logging.getLogger(__name__)
+
+WATCH_SECONDS = 240
+SILENCE_SECONDS = 60.0
+"""The holder writes every few seconds: a watch that is silent for longer is dead, or nobody holds it."""
+
+_RELEASED_SECONDS = 1
+_JITTER = 0.2
+_VERBS = {"GET": "get", "POST": "create", "PUT": "update", "watch": "watch"}
+
+Object = dict[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class Timing:
+    """When the Lease is renewed, and when it is lost.
+
+    :param lease_duration_seconds: without a renewal for as long, another replica takes over; written in
+        whole seconds.
+    :param renew_deadline_seconds: without a renewal for as long, the holder stops writing.
+    :param retry_period_seconds: how often it is renewed, and looked at by the others.
+    """
+
+    lease_duration_seconds: float = 15.0
+    renew_deadline_seconds: float = 10.0
+    retry_period_seconds: float = 2.0
+
+    def __post_init__(self) -> None:
+        if self.lease_duration_seconds < 1:
+            raise ConfigurationError(
+                f"--lease-duration-seconds: {self.lease_duration_seconds:g} must be at least 1"
+            )
+        if self.renew_deadline_seconds >= self.lease_duration_seconds:
+            raise ConfigurationError(
+                f"--renew-deadline-seconds: {self.renew_deadline_seconds:g} must be less than"
+                f" --lease-duration-seconds ({self.lease_duration_seconds:g}): the holder must have stopped"
+                " writing before another one begins"
+            )
+        if self.retry_period_seconds * (1 + _JITTER) >= self.renew_deadline_seconds:
+            raise ConfigurationError(
+                f"--retry-period-seconds: {self.retry_period_seconds:g} must be less than"
+                f" {1 / (1 + _JITTER):.2f} times --renew-deadline-seconds ({self.renew_deadline_seconds:g})"
+            )
+
+
+class Elector:
+    """One candidate for a Lease. Begins as a standby; :meth:`start` makes it a candidate.
+
+    :param identity: this process, and no other one: not the next one of the same pod either.
+    """
+
+    def __init__(
+        self,
+        access: KubeAccess,
+        namespace: str,
+        name: str,
+        identity: str,
+        timing: Timing,
+        clock: Callable[[], float] = elapsed_seconds,
+    ) -> None:
+        self.identity = identity
+        self.failure: KubernetesError | None = None
+        """Why the Lease could not be read or written the last time; None while all is well."""
+        self._access = access
+        self._namespace = namespace
+        self._name = name
+        self._timing = timing
+        self._clock = clock
+        self._lock = threading.Lock()
+        self._lease: Object | None = None  # as it was read or written last
+        self._seen_at = 0.0
+        self._holds = False
+        self._renewed_at = -math.inf
+        self._transitions: int | None = None  # of the Lease while we held it last
+        self._term = 0
+        self._losses = 0
+        self._is_late = False
+        self._wake = threading.Event()
+        self._stopped = threading.Event()
+        self._threads = [
+            threading.Thread(target=self._run, name="elector", daemon=True),
+            threading.Thread(target=self._watch, name="elector-watch", daemon=True),
+        ]
+
+    def start(self) -> None:
+        """Become a candidate."""
+        for thread in self._threads:
+            thread.start()
+
+    def stop(self) -> None:
+        """Hold the Lease no more, and release it, so that another replica need not wait for its end."""
+        self._stopped.set()
+        self._wake.set()
+        if self._threads[0].is_alive():
+            self._threads[0].join()
+        self._release()
+
+    def may_write(self) -> bool:
+        """Whether we hold the Lease, and renewed it within the renew deadline."""
+        with self._lock:
+            return self._holds and not self._is_overdue()
+
+    @property
+    def term(self) -> int:
+        """Counts how often we were allowed to write after we had not been: 0 before the first time."""
+        with self._lock:
+            return self._term
+
+    @property
+    def losses(self) -> int:
+        """Counts how often we read that another replica holds, or held meanwhile, what we held."""
+        with self._lock:
+            return self._losses
+
+    @property
+    def holder(self) -> str:
+        """Who holds the Lease as it was seen last; empty for nobody."""
+        with self._lock:
+            return _spec(self._lease).get("holderIdentity") or ""
+
+    def look(self) -> None:
+        """Renew the Lease if we hold it, else take it if it is free or has expired.
+
+        :raises KubernetesError: it could not be read or written.
+        """
+        if self._holds and self._lease is not None:
+            try:
+                self._put(self._lease)
+            except KubernetesError as error:
+                if error.status_code not in (404, 409):
+                    raise
+            else:
+                return
+        try:
+            lease = self._request("GET", self._path)
+        except KubernetesError as error:
+            if error.status_code != 404:
+                raise
+            if self._holds or self._is_free():  # else the holder may not know yet that it is gone
+                self._create()
+            return
+        self._observe(lease)
+        if self._holds or self._is_free():
+            try:
+                self._put(lease)
+            except KubernetesError as error:
+                if error.status_code != 409:  # another one was faster
+                    raise
+
+    def wait_seconds(self) -> float:
+        """When to look again: at the retry period, but as soon as another holder's Lease expires."""
+        period = self._timing.retry_period_seconds
+        wait = period * random.uniform(1 - _JITTER, 1 + _JITTER)  # noqa: S311 - jitter, no secret
+        with self._lock:
+            if self._holds or not self._lease:
+                return wait
+            left = self._expires_at() - self._clock()
+        return min(wait, max(0.0, left) + period * random.uniform(0, _JITTER))  # noqa: S311
+
+    def _run(self) -> None:
+        while not self._stopped.is_set():
+            self._wake.clear()
+            try:
+                self.look()
+                self.failure = None
+            except KubernetesError as error:
+                if self.failure is None or str(self.failure) != str(error):
+                    _log.warning("the Lease cannot be read or renewed", extra={"error": str(error)})
+                self.failure = error
+            except Exception:  # noqa: BLE001 - the thread must look again
+                _log.exception("the Lease could not be looked at")
+            self._note_lateness()
+            self._wake.wait(self.wait_seconds())
+
+    def _watch(self) -> None:
+        """Wake the elector when there may be something to do before the next look."""
+        query = {"fieldSelector": f"metadata.name={self._name}", "timeoutSeconds": str(WATCH_SECONDS)}
+        told = False
+        while not self._stopped.is_set():
+            try:
+                for event in self._access.watch(LEASES.path(self._namespace), query, SILENCE_SECONDS):
+                    if self._stopped.is_set():
+                        return
+                    told = False
+                    if self._is_news(event):
+                        self._wake.set()
+            except KubernetesError as error:
+                if not told and error.status_code is not None:
+                    told = True
+                    _log.warning(
+                        "the Lease is not watched, only polled",
+                        extra={"error": str(self._named("watch", error))},
+                    )
+            self._stopped.wait(self._timing.retry_period_seconds * random.uniform(0.5, 1.0))  # noqa: S311
+
+    def _is_news(self, event: Object) -> bool:
+        holder = _spec(event["object"]).get("holderIdentity") or ""
+        return event["type"] == "DELETED" or (holder != self.identity and (not holder or self._holds))
+
+    def _observe(self, lease: Object) -> None:
+        """Take note of what was read."""
+        with self._lock:
+            if _spec(lease) != _spec(self._lease):
+                self._seen_at = self._clock()
+            self._lease = lease
+            spec = _spec(lease)
+            holder = spec.get("holderIdentity") or ""
+            is_ours = holder == self.identity
+            has_changed_hands = holder or _number(spec, "leaseTransitions") != self._transitions
+            if self._transitions is not None and not is_ours and has_changed_hands:
+                self._transitions = None
+                self._losses += 1
+                _log.warning("another replica leads", extra={"holder": holder or "released already"})
+            self._holds = self._holds and is_ours
+
+    def _is_free(self) -> bool:
+        with self._lock:
+            return not _spec(self._lease).get("holderIdentity") or self._expires_at() <= self._clock()
+
+    def _expires_at(self) -> float:
+        duration = _number(_spec(self._lease), "leaseDurationSeconds")
+        return self._seen_at + (duration or self._timing.lease_duration_seconds)
+
+    def _put(self, lease: Object) -> None:
+        """Renew or take the Lease, unless somebody wrote it since ``lease`` was read."""
+        spec, now = _spec(lease), _now()
+        is_ours = spec.get("holderIdentity") == self.identity
+        changed = {
+            **spec,
+            "holderIdentity": self.identity,
+            "leaseDurationSeconds": math.ceil(self._timing.lease_duration_seconds),
+            "acquireTime": (is_ours and spec.get("acquireTime")) or now,
+            "renewTime": now,
+            "leaseTransitions": _number(spec, "leaseTransitions") + (0 if is_ours else 1),
+        }
+        sent_at = self._clock()
+        self._held(self._request("PUT", self._path, {**lease, "spec": changed}), sent_at)
+
+    def _create(self) -> None:
+        now = _now()
+        lease = {
+            "apiVersion": "coordination.k8s.io/v1",
+            "kind": "Lease",
+            "metadata": {"namespace": self._namespace, "name": self._name},
+            "spec": {
+                "holderIdentity": self.identity,
+                "leaseDurationSeconds": math.ceil(self._timing.lease_duration_seconds),
+                "acquireTime": now,
+                "renewTime": now,
+                "leaseTransitions": _number(_spec(self._lease), "leaseTransitions"),
+            },
+        }
+        sent_at = self._clock()
+        try:
+            self._held(self._request("POST", LEASES.path(self._namespace), lease), sent_at)
+        except KubernetesError as error:
+            if error.status_code == 404:
+                raise KubernetesError(
+                    f"{error}; set --lease-namespace to a namespace that is there", status_code=404
+                ) from None
+            if error.status_code != 409:
+                raise
+            self._wake.set()  # another one was faster: see who
+
+    def _held(self, lease: Object, sent_at: float) -> None:
+        """The API took what we wrote at ``sent_at``."""
+        with self._lock:
+            begins = not self._holds or self._is_overdue()
+            self._lease, self._seen_at = lease, self._clock()
+            self._holds, self._renewed_at = True, sent_at
+            self._transitions = _number(_spec(lease), "leaseTransitions")
+            self._is_late = False
+            if begins:
+                self._term += 1
+        if begins:
+            _log.info("this replica holds the Lease", extra={"lease": self._path, "identity": self.identity})
+
+    def _note_lateness(self) -> None:
+        """Say once that the deadline has passed."""
+        with self._lock:
+            is_news = self._holds and self._is_overdue() and not self._is_late
+            self._is_late = self._is_late or is_news
+        if is_news:
+            _log.warning(
+                "the Lease was not renewed in time: nothing is changed until it is; renewals in Eureka go on"
+            )
+
+    def _is_overdue(self) -> bool:
+        return self._clock() - self._renewed_at >= self._timing.renew_deadline_seconds
+
+    def _release(self) -> None:
+        with self._lock:
+            lease, held, self._holds = self._lease, self._holds, False
+        if not held or lease is None:
+            return
+        now = _now()
+        spec = {
+            **_spec(lease),
+            "holderIdentity": "",
+            "leaseDurationSeconds": _RELEASED_SECONDS,
+            "acquireTime": now,
+            "renewTime": now,
+        }
+        try:
+            self._request("PUT", self._path, {**lease, "spec": spec})
+            _log.info("the Lease is released", extra={"lease": self._path})
+        except KubernetesError as error:
+            _log.warning("the Lease was not released, and ends by itself", extra={"error": str(error)})
+
+    @property
+    def _path(self) -> str:
+        return LEASES.path(self._namespace, self._name)
+
+    def _request(self, method: str, path: str, body: Object | None = None) -> Object:
+        """One request that cannot outlast the renew deadline."""
+        try:
+            return self._access.request(
+                method, path, body=body, timeout_seconds=self._timing.renew_deadline_seconds / 2
+            )
+        except KubernetesError as error:
+            raise self._named(method, error) from None
+
+    def _named(self, method: str, error: KubernetesError) -> KubernetesError:
+        """An error that names the permission which is missing."""
+        if error.status_code != 403:
+            return error
+        return KubernetesError(
+            f"{error}; the operator's ServiceAccount needs the verb {_VERBS[method]} for leases of"
+            f" coordination.k8s.io in the namespace {self._namespace} (or run one replica with"
+            " --leader-elect false)",
+            status_code=403,
+            reason=error.reason,
+        )
+
+
+def _spec(lease: Object | None) -> Object:
+    return (lease or {}).get("spec") or {}
+
+
+def _number(spec: Object, field: str) -> int:
+    return int(spec.get(field) or 0)
+
+
+def _now() -> str:
+    return datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%S.%fZ")
