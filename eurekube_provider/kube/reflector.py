@@ -62,6 +62,7 @@ class Reflector:
         self._version: str | None = None  # to watch from; None: list first
         self._synced = threading.Event()
         self._stopped = threading.Event()
+        self._hurried = threading.Event()
         self.failure: KubernetesError | None = None
         """Why the copy may be old: the last error, None while the watch runs."""
         self._thread = threading.Thread(
@@ -75,6 +76,11 @@ class Reflector:
     def stop(self) -> None:
         """Make no further request and call no listener any more; does not wait for a silent watch."""
         self._stopped.set()
+        self._hurried.set()
+
+    def hurry(self) -> None:
+        """Try again now if the last try failed: the API server answers others again."""
+        self._hurried.set()
 
     @property
     def is_synced(self) -> bool:
@@ -100,6 +106,7 @@ class Reflector:
     def _run(self) -> None:
         failures = 0
         while not self._stopped.is_set():
+            self._hurried.clear()
             started = time.monotonic()
             try:
                 if self._version is None:
@@ -129,7 +136,9 @@ class Reflector:
                 _log.exception("watch failed, listing anew", extra={"path": self._path})
                 self._version = None
             longest = min(FIRST_DELAY_SECONDS * 2**failures, LONGEST_DELAY_SECONDS)
-            self._stopped.wait(longest * random.uniform(0.5, 1.0))  # noqa: S311 - jitter, no secret
+            delay = longest * random.uniform(0.5, 1.0)  # noqa: S311 - jitter, no secret
+            if not self._stopped.is_set() and self._hurried.wait(delay):
+                failures = 0
 
     def _list(self) -> None:
         """Read all pages, then tell the differences."""
@@ -218,6 +227,11 @@ class ReflectorGroup:
         """Start all."""
         for one in self.reflectors:
             one.start()
+
+    def hurry(self) -> None:
+        """See :meth:`Reflector.hurry`."""
+        for one in self.reflectors:
+            one.hurry()
 
     def stop(self) -> None:
         """Stop all."""

@@ -101,6 +101,7 @@ class Controller:
     def lead(self) -> None:
         """Look at every syncer, and at what deleted ones left behind; renew what is there at once."""
         assert self._sources is not None  # noqa: S101 - started before
+        self._sources.hurry()
         self._registry.take_over()
         self._registry.expect(self._sources.endpoint_count())
         for syncer in self._sources.syncers.objects():
@@ -172,6 +173,8 @@ class Controller:
     def _reconcile(self, key: SyncerKey) -> EurekubeError | None:
         """Look at one syncer; returns why it must be looked at again, which its status says already."""
         assert self._sources is not None  # noqa: S101 - workers start with the sources
+        if not self._registry.peers.may_write():
+            raise LeadershipLost("another replica may lead by now")
         started = time.monotonic()
         syncer = self._sources.syncers.get(*key)
         if syncer is None or syncer["metadata"].get("deletionTimestamp"):

@@ -64,6 +64,11 @@ class Sources:
         for group in self._groups.values():
             group.stop()
 
+    def hurry(self) -> None:
+        """Wait for no back-off: the API server answers again."""
+        for group in self._groups.values():
+            group.hurry()
+
     @property
     def is_synced(self) -> bool:
         """Whether all first lists are complete."""

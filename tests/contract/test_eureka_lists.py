@@ -55,6 +55,18 @@ def test_a_list_still_has_what_was_removed(cached: Lab, http: requests.Session, 
     assert ids(server, path) == [one(app)]
 
 
+def test_a_list_of_our_own_is_of_now(cached: Lab, app: str) -> None:
+    """A list that nobody asked for before is made for the request: a new leader begins with it."""
+    peer = Peer(cached.eureka_urls[0], Connection((cached.eureka_urls[0],)))
+    before = {found.key for found in peer.list_instances()}
+    peer.register(rating(app))
+    assert {found.key for found in peer.list_instances()} == before
+    assert rating(app).key in {found.key for found in peer.list_instances(anew=True)}
+    peer.deregister(*rating(app).key)
+    assert rating(app).key not in {found.key for found in peer.list_instances(anew=True)}
+    peer.close()
+
+
 def test_lists_through_our_client(peer: Peer, app: str) -> None:
     """The whole registry and one application are listed; an application that nobody has is empty."""
     sent = rating(app)

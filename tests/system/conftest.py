@@ -96,6 +96,7 @@ def start_operator(lab: Lab, namespace: str, tmp_path: Path) -> Iterator[StartOp
             "EUREKA_URL": ",".join(lab.eureka_urls),
             "KUBECONFIG": str(lab.kubeconfig),
             "WATCH_NAMESPACE": namespace,
+            "LEASE_NAME": f"{namespace}-leader",
             "RESYNC_SECONDS": "2",
             **environment,
         }

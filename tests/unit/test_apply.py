@@ -8,6 +8,7 @@ from dataclasses import replace
 import pytest
 
 from eurekube_provider.core.errors import (
+    LeadershipLost,
     OwnershipConflict,
     RegistryError,
     RegistryRejected,
@@ -135,3 +136,21 @@ def test_what_is_not_ours_to_decide_survives_a_write() -> None:
     sent = registry.held[A.key]
     assert (sent.unknown_fields, sent.data_center) == ({"x": 1}, have.data_center)
     assert (written.status, written.overridden_status) == (Status.OUT_OF_SERVICE, Status.OUT_OF_SERVICE)
+
+
+def test_a_change_that_may_not_be_made_ends_the_plan() -> None:
+    """Each single change asks anew: none is made after the first that was refused, and all have ended."""
+    registry = Registry(B)
+    steps = Plan((Change(Action.REGISTER, A), Change(Action.REGISTER, C), Change(Action.DEREGISTER, B)), ())
+
+    class Stopped(Registry):
+        def register(self, instance: Instance) -> None:
+            if instance.key == C.key:
+                raise LeadershipLost("not sent")
+            super().register(instance)
+
+    stopped = Stopped(*registry.held.values())
+    with ThreadPoolExecutor(2) as executor, pytest.raises(LeadershipLost):
+        apply(steps, OURS, stopped, executor=executor)
+    assert stopped.held.keys() == {A.key, B.key}
+    assert ("deregister", "b") not in stopped.asked

@@ -422,3 +422,18 @@ def test_a_server_that_ends_every_watch_at_once_is_not_hammered(
     assert copy.wait_synced(WAIT_SECONDS)
     copy._stopped.wait(0.5)
     assert len(api.watches) < 10
+
+
+def test_a_back_off_can_be_cut_short(api: Api, copy: Copy, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Somebody else has heard from the API server: it is asked at once."""
+    monkeypatch.setattr(module, "FIRST_DELAY_SECONDS", 3600.0)
+    monkeypatch.setattr(module, "LONGEST_DELAY_SECONDS", 3600.0)
+    api.refusals = [(503, b"{}")]
+    copy.start()
+    awaited(lambda: copy.failure is not None, "the failure")
+
+    def is_back() -> bool:
+        copy.hurry()
+        return copy.is_synced
+
+    awaited(is_back, "the list")

@@ -72,6 +72,17 @@ def test_a_list_that_goes_on_to_contradict_raises_a_doubt() -> None:
     assert view.get(ORDER.key) == ORDER
 
 
+def test_what_may_be_others_by_now_is_believed_as_listed() -> None:
+    """Another replica wrote meanwhile: neither what we wrote nor what we read counts against a list."""
+    view = View()
+    for one in (RATING, ORDER):
+        view.registered(one)
+    view.doubt()
+    moved = replace(ORDER, ip_address="10.0.0.9")
+    assert view.merge([moved]) == ([moved], [])
+    assert (view.get(RATING.key), view.get(ORDER.key)) == (None, moved)
+
+
 def test_a_settled_doubt_is_knowledge() -> None:
     """What an uncached read found after a doubt is firm, and lists may not overrule it for a while."""
     clock = Clock()
