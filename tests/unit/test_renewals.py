@@ -406,7 +406,7 @@ def test_a_stop_waits_for_what_is_in_flight(start: Start) -> None:
 def test_a_machine_that_slept(start: Start, monkeypatch: pytest.MonkeyPatch) -> None:
     """After a sleep all that was missed is renewed at once, and spread over the interval afterwards."""
     slept = [0.0]
-    awake = module.elapsed_seconds
+    awake = elapsed_seconds
     monkeypatch.setattr(module, "elapsed_seconds", lambda: awake() + slept[0])
     peers = FakePeers(batches=True)
     renewals = start(peers, interval_seconds=600)
