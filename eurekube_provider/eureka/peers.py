@@ -146,9 +146,7 @@ class Peers:
 
     def list_instances(self, application: str | None = None, *, anew: bool = False) -> list[Instance]:
         """See :meth:`Peer.list_instances`."""
-        return self._first(
-            lambda peer: peer.list_instances(application, anew=anew), slow_seconds=math.inf
-        )
+        return self._first(lambda peer: peer.list_instances(application, anew=anew), slow_seconds=math.inf)
 
     def uses_batches(self, leases: int) -> bool:
         """Whether so many Eureka leases are handled in batches.

@@ -131,6 +131,7 @@ def test_changes_need_permission(answering: Answer) -> None:
     peer = Peer(server.url, Connection.parse(server.url), may_write=lambda: allowed[0])
     changes: list[Callable[[], object]] = [
         lambda: peer.register(RATING),
+        lambda: peer.restore(RATING),
         lambda: peer.deregister(*RATING.key),
         lambda: peer.set_status(RATING, Status.OUT_OF_SERVICE),
         lambda: peer.clear_status(RATING),
