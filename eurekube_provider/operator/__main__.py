@@ -10,6 +10,7 @@ import logging
 import signal
 import sys
 import threading
+import time
 from collections.abc import Sequence
 
 from eurekube_provider.core.errors import (
@@ -26,12 +27,15 @@ from eurekube_provider.kube.access import NAMESPACES, KubeAccess
 from eurekube_provider.kube.events import EventRecorder
 from eurekube_provider.operator import logs
 from eurekube_provider.operator.controller import Controller
+from eurekube_provider.operator.overview import Parts
 from eurekube_provider.operator.queue import WorkQueue
 from eurekube_provider.operator.registry import Registry
 from eurekube_provider.operator.settings import Settings, settings_from
+from eurekube_provider.operator.site import OperatorSite
 from eurekube_provider.operator.sources import AppKey, Sources, SyncerKey
 from eurekube_provider.operator.status import StatusWriter
 from eurekube_provider.operator.triggers import Webhook
+from eurekube_provider.operator.web import Web
 
 _log = logging.getLogger("eurekube_provider.operator")
 
@@ -63,8 +67,22 @@ def main(arguments: Sequence[str] | None = None) -> int:
 def run(settings: Settings, stop: threading.Event) -> None:
     """Run the operator until ``stop`` is set. Deregisters nothing on its way out.
 
-    :raises EurekubeError: it cannot start: no cluster, a cluster name in use.
+    :raises EurekubeError: it cannot start: no cluster, a cluster name in use, a web address in use.
     """
+    site = OperatorSite()
+    web = Web(settings.web_address, site) if settings.web_address else None
+    if web:
+        web.start()  # before anything is waited for: a start that takes long is no reason for a restart
+        _log.info("web is served", extra={"port": web.port})
+    try:
+        _run(settings, stop, site)
+    finally:
+        if web:
+            web.stop()
+
+
+def _run(settings: Settings, stop: threading.Event, site: OperatorSite) -> None:
+    started_at = time.time()
     access = KubeAccess.load(settings.kubeconfig, settings.context)
     cluster = _cluster(settings, access, stop)
     if cluster is None:
@@ -87,6 +105,18 @@ def run(settings: Settings, stop: threading.Event) -> None:
         webhook = Webhook(settings.webhook, cluster.name, lambda key: _addresses(sources, cluster, key))
     touch = webhook.touch if webhook else lambda _: None
     sources = Sources(access, settings.watch_namespaces, queue.add, touch)
+    parts = Parts(
+        settings,
+        cluster,
+        access.server,
+        sources,
+        {"default": registry},
+        controller,
+        statuses,
+        queue,
+        is_leader=lambda: None,  # there is no election
+        started_at=started_at,
+    )
     _log.info(
         "operator starts",
         extra={
@@ -100,6 +130,7 @@ def run(settings: Settings, stop: threading.Event) -> None:
     statuses.start()
     sources.start()
     registry.start()
+    site.show(parts)
     try:
         if not _wait_until_safe(sources, registry, controller, stop):
             return
@@ -113,6 +144,7 @@ def run(settings: Settings, stop: threading.Event) -> None:
         stop.wait()
     finally:
         _log.info("operator stops; nothing is deregistered")
+        site.close()
         sources.stop()
         if webhook:
             webhook.stop()

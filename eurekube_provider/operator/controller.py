@@ -28,10 +28,12 @@ from eurekube_provider.core.identity import ClusterOwner
 from eurekube_provider.core.mapping import Cluster, Desired, Problem, Syncer, desired_instances
 from eurekube_provider.core.model import Instance
 from eurekube_provider.core.plan import Action, Plan, Policy, RefusalReason, plan
+from eurekube_provider.core.pulse import Pulse, pulses_of
 from eurekube_provider.eureka.apply import Outcome, apply
 from eurekube_provider.kube.access import MERGE_PATCH, SYNCERS, KubeAccess
 from eurekube_provider.kube.events import EventRecorder, Kind
 from eurekube_provider.operator.brake import Brake
+from eurekube_provider.operator.looks import Look, Looks
 from eurekube_provider.operator.queue import WorkQueue
 from eurekube_provider.operator.registry import Registry
 from eurekube_provider.operator.settings import Settings
@@ -45,6 +47,9 @@ FINALIZER = "eurekube.io/deregister"
 
 WORKERS = 4
 RECHECK_REFUSED_SECONDS = 20.0
+
+LONGEST_LOOK_SECONDS = 600.0
+"""A look that takes longer although Eureka answers is stuck."""
 
 _KEEPS_REGISTERED = frozenset({"NoMatchingService"})
 """Problems that leave no doubt about what is desired; every other one keeps what is registered."""
@@ -73,6 +78,8 @@ class Controller:
         self._events = events
         self._queue = queue
         self._sources: Sources | None = None
+        self.history = Looks()
+        self._busy_since: dict[str, float] = {}
         self._brake = Brake(cluster, registry.view, access)
         self._executor = ThreadPoolExecutor(8, thread_name_prefix="apply")
         self._workers = [
@@ -90,6 +97,25 @@ class Controller:
             self.owner_concerned(owner)
         for worker in self._workers:
             worker.start()
+
+    @property
+    def looks(self) -> Mapping[SyncerKey, Look]:
+        """The last look at each syncer."""
+        return self.history.last
+
+    def pulses(self) -> list[Pulse]:
+        """The workers. While Eureka is away a look may take as long as its time-outs do."""
+        now = time.monotonic()
+        answers = self._registry.failure is None
+        return [
+            pulse
+            for worker in self._workers
+            for pulse in pulses_of(
+                [worker],
+                now - self._busy_since.get(worker.name, now) if answers else 0.0,
+                LONGEST_LOOK_SECONDS,
+            )
+        ]
 
     def cannot_begin(self, sources: Sources, error: EurekubeError) -> None:
         """Say on every syncer why nothing happens yet."""
@@ -117,9 +143,13 @@ class Controller:
                 self._queue.add(key)
 
     def _work(self) -> None:
+        name = threading.current_thread().name
         while (key := self._queue.get()) is not None:
+            started = self._busy_since[name] = time.monotonic()
+            failed = True
             try:
                 error = self._reconcile(key)
+                failed = error is not None
                 if error is None:
                     self._queue.forget_failures(key)
                 else:
@@ -133,6 +163,8 @@ class Controller:
                 self._queue.retry(key)
                 _log.exception("syncer not brought in line, tried again", extra={"syncer": "/".join(key)})
             finally:
+                self._busy_since.pop(name, None)
+                self.history.took(key, time.monotonic() - started, failed=failed)
                 self._queue.done(key)
 
     def _try_again(self, key: SyncerKey, error: EurekubeError) -> None:
@@ -166,6 +198,7 @@ class Controller:
             owner,
             Policy.UPSERT_ONLY if keeps else Policy.SYNC,
         )
+        wished = steps
         steps, braked = self._brake.check(key, syncer, steps, owner, self._sources)
         outcome = self._apply(steps, owner)
         for instance in view.owned(owner):
@@ -174,7 +207,9 @@ class Controller:
             problem = Problem("Braked", braked.message)
             desired = replace(desired, problems=(problem, *desired.problems))
             self._queue.add_after(key, braked.wait_seconds)
-        self._tell(syncer, wanted, desired, steps, outcome, time.monotonic() - started)
+        report = self._tell(syncer, wanted, desired, steps, outcome, time.monotonic() - started)
+        held = (braked.held_seconds, braked.message) if braked else None
+        self.history.saw(key, report, wished, outcome, held)
         errors = [failure.error for failure in outcome.failures]
         if steps.refusals or errors:
             self._queue.add_after(key, RECHECK_REFUSED_SECONDS)
@@ -216,21 +251,20 @@ class Controller:
         for instance in held:
             self._registry.hold(instance)
         self._events.record(syncer, Kind.WARNING, "NotAllowed", str(error))
-        self._statuses.report(
-            syncer,
-            Report(
-                is_ready=False,
-                reason="NotAllowed",
-                message=str(error),
-                desired=len(held),
-                registered=len(held),
-            ),
+        report = Report(
+            is_ready=False,
+            reason="NotAllowed",
+            message=str(error),
+            desired=len(held),
+            registered=len(held),
         )
+        self._statuses.report(syncer, report)
+        self.history.saw((metadata["namespace"], metadata["name"]), report)
 
     def _detach(self, key: SyncerKey, syncer: Object | None) -> None:
         """The syncer is deleted: take out what it put in, then let it go."""
         owner = str(ClusterOwner(self._cluster.name, *key))
-        there = self._registry.view.owned(owner)
+        registered = there = self._registry.view.owned(owner)
         held = len(there)
         if syncer is not None:
             # What was registered shortly before a restart may be in no list yet.
@@ -249,6 +283,7 @@ class Controller:
             )
         self._statuses.forget(key)
         self._brake.forget(key)
+        self.history.forget(key, registered)
         if syncer is not None and FINALIZER in (syncer["metadata"].get("finalizers") or ()):
             self._events.record(syncer, Kind.NORMAL, "Deregistered", f"{_count(held)} taken out of Eureka")
             self._set_finalizer(syncer, present=False)
@@ -286,7 +321,7 @@ class Controller:
         steps: Plan,
         outcome: Outcome,
         seconds: float,
-    ) -> None:
+    ) -> Report:
         """Log, Events and status of one look."""
         done = {action: sum(change.action is action for change in outcome.done) for action in Action}
         application = wanted.app.upper()
@@ -318,6 +353,7 @@ class Controller:
         if not report.is_ready:
             self._events.record(syncer, Kind.WARNING, report.reason, report.message)
         self._statuses.report(syncer, report)
+        return report
 
     def _report(
         self, application: str, wanted: Syncer, desired: Desired, steps: Plan, outcome: Outcome
@@ -362,17 +398,16 @@ class Controller:
         held = len(self._registry.view.owned(str(owner)))
         before = syncer.get("status") or {}
         self._events.record(syncer, Kind.WARNING, _reason(error), str(error))
-        self._statuses.report(
-            syncer,
-            Report(
-                is_ready=False,
-                reason=_reason(error),
-                message=str(error),
-                application=before.get("application", ""),
-                desired=before.get("desired", held),
-                registered=held,
-            ),
+        report = Report(
+            is_ready=False,
+            reason=_reason(error),
+            message=str(error),
+            application=before.get("application", ""),
+            desired=before.get("desired", held),
+            registered=held,
         )
+        self._statuses.report(syncer, report)
+        self.history.saw((metadata["namespace"], metadata["name"]), report)
 
 
 def _reason(error: EurekubeError) -> str:

@@ -17,6 +17,9 @@ from eurekube_provider.core.errors import ConfigurationError
 from eurekube_provider.core.identity import check_cluster_name
 from eurekube_provider.eureka.connection import Connection
 from eurekube_provider.eureka.peers import Mode
+from eurekube_provider.operator.web import Address, parse_address
+
+DEFAULT_WEB_ADDRESS = ":8080"
 
 _MISSING_URL = "no Eureka URL is configured: set --eureka-url or EUREKA_URL, e.g. http://eureka:8761/eureka"
 
@@ -46,6 +49,7 @@ class Settings:
         Services of the namespace ``to``.
     :param resync_seconds: how often the whole registry is listed, to find what drifted and what stacks ask
         this operator to renew.
+    :param web_address: where health, metrics and the status page are served; None for nowhere.
     """
 
     connection: Connection
@@ -60,6 +64,7 @@ class Settings:
     kubeconfig: str | None = None
     context: str | None = None
     resync_seconds: float = 15.0
+    web_address: Address | None = ("", 8080)
     log_format: str = "json"
     log_level: str = "INFO"
 
@@ -110,6 +115,7 @@ def parser() -> argparse.ArgumentParser:
         ("kubeconfig", "FILE", "how to reach the Kubernetes API from outside [in-cluster, else KUBECONFIG]"),
         ("context", "NAME", "the kubeconfig's context [its current one]"),
         ("resync-seconds", "SECONDS", "how often the whole registry is read [15]"),
+        ("web-address", "HOST:PORT", "where to serve health, metrics and status; empty for nowhere [:8080]"),
         ("log-format", "json|text", "[json]"),
         ("log-level", "LEVEL", "DEBUG, INFO, WARNING or ERROR [INFO]"),
     ):
@@ -133,6 +139,9 @@ def settings_from(
             value = environment.get(_variable(flag))
         return str(value or "").strip()
 
+    web_address = flags["web_address"]
+    if web_address is None:  # an empty text means something here
+        web_address = environment.get(_variable("web-address"), DEFAULT_WEB_ADDRESS)
     if not text("eureka-url"):
         raise ConfigurationError(_MISSING_URL)
     webhook = None
@@ -176,6 +185,7 @@ def settings_from(
         kubeconfig=text("kubeconfig") or None,
         context=text("context") or None,
         resync_seconds=_seconds("resync-seconds", text("resync-seconds") or "15"),
+        web_address=parse_address(web_address),
         log_format=_choice("log-format", text("log-format") or "json", ("json", "text")),
         log_level=_choice(
             "log-level", (text("log-level") or "INFO").upper(), ("DEBUG", "INFO", "WARNING", "ERROR")
