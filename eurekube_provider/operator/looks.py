@@ -123,7 +123,8 @@ class Looks:
         :param held: for how many seconds the brake has held removals back, and why.
         """
         now = time.time()
-        plan, outcome = plan or Plan(), outcome or Outcome((), ())
+        plan = Plan() if plan is None else plan  # one that only refuses is false
+        outcome = Outcome((), ()) if outcome is None else outcome
         rest = _left(plan, outcome, held[1] if held else "")
         refused = {refusal.instance.key: refusal.describe() for refusal in plan.refusals} | {
             failure.change.instance.key: str(failure.error)

@@ -198,7 +198,6 @@ def _end(connection: socket.socket) -> None:
 
 class _Handler(BaseHTTPRequestHandler):
     timeout = LONGEST_SECONDS
-    server_version, sys_version = "eurekube", ""
     error_content_type = "text/plain; charset=utf-8"
     error_message_format = "%(code)d %(message)s\n"
 
@@ -249,6 +248,10 @@ class _Handler(BaseHTTPRequestHandler):
         self.send_header("Content-Security-Policy", self._policy)
         if code == HTTPStatus.METHOD_NOT_ALLOWED:
             self.send_header("Allow", ", ".join(_READS))
+
+    def version_string(self) -> str:
+        """Who answers; which Python it is, is nobody's business."""
+        return "eurekube"
 
     def log_message(self, *_: object) -> None:
         """Probes come every few seconds: nobody wants to read of them."""

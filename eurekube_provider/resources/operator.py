@@ -1,4 +1,4 @@
-"""The component EurekubeOperator: CRD, namespace, ServiceAccount, rights and Deployment of the operator.
+"""The component EurekubeOperator: CRD, namespace, ServiceAccount, rights, Deployment and Service.
 
 Works under the SDK's mocks as well as with an engine: every name is explicit, nothing is taken from what a
 server computes, and the CRD is read as YAML.
@@ -18,23 +18,29 @@ from pulumi_kubernetes.apps.v1.Deployment import Deployment
 from pulumi_kubernetes.core.v1 import (
     CapabilitiesArgs,
     ContainerArgs,
+    ContainerPortArgs,
     EnvVarArgs,
     EnvVarSourceArgs,
+    HTTPGetActionArgs,
     KeyToPathArgs,
     ObjectFieldSelectorArgs,
     PodSecurityContextArgs,
     PodSpecArgs,
     PodTemplateSpecArgs,
+    ProbeArgs,
     ResourceRequirementsArgs,
     SeccompProfileArgs,
     SecretKeySelectorArgs,
     SecretVolumeSourceArgs,
     SecurityContextArgs,
+    ServicePortArgs,
+    ServiceSpecArgs,
     VolumeArgs,
     VolumeMountArgs,
 )
 from pulumi_kubernetes.core.v1.Namespace import Namespace
 from pulumi_kubernetes.core.v1.Secret import Secret
+from pulumi_kubernetes.core.v1.Service import Service
 from pulumi_kubernetes.core.v1.ServiceAccount import ServiceAccount
 from pulumi_kubernetes.meta.v1 import LabelSelectorArgs, ObjectMetaArgs
 from pulumi_kubernetes.rbac.v1 import PolicyRuleArgs, RoleRefArgs, SubjectArgs
@@ -56,6 +62,9 @@ DEFAULT_IMAGE = f"ghcr.io/eurekube/eurekube-operator:{__version__}"
 ACCOUNT = "eurekube-operator"
 """The name of the ServiceAccount, and of what lives beside it in its namespace."""
 
+WEB_PORT = 8080
+"""Where the container serves health, metrics and the status page, under the port name ``http``."""
+
 _CREDENTIALS = f"{ACCOUNT}-eureka"
 _CA_DIRECTORY = "/etc/eurekube"
 
@@ -76,7 +85,7 @@ class EurekubeOperatorArgs:
     :ivar replicas: 0 where the operator runs elsewhere. More than one needs a leader election, which there
         is not yet.
     :ivar resources: requests and limits of the container.
-    :ivar environment: further variables, e.g. ``LOG_LEVEL``.
+    :ivar environment: further variables, e.g. ``LOG_LEVEL``; not ``WEB_ADDRESS``, which the probes rely on.
     :ivar keep_crds: whether the CRD, and with it every syncer of the cluster, outlives this component.
         Decide once: from False to True, Pulumi removes the CRD that it owned, and every syncer with it.
     """
@@ -134,6 +143,15 @@ class EurekubeOperator(pulumi.ComponentResource):
             metadata=self._metadata(),
             spec=self._deployment(name),
             opts=self._after(account, *crds, *rights, *([secret] if secret else [])),
+        )
+        Service(
+            f"{name}-service",
+            metadata=self._metadata(),
+            spec=ServiceSpecArgs(
+                selector=self._selector(name),
+                ports=[ServicePortArgs(name="http", port=WEB_PORT, target_port="http", protocol="TCP")],
+            ),
+            opts=self._after(namespace),
         )
         self.namespace = pulumi.Output.from_input(args.namespace)
         self.service_account = pulumi.Output.from_input(ACCOUNT)
@@ -223,8 +241,16 @@ class EurekubeOperator(pulumi.ComponentResource):
             ),
         )
 
+    def _selector(self, name: str) -> dict[str, str]:
+        return {"app.kubernetes.io/name": ACCOUNT, "app.kubernetes.io/instance": name}
+
     def _deployment(self, name: str) -> DeploymentSpecArgs:
-        selector = {"app.kubernetes.io/name": ACCOUNT, "app.kubernetes.io/instance": name}
+        selector = self._selector(name)
+        scraped = {
+            "prometheus.io/scrape": "true",
+            "prometheus.io/port": str(WEB_PORT),
+            "prometheus.io/path": "/metrics",
+        }
         has_ca = self._args.ca_certificate is not None
         ca = SecretVolumeSourceArgs(
             secret_name=_CREDENTIALS, items=[KeyToPathArgs(key="ca.crt", path="ca.crt")]
@@ -235,7 +261,7 @@ class EurekubeOperator(pulumi.ComponentResource):
             strategy=DeploymentStrategyArgs(type="Recreate"),
             selector=LabelSelectorArgs(match_labels=selector),
             template=PodTemplateSpecArgs(
-                metadata=ObjectMetaArgs(labels=selector),
+                metadata=ObjectMetaArgs(labels=selector, annotations=scraped),
                 spec=PodSpecArgs(
                     service_account_name=ACCOUNT,
                     security_context=PodSecurityContextArgs(
@@ -254,6 +280,10 @@ class EurekubeOperator(pulumi.ComponentResource):
             image=self._args.image,
             command=["python", "-m", "eurekube_provider.operator"],
             env=self._environment(),
+            ports=[ContainerPortArgs(name="http", container_port=WEB_PORT, protocol="TCP")],
+            # A loop counts as stuck after minutes only; the probe itself need not wait any longer.
+            liveness_probe=_probe("/healthz", period_seconds=10),
+            readiness_probe=_probe("/readyz", period_seconds=5),
             resources=ResourceRequirementsArgs(
                 requests=dict(self._args.resources.get("requests", {})),
                 limits=dict(self._args.resources.get("limits", {})),
@@ -270,6 +300,7 @@ class EurekubeOperator(pulumi.ComponentResource):
         args = self._args
         plain: dict[str, pulumi.Input[str] | None] = {
             "EUREKA_URL": ",".join(args.eureka_urls),
+            "WEB_ADDRESS": f":{WEB_PORT}",
             "OPERATOR_NAME": args.operator_name,
             "CLUSTER_NAME": args.cluster_name,
             "WATCH_NAMESPACE": ",".join(args.watch_namespaces) or None,
@@ -305,10 +336,24 @@ def _check(args: EurekubeOperatorArgs) -> None:
                     "EurekubeOperator: eureka_urls must not carry credentials, which would stand in clear in"
                     " the Deployment: give user and password instead"
                 )
+        if "WEB_ADDRESS" in args.environment:
+            raise ConfigurationError(
+                "EurekubeOperator: environment must not set WEB_ADDRESS: probes and Service rely on port"
+                f" {WEB_PORT}"
+            )
         if args.cluster_name:
             check_cluster_name(args.cluster_name)
     except ConfigurationError as error:
         raise ProgramError(str(error)) from None
+
+
+def _probe(path: str, period_seconds: int) -> ProbeArgs:
+    return ProbeArgs(
+        http_get=HTTPGetActionArgs(path=path, port="http"),
+        period_seconds=period_seconds,
+        timeout_seconds=5,
+        failure_threshold=3,
+    )
 
 
 def _role_ref(kind: str, name: str) -> RoleRefArgs:

@@ -97,6 +97,7 @@ def start_operator(lab: Lab, namespace: str, tmp_path: Path) -> Iterator[StartOp
             "KUBECONFIG": str(lab.kubeconfig),
             "WATCH_NAMESPACE": namespace,
             "RESYNC_SECONDS": "2",
+            "WEB_ADDRESS": "",  # several run at a time
             **environment,
         }
         operator = Operator(tmp_path / f"operator-{len(running)}.log", variables, list(arguments))
