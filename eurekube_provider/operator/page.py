@@ -50,7 +50,7 @@ background:var(--midbg);color:var(--mid)}
 table{border-collapse:collapse;width:100%}
 th,td{text-align:left;vertical-align:top;padding:.4rem .7rem;border-bottom:1px solid var(--line)}
 tr:last-child td{border-bottom:0}th{font-size:.8rem;color:var(--dim);font-weight:600;white-space:nowrap}
-td{overflow-wrap:anywhere}td.n{white-space:nowrap;overflow-wrap:normal}
+td.n{white-space:nowrap}td.w{overflow-wrap:anywhere}
 form{display:flex;flex-wrap:wrap;gap:.5rem;align-items:end;margin:.5rem 0}
 label{font-size:.8rem;color:var(--dim);display:grid;gap:.15rem}
 input,button{font:inherit;color:inherit;background:var(--card);border:1px solid var(--line);border-radius:6px;
@@ -58,6 +58,7 @@ padding:.3rem .6rem;max-width:100%}
 @media(max-width:700px){thead{display:none}table,tbody,tr,td{display:block}
 tr{padding:.5rem .2rem;border-bottom:1px solid var(--line)}tr:last-child{border-bottom:0}
 td{border:0;padding:.15rem .6rem;display:grid;grid-template-columns:7.5rem 1fr;gap:.5rem}
+td:has(div:empty){display:none}td.n,td.w{white-space:normal;overflow-wrap:anywhere}
 td::before{content:attr(data-label);color:var(--dim);font-size:.8rem}}
 """
 
@@ -148,7 +149,7 @@ def _head(data: Overview, *, refreshes: bool) -> Html:
         [
             tag(
                 "h1",
-                f"Eurekube {operator['name']}",
+                f"Eurekube operator {operator['name']}",
                 _mark("live" if health["live"] else "stuck", "ok" if health["live"] else "bad"),
                 _mark("ready" if health["ready"] else "not ready", "ok" if health["ready"] else "bad"),
                 _mark(role, kind),
@@ -234,7 +235,8 @@ def _syncers(data: Overview, *, refreshes: bool) -> Html:
             tag("h2", f"Syncers ({count})"),
             _form(data, refreshes=refreshes),
             _table(
-                ("Syncer", "Mode", "Application", "Ready", "Instances", "What is wrong", "Looked at"), rows
+                ("Syncer", "Mode", "Application", "Ready", "Eureka/Kubernetes", "What is wrong", "Looked at"),
+                rows,
             ),
             tag("p", f"and {rest} more: use the filter", class_="dim") if rest else Html(),
         ]
@@ -350,7 +352,11 @@ def _change(data: Overview, row: ChangeRow) -> list[str]:
     ]
 
 
-_NARROW = frozenset({"State", "Since", "Started", "Mode", "Ready", "Instances", "Looked at", "When", "What"})
+_NARROW = frozenset(
+    {"State", "Since", "Started", "Mode", "Ready", "Eureka/Kubernetes", "Looked at", "When", "What"}
+    | {"In Kubernetes", "In Eureka"}
+)
+_WIDE = frozenset({"Server", "Instance", "What is wrong", "Why", "Owner"})
 
 
 def _table(headings: Sequence[str], rows: Iterable[Sequence[str]]) -> Html:
@@ -359,7 +365,12 @@ def _table(headings: Sequence[str], rows: Iterable[Sequence[str]]) -> Html:
         tag(
             "tr",
             *(
-                tag("td", tag("div", cell), class_="n" if heading in _NARROW else "", data_label=heading)
+                tag(
+                    "td",
+                    tag("div", cell),
+                    class_="n" if heading in _NARROW else "w" if heading in _WIDE else "",
+                    data_label=heading,
+                )
                 for heading, cell in zip(headings, row, strict=True)
             ),
         )

@@ -7,6 +7,7 @@ import time
 from pathlib import Path
 from typing import TypedDict, get_type_hints
 
+import yaml
 from prometheus_client.parser import text_string_to_metric_families
 
 from eurekube_provider.core.histogram import BOUNDS_SECONDS, Histogram
@@ -190,3 +191,15 @@ def _seconds(call: object) -> float:
     started = time.thread_time()
     call()  # type: ignore[operator]
     return time.thread_time() - started
+
+
+def test_the_example_rules_name_metrics_that_exist() -> None:
+    """With labels that they have, so that no alert is silent for a wrong name."""
+    path = Path(__file__).parents[2] / "examples" / "monitoring" / "rules.yaml"
+    (group,) = yaml.safe_load(path.read_text())["spec"]["groups"]
+    assert len(group["rules"]) >= 5
+    for rule in group["rules"]:
+        used = set(re.findall(r"eurekube_\w+", rule["expr"]))
+        assert used <= set(METRICS), rule["alert"]
+        labels = {label for name in used for label in METRICS[name].labels}
+        assert set(re.findall(r"\$labels\.(\w+)", str(rule["annotations"]))) <= labels, rule["alert"]
