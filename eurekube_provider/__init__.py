@@ -9,6 +9,8 @@ from __future__ import annotations
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
+from eurekube_provider.core.version import VERSION
+
 if TYPE_CHECKING:
     from eurekube_provider.resources.instance import (
         EurekaInstance,
@@ -29,7 +31,7 @@ __all__ = [
     "__version__",
 ]
 
-__version__ = "0.1.0"
+__version__ = VERSION
 
 _MODULES = {
     "EurekaInstance": "instance",

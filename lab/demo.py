@@ -6,6 +6,7 @@ Every step is checked; the first check that fails ends the demo with exit code 1
 import argparse
 import logging
 import os
+import re
 import signal
 import statistics
 import subprocess
@@ -106,7 +107,7 @@ def _tell(resources: ExitStack, *, keep: bool) -> int:
     with story.board(None if not sys.stdout.isatty() else Console()) as board:
         story.tell(board, keep=keep)
     if keep:
-        _say_what_is_up(eureka_urls, kubeconfig)
+        _say_what_is_up(eureka_urls, kubeconfig, folder / "logs" / "operator.log")
     else:
         story.take_down()
     story.sum_up()
@@ -161,8 +162,13 @@ class Story:
         kubeconfig.touch(mode=0o600)
         kubeconfig.write_text(yaml.safe_dump(document))
         inherited = {key: value for key, value in os.environ.items() if not key.startswith("KUBE")}
-        own = {"KUBECONFIG": str(kubeconfig), "POD_NAMESPACE": OPERATOR_NAMESPACE}
-        return {**inherited, **own, "EUREKA_URL": ",".join(self._urls)}
+        return {
+            **inherited,
+            "EUREKA_URL": ",".join(self._urls),
+            "KUBECONFIG": str(kubeconfig),
+            "POD_NAMESPACE": OPERATOR_NAMESPACE,
+            "WEB_ADDRESS": "127.0.0.1:0",
+        }
 
     def board(self, live: Console | None) -> Board:
         """The table of both sides."""
@@ -338,9 +344,12 @@ def _hold_operator(folder: Path) -> int:
     return 0
 
 
-def _say_what_is_up(eureka_urls: list[str], kubeconfig: Path) -> None:
+def _say_what_is_up(eureka_urls: list[str], kubeconfig: Path, operator_log: Path) -> None:
     for url in eureka_urls:
         sys.stdout.write(f"\nEureka      {url.removesuffix('/eureka')}/  (dashboard)\n")
+    served = re.search(r'"web is served", "port": (\d+)', operator_log.read_text())
+    if served:
+        sys.stdout.write(f"Operator    http://127.0.0.1:{served[1]}/  (status page)\n")
     server = KubeAccess.load(kubeconfig).server
     sys.stdout.write(
         f"Kubernetes  {server}\n\nexport KUBECONFIG={kubeconfig}\n\n`make lab-down` ends all of it\n"

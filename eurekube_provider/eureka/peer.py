@@ -31,6 +31,7 @@ from eurekube_provider.eureka.batch import Answer
 from eurekube_provider.eureka.codec import instance_from_json, instance_to_json, instances_from_json
 from eurekube_provider.eureka.connection import Connection
 from eurekube_provider.eureka.gauges import ServerFigures, figures_from_page
+from eurekube_provider.eureka.traffic import NO_ANSWER, Traffic
 
 _T = TypeVar("_T")
 
@@ -71,6 +72,7 @@ class Peer:
     ) -> None:
         self.url = url
         self._may_write = may_write
+        self.traffic = Traffic()
         self._timeouts = (connection.connect_timeout_seconds, connection.read_timeout_seconds)
         self._session = requests.Session()
         # Nothing from the environment but the proxies: REQUESTS_CA_BUNDLE would override the CA file and
@@ -291,10 +293,42 @@ class Peer:
         writes: bool = False,
     ) -> requests.Response | None:
         """Send one request; None for a 404 where ``missing`` is allowed."""
+        try:
+            response = self._exchange(
+                method,
+                path,
+                what,
+                params=params,
+                json=json,
+                data=data,
+                headers=headers,
+                missing=missing,
+                writes=writes,
+            )
+        except (RegistryUnreachable, RegistryDenied) as error:
+            self.traffic.judge(str(error))
+            raise
+        self.traffic.judge()
+        return response
+
+    def _exchange(
+        self,
+        method: str,
+        path: str,
+        what: str,
+        *,
+        params: dict[str, str] | None,
+        json: Any,
+        data: bytes | None,
+        headers: dict[str, str] | None,
+        missing: bool,
+        writes: bool,
+    ) -> requests.Response | None:
         for attempt in (1, 2):
             if writes and not self._may_write():
                 raise LeadershipLost(f"{what}: not sent, since another replica may lead by now")
             started = time.monotonic()
+            code = NO_ANSWER
             try:
                 response = self._session.request(
                     method,
@@ -306,6 +340,7 @@ class Peer:
                     timeout=self._timeouts,
                     allow_redirects=False,
                 )
+                code = str(response.status_code)
             except requests.exceptions.SSLError as error:
                 raise RegistryUnreachable(
                     f"{what}: the TLS connection to {self.url} failed ({_root_cause(error)});"
@@ -330,6 +365,8 @@ class Peer:
                 raise RegistryUnreachable(
                     f"{what}: the request to {self.url} failed ({_root_cause(error)})", url=self.url
                 ) from None
+            finally:
+                self.traffic.count(method, code, time.monotonic() - started)
             if response.status_code < 300:
                 return response
             if response.status_code == 404 and missing:

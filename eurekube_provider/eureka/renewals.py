@@ -20,6 +20,7 @@ from typing import Protocol
 from eurekube_provider.core.clock import elapsed_seconds
 from eurekube_provider.core.errors import RegistryError
 from eurekube_provider.core.model import Instance
+from eurekube_provider.core.pulse import Pulse, pulses_of
 from eurekube_provider.eureka import batch
 from eurekube_provider.eureka.peer import Peer
 from eurekube_provider.eureka.peers import Peers
@@ -37,6 +38,9 @@ FORWARDED_AFTER_SECONDS = 60.0
 it: plain ones, since no batch is forwarded. Its Eureka leases live for 180 s by default."""
 
 TICK_SECONDS = 0.25
+LONGEST_TICK_SECONDS = 120.0
+"""A tick may have to ask every server what it is; one that takes longer is stuck."""
+
 REST_THREADS = 8
 FIRST_RETRY_SECONDS, LONGEST_RETRY_SECONDS = 0.25, 5.0
 
@@ -129,6 +133,7 @@ class Renewals:
         self._due: dict[int, set[Key]] = {}
         self._soon: dict[int, set[Key]] = {}
         self._tick = self._now()
+        self._ticked_at = time.monotonic()
         self._rest = _Lane(self._book, listener, peers, None)
         self._lanes = [_Lane(self._book, listener, peers, peer) for peer in peers.peers]
         self._threads = [threading.Thread(target=self._run, name="renewals", daemon=True)]
@@ -145,6 +150,7 @@ class Renewals:
 
     def start(self) -> None:
         """Begin to renew."""
+        self._ticked_at = time.monotonic()
         for thread in self._threads:
             thread.start()
 
@@ -225,6 +231,17 @@ class Renewals:
         with self._book.condition:
             return len(self._book.entries)
 
+    def held(self) -> list[Instance]:
+        """What is renewed."""
+        with self._book.condition:
+            return [entry.instance for entry in self._book.entries.values()]
+
+    def pulses(self) -> list[Pulse]:
+        """The renewing threads; only the one that hands out what is due goes round by itself."""
+        ticker, *lanes = self._threads
+        age = time.monotonic() - self._ticked_at
+        return pulses_of([ticker], age, LONGEST_TICK_SECONDS) + pulses_of(lanes)
+
     @property
     def counts(self) -> Counts:
         """How the renewals went so far, on every server together."""
@@ -240,6 +257,7 @@ class Renewals:
     def _run(self) -> None:
         """Hand out what is due, tick by tick."""
         while True:
+            self._ticked_at = time.monotonic()
             in_batches = self._peers.uses_batches(len(self))  # may ask the servers: no lock is held
             with self._book.condition:
                 if self._book.stopped:

@@ -17,6 +17,7 @@ from dataclasses import dataclass
 
 from eurekube_provider.core.errors import LeadershipLost, RegistryError
 from eurekube_provider.core.model import Instance
+from eurekube_provider.core.pulse import Pulse, pulses_of
 from eurekube_provider.eureka.bulk import read_many
 from eurekube_provider.eureka.peer import Peer
 from eurekube_provider.eureka.peers import Peers
@@ -77,6 +78,10 @@ class Sweeper:
         self._stopped.set()
         if self._thread.is_alive():
             self._thread.join()
+
+    def pulses(self) -> list[Pulse]:
+        """Its thread."""
+        return pulses_of([self._thread])
 
     def removed(self, instance: Instance) -> None:
         """``instance`` was removed from every server that could be asked."""

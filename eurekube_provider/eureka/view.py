@@ -71,6 +71,11 @@ class View:
         with self._lock:
             return {owner for owner, keys in self._by_owner.items() if keys}
 
+    def count(self, owner: str) -> int:
+        """How many instances an owner has."""
+        with self._lock:
+            return len(self._by_owner.get(owner, ()))
+
     def __len__(self) -> int:
         return len(self._held)
 

@@ -11,10 +11,12 @@ import logging
 import random
 import threading
 import time
+from collections import Counter
 from collections.abc import Callable, Iterable
 from typing import Any
 
 from eurekube_provider.core.errors import KubernetesError
+from eurekube_provider.core.pulse import Pulse, pulses_of
 from eurekube_provider.kube.access import KubeAccess, Resource
 
 _log = logging.getLogger(__name__)
@@ -28,6 +30,9 @@ WATCH_SECONDS = (240, 300)
 
 SHORTEST_WATCH_SECONDS = 1.0
 """A watch that ends sooner counts as a failure, even when it ended well."""
+
+LONGEST_ROUND_SECONDS = 300.0
+"""Every request of ours ends sooner: a reflector that says nothing for longer is stuck."""
 
 FIRST_DELAY_SECONDS, LONGEST_DELAY_SECONDS = 0.1, 30.0
 ANEW_AFTER_FAILURES = 3
@@ -65,12 +70,17 @@ class Reflector:
         self._hurried = threading.Event()
         self.failure: KubernetesError | None = None
         """Why the copy may be old: the last error, None while the watch runs."""
+        self.restarts: Counter[str] = Counter()
+        """How often the watch began anew, by reason: ``ended`` (by the server, as asked), ``expired`` (410),
+        ``failed`` (any other error)."""
+        self._active_at = time.monotonic()
         self._thread = threading.Thread(
             target=self._run, name=f"reflector-{resource.plural}-{namespace or 'all'}", daemon=True
         )
 
     def start(self) -> None:
         """Begin to list and watch, on a thread of its own."""
+        self._active_at = time.monotonic()
         self._thread.start()
 
     def stop(self) -> None:
@@ -91,6 +101,10 @@ class Reflector:
         """Wait for the first list."""
         return self._synced.wait(timeout_seconds)
 
+    def pulse(self) -> list[Pulse]:
+        """Its thread; bookmarks show that a watch lives."""
+        return pulses_of([self._thread], time.monotonic() - self._active_at, LONGEST_ROUND_SECONDS)
+
     def get(self, namespace: str, name: str) -> Object | None:
         """One object, None where there is none."""
         with self._lock:
@@ -107,17 +121,19 @@ class Reflector:
         failures = 0
         while not self._stopped.is_set():
             self._hurried.clear()
-            started = time.monotonic()
+            started = self._active_at = time.monotonic()
             try:
                 if self._version is None:
                     self._list()
                     self._synced.set()
                 self._watch()
+                self.restarts["ended"] += 1
                 if time.monotonic() - started >= SHORTEST_WATCH_SECONDS:
                     failures = 0
                     continue
                 failures += 1  # a server, or a proxy before it, that ends every watch at once
             except KubernetesError as error:
+                self.restarts["expired" if error.status_code == 410 else "failed"] += 1
                 if time.monotonic() - started > LONGEST_DELAY_SECONDS:
                     failures = 0
                 failures += 1
@@ -132,6 +148,7 @@ class Reflector:
                         self._version = None
             except Exception:  # noqa: BLE001 - whatever it was, the copy must not stay old for ever
                 failures += 1
+                self.restarts["failed"] += 1
                 self.failure = KubernetesError(f"watch {self._path}: unexpected error, see the log")
                 _log.exception("watch failed, listing anew", extra={"path": self._path})
                 self._version = None
@@ -146,6 +163,7 @@ class Reflector:
         query = {"limit": str(PAGE_SIZE)}
         while True:
             page = self._access.get(self._path, query)
+            self._active_at = time.monotonic()
             for item in page.get("items") or ():
                 fresh[_key(item)] = self._trim(item)
             metadata = page.get("metadata") or {}
@@ -175,6 +193,7 @@ class Reflector:
             if self._stopped.is_set():
                 break
             self.failure = None
+            self._active_at = time.monotonic()
             item = event["object"]
             if event["type"] == "ERROR":
                 raise KubernetesError(
@@ -222,6 +241,15 @@ class ReflectorGroup:
     def failure(self) -> KubernetesError | None:
         """The first reflector's trouble."""
         return next((one.failure for one in self.reflectors if one.failure), None)
+
+    @property
+    def restarts(self) -> Counter[str]:
+        """See :attr:`Reflector.restarts`, of all together."""
+        return sum((one.restarts.copy() for one in self.reflectors), Counter[str]())
+
+    def pulses(self) -> list[Pulse]:
+        """The threads of all."""
+        return [pulse for one in self.reflectors for pulse in one.pulse()]
 
     def start(self) -> None:
         """Start all."""

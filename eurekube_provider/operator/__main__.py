@@ -10,6 +10,7 @@ import logging
 import signal
 import sys
 import threading
+import time
 import uuid
 from collections.abc import Sequence
 
@@ -28,12 +29,15 @@ from eurekube_provider.kube.events import EventRecorder
 from eurekube_provider.operator import logs
 from eurekube_provider.operator.controller import Controller
 from eurekube_provider.operator.leadership import Leadership
+from eurekube_provider.operator.overview import Parts
 from eurekube_provider.operator.queue import WorkQueue
 from eurekube_provider.operator.registry import Registry
 from eurekube_provider.operator.settings import Settings, settings_from
+from eurekube_provider.operator.site import OperatorSite
 from eurekube_provider.operator.sources import AppKey, Sources, SyncerKey
 from eurekube_provider.operator.status import StatusWriter
 from eurekube_provider.operator.triggers import Webhook
+from eurekube_provider.operator.web import Web
 
 _log = logging.getLogger("eurekube_provider.operator")
 
@@ -65,8 +69,22 @@ def main(arguments: Sequence[str] | None = None) -> int:
 def run(settings: Settings, stop: threading.Event) -> None:
     """Run the operator until ``stop`` is set. Deregisters nothing on its way out.
 
-    :raises EurekubeError: it cannot start: no cluster, a cluster name in use.
+    :raises EurekubeError: it cannot start: no cluster, a cluster name in use, a web address in use.
     """
+    site = OperatorSite()
+    web = Web(settings.web_address, site) if settings.web_address else None
+    if web:
+        web.start()  # before anything is waited for: a start that takes long is no reason for a restart
+        _log.info("web is served", extra={"port": web.port})
+    try:
+        _run(settings, stop, site)
+    finally:
+        if web:
+            web.stop()
+
+
+def _run(settings: Settings, stop: threading.Event, site: OperatorSite) -> None:
+    started_at = time.time()
     access = KubeAccess.load(settings.kubeconfig, settings.context)
     cluster = _cluster(settings, access, stop)
     if cluster is None:
@@ -99,6 +117,18 @@ def run(settings: Settings, stop: threading.Event) -> None:
         )
     touch = webhook.touch if webhook else lambda _: None
     sources = Sources(access, settings.watch_namespaces, queue.add, touch)
+    parts = Parts(
+        settings,
+        cluster,
+        access.server,
+        sources,
+        {"default": registry},
+        controller,
+        statuses,
+        queue,
+        is_leader=leadership.may_write if settings.leader_elect else lambda: None,
+        started_at=started_at,
+    )
     _log.info(
         "operator starts",
         extra={
@@ -112,6 +142,7 @@ def run(settings: Settings, stop: threading.Event) -> None:
     statuses.start()
     sources.start()
     registry.start()
+    site.show(parts)
     try:
         if _wait_until_read(sources, registry, stop):
             controller.start(sources)
@@ -124,6 +155,7 @@ def run(settings: Settings, stop: threading.Event) -> None:
             raise registry.refusal
     finally:
         _log.info("operator stops; nothing is deregistered")
+        site.close()
         sources.stop()
         leadership.close()
         if webhook:

@@ -30,10 +30,12 @@ class Hold:
     """Removals that wait.
 
     :param wait_seconds: when to look again.
+    :param held_seconds: for how long they have waited.
     """
 
     message: str
     wait_seconds: float
+    held_seconds: float
 
 
 class Brake:
@@ -82,7 +84,7 @@ class Brake:
                         f"{judgement.reason}: held back for {HOLD_SECONDS:.0f} s in case the source is"
                         f" broken; if it is meant, annotate the syncer with {RELEASE_ANNOTATION}=now"
                     )
-                    return judgement.held_back(steps), Hold(message, HOLD_SECONDS - waited + 0.1)
+                    return judgement.held_back(steps), Hold(message, HOLD_SECONDS - waited + 0.1, waited)
             self._held_since.pop(key, None)
             if judgement.doubted:
                 self._removed.append((now, len(judgement.doubted)))

@@ -30,10 +30,12 @@ from eurekube_provider.core.identity import ClusterOwner
 from eurekube_provider.core.mapping import Cluster, Desired, Problem, Syncer, desired_instances
 from eurekube_provider.core.model import Instance
 from eurekube_provider.core.plan import Action, Plan, Policy, RefusalReason, plan
+from eurekube_provider.core.pulse import Pulse, pulses_of
 from eurekube_provider.eureka.apply import Outcome, apply
 from eurekube_provider.kube.access import MERGE_PATCH, SYNCERS, KubeAccess
 from eurekube_provider.kube.events import EventRecorder, Kind
 from eurekube_provider.operator.brake import Brake
+from eurekube_provider.operator.looks import Look, Looks
 from eurekube_provider.operator.queue import WorkQueue
 from eurekube_provider.operator.registry import Registry
 from eurekube_provider.operator.settings import Settings
@@ -51,6 +53,9 @@ FORCE_DELETE_ANNOTATION = "eurekube.io/force-delete"
 WORKERS = 4
 RECHECK_REFUSED_SECONDS = 20.0
 LONGEST_STOP_SECONDS = 10.0
+
+LONGEST_LOOK_SECONDS = 600.0
+"""A look that takes longer although Eureka answers is stuck."""
 
 _KEEPS_REGISTERED = frozenset({"NoMatchingService"})
 """Problems that leave no doubt about what is desired; every other one keeps what is registered."""
@@ -80,6 +85,8 @@ class Controller:
         self._queue = queue
         self._sources: Sources | None = None
         self._undone: dict[SyncerKey, float] = {}  # since when a deletion cannot be carried out
+        self.history = Looks()
+        self._busy_since: dict[str, float] = {}
         self._brake = Brake(cluster, registry.view, access)
         self._executor = ThreadPoolExecutor(8, thread_name_prefix="apply")
         self._workers = [
@@ -120,6 +127,25 @@ class Controller:
         self._statuses.forget_all()
         self._undone.clear()
 
+    @property
+    def looks(self) -> Mapping[SyncerKey, Look]:
+        """The last look at each syncer."""
+        return self.history.last
+
+    def pulses(self) -> list[Pulse]:
+        """The workers. While Eureka is away a look may take as long as its time-outs do."""
+        now = time.monotonic()
+        answers = self._registry.failure is None
+        return [
+            pulse
+            for worker in self._workers
+            for pulse in pulses_of(
+                [worker],
+                now - self._busy_since.get(worker.name, now) if answers else 0.0,
+                LONGEST_LOOK_SECONDS,
+            )
+        ]
+
     def stop(self) -> None:
         """Finish what is being worked on, and begin nothing more."""
         self._queue.close()
@@ -142,9 +168,13 @@ class Controller:
                 self._queue.add(key)
 
     def _work(self) -> None:
+        name = threading.current_thread().name
         while (key := self._queue.get()) is not None:
+            started = self._busy_since[name] = time.monotonic()
+            failed = True
             try:
                 error = self._reconcile(key)
+                failed = error is not None
                 if error is None:
                     self._queue.forget_failures(key)
                 else:
@@ -161,6 +191,8 @@ class Controller:
                 self._queue.retry(key)
                 _log.exception("syncer not brought in line, tried again", extra={"syncer": "/".join(key)})
             finally:
+                self._busy_since.pop(name, None)
+                self.history.took(key, time.monotonic() - started, failed=failed)
                 self._queue.done(key)
 
     def _try_again(self, key: SyncerKey, error: EurekubeError) -> None:
@@ -197,6 +229,7 @@ class Controller:
             owner,
             Policy.UPSERT_ONLY if keeps else Policy.SYNC,
         )
+        wished = steps
         steps, braked = self._brake.check(key, syncer, steps, owner, self._sources)
         outcome = self._apply(steps, owner)
         for instance in view.owned(owner):
@@ -205,7 +238,9 @@ class Controller:
             problem = Problem("Braked", braked.message)
             desired = replace(desired, problems=(problem, *desired.problems))
             self._queue.add_after(key, braked.wait_seconds)
-        self._tell(syncer, wanted, desired, steps, outcome, time.monotonic() - started)
+        report = self._tell(syncer, wanted, desired, steps, outcome, time.monotonic() - started)
+        held = (braked.held_seconds, braked.message) if braked else None
+        self.history.saw(key, report, wished, outcome, held)
         errors = [failure.error for failure in outcome.failures]
         if steps.refusals or errors:
             self._queue.add_after(key, RECHECK_REFUSED_SECONDS)
@@ -245,16 +280,15 @@ class Controller:
         for instance in held:
             self._registry.hold(instance)
         self._events.record(syncer, Kind.WARNING, "NotAllowed", str(error))
-        self._statuses.report(
-            syncer,
-            Report(
-                is_ready=False,
-                reason="NotAllowed",
-                message=str(error),
-                desired=len(held),
-                registered=len(held),
-            ),
+        report = Report(
+            is_ready=False,
+            reason="NotAllowed",
+            message=str(error),
+            desired=len(held),
+            registered=len(held),
         )
+        self._statuses.report(syncer, report)
+        self.history.saw(_key(syncer), report)
 
     def _owner(self, key: SyncerKey) -> str:
         return str(ClusterOwner(self._cluster.name, *key))
@@ -303,6 +337,7 @@ class Controller:
         self._undone.pop(key, None)
         self._statuses.forget(key)
         self._brake.forget(key)
+        self.history.forget(key, left)
         self._set_finalizer(syncer, present=False)
 
     def _take_out(self, key: SyncerKey, syncer: Object | None) -> int:
@@ -312,7 +347,7 @@ class Controller:
         """
         self._require_read()
         owner = self._owner(key)
-        there = self._registry.view.owned(owner)
+        registered = there = self._registry.view.owned(owner)
         held = len(there)
         if syncer is not None:
             # What was registered shortly before a restart may be in no list yet.
@@ -331,6 +366,7 @@ class Controller:
             )
         self._statuses.forget(key)
         self._brake.forget(key)
+        self.history.forget(key, registered)
         return held
 
     def _keep_finalizer(self, syncer: Object) -> None:
@@ -365,7 +401,7 @@ class Controller:
         steps: Plan,
         outcome: Outcome,
         seconds: float,
-    ) -> None:
+    ) -> Report:
         """Log, Events and status of one look."""
         done = {action: sum(change.action is action for change in outcome.done) for action in Action}
         application = wanted.app.upper()
@@ -397,6 +433,7 @@ class Controller:
         if not report.is_ready:
             self._events.record(syncer, Kind.WARNING, report.reason, report.message)
         self._statuses.report(syncer, report)
+        return report
 
     def _report(
         self, application: str, wanted: Syncer, desired: Desired, steps: Plan, outcome: Outcome
@@ -439,17 +476,16 @@ class Controller:
         held = len(self._registry.view.owned(self._owner(_key(syncer))))
         before = syncer.get("status") or {}
         self._events.record(syncer, Kind.WARNING, _reason(error), str(error))
-        self._statuses.report(
-            syncer,
-            Report(
-                is_ready=False,
-                reason=_reason(error),
-                message=str(error),
-                application=before.get("application", ""),
-                desired=before.get("desired", held),
-                registered=held,
-            ),
+        report = Report(
+            is_ready=False,
+            reason=_reason(error),
+            message=str(error),
+            application=before.get("application", ""),
+            desired=before.get("desired", held),
+            registered=held,
         )
+        self._statuses.report(syncer, report)
+        self.history.saw(_key(syncer), report)
 
 
 def _key(syncer: Object) -> SyncerKey:

@@ -32,6 +32,12 @@ class WorkQueue(Generic[K]):
         with self._condition:
             self._add(key)
 
+    @property
+    def depth(self) -> int:
+        """How many keys wait for a worker; those whose time has not come are not counted."""
+        with self._condition:
+            return len(self._waiting) + len(self._again)
+
     def add_after(self, key: K, delay_seconds: float) -> None:
         """Look at ``key`` in a while; an earlier :meth:`add` does not cancel this."""
         with self._condition:

@@ -9,12 +9,13 @@ from __future__ import annotations
 import logging
 import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 from eurekube_provider.core.errors import ConfigurationError, LeadershipLost, RegistryError
 from eurekube_provider.core.identity import CLUSTER_UID_KEY, StackOwner, parse_owner
 from eurekube_provider.core.mapping import Cluster
 from eurekube_provider.core.model import Instance, Status
+from eurekube_provider.core.pulse import Pulse, pulses_of
 from eurekube_provider.eureka.apply import write
 from eurekube_provider.eureka.bulk import bring_level, read_many
 from eurekube_provider.eureka.gauges import Gauges
@@ -34,6 +35,9 @@ RESTART_MEMORY_SECONDS = 120.0
 
 FEWEST_TO_WARN_OF = 20
 """In smaller registries a share says little."""
+
+LONGEST_ROUND_SECONDS = 600.0
+"""Reading a large registry, and settling many doubts one by one, takes its time; longer is stuck."""
 
 
 class Registry:
@@ -70,6 +74,8 @@ class Registry:
         self.refusal: ConfigurationError | None = None
         """Why this operator must not work on this registry."""
         self.gauges = Gauges(0, 0, 0.0)
+        self.read_at: float | None = None
+        """Unix time of the last complete reading; None before the first."""
         self._cluster = cluster
         self._operator_name = operator_name
         self._resync_seconds = resync_seconds
@@ -87,12 +93,25 @@ class Registry:
         self._lost_overrides: dict[Key, Status] = {}
         self._forgotten: set[Key] = set()
         self._reading = threading.Lock()
+        self._went_round_at = time.monotonic()
         self._thread = threading.Thread(target=self._run, name="registry", daemon=True)
 
     @property
     def was_read(self) -> bool:
         """Whether the registry has been read once: nothing may be removed before."""
         return self._was_read.is_set()
+
+    @property
+    def started_by_url(self) -> Mapping[str, int]:
+        """When each server was started, in milliseconds by its own clock; those that said so."""
+        with self._lock:
+            return dict(self._started_by_url)
+
+    def pulses(self) -> list[Pulse]:
+        """The threads that read, renew and sweep."""
+        age = time.monotonic() - self._went_round_at
+        reading = pulses_of([self._thread], age, self._resync_seconds + LONGEST_ROUND_SECONDS)
+        return [*reading, *self.renewals.pulses(), *self.sweeper.pulses()]
 
     def wait_read(self, timeout_seconds: float) -> bool:
         """Wait for the first list."""
@@ -102,6 +121,7 @@ class Registry:
         """Begin to read and to renew."""
         self.renewals.start()
         self.sweeper.start()
+        self._went_round_at = time.monotonic()
         self._thread.start()
 
     def stop(self) -> None:
@@ -204,6 +224,7 @@ class Registry:
                 self.failure = error
             except Exception:  # noqa: BLE001 - the thread must look again
                 _log.exception("Eureka could not be read")
+            self._went_round_at = time.monotonic()
             fast = self.failure is not None or not self.was_read
             self._stopped.wait(min(2.0, self._resync_seconds) if fast else self._resync_seconds)
 
@@ -226,6 +247,7 @@ class Registry:
             self._settle(key)
         self._adopt(listed)
         self._gauge(len(listed))
+        self.read_at = time.time()
         is_first = not self.was_read
         if is_first:
             if self._checks_cluster:

@@ -19,6 +19,9 @@ from eurekube_provider.core.identity import check_cluster_name
 from eurekube_provider.eureka.connection import Connection
 from eurekube_provider.eureka.peers import Mode
 from eurekube_provider.kube.elector import Timing
+from eurekube_provider.operator.web import Address, parse_address
+
+DEFAULT_WEB_ADDRESS = ":8080"
 
 _MISSING_URL = "no Eureka URL is configured: set --eureka-url or EUREKA_URL, e.g. http://eureka:8761/eureka"
 
@@ -51,6 +54,7 @@ class Settings:
     :param release_after_seconds: how long a deleted syncer waits for an Eureka that is away.
     :param resync_seconds: how often the whole registry is listed, to find what drifted and what stacks ask
         this operator to renew.
+    :param web_address: where health, metrics and the status page are served; None for nowhere.
     """
 
     connection: Connection
@@ -70,6 +74,7 @@ class Settings:
     lease_timing: Timing = field(default_factory=Timing)
     release_after_seconds: float = 600.0
     resync_seconds: float = 15.0
+    web_address: Address | None = ("", 8080)
     log_format: str = "json"
     log_level: str = "INFO"
 
@@ -127,6 +132,7 @@ def parser() -> argparse.ArgumentParser:
         ("retry-period-seconds", "SECONDS", "how often the Lease is renewed, or looked at [2]"),
         ("release-after-seconds", "SECONDS", "deleted syncers wait so long for an Eureka that is away [600]"),
         ("resync-seconds", "SECONDS", "how often the whole registry is read [15]"),
+        ("web-address", "HOST:PORT", "where to serve health, metrics and status; empty for nowhere [:8080]"),
         ("log-format", "json|text", "[json]"),
         ("log-level", "LEVEL", "DEBUG, INFO, WARNING or ERROR [INFO]"),
     ):
@@ -150,6 +156,9 @@ def settings_from(
             value = environment.get(_variable(flag))
         return str(value or "").strip()
 
+    web_address = flags["web_address"]
+    if web_address is None:  # an empty text means something here
+        web_address = environment.get(_variable("web-address"), DEFAULT_WEB_ADDRESS)
     if not text("eureka-url"):
         raise ConfigurationError(_MISSING_URL)
     webhook = None
@@ -203,6 +212,7 @@ def settings_from(
         ),
         release_after_seconds=_seconds("release-after-seconds", text("release-after-seconds") or "600"),
         resync_seconds=_seconds("resync-seconds", text("resync-seconds") or "15"),
+        web_address=parse_address(web_address),
         log_format=_choice("log-format", text("log-format") or "json", ("json", "text")),
         log_level=_choice(
             "log-level", (text("log-level") or "INFO").upper(), ("DEBUG", "INFO", "WARNING", "ERROR")

@@ -12,6 +12,7 @@ from typing import Any
 
 from eurekube_provider.core.errors import KubernetesError
 from eurekube_provider.core.mapping import SERVICE_NAME_LABEL, app_of
+from eurekube_provider.core.pulse import Pulse
 from eurekube_provider.kube.access import ENDPOINT_SLICES, SERVICES, SYNCERS, KubeAccess, Resource
 from eurekube_provider.kube.reflector import Listener, Reflector, ReflectorGroup, Trim
 
@@ -78,6 +79,19 @@ class Sources:
     def failures(self) -> dict[str, KubernetesError]:
         """Which kinds cannot be read at the moment, and why."""
         return {name: group.failure for name, group in self._groups.items() if group.failure}
+
+    @property
+    def watch_restarts(self) -> dict[tuple[str, str], int]:
+        """How often watches began anew, by kind and reason; see :attr:`Reflector.restarts`."""
+        return {
+            (name, reason): count
+            for name, group in self._groups.items()
+            for reason, count in group.restarts.items()
+        }
+
+    def pulses(self) -> list[Pulse]:
+        """The reflectors' threads."""
+        return [pulse for group in self._groups.values() for pulse in group.pulses()]
 
     def syncer_keys(self) -> list[SyncerKey]:
         """All syncers."""

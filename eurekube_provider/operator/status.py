@@ -14,6 +14,7 @@ from datetime import UTC, datetime
 from typing import Any
 
 from eurekube_provider.core.errors import KubernetesError, LeadershipLost
+from eurekube_provider.core.pulse import Pulse, pulses_of
 from eurekube_provider.kube.access import MERGE_PATCH, SYNCERS, KubeAccess
 
 _log = logging.getLogger(__name__)
@@ -110,6 +111,10 @@ class StatusWriter:
             self._condition.notify()
         if self._thread.is_alive():
             self._thread.join(timeout=3.0)
+
+    def pulses(self) -> list[Pulse]:
+        """Its thread."""
+        return pulses_of([self._thread])
 
     def report(self, syncer: Mapping[str, Any], report: Report) -> None:
         """Have ``report`` written to the syncer; an older one that was not written yet is forgotten."""

@@ -1,4 +1,4 @@
-"""The component EurekubeOperator: CRD, namespace, ServiceAccount, rights and Deployment of the operator.
+"""The component EurekubeOperator: CRD, namespace, ServiceAccount, rights, Deployment and Service.
 
 Works under the SDK's mocks as well as with an engine: every name is explicit, nothing is taken from what a
 server computes, and the CRD is read as YAML.
@@ -23,8 +23,10 @@ from pulumi_kubernetes.core.v1 import (
     AffinityArgs,
     CapabilitiesArgs,
     ContainerArgs,
+    ContainerPortArgs,
     EnvVarArgs,
     EnvVarSourceArgs,
+    HTTPGetActionArgs,
     KeyToPathArgs,
     ObjectFieldSelectorArgs,
     PodAffinityTermArgs,
@@ -32,17 +34,21 @@ from pulumi_kubernetes.core.v1 import (
     PodSecurityContextArgs,
     PodSpecArgs,
     PodTemplateSpecArgs,
+    ProbeArgs,
     ResourceRequirementsArgs,
     SeccompProfileArgs,
     SecretKeySelectorArgs,
     SecretVolumeSourceArgs,
     SecurityContextArgs,
+    ServicePortArgs,
+    ServiceSpecArgs,
     VolumeArgs,
     VolumeMountArgs,
     WeightedPodAffinityTermArgs,
 )
 from pulumi_kubernetes.core.v1.Namespace import Namespace
 from pulumi_kubernetes.core.v1.Secret import Secret
+from pulumi_kubernetes.core.v1.Service import Service
 from pulumi_kubernetes.core.v1.ServiceAccount import ServiceAccount
 from pulumi_kubernetes.meta.v1 import LabelSelectorArgs, ObjectMetaArgs
 from pulumi_kubernetes.policy.v1 import PodDisruptionBudgetSpecArgs
@@ -66,6 +72,9 @@ DEFAULT_IMAGE = f"ghcr.io/eurekube/eurekube-operator:{__version__}"
 ACCOUNT = "eurekube-operator"
 """The name of the ServiceAccount, and of what lives beside it in its namespace."""
 
+WEB_PORT = 8080
+"""Where the container serves health, metrics and the status page, under the port name ``http``."""
+
 _CREDENTIALS = f"{ACCOUNT}-eureka"
 _CA_DIRECTORY = "/etc/eurekube"
 
@@ -88,7 +97,7 @@ class EurekubeOperatorArgs:
     :ivar image: the operator's image.
     :ivar replicas: one leads, the others take over when it goes. 0 where the operator runs elsewhere.
     :ivar resources: requests and limits of the container.
-    :ivar environment: further variables, e.g. ``LOG_LEVEL``.
+    :ivar environment: further variables, e.g. ``LOG_LEVEL``; not ``WEB_ADDRESS``, which the probes rely on.
     :ivar keep_crds: whether the CRD, and with it every syncer of the cluster, outlives this component.
         Decide once: from False to True, Pulumi removes the CRD that it owned, and every syncer with it.
     """
@@ -149,6 +158,15 @@ class EurekubeOperator(pulumi.ComponentResource):
         )
         if args.replicas > 1:
             self._disruption_budget(name, namespace)
+        Service(
+            f"{name}-service",
+            metadata=self._metadata(),
+            spec=ServiceSpecArgs(
+                selector=self._selector(name),
+                ports=[ServicePortArgs(name="http", port=WEB_PORT, target_port="http", protocol="TCP")],
+            ),
+            opts=self._after(namespace),
+        )
         self.namespace = pulumi.Output.from_input(args.namespace)
         self.service_account = pulumi.Output.from_input(ACCOUNT)
         self.operator_name = pulumi.Output.from_input(args.operator_name)
@@ -264,8 +282,16 @@ class EurekubeOperator(pulumi.ComponentResource):
             ),
         )
 
+    def _selector(self, name: str) -> dict[str, str]:
+        return {"app.kubernetes.io/name": ACCOUNT, "app.kubernetes.io/instance": name}
+
     def _deployment(self, name: str) -> DeploymentSpecArgs:
-        selector = _selector(name)
+        selector = self._selector(name)
+        scraped = {
+            "prometheus.io/scrape": "true",
+            "prometheus.io/port": str(WEB_PORT),
+            "prometheus.io/path": "/metrics",
+        }
         has_ca = self._args.ca_certificate is not None
         ca = SecretVolumeSourceArgs(
             secret_name=_CREDENTIALS, items=[KeyToPathArgs(key="ca.crt", path="ca.crt")]
@@ -278,7 +304,7 @@ class EurekubeOperator(pulumi.ComponentResource):
             ),
             selector=LabelSelectorArgs(match_labels=selector),
             template=PodTemplateSpecArgs(
-                metadata=ObjectMetaArgs(labels=selector),
+                metadata=ObjectMetaArgs(labels=selector, annotations=scraped),
                 spec=PodSpecArgs(
                     service_account_name=ACCOUNT,
                     termination_grace_period_seconds=_GRACE_SECONDS,
@@ -299,6 +325,10 @@ class EurekubeOperator(pulumi.ComponentResource):
             image=self._args.image,
             command=["python", "-m", "eurekube_provider.operator"],
             env=self._environment(),
+            ports=[ContainerPortArgs(name="http", container_port=WEB_PORT, protocol="TCP")],
+            # A loop counts as stuck after minutes only; the probe itself need not wait any longer.
+            liveness_probe=_probe("/healthz", period_seconds=10),
+            readiness_probe=_probe("/readyz", period_seconds=5),
             resources=ResourceRequirementsArgs(
                 requests=dict(self._args.resources.get("requests", {})),
                 limits=dict(self._args.resources.get("limits", {})),
@@ -315,6 +345,7 @@ class EurekubeOperator(pulumi.ComponentResource):
         args = self._args
         plain: dict[str, pulumi.Input[str] | None] = {
             "EUREKA_URL": ",".join(args.eureka_urls),
+            "WEB_ADDRESS": f":{WEB_PORT}",
             "OPERATOR_NAME": args.operator_name,
             "LEASE_NAME": _lease(args),
             "CLUSTER_NAME": args.cluster_name,
@@ -379,10 +410,24 @@ def _check(args: EurekubeOperatorArgs) -> None:
             raise ConfigurationError(
                 f"EurekubeOperator: replicas must be a whole number from 0 on, not {args.replicas!r}"
             )
+        if "WEB_ADDRESS" in args.environment:
+            raise ConfigurationError(
+                "EurekubeOperator: environment must not set WEB_ADDRESS: probes and Service rely on port"
+                f" {WEB_PORT}"
+            )
         if args.cluster_name:
             check_cluster_name(args.cluster_name)
     except ConfigurationError as error:
         raise ProgramError(str(error)) from None
+
+
+def _probe(path: str, period_seconds: int) -> ProbeArgs:
+    return ProbeArgs(
+        http_get=HTTPGetActionArgs(path=path, port="http"),
+        period_seconds=period_seconds,
+        timeout_seconds=5,
+        failure_threshold=3,
+    )
 
 
 def _role_ref(kind: str, name: str) -> RoleRefArgs:

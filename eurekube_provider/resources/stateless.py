@@ -30,6 +30,7 @@ SYNCER = ("eurekube.io/v1alpha1", "EurekaSyncer")
 NAMESPACE = ("v1", "Namespace")
 _OTHERS = (
     ("apps/v1", "Deployment"),
+    ("v1", "Service"),
     ("v1", "Secret"),
     ("rbac.authorization.k8s.io/v1", "RoleBinding"),
     ("rbac.authorization.k8s.io/v1", "Role"),

@@ -86,6 +86,7 @@ def test_what_others_need_comes_first_and_syncers_last() -> None:
         "ClusterRoleBinding",
         "Role",
         "RoleBinding",
+        "Service",
         "Deployment",
         "EurekaSyncer",
     ]
@@ -172,6 +173,25 @@ def test_one_replica_may_be_moved_at_any_time() -> None:
     assert "PodDisruptionBudget" not in kinds
 
 
+def test_the_operators_web_is_probed_scraped_and_reachable() -> None:
+    """Probes, Service and the customary annotations name the one port, on which the operator listens."""
+    template, service = only("Deployment")["spec"]["template"], only("Service")
+    (container,) = template["spec"]["containers"]
+    variables = {entry["name"]: entry.get("value") for entry in container["env"]}
+    assert container["ports"] == [{"name": "http", "containerPort": 8080, "protocol": "TCP"}]
+    assert variables["WEB_ADDRESS"] == ":8080"
+    assert container["livenessProbe"]["httpGet"] == {"path": "/healthz", "port": "http"}
+    assert container["readinessProbe"]["httpGet"] == {"path": "/readyz", "port": "http"}
+    assert template["metadata"]["annotations"] == {
+        "prometheus.io/scrape": "true",
+        "prometheus.io/port": "8080",
+        "prometheus.io/path": "/metrics",
+    }
+    (port,) = service["spec"]["ports"]
+    assert (port["name"], port["port"], port["targetPort"]) == ("http", 8080, "http")
+    assert service["spec"]["selector"].items() <= template["metadata"]["labels"].items()
+
+
 def test_credentials_are_in_a_secret_and_nowhere_else() -> None:
     """Also those that somebody wrote into the URL."""
     url = "eurekube:url=http://bridge:s3cret@eureka:8761/eureka"
@@ -233,6 +253,10 @@ def test_the_other_stacks_render_too(stack: str) -> None:
         (["--project", "/"], "/Pulumi.yaml cannot be read"),
         (["--config", "eurekube:clusterName=A_B"], "cluster name 'A_B'"),
         (["--config", "eurekube:operator=[]"], "eurekube:operator must be an object"),
+        (
+            ["--config", 'eurekube:operator={"environment":{"WEB_ADDRESS":""}}'],
+            "environment must not set WEB_ADDRESS",
+        ),
         (["--config", 'eurekube:operator={"replica":1}'], "no key 'replica'; replicas is one"),
         (["--config", 'eurekube:operator={"replicas":"3"}'], "replicas must be a whole number from 0 on"),
         (["--config", 'eurekube:syncers=[{"name":"a","app":"b"}]'], "syncers[0]: namespace is required"),

@@ -1,0 +1,46 @@
+"""Signs of life of a loop: whether its thread runs, and how long ago it went round last."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable
+from dataclasses import dataclass
+from threading import Thread
+
+
+@dataclass(frozen=True, slots=True)
+class Pulse:
+    """One loop.
+
+    :param name: of its thread.
+    :param age_seconds: since it last made progress; 0 for a loop that only waits for work.
+    :param longest_seconds: beyond this age it is stuck, and a restart would help.
+    """
+
+    name: str
+    is_alive: bool
+    age_seconds: float = 0.0
+    longest_seconds: float = math.inf
+
+    @property
+    def problem(self) -> str:
+        """What is wrong, in one sentence; empty where nothing is."""
+        if not self.is_alive:
+            return f"{self.name}: its thread has ended"
+        if self.age_seconds > self.longest_seconds:
+            return (
+                f"{self.name}: no progress for {self.age_seconds:.0f} s"
+                f" (at most {self.longest_seconds:.0f} s are expected)"
+            )
+        return ""
+
+
+def pulses_of(
+    threads: Iterable[Thread], age_seconds: float = 0.0, longest_seconds: float = math.inf
+) -> list[Pulse]:
+    """The pulses of threads, those left aside that were never started."""
+    return [
+        Pulse(thread.name, thread.is_alive(), age_seconds, longest_seconds)
+        for thread in threads
+        if thread.ident is not None
+    ]

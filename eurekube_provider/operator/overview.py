@@ -1,0 +1,384 @@
+"""What the operator knows, as one document: ``/status.json``, and what the status page is made of.
+
+The keys are stable; ``docs/web.md`` documents them. Nothing here asks a server anything, and no lock is held
+for longer than a copy takes.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import Any, TypedDict
+
+from eurekube_provider.core.identity import ClusterOwner
+from eurekube_provider.core.mapping import Cluster
+from eurekube_provider.core.pulse import Pulse
+from eurekube_provider.core.version import VERSION
+from eurekube_provider.eureka.gauges import ServerFigures
+from eurekube_provider.operator.controller import Controller
+from eurekube_provider.operator.health import not_ready, stuck
+from eurekube_provider.operator.looks import Look
+from eurekube_provider.operator.queue import WorkQueue
+from eurekube_provider.operator.registry import Registry
+from eurekube_provider.operator.settings import Settings
+from eurekube_provider.operator.sources import Sources, SyncerKey
+from eurekube_provider.operator.status import StatusWriter
+
+IsLeader = Callable[[], bool | None]
+"""Whether this replica leads; None where there is no election."""
+
+Figures = Callable[[str], ServerFigures | None]
+"""What is known of a server's front page, by the server's URL."""
+
+MOST_STACK_REGISTRATIONS = 50
+
+Object = Mapping[str, Any]
+
+
+class OperatorRow(TypedDict):
+    """Who answers."""
+
+    name: str
+    cluster: str
+    clusterUid: str
+    replica: str
+    role: str
+    version: str
+    startedAt: str
+    kubernetes: str
+    watchNamespaces: list[str]
+    queueDepth: int
+
+
+class HealthRow(TypedDict):
+    """What ``/healthz`` and ``/readyz`` say."""
+
+    live: bool
+    ready: bool
+    problems: list[str]
+
+
+class ServerRow(TypedDict):
+    """One Eureka server."""
+
+    url: str
+    up: bool | None
+    since: str | None
+    error: str
+    startedAt: str | None
+    renewalsLastMinute: int | None
+    renewalsThreshold: int | None
+    selfPreservation: bool | None
+
+
+class EurekaRow(TypedDict):
+    """One Eureka, of one or several servers."""
+
+    name: str
+    servers: list[ServerRow]
+    readAt: str | None
+    error: str
+    registered: int
+    held: int
+    share: float
+    warning: str
+    renewalsLastMinute: float
+    renewalsExpected: int
+
+
+class DifferenceRow(TypedDict):
+    """One instance that is not in Eureka as Kubernetes has it."""
+
+    application: str
+    instanceId: str
+    kubernetes: str
+    eureka: str
+    why: str
+
+
+class SyncerRow(TypedDict):
+    """One EurekaSyncer."""
+
+    namespace: str
+    name: str
+    mode: str
+    application: str
+    ready: bool | None
+    reason: str
+    message: str
+    desired: int
+    registered: int
+    refused: int
+    heldSince: str | None
+    lookedAt: str | None
+    differing: int
+    differences: list[DifferenceRow]
+
+
+class StackRow(TypedDict):
+    """A stack's registration that this operator renews."""
+
+    eureka: str
+    application: str
+    instanceId: str
+    status: str
+    address: str
+    owner: str
+
+
+class ChangeRow(TypedDict):
+    """One change of a registration."""
+
+    at: str
+    action: str
+    application: str
+    instanceId: str
+    syncer: str
+    why: str
+
+
+class FilterRow(TypedDict):
+    """What was asked for; empty for everything."""
+
+    syncer: str
+    application: str
+
+
+class Overview(TypedDict):
+    """The whole document."""
+
+    now: str
+    filter: FilterRow
+    operator: OperatorRow
+    health: HealthRow
+    eurekas: list[EurekaRow]
+    syncerCount: int
+    syncers: list[SyncerRow]
+    stackRegistrationCount: int
+    stackRegistrations: list[StackRow]
+    changes: list[ChangeRow]
+
+
+@dataclass(frozen=True, slots=True)
+class Parts:
+    """The running operator.
+
+    :param kubernetes_url: the API server.
+    :param registries: one for each Eureka, by the connection's name.
+    :param started_at: Unix time.
+    """
+
+    settings: Settings
+    cluster: Cluster
+    kubernetes_url: str
+    sources: Sources
+    registries: Mapping[str, Registry]
+    controller: Controller
+    statuses: StatusWriter
+    queue: WorkQueue[SyncerKey]
+    is_leader: IsLeader
+    started_at: float
+
+    def pulses(self) -> list[Pulse]:
+        """All loops that must go on."""
+        registries = [pulse for registry in self.registries.values() for pulse in registry.pulses()]
+        return [
+            *self.sources.pulses(),
+            *registries,
+            *self.controller.pulses(),
+            *self.statuses.pulses(),
+        ]
+
+    def not_ready(self) -> list[str]:
+        """See :func:`~eurekube_provider.operator.health.not_ready`."""
+        return not_ready(self.sources, self.registries)
+
+    def registered(self, key: SyncerKey) -> int:
+        """How many instances of a syncer are in Eureka, as far as known."""
+        owner = str(ClusterOwner(self.cluster.name, *key))
+        return sum(registry.view.count(owner) for registry in self.registries.values())
+
+
+def overview(parts: Parts, figures: Figures, syncer: str = "", application: str = "") -> Overview:
+    """Collect what is known now.
+
+    :param syncer: ``namespace/name``: show this one only.
+    :param application: in any case: show what concerns this one only.
+    """
+    wanted = application.upper()
+    problems = stuck(parts.pulses())
+    missing = parts.not_ready()
+    rows = [_syncer(parts, item) for item in parts.sources.syncers.objects()]
+    shown = [
+        row
+        for row in rows
+        if (not syncer or f"{row['namespace']}/{row['name']}" == syncer)
+        and (not wanted or row["application"].upper() == wanted)
+    ]
+    stacks = [
+        row for row in _stacks(parts) if not syncer and (not wanted or row["application"].upper() == wanted)
+    ]
+    settings = parts.settings
+    return {
+        "now": _stamp(time.time()),
+        "filter": {"syncer": syncer, "application": application},
+        "operator": {
+            "name": settings.operator_name,
+            "cluster": parts.cluster.name,
+            "clusterUid": parts.cluster.uid,
+            "replica": settings.pod_name,
+            "role": {True: "leader", False: "standby", None: "single"}[parts.is_leader()],
+            "version": VERSION,
+            "startedAt": _stamp(parts.started_at),
+            "kubernetes": parts.kubernetes_url,
+            "watchNamespaces": list(settings.watch_namespaces),
+            "queueDepth": parts.queue.depth,
+        },
+        "health": {
+            "live": not problems,
+            "ready": not missing,
+            "problems": [
+                *problems,
+                *missing,
+                *(f"{kind} may be old: {error}" for kind, error in parts.sources.failures.items()),
+            ],
+        },
+        "eurekas": [_eureka(name, one, figures) for name, one in parts.registries.items()],
+        "syncerCount": len(rows),
+        "syncers": sorted(shown, key=lambda row: (row["ready"] is True, row["namespace"], row["name"])),
+        "stackRegistrationCount": len(stacks),
+        "stackRegistrations": stacks[:MOST_STACK_REGISTRATIONS],
+        "changes": [
+            {
+                "at": _stamp(recent.at),
+                "action": recent.action,
+                "application": recent.application,
+                "instanceId": recent.instance_id,
+                "syncer": "/".join(recent.syncer),
+                "why": recent.why,
+            }
+            for recent in parts.controller.history.recent()
+            if (not syncer or "/".join(recent.syncer) == syncer)
+            and (not wanted or recent.application.upper() == wanted)
+        ],
+    }
+
+
+def _syncer(parts: Parts, item: Object) -> SyncerRow:
+    """One row: our own last look, or what the object's status says where we have not looked (yet)."""
+    metadata, spec = item["metadata"], item.get("spec") or {}
+    key = (metadata["namespace"], metadata["name"])
+    look = parts.controller.looks.get(key)
+    row: SyncerRow = {
+        "namespace": key[0],
+        "name": key[1],
+        "mode": str(spec.get("mode", "")),
+        "application": str((spec.get("selector") or {}).get("app", "")).upper(),
+        "ready": None,
+        "reason": "NotLookedAt",
+        "message": "the operator has not looked at it yet",
+        "desired": 0,
+        "registered": parts.registered(key),
+        "refused": 0,
+        "heldSince": None,
+        "lookedAt": None,
+        "differing": 0,
+        "differences": [],
+    }
+    return _by_status(row, item.get("status") or {}) if look is None else _by_look(row, look)
+
+
+def _by_look(row: SyncerRow, look: Look) -> SyncerRow:
+    report = look.report
+    return {
+        **row,
+        "application": report.application or row["application"],
+        "ready": report.is_ready,
+        "reason": report.reason,
+        "message": report.message,
+        "desired": report.desired,
+        "refused": report.refused,
+        "heldSince": None if look.held_since is None else _stamp(look.held_since),
+        "lookedAt": _stamp(look.at),
+        "differing": look.differing,
+        "differences": [
+            {
+                "application": one.application,
+                "instanceId": one.instance_id,
+                "kubernetes": one.kubernetes,
+                "eureka": one.eureka,
+                "why": one.why,
+            }
+            for one in look.differences
+        ],
+    }
+
+
+def _by_status(row: SyncerRow, status: Object) -> SyncerRow:
+    """What another replica wrote there."""
+    ready = next((one for one in status.get("conditions") or () if one.get("type") == "Ready"), None)
+    if ready is None:
+        return row
+    return {
+        **row,
+        "application": str(status.get("application") or row["application"]),
+        "ready": ready.get("status") == "True",
+        "reason": str(ready.get("reason", "")),
+        "message": str(ready.get("message", "")),
+        "desired": int(status.get("desired", 0)),
+        "refused": int(status.get("refused", 0)),
+    }
+
+
+def _eureka(name: str, registry: Registry, figures: Figures) -> EurekaRow:
+    gauges, started = registry.gauges, registry.started_by_url
+    servers: list[ServerRow] = []
+    for peer in registry.peers.peers:
+        standing, page, at = peer.traffic.standing, figures(peer.url), started.get(peer.url)
+        servers.append(
+            {
+                "url": peer.url,
+                "up": standing.is_up if standing else None,
+                "since": _stamp(standing.since) if standing else None,
+                "error": standing.error if standing else "",
+                "startedAt": None if at is None else _stamp(at / 1000),
+                "renewalsLastMinute": page.last_minute if page else None,
+                "renewalsThreshold": page.threshold if page else None,
+                "selfPreservation": page.is_endangered if page else None,
+            }
+        )
+    return {
+        "name": name,
+        "servers": servers,
+        "readAt": None if registry.read_at is None else _stamp(registry.read_at),
+        "error": str(registry.failure or ""),
+        "registered": gauges.registered,
+        "held": gauges.held,
+        "share": round(gauges.share, 4),
+        "warning": gauges.warning,
+        "renewalsLastMinute": round(gauges.renewals_last_minute, 1),
+        "renewalsExpected": gauges.renewals_expected,
+    }
+
+
+def _stacks(parts: Parts) -> list[StackRow]:
+    return [
+        {
+            "eureka": name,
+            "application": instance.application,
+            "instanceId": instance.instance_id,
+            "status": str(instance.status),
+            "address": f"{instance.ip_address}:{instance.port.number}",
+            "owner": instance.owner or "",
+        }
+        for name, registry in parts.registries.items()
+        for instance in registry.renewals.held()
+        if (instance.owner or "").startswith("stack/")
+    ]
+
+
+def _stamp(seconds: float) -> str:
+    """Unix time as RFC 3339, in UTC."""
+    return datetime.fromtimestamp(seconds, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")

@@ -1,0 +1,179 @@
+"""The operator's web on real servers: what it says is true."""
+
+from __future__ import annotations
+
+import re
+import socket
+from typing import Any
+
+import pytest
+import requests
+from prometheus_client.parser import text_string_to_metric_families
+
+from eurekube_provider.core.model import Instance, Port
+from eurekube_provider.eureka.peers import Peers
+from eurekube_provider.kube.access import SYNCERS
+from lab import Lab
+from lab.workloads import Cluster, wait_for
+from tests.system.conftest import StartOperator, instances
+
+pytestmark = pytest.mark.lab
+
+WAIT_SECONDS = 60.0
+
+
+def get(port: int, path: str) -> requests.Response | None:
+    """One answer, None while nobody listens."""
+    try:
+        return requests.get(f"http://127.0.0.1:{port}{path}", timeout=10)
+    except requests.ConnectionError:
+        return None
+
+
+def status(port: int, path: str) -> int | None:
+    """The status code of an answer, None while nobody listens."""
+    answer = get(port, path)
+    return None if answer is None else answer.status_code
+
+
+def page(port: int, path: str) -> str:
+    """The text of an answer that must be a success."""
+    answer = get(port, path)
+    assert answer is not None
+    assert answer.status_code == 200, answer.text
+    return answer.text
+
+
+def document(port: int, query: str = "") -> dict[str, Any]:
+    """What ``/status.json`` says."""
+    answer = get(port, f"/status.json{query}")
+    assert answer is not None
+    result: dict[str, Any] = answer.json()
+    return result
+
+
+def metrics(port: int) -> dict[tuple[str, frozenset[tuple[str, str]]], float]:
+    """All samples, by name and labels."""
+    return {
+        (sample.name, frozenset(sample.labels.items())): sample.value
+        for family in text_string_to_metric_families(page(port, "/metrics"))
+        for sample in family.samples
+    }
+
+
+def listening_port(log: str) -> int | None:
+    """Where an operator said that it serves its web."""
+    found = re.search(r'"web is served", "port": (\d+)', log)
+    return int(found[1]) if found else None
+
+
+def test_tells_what_is_in_eureka(
+    cluster: Cluster, eureka: Peers, lab: Lab, namespace: str, start_operator: StartOperator
+) -> None:
+    """Ready once everything was read; counts as in Eureka; a conflict with both sides; gone when it is."""
+    good, taken = f"{namespace}-good", f"{namespace}-taken"
+    for name, replicas in ((good, 3), (taken, 1)):
+        cluster.deployment(namespace, name, replicas)
+        cluster.service(namespace, name)
+        wait_for(
+            lambda name=name, count=replicas: len(cluster.ready_addresses(namespace, name)) == count,  # type: ignore[misc]
+            f"the endpoints of {name}",
+            WAIT_SECONDS,
+        )
+    pod = cluster.pods(namespace, taken)[0]["metadata"]["name"]
+    foreign = Instance(
+        application=taken,
+        instance_id=f"{pod}.{namespace}.lab:{taken}:8080",
+        host_name="192.0.2.18",
+        ip_address="192.0.2.18",
+        port=Port(8080),
+    )
+    eureka.register(foreign)
+    operator = start_operator("--cluster-name", "lab", "--web-address", "127.0.0.1:0")
+    port = wait_for(lambda: listening_port(operator.text()), "the web's port", WAIT_SECONDS)
+    assert (status(port, "/healthz"), status(port, "/readyz")) == (200, 200)
+
+    for name in (good, taken):
+        cluster.syncer(namespace, name)
+    is_good = frozenset({("syncer", f"{namespace}/{good}")})
+    is_taken = frozenset({("syncer", f"{namespace}/{taken}")})
+    wait_for(
+        lambda: metrics(port).get(("eurekube_registered_instances", is_good)) == 3,
+        "3 registered",
+        WAIT_SECONDS,
+    )
+    wait_for(
+        lambda: metrics(port).get(("eurekube_refused_instances", is_taken)) == 1, "1 refused", WAIT_SECONDS
+    )
+    samples = metrics(port)
+    assert samples["eurekube_registered_instances", is_good] == len(instances(eureka, good))
+    assert samples["eurekube_desired_instances", is_good] == 3
+    assert samples["eurekube_drifted_instances", is_good] == 0
+    assert samples["eurekube_registered_instances", is_taken] == 0
+    assert samples["eurekube_peer_up", frozenset({("url", lab.eureka_urls[0])})] == 1
+    assert samples["eurekube_leader", frozenset()] == 1
+    posted = frozenset({("method", "POST"), ("code", "204")})
+    assert samples["eurekube_eureka_requests_total", posted] == 3
+    assert samples["eurekube_eureka_request_duration_seconds_count", frozenset()] == sum(
+        count for (name, _), count in samples.items() if name == "eurekube_eureka_requests_total"
+    )
+
+    rows = {row["name"]: row for row in document(port)["syncers"]}
+    assert (rows[good]["ready"], rows[taken]["reason"]) == (True, "Conflict")
+    (difference,) = rows[taken]["differences"]
+    assert difference["instanceId"] == foreign.instance_id
+    assert difference["eureka"] == "UP 192.0.2.18:8080"
+    registered = {row["instanceId"] for row in document(port)["changes"] if row["action"] == "registered"}
+    assert registered == {one.instance_id for one in instances(eureka, good)}
+    assert [row["name"] for row in document(port, f"?application={good}")["syncers"]] == [good]
+    text = page(port, "/")
+    assert "Conflict" in text
+    assert foreign.instance_id in text
+    wait_for(
+        lambda: document(port)["eurekas"][0]["servers"][0]["renewalsThreshold"] is not None,
+        "the server's own figures",
+        WAIT_SECONDS,
+    )
+
+    cluster.delete(SYNCERS, good, namespace)
+    wait_for(
+        lambda: ("eurekube_desired_instances", is_good) not in metrics(port),
+        "the deleted syncer's labels to go",
+        WAIT_SECONDS,
+    )
+    assert not any(is_good <= labels for _, labels in metrics(port))
+    assert f"{namespace}/{good}" not in {
+        f"{row['namespace']}/{row['name']}" for row in document(port)["syncers"]
+    }
+
+
+def test_ready_only_after_eureka_was_read(start_operator: StartOperator) -> None:
+    """With Eureka away at the start it lives and is not ready; once Eureka is there, it is both."""
+    with Lab(eureka=1, kubernetes=False) as other:
+        (server,) = other.eurekas
+        server.stop()
+        operator = start_operator(EUREKA_URL=other.eureka_urls[0], WEB_ADDRESS="127.0.0.1:0", ready=False)
+        port = wait_for(lambda: listening_port(operator.text()), "the web's port", WAIT_SECONDS)
+        wait_for(
+            lambda: "the Eureka" in (getattr(get(port, "/readyz"), "text", "")),
+            "what is missing",
+            WAIT_SECONDS,
+        )
+        assert (status(port, "/healthz"), status(port, "/readyz")) == (200, 503)
+        url = frozenset({("url", other.eureka_urls[0])})
+        wait_for(
+            lambda: metrics(port).get(("eurekube_peer_up", url)) == 0, "the server to be away", WAIT_SECONDS
+        )
+        server.launch()
+        wait_for(lambda: status(port, "/readyz") == 200, "ready", WAIT_SECONDS)
+        assert status(port, "/healthz") == 200
+        assert metrics(port)["eurekube_peer_up", url] == 1
+
+
+def test_a_taken_port_ends_it(start_operator: StartOperator) -> None:
+    """It says which address and exits with 1."""
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = taken.getsockname()[1]
+        operator = start_operator("--web-address", f"127.0.0.1:{port}", ready=False)
+        assert operator.process.wait(timeout=60) == 1
+    assert f"--web-address: 127.0.0.1:{port} cannot be listened on" in operator.text()

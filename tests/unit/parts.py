@@ -1,0 +1,121 @@
+"""An operator's real parts, of which none is started and none asks a server."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+from kubernetes import client
+
+from eurekube_provider.core.identity import ClusterOwner
+from eurekube_provider.core.mapping import Cluster
+from eurekube_provider.core.model import Instance, Port, Status
+from eurekube_provider.core.plan import plan
+from eurekube_provider.eureka.apply import Outcome
+from eurekube_provider.eureka.connection import Connection
+from eurekube_provider.eureka.peers import Peers
+from eurekube_provider.kube.access import KubeAccess
+from eurekube_provider.kube.events import EventRecorder
+from eurekube_provider.operator.controller import Controller
+from eurekube_provider.operator.overview import Parts
+from eurekube_provider.operator.queue import WorkQueue
+from eurekube_provider.operator.registry import Registry
+from eurekube_provider.operator.settings import Settings
+from eurekube_provider.operator.sources import Sources, SyncerKey
+from eurekube_provider.operator.status import Report, StatusWriter
+
+CLUSTER = Cluster("lab", "uid-1")
+URL = "http://127.0.0.1:9/eureka"
+
+
+class Told:
+    """Parts, and what a test has them know."""
+
+    def __init__(self) -> None:
+        settings = Settings(connection=Connection.parse(URL), pod_name="pod-1")
+        access = KubeAccess(client.ApiClient(client.Configuration(host="http://127.0.0.1:1")))
+        queue: WorkQueue[SyncerKey] = WorkQueue()
+        statuses = StatusWriter(access)
+        self.registry = Registry(
+            Peers(settings.connection), CLUSTER, "eurekube", 15.0, lambda _: None, lambda: None
+        )
+        self.controller = Controller(
+            settings, CLUSTER, access, self.registry, statuses, EventRecorder(access, "c", "i"), queue
+        )
+        self.sources = Sources(access, (), lambda _: None, lambda _: None)
+        self.parts = Parts(
+            settings,
+            CLUSTER,
+            "http://127.0.0.1:1",
+            self.sources,
+            {"default": self.registry},
+            self.controller,
+            statuses,
+            queue,
+            is_leader=lambda: None,
+            started_at=0.0,
+        )
+
+    def leads(self, answer: bool | None) -> Parts:
+        """The parts of a replica that leads, or does not, or knows no election."""
+        return replace(self.parts, is_leader=lambda: answer)
+
+    def syncer(self, name: str, namespace: str = "shop", **more: Any) -> SyncerKey:
+        """A syncer that the cluster has."""
+        (reflector,) = self.sources.syncers.reflectors
+        spec = {"mode": "pod", "selector": {"app": name}}
+        item = {"metadata": {"namespace": namespace, "name": name}, "spec": spec, **more}
+        reflector._take("ADDED", item)
+        return (namespace, name)
+
+    def removed(self, key: SyncerKey) -> None:
+        """The cluster has it no more."""
+        (reflector,) = self.sources.syncers.reflectors
+        reflector._take("DELETED", {"metadata": {"namespace": key[0], "name": key[1]}})
+
+    def instances(self, key: SyncerKey, count: int, *, registered: bool = True) -> list[Instance]:
+        """Instances of a syncer, in Eureka or not."""
+        owner = str(ClusterOwner(CLUSTER.name, *key))
+        made = [
+            Instance(
+                key[1],
+                f"{key[1]}-{number}.{key[0]}.lab:{key[1]}:8080",
+                "10.0.0.1",
+                f"10.0.{number // 250}.{number % 250 + 1}",
+                Port(8080),
+                metadata={"eurekube.owner": owner},
+            )
+            for number in range(count)
+        ]
+        for instance in made if registered else ():
+            self.registry.view.registered(instance)
+            self.registry.renewals.add(instance, just_registered=True)
+        return made
+
+    def synced(self, key: SyncerKey, count: int) -> None:
+        """A look that found all in line."""
+        application = key[1].upper()
+        self.instances(key, count)
+        report = Report(True, "Synced", "all there", application, count, count)
+        self.controller.history.saw(key, report)
+        self.controller.history.took(key, 0.02, failed=False)
+
+    def conflict(self, key: SyncerKey, why: str = "belongs to somebody else") -> None:
+        """A look that found one instance of two taken by somebody."""
+        mine, taken = self.instances(key, 2, registered=False)
+        self.registry.view.registered(mine)
+        other = replace(taken, status=Status.DOWN, metadata={"eurekube.owner": "stack/o/p/s/n"})
+        steps = plan([mine, taken], [mine, other], mine.owner or "")
+        assert len(steps.refusals) == 1
+        problems = {"Conflict": why}
+        report = Report(False, "Conflict", why, key[1].upper(), 2, 1, 1, problems)
+        self.controller.history.saw(key, report, steps, Outcome((), ()))
+        self.controller.history.took(key, 0.02, failed=False)
+
+    def braked(self, key: SyncerKey, count: int, seconds: float) -> None:
+        """A look whose removals the brake holds back."""
+        there = self.instances(key, count)
+        steps = plan([], there, there[0].owner or "")
+        report = Report(False, "Braked", "all would vanish", key[1].upper(), 0, 0, problems={"Braked": "x"})
+        self.controller.history.saw(key, report, steps, Outcome((), ()), (seconds, "held back"))
+        self.controller.history.took(key, 0.02, failed=False)

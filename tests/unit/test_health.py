@@ -1,0 +1,130 @@
+"""When the operator calls itself stuck or not ready; and that servers that are away are no reason."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Iterator
+
+import pytest
+
+from eurekube_provider.core.errors import RegistryUnreachable
+from eurekube_provider.core.pulse import Pulse, pulses_of
+from eurekube_provider.eureka import renewals
+from eurekube_provider.operator import controller
+from eurekube_provider.operator.site import OperatorSite
+from eurekube_provider.operator.web import Request
+from lab.waiting import wait_until
+from tests.unit.parts import Told
+
+
+@pytest.fixture
+def told() -> Iterator[Told]:
+    """Parts whose loops a test may start; nothing of theirs can be reached."""
+    result = Told()
+    yield result
+    result.sources.stop()
+    result.controller.stop()
+    result.registry.stop()
+
+
+def asked(told: Told, path: str) -> tuple[int, str]:
+    """What the site answers."""
+    site = OperatorSite()
+    site.show(told.parts)
+    answer = site(Request(path, {}, ""))
+    assert answer is not None
+    return answer.status, answer.body.decode()
+
+
+def test_a_thread_that_ended_is_a_problem() -> None:
+    """One that was never started is none."""
+    ended = threading.Thread(target=lambda: None, name="ended")
+    ended.start()
+    ended.join()
+    pulses = pulses_of([ended, threading.Thread(name="not started")])
+    assert [pulse.problem for pulse in pulses] == ["ended: its thread has ended"]
+
+
+def test_no_progress_is_a_problem_after_a_while() -> None:
+    """Each loop has its own patience."""
+    assert Pulse("a", is_alive=True, age_seconds=9, longest_seconds=10).problem == ""
+    assert "a: no progress for 11 s" in Pulse("a", is_alive=True, age_seconds=11, longest_seconds=10).problem
+
+
+def test_servers_that_are_away_keep_it_alive_but_not_ready(told: Told) -> None:
+    """Neither Eureka nor the Kubernetes API answers: all loops go on, and say what is missing."""
+    told.registry.start()
+    told.sources.start()
+    wait_until(lambda: told.registry.failure and len(told.sources.failures) == 3, "both to fail", 30)
+    assert asked(told, "/healthz")[0] == 200
+    status, text = asked(told, "/readyz")
+    assert status == 503
+    assert "the Kubernetes objects were not read completely yet" in text
+    assert "the Eureka 'default' was not read yet" in text
+
+
+def test_a_stuck_ticker_is_named(told: Told, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Renewals that are not handed out any more would let every registration lapse."""
+    release = threading.Event()
+    monkeypatch.setattr(renewals, "LONGEST_TICK_SECONDS", 0.5)
+    monkeypatch.setattr(told.registry.peers, "uses_batches", lambda _: release.wait(60))
+    told.registry.renewals.start()
+    try:
+        wait_until(lambda: asked(told, "/healthz")[0] == 503, "the ticker to be missed", 30)
+        assert "renewals: no progress" in asked(told, "/healthz")[1]
+    finally:
+        release.set()
+    wait_until(lambda: asked(told, "/healthz")[0] == 200, "the ticker to go on", 30)
+
+
+def test_a_stuck_worker_is_named_while_eureka_answers(told: Told, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A look that never ends is a fault of ours, unless Eureka is away and it waits for time-outs."""
+    release = threading.Event()
+    monkeypatch.setattr(controller, "LONGEST_LOOK_SECONDS", 0.5)
+    monkeypatch.setattr(told.controller, "_reconcile", lambda _: release.wait(60) and None)
+    told.syncer("rating")
+    told.controller.start(told.sources)
+    told.controller.all_concerned()
+    told.controller._queue.resume()
+    try:
+        wait_until(lambda: asked(told, "/healthz")[0] == 503, "the worker to be missed", 30)
+        told.registry.failure = RegistryUnreachable("away")
+        assert asked(told, "/healthz")[0] == 200
+    finally:
+        release.set()
+
+
+def test_a_silent_reflector_is_named(told: Told) -> None:
+    """One that neither lists nor hears a bookmark for minutes does not follow the cluster any more."""
+    release = threading.Event()
+    (reflector,) = told.sources.slices.reflectors
+    reflector._thread = threading.Thread(target=release.wait, name="reflector-slices", daemon=True)
+    reflector.start()
+    assert asked(told, "/healthz")[0] == 200
+    reflector._active_at = time.monotonic() - 301
+    assert asked(told, "/healthz") == (
+        503,
+        "reflector-slices: no progress for 301 s (at most 300 s are expected)\n",
+    )
+    release.set()
+
+
+def test_before_and_after_there_are_parts() -> None:
+    """It is alive from the first moment, and ready only while it runs."""
+    site = OperatorSite()
+
+    def statuses() -> list[int]:
+        answers = [site(Request(path, {}, "")) for path in ("/healthz", "/readyz", "/", "/status.json")]
+        return [answer.status for answer in answers if answer]
+
+    assert statuses() == [200, 503, 503, 503]
+    told = Told()
+    site.show(told.parts)
+    assert statuses() == [200, 503, 200, 200]
+    for group in (told.sources.syncers, told.sources.services, told.sources.slices):
+        group.reflectors[0]._synced.set()
+    told.registry._was_read.set()
+    assert statuses() == [200, 200, 200, 200]
+    site.close()
+    assert statuses() == [200, 503, 503, 503]
