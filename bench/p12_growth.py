@@ -72,11 +72,11 @@ def _round(
     field: Field, prober: Prober, peers: Peers, count: int, watched_seconds: float
 ) -> dict[str, float]:
     """One start and one round of renewals; the memory, too, if it is watched for some time."""
-    prober.cancel_all()
     namespace = f"n{count}"
+    keys = field.keys(namespace, range(count))
     found: dict[str, float] = {}
     with field.operator(WATCH_NAMESPACE=namespace) as operator:
-        completed = prober.wait_complete(field.keys(namespace, range(count)))
+        completed = prober.wait_complete(keys)
         found[START] = (completed - operator.started_at) / count * 1e6
         end, most = time.monotonic() + watched_seconds, 0.0
         while time.monotonic() < end:
@@ -89,4 +89,6 @@ def _round(
     assert not any(renew_many(peers, held).values())
     started = time.perf_counter()
     assert not any(renew_many(peers, held).values())
-    return {RENEW: (time.perf_counter() - started) / count * 1e6, **found}
+    found[RENEW] = (time.perf_counter() - started) / count * 1e6
+    prober.cancel(keys)
+    return found

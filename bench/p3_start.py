@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import statistics
 import time
-from collections.abc import Callable
 
 from bench.field import AN_APPLICATION, Field
 from bench.harness import Result, Size, show
@@ -16,6 +15,7 @@ BAR = "<= 2x the floor + 1 s; >= 10x faster than one REST register each"
 COUNT = {Size.FULL: 10_000, Size.QUICK: 1_000}
 ROUNDS = {Size.FULL: 5, Size.QUICK: 2}
 NAMESPACE = "shop"
+REST = "one REST register each"
 
 
 def run(size: Size) -> Result:
@@ -27,7 +27,7 @@ def run(size: Size) -> Result:
         field.services(NAMESPACE, range(count), syncers=True)
         runs = _starts(field, count, ROUNDS[size])
     median = {name: statistics.median(run["seconds"] for run in found) for name, found in runs.items()}
-    ours, floor, rest = median["ours"], median["floor"], median["one REST register each"]
+    ours, floor, rest = median["ours"], median["floor"], median[REST]
     return Result(
         id="P3",
         title=f"cold start: {count:,} endpoints of {count // AN_APPLICATION} services into an empty Eureka",
@@ -35,8 +35,8 @@ def run(size: Size) -> Result:
         bar=BAR,
         ours={"seconds": ours},
         floor={"seconds": floor},
-        peers={"one REST register each": {"seconds": rest}},
-        ratios={"ours to floor": ours / floor, "one REST register each to ours": rest / ours},
+        peers={REST: {"seconds": rest}},
+        ratios={"ours to floor": ours / floor, f"{REST} to ours": rest / ours},
         held=ours <= 2 * floor + 1 and rest / ours >= 10,
         runs=runs,
     )
@@ -47,19 +47,17 @@ def _starts(field: Field, count: int, rounds: int) -> dict[str, list[dict[str, f
 
     The one that does not count also puts the finalizers on the syncers, which later starts find there.
     """
-    (url,) = field.lab.eureka_urls
-    prober = Prober(url)
-    numbers = range(count)
-    contestants: dict[str, Callable[[], float]] = {
-        "ours": lambda: _ours(field, prober, field.keys(NAMESPACE, numbers)),
-        "floor": lambda: _floor(field, prober, numbers),
-        "one REST register each": lambda: _rest(field, prober, numbers),
-    }
-    runs: dict[str, list[dict[str, float]]] = {name: [] for name in contestants}
+    prober, all_keys = Prober(field.lab.eureka_urls[0]), field.keys(NAMESPACE, range(count))
+    runs: dict[str, list[dict[str, float]]] = {"ours": [], "floor": [], REST: []}
     for number in range(rounds + 1):
-        for name, start in contestants.items():
-            prober.cancel_all()
-            seconds = start()
+        for name, start, cluster in (
+            ("ours", _ours, field.cluster_name),
+            ("floor", _floor, "floor"),
+            (REST, _rest, "rest"),
+        ):
+            keys = [(app, key.replace(f".{field.cluster_name}:", f".{cluster}:")) for app, key in all_keys]
+            seconds = start(field, prober, keys)
+            prober.cancel(keys)
             show(f"  {name}: {seconds:.2f} s")
             if number:
                 runs[name].append({"seconds": seconds})
@@ -72,12 +70,11 @@ def _ours(field: Field, prober: Prober, keys: list[Key]) -> float:
         return prober.wait_complete(keys) - operator.started_at
 
 
-def _floor(field: Field, prober: Prober, numbers: range) -> float:
+def _floor(field: Field, prober: Prober, keys: list[Key]) -> float:
     """By hand, in a process that runs already: a paged list, and batches."""
     watch = RawWatch(field.lab.kubeconfig, NAMESPACE)
     started = time.perf_counter()
     stamp = str(time.time_ns() // 1_000_000)
-    keys: list[Key] = []
     documents = []
     for page in watch.pages(NAMESPACE):
         for item in page["items"]:
@@ -86,15 +83,11 @@ def _floor(field: Field, prober: Prober, numbers: range) -> float:
                 instance_id = f"{endpoint['targetRef']['name']}.{NAMESPACE}.floor:{name}:{port}"
                 body = document(name, instance_id, endpoint["addresses"][0], port)
                 documents.append({**body, "lastDirtyTimestamp": stamp})
-                keys.append((name.upper(), instance_id))
-    assert len(keys) == len(numbers)
     prober.register_all(documents)
     return prober.wait_complete(keys) - started
 
 
-def _rest(field: Field, prober: Prober, numbers: range) -> float:
+def _rest(field: Field, prober: Prober, keys: list[Key]) -> float:
     """The bridge that sends one POST each."""
-    names = [(f"app-{number // AN_APPLICATION}", number) for number in numbers]
-    keys = [(name.upper(), f"pod-{number}.{NAMESPACE}.rest:{name}:8080") for name, number in names]
     with field.bridge("rest_bridge", "register", NAMESPACE) as bridge:
         return prober.wait_complete(keys) - bridge.started_at

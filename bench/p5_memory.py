@@ -59,14 +59,15 @@ def memory_of_operator(field: Field, count: int, watched_seconds: float) -> floa
     (url,) = field.lab.eureka_urls
     with field.operator() as operator:
         prober = Prober(url)
-        prober.wait_complete(field.keys(NAMESPACE, range(count)))
+        keys = field.keys(NAMESPACE, range(count))
+        prober.wait_complete(keys)
         operator.wait_for("operator is ready")
         seen = []
         end = time.monotonic() + watched_seconds
         while time.monotonic() < end:
             time.sleep(1.0)
             seen.append(operator.memory_mib())
-    prober.cancel_all()
+    prober.cancel(keys)
     return percentile(seen, 1.0)
 
 

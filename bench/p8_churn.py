@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import random
 import threading
 import time
@@ -124,19 +123,10 @@ class Churn:
 
     def differing(self, prober: Prober) -> set[Key]:
         """Where the registry is not as it must be."""
-        listed = json.loads(prober.listing())["applications"]["application"]
-        there = {
-            (one["app"], one["instanceId"]): one["status"]
-            for application in listed
-            for one in application["instance"]
-        }
         wanted = self.wanted()
-        names = {key[0] for key in wanted}
-        return {
-            key
-            for key in wanted.keys() | there.keys()
-            if key[0] in names and wanted.get(key) != there.get(key)
-        }
+        asked = list(wanted.keys() | self._latest.keys())
+        there = prober.statuses(asked)
+        return {key for key in asked if wanted.get(key) != there.get(key)}
 
     def _write(self, lane: int, seconds: float) -> int:
         rollouts, chance = self.rollouts[lane::WRITERS], random.Random(lane)  # noqa: S311 - repeatable
