@@ -11,7 +11,6 @@ from __future__ import annotations
 import json
 import sys
 from collections.abc import Iterator, Mapping
-from dataclasses import replace
 from functools import lru_cache
 from types import MappingProxyType
 from typing import Any
@@ -68,9 +67,13 @@ def instance_to_json(instance: Instance) -> dict[str, Any]:
 
     The overridden status is always UNKNOWN: anything else would create an override.
     """
+    return {**instance.unknown_fields, **_document(instance)}
+
+
+def _document(instance: Instance) -> dict[str, Any]:
+    """The fields that we know."""
     lease = instance.lease
     document: dict[str, Any] = {
-        **instance.unknown_fields,
         "instanceId": instance.instance_id,
         "app": instance.application,
         "hostName": instance.host_name,
@@ -107,7 +110,7 @@ def replica_to_json(instance: Instance) -> dict[str, Any]:
     Unlike a plain register it carries the overridden status, and no field that we do not know: one in the
     wrong place makes the server refuse the whole batch.
     """
-    document = instance_to_json(replace(instance, unknown_fields=EMPTY))
+    document = _document(instance)
     document["overriddenStatus"] = instance.overridden_status.value
     return document
 
