@@ -308,6 +308,7 @@ class _Lane:
         self._book = book
         self._listener = listener
         self._peers = peers
+        self._lost: list[Instance] = []
         self._retry_seconds = 0.0
         self._failing_since = 0.0
 
@@ -382,10 +383,26 @@ class _Lane:
             book.settled.notify_all()
         self._tell(missing, newer, was_away=was_away)
 
+    def _gathered(self, missing: list[Instance]) -> list[Instance]:
+        """What to tell of now: nothing while more is about to be asked for.
+
+        A server that lost its memory misses thousands, a few of each application in each batch. Told of
+        batch by batch, they would be registered again in many small steps.
+        """
+        with self._book.lock:
+            self._lost += missing
+            if self.peer is not None and self.pending:
+                return []
+            lost, self._lost = self._lost, []
+            if self.peer is None:
+                return lost  # nobody renews these any more
+            return [instance for instance in lost if instance.key in self._book.entries]
+
     def _tell(self, missing: list[Instance], newer: list[Instance], *, was_away: bool) -> None:
         try:
             if was_away and self.peer is not None:
                 self._listener.answers_again(self.peer)
+            missing = self._gathered(missing)
             if missing:
                 self._listener.missing(missing, self.peer)
             for stored in newer:
