@@ -54,8 +54,8 @@ lock:  ## Pin the dependencies anew (needs uv)
 	uv pip compile --quiet --universal --python-version 3.11 --generate-hashes --no-header \
 	  --group dev pyproject.toml --output-file requirements.lock
 
-bench: setup  ## Measure everything, or ONLY=P2,P7
-	@$(RUN) -m bench $(if $(ONLY),--only $(ONLY))
+bench: setup  ## Measure everything, or ONLY=P2,P7 (QUICK=1: little, to see that it runs)
+	@$(RUN) -m bench $(if $(ONLY),--only $(ONLY)) $(if $(QUICK),--quick)
 
 lab-up: setup  ## Start real servers: Eureka on 8761, a Kubernetes API on 6443
 	@$(RUN) -m lab up

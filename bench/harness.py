@@ -4,19 +4,30 @@ from __future__ import annotations
 
 import importlib.metadata
 import json
+import math
 import os
 import platform
 import statistics
 import sys
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
+from enum import StrEnum
 from pathlib import Path
 
 from rich.console import Console
 from rich.table import Table
 
 RESULTS = Path(__file__).parent / "results"
+_ONLY_SHOWN = ("title", "notes")
+
+
+class Size(StrEnum):
+    """How much is measured."""
+
+    FULL = "full"
+    QUICK = "quick"
+    """Little, for whoever works on a benchmark: no proof, and no result file."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,6 +88,16 @@ def medians(samples: list[Sample]) -> dict[str, float]:
     }
 
 
+def percentile(values: Sequence[float], share: float) -> float:
+    """The smallest of ``values`` that at least ``share`` (0 to 1) of them do not exceed."""
+    return sorted(values)[max(0, math.ceil(share * len(values)) - 1)]
+
+
+def spread(milliseconds: Sequence[float]) -> dict[str, float]:
+    """Median and 99th percentile."""
+    return {"p50_ms": statistics.median(milliseconds), "p99_ms": percentile(milliseconds, 0.99)}
+
+
 def raw(samples: Mapping[str, list[Sample]]) -> dict[str, list[dict[str, float]]]:
     """The samples as plain values."""
     return {name: [asdict(sample) for sample in runs] for name, runs in samples.items()}
@@ -88,14 +109,16 @@ def show(line: str) -> None:
     sys.stderr.flush()
 
 
-def publish(result: Result) -> None:
-    """Print the table, and write ``bench/results/<id>.json``."""
+def publish(result: Result, size: Size) -> None:
+    """Print the table, and write ``bench/results/<id>.json`` of a full run."""
     table = Table(title=f"{result.id}: {result.title} ({result.unit})", title_justify="left")
-    names = list(result.ours)
-    for column in ("", *names):
-        table.add_column(column, justify="left" if not column else "right")
-    for label, figures in (("ours", result.ours), ("floor", result.floor), *result.peers.items()):
-        table.add_row(label, *(f"{figures[name]:.4g}" if name in figures else "" for name in names))
+    columns = {"ours": result.ours, "floor": result.floor, **result.peers}
+    table.add_column("")
+    for label, figures in columns.items():
+        table.add_column(label if figures else "", justify="right")
+    for name in dict.fromkeys(name for figures in columns.values() for name in figures):
+        cells = (f"{figures[name]:.4g}" if name in figures else "" for figures in columns.values())
+        table.add_row(name, *cells)
     console = Console(width=110)
     console.print(table)
     for name, ratio in result.ratios.items():
@@ -103,8 +126,13 @@ def publish(result: Result) -> None:
     for note in result.notes:
         console.print(f"  {note}", highlight=False)
     console.print(f"  bar: {result.bar}: {'held' if result.held else 'NOT HELD'}\n", highlight=False)
+    if size is Size.QUICK:
+        console.print("  a quick run: no proof of anything, nothing was written\n", highlight=False)
+        return
     RESULTS.mkdir(exist_ok=True)
     document = {**asdict(result), "machine": machine(), "versions": versions()}
+    for name in _ONLY_SHOWN:
+        del document[name]
     (RESULTS / f"{result.id}.json").write_text(json.dumps(document, indent=1) + "\n")
 
 
@@ -116,5 +144,5 @@ def machine() -> dict[str, object]:
 
 def versions() -> dict[str, str]:
     """What ran."""
-    names = ("eurekube-provider", "requests", "urllib3", "kubernetes")
+    names = ("eurekube-provider", "requests", "urllib3", "kubernetes", "kopf")
     return {"python": platform.python_version()} | {name: importlib.metadata.version(name) for name in names}

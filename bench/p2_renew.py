@@ -8,7 +8,7 @@ from collections.abc import Sequence
 
 import requests
 
-from bench.harness import Result, alternate, medians, raw, show
+from bench.harness import Result, Size, alternate, medians, raw, show
 from bench.peers.rest_bridge import renew_each, renew_each_in_threads
 from bench.registry import OWNER, instances
 from eurekube_provider.core.model import Instance
@@ -26,8 +26,8 @@ BAR = (
     "wall <= 1/15 and CPU <= 1/40 of one PUT each; <= 2x the floor; in normal running no second carries more"
     " than twice the mean"
 )
-COUNT = 10_000
-ROUNDS = 5
+COUNT = {Size.FULL: 10_000, Size.QUICK: 1_000}
+ROUNDS = {Size.FULL: 5, Size.QUICK: 2}
 _SPREAD_SECONDS = 2 * INTERVAL_SECONDS
 
 
@@ -47,16 +47,17 @@ class Nobody:
         raise AssertionError(f"{peer} went away")
 
 
-def run() -> Result:
+def run(size: Size) -> Result:
     """Register 10,000, then renew all of them in four ways, in turn."""
+    count = COUNT[size]
     with Lab(eureka=1, kubernetes=False) as lab:
         (url,) = lab.eureka_urls
         peers = Peers(Connection.parse(url))
-        outcome = apply(plan(instances(COUNT), (), OWNER), OWNER, peers)
-        assert len(outcome.done) == COUNT
-        stock = take_stock(peers, instances(COUNT))
-        held = [found for one in instances(COUNT) if (found := stock.newest(one.key)) is not None]
-        assert len(held) == COUNT
+        outcome = apply(plan(instances(count), (), OWNER), OWNER, peers)
+        assert len(outcome.done) == count
+        stock = take_stock(peers, instances(count))
+        held = [found for one in instances(count) if (found := stock.newest(one.key)) is not None]
+        assert len(held) == count
         samples = alternate(
             {
                 "ours": lambda: _ours(peers, held),
@@ -64,7 +65,7 @@ def run() -> Result:
                 "one PUT each": lambda: renew_each(url, held),
                 "one PUT each, 16 threads": lambda: renew_each_in_threads(url, held),
             },
-            ROUNDS,
+            ROUNDS[size],
         )
         mean, most = _spread(peers, held)
     figures = {name: medians(runs) for name, runs in samples.items()}

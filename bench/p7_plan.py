@@ -5,16 +5,16 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import replace
 
-from bench.harness import Result, alternate, medians, raw
+from bench.harness import Result, Size, alternate, medians, raw
 from bench.registry import OWNER, instances
 from eurekube_provider.core.model import Instance, Status
 from eurekube_provider.core.plan import plan
 
 BAR = "<= 3x the floor; 100,000 in <= 0.5 s"
-ROUNDS = 9
+ROUNDS = {Size.FULL: 9, Size.QUICK: 2}
 
 
-def run() -> Result:
+def run(size: Size) -> Result:
     """Both sizes, ours and the floor in turn."""
     contestants: dict[str, Callable[[], object]] = {}
     for count in (10_000, 100_000):
@@ -27,7 +27,7 @@ def run() -> Result:
         assert len(_floor(desired, actual)) == count // 100
         contestants[f"ours {count}"] = lambda d=desired, a=actual: plan(d, a, OWNER)  # type: ignore[misc]
         contestants[f"floor {count}"] = lambda d=desired, a=actual: _floor(d, a)  # type: ignore[misc]
-    samples = alternate(contestants, ROUNDS)
+    samples = alternate(contestants, ROUNDS[size])
     wall = {name: medians(runs)["wall_seconds"] for name, runs in samples.items()}
     ours = {"10,000": wall["ours 10000"], "100,000": wall["ours 100000"]}
     floor = {"10,000": wall["floor 10000"], "100,000": wall["floor 100000"]}

@@ -8,8 +8,11 @@ Source: EurekaJacksonCodec and InstanceInfo of Netflix/eureka.
 
 from __future__ import annotations
 
+import json
+import sys
 from collections.abc import Iterator, Mapping
-from dataclasses import replace
+from functools import lru_cache
+from types import MappingProxyType
 from typing import Any
 
 from eurekube_provider.core.errors import InvalidInstance
@@ -24,6 +27,10 @@ from eurekube_provider.core.model import (
 )
 
 Json = Mapping[str, Any]
+
+_MOST_SHARED = 4096
+_OWN_DATA_CENTER = DataCenter()
+_DEFAULT_LEASE = EurekaLease()
 
 _KNOWN = frozenset(
     {
@@ -60,9 +67,13 @@ def instance_to_json(instance: Instance) -> dict[str, Any]:
 
     The overridden status is always UNKNOWN: anything else would create an override.
     """
+    return {**instance.unknown_fields, **_document(instance)}
+
+
+def _document(instance: Instance) -> dict[str, Any]:
+    """The fields that we know."""
     lease = instance.lease
     document: dict[str, Any] = {
-        **instance.unknown_fields,
         "instanceId": instance.instance_id,
         "app": instance.application,
         "hostName": instance.host_name,
@@ -99,7 +110,7 @@ def replica_to_json(instance: Instance) -> dict[str, Any]:
     Unlike a plain register it carries the overridden status, and no field that we do not know: one in the
     wrong place makes the server refuse the whole batch.
     """
-    document = instance_to_json(replace(instance, unknown_fields=EMPTY))
+    document = _document(instance)
     document["overriddenStatus"] = instance.overridden_status.value
     return document
 
@@ -111,15 +122,15 @@ def instance_from_json(document: Json) -> Instance:
     """
     host_name = str(document.get("hostName") or document.get("ipAddr") or "")
     return Instance(
-        application=str(document.get("app") or ""),
+        application=sys.intern(str(document.get("app") or "").upper()),
         # Servers fall back to the host name, see InstanceInfo.getId.
         instance_id=str(document.get("instanceId") or host_name),
         host_name=host_name,
-        ip_address=str(document.get("ipAddr") or ""),
+        ip_address=host_name if document.get("ipAddr") == host_name else str(document.get("ipAddr") or ""),
         port=_port_from_json(document.get("port"), Port(7001, enabled=True)),
         secure_port=_port_from_json(document.get("securePort"), Port(7002, enabled=False)),
-        vip_address=str(document.get("vipAddress") or ""),
-        secure_vip_address=str(document.get("secureVipAddress") or ""),
+        vip_address=sys.intern(str(document.get("vipAddress") or "")),
+        secure_vip_address=sys.intern(str(document.get("secureVipAddress") or "")),
         status=_status(document.get("status")),
         overridden_status=_status(document.get("overriddenStatus") or document.get("overriddenstatus")),
         metadata=_strings(document.get("metadata")),
@@ -131,8 +142,29 @@ def instance_from_json(document: Json) -> Instance:
         data_center=_data_center_from_json(document.get("dataCenterInfo")),
         last_dirty_timestamp_ms=_milliseconds(document.get("lastDirtyTimestamp")),
         last_updated_timestamp_ms=_milliseconds(document.get("lastUpdatedTimestamp")),
-        unknown_fields={key: value for key, value in document.items() if key not in _KNOWN} or EMPTY,
+        unknown_fields=EMPTY if _KNOWN.issuperset(document) else _unknown(document),
     )
+
+
+def instances_from_text(text: bytes | str) -> tuple[list[Instance], list[str]]:
+    """Read the text of a list, see :func:`instances_from_json`.
+
+    Each instance is made as soon as its own text is read, so that the JSON of a whole registry, which takes
+    several times its memory, never stands there at once.
+
+    :raises ValueError: it is not JSON.
+    """
+
+    def made(document: dict[str, Any]) -> Any:
+        # Metadata has strings only, so that it is never taken for an instance, whatever its keys are.
+        if "ipAddr" not in document or not isinstance(document.get("leaseInfo"), dict):
+            return document
+        try:
+            return instance_from_json(document)
+        except InvalidInstance:
+            return document  # said below
+
+    return instances_from_json(json.loads(text, object_hook=made))
 
 
 def instances_from_json(document: Json) -> tuple[list[Instance], list[str]]:
@@ -146,15 +178,19 @@ def instances_from_json(document: Json) -> tuple[list[Instance], list[str]]:
     for application in _listed(applications.get("application") or document.get("application")):
         for entry in _listed(application.get("instance")):
             try:
-                instances.append(instance_from_json(entry))
+                instances.append(entry if isinstance(entry, Instance) else instance_from_json(entry))
             except InvalidInstance as error:
                 unreadable.append(f"an instance of {application.get('name')}: {error}")
     return instances, unreadable
 
 
-def _listed(value: Any) -> Iterator[Json]:
+def _unknown(document: Json) -> Json:
+    return {key: value for key, value in document.items() if key not in _KNOWN}
+
+
+def _listed(value: Any) -> Iterator[Any]:
     """One object or a list of them, as some writers send the one for the other."""
-    if isinstance(value, Mapping):
+    if isinstance(value, (dict, Instance)):
         yield value
     else:
         yield from value or ()
@@ -165,13 +201,19 @@ def _port_to_json(port: Port) -> dict[str, Any]:
 
 
 def _port_from_json(value: Any, default: Port) -> Port:
-    if not isinstance(value, Mapping):
-        return default if value is None else Port(_number("port", value), default.enabled)
+    if not isinstance(value, dict):
+        return default if value is None else _port(_number("port", value), default.enabled)
     enabled = value.get("@enabled", default.enabled)
-    return Port(
+    return _port(
         _number("port", value.get("$", default.number)),
         enabled if isinstance(enabled, bool) else str(enabled).strip().lower() == "true",
     )
+
+
+@lru_cache(maxsize=_MOST_SHARED)
+def _port(number: int, enabled: bool) -> Port:  # noqa: FBT001 - as Port has it
+    """Thousands of instances share a few ports."""
+    return Port(number, enabled)
 
 
 def _data_center_to_json(data_center: DataCenter) -> dict[str, Any]:
@@ -182,30 +224,40 @@ def _data_center_to_json(data_center: DataCenter) -> dict[str, Any]:
 
 
 def _data_center_from_json(value: Any) -> DataCenter:
-    if not isinstance(value, Mapping):
-        return DataCenter()
-    return DataCenter(
+    if not isinstance(value, dict):
+        return _OWN_DATA_CENTER
+    found = DataCenter(
         name=str(value.get("name") or "MyOwn"),
         java_class=str(value.get("@class") or DEFAULT_DATA_CENTER_CLASS),
         metadata=_strings(value.get("metadata")),
     )
+    return _OWN_DATA_CENTER if found == _OWN_DATA_CENTER else found
 
 
 def _lease_from_json(value: Any) -> EurekaLease:
-    default = EurekaLease()
-    if not isinstance(value, Mapping):
+    default = _DEFAULT_LEASE
+    if not isinstance(value, dict):
         return default
-    return EurekaLease(
+    found = EurekaLease(
         _number("lease", value.get("renewalIntervalInSecs") or default.renewal_interval_seconds),
         _number("lease", value.get("durationInSecs") or default.duration_seconds),
     )
+    return default if found == default else found
 
 
 def _strings(value: Any) -> Mapping[str, str]:
     """Metadata: an empty map comes as ``{"@class": "java.util.Collections$EmptyMap"}``."""
-    if not isinstance(value, Mapping):
+    if not isinstance(value, dict):
         return EMPTY
-    return {str(key): "" if item is None else str(item) for key, item in value.items() if key != "@class"}
+    return _shared_strings(
+        tuple((str(key), "" if item is None else str(item)) for key, item in value.items() if key != "@class")
+    )
+
+
+@lru_cache(maxsize=_MOST_SHARED)
+def _shared_strings(items: tuple[tuple[str, str], ...]) -> Mapping[str, str]:
+    """The pods of a Service have equal metadata: one map for all of them takes a tenth of the memory."""
+    return MappingProxyType({sys.intern(key): sys.intern(item) for key, item in items}) if items else EMPTY
 
 
 def _status(value: Any) -> Status:

@@ -6,17 +6,15 @@ ask, and when again, is decided above.
 
 from __future__ import annotations
 
+import hashlib
+import json
 import time
 import uuid
 import xml.etree.ElementTree as ElementTree
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, TypeVar
-from urllib.parse import quote
-
-import requests
-from requests.adapters import HTTPAdapter
-from requests.auth import HTTPBasicAuth
+from urllib.parse import quote, urlsplit
 
 from eurekube_provider.core.errors import (
     LeadershipLost,
@@ -26,16 +24,16 @@ from eurekube_provider.core.errors import (
     RegistryUnreachable,
 )
 from eurekube_provider.core.model import Instance, Status
-from eurekube_provider.eureka import batch
+from eurekube_provider.eureka import batch, transport
 from eurekube_provider.eureka.batch import Answer
-from eurekube_provider.eureka.codec import instance_from_json, instance_to_json, instances_from_json
+from eurekube_provider.eureka.codec import instance_from_json, instance_to_json, instances_from_text
 from eurekube_provider.eureka.connection import Connection
 from eurekube_provider.eureka.gauges import ServerFigures, figures_from_page
 from eurekube_provider.eureka.traffic import NO_ANSWER, Traffic
+from eurekube_provider.eureka.transport import Broken, TimedOut, TlsFailed, Transport, TransportError
 
 _T = TypeVar("_T")
 
-_POOL_SIZE = 16
 _ACCEPT = {"Accept": "application/json"}
 _SEND = {"Accept": "application/json", "Content-Type": "application/json"}
 
@@ -57,7 +55,7 @@ class ServerStatus:
 
 
 class Peer:
-    """One server of an Eureka cluster, with a pooled session that any number of threads may share.
+    """One server of an Eureka cluster, with pooled connections that any number of threads may share.
 
     Every method raises :class:`RegistryUnreachable`, :class:`RegistryDenied` or :class:`RegistryRejected`
     when the answer is not one that its docstring names.
@@ -73,32 +71,14 @@ class Peer:
         self.url = url
         self._may_write = may_write
         self.traffic = Traffic()
-        self._timeouts = (connection.connect_timeout_seconds, connection.read_timeout_seconds)
-        self._session = requests.Session()
-        # Nothing from the environment but the proxies: REQUESTS_CA_BUNDLE would override the CA file and
-        # ~/.netrc the credentials.
-        self._session.trust_env = False
-        proxy = connection.proxy
-        self._session.proxies = (
-            {"http": proxy, "https": proxy} if proxy else dict(requests.utils.get_environ_proxies(url))
-        )
-        self._session.verify = str(connection.ca_file) if connection.ca_file else True
-        if connection.user is not None:
-            self._session.auth = HTTPBasicAuth(connection.user.encode(), (connection.password or "").encode())
-        if connection.token is not None:
-            self._session.headers["Authorization"] = f"Bearer {connection.token}"
-        if connection.client_certificate is not None:
-            certificate, key = str(connection.client_certificate), connection.client_key
-            self._session.cert = (certificate, str(key)) if key else certificate
-        adapter = HTTPAdapter(pool_connections=1, pool_maxsize=_POOL_SIZE, pool_block=True)
-        self._session.mount(url, adapter)
+        self._transport = Transport(url, connection)
 
     def __repr__(self) -> str:
         return f"Peer({self.url!r})"
 
     def close(self) -> None:
         """Close the pooled connections."""
-        self._session.close()
+        self._transport.close()
 
     def register(self, instance: Instance) -> None:
         """Register ``instance`` or replace its registration, which starts a new Eureka lease.
@@ -185,7 +165,7 @@ class Peer:
         response = self._request("GET", path, what, missing=True)
         if response is None:
             return None
-        return self._parsed(what, response, lambda document: instance_from_json(document["instance"]))
+        return self._parsed(what, response, lambda text: instance_from_json(json.loads(text)["instance"]))
 
     def list_instances(self, application: str | None = None, *, anew: bool = False) -> list[Instance]:
         """List the registry, or one application of it. Up to 30 s old: it suggests, and proves nothing.
@@ -201,7 +181,23 @@ class Peer:
         response = self._request("GET", path, what, params=params, missing=application is not None)
         if response is None:
             return []
-        return self._parsed(what, response, lambda document: instances_from_json(document)[0])
+        return self._parsed(what, response, lambda text: instances_from_text(text)[0])
+
+    def list_unless(self, fingerprint: bytes) -> tuple[bytes, list[Instance] | None]:
+        """List the whole registry, unless the answer is the one that ``fingerprint`` was given with.
+
+        Servers make their answer once and keep it until something changes, for up to 3 minutes.
+
+        :param fingerprint: empty for none.
+        :returns: the answer's fingerprint, and None where it is the same.
+        """
+        what = "list the registry"
+        response = self._request("GET", "/apps", what)
+        assert response is not None  # noqa: S101 - only missing=True gives None
+        found = hashlib.sha256(response.raw).digest()
+        if found == fingerprint:
+            return found, None
+        return found, self._parsed(what, response, lambda text: instances_from_text(text)[0])
 
     def batch(self, items: Sequence[bytes]) -> list[Answer]:
         """Have this server carry out the items of :mod:`~eurekube_provider.eureka.batch`; it forwards none.
@@ -214,7 +210,7 @@ class Peer:
         body = batch.body(items)
         response = self._request("POST", "/peerreplication/batch/", what, data=body, writes=writes)
         assert response is not None  # noqa: S101 - only missing=True gives None
-        result = self._parsed(what, response, batch.answers)
+        result = self._parsed(what, response, lambda text: batch.answers(json.loads(text)))
         if len(result) != len(items):
             raise RegistryRejected(f"{what}: {self.url} answered {len(result)} of them", url=self.url)
         return result
@@ -250,17 +246,14 @@ class Peer:
             unavailable_replicas=urls("unavailable-replicas"),
         )
 
-    def _parsed(self, what: str, response: requests.Response, parse: Callable[[Any], _T]) -> _T:
+    def _parsed(self, what: str, response: transport.Answer, parse: Callable[[bytes], _T]) -> _T:
         """Read a success; another server's page or JSON is Eureka's error, never one of Python's."""
         try:
-            document = response.json()
-        except requests.exceptions.JSONDecodeError:
+            return parse(response.content)
+        except (json.JSONDecodeError, UnicodeDecodeError):
             reason = "something that is not JSON"
-        else:
-            try:
-                return parse(document)
-            except (AttributeError, KeyError, TypeError, ValueError) as error:
-                reason = f"JSON that is not Eureka's ({type(error).__name__}: {error})"
+        except (AttributeError, KeyError, TypeError, ValueError) as error:
+            reason = f"JSON that is not Eureka's ({type(error).__name__}: {error})"
         raise RegistryRejected(
             f"{what}: {self.url} answered {response.status_code} with {reason}:"
             " is this an Eureka service URL (it usually ends with /eureka)?",
@@ -270,12 +263,10 @@ class Peer:
 
     def figures(self) -> ServerFigures | None:
         """What the server's front page says of renewals; None where it cannot be read. Raises nothing."""
-        front_page = self.url.removesuffix("/v2").removesuffix("/eureka") + "/"
+        base = urlsplit(self.url).path.removesuffix("/v2").removesuffix("/eureka")
         try:
-            response = self._session.get(
-                front_page, headers={"Accept": "text/html"}, timeout=self._timeouts, allow_redirects=False
-            )
-        except requests.exceptions.RequestException:
+            response = self._transport.request("GET", f"/{base}/", headers={"Accept": "text/html"})
+        except TransportError:
             return None
         return figures_from_page(response.text) if response.status_code == 200 else None
 
@@ -291,7 +282,7 @@ class Peer:
         headers: dict[str, str] | None = None,
         missing: bool = False,
         writes: bool = False,
-    ) -> requests.Response | None:
+    ) -> transport.Answer | None:
         """Send one request; None for a 404 where ``missing`` is allowed."""
         try:
             response = self._exchange(
@@ -323,47 +314,41 @@ class Peer:
         headers: dict[str, str] | None,
         missing: bool,
         writes: bool,
-    ) -> requests.Response | None:
+    ) -> transport.Answer | None:
         for attempt in (1, 2):
             if writes and not self._may_write():
                 raise LeadershipLost(f"{what}: not sent, since another replica may lead by now")
             started = time.monotonic()
             code = NO_ANSWER
             try:
-                response = self._session.request(
+                response = self._transport.request(
                     method,
-                    self.url + path,
+                    path,
                     params=params,
-                    json=json,
+                    document=json,
                     data=data,
                     headers=headers or (_ACCEPT if json is None and data is None else _SEND),
-                    timeout=self._timeouts,
-                    allow_redirects=False,
                 )
                 code = str(response.status_code)
-            except requests.exceptions.SSLError as error:
+            except TlsFailed as error:
                 raise RegistryUnreachable(
-                    f"{what}: the TLS connection to {self.url} failed ({_root_cause(error)});"
+                    f"{what}: the TLS connection to {self.url} failed ({error});"
                     " check the CA file and the server's certificate, and the client certificate where the"
                     " server asks for one",
                     url=self.url,
                 ) from None
-            except requests.exceptions.Timeout:
+            except TimedOut:
                 raise RegistryUnreachable(
                     f"{what}: {self.url} did not answer within {time.monotonic() - started:.1f} s",
                     url=self.url,
                 ) from None
-            except requests.exceptions.ConnectionError as error:
-                if attempt == 1 and "NewConnectionError" not in repr(error):
+            except TransportError as error:
+                if attempt == 1 and isinstance(error, Broken):
                     continue  # a pooled connection that the server had closed; every request is repeatable
                 raise RegistryUnreachable(
-                    f"{what}: no connection to {self.url} ({_root_cause(error)});"
+                    f"{what}: no connection to {self.url} ({error});"
                     " check the URL and whether the server is up",
                     url=self.url,
-                ) from None
-            except requests.exceptions.RequestException as error:
-                raise RegistryUnreachable(
-                    f"{what}: the request to {self.url} failed ({_root_cause(error)})", url=self.url
                 ) from None
             finally:
                 self.traffic.count(method, code, time.monotonic() - started)
@@ -383,7 +368,7 @@ def _renewal(instance: Instance) -> dict[str, str]:
     return query
 
 
-def _refusal(what: str, url: str, response: requests.Response) -> RegistryError:
+def _refusal(what: str, url: str, response: transport.Answer) -> RegistryError:
     code = response.status_code
     if code == 401:
         return RegistryDenied(
@@ -411,20 +396,6 @@ def _refusal(what: str, url: str, response: requests.Response) -> RegistryError:
     elif code == 404:
         hint = "; the service URL usually ends with /eureka (or /eureka/v2)"
     return RegistryRejected(f"{what}: {said}{hint}", url=url, status_code=code)
-
-
-def _root_cause(error: BaseException) -> str:
-    """The innermost reason in few words; the outer ones repeat the URL."""
-    reason: Any = error
-    while True:
-        inner = getattr(reason, "reason", None) or next(
-            (arg for arg in getattr(reason, "args", ()) if isinstance(arg, BaseException)), None
-        )
-        if not isinstance(inner, BaseException):
-            break
-        reason = inner
-    text = str(reason)
-    return text.rpartition(": ")[2] if "object at 0x" in text or "Connection(host=" in text else text
 
 
 def _path(instance: Instance) -> str:

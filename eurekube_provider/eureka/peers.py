@@ -91,7 +91,8 @@ class Peers:
         self.connection = connection
         self.mode = mode
         self._batches_until = 0.0
-        self._batches_work = False
+        self._batches_work: bool | None = None  # None: nobody has asked yet, or no server has answered
+        self._topology_lock = threading.Lock()
         self.may_write = may_write
         self.peers = tuple(Peer(url, connection, may_write) for url in connection.service_urls)
         self._avoided_until: dict[str, float] = {}
@@ -148,29 +149,51 @@ class Peers:
         """See :meth:`Peer.list_instances`."""
         return self._first(lambda peer: peer.list_instances(application, anew=anew), slow_seconds=math.inf)
 
+    def list_by(self, read: Callable[[Peer], list[Instance]]) -> list[Instance]:
+        """List the registry as ``read`` lists it, from the first server that answers."""
+        return self._first(read, slow_seconds=math.inf)
+
     def uses_batches(self, leases: int) -> bool:
         """Whether so many Eureka leases are handled in batches.
 
         What a batch does is not forwarded, so that it must reach every server. In mode ``auto`` that is
         known where every replica that a server names is one of our URLs; it is not behind a load balancer.
+        While no server answers, what was known last holds: all of them restarted would otherwise get their
+        thousands of instances back one by one.
         """
         if self.mode is not Mode.AUTO:
             return self.mode is Mode.BATCH
         if leases < BATCHES_FROM_LEASES:
             return False
         with self._lock:
+            before = self._batches_work
             if time.monotonic() < self._batches_until:
-                return self._batches_work
-            # Another thread that asks meanwhile gets the old answer.
-            self._batches_until = time.monotonic() + TOPOLOGY_SECONDS
+                return bool(before)
+        # Another thread that asks meanwhile gets the old answer; where there is none, it waits.
+        if not self._topology_lock.acquire(blocking=before is None):
+            return bool(before)
+        try:
+            return self._ask_topology()
+        finally:
+            self._topology_lock.release()
+
+    def _ask_topology(self) -> bool:
+        """Ask the servers whether batches work, unless another thread has just done so."""
+        with self._lock:
+            if time.monotonic() < self._batches_until:
+                return bool(self._batches_work)
         works = self._knows_every_replica()
         with self._lock:
-            if works != self._batches_work:
+            if works is not None and works != self._batches_work:
                 _log.info("batches are used" if works else "batches are not used")
-            self._batches_work = works
-        return works
+            if works is not None:
+                self._batches_work = works
+            valid_seconds = AVOID_SECONDS if works is None else TOPOLOGY_SECONDS
+            self._batches_until = time.monotonic() + valid_seconds
+            return bool(self._batches_work)
 
-    def _knows_every_replica(self) -> bool:
+    def _knows_every_replica(self) -> bool | None:
+        """None where no server answers."""
         known = {_plain_url(peer.url) for peer in self.peers}
         asked = 0
         for peer in self.peers:
@@ -187,7 +210,7 @@ class Peers:
                 _log.info("a server forwards to one that is not configured", extra={"url": peer.url})
                 return False
             asked += 1
-        return asked > 0
+        return True if asked else None
 
     def read_everywhere(self, application: str, instance_id: str) -> Sighting:
         """Ask every server for the instance, past its caches. Raises nothing: failures are in the answer."""

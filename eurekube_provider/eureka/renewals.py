@@ -37,10 +37,10 @@ FORWARDED_AFTER_SECONDS = 60.0
 """A server that batches have not reached for as long gets its renewals from its peers, which may still reach
 it: plain ones, since no batch is forwarded. Its Eureka leases live for 180 s by default."""
 
-TICK_SECONDS = 0.25
 LONGEST_TICK_SECONDS = 120.0
 """A tick may have to ask every server what it is; one that takes longer is stuck."""
 
+TICK_SECONDS = 0.5
 REST_THREADS = 8
 FIRST_RETRY_SECONDS, LONGEST_RETRY_SECONDS = 0.25, 5.0
 
@@ -92,15 +92,20 @@ class _Entry:
 
 
 class _Book:
-    """What the renewals and their lanes share; ``condition`` guards all of it."""
+    """What the renewals and their lanes share; ``lock`` guards all of it.
+
+    :ivar settled: notified when renewals in flight have ended.
+    """
 
     def __init__(self) -> None:
-        self.condition = threading.Condition()
+        self.lock = threading.Lock()
+        self.settled = threading.Condition(self.lock)
         self.entries: dict[Key, _Entry] = {}
         self.stopped = False
         self.stands_by = False
         self.accepted = self.missed = self.failed = 0
         self._minute: deque[tuple[float, int]] = deque()
+        self._in_minute = 0
 
     def count(self, *, accepted: int = 0, missed: int = 0, failed: int = 0) -> None:
         """Add to the counts."""
@@ -109,13 +114,14 @@ class _Book:
         self.failed += failed
         if accepted:
             self._minute.append((time.monotonic(), accepted))
+            self._in_minute += accepted
         self.last_minute()
 
     def last_minute(self) -> int:
         """Renewals accepted within the last 60 seconds."""
         while self._minute and self._minute[0][0] < time.monotonic() - 60.0:
-            self._minute.popleft()
-        return sum(count for _, count in self._minute)
+            self._in_minute -= self._minute.popleft()[1]
+        return self._in_minute
 
 
 class Renewals:
@@ -134,6 +140,7 @@ class Renewals:
         self._soon: dict[int, set[Key]] = {}
         self._tick = self._now()
         self._ticked_at = time.monotonic()
+        self._stopped = threading.Event()
         self._rest = _Lane(self._book, listener, peers, None)
         self._lanes = [_Lane(self._book, listener, peers, peer) for peer in peers.peers]
         self._threads = [threading.Thread(target=self._run, name="renewals", daemon=True)]
@@ -156,9 +163,11 @@ class Renewals:
 
     def stop(self) -> None:
         """Renew no more and wait for the renewals in flight; removes nothing from Eureka."""
-        with self._book.condition:
+        with self._book.lock:
             self._book.stopped = True
-            self._book.condition.notify_all()
+            for lane in (self._rest, *self._lanes):
+                lane.work.notify_all()
+        self._stopped.set()
         for thread in self._threads:
             if thread.is_alive():
                 thread.join()
@@ -168,7 +177,7 @@ class Renewals:
 
         :param just_registered: its Eureka lease is fresh, so that a full interval may pass.
         """
-        with self._book.condition:
+        with self._book.lock:
             if self._book.stands_by:
                 return
             entry = self._book.entries.get(instance.key)
@@ -188,52 +197,49 @@ class Renewals:
 
     def remove(self, key: Key) -> None:
         """Renew it no more; when this returns, no renewal of it is in flight."""
-        with self._book.condition:
+        with self._book.lock:
             entry = self._book.entries.pop(key, None)
             while entry is not None and entry.in_flight:
-                self._book.condition.wait()
+                self._book.settled.wait()
 
     def stand_by(self) -> None:
         """Renew nothing until :meth:`resume`; when this returns, no renewal is in flight."""
-        with self._book.condition:
+        with self._book.lock:
             self._book.stands_by = True
             left = list(self._book.entries.values())
             self._book.entries.clear()
-            self._book.condition.wait_for(lambda: not any(entry.in_flight for entry in left))
+            self._book.settled.wait_for(lambda: not any(entry.in_flight for entry in left))
 
     def resume(self) -> None:
         """Take on renewals again."""
-        with self._book.condition:
+        with self._book.lock:
             self._book.stands_by = False
 
     @property
     def stands_by(self) -> bool:
         """Whether somebody else renews."""
-        with self._book.condition:
+        with self._book.lock:
             return self._book.stands_by
 
     def renew_all_now(self, peer: Peer) -> None:
         """Send every renewal to one server at once: it may have forgotten them all."""
         in_batches = self._peers.uses_batches(len(self))
-        with self._book.condition:
-            if not in_batches:
-                self._rest.pending.update(dict.fromkeys(self._book.entries))
-            for lane in self._lanes:
-                if in_batches and lane.peer is peer:
-                    lane.pending.update(dict.fromkeys(self._book.entries))
-            self._book.condition.notify_all()
+        with self._book.lock:
+            for lane in self._lanes if in_batches else [self._rest]:
+                if lane.peer is peer or lane.peer is None:
+                    lane.hand(dict.fromkeys(self._book.entries))
 
     def __contains__(self, key: Key) -> bool:
-        with self._book.condition:
+        with self._book.lock:
             return key in self._book.entries
 
     def __len__(self) -> int:
-        with self._book.condition:
+        with self._book.lock:
             return len(self._book.entries)
 
     def held(self) -> list[Instance]:
         """What is renewed."""
-        with self._book.condition:
+        with self._book.lock:
             return [entry.instance for entry in self._book.entries.values()]
 
     def pulses(self) -> list[Pulse]:
@@ -245,13 +251,13 @@ class Renewals:
     @property
     def counts(self) -> Counts:
         """How the renewals went so far, on every server together."""
-        with self._book.condition:
+        with self._book.lock:
             return Counts(self._book.accepted, self._book.missed, self._book.failed)
 
     @property
     def last_minute(self) -> int:
         """Renewals accepted within the last 60 seconds, on every server together."""
-        with self._book.condition:
+        with self._book.lock:
             return self._book.last_minute()
 
     def _run(self) -> None:
@@ -259,17 +265,14 @@ class Renewals:
         while True:
             self._ticked_at = time.monotonic()
             in_batches = self._peers.uses_batches(len(self))  # may ask the servers: no lock is held
-            with self._book.condition:
+            with self._book.lock:
                 if self._book.stopped:
                     return
                 due = self._take_due(self._now())
                 if due:
                     for lane in self._lanes_for(in_batches=in_batches):
-                        lane.pending.update(due)
-                    self._book.condition.notify_all()
-                self._book.condition.wait_for(
-                    lambda: self._book.stopped, TICK_SECONDS - elapsed_seconds() % TICK_SECONDS
-                )
+                        lane.hand(due)
+            self._stopped.wait(TICK_SECONDS - elapsed_seconds() % TICK_SECONDS)
 
     def _lanes_for(self, *, in_batches: bool) -> list[_Lane]:
         """Where to send what is due."""
@@ -310,20 +313,31 @@ class Renewals:
 
 
 class _Lane:
-    """The way to one server, in batches; or, for plain renewals, to whichever server answers."""
+    """The way to one server, in batches; or, for plain renewals, to whichever server answers.
+
+    :ivar work: wakes this lane's threads and no others, since every thread that wakes for nothing costs as
+        much as a renewal.
+    """
 
     def __init__(self, book: _Book, listener: Listener, peers: Peers, peer: Peer | None) -> None:
         self.peer = peer
         self.pending: dict[Key, None] = {}
+        self.work = threading.Condition(book.lock)
         self._book = book
         self._listener = listener
         self._peers = peers
+        self._lost: list[Instance] = []
         self._retry_seconds = 0.0
         self._failing_since = 0.0
 
     def failing_seconds(self) -> float:
         """For how long nothing has reached the server; 0 while all is well."""
         return elapsed_seconds() - self._failing_since if self._retry_seconds else 0.0
+
+    def hand(self, due: dict[Key, None]) -> None:
+        """Renew these next; the book's lock is held."""
+        self.pending.update(due)
+        self.work.notify(len(due))
 
     def run(self, most: int) -> None:
         """Send what is pending until the end; on a thread of its own, or on several."""
@@ -340,9 +354,9 @@ class _Lane:
 
     def _take(self, most: int) -> list[_Entry] | None:
         book = self._book
-        with book.condition:
+        with book.lock:
             while not book.stopped:
-                if self._retry_seconds and book.condition.wait_for(lambda: book.stopped, self._retry_seconds):
+                if self._retry_seconds and self.work.wait_for(lambda: book.stopped, self._retry_seconds):
                     return None
                 taken: list[_Entry] = []
                 while self.pending and len(taken) < most:
@@ -355,7 +369,7 @@ class _Lane:
                         taken.append(entry)
                 if taken:
                     return taken
-                book.condition.wait()
+                self.work.wait()
             return None
 
     def _send(self, entries: list[_Entry]) -> list[batch.Answer]:
@@ -369,7 +383,7 @@ class _Lane:
         book = self._book
         missing: list[Instance] = []
         newer: list[Instance] = []
-        with book.condition:
+        with book.lock:
             was_away, self._retry_seconds = self._retry_seconds > 0, 0.0
             for entry, answer in zip(entries, found, strict=True):
                 entry.in_flight -= 1
@@ -384,13 +398,29 @@ class _Lane:
                     newer.append(answer.instance)  # a 409, which renews all the same
             refused = sum(answer.status_code not in (200, 409) for answer in found)
             book.count(accepted=len(entries) - refused, missed=refused)
-            book.condition.notify_all()
+            book.settled.notify_all()
         self._tell(missing, newer, was_away=was_away)
+
+    def _gathered(self, missing: list[Instance]) -> list[Instance]:
+        """What to tell of now: nothing while more is about to be asked for.
+
+        A server that lost its memory misses thousands, a few of each application in each batch. Told of
+        batch by batch, they would be registered again in many small steps.
+        """
+        with self._book.lock:
+            self._lost += missing
+            if self.peer is not None and self.pending:
+                return []
+            lost, self._lost = self._lost, []
+            if self.peer is None:
+                return lost  # nobody renews these any more
+            return [instance for instance in lost if instance.key in self._book.entries]
 
     def _tell(self, missing: list[Instance], newer: list[Instance], *, was_away: bool) -> None:
         try:
             if was_away and self.peer is not None:
                 self._listener.answers_again(self.peer)
+            missing = self._gathered(missing)
             if missing:
                 self._listener.missing(missing, self.peer)
             for stored in newer:
@@ -400,7 +430,7 @@ class _Lane:
 
     def _failed(self, entries: list[_Entry], error: Exception) -> None:
         book = self._book
-        with book.condition:
+        with book.lock:
             for entry in entries:
                 entry.in_flight -= 1
                 key = entry.instance.key
@@ -413,7 +443,7 @@ class _Lane:
             self._retry_seconds = min(
                 max(self._retry_seconds * 2, FIRST_RETRY_SECONDS), LONGEST_RETRY_SECONDS
             )
-            book.condition.notify_all()
+            book.settled.notify_all()
         if is_news:
             _log.warning(
                 "renewals fail and are tried again", extra={"count": len(entries), "error": str(error)}

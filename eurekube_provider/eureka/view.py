@@ -35,9 +35,9 @@ class View:
     def registered(self, instance: Instance) -> None:
         """It was written, or seen by an uncached read."""
         with self._lock:
-            self._put(instance)
-            self._firm.add(instance.key)
-            self._touched[instance.key] = self._clock()
+            key = self._put(instance)
+            self._firm.add(key)
+            self._touched[key] = self._clock()
 
     def gone(self, key: Key) -> None:
         """It was removed, or an uncached read did not find it."""
@@ -92,15 +92,18 @@ class View:
             now = self._clock()
             self._touched = {key: at for key, at in self._touched.items() if now - at < SETTLE_SECONDS}
             for key, instance in suggested.items():
-                if key in self._touched:
-                    continue
                 held = self._held.get(key)
-                if held is None or key not in self._firm:
-                    if held is None or held.owner != instance.owner or not _agree(held, instance):
+                if held is instance or key in self._touched:
+                    continue
+                agrees = held is not None and held.owner == instance.owner and _agree(held, instance)
+                if key not in self._firm:
+                    if not agrees:
                         news.append(instance)
                     self._put(instance)
-                elif held.owner != instance.owner or not _agree(held, instance):
+                elif not agrees:
                     doubts.append(key)
+                elif held is not None and held.last_dirty_timestamp_ms == instance.last_dirty_timestamp_ms:
+                    self._held[key] = instance  # the same, so that the next list finds itself here
             for key in [key for key in self._held if key not in suggested and key not in self._touched]:
                 if key in self._firm:
                     doubts.append(key)
@@ -108,14 +111,17 @@ class View:
                     self._drop(key)
         return news, doubts
 
-    def _put(self, instance: Instance) -> None:
-        old = self._held.get(instance.key)
+    def _put(self, instance: Instance) -> Key:
+        """Hold it; returns the key object that all tables share, which saves half of their memory."""
+        key = instance.key
+        old = self._held.get(key)
         if old is not None and old.owner != instance.owner:
-            self._drop(instance.key)
-        self._held[instance.key] = instance
-        self._by_application[instance.application].add(instance.key)
+            self._drop(key)
+        self._held[key] = instance
+        self._by_application[instance.application].add(key)
         if instance.owner:
-            self._by_owner[instance.owner].add(instance.key)
+            self._by_owner[instance.owner].add(key)
+        return key
 
     def _drop(self, key: Key) -> None:
         instance = self._held.pop(key, None)

@@ -19,6 +19,7 @@ from eurekube_provider.core.pulse import Pulse, pulses_of
 from eurekube_provider.eureka.apply import write
 from eurekube_provider.eureka.bulk import bring_level, read_many
 from eurekube_provider.eureka.gauges import Gauges
+from eurekube_provider.eureka.listing import Listing
 from eurekube_provider.eureka.peer import Peer
 from eurekube_provider.eureka.peers import Peers
 from eurekube_provider.eureka.renewals import Renewals
@@ -67,6 +68,7 @@ class Registry:
     ) -> None:
         self.peers = peers
         self.view = View()
+        self._listing = Listing(peers)
         self.renewals = Renewals(peers, self)
         self.sweeper = Sweeper(peers, is_registered=lambda key: self.view.get(key) is not None)
         self.failure: RegistryError | None = None
@@ -231,7 +233,7 @@ class Registry:
     def _resync(self, *, anew: bool = False) -> None:
         with self._reading:
             self._notice_restarts()
-            listed = self.peers.list_instances(anew=anew)
+            listed = self.peers.list_instances(anew=True) if anew else self._listing.read()
             if anew:
                 self.view.doubt()
             self._take(listed)

@@ -5,9 +5,11 @@ Only the fields that the mapping reads are kept, so that ten thousand endpoints 
 
 from __future__ import annotations
 
+import sys
 import time
 from collections import defaultdict
 from collections.abc import Callable
+from functools import lru_cache
 from typing import Any
 
 from eurekube_provider.core.errors import KubernetesError
@@ -182,14 +184,12 @@ def trim_slice(endpoint_slice: Object) -> Object:
         target = endpoint.get("targetRef") or {}
         kept: Object = {
             "addresses": endpoint["addresses"][:1],
-            "conditions": {
-                key: value for key, value in (endpoint.get("conditions") or {}).items() if value is not None
-            },
+            "conditions": _conditions(tuple((endpoint.get("conditions") or {}).items())),
         }
         if target:
             kept["targetRef"] = {"kind": target.get("kind"), "name": target.get("name")}
         if endpoint.get("zone"):
-            kept["zone"] = endpoint["zone"]
+            kept["zone"] = sys.intern(endpoint["zone"])
         endpoints.append(kept)
     return {
         "metadata": {
@@ -201,6 +201,12 @@ def trim_slice(endpoint_slice: Object) -> Object:
         "ports": endpoint_slice.get("ports") or [],
         "endpoints": endpoints,
     }
+
+
+@lru_cache(maxsize=64)
+def _conditions(items: tuple[tuple[str, bool | None], ...]) -> Object:
+    """The conditions that are known; thousands of endpoints share a handful of combinations."""
+    return {key: value for key, value in items if value is not None}
 
 
 def _intent(syncer: Object) -> tuple[object, ...]:

@@ -94,3 +94,18 @@ def test_every_url_form_of_the_service(single: Lab, app: str) -> None:
     plain.close()
     second.close()
     assert found is not None
+
+
+def test_a_list_stays_the_same_until_something_changes(peer: Peer, app: str) -> None:
+    """A server makes its list once: renewals do not change a byte of it, a removal does."""
+    sent = rating(app)
+    peer.register(sent)
+    fingerprint, listed = peer.list_unless(b"")
+    assert sent.key in [found.key for found in listed or ()]
+    assert peer.renew(sent)
+    assert peer.list_unless(fingerprint) == (fingerprint, None)
+    assert peer.deregister(*sent.key)
+    newer, listed = peer.list_unless(fingerprint)
+    assert newer != fingerprint
+    assert listed is not None
+    assert sent.key not in [found.key for found in listed]

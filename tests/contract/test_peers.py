@@ -9,6 +9,7 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 
 import pytest
+import requests
 
 from eurekube_provider.core.errors import OwnershipConflict, RegistryUnreachable
 from eurekube_provider.core.model import Instance, Status
@@ -134,11 +135,11 @@ def test_any_status_is_reached(peers: Peers, app: str, start: Status, target: St
         assert not plan([after], [now], OURS)
 
 
-def test_a_removal_where_one_server_holds_it_only(peers: Peers, app: str) -> None:
+def test_a_removal_where_one_server_holds_it_only(peers: Peers, http: requests.Session, app: str) -> None:
     """An instance that only one server holds, whichever, is found and removed."""
     for position, peer in enumerate(peers.peers):
         stray = owned(app, f"{position}.{app}")
-        server = Server(peer.url, peer._session)
+        server = Server(peer.url, http)
         status = server.register(
             document(app, stray.instance_id, metadata={"eurekube.owner": OURS}),
             **{"x-netflix-discovery-replication": "true"},

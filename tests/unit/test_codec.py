@@ -12,7 +12,12 @@ from hypothesis import strategies as st
 
 from eurekube_provider.core.errors import InvalidInstance
 from eurekube_provider.core.model import EMPTY, DataCenter, EurekaLease, Instance, Port, Status
-from eurekube_provider.eureka.codec import instance_from_json, instance_to_json, instances_from_json
+from eurekube_provider.eureka.codec import (
+    instance_from_json,
+    instance_to_json,
+    instances_from_json,
+    instances_from_text,
+)
 from tests.unit.strategies import instances, json_values, texts
 
 DOCUMENT: dict[str, Any] = {
@@ -242,7 +247,25 @@ def test_lists_keep_every_instance(listed: list[Instance]) -> None:
     assert unreadable == []
 
 
+@given(st.lists(instances, max_size=4))
+def test_a_text_is_read_as_its_json(listed: list[Instance]) -> None:
+    """Reading a list while it is parsed gives the same as parsing it first, broken instances included."""
+    document = listing(*map(instance_to_json, listed), {**DOCUMENT, "instanceId": "a/b", "leaseInfo": {}})
+    assert instances_from_text(json.dumps(document).encode()) == instances_from_json(document)
+
+
+def test_metadata_is_never_taken_for_an_instance() -> None:
+    """Metadata may have the keys of an instance: its values are text, and so it stays what it is."""
+    metadata = {"ipAddr": "10.0.0.9", "leaseInfo": "none", "instanceId": "x", "app": "OTHER"}
+    text = json.dumps(listing({**DOCUMENT, "leaseInfo": {}, "metadata": metadata}))
+    found, unreadable = instances_from_text(text)
+    assert (found, unreadable) == ([read(metadata=metadata)], [])
+
+
 def test_empty_instances_share_nothing_that_changes() -> None:
-    """Defaults are shared between instances and can be changed by none."""
-    with pytest.raises(TypeError):
-        EMPTY["x"] = 1  # type: ignore[index]
+    """Defaults and equal metadata are shared between instances and can be changed by none."""
+    one, other = read(metadata={"zone": "a"}), read(metadata={"zone": "a"})
+    assert one.metadata is other.metadata
+    for shared in (EMPTY, one.metadata):
+        with pytest.raises(TypeError):
+            shared["x"] = 1  # type: ignore[index]

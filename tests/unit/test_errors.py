@@ -275,6 +275,13 @@ def test_lists_that_are_not_eurekas(answering: Answer, body: str) -> None:
     said(RegistryRejected, server.peer.list_instances, "list the registry", server.url)
 
 
+def test_compressed_answers(answering: Answer) -> None:
+    """A body that is said to be compressed and is not is the server's error, in one sentence."""
+    server = answering(200, "{}", **{"Content-Type": "application/json", "Content-Encoding": "gzip"})
+    said(RegistryRejected, server.peer.list_instances, "list the registry", server.url)
+    said(RegistryUnreachable, answering(503, "x", **{"Content-Encoding": "gzip"}).peer.status, "503")
+
+
 def test_the_wrong_path(answering: Answer) -> None:
     """A 404 where none is meant reminds of the URL's end."""
     server = answering(404, '{"path":"/apps"}')

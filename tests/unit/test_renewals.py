@@ -109,6 +109,7 @@ class Listening:
 
     def __init__(self) -> None:
         self.lost: list[tuple[Instance, Any]] = []
+        self.told: list[int] = []
         self.newer_ones: list[Instance] = []
         self.again: list[Any] = []
         self.error: Exception | None = None
@@ -116,6 +117,7 @@ class Listening:
     def missing(self, instances: Sequence[Instance], peer: Any) -> None:
         """Remember it, or fail."""
         self.lost += [(one, peer) for one in instances]
+        self.told.append(len(instances))
         if self.error:
             raise self.error
 
@@ -171,6 +173,20 @@ def test_everything_is_renewed_again_and_again(start: Start) -> None:
     assert renewals.counts.accepted >= 60
     assert renewals.last_minute == renewals.counts.accepted
     assert (renewals.counts.missing, renewals.counts.failed) == (0, 0)
+
+
+def test_what_a_server_forgot_is_told_of_together(start: Start, listener: Listening) -> None:
+    """A server that lost its memory is asked for everything first: what it lacks is told of once."""
+    peers = FakePeers(batches=True)
+    renewals = start(peers, interval_seconds=60.0)
+    count = 3 * MOST_ITEMS
+    for number in range(count):
+        renewals.add(instance(number), just_registered=True)
+        peers.forgotten.add(instance(number).key)
+    renewals.renew_all_now(peers.peers[0])  # type: ignore[arg-type]
+    wait_until(lambda: listener.told, "the 404s", WAIT_SECONDS)
+    assert listener.told == [count]
+    assert {one.key for one, _ in listener.lost} == peers.forgotten
 
 
 def test_the_interval_is_kept(start: Start) -> None:

@@ -34,6 +34,19 @@ def test_a_first_list_is_believed() -> None:
     assert view.merge([RATING, ORDER]) == ([], [])
 
 
+def test_a_list_that_agrees_is_kept_instead() -> None:
+    """What a list shows as it was written is held once, and still firm: a later contradiction is a doubt."""
+    clock = Clock()
+    view = View(clock)
+    view.registered(RATING)
+    clock.now += SETTLE_SECONDS
+    listed = replace(RATING)
+    assert view.merge([listed]) == ([], [])
+    assert view.get(RATING.key) is listed
+    assert view.merge([listed]) == ([], [])
+    assert view.merge([]) == ([], [RATING.key])
+
+
 def test_an_old_list_does_not_hide_a_write() -> None:
     """A list that lacks what was just registered changes nothing, and is no reason to look."""
     view = View()

@@ -1,0 +1,118 @@
+"""A contestant of a benchmark as a process of its own: started, measured from /proc, and ended.
+
+It is started without any wrapper, since the time from its start belongs to what is measured.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from types import TracebackType
+from typing import Self
+
+_TICKS = os.sysconf("SC_CLK_TCK")
+_PAGE_BYTES = os.sysconf("SC_PAGE_SIZE")
+_STOP_SECONDS = 15.0
+
+
+class Contestant:
+    """A running process; leaving the block ends it.
+
+    :ivar started_at: ``time.perf_counter()`` just before it was started.
+    """
+
+    def __init__(
+        self, name: str, arguments: Sequence[str], environment: Mapping[str, str], log: Path
+    ) -> None:
+        self.name = name
+        self.log = log
+        kept = {key: value for key, value in os.environ.items() if key != "KUBECONFIG"}
+        self.started_at = time.perf_counter()
+        with log.open("wb") as output:
+            self._process = subprocess.Popen(
+                [sys.executable, *arguments],
+                env={**kept, **environment},
+                stdin=subprocess.DEVNULL,
+                stdout=output,
+                stderr=subprocess.STDOUT,
+            )
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        error_type: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        self.stop()
+
+    def require_alive(self) -> None:
+        """See that it still runs.
+
+        :raises RuntimeError: it ended; carries the end of its log.
+        """
+        if self._process.poll() is not None:
+            last = "\n".join(self.log.read_text(errors="replace").splitlines()[-15:])
+            raise RuntimeError(f"{self.name} ended with {self._process.returncode}:\n{last}")
+
+    def wait_for(self, text: str, timeout_seconds: float = 120.0) -> None:
+        """Wait until it has logged ``text``.
+
+        :raises TimeoutError: it did not within this time.
+        """
+        deadline = time.monotonic() + timeout_seconds
+        while text not in self.log.read_text(errors="replace"):
+            self.require_alive()
+            if time.monotonic() > deadline:
+                raise TimeoutError(f"{self.name} did not say {text!r} within {timeout_seconds:g} s")
+            time.sleep(0.05)
+
+    def cpu_seconds(self) -> float:
+        """Processor time so far, in user and kernel, of it and of its children."""
+        self.require_alive()
+        ticks = 0
+        for pid in self._family():
+            fields = _stat(pid)
+            ticks += sum(map(int, fields[11:15]))  # utime, stime, and those of children that ended
+        return ticks / _TICKS
+
+    def memory_mib(self) -> float:
+        """Resident memory of it and of its children."""
+        self.require_alive()
+        pages = sum(int(Path(f"/proc/{pid}/statm").read_text().split()[1]) for pid in self._family())
+        return pages * _PAGE_BYTES / 2**20
+
+    def stop(self) -> None:
+        """Ask it to end (SIGTERM), and kill it when it has not within 15 seconds."""
+        if self._process.poll() is None:
+            self._process.terminate()
+            try:
+                self._process.wait(_STOP_SECONDS)
+            except subprocess.TimeoutExpired:
+                self.kill()
+
+    def kill(self) -> None:
+        """SIGKILL, as a power cut would do it."""
+        if self._process.poll() is None:
+            self._process.send_signal(signal.SIGKILL)
+            self._process.wait()
+
+    def _family(self) -> list[int]:
+        """Its process id and those of its descendants."""
+        family = [self._process.pid]
+        for pid in family:
+            for task in Path(f"/proc/{pid}/task").iterdir():
+                family += map(int, (task / "children").read_text().split())
+        return family
+
+
+def _stat(pid: int) -> list[str]:
+    """The fields of /proc/PID/stat after the name, which may have spaces of its own."""
+    return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()

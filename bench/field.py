@@ -1,0 +1,166 @@
+"""The field on which the operator's benchmarks are run: real servers, and EndpointSlices written by hand.
+
+No pods: a slice names endpoints that nobody runs, so that ten thousand of them cost what their JSON costs.
+Endpoint ``number`` always has the same address and pod name, and belongs to one service for ever.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from bench.contestant import Contestant
+from eurekube_provider.core.identity import default_cluster_name
+from eurekube_provider.kube.access import ENDPOINT_SLICES, NAMESPACES, SERVICES, SYNCERS
+from lab import Lab
+from lab.workloads import Cluster
+
+ROOT = Path(__file__).parents[1]
+PORT = 8080
+AN_APPLICATION = 100
+"""Endpoints of one service, unless a benchmark says otherwise; all in one slice."""
+
+JSON_PATCH = "application/json-patch+json"
+_WRITERS = 8
+
+Object = dict[str, Any]
+Key = tuple[str, str]
+
+
+def address(number: int) -> str:
+    """Where endpoint ``number`` stands."""
+    return f"10.{number >> 16 & 255}.{number >> 8 & 255}.{number & 255}"
+
+
+def endpoint(number: int, *, ready: bool = True, terminating: bool = False) -> Object:
+    """One endpoint of a slice, as the endpoint slice controller writes it."""
+    return {
+        "addresses": [address(number)],
+        "conditions": {"ready": ready, "serving": ready, "terminating": terminating},
+        "nodeName": f"node-{number % 7}",
+        "targetRef": {"kind": "Pod", "name": f"pod-{number}", "uid": f"uid-of-pod-{number}"},
+        "zone": f"zone-{'abc'[number % 3]}",
+    }
+
+
+class Field:
+    """A lab with our CRDs, and what a benchmark writes into it."""
+
+    def __init__(self, lab: Lab) -> None:
+        self.lab = lab
+        self.cluster = Cluster(lab.kubeconfig)
+        self.access = self.cluster.access
+        uid = str(self.access.get(NAMESPACES.path(name="kube-system"))["metadata"]["uid"])
+        self.cluster_name = default_cluster_name(uid)
+        for path in (ROOT / "crds").glob("*.yaml"):
+            self.cluster.install_crd(yaml.safe_load(path.read_text()))
+
+    def namespace(self, name: str) -> str:
+        """Make a namespace."""
+        self.cluster.namespace(name)
+        return name
+
+    def service(self, namespace: str, name: str, endpoints: Iterable[Object]) -> None:
+        """A Service without a selector, and its one slice."""
+        self.access.request(
+            "POST",
+            SERVICES.path(namespace),
+            body={
+                "apiVersion": "v1",
+                "kind": "Service",
+                "metadata": {"name": name},
+                "spec": {"clusterIP": "None", "ports": [{"name": "http", "port": PORT}]},
+            },
+        )
+        self.access.request(
+            "POST",
+            ENDPOINT_SLICES.path(namespace),
+            body={
+                "apiVersion": "discovery.k8s.io/v1",
+                "kind": "EndpointSlice",
+                "metadata": {
+                    "name": name,
+                    "labels": {
+                        "kubernetes.io/service-name": name,
+                        "endpointslice.kubernetes.io/managed-by": "bench",
+                    },
+                },
+                "addressType": "IPv4",
+                "ports": [{"name": "http", "port": PORT, "protocol": "TCP"}],
+                "endpoints": list(endpoints),
+            },
+        )
+
+    def services(self, namespace: str, numbers: range, *, syncers: bool) -> None:
+        """Services ``app-<n>`` with :data:`AN_APPLICATION` of the endpoints each, several at a time."""
+
+        def write(start: int) -> None:
+            name = f"app-{start // AN_APPLICATION}"
+            self.service(namespace, name, map(endpoint, range(start, start + AN_APPLICATION)))
+            if syncers:
+                self.syncer(namespace, name)
+
+        with ThreadPoolExecutor(_WRITERS) as pool:
+            list(pool.map(write, numbers[::AN_APPLICATION]))
+
+    def syncer(self, namespace: str, name: str) -> None:
+        """An EurekaSyncer for the Service of its own name."""
+        self.access.request(
+            "POST",
+            SYNCERS.path(namespace),
+            body={
+                "apiVersion": "eurekube.io/v1alpha1",
+                "kind": "EurekaSyncer",
+                "metadata": {"name": name},
+                "spec": {"mode": "pod", "selector": {"app": name}},
+            },
+        )
+
+    def patch_slice(self, namespace: str, name: str, changes: Sequence[Object]) -> None:
+        """Change a slice by JSON patch."""
+        path = ENDPOINT_SLICES.path(namespace, name)
+        self.access.request("PATCH", path, body=list(changes), content_type=JSON_PATCH)
+
+    def instance_id(self, namespace: str, application: str, number: int) -> str:
+        """The id under which the operator registers endpoint ``number``."""
+        return f"pod-{number}.{namespace}.{self.cluster_name}:{application}:{PORT}"
+
+    def keys(self, namespace: str, numbers: range) -> list[Key]:
+        """Application and instance id of what :meth:`services` wrote."""
+        names = [(f"app-{number // AN_APPLICATION}", number) for number in numbers]
+        return [(name.upper(), self.instance_id(namespace, name, number)) for name, number in names]
+
+    def operator(self, **environment: str) -> Contestant:
+        """Start our operator with its default settings."""
+        return self._start("operator", ["-m", "eurekube_provider.operator"], environment)
+
+    def kopf(self, handlers: str, namespace: str) -> Contestant:
+        """Start ``kopf run`` with the handlers of a file in ``bench/peers``."""
+        path = str(ROOT / "bench" / "peers" / handlers)
+        return self._start("kopf", ["-m", "kopf", "run", "--standalone", f"--namespace={namespace}", path])
+
+    def bridge(self, module: str, *arguments: str) -> Contestant:
+        """Start a bridge of ``bench/peers``."""
+        return self._start(module, ["-m", f"bench.peers.{module}", *arguments])
+
+    def idle(self, imports: str) -> Contestant:
+        """Start an interpreter that imports a module and then does nothing."""
+        code = f"import {imports}, time; print('idle', flush=True); time.sleep(10**6)"
+        return self._start("idle", ["-c", code])
+
+    def _start(
+        self, name: str, arguments: Sequence[str], environment: dict[str, str] | None = None
+    ) -> Contestant:
+        logs = self.lab.directory / "logs"
+        variables = {
+            "EUREKA_URL": ",".join(self.lab.eureka_urls),
+            "KUBECONFIG": str(self.lab.kubeconfig),
+            "PYTHONPATH": str(ROOT),
+            **(environment or {}),
+        }
+        log = logs / f"{name}-{len(list(logs.glob(f'{name}-*')))}.log"
+        return Contestant(name, arguments, variables, log)

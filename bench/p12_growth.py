@@ -1,0 +1,94 @@
+"""P12: growth: a round of renewals, a cold start and the memory, from 1,000 to 50,000 instances."""
+
+from __future__ import annotations
+
+import statistics
+import time
+
+from bench.field import Field
+from bench.harness import Result, Size, show
+from bench.prober import Prober
+from eurekube_provider.eureka.bulk import renew_many
+from eurekube_provider.eureka.connection import Connection
+from eurekube_provider.eureka.peers import Peers
+from lab import Lab
+
+BAR = "time and bytes an instance at 50,000 <= 1.3x those at 5,000"
+COUNTS = {Size.FULL: (1_000, 5_000, 10_000, 50_000), Size.QUICK: (1_000, 2_000)}
+ROUNDS = {Size.FULL: 3, Size.QUICK: 1}
+WATCHED_SECONDS = {Size.FULL: 40.0, Size.QUICK: 5.0}
+_COMPARED = {Size.FULL: (5_000, 50_000), Size.QUICK: (1_000, 2_000)}
+_LIMIT = 1.3
+
+RENEW, START, MEMORY = "renew, us an instance", "start, us an instance", "memory, KiB an instance"
+
+
+def run(size: Size) -> Result:
+    """Each size in a namespace of its own; all sizes in turn, again and again."""
+    counts, rounds = COUNTS[size], ROUNDS[size]
+    runs: dict[str, list[dict[str, float]]] = {name: [] for name in (RENEW, START, MEMORY)}
+    with Lab(eureka=1) as lab:
+        field = Field(lab)
+        for count in counts:
+            field.namespace(f"n{count}")
+            field.services(f"n{count}", range(count), syncers=True)
+        prober, peers = Prober(lab.eureka_urls[0]), Peers(Connection.parse(lab.eureka_urls))
+        for number in range(rounds + 1):
+            for count in counts:
+                watched = WATCHED_SECONDS[size] if number == rounds else 0.0
+                found = _round(field, prober, peers, count, watched)
+                show(f"  {count:,}: {', '.join(f'{name} {figure:.1f}' for name, figure in found.items())}")
+                for name, figure in found.items():
+                    if number:
+                        runs[name].append({"instances": count, "an_instance": figure})
+        peers.close()
+    ours = {
+        f"{name} at {count:,}": statistics.median(
+            run["an_instance"] for run in found if run["instances"] == count
+        )
+        for name, found in runs.items()
+        for count in counts
+    }
+    small, large = _COMPARED[size]
+    ratios = {
+        f"{name}, {large:,} to {small:,}": ours[f"{name} at {large:,}"] / ours[f"{name} at {small:,}"]
+        for name in runs
+    }
+    return Result(
+        id="P12",
+        title="growth",
+        unit="an instance",
+        bar=BAR,
+        ours=ours,
+        floor={},
+        peers={},
+        ratios=ratios,
+        held=all(ratio <= _LIMIT for ratio in ratios.values()),
+        runs=runs,
+    )
+
+
+def _round(
+    field: Field, prober: Prober, peers: Peers, count: int, watched_seconds: float
+) -> dict[str, float]:
+    """One start and one round of renewals; the memory, too, if it is watched for some time."""
+    namespace = f"n{count}"
+    keys = field.keys(namespace, range(count))
+    found: dict[str, float] = {}
+    with field.operator(WATCH_NAMESPACE=namespace) as operator:
+        completed = prober.wait_complete(keys)
+        found[START] = (completed - operator.started_at) / count * 1e6
+        end, most = time.monotonic() + watched_seconds, 0.0
+        while time.monotonic() < end:
+            time.sleep(1.0)
+            most = max(most, operator.memory_mib())
+        if most:
+            found[MEMORY] = most * 1024 / count
+    held = peers.peers[0].list_instances()
+    assert len(held) == count
+    assert not any(renew_many(peers, held).values())
+    started = time.perf_counter()
+    assert not any(renew_many(peers, held).values())
+    found[RENEW] = (time.perf_counter() - started) / count * 1e6
+    prober.cancel(keys)
+    return found

@@ -1,0 +1,169 @@
+"""P1: from an EndpointSlice's patch until an uncached read of Eureka shows the instance."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections import deque
+from collections.abc import Callable
+
+from bench.field import PORT, Field, address, endpoint
+from bench.harness import Result, Size, percentile, show, spread
+from bench.peers.documents import document
+from bench.prober import Key, Prober, RawWatch, wait_until
+from lab import Lab
+
+BAR = (
+    "p50 <= 1.8x the floor's p50; p99 <= 2x the floor's p99 + 5 ms; below kopf in both"
+    " (floor: raw watch event + one raw register)"
+)
+SAMPLES = {Size.FULL: 1000, Size.QUICK: 60}
+WARM_UP = 40
+SERVICES = 20
+_RANGE = 65_536
+"""Addresses of each contestant; one that two of them register would be refused as a twin."""
+
+_PAUSE_SECONDS = 0.02
+"""What a contestant does after a registration (a status, an Event, a log line) shall not hit the next one."""
+
+_LONGEST_SECONDS = 10.0
+_POLL_LONGEST_SECONDS = 45.0
+
+
+def run(size: Size) -> Result:
+    """One endpoint after the other, each contestant in turn."""
+    samples = SAMPLES[size]
+    with Lab(eureka=1, quick_view=False) as lab:
+        field = Field(lab)
+        for position, name in enumerate(("ours", "kopf", "floor", "poll"), 1):
+            field.namespace(name)
+            for service in range(SERVICES):
+                field.service(name, f"{name}-{service}", [endpoint(position * _RANGE - 1 - service)])
+                if name == "ours":
+                    field.syncer(name, f"{name}-{service}")
+        with (
+            field.operator() as operator,
+            field.kopf("kopf_bridge.py", "kopf") as kopf,
+            field.bridge("poll_bridge", "poll") as poll,
+        ):
+            operator.wait_for("operator is ready")
+            kopf.wait_for("Initial authentication has finished")
+            poll.wait_for("looked")
+            lane = _Lanes(field)
+            runs: dict[str, list[dict[str, float]]] = {"ours": [], "floor": [], "kopf": []}
+            work: dict[str, Callable[[int], dict[str, float]]] = {
+                "ours": lane.ours,
+                "floor": lane.floor,
+                "kopf": lane.kopf,
+            }
+            for number in range(WARM_UP + samples):
+                for name, sample in work.items():
+                    found = sample(number)
+                    if number >= WARM_UP:
+                        runs[name].append(found)
+                    time.sleep(_PAUSE_SECONDS)
+                lane.poll(number)
+                if number % 100 == 99:
+                    show(f"  {number + 1} of {WARM_UP + samples}")
+            runs["30 s poll"] = lane.polled()
+    figures = {name: spread([run["ms"] for run in found]) for name, found in runs.items()}
+    ours, floor, kopf_figures = figures["ours"], figures["floor"], figures["kopf"]
+    ratios = {
+        "p50, ours to floor": ours["p50_ms"] / floor["p50_ms"],
+        "p99, ours to floor": ours["p99_ms"] / floor["p99_ms"],
+        "p50, kopf to ours": kopf_figures["p50_ms"] / ours["p50_ms"],
+        "p99, kopf to ours": kopf_figures["p99_ms"] / ours["p99_ms"],
+        "p50, 30 s poll to ours": figures["30 s poll"]["p50_ms"] / ours["p50_ms"],
+        "p99, 30 s poll to ours": figures["30 s poll"]["p99_ms"] / ours["p99_ms"],
+    }
+    parts = [
+        f"{part} {percentile([run[key] for run in runs['floor']], 0.5):.2f} ms"
+        for part, key in (("watch event", "watch_ms"), ("register", "register_ms"))
+    ]
+    return Result(
+        id="P1",
+        title=f"EndpointSlice patch until Eureka shows the instance, {samples} samples each",
+        unit="milliseconds",
+        bar=BAR,
+        ours=ours,
+        floor=floor,
+        peers={name: figures[name] for name in ("kopf", "30 s poll")},
+        ratios=ratios,
+        held=ratios["p50, ours to floor"] <= 1.8
+        and ours["p99_ms"] <= 2 * floor["p99_ms"] + 5
+        and ratios["p50, kopf to ours"] > 1
+        and ratios["p99, kopf to ours"] > 1,
+        runs=runs,
+        notes=[f"the floor's parts, p50: {', '.join(parts)}"],
+    )
+
+
+class _Lanes:
+    """One sample of each contestant; a sample is a new endpoint in one of its twenty slices."""
+
+    def __init__(self, field: Field) -> None:
+        (url,) = field.lab.eureka_urls
+        self._field = field
+        self._prober = Prober(url)
+        self._watch = RawWatch(field.lab.kubeconfig, "floor")
+        self._watch.start()
+        self._pending: deque[tuple[float, Key]] = deque()
+        self._polled: list[dict[str, float]] = []
+        self._poller = threading.Thread(target=self._follow, args=(Prober(url),), daemon=True)
+        self._poller.start()
+
+    def ours(self, number: int) -> dict[str, float]:
+        """By the operator."""
+        name = f"ours-{number % SERVICES}"
+        return self._seen("ours", name, number, self._field.instance_id("ours", name, number))
+
+    def kopf(self, number: int) -> dict[str, float]:
+        """By the kopf handler."""
+        name, offset = f"kopf-{number % SERVICES}", number + _RANGE
+        return self._seen("kopf", name, offset, f"pod-{offset}.kopf.kopf:{name}:{PORT}")
+
+    def floor(self, number: int) -> dict[str, float]:
+        """By the prober itself: a raw watch, and one raw register."""
+        name, offset = f"floor-{number % SERVICES}", number + 2 * _RANGE
+        body = document(name, f"pod-{offset}", address(offset), PORT)
+        started = self._patch("floor", name, offset)
+        while True:
+            arrived, item = self._watch.events.get(timeout=_LONGEST_SECONDS)
+            if any(one["addresses"][0] == address(offset) for one in item.get("endpoints") or ()):
+                break
+        writes = time.perf_counter()
+        self._prober.register(name.upper(), body)
+        watch, register = (arrived - started) * 1000, (time.perf_counter() - writes) * 1000
+        return {"ms": watch + register, "watch_ms": watch, "register_ms": register}
+
+    def poll(self, number: int) -> None:
+        """By the 30 s poll, some time."""
+        name, offset = f"poll-{number % SERVICES}", number + 3 * _RANGE
+        started = self._patch("poll", name, offset)
+        if number >= WARM_UP:
+            self._pending.append((started, (name.upper(), f"pod-{offset}.poll.rest:{name}:{PORT}")))
+
+    def polled(self) -> list[dict[str, float]]:
+        """What the 30 s poll took, once it has seen all."""
+        wait_until(lambda: not self._pending, "the 30 s poll", _POLL_LONGEST_SECONDS)
+        return self._polled
+
+    def _seen(self, namespace: str, name: str, number: int, instance_id: str) -> dict[str, float]:
+        key = (name.upper(), instance_id)
+        started = self._patch(namespace, name, number)
+        seen = wait_until(lambda: self._prober.shows(key), str(key), _LONGEST_SECONDS, 0.0003)
+        return {"ms": (seen - started) * 1000}
+
+    def _patch(self, namespace: str, name: str, number: int) -> float:
+        started = time.perf_counter()
+        change = {"op": "add", "path": "/endpoints/-", "value": endpoint(number)}
+        self._field.patch_slice(namespace, name, [change])
+        return started
+
+    def _follow(self, prober: Prober) -> None:
+        """The poll registers everything it finds at once, so that only the oldest is looked for."""
+        while True:
+            while self._pending and prober.shows(self._pending[0][1]):
+                started, _ = self._pending.popleft()
+                self._polled.append({"ms": (time.perf_counter() - started) * 1000})
+            time.sleep(0.1)

@@ -1,0 +1,93 @@
+"""P3: cold start: from the process's start until all endpoints are in an empty Eureka."""
+
+from __future__ import annotations
+
+import statistics
+import time
+
+from bench.field import AN_APPLICATION, Field
+from bench.harness import Result, Size, show
+from bench.peers.documents import document
+from bench.prober import Key, Prober, RawWatch
+from lab import Lab
+
+BAR = "<= 2x the floor + 1 s; >= 10x faster than one REST register each"
+COUNT = {Size.FULL: 10_000, Size.QUICK: 1_000}
+ROUNDS = {Size.FULL: 5, Size.QUICK: 2}
+NAMESPACE = "shop"
+REST = "one REST register each"
+
+
+def run(size: Size) -> Result:
+    """Start the operator, the floor and the peer in turn, each with an empty Eureka before it."""
+    count = COUNT[size]
+    with Lab(eureka=1) as lab:
+        field = Field(lab)
+        field.namespace(NAMESPACE)
+        field.services(NAMESPACE, range(count), syncers=True)
+        runs = _starts(field, count, ROUNDS[size])
+    median = {name: statistics.median(run["seconds"] for run in found) for name, found in runs.items()}
+    ours, floor, rest = median["ours"], median["floor"], median[REST]
+    return Result(
+        id="P3",
+        title=f"cold start: {count:,} endpoints of {count // AN_APPLICATION} services into an empty Eureka",
+        unit="seconds",
+        bar=BAR,
+        ours={"seconds": ours},
+        floor={"seconds": floor},
+        peers={REST: {"seconds": rest}},
+        ratios={"ours to floor": ours / floor, f"{REST} to ours": rest / ours},
+        held=ours <= 2 * floor + 1 and rest / ours >= 10,
+        runs=runs,
+    )
+
+
+def _starts(field: Field, count: int, rounds: int) -> dict[str, list[dict[str, float]]]:
+    """So many cold starts of each contestant in turn, after one that does not count.
+
+    The one that does not count also puts the finalizers on the syncers, which later starts find there.
+    """
+    prober, all_keys = Prober(field.lab.eureka_urls[0]), field.keys(NAMESPACE, range(count))
+    runs: dict[str, list[dict[str, float]]] = {"ours": [], "floor": [], REST: []}
+    for number in range(rounds + 1):
+        for name, start, cluster in (
+            ("ours", _ours, field.cluster_name),
+            ("floor", _floor, "floor"),
+            (REST, _rest, "rest"),
+        ):
+            keys = [(app, key.replace(f".{field.cluster_name}:", f".{cluster}:")) for app, key in all_keys]
+            seconds = start(field, prober, keys)
+            prober.cancel(keys)
+            show(f"  {name}: {seconds:.2f} s")
+            if number:
+                runs[name].append({"seconds": seconds})
+    return runs
+
+
+def _ours(field: Field, prober: Prober, keys: list[Key]) -> float:
+    """The operator with its default settings."""
+    with field.operator() as operator:
+        return prober.wait_complete(keys) - operator.started_at
+
+
+def _floor(field: Field, prober: Prober, keys: list[Key]) -> float:
+    """By hand, in a process that runs already: a paged list, and batches."""
+    watch = RawWatch(field.lab.kubeconfig, NAMESPACE)
+    started = time.perf_counter()
+    stamp = str(time.time_ns() // 1_000_000)
+    documents = []
+    for page in watch.pages(NAMESPACE):
+        for item in page["items"]:
+            name, port = item["metadata"]["labels"]["kubernetes.io/service-name"], item["ports"][0]["port"]
+            for endpoint in item["endpoints"]:
+                instance_id = f"{endpoint['targetRef']['name']}.{NAMESPACE}.floor:{name}:{port}"
+                body = document(name, instance_id, endpoint["addresses"][0], port)
+                documents.append({**body, "lastDirtyTimestamp": stamp})
+    prober.register_all(documents)
+    return prober.wait_complete(keys) - started
+
+
+def _rest(field: Field, prober: Prober, keys: list[Key]) -> float:
+    """The bridge that sends one POST each."""
+    with field.bridge("rest_bridge", "register", NAMESPACE) as bridge:
+        return prober.wait_complete(keys) - bridge.started_at

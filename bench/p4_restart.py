@@ -1,0 +1,88 @@
+"""P4: Eureka restarted empty: from its first good answer until all instances are back."""
+
+from __future__ import annotations
+
+import statistics
+import time
+
+from bench.field import AN_APPLICATION, Field
+from bench.harness import Result, Size, show
+from bench.p3_start import NAMESPACE
+from bench.peers.documents import document
+from bench.prober import Key, Prober, wait_until
+from lab import Lab
+
+BAR = "<= 3x the floor + 1 s"
+COUNT = {Size.FULL: 10_000, Size.QUICK: 1_000}
+ROUNDS = {Size.FULL: 5, Size.QUICK: 2}
+_UP_SECONDS = 120.0
+
+
+def run(size: Size) -> Result:
+    """Kill the server under the operator, then alone and have the prober do the work; in turn."""
+    count = COUNT[size]
+    with Lab(eureka=1, quick_view=False) as lab:
+        field = Field(lab)
+        field.namespace(NAMESPACE)
+        field.services(NAMESPACE, range(count), syncers=True)
+        keys = field.keys(NAMESPACE, range(count))
+        runs: dict[str, list[dict[str, float]]] = {"ours": [], "floor": []}
+        for number in range(ROUNDS[size] + 1):
+            found = {"ours": _ours(field, keys), "floor": _floor(field, keys)}
+            for name, seconds in found.items():
+                show(f"  {name}: {seconds:.2f} s")
+                if number:
+                    runs[name].append({"seconds": seconds})
+    median = {name: statistics.median(run["seconds"] for run in found) for name, found in runs.items()}
+    return Result(
+        id="P4",
+        title=f"Eureka restarted empty: its first answer until all {count:,} are back",
+        unit="seconds",
+        bar=BAR,
+        ours={"seconds": median["ours"]},
+        floor={"seconds": median["floor"]},
+        peers={},
+        ratios={"ours to floor": median["ours"] / median["floor"]},
+        held=median["ours"] <= 3 * median["floor"] + 1,
+        runs=runs,
+    )
+
+
+def _ours(field: Field, keys: list[Key]) -> float:
+    with field.operator() as operator:
+        Prober(field.lab.eureka_urls[0]).wait_complete(keys)
+        operator.wait_for("operator is ready")
+        time.sleep(1.0)
+        prober, answered = _restart(field)
+        return prober.wait_complete(keys) - answered
+
+
+def _floor(field: Field, keys: list[Key]) -> float:
+    """Batches by hand."""
+    stamp = str(time.time_ns() // 1_000_000)
+    documents = [
+        {
+            **document(f"app-{n // AN_APPLICATION}", key[1], f"10.0.0.{n % 250}", 8080),
+            "lastDirtyTimestamp": stamp,
+        }
+        for n, key in enumerate(keys)
+    ]
+    prober, answered = _restart(field)
+    prober.register_all(documents)
+    return prober.wait_complete(keys) - answered
+
+
+def _restart(field: Field) -> tuple[Prober, float]:
+    """Kill the server and start it again; a prober, and when it gave its first good answer."""
+    (server,) = field.lab.eurekas
+    server.kill()
+    server.launch()
+    prober = Prober(server.url)
+
+    def answers() -> bool:
+        try:
+            return prober.request("GET", "/apps")[0] == 200
+        except OSError:
+            return False
+
+    return prober, wait_until(answers, "Eureka", _UP_SECONDS, 0.005)

@@ -1,0 +1,87 @@
+"""P5: memory of the operator that holds 1,000, 10,000 and 50,000 instances."""
+
+from __future__ import annotations
+
+import time
+
+from bench.field import Field
+from bench.harness import Result, Size, percentile, show
+from bench.p3_start import NAMESPACE
+from bench.prober import Prober
+from lab import Lab
+
+BAR = "<= 90 MiB at 1,000, <= 140 MiB at 10,000, <= 400 MiB at 50,000"
+LIMITS_MIB = {1_000: 90.0, 10_000: 140.0, 50_000: 400.0}
+COUNTS = {Size.FULL: tuple(LIMITS_MIB), Size.QUICK: (1_000,)}
+WATCHED_SECONDS = {Size.FULL: 60.0, Size.QUICK: 20.0}
+"""Long enough for four reads of the whole registry, which leave the process larger than its start did."""
+
+
+def run(size: Size) -> Result:
+    """Add endpoints up to each number, and look at three processes that are started anew each time."""
+    runs: dict[str, list[dict[str, float]]] = {"ours": [], "floor": [], "kopf": []}
+    with Lab(eureka=1, quick_view=False) as lab:
+        field = Field(lab)
+        field.namespace(NAMESPACE)
+        there = 0
+        for count in COUNTS[size]:
+            field.services(NAMESPACE, range(there, count), syncers=True)
+            there = count
+            found = {
+                "floor": _idle(field),
+                "kopf": _kopf(field, WATCHED_SECONDS[size] / 2),
+                "ours": memory_of_operator(field, count, WATCHED_SECONDS[size]),
+            }
+            for name, mib in found.items():
+                show(f"  {count:,} instances, {name}: {mib:.1f} MiB")
+                runs[name].append({"instances": count, "mib": mib})
+    figures = {
+        name: {f"{run['instances']:,.0f}": run["mib"] for run in found} for name, found in runs.items()
+    }
+    ours, floor, kopf = figures["ours"], figures["floor"], figures["kopf"]
+    return Result(
+        id="P5",
+        title="resident memory of the operator",
+        unit="MiB",
+        bar=BAR,
+        ours=ours,
+        floor=floor,
+        peers={"kopf": kopf},
+        ratios={f"{count}, ours to floor": ours[count] / floor[count] for count in ours}
+        | {f"{count}, kopf to ours": kopf[count] / ours[count] for count in ours},
+        held=all(ours[f"{count:,}"] <= LIMITS_MIB[count] for count in COUNTS[size]),
+        runs=runs,
+    )
+
+
+def memory_of_operator(field: Field, count: int, watched_seconds: float) -> float:
+    """The most that an operator takes while nothing changes, once all its instances are in Eureka."""
+    (url,) = field.lab.eureka_urls
+    with field.operator() as operator:
+        prober = Prober(url)
+        keys = field.keys(NAMESPACE, range(count))
+        prober.wait_complete(keys)
+        operator.wait_for("operator is ready")
+        seen = []
+        end = time.monotonic() + watched_seconds
+        while time.monotonic() < end:
+            time.sleep(1.0)
+            seen.append(operator.memory_mib())
+    prober.cancel(keys)
+    return percentile(seen, 1.0)
+
+
+def _idle(field: Field) -> float:
+    with field.idle("eurekube_provider.operator.__main__") as idle:
+        idle.wait_for("idle")
+        return idle.memory_mib()
+
+
+def _kopf(field: Field, watched_seconds: float) -> float:
+    with field.kopf("kopf_index.py", NAMESPACE) as kopf:
+        kopf.wait_for("Initial authentication has finished")
+        end, seen = time.monotonic() + watched_seconds, 0.0
+        while time.monotonic() < end:
+            time.sleep(1.0)
+            seen = max(seen, kopf.memory_mib())
+        return seen

@@ -1,0 +1,91 @@
+"""P6: what the operator costs while nothing changes: 10,000 instances, one Eureka and three."""
+
+from __future__ import annotations
+
+import time
+
+from bench.contestant import Contestant
+from bench.field import Field
+from bench.harness import Result, Size, show
+from bench.p3_start import NAMESPACE
+from bench.prober import Prober
+from eurekube_provider.eureka.connection import Connection
+from eurekube_provider.eureka.peer import Peer
+from lab import Lab
+
+BAR = (
+    "< 2 % of a core with one Eureka, < 4 % with three; void if fewer than 2 renewals a minute for each"
+    " were accepted"
+)
+COUNT = {Size.FULL: 10_000, Size.QUICK: 1_000}
+WATCHED_SECONDS = {Size.FULL: 120.0, Size.QUICK: 30.0}
+LIMITS = {1: 2.0, 3: 4.0}
+_SETTLE_SECONDS = 70.0
+"""Until the servers' count of the last full minute holds nothing but ordinary renewals."""
+
+
+def run(size: Size) -> Result:
+    """The operator, an interpreter that does nothing, and one PUT each; with one server, then with three."""
+    count, watched = COUNT[size], WATCHED_SECONDS[size]
+    ours, floor, peer, renewals = {}, {}, {}, {}
+    runs: dict[str, list[dict[str, float]]] = {"ours": [], "floor": [], "one PUT each": []}
+    for servers in LIMITS:
+        label = f"{servers} Eureka"
+        with Lab(eureka=servers, quick_view=False) as lab:
+            field = Field(lab)
+            field.namespace(NAMESPACE)
+            field.services(NAMESPACE, range(count), syncers=True)
+            with field.operator() as operator, field.idle("eurekube_provider.operator.__main__") as idle:
+                for url in lab.eureka_urls:
+                    Prober(url).wait_complete(field.keys(NAMESPACE, range(count)))
+                time.sleep(_SETTLE_SECONDS)
+                runs["ours"], runs["floor"], fewest = _watch(operator, idle, field, watched)
+                ours[label], floor[label] = _percent(runs["ours"]), _percent(runs["floor"])
+                renewals[label] = fewest / count
+            show(f"  {label}: {ours[label]:.2f} %, {renewals[label]:.2f} renewals a minute")
+            with field.bridge("rest_bridge", "renew", NAMESPACE) as rest:
+                rest.wait_for("registered")
+                before, started = rest.cpu_seconds(), time.perf_counter()
+                time.sleep(60.0)
+                cpu, wall = rest.cpu_seconds() - before, time.perf_counter() - started
+                runs["one PUT each"].append({"cpu_seconds": cpu, "wall_seconds": wall})
+                peer[label] = cpu / wall * 100
+    valid = all(each >= 2 for each in renewals.values())
+    return Result(
+        id="P6",
+        title=f"processor time while nothing changes, {count:,} instances",
+        unit="percent of a core",
+        bar=BAR,
+        ours=ours | {f"{label}, renewals a minute for each": each for label, each in renewals.items()},
+        floor=floor,
+        peers={"one PUT each": peer},
+        ratios={f"{label}, one PUT each to ours": peer[label] / ours[label] for label in ours},
+        held=valid and all(ours[f"{servers} Eureka"] < limit for servers, limit in LIMITS.items()),
+        runs=runs,
+        notes=[] if valid else ["VOID: fewer than 2 renewals a minute for each were accepted"],
+    )
+
+
+def _watch(
+    operator: Contestant, idle: Contestant, field: Field, seconds: float
+) -> tuple[list[dict[str, float]], list[dict[str, float]], int]:
+    """Processor time of both in steps of ten seconds; the fewest renewals that a server got in a minute."""
+    steps: dict[Contestant, list[dict[str, float]]] = {operator: [], idle: []}
+    fewest: list[int] = []
+    peers = [Peer(url, Connection.parse(url)) for url in field.lab.eureka_urls]
+    end = time.monotonic() + seconds
+    while time.monotonic() < end:
+        before = {one: (one.cpu_seconds(), time.perf_counter()) for one in steps}
+        time.sleep(10.0)
+        for one, (cpu, wall) in before.items():
+            step = {"cpu_seconds": one.cpu_seconds() - cpu, "wall_seconds": time.perf_counter() - wall}
+            steps[one].append(step)
+        for peer in peers:
+            figures = peer.figures()
+            assert figures is not None
+            fewest.append(figures.last_minute)
+    return steps[operator], steps[idle], min(fewest)
+
+
+def _percent(steps: list[dict[str, float]]) -> float:
+    return sum(step["cpu_seconds"] for step in steps) / sum(step["wall_seconds"] for step in steps) * 100

@@ -1,0 +1,209 @@
+"""The prober: sees what is in Eureka now, and measures the floors, over raw connections.
+
+It never asks for a list, which is up to half a minute old, or, made anew for each request, fills the server's
+memory for three minutes. It reads single instances, and many by heartbeats in batches; neither from a cache.
+"""
+
+from __future__ import annotations
+
+import http.client
+import itertools
+import json
+import queue
+import ssl
+import threading
+import time
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from pathlib import Path
+from typing import Any
+from urllib.parse import quote, urlsplit
+
+import yaml
+
+MOST_ITEMS = 250
+_JSON = {"Accept": "application/json", "Content-Type": "application/json"}
+
+Key = tuple[str, str]
+
+
+class Prober:
+    """One connection to one Eureka server; for one thread."""
+
+    def __init__(self, url: str) -> None:
+        parts = urlsplit(url)
+        assert parts.hostname is not None
+        self._path = parts.path
+        self._connection = http.client.HTTPConnection(parts.hostname, parts.port, timeout=60)
+
+    def close(self) -> None:
+        """Close the connection."""
+        self._connection.close()
+
+    def request(self, method: str, path: str, body: bytes | None = None) -> tuple[int, bytes]:
+        """One request; status code and body."""
+        try:
+            self._connection.request(method, self._path + path, body, _JSON)
+            answer = self._connection.getresponse()
+            return answer.status, answer.read()
+        except (OSError, http.client.HTTPException):
+            self._connection.close()
+            raise
+
+    def read(self, key: Key) -> dict[str, Any] | None:
+        """One instance as the server holds it now, None where it holds none."""
+        status, body = self.request("GET", f"/apps/{key[0]}/{quote(key[1], safe='')}")
+        return json.loads(body)["instance"] if status == 200 else None
+
+    def shows(self, key: Key) -> bool:
+        """Whether the server holds an instance now."""
+        return self.request("GET", f"/apps/{key[0]}/{quote(key[1], safe='')}")[0] == 200
+
+    def count(self, keys: Sequence[Key]) -> int:
+        """How many of these the server holds now."""
+        return sum(answer["statusCode"] == 200 for answer in self._heartbeats(keys, None))
+
+    def statuses(self, keys: Sequence[Key]) -> dict[Key, str]:
+        """The statuses of those of these that the server holds now."""
+        answers = zip(
+            keys, self._heartbeats(keys, 1), strict=True
+        )  # so old that it answers with what it holds
+        return {
+            key: answer["responseEntity"]["status"] for key, answer in answers if answer["statusCode"] == 409
+        }
+
+    def register(self, application: str, document: dict[str, Any]) -> None:
+        """One raw register."""
+        status, body = self.request(
+            "POST", f"/apps/{application}", json.dumps({"instance": document}).encode()
+        )
+        assert status == 204, body
+
+    def register_all(self, documents: Iterable[dict[str, Any]]) -> None:
+        """Register in batches, by hand."""
+        items = (
+            {
+                "action": "Register",
+                "appName": document["app"],
+                "id": document["instanceId"],
+                "status": "UP",
+                "lastDirtyTimestamp": document["lastDirtyTimestamp"],
+                "instanceInfo": document,
+            }
+            for document in documents
+        )
+        self._batches(items)
+
+    def cancel(self, keys: Sequence[Key]) -> None:
+        """Remove these."""
+        self._batches({"action": "Cancel", "appName": key[0], "id": key[1]} for key in keys)
+        assert self.count(keys) == 0
+
+    def wait_complete(
+        self, keys: Sequence[Key], timeout_seconds: float = 300.0, an_application: int = 100
+    ) -> float:
+        """Wait until the server holds exactly these; when that was seen, by ``time.perf_counter()``.
+
+        The last instance of each application is read until it is there, which hardly disturbs the server;
+        only then all are counted.
+
+        :raises TimeoutError: not all came.
+        """
+        deadline = time.monotonic() + timeout_seconds
+        last = list(keys[an_application - 1 :: an_application]) or [keys[-1]]
+        while True:
+            while last and self.shows(last[-1]):
+                last.pop()
+            if not last and self.count(keys) == len(keys):
+                return time.perf_counter()
+            if time.monotonic() > deadline:
+                raise TimeoutError(f"{self.count(keys)} of {len(keys)} instances after {timeout_seconds:g} s")
+            time.sleep(0.005)
+
+    def _heartbeats(self, keys: Sequence[Key], timestamp_ms: int | None) -> list[dict[str, Any]]:
+        return self._batches(
+            {
+                "action": "Heartbeat",
+                "appName": key[0],
+                "id": key[1],
+                "status": "UP",
+                "lastDirtyTimestamp": timestamp_ms,
+            }
+            for key in keys
+        )
+
+    def _batches(self, items: Iterator[dict[str, Any]]) -> list[dict[str, Any]]:
+        answers: list[dict[str, Any]] = []
+        while portion := list(itertools.islice(items, MOST_ITEMS)):
+            body = json.dumps({"replicationList": portion}, separators=(",", ":")).encode()
+            status, answer = self.request("POST", "/peerreplication/batch/", body)
+            assert status == 200, answer
+            answers += json.loads(answer)["responseList"]
+        return answers
+
+
+class RawWatch:
+    """A watch of a namespace's EndpointSlices with nothing but the standard library."""
+
+    def __init__(self, kubeconfig: Path, namespace: str) -> None:
+        config = yaml.safe_load(kubeconfig.read_text())
+        cluster, user = config["clusters"][0]["cluster"], config["users"][0]["user"]
+        parts = urlsplit(cluster["server"])
+        assert parts.hostname is not None
+        self._headers = {"Authorization": f"Bearer {user['token']}", "Accept": "application/json"}
+        self._context = ssl.create_default_context(cafile=cluster["certificate-authority"])
+        self._host, self._port = parts.hostname, parts.port
+        self._slices = "/apis/discovery.k8s.io/v1"
+        self._namespace = namespace
+        self.events: queue.SimpleQueue[tuple[float, dict[str, Any]]] = queue.SimpleQueue()
+        """When each event came, and the object."""
+
+    def start(self) -> None:
+        """List, then watch on a thread of its own until the process ends."""
+        version = "0"
+        for page in self.pages(self._namespace):
+            version = page["metadata"]["resourceVersion"]
+        connection = self._connect()
+        path = f"{self._slices}/namespaces/{self._namespace}/endpointslices?watch=1&resourceVersion={version}"
+        connection.request("GET", path, headers=self._headers)
+        response = connection.getresponse()
+        assert response.status == 200
+
+        def follow() -> None:
+            while line := response.readline():
+                event = json.loads(line)
+                self.events.put((time.perf_counter(), event["object"]))
+
+        threading.Thread(target=follow, name="raw-watch", daemon=True).start()
+
+    def pages(self, namespace: str, limit: int = 500) -> Iterator[dict[str, Any]]:
+        """List a namespace's slices, page by page."""
+        connection = self._connect()
+        more = ""
+        while True:
+            path = f"{self._slices}/namespaces/{namespace}/endpointslices?limit={limit}{more}"
+            connection.request("GET", path, headers=self._headers)
+            page = json.loads(connection.getresponse().read())
+            yield page
+            token = page["metadata"].get("continue")
+            if not token:
+                connection.close()
+                return
+            more = f"&continue={quote(token)}"
+
+    def _connect(self) -> http.client.HTTPSConnection:
+        return http.client.HTTPSConnection(self._host, self._port, timeout=300, context=self._context)
+
+
+def wait_until(
+    look: Callable[[], bool], what: str, timeout_seconds: float, pause_seconds: float = 0.02
+) -> float:
+    """Look until it is so; when that was, by ``time.perf_counter()``.
+
+    :raises TimeoutError: it never was.
+    """
+    deadline = time.monotonic() + timeout_seconds
+    while not look():
+        if time.monotonic() > deadline:
+            raise TimeoutError(f"{what}: not within {timeout_seconds:g} s")
+        time.sleep(pause_seconds)
+    return time.perf_counter()

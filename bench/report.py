@@ -1,0 +1,108 @@
+"""docs/benchmarks.md and its plots, written from the result files: no figure there was typed by hand."""
+
+from __future__ import annotations
+
+import json
+from collections import defaultdict
+from pathlib import Path
+from typing import Any
+
+from bench.harness import RESULTS
+from bench.plot import Axis, Point, lines
+
+DOCS = Path(__file__).parents[1] / "docs"
+PLOTS = DOCS / "plots"
+
+_INTRODUCTION = """\
+# Benchmarks
+
+`make bench` measures all of this anew, `make bench ONLY=P1,P3` some of it; it writes this page, its plots and
+`bench/results/*.json` with all raw samples, and exits with 0 only if every bar held. Everything runs on the
+lab's real servers, with the operator's default settings. A figure means nothing by itself, since machines
+differ: compare it with the floor (the least that the work costs by hand) and with the peers (other ways to do
+it, in `bench/peers`), which ran in the same minutes, in turn with ours.
+"""
+
+_TITLES = {
+    "P1": "Latency: an EndpointSlice is patched until Eureka shows the instance",
+    "P2": "Renewals: one round of 10,000 Eureka leases",
+    "P3": "Cold start: 10,000 endpoints of 100 services into an empty Eureka",
+    "P4": "Eureka restarted empty: its first answer until all 10,000 are back",
+    "P5": "Resident memory",
+    "P6": "Processor time while nothing changes, 10,000 instances",
+    "P7": "The plan of 10,000 and 100,000 instances, 1 % changed",
+    "P8": "Churn: 200 endpoint changes a second in 100 slices",
+    "P12": "Growth",
+}
+
+
+def write_report() -> None:
+    """Write the page and the plots of whatever has been measured."""
+    PLOTS.mkdir(exist_ok=True)
+    parts = [_INTRODUCTION]
+    for name, title in _TITLES.items():
+        path = RESULTS / f"{name}.json"
+        if path.is_file():
+            parts.append(_section(name, title, json.loads(path.read_text())))
+    (DOCS / "benchmarks.md").write_text("\n".join(parts))
+
+
+def _section(name: str, title: str, result: dict[str, Any]) -> str:
+    columns = {"ours": result["ours"], "floor": result["floor"], **result["peers"]}
+    columns = {label: figures for label, figures in columns.items() if figures}
+    rows = dict.fromkeys(figure for figures in columns.values() for figure in figures)
+    machine = result["machine"]
+    where = f"{machine['cores']} cores, {machine['memory_gib']} GiB, Python {result['versions']['python']}"
+    out = [
+        f"## {name}. {title}\n",
+        f"Bar: {result['bar']}: **{'held' if result['held'] else 'not held'}**.\n",
+        f"{result['unit'].capitalize()}; {where}.\n",
+        f"| | {' | '.join(columns)} |",
+        f"|---|{'---:|' * len(columns)}",
+    ]
+    for row in rows:
+        cells = [f"{figures[row]:,.4g}" if row in figures else "" for figures in columns.values()]
+        out.append(f"| {_words(row)} | {' | '.join(cells)} |")
+    ratios = [f"{_words(ratio)}: {value:.3g}" for ratio, value in result["ratios"].items()]
+    out.append(f"\n{'; '.join(ratios)}.\n")
+    for plot, text in _plots(name, result).items():
+        (PLOTS / plot).write_text(text)
+        out.append(f"![{title}](plots/{plot})\n")
+    return "\n".join(out)
+
+
+def _words(name: str) -> str:
+    """A figure's name for a table."""
+    return name.replace("_ms", ", ms").replace("_seconds", ", s").replace("_", " ")
+
+
+def _plots(name: str, result: dict[str, Any]) -> dict[str, str]:
+    """SVG documents by file name."""
+    if name == "P1":
+        series = {
+            label: _distribution([run["ms"] for run in result["runs"][label]])
+            for label in ("floor", "ours", "kopf", "30 s poll")
+        }
+        x, y = Axis("milliseconds", is_log=True), Axis("percent of the samples")
+        return {"p1.svg": lines("Patch until Eureka shows the instance", x, y, series, dots=False)}
+    if name != "P12":
+        return {}
+    found = {}
+    for number, (label, runs) in enumerate(result["runs"].items(), 1):
+        by_size: dict[float, list[float]] = defaultdict(list)
+        for run in runs:
+            by_size[run["instances"]].append(run["an_instance"])
+        line = [(size, sorted(values)[len(values) // 2]) for size, values in sorted(by_size.items())]
+        title, _, unit = label.partition(", ")
+        x, y = Axis("instances", is_log=True), Axis(unit.replace("us", "µs"))
+        found[f"p12-{number}.svg"] = lines(title.capitalize(), x, y, {"ours": line})
+    return found
+
+
+def _distribution(milliseconds: list[float]) -> list[Point]:
+    """Which share of the samples took at most so long, in a hundred steps."""
+    ordered = sorted(milliseconds)
+    return [
+        (ordered[min(len(ordered) - 1, int(len(ordered) * percent / 100))], float(percent))
+        for percent in range(101)
+    ]

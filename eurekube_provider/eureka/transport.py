@@ -1,0 +1,189 @@
+"""HTTP to one Eureka server: pooled connections, credentials, TLS and proxies, and nothing else.
+
+urllib3 without requests around it: an operator sends thousands of small requests, and requests spends as much
+processor time on each as urllib3 and the socket do together.
+"""
+
+from __future__ import annotations
+
+import base64
+import gzip
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+from urllib.parse import urlencode, urlsplit
+
+import requests.utils
+import urllib3
+
+from eurekube_provider.eureka.connection import Connection
+
+_POOL_SIZE = 16
+
+
+class TransportError(Exception):
+    """No answer came; the message is the innermost reason, without URLs."""
+
+
+class TlsFailed(TransportError):
+    """The TLS connection was refused by either side."""
+
+
+class TimedOut(TransportError):
+    """The server did not answer in time."""
+
+
+class NotConnected(TransportError):
+    """There was no connection: nothing was sent."""
+
+
+class Broken(TransportError):
+    """The connection ended before the answer was complete; a pooled one may have been closed long before."""
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """What came back.
+
+    :param raw: the body as it was sent, perhaps compressed: equal for equal bodies.
+    """
+
+    status_code: int
+    headers: Mapping[str, str]
+    raw: bytes
+
+    @property
+    def content(self) -> bytes:
+        """The body.
+
+        :raises ValueError: it is said to be compressed and is not.
+        """
+        if self.headers.get("Content-Encoding") != "gzip":
+            return self.raw
+        try:
+            return gzip.decompress(self.raw)
+        except (OSError, EOFError) as error:
+            raise ValueError(f"not gzip ({error})") from None
+
+    @property
+    def text(self) -> str:
+        """The body for a person or a lenient parser; empty where it cannot be decompressed."""
+        try:
+            return self.content.decode(errors="replace")
+        except ValueError:
+            return ""
+
+
+class Transport:
+    """One server; any number of threads may share it.
+
+    Nothing is taken from the environment but the proxies: REQUESTS_CA_BUNDLE would override the CA file and
+    ~/.netrc the credentials. Redirects are not followed.
+
+    :param url: the service URL.
+    """
+
+    def __init__(self, url: str, connection: Connection) -> None:
+        parts = urlsplit(url)
+        self._headers = {"Accept-Encoding": "gzip", "User-Agent": "eurekube", **_authorization(connection)}
+        options: dict[str, Any] = {"maxsize": _POOL_SIZE, "block": True, "retries": False}
+        options["timeout"] = urllib3.Timeout(
+            connect=connection.connect_timeout_seconds, read=connection.read_timeout_seconds
+        )
+        if parts.scheme == "https":
+            options |= {
+                "cert_reqs": "CERT_REQUIRED",
+                "ca_certs": _text(connection.ca_file) or requests.utils.DEFAULT_CA_BUNDLE_PATH,
+            }
+            options["cert_file"] = _text(connection.client_certificate)
+            options["key_file"] = _text(connection.client_key)
+        proxy = connection.proxy or requests.utils.select_proxy(
+            url, dict(requests.utils.get_environ_proxies(url))
+        )
+        self._pool: urllib3.HTTPConnectionPool | urllib3.ProxyManager
+        if proxy:
+            self._pool, self._origin = _proxy(proxy, options), f"{parts.scheme}://{parts.netloc}"
+        else:
+            self._pool, self._origin = urllib3.connection_from_url(url, **options), ""
+        self._base = parts.path
+
+    def close(self) -> None:
+        """Close the pooled connections."""
+        if isinstance(self._pool, urllib3.ProxyManager):
+            self._pool.clear()
+        else:
+            self._pool.close()
+
+    def request(
+        self,
+        method: str,
+        path: str,
+        params: Mapping[str, str] | None = None,
+        document: Any = None,
+        data: bytes | None = None,
+        headers: Mapping[str, str] | None = None,
+    ) -> Answer:
+        """Send one request, once.
+
+        :param path: below the service URL; one that begins with ``//`` is the server's own.
+        :param document: sent as JSON; or ``data`` as it is.
+        :raises TransportError: no answer came.
+        """
+        target = path[1:] if path.startswith("//") else self._base + path
+        if params:
+            target += f"?{urlencode(params)}"
+        body = data if document is None else json.dumps(document).encode()
+        try:
+            response = self._pool.urlopen(
+                method,
+                self._origin + target,
+                body=body,
+                headers={**self._headers, **(headers or {})},
+                redirect=False,
+                decode_content=False,
+            )
+        except urllib3.exceptions.SSLError as error:
+            raise TlsFailed(_root_cause(error)) from None
+        except (urllib3.exceptions.NewConnectionError, urllib3.exceptions.ProxyError) as error:
+            raise NotConnected(_root_cause(error)) from None
+        except urllib3.exceptions.TimeoutError as error:
+            raise TimedOut(_root_cause(error)) from None
+        except (urllib3.exceptions.HTTPError, OSError) as error:
+            raise Broken(_root_cause(error)) from None
+        return Answer(response.status, response.headers, response.data)
+
+
+def _authorization(connection: Connection) -> dict[str, str]:
+    if connection.token is not None:
+        return {"Authorization": f"Bearer {connection.token}"}
+    if connection.user is None:
+        return {}
+    both = base64.b64encode(f"{connection.user}:{connection.password or ''}".encode()).decode()
+    return {"Authorization": f"Basic {both}"}
+
+
+def _proxy(url: str, options: dict[str, Any]) -> urllib3.ProxyManager:
+    """A proxy, which may want credentials of its own."""
+    full = url if "://" in url else f"http://{url}"
+    user, password = requests.utils.get_auth_from_url(full)
+    headers = urllib3.make_headers(proxy_basic_auth=f"{user}:{password}") if user else None
+    return urllib3.ProxyManager(full, proxy_headers=headers, **options)
+
+
+def _text(path: object) -> str | None:
+    return str(path) if path is not None else None
+
+
+def _root_cause(error: BaseException) -> str:
+    """The innermost reason in few words; the outer ones repeat the URL."""
+    reason: Any = error
+    while True:
+        inner = getattr(reason, "reason", None) or next(
+            (arg for arg in getattr(reason, "args", ()) if isinstance(arg, BaseException)), None
+        )
+        if not isinstance(inner, BaseException):
+            break
+        reason = inner
+    text = str(reason)
+    return text.rpartition(": ")[2] if "object at 0x" in text or "Connection(host=" in text else text

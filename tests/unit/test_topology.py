@@ -1,0 +1,82 @@
+"""Whether batches may be used: asked once, remembered, and not forgotten while no server answers."""
+
+from __future__ import annotations
+
+import threading
+from concurrent.futures import ThreadPoolExecutor
+
+import pytest
+
+from eurekube_provider.core.errors import RegistryUnreachable
+from eurekube_provider.eureka import peers as module
+from eurekube_provider.eureka.connection import Connection
+from eurekube_provider.eureka.peer import Peer, ServerStatus
+from eurekube_provider.eureka.peers import BATCHES_FROM_LEASES, Peers
+
+URL = "http://127.0.0.1:8761/eureka"
+MANY = BATCHES_FROM_LEASES
+
+
+class Server:
+    """What one server says of itself; asked through a real Peer's methods."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.replicas: tuple[str, ...] = ()
+        self.away = False
+        self.asked = 0
+        self.gate = threading.Event()
+        self.gate.set()
+        monkeypatch.setattr(Peer, "status", lambda _: self.status())
+        monkeypatch.setattr(Peer, "batch", lambda *_: [])
+
+    def status(self) -> ServerStatus:
+        """Its own words, once the gate is open."""
+        self.asked += 1
+        self.gate.wait(10)
+        if self.away:
+            raise RegistryUnreachable("away", url=URL)
+        return ServerStatus("", 1, self.replicas, (), ())
+
+
+@pytest.fixture
+def server(monkeypatch: pytest.MonkeyPatch) -> Server:
+    """The only server."""
+    return Server(monkeypatch)
+
+
+def test_whoever_asks_first_waits_for_the_answer(server: Server) -> None:
+    """Of several threads that begin at once, none does without batches for want of an answer."""
+    peers = Peers(Connection.parse(URL))
+    server.gate.clear()
+    with ThreadPoolExecutor(4) as pool:
+        answers = [pool.submit(peers.uses_batches, MANY) for _ in range(4)]
+        server.gate.set()
+        assert [answer.result(10) for answer in answers] == [True] * 4
+    assert server.asked == 1
+
+
+def test_few_leases_ask_nobody(server: Server) -> None:
+    """Below the limit single requests are sent, whatever the servers could do."""
+    assert not Peers(Connection.parse(URL)).uses_batches(MANY - 1)
+    assert server.asked == 0
+
+
+def test_an_unknown_replica_forbids_batches(server: Server) -> None:
+    """A server that forwards to one that is not configured would leave that one out."""
+    server.replicas = (f"{URL}/", "http://10.0.0.9:8761/eureka/")
+    assert not Peers(Connection.parse(URL)).uses_batches(MANY)
+
+
+def test_servers_that_are_away_change_nothing(server: Server, monkeypatch: pytest.MonkeyPatch) -> None:
+    """While no server answers, what was known last holds; the first answer counts again."""
+    monkeypatch.setattr(module, "TOPOLOGY_SECONDS", 0.0)
+    monkeypatch.setattr(module, "AVOID_SECONDS", 0.0)
+    peers = Peers(Connection.parse(URL))
+    server.away = True
+    assert not peers.uses_batches(MANY)
+    server.away = False
+    assert peers.uses_batches(MANY)
+    server.away = True
+    assert peers.uses_batches(MANY)
+    server.away, server.replicas = False, ("http://10.0.0.9:8761/eureka/",)
+    assert not peers.uses_batches(MANY)
