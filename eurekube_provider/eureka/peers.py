@@ -13,13 +13,12 @@ import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
-from enum import StrEnum
 from typing import TypeVar
 from urllib.parse import urlsplit
 
 from eurekube_provider.core.errors import RegistryDenied, RegistryError, RegistryUnreachable
 from eurekube_provider.core.model import Instance, Status
-from eurekube_provider.eureka.connection import Connection
+from eurekube_provider.eureka.connection import Connection, Mode
 from eurekube_provider.eureka.peer import Peer
 
 _log = logging.getLogger(__name__)
@@ -36,19 +35,6 @@ BATCHES_FROM_LEASES = 500
 
 TOPOLOGY_SECONDS = 60.0
 """How long it is believed which servers a server forwards to."""
-
-
-class Mode(StrEnum):
-    """How many changes at once are sent."""
-
-    AUTO = "auto"
-    """Batches for many, where each server that the servers forward to is one that we know."""
-
-    REST = "rest"
-    """One request each, always."""
-
-    BATCH = "batch"
-    """Batches, whatever the servers say of themselves."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,9 +69,8 @@ class Peers:
     ago, so that the next ones are asked for it as well.
     """
 
-    def __init__(self, connection: Connection, mode: Mode = Mode.AUTO) -> None:
+    def __init__(self, connection: Connection) -> None:
         self.connection = connection
-        self.mode = mode
         self._batches_until = 0.0
         self._batches_work = False
         self.peers = tuple(Peer(url, connection) for url in connection.service_urls)
@@ -149,8 +134,8 @@ class Peers:
         What a batch does is not forwarded, so that it must reach every server. In mode ``auto`` that is
         known where every replica that a server names is one of our URLs; it is not behind a load balancer.
         """
-        if self.mode is not Mode.AUTO:
-            return self.mode is Mode.BATCH
+        if self.connection.mode is not Mode.AUTO:
+            return self.connection.mode is Mode.BATCH
         if leases < BATCHES_FROM_LEASES:
             return False
         with self._lock:
@@ -158,14 +143,16 @@ class Peers:
                 return self._batches_work
             # Another thread that asks meanwhile gets the old answer.
             self._batches_until = time.monotonic() + TOPOLOGY_SECONDS
-        works = self._knows_every_replica()
+        obstacle = self.batch_obstacle()
+        works = obstacle is None
         with self._lock:
             if works != self._batches_work:
-                _log.info("batches are used" if works else "batches are not used")
+                _log.info("batches are used" if works else "batches are not used", extra={"reason": obstacle})
             self._batches_work = works
         return works
 
-    def _knows_every_replica(self) -> bool:
+    def batch_obstacle(self) -> str | None:
+        """Ask the servers why batches cannot be used; None where they can."""
         known = {_plain_url(peer.url) for peer in self.peers}
         asked = 0
         for peer in self.peers:
@@ -175,14 +162,12 @@ class Peers:
             except RegistryUnreachable:
                 continue
             except RegistryError as error:
-                _log.info("batches are refused", extra={"url": peer.url, "error": str(error)})
-                return False
+                return f"they are refused: {error}"
             unknown = [url for url in replicas if _plain_url(url) not in known]
             if unknown:
-                _log.info("a server forwards to one that is not configured", extra={"url": peer.url})
-                return False
+                return f"{peer.url} forwards to {_without_credentials(unknown[0])}, which is not configured"
             asked += 1
-        return asked > 0
+        return None if asked else "no server answers"
 
     def read_everywhere(self, application: str, instance_id: str) -> Sighting:
         """Ask every server for the instance, past its caches. Raises nothing: failures are in the answer."""
@@ -294,6 +279,10 @@ class Peers:
             was_avoided = self._avoided_until.pop(peer.url, None) is not None
         if was_avoided:
             _log.warning("Eureka server answers again", extra={"url": peer.url})
+
+
+def _without_credentials(url: str) -> str:
+    return f"{urlsplit(url).scheme}://{urlsplit(url).netloc.rpartition('@')[2]}{urlsplit(url).path}"
 
 
 def _plain_url(url: str) -> str:

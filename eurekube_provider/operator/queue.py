@@ -76,6 +76,12 @@ class WorkQueue(Generic[K]):
                 self._again.discard(key)
                 self._add(key)
 
+    @property
+    def is_idle(self) -> bool:
+        """Nothing is worked on or waits for a worker; what waits for its time does not count."""
+        with self._condition:
+            return not (self._waiting or self._working)
+
     def close(self) -> None:
         """Hand out nothing more."""
         with self._condition:
