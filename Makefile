@@ -53,6 +53,11 @@ format: setup  ## Format the code
 lock:  ## Pin the dependencies anew (needs uv)
 	uv pip compile --quiet --universal --python-version 3.11 --generate-hashes --no-header \
 	  --group dev pyproject.toml --output-file requirements.lock
+	uv pip compile --quiet --universal --python-version 3.11 --generate-hashes --no-header \
+	  --group operator --constraint requirements.lock --output-file requirements-operator.lock
+
+image:  ## Build the operator's image with docker, podman or buildah
+	@PYTHON=$(RUN) scripts/build-image
 
 flags: setup  ## Write docs/flags.md from the operator's settings
 	@$(RUN) -c "from eurekube_provider.operator.settings import flags_page; print(flags_page(), end='')" > docs/flags.md

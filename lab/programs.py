@@ -2,9 +2,10 @@
 source.
 
 The first that works is taken, and one line says which. Checksums are the publishers' own: the Kubernetes
-changelog (server archives), kubernetes-sigs/controller-tools (envtest archives), Helm's release notes; for etcd and kwok, whose
-release pages could not be read when they were written down, they were taken from Kubespray's and the Arch
-User Repository's pins of the same files. A platform without a checksum here is not downloaded but built.
+changelog (server archives), kubernetes-sigs/controller-tools (envtest archives), Helm's release notes; for
+etcd and kwok, whose release pages could not be read when they were written down, they were taken from
+Kubespray's and the Arch User Repository's pins of the same files. A platform without a checksum here is not
+downloaded but built.
 """
 
 import os

@@ -147,7 +147,8 @@ class Peers:
         works = obstacle is None
         with self._lock:
             if works != self._batches_work:
-                _log.info("batches are used" if works else "batches are not used", extra={"reason": obstacle})
+                reason = obstacle or "the servers forward to configured ones only"
+                _log.info("batches are used" if works else "batches are not used", extra={"reason": reason})
             self._batches_work = works
         return works
 

@@ -22,7 +22,7 @@ _log = logging.getLogger(__name__)
 
 SyncerKey = tuple[str, str]
 
-PATIENCE_SECONDS = 30.0
+PATIENCE_SECONDS = 15.0
 """For as long ``--once`` waits until everything was read."""
 
 _FAILED = frozenset({"EurekaUnreachable", "EurekaDenied", "EurekaRejected", "KubernetesError", "Failed"})
@@ -35,6 +35,13 @@ class Entry:
 
     steps: Plan
     outcome: Outcome
+
+    def then(self, steps: Plan, outcome: Outcome) -> Entry:
+        """This and the next look, which a syncer may need in the same pass."""
+        return Entry(
+            Plan(self.steps.changes + steps.changes, steps.refusals),
+            Outcome(self.outcome.done + outcome.done, outcome.failures),
+        )
 
 
 class Ledger:
@@ -73,7 +80,9 @@ class Ledger:
         with self._lock:
             entries = self._entries.setdefault(owner, {})
             before = entries.get(repr(peers))
-            entries[repr(peers)] = Entry(plan, outcome)
+            entries[repr(peers)] = (
+                Entry(plan, outcome) if self.is_dry or not before else before.then(plan, outcome)
+            )
         if self.is_dry and not self.is_once and (before.steps if before else Plan()) != plan:
             _log.info("this would be done", extra={"owner": owner, "plan": plan.describe()})
         return outcome

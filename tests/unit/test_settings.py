@@ -106,7 +106,7 @@ def test_a_value_that_cannot_be_used(flag: str, value: str) -> None:
 @pytest.mark.parametrize(
     ("flag", "value", "words"),
     [
-        ("--cluster-name", "EKS", "--cluster-name: the cluster name 'EKS'"),
+        ("--cluster-name", "EKS", "--cluster-name: cluster name 'EKS'"),
         ("--eureka-ca-file", "/none.pem", "--eureka-ca-file: '/none.pem' is no file"),
         ("--eureka-url", "a:8761", "--eureka-url: the Eureka URL 'a:8761'"),
         ("--eureka-zone", "c", "EUREKA_URL: no Eureka URL belongs to the zone 'c'"),
