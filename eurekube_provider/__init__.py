@@ -9,6 +9,8 @@ from __future__ import annotations
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
+from eurekube_provider.version import __version__
+
 if TYPE_CHECKING:
     from eurekube_provider.resources.instance import (
         EurekaInstance,
@@ -28,8 +30,6 @@ __all__ = [
     "EurekubeOperatorArgs",
     "__version__",
 ]
-
-__version__ = "0.1.0"
 
 _MODULES = {
     "EurekaInstance": "instance",

@@ -15,7 +15,6 @@ import threading
 import time
 from collections.abc import Sequence
 
-from eurekube_provider import __version__
 from eurekube_provider.core.errors import (
     ConfigurationError,
     EurekubeError,
@@ -39,6 +38,7 @@ from eurekube_provider.operator.settings import DEFAULT_CONNECTION, Settings, ad
 from eurekube_provider.operator.sources import AppKey, Sources, SyncerKey
 from eurekube_provider.operator.status import StatusWriter
 from eurekube_provider.operator.triggers import Webhook
+from eurekube_provider.version import __version__
 
 _log = logging.getLogger("eurekube_provider.operator")
 

@@ -1,4 +1,4 @@
-"""What is delivered is what was tested: the image's packages are those of the lock file, and without Pulumi."""
+"""What is delivered is what was tested: the image has the lock file's packages, and no Pulumi."""
 
 from __future__ import annotations
 
