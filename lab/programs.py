@@ -47,7 +47,16 @@ _HELM = "3.21.4"
 _HELM_BUILD = GoBuild(
     module="helm",
     packages={HELM: "helm.sh/helm/v3/cmd/helm"},
-    linker_flags=f"-X helm.sh/helm/v3/internal/version.version=v{_HELM}",
+    # The version of Kubernetes that helm assumes where it does not ask one, as its own build sets it.
+    linker_flags=" ".join(
+        [
+            f"-X helm.sh/helm/v3/internal/version.version=v{_HELM}",
+            "-X helm.sh/helm/v3/pkg/chartutil.k8sVersionMajor=1",
+            "-X helm.sh/helm/v3/pkg/chartutil.k8sVersionMinor=36",
+            "-X helm.sh/helm/v3/pkg/lint/rules.k8sVersionMajor=1",
+            "-X helm.sh/helm/v3/pkg/lint/rules.k8sVersionMinor=36",
+        ]
+    ),
 )
 
 
