@@ -115,7 +115,7 @@ def start(options: argparse.Namespace) -> int:
     except EurekubeError as error:
         _log.error("the operator cannot run", extra={"error": str(error)})
         return 1
-    return int(ledger is not None and ledger.has_failed)
+    return int(ledger is not None and ledger.is_once and ledger.has_failed)
 
 
 def run(settings: Settings, stop: threading.Event, ledger: Ledger | None = None) -> None:

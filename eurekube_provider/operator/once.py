@@ -98,10 +98,10 @@ class Ledger:
 
     @property
     def has_failed(self) -> bool:
-        """Whether something that should have been done was not, or a syncer was not looked at."""
+        """Whether something that should have been done was not, or not everything was looked at."""
         with self._lock:
             return (
-                (self.is_once and not self._was_printed)
+                not self._was_printed
                 or any(self._failures(owner) for owner in self._entries)
                 or any(report.reason in _FAILED for report in self._reports.values())
                 or any(key not in self._reports for key in self._keys.values())
