@@ -104,7 +104,7 @@ class Ledger:
                 not self._was_printed
                 or any(self._failures(owner) for owner in self._entries)
                 or any(report.reason in _FAILED for report in self._reports.values())
-                or any(key not in self._reports for key in self._keys.values())
+                or any(not self._was_seen(owner) for owner in self._keys)
             )
 
     def print(self, owners: Mapping[SyncerKey, str]) -> None:
@@ -142,12 +142,17 @@ class Ledger:
         lines += [f"failed: {failure['error']}" for failure in self._failures(owner)]
         return "\n  ".join(lines) + "\n"
 
+    def _was_seen(self, owner: str) -> bool:
+        return owner in self._entries or self._keys[owner] in self._reports
+
     def _problem(self, owner: str) -> dict[str, str] | None:
         """What is wrong with the owner's syncer; None also where it has none any more."""
         key = self._keys.get(owner)
         if key is None:
             return None
         report = self._reports.get(key)
+        if report is None and self._was_seen(owner):
+            return None  # on its way out: its instances go, and nothing is said of them
         if report is None:
             return {"reason": "NotLookedAt", "message": "it could not be looked at; the log says why"}
         return None if report.is_ready else {"reason": report.reason, "message": report.message}

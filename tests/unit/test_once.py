@@ -152,6 +152,15 @@ def test_a_syncer_that_was_not_looked_at(capsys: pytest.CaptureFixture[str]) -> 
     assert ledger.has_failed
 
 
+def test_a_syncer_on_its_way_out(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    """A deleted syncer has no status any more: its plan is all that there is to tell."""
+    monkeypatch.setattr(once, "apply", lambda plan, *_, **__: Outcome(plan.changes, ()))
+    ledger = Ledger(is_once=True, is_dry=False)
+    ledger.carry_out(Plan((Change(Action.DEREGISTER, RATING, RATING),)), OWNER, Peers(CONNECTION))
+    assert told(ledger, capsys) == f"{OWNER}:\n  - RATING a\n  1 to deregister\n"
+    assert not ledger.has_failed
+
+
 def test_no_syncer_at_all(capsys: pytest.CaptureFixture[str]) -> None:
     """Nothing to do is said, and is no failure."""
     ledger = Ledger(is_once=True, is_dry=False)
