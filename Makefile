@@ -6,7 +6,7 @@ STAMP := $(VENV)/.installed
 KEEP ?=
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo bench test test-faults lint unit integration format lock lab-up lab-down lab-status clean
+.PHONY: help setup demo bench test test-faults lint unit integration format lock flags image lab-up lab-down lab-status clean
 
 help:  ## Show this list
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 16
@@ -53,6 +53,14 @@ format: setup  ## Format the code
 lock:  ## Pin the dependencies anew (needs uv)
 	uv pip compile --quiet --universal --python-version 3.11 --generate-hashes --no-header \
 	  --group dev pyproject.toml --output-file requirements.lock
+	uv pip compile --quiet --universal --python-version 3.11 --generate-hashes --no-header \
+	  --group operator --constraint requirements.lock --output-file requirements-operator.lock
+
+image:  ## Build the operator's image with docker, podman or buildah
+	@PYTHON=$(RUN) scripts/build-image
+
+flags: setup  ## Write docs/flags.md from the operator's settings
+	@$(RUN) -c "from eurekube_provider.operator.settings import flags_page; print(flags_page(), end='')" > docs/flags.md
 
 bench: setup  ## Measure everything, or ONLY=P2,P7 (QUICK=1: little, to see that it runs)
 	@$(RUN) -m bench $(if $(ONLY),--only $(ONLY)) $(if $(QUICK),--quick)

@@ -9,7 +9,7 @@ from __future__ import annotations
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
-from eurekube_provider.core.version import VERSION
+from eurekube_provider.version import __version__
 
 if TYPE_CHECKING:
     from eurekube_provider.resources.instance import (
@@ -30,8 +30,6 @@ __all__ = [
     "EurekubeOperatorArgs",
     "__version__",
 ]
-
-__version__ = VERSION
 
 _MODULES = {
     "EurekaInstance": "instance",

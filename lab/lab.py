@@ -15,7 +15,7 @@ from lab.eureka import EurekaOptions, EurekaServer, Security, SpringCloud, find_
 from lab.kubernetes import Kubernetes
 from lab.ports import FIXED_PORTS, Ports, free_ports, require_free
 from lab.processes import Process, kill_all
-from lab.programs import API_SERVER, PROGRAMS, find_kubectl, provide
+from lab.programs import API_SERVER, SERVERS, find_kubectl, provide
 from lab.progress import Stopwatch, say
 
 MOST_EUREKAS = len(FIXED_PORTS.eureka)
@@ -193,7 +193,7 @@ class Lab:
         eureka_ports, api_server_port = self._choose_ports()
         java = find_java() if self._eureka_count else None
         package = provide_eureka(java, self._spring_cloud) if java else None
-        programs = provide(PROGRAMS) if self._with_kubernetes else {}
+        programs = provide(SERVERS) if self._with_kubernetes else {}
         stopwatch = Stopwatch()
         if java is not None and package is not None:
             self.eurekas = [

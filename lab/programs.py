@@ -2,16 +2,17 @@
 source.
 
 The first that works is taken, and one line says which. Checksums are the publishers' own: the Kubernetes
-changelog (server archives), kubernetes-sigs/controller-tools (envtest archives); for etcd and kwok, whose
-release pages could not be read when they were written down, they were taken from Kubespray's and the Arch
-User Repository's pins of the same files. A platform without a checksum here is not downloaded but built.
+changelog (server archives), kubernetes-sigs/controller-tools (envtest archives), Helm's release notes; for
+etcd and kwok, whose release pages could not be read when they were written down, they were taken from
+Kubespray's and the Arch User Repository's pins of the same files. A platform without a checksum here is not
+downloaded but built.
 """
 
 import os
 import platform
 import re
 import shutil
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -27,6 +28,7 @@ CONTROLLER_MANAGER = "kube-controller-manager"
 SCHEDULER = "kube-scheduler"
 KUBECTL = "kubectl"
 KWOK = "kwok"
+HELM = "helm"
 
 _KUBERNETES = "1.36.3"
 _KUBERNETES_BUILD = GoBuild(
@@ -41,6 +43,21 @@ _KUBERNETES_BUILD = GoBuild(
 )
 _ETCD_BUILD = GoBuild(module="etcd", packages={ETCD: "go.etcd.io/etcd/server/v3"})
 _KWOK_BUILD = GoBuild(module="kwok", packages={KWOK: "sigs.k8s.io/kwok/cmd/kwok"})
+_HELM = "3.21.4"
+_HELM_BUILD = GoBuild(
+    module="helm",
+    packages={HELM: "helm.sh/helm/v3/cmd/helm"},
+    # The version of Kubernetes that helm assumes where it does not ask one, as its own build sets it.
+    linker_flags=" ".join(
+        [
+            f"-X helm.sh/helm/v3/internal/version.version=v{_HELM}",
+            "-X helm.sh/helm/v3/pkg/chartutil.k8sVersionMajor=1",
+            "-X helm.sh/helm/v3/pkg/chartutil.k8sVersionMinor=36",
+            "-X helm.sh/helm/v3/pkg/lint/rules.k8sVersionMajor=1",
+            "-X helm.sh/helm/v3/pkg/lint/rules.k8sVersionMinor=36",
+        ]
+    ),
+)
 
 
 def _kubernetes_server(architecture: str, sha512: str) -> Archive:
@@ -81,6 +98,15 @@ def _kwok(system_and_architecture: str, sha256: str) -> Archive:
     )
 
 
+def _helm(system_and_architecture: str, sha256: str) -> Archive:
+    return Archive(
+        url=f"https://get.helm.sh/helm-v{_HELM}-{system_and_architecture}.tar.gz",
+        version=_HELM,
+        checksum=f"sha256:{sha256}",
+        members={HELM: f"{system_and_architecture}/helm"},
+    )
+
+
 _SERVER_ARCHIVES = {
     "linux-amd64": _kubernetes_server(
         "amd64",
@@ -114,17 +140,30 @@ _KWOK_ARCHIVES = {
     "linux-arm64": _kwok("linux-arm64", "628f7d277860f524a2a775c217adcc58828e7b59ab0933680315784f1b8b0e37"),
     "darwin-arm64": _kwok("darwin-arm64", "69a064ec98d37844d9d742b5b28ff57825659a983ccc3e208daa6948b94d64ba"),
 }
+_HELM_ARCHIVES = {
+    name: _helm(name, sha256)
+    for name, sha256 in {
+        "linux-amd64": "61f88ab166748cb19604d7884cb100ae9ccb13804ddeb98e08af167eacbb6a14",
+        "linux-arm64": "b54c04b4e0b2540bbdc08c17a121dab70e9a2ed0de5705528fec68a5fd3b85a7",
+        "darwin-amd64": "9173d05edf9592c6be1d0412ffafd935448dfc7a63c2bc732b8c67e55503e8a8",
+        "darwin-arm64": "6e0bf5eb6daafc2b1ec34bb5ba04ef103f3afc16192fb19805c2924d7ea1033f",
+    }.items()
+}
 
 
 @dataclass(frozen=True, slots=True)
 class Program:
-    """A program, the version that is built, the oldest that is taken from PATH, and its official archives."""
+    """A program, the version that is built, the oldest that is taken from PATH, and its official archives.
+
+    `asks` is how it is asked for its version.
+    """
 
     name: str
     version: str
     oldest: tuple[int, int]
     build: GoBuild
     archives: Mapping[str, Archive] = field(default_factory=dict)
+    asks: tuple[str, ...] = ("--version",)
 
 
 PROGRAMS = {
@@ -137,8 +176,12 @@ PROGRAMS = {
         Program(CONTROLLER_MANAGER, _KUBERNETES, (1, 33), _KUBERNETES_BUILD, _SERVER_ARCHIVES),
         Program(SCHEDULER, _KUBERNETES, (1, 33), _KUBERNETES_BUILD, _SERVER_ARCHIVES),
         Program(KWOK, "0.8.0", (0, 6), _KWOK_BUILD, _KWOK_ARCHIVES),
+        Program(HELM, _HELM, (3, 14), _HELM_BUILD, _HELM_ARCHIVES, ("version", "--short")),
     )
 }
+
+SERVERS = (ETCD, API_SERVER, CONTROLLER_MANAGER, SCHEDULER, KWOK)
+"""What a lab with Kubernetes runs; the other programs are provided to those who ask for them."""
 
 
 def platform_name(system: str | None = None, machine: str | None = None) -> str:
@@ -182,9 +225,9 @@ def _on_path(program: Program) -> Path | None:
     found = shutil.which(program.name)
     if found is None:
         return None
-    version = _version_of(found)
+    version = _version_of([found, *program.asks])
     if version is None:
-        say(f"{program.name}: {found} is passed over, for it does not answer --version")
+        say(f"{program.name}: {found} is passed over, for it does not answer {' '.join(program.asks)}")
         return None
     if tuple(map(int, version.split(".")[:2])) < program.oldest:
         oldest = ".".join(map(str, program.oldest))
@@ -194,8 +237,8 @@ def _on_path(program: Program) -> Path | None:
     return Path(found).absolute()
 
 
-def _version_of(path: str) -> str | None:
-    found = re.search(r"\bv?(\d+\.\d+\.\d+)", output_of([path, "--version"]) or "")
+def _version_of(command: Sequence[str]) -> str | None:
+    found = re.search(r"\bv?(\d+\.\d+\.\d+)", output_of(command) or "")
     return found.group(1) if found else None
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-from typing import Any
 
 from eurekube_provider.cli.stack import (
     add_cluster_options,
@@ -16,14 +15,12 @@ from eurekube_provider.cli.stack import (
 from eurekube_provider.resources.stateless import apply_rendered, preview_rendered
 
 
-def add_to(commands: Any) -> None:
-    """Add the command to the parser."""
-    parser: argparse.ArgumentParser = commands.add_parser(
-        "apply",
-        help="make cluster and Eureka as a stack's program says, without Pulumi",
-        description="Run a stack's program without Pulumi's engine, apply its Kubernetes objects server-side,"
+def add_to(parser: argparse.ArgumentParser) -> None:
+    """Add the command's options."""
+    parser.description = (
+        "Run a stack's program without Pulumi's engine, apply its Kubernetes objects server-side,"
         " register its registrations, and remove what it made before and no longer makes: objects by their"
-        " label eurekube.io/stack, registrations by their owner. Not for a stack that Pulumi deploys.",
+        " label eurekube.io/stack, registrations by their owner. Not for a stack that Pulumi deploys."
     )
     add_stack_options(parser)
     add_cluster_options(parser)

@@ -1,6 +1,7 @@
 """``eurekube``: finds the command, runs it, and turns a failure into one sentence.
 
-Exit codes: 0 done, 1 failed with one sentence on standard error, 2 wrong usage.
+Exit codes: 0 done, 1 failed with one sentence on standard error, 2 wrong usage. Only the command that is
+asked for is loaded, so that the operator never loads Pulumi.
 """
 
 from __future__ import annotations
@@ -8,10 +9,18 @@ from __future__ import annotations
 import argparse
 import sys
 from collections.abc import Sequence
+from importlib import import_module
 
 from eurekube_provider import __version__
-from eurekube_provider.cli import apply, remove, render
 from eurekube_provider.core.errors import EurekubeError
+
+COMMANDS = {
+    "render": "print what a stack's program makes",
+    "apply": "make cluster and Eureka as a stack's program says, without Pulumi",
+    "remove": "remove what eurekube apply made",
+    "operator": "keep the endpoints of Services registered in Eureka, from outside of the cluster",
+}
+"""Each is a module beside this one with ``add_to(parser)``, which sets ``run(options) -> int | None``."""
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -20,9 +29,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
     :param arguments: without the program's name; default those of the process.
     :returns: the exit code.
     """
-    options = parser().parse_args(arguments)
+    words = sys.argv[1:] if arguments is None else list(arguments)
+    options = parser(next((word for word in words if not word.startswith("-")), "")).parse_args(words)
     try:
-        options.run(options)
+        return int(options.run(options) or 0)
     except EurekubeError as error:
         print(f"eurekube: {error}", file=sys.stderr)
         return 1
@@ -32,18 +42,19 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except KeyboardInterrupt:
         print("eurekube: interrupted; the same command goes on where it stopped", file=sys.stderr)
         return 1
-    return 0
 
 
-def parser() -> argparse.ArgumentParser:
-    """The whole command line."""
+def parser(command: str) -> argparse.ArgumentParser:
+    """The whole command line, with the options of one command."""
     result = argparse.ArgumentParser(
         prog="eurekube", description="Joins Netflix Eureka and Kubernetes service discovery."
     )
     result.add_argument("--version", action="version", version=f"eurekube {__version__}")
     commands = result.add_subparsers(metavar="COMMAND", required=True)
-    for command in (render, apply, remove):
-        command.add_to(commands)
+    for name, summary in COMMANDS.items():
+        found = commands.add_parser(name, help=summary, allow_abbrev=False)
+        if name == command:
+            import_module(f"eurekube_provider.cli.{name}").add_to(found)
     return result
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-from typing import Any
 
 from eurekube_provider.cli.stack import (
     add_cluster_options,
@@ -16,13 +15,11 @@ from eurekube_provider.cli.stack import (
 from eurekube_provider.resources.stateless import DEFAULT_PATIENCE_SECONDS, remove_rendered
 
 
-def add_to(commands: Any) -> None:
-    """Add the command to the parser."""
-    parser: argparse.ArgumentParser = commands.add_parser(
-        "remove",
-        help="remove what eurekube apply made",
-        description="Remove a stack's syncers, then its registrations, then its other objects, namespaces"
-        " included. CRDs are kept. The operator must be running: it serves the syncers' finalizers.",
+def add_to(parser: argparse.ArgumentParser) -> None:
+    """Add the command's options."""
+    parser.description = (
+        "Remove a stack's syncers, then its registrations, then its other objects, namespaces"
+        " included. CRDs are kept. The operator must be running: it serves the syncers' finalizers."
     )
     add_stack_options(parser)
     add_cluster_options(parser)

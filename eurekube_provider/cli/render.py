@@ -4,20 +4,17 @@ from __future__ import annotations
 
 import argparse
 import sys
-from typing import Any
 
 from eurekube_provider.cli.stack import add_stack_options, rendered_stack
 
 _SEPARATOR = "---\n# Registrations in Eureka, as JSON, which YAML can read too:\n"
 
 
-def add_to(commands: Any) -> None:
-    """Add the command to the parser."""
-    parser: argparse.ArgumentParser = commands.add_parser(
-        "render",
-        help="print what a stack's program makes",
-        description="Run a stack's program without Pulumi's engine and print what it makes: Kubernetes"
-        " objects as YAML documents, then its registrations as JSON. Asks no server.",
+def add_to(parser: argparse.ArgumentParser) -> None:
+    """Add the command's options."""
+    parser.description = (
+        "Run a stack's program without Pulumi's engine and print what it makes: Kubernetes"
+        " objects as YAML documents, then its registrations as JSON. Asks no server."
     )
     add_stack_options(parser)
     part = parser.add_mutually_exclusive_group()

@@ -10,6 +10,7 @@ import time
 from collections.abc import Callable, Sequence
 from concurrent.futures import Executor
 from dataclasses import dataclass, replace
+from typing import Protocol
 
 from eurekube_provider.core.errors import (
     LeadershipLost,
@@ -44,6 +45,22 @@ class Outcome:
 
     done: tuple[Change, ...]
     failures: tuple[Failure, ...]
+
+
+class CarryOut(Protocol):
+    """:func:`apply`, or what stands in for it."""
+
+    def __call__(
+        self,
+        plan: Plan,
+        owner: str,
+        peers: Peers,
+        observer: Observer | None = None,
+        executor: Executor | None = None,
+        *,
+        leases: int = 0,
+    ) -> Outcome:
+        """Carry out ``plan`` on behalf of ``owner``."""
 
 
 def apply(

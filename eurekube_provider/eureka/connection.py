@@ -5,8 +5,10 @@ A connection never shows its credentials: not in ``repr``, not in an error, not 
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+import os
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
+from enum import StrEnum
 from pathlib import Path
 from urllib.parse import unquote, urlsplit, urlunsplit
 
@@ -14,6 +16,22 @@ from eurekube_provider.core.errors import ConfigurationError
 
 DEFAULT_CONNECT_TIMEOUT_SECONDS = 2.0
 DEFAULT_READ_TIMEOUT_SECONDS = 5.0
+
+Known = Callable[[str], str | None]
+"""Looks up what is said under a name such as ``ca-file``; None where nothing is."""
+
+
+class Mode(StrEnum):
+    """How many changes at once are sent."""
+
+    AUTO = "auto"
+    """Batches for many, where each server that the servers forward to is one that we know."""
+
+    REST = "rest"
+    """One request each, always."""
+
+    BATCH = "batch"
+    """Batches, whatever the servers say of themselves."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,6 +45,7 @@ class Connection:
     :param client_certificate: PEM file with the certificate to show (mTLS), and ``client_key`` with its key;
         the key may lie in the certificate's file.
     :param proxy: URL of a proxy; None for HTTP_PROXY, HTTPS_PROXY and NO_PROXY of the environment.
+    :param mode: how many changes at once are sent.
     """
 
     service_urls: tuple[str, ...]
@@ -37,6 +56,7 @@ class Connection:
     client_certificate: Path | None = None
     client_key: Path | None = None
     proxy: str | None = field(default=None, repr=False)
+    mode: Mode = Mode.AUTO
     connect_timeout_seconds: float = DEFAULT_CONNECT_TIMEOUT_SECONDS
     read_timeout_seconds: float = DEFAULT_READ_TIMEOUT_SECONDS
 
@@ -53,6 +73,7 @@ class Connection:
         client_key: str | Path | None = None,
         proxy: str | None = None,
         zone: str | None = None,
+        mode: str | None = None,
     ) -> Connection:
         """Build a connection from what people write, e.g. Spring's ``defaultZone``.
 
@@ -60,8 +81,9 @@ class Connection:
             accepted and split; credentials given on their own win. ``zone-a=http://...`` says where a server
             stands.
         :param zone: servers of this zone are asked first.
+        :param mode: the value of a :class:`Mode`; None for ``auto``.
         :raises ConfigurationError: no URL, a URL that is none, two different credentials, a token beside
-            them, no such file, a zone that no server stands in.
+            them, no such file, a zone that no server stands in, no such mode.
         """
         texts = service_urls.split(",") if isinstance(service_urls, str) else list(service_urls)
         urls: dict[str, str] = {}
@@ -97,6 +119,8 @@ class Connection:
             )
         if client_key and not client_certificate:
             raise ConfigurationError("a client key is of no use without its client certificate: set both")
+        if mode and mode not in tuple(Mode):
+            raise ConfigurationError(f"the Eureka mode {mode!r} must be one of {', '.join(Mode)}")
         return cls(
             service_urls=tuple(sorted(urls, key=lambda url: bool(zone) and urls[url] != zone)),
             user=user or None,
@@ -106,7 +130,61 @@ class Connection:
             client_certificate=_file("client certificate", client_certificate),
             client_key=_file("client key", client_key),
             proxy=proxy or None,
+            mode=Mode(mode or Mode.AUTO),
         )
+
+    @classmethod
+    def configured(cls, known: Known) -> Connection:
+        """Build a connection from what is said under the names ``url``, ``user``, ``password``, ``token``,
+        ``ca-file``, ``client-certificate``, ``client-key``, ``proxy``, ``zone`` and ``mode``.
+
+        The operator's flags and file, a stack's configuration and the environment all use these names.
+
+        :raises ConfigurationError: see :meth:`parse`.
+        """
+        return cls.parse(
+            known("url") or "",
+            known("user"),
+            known("password"),
+            known("ca-file"),
+            token=known("token"),
+            client_certificate=known("client-certificate"),
+            client_key=known("client-key"),
+            proxy=known("proxy"),
+            zone=known("zone"),
+            mode=known("mode"),
+        )
+
+
+def from_environment(name: str, environment: Mapping[str, str] = os.environ) -> str | None:
+    """What the environment says under a name of :meth:`Connection.configured`: ``EUREKA_CA_FILE`` ...
+
+    :raises ConfigurationError: the file with the password or token cannot be read.
+    """
+    variable = f"EUREKA_{name.upper().replace('-', '_')}"
+    if name in SECRETS and environment.get(f"{variable}_FILE"):
+        return read_secret(environment[f"{variable}_FILE"], f"{variable}_FILE")
+    return environment.get(variable) or None
+
+
+SECRETS = ("password", "token")
+"""The names that a file may hold: ``EUREKA_PASSWORD_FILE`` wins over ``EUREKA_PASSWORD``."""
+
+
+def read_secret(path: str, where: str) -> str:
+    """The secret in a file, without its line end.
+
+    :param where: what names the file, for the error.
+    :raises ConfigurationError: it cannot be read or is empty.
+    """
+    try:
+        secret = Path(path).read_text(encoding="utf-8").strip()
+    except (OSError, UnicodeDecodeError) as error:
+        reason = error.strerror if isinstance(error, OSError) else "it is no UTF-8 text"
+        raise ConfigurationError(f"{where}: {path} cannot be read ({reason})") from None
+    if not secret:
+        raise ConfigurationError(f"{where}: {path} is empty: write the secret into it, on one line")
+    return secret
 
 
 def split_credentials(url: str) -> tuple[str, str | None, str | None]:

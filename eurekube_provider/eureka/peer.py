@@ -13,6 +13,7 @@ import uuid
 import xml.etree.ElementTree as ElementTree
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from email.utils import parsedate_to_datetime
 from typing import Any, TypeVar
 from urllib.parse import quote, urlsplit
 
@@ -45,6 +46,8 @@ class ServerStatus:
     :param uptime: as the server words it, e.g. ``0 days 00:03``: days, hours and minutes.
     :param started_timestamp_ms: when the server described itself first, by its own clock: another value
         means that it was restarted since. None where it does not say.
+    :param clock_ahead_seconds: how far its clock is ahead of ours, to a second or two; None where it does not
+        say.
     """
 
     uptime: str
@@ -52,6 +55,7 @@ class ServerStatus:
     registered_replicas: tuple[str, ...]
     available_replicas: tuple[str, ...]
     unavailable_replicas: tuple[str, ...]
+    clock_ahead_seconds: float | None = None
 
 
 class Peer:
@@ -244,6 +248,7 @@ class Peer:
             registered_replicas=urls("registered-replicas"),
             available_replicas=urls("available-replicas"),
             unavailable_replicas=urls("unavailable-replicas"),
+            clock_ahead_seconds=_ahead(response.headers.get("Date")),
         )
 
     def _parsed(self, what: str, response: transport.Answer, parse: Callable[[bytes], _T]) -> _T:
@@ -358,6 +363,14 @@ class Peer:
                 return None
             raise _refusal(what, self.url, response)
         raise AssertionError("unreachable")
+
+
+def _ahead(date: str | None) -> float | None:
+    """How far the clock that wrote a Date header is ahead of ours."""
+    try:
+        return parsedate_to_datetime(date or "").timestamp() - time.time()
+    except ValueError:
+        return None
 
 
 def _renewal(instance: Instance) -> dict[str, str]:

@@ -13,13 +13,12 @@ import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
-from enum import StrEnum
 from typing import TypeVar
 from urllib.parse import urlsplit
 
 from eurekube_provider.core.errors import RegistryDenied, RegistryError, RegistryUnreachable
 from eurekube_provider.core.model import Instance, Status
-from eurekube_provider.eureka.connection import Connection
+from eurekube_provider.eureka.connection import Connection, Mode
 from eurekube_provider.eureka.peer import Peer
 
 _log = logging.getLogger(__name__)
@@ -31,24 +30,14 @@ AVOID_SECONDS = 10.0
 SLOW_SECONDS = 1.0
 """So does one that took longer than this over a single instance, which takes a millisecond."""
 
+NOBODY_ANSWERS = "no server answers"
+"""Why it is not known whether batches can be used."""
+
 BATCHES_FROM_LEASES = 500
 """With fewer Eureka leases, single requests cost little and are understood by every server."""
 
 TOPOLOGY_SECONDS = 60.0
 """How long it is believed which servers a server forwards to."""
-
-
-class Mode(StrEnum):
-    """How many changes at once are sent."""
-
-    AUTO = "auto"
-    """Batches for many, where each server that the servers forward to is one that we know."""
-
-    REST = "rest"
-    """One request each, always."""
-
-    BATCH = "batch"
-    """Batches, whatever the servers say of themselves."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,11 +74,8 @@ class Peers:
     :param may_write: asked before each change, see :class:`Peer`. Default: always yes.
     """
 
-    def __init__(
-        self, connection: Connection, mode: Mode = Mode.AUTO, may_write: Callable[[], bool] = lambda: True
-    ) -> None:
+    def __init__(self, connection: Connection, may_write: Callable[[], bool] = lambda: True) -> None:
         self.connection = connection
-        self.mode = mode
         self._batches_until = 0.0
         self._batches_work: bool | None = None  # None: nobody has asked yet, or no server has answered
         self._topology_lock = threading.Lock()
@@ -161,8 +147,8 @@ class Peers:
         While no server answers, what was known last holds: all of them restarted would otherwise get their
         thousands of instances back one by one.
         """
-        if self.mode is not Mode.AUTO:
-            return self.mode is Mode.BATCH
+        if self.connection.mode is not Mode.AUTO:
+            return self.connection.mode is Mode.BATCH
         if leases < BATCHES_FROM_LEASES:
             return False
         with self._lock:
@@ -182,18 +168,20 @@ class Peers:
         with self._lock:
             if time.monotonic() < self._batches_until:
                 return bool(self._batches_work)
-        works = self._knows_every_replica()
+        obstacle = self.batch_obstacle()
+        works = None if obstacle == NOBODY_ANSWERS else obstacle is None
         with self._lock:
             if works is not None and works != self._batches_work:
-                _log.info("batches are used" if works else "batches are not used")
+                reason = obstacle or "the servers forward to configured ones only"
+                _log.info("batches are used" if works else "batches are not used", extra={"reason": reason})
             if works is not None:
                 self._batches_work = works
             valid_seconds = AVOID_SECONDS if works is None else TOPOLOGY_SECONDS
             self._batches_until = time.monotonic() + valid_seconds
             return bool(self._batches_work)
 
-    def _knows_every_replica(self) -> bool | None:
-        """None where no server answers."""
+    def batch_obstacle(self) -> str | None:
+        """Ask the servers why batches cannot be used; None where they can, or :data:`NOBODY_ANSWERS`."""
         known = {_plain_url(peer.url) for peer in self.peers}
         asked = 0
         for peer in self.peers:
@@ -203,14 +191,12 @@ class Peers:
             except RegistryUnreachable:
                 continue
             except RegistryError as error:
-                _log.info("batches are refused", extra={"url": peer.url, "error": str(error)})
-                return False
+                return f"they are refused: {error}"
             unknown = [url for url in replicas if _plain_url(url) not in known]
             if unknown:
-                _log.info("a server forwards to one that is not configured", extra={"url": peer.url})
-                return False
+                return f"{peer.url} forwards to {_without_credentials(unknown[0])}, which is not configured"
             asked += 1
-        return True if asked else None
+        return None if asked else NOBODY_ANSWERS
 
     def read_everywhere(self, application: str, instance_id: str) -> Sighting:
         """Ask every server for the instance, past its caches. Raises nothing: failures are in the answer."""
@@ -322,6 +308,10 @@ class Peers:
             was_avoided = self._avoided_until.pop(peer.url, None) is not None
         if was_avoided:
             _log.warning("Eureka server answers again", extra={"url": peer.url})
+
+
+def _without_credentials(url: str) -> str:
+    return f"{urlsplit(url).scheme}://{urlsplit(url).netloc.rpartition('@')[2]}{urlsplit(url).path}"
 
 
 def _plain_url(url: str) -> str:

@@ -31,7 +31,7 @@ from eurekube_provider.core.mapping import Cluster, Desired, Problem, Syncer, de
 from eurekube_provider.core.model import Instance
 from eurekube_provider.core.plan import Action, Plan, Policy, RefusalReason, plan
 from eurekube_provider.core.pulse import Pulse, pulses_of
-from eurekube_provider.eureka.apply import Outcome, apply
+from eurekube_provider.eureka.apply import CarryOut, Outcome, apply
 from eurekube_provider.kube.access import MERGE_PATCH, SYNCERS, KubeAccess
 from eurekube_provider.kube.events import EventRecorder, Kind
 from eurekube_provider.operator.brake import Brake
@@ -75,8 +75,10 @@ class Controller:
         statuses: StatusWriter,
         events: EventRecorder,
         queue: WorkQueue[SyncerKey],
+        carry_out: CarryOut = apply,
     ) -> None:
         self._settings = settings
+        self._carry_out = carry_out
         self._cluster = cluster
         self._access = access
         self._registry = registry
@@ -254,7 +256,7 @@ class Controller:
 
     def _apply(self, steps: Plan, owner: str) -> Outcome:
         registry = self._registry
-        return apply(steps, owner, registry.peers, registry, self._executor, leases=registry.leases)
+        return self._carry_out(steps, owner, registry.peers, registry, self._executor, leases=registry.leases)
 
     def _admit(self, syncer: Syncer) -> Syncer:
         """Whether the operator's configuration lets this syncer publish.
@@ -359,7 +361,7 @@ class Controller:
             if not isinstance(failure.error, OwnershipConflict):
                 raise failure.error
             # Somebody else's by now: not ours to remove, and nothing to wait for.
-        if held:
+        if held and outcome.done:
             _log.info(
                 "syncer is gone, its instances were deregistered",
                 extra={"syncer": "/".join(key), "deregistered": held},

@@ -1,11 +1,17 @@
-"""Structured logs: one JSON object a line with stable keys, or plain lines for a terminal."""
+"""Structured logs: one JSON object a line with stable keys, or plain lines for a terminal.
+
+Whatever ends up on standard error goes this way: other libraries' logs, Python's warnings, and exceptions
+that nobody caught. docs/logs.md lists the keys.
+"""
 
 from __future__ import annotations
 
 import json
 import logging
 import sys
+import threading
 from datetime import UTC, datetime
+from types import TracebackType
 
 _STANDARD = frozenset(vars(logging.makeLogRecord({}))) | {"message", "asctime", "taskName"}
 
@@ -19,22 +25,38 @@ def set_up(log_format: str, level: str) -> None:
     handler = logging.StreamHandler(sys.stderr)
     handler.setFormatter(JsonFormatter() if log_format == "json" else TextFormatter())
     logging.basicConfig(level=level, handlers=[handler], force=True)
+    # It warns of each try that failed; what becomes of the request is told by whoever sent it.
     logging.getLogger("urllib3").setLevel(logging.ERROR)
+    logging.captureWarnings(capture=True)
+    sys.excepthook = _uncaught
+    threading.excepthook = lambda failed: _uncaught(failed.exc_type, failed.exc_value, failed.exc_traceback)
+
+
+def _uncaught(
+    kind: type[BaseException], error: BaseException | None, traceback: TracebackType | None
+) -> None:
+    if error is not None and not issubclass(kind, SystemExit):
+        logging.getLogger(__name__).critical(
+            "an exception that nobody caught", exc_info=(kind, error, traceback)
+        )
 
 
 class JsonFormatter(logging.Formatter):
-    """Keys ``time``, ``level``, ``logger``, ``message``, then those of the record's ``extra``."""
+    """Keys ``time``, ``level``, ``logger``, ``message``, then those of the record's ``extra``.
+
+    An extra key that has the name of one of the first four gets an underscore before it.
+    """
 
     def format(self, record: logging.LogRecord) -> str:
         """One line."""
         stamp = datetime.fromtimestamp(record.created, UTC)
-        line = {
+        line: dict[str, object] = {
             "time": stamp.isoformat(timespec="milliseconds").replace("+00:00", "Z"),
             "level": record.levelname.lower(),
             "logger": record.name.removeprefix("eurekube_provider."),
             "message": record.getMessage(),
-            **_extra(record),
         }
+        line |= {f"_{key}" if key in line else key: value for key, value in _extra(record).items()}
         if record.exc_info:
             line["exception"] = self.formatException(record.exc_info)
         return json.dumps(line, default=str, ensure_ascii=False)

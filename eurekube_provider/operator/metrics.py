@@ -23,7 +23,7 @@ from prometheus_client.exposition import choose_encoder
 from prometheus_client.registry import Collector
 
 from eurekube_provider.core.histogram import BOUNDS_SECONDS, Distribution
-from eurekube_provider.core.version import VERSION
+from eurekube_provider.version import __version__
 from eurekube_provider.operator.overview import Parts
 
 Labels = tuple[str, ...]
@@ -202,7 +202,7 @@ class OperatorCollector(Collector):
 
     def collect(self) -> Iterable[Metric]:
         """All families that have something to say."""
-        yield _filled("eurekube_build_info", {(VERSION,): 1.0})
+        yield _filled("eurekube_build_info", {(__version__,): 1.0})
         parts = self._parts()
         if parts is None:
             return

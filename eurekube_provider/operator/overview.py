@@ -15,7 +15,7 @@ from typing import Any, TypedDict
 from eurekube_provider.core.identity import ClusterOwner
 from eurekube_provider.core.mapping import Cluster
 from eurekube_provider.core.pulse import Pulse
-from eurekube_provider.core.version import VERSION
+from eurekube_provider.version import __version__
 from eurekube_provider.eureka.gauges import ServerFigures
 from eurekube_provider.operator.controller import Controller
 from eurekube_provider.operator.health import not_ready, stuck
@@ -230,7 +230,7 @@ def overview(parts: Parts, figures: Figures, syncer: str = "", application: str 
             "clusterUid": parts.cluster.uid,
             "replica": settings.pod_name,
             "role": {True: "leader", False: "standby", None: "single"}[parts.is_leader()],
-            "version": VERSION,
+            "version": __version__,
             "startedAt": _stamp(parts.started_at),
             "kubernetes": parts.kubernetes_url,
             "watchNamespaces": list(settings.watch_namespaces),

@@ -1,7 +1,7 @@
-"""The operator's configuration: flags and environment, under the same names.
+"""The operator's configuration: flags, environment and file, under the same names.
 
-``--watch-namespace`` is ``WATCH_NAMESPACE``: a flag wins over the environment. Secrets come from the
-environment or from files only, since a flag can be read by every process of the machine.
+Secrets come from the environment or from files of their own only, since every process of the machine can read
+a flag, and many people a configuration file.
 """
 
 from __future__ import annotations
@@ -10,20 +10,71 @@ import argparse
 import os
 import re
 import socket
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
-from pathlib import Path
+from collections.abc import Mapping
+from dataclasses import dataclass, field, fields, replace
+from typing import Any
 
 from eurekube_provider.core.errors import ConfigurationError
 from eurekube_provider.core.identity import check_cluster_name
-from eurekube_provider.eureka.connection import Connection
-from eurekube_provider.eureka.peers import Mode
+from eurekube_provider.eureka.connection import SECRETS, Connection, Mode, read_secret
 from eurekube_provider.kube.elector import Timing
-from eurekube_provider.operator.web import Address, parse_address
+from eurekube_provider.operator.options import (
+    FILE,
+    HTTP_URL,
+    NAMES,
+    SECONDS,
+    TEXT,
+    TRUTH,
+    Given,
+    Kind,
+    Option,
+    add_flags,
+    choice,
+    from_file,
+    markdown,
+    read_yaml,
+    said,
+    variable,
+)
+from eurekube_provider.operator.web import parse_address
 
-DEFAULT_WEB_ADDRESS = ":8080"
+DEFAULT_CONNECTION = "default"
+"""The name of the connection that ``--eureka-url`` describes, and that a syncer means which names none."""
 
-_MISSING_URL = "no Eureka URL is configured: set --eureka-url or EUREKA_URL, e.g. http://eureka:8761/eureka"
+_MISSING_URL = (
+    "no Eureka URL is configured: set --eureka-url or EUREKA_URL, e.g. http://eureka:8761/eureka, or"
+    " connections: default: url: in the file that --config names"
+)
+
+
+def _pairs(text: str) -> frozenset[tuple[str, str]]:
+    pairs = [item.strip().partition("=") for item in text.split(",") if item.strip()]
+    if not all(source and target for source, _, target in pairs):
+        raise ValueError("must be FROM=TO, e.g. platform=* or team-a=shop")
+    return frozenset((source, target) for source, _, target in pairs)
+
+
+def _patterns(text: str) -> tuple[str, ...]:
+    patterns: tuple[str, ...] = NAMES.parse(text)
+    if any(pattern.count("/") != 1 for pattern in patterns):
+        raise ValueError("must be NAMESPACE/APP, e.g. shop/rating or shop/*")
+    return patterns
+
+
+def _object_name(text: str) -> str:
+    if len(text) > 253 or not re.fullmatch(r"[a-z0-9]([-a-z0-9.]*[a-z0-9])?", text):
+        raise ValueError("must be a Kubernetes object's name: lower case letters, digits, '-' and '.'")
+    return text
+
+
+def _address(text: str) -> str:
+    parse_address(text)
+    return text
+
+
+def _option(metavar: str, kind: Kind, default: Any, text: str, *, name: str = "", **more: Any) -> Any:
+    """A field of :class:`Settings` that is an option of the field's name, or of ``name``."""
+    return field(default=default, metadata={"option": Option(name, metavar, kind, default, text, **more)})
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,40 +94,101 @@ class WebhookSettings:
 
 @dataclass(frozen=True, slots=True)
 class Settings:
-    """Everything that the operator can be told.
+    """Everything that the operator can be told; one line here is a flag, a variable and a key of the file.
 
-    :param cluster_name: None for the first 8 characters of the kube-system namespace's UID.
-    :param watch_namespaces: empty for all.
-    :param cross_namespace: ``from=to`` pairs, ``*`` for any: syncers of the namespace ``from`` may select
-        Services of the namespace ``to``.
-    :param leader_elect: whether several replicas may run, of which only the Lease's holder changes things.
-    :param lease_namespace: None for the namespace that this process belongs to.
-    :param release_after_seconds: how long a deleted syncer waits for an Eureka that is away.
-    :param resync_seconds: how often the whole registry is listed, to find what drifted and what stacks ask
-        this operator to renew.
-    :param web_address: where health, metrics and the status page are served; None for nowhere.
+    :param connections: the Eureka clusters by name; there is always one called ``default``.
     """
 
-    connection: Connection
-    eureka_mode: Mode = Mode.AUTO
-    operator_name: str = "eurekube"
-    pod_name: str = "eurekube"
-    cluster_name: str | None = None
-    take_over_cluster: bool = False
-    watch_namespaces: tuple[str, ...] = ()
-    cross_namespace: frozenset[tuple[str, str]] = frozenset()
+    connections: Mapping[str, Connection]
     webhook: WebhookSettings | None = None
-    kubeconfig: str | None = None
-    context: str | None = None
-    leader_elect: bool = True
-    lease_name: str = "eurekube-leader"
-    lease_namespace: str | None = None
-    lease_timing: Timing = field(default_factory=Timing)
-    release_after_seconds: float = 600.0
-    resync_seconds: float = 15.0
-    web_address: Address | None = ("", 8080)
-    log_format: str = "json"
-    log_level: str = "INFO"
+    operator_name: str = _option(
+        "NAME", TEXT, "eurekube", "whom stacks name to have their registrations renewed"
+    )
+    pod_name: str = _option(
+        "NAME", TEXT, socket.gethostname(), "who this process is, in Events and logs", shown="the host's name"
+    )
+    cluster_name: str | None = _option(
+        "NAME",
+        Kind(check_cluster_name),
+        None,
+        "part of every instance id",
+        shown="the first 8 characters of kube-system's UID",
+    )
+    take_over_cluster: bool = _option(
+        "true|false",
+        TRUTH,
+        default=False,
+        text="go on although the cluster's name is in use with another UID",
+    )
+    watch_namespaces: tuple[str, ...] = _option(
+        "NAME[,NAME...]", NAMES, (), "the namespaces to look at", name="watch-namespace", shown="all"
+    )
+    cross_namespace: frozenset[tuple[str, str]] = _option(
+        "FROM=TO[,...]",
+        Kind(_pairs, NAMES.accepts, NAMES.word),
+        frozenset(),
+        "syncers in FROM may select Services in TO; * is any",
+        shown="none",
+    )
+    kubeconfig: str | None = _option(
+        "FILE",
+        TEXT,
+        None,
+        "how to reach the Kubernetes API from outside",
+        shown="in-cluster, else KUBECONFIG",
+        # KUBECONFIG may list several files: that is the Kubernetes client's to read.
+        variable=False,
+    )
+    context: str | None = _option("NAME", TEXT, None, "the kubeconfig's context", shown="its current one")
+    leader_elect: bool = _option(
+        "true|false", TRUTH, default=True, text="share the work with other replicas, of which one changes things"
+    )
+    lease_name: str | None = _option(
+        "NAME",
+        Kind(_object_name),
+        None,
+        "the Lease that the replicas of this operator share",
+        shown="OPERATOR-NAME-leader",
+    )
+    lease_namespace: str | None = _option(
+        "NAME",
+        Kind(_object_name),
+        None,
+        "where that Lease is",
+        shown="POD_NAMESPACE, else the pod's or the context's own",
+    )
+    lease_duration_seconds: float = _option(
+        "SECONDS", SECONDS, 15.0, "a replica that is silent for as long is replaced"
+    )
+    renew_deadline_seconds: float = _option(
+        "SECONDS", SECONDS, 10.0, "one that could not renew the Lease for as long stops writing"
+    )
+    retry_period_seconds: float = _option(
+        "SECONDS", SECONDS, 2.0, "how often the Lease is renewed, or looked at"
+    )
+    release_after_seconds: float = _option(
+        "SECONDS", SECONDS, 600.0, "deleted syncers wait so long for an Eureka that is away"
+    )
+    resync_seconds: float = _option("SECONDS", SECONDS, 15.0, "how often the whole registry is read")
+    web_address: str = _option(
+        "HOST:PORT",
+        Kind(_address),
+        ":8080",
+        "where to serve health, metrics and the status page; empty for nowhere",
+        empty="",
+    )
+    log_format: str = _option("json|text", choice("json", "text"), "json", "how logs are written")
+    log_level: str = _option(
+        "LEVEL",
+        choice("DEBUG", "INFO", "WARNING", "ERROR", read=str.upper),
+        "INFO",
+        "the lowest level that is logged: DEBUG, INFO, WARNING or ERROR",
+    )
+
+    @property
+    def lease_timing(self) -> Timing:
+        """When the Lease is renewed and lost."""
+        return Timing(self.lease_duration_seconds, self.renew_deadline_seconds, self.retry_period_seconds)
 
     def may_select(self, syncer_namespace: str, service_namespace: str) -> bool:
         """Whether a syncer may publish Services of another namespace; always of its own."""
@@ -95,188 +207,224 @@ class Settings:
         return not self.watch_namespaces or namespace in self.watch_namespaces
 
 
-def parser() -> argparse.ArgumentParser:
-    """The command line; every flag names its environment variable."""
-    result = argparse.ArgumentParser(
-        prog="python -m eurekube_provider.operator",
-        description="Keeps the endpoints of Kubernetes Services registered in Netflix Eureka.",
-        epilog="Eureka's password: EUREKA_PASSWORD, or a file named by EUREKA_PASSWORD_FILE; a bearer token"
-        " instead: EUREKA_TOKEN or EUREKA_TOKEN_FILE."
-        " The webhook's key: WEBHOOK_SECRET or WEBHOOK_SECRET_FILE.",
-    )
-    for flag, metavar, text in (
-        ("eureka-url", "URL[,URL...]", "the Eureka servers, e.g. http://eureka:8761/eureka"),
-        ("eureka-user", "NAME", "user for HTTP basic authentication"),
-        ("eureka-ca-file", "FILE", "PEM file with the authorities to trust for https"),
-        ("eureka-client-certificate", "FILE", "PEM file with the certificate to show (mTLS)"),
-        ("eureka-client-key", "FILE", "PEM file with its key, unless that lies in the certificate's file"),
-        ("eureka-proxy", "URL", "proxy to Eureka [HTTP_PROXY, HTTPS_PROXY, NO_PROXY]"),
-        ("eureka-zone", "NAME", "ask the servers given as NAME=URL first"),
-        ("eureka-mode", "auto|rest|batch", "how many changes at once are sent [auto]"),
-        ("operator-name", "NAME", "whom stacks name to have their registrations renewed [eurekube]"),
-        ("pod-name", "NAME", "who this process is, in Events and logs [the host's name]"),
-        ("cluster-name", "NAME", "part of every instance id [first 8 characters of kube-system's UID]"),
-        ("take-over-cluster", "true|false", "go on although the cluster's name is in use with another UID"),
-        ("watch-namespace", "NAME[,NAME...]", "the namespaces to look at [all]"),
-        ("cross-namespace", "FROM=TO[,...]", "syncers in FROM may select Services in TO; * is any [none]"),
-        ("webhook-url", "URL", "called, signed, when the addresses of a Service change"),
-        ("webhook-services", "NAMESPACE/APP[,...]", "which Services the webhook is told of; * is any [all]"),
-        ("webhook-debounce-seconds", "SECONDS", "quiet time before the webhook is called [5]"),
-        ("kubeconfig", "FILE", "how to reach the Kubernetes API from outside [in-cluster, else KUBECONFIG]"),
-        ("context", "NAME", "the kubeconfig's context [its current one]"),
-        ("leader-elect", "true|false", "share the work with other replicas: one changes things [true]"),
-        ("lease-name", "NAME", "the Lease that the replicas of this operator share [OPERATOR-NAME-leader]"),
-        ("lease-namespace", "NAME", "where it is [POD_NAMESPACE, else the pod's or the context's own]"),
-        ("lease-duration-seconds", "SECONDS", "a replica that is silent for as long is replaced [15]"),
-        ("renew-deadline-seconds", "SECONDS", "one that could not renew for as long stops writing [10]"),
-        ("retry-period-seconds", "SECONDS", "how often the Lease is renewed, or looked at [2]"),
-        ("release-after-seconds", "SECONDS", "deleted syncers wait so long for an Eureka that is away [600]"),
-        ("resync-seconds", "SECONDS", "how often the whole registry is read [15]"),
-        ("web-address", "HOST:PORT", "where to serve health, metrics and status; empty for nowhere [:8080]"),
-        ("log-format", "json|text", "[json]"),
-        ("log-level", "LEVEL", "DEBUG, INFO, WARNING or ERROR [INFO]"),
-    ):
-        result.add_argument(f"--{flag}", metavar=metavar, help=f"{text}; {_variable(flag)}")
-    return result
+_OF_SETTINGS = {
+    item.name: replace(known, name=known.name or item.name.replace("_", "-"))
+    for item in fields(Settings)
+    if isinstance(known := item.metadata.get("option"), Option)
+}
+"""The options that are fields of :class:`Settings`, by the field's name."""
+
+CONNECTION_OPTIONS = (
+    Option(
+        "url",
+        "URL[,URL...]",
+        Kind(str, NAMES.accepts, NAMES.word),
+        None,
+        "the Eureka servers, e.g. http://eureka:8761/eureka",
+    ),
+    Option("user", "NAME", TEXT, None, "user for HTTP basic authentication"),
+    Option("password-file", "FILE", TEXT, None, "file with the user's password"),
+    Option("token-file", "FILE", TEXT, None, "file with a bearer token, instead of user and password"),
+    Option("ca-file", "FILE", FILE, None, "PEM file with the authorities to trust for https"),
+    Option("client-certificate", "FILE", FILE, None, "PEM file with the certificate to show (mTLS)"),
+    Option(
+        "client-key", "FILE", FILE, None, "PEM file with its key, unless that lies in the certificate's file"
+    ),
+    Option("proxy", "URL", TEXT, None, "proxy to Eureka", shown="HTTP_PROXY, HTTPS_PROXY, NO_PROXY"),
+    Option("zone", "NAME", TEXT, None, "ask the servers given as NAME=URL first"),
+    Option("mode", "auto|rest|batch", choice(*Mode), str(Mode.AUTO), "how many changes at once are sent"),
+)
+"""What is said of a connection; for the one called default with ``eureka-`` before it."""
+
+_WEBHOOK_OPTIONS = (
+    Option("webhook-url", "URL", HTTP_URL, None, "called, signed, when the addresses of a Service change"),
+    Option("webhook-secret-file", "FILE", TEXT, None, "file with the key of the signature"),
+    Option(
+        "webhook-services",
+        "NAMESPACE/APP[,...]",
+        Kind(_patterns, NAMES.accepts, NAMES.word),
+        (),
+        "which Services the webhook is told of; * is any",
+        shown="all",
+    ),
+    Option("webhook-debounce-seconds", "SECONDS", SECONDS, 5.0, "quiet time before the webhook is called"),
+)
+
+OPTIONS = (
+    *(replace(option, name=f"eureka-{option.name}") for option in CONNECTION_OPTIONS),
+    *_OF_SETTINGS.values(),
+    *_WEBHOOK_OPTIONS,
+)
+"""Whatever flags, environment and file may say."""
+
+_CONFIG = Option("config", "FILE", TEXT, None, "YAML file with the same names, and further connections")
+_SECRETS = ("eureka-password", "eureka-token", "webhook-secret")
+"""What only variables say in clear: EUREKA_PASSWORD ..."""
+
+
+def add_settings(parser: argparse.ArgumentParser) -> None:
+    """Add the flags of all settings."""
+    add_flags(parser, (_CONFIG, *OPTIONS))
 
 
 def settings_from(
-    arguments: Sequence[str] | None = None, environment: Mapping[str, str] = os.environ
+    flags: Mapping[str, str | None] | None = None, environment: Mapping[str, str] = os.environ
 ) -> Settings:
-    """Read flags and environment.
+    """Put together what flags, environment and file say, in this order of precedence.
 
-    :raises ConfigurationError: a value that cannot be used; says which, and what would do.
+    :param flags: by name with underscores, as argparse has them.
+    :raises ConfigurationError: a value that cannot be used; says where it stands, and what would do.
     """
-    flags = vars(parser().parse_args(arguments))
+    nearest = said((_CONFIG, *OPTIONS), flags or {}, environment)
+    written: dict[str, Given] = {}
+    others: dict[str, dict[str, Given]] = {}
+    file = nearest.get(_CONFIG.name)
+    if file is not None:
+        written, others = _read_file(file)
+    given = {**written, **nearest}
+    values = {option.name: option.read(given.get(option.name)) for option in OPTIONS}
 
-    def text(flag: str) -> str:
-        value = flags[flag.replace("-", "_")]
-        # KUBECONFIG may list several files: that is the Kubernetes client's to read, not a flag's value.
-        if value is None and flag != "kubeconfig":
-            value = environment.get(_variable(flag))
-        return str(value or "").strip()
+    def secret(name: str) -> str | None:
+        named, by_file = nearest.get(f"{name}-file"), written.get(f"{name}-file")
+        plain = environment.get(variable(name)) or None
+        return (_secret(named) or plain) if named or plain else _secret(by_file)
 
-    web_address = flags["web_address"]
-    if web_address is None:  # an empty text means something here
-        web_address = environment.get(_variable("web-address"), DEFAULT_WEB_ADDRESS)
-    if not text("eureka-url"):
-        raise ConfigurationError(_MISSING_URL)
-    webhook = None
-    if text("webhook-url"):
-        secret = _secret("WEBHOOK_SECRET", environment)
-        if not secret:
-            raise ConfigurationError(
-                "--webhook-url needs a key to sign with: set WEBHOOK_SECRET or WEBHOOK_SECRET_FILE"
-            )
-        webhook = WebhookSettings(
-            url=_http_url("webhook-url", text("webhook-url")),
-            secret=secret,
-            services=_names(text("webhook-services")),
-            debounce_seconds=_seconds("webhook-debounce-seconds", text("webhook-debounce-seconds") or "5"),
+    connections = {
+        DEFAULT_CONNECTION: _connection(
+            {option.name: given.get(f"eureka-{option.name}") for option in CONNECTION_OPTIONS},
+            {name: secret(f"eureka-{name}") for name in SECRETS},
+            _MISSING_URL,
         )
-        for pattern in webhook.services:
-            if pattern.count("/") != 1:
-                raise ConfigurationError(
-                    f"--webhook-services: {pattern!r} must be NAMESPACE/APP, e.g. shop/rating or shop/*"
-                )
-    operator_name = text("operator-name") or "eurekube"
-    return Settings(
-        connection=Connection.parse(
-            text("eureka-url"),
-            text("eureka-user") or None,
-            _secret("EUREKA_PASSWORD", environment),
-            text("eureka-ca-file") or None,
-            token=_secret("EUREKA_TOKEN", environment),
-            client_certificate=text("eureka-client-certificate") or None,
-            client_key=text("eureka-client-key") or None,
-            proxy=text("eureka-proxy") or None,
-            zone=text("eureka-zone") or None,
-        ),
-        eureka_mode=Mode(_choice("eureka-mode", text("eureka-mode") or "auto", tuple(Mode))),
-        operator_name=operator_name,
-        pod_name=text("pod-name") or socket.gethostname(),
-        cluster_name=check_cluster_name(text("cluster-name")) if text("cluster-name") else None,
-        take_over_cluster=_truth("take-over-cluster", text("take-over-cluster") or "false"),
-        watch_namespaces=_names(text("watch-namespace")),
-        cross_namespace=frozenset(_pair(item) for item in _names(text("cross-namespace"))),
-        webhook=webhook,
-        kubeconfig=text("kubeconfig") or None,
-        context=text("context") or None,
-        leader_elect=_truth("leader-elect", text("leader-elect") or "true"),
-        lease_name=_object_name("lease-name", text("lease-name") or f"{operator_name}-leader"),
-        lease_namespace=text("lease-namespace") or environment.get("POD_NAMESPACE") or None,
-        lease_timing=Timing(
-            _seconds("lease-duration-seconds", text("lease-duration-seconds") or "15"),
-            _seconds("renew-deadline-seconds", text("renew-deadline-seconds") or "10"),
-            _seconds("retry-period-seconds", text("retry-period-seconds") or "2"),
-        ),
-        release_after_seconds=_seconds("release-after-seconds", text("release-after-seconds") or "600"),
-        resync_seconds=_seconds("resync-seconds", text("resync-seconds") or "15"),
-        web_address=parse_address(web_address),
-        log_format=_choice("log-format", text("log-format") or "json", ("json", "text")),
-        log_level=_choice(
-            "log-level", (text("log-level") or "INFO").upper(), ("DEBUG", "INFO", "WARNING", "ERROR")
-        ),
+    }
+    for name, entries in others.items():
+        assert file is not None  # noqa: S101 - they stand in it
+        connections[name] = _connection(
+            entries,
+            {secret_name: _secret(entries.get(f"{secret_name}-file")) for secret_name in SECRETS},
+            f"{file.text}: connections: {name}: there is no url: add one, e.g. url: http://eureka:8761/eureka",
+        )
+    named = {name: values[option.name] for name, option in _OF_SETTINGS.items()}
+    named["lease_name"] = named["lease_name"] or _lease_name(named["operator_name"])
+    named["lease_namespace"] = named["lease_namespace"] or environment.get("POD_NAMESPACE") or None
+    settings = Settings(
+        connections=connections, webhook=_webhook(values, secret("webhook-secret")), **named
+    )
+    _ = settings.lease_timing  # says what does not fit together
+    return settings
+
+
+def _lease_name(operator_name: str) -> str:
+    try:
+        return _object_name(f"{operator_name}-leader")
+    except ValueError as error:
+        raise ConfigurationError(
+            f"--operator-name: {operator_name!r}-leader {error}; set --lease-name to another one"
+        ) from None
+
+
+def _read_file(file: Given) -> tuple[dict[str, Given], dict[str, dict[str, Given]]]:
+    """What the file says of the options, and of the connections but the one called default.
+
+    That one's keys are options: ``url`` below ``default`` is ``eureka-url``.
+    """
+    document = read_yaml(file.text, file.where)
+    connections = document.pop("connections", None) or {}
+    place = f"{file.text}: connections"
+    if not isinstance(connections, dict):
+        raise ConfigurationError(f"{place}: must be names with a url each, e.g. eu-1: {{url: http://...}}")
+    written = from_file(file.text, document, OPTIONS, _SECRETS)
+    others: dict[str, dict[str, Given]] = {}
+    for name, entries in connections.items():
+        if not isinstance(name, str) or not re.fullmatch(r"[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?", name):
+            raise ConfigurationError(
+                f"{place}: {name!r} must be a name of small letters, digits and dashes, in quotes if it is"
+                " a number"
+            )
+        if not isinstance(entries, dict):
+            raise ConfigurationError(
+                f"{place}: {name}: must be keys such as url, not {type(entries).__name__}"
+            )
+        texts = {str(key): value for key, value in entries.items()}
+        others[name] = from_file(f"{place}: {name}", texts, CONNECTION_OPTIONS, SECRETS)
+    for key, given in others.pop(DEFAULT_CONNECTION, {}).items():
+        if f"eureka-{key}" in written:
+            raise ConfigurationError(f"{given.where}: eureka-{key} says the same once more: keep one of them")
+        written[f"eureka-{key}"] = given
+    return written, others
+
+
+def _connection(
+    given: Mapping[str, Given | None], secrets: Mapping[str, str | None], missing: str
+) -> Connection:
+    """One connection.
+
+    :param given: by the names of :data:`CONNECTION_OPTIONS`.
+    :param missing: the complaint where there is no URL.
+    """
+    url = given.get("url")
+    if url is None or not url.text:
+        raise ConfigurationError(missing)
+    known = {
+        **secrets,
+        **{option.name: option.read(given.get(option.name)) for option in CONNECTION_OPTIONS},
+    }
+    try:
+        return Connection.configured(known.get)
+    except ConfigurationError as error:
+        raise ConfigurationError(f"{url.where}: {error}") from None
+
+
+def _webhook(values: Mapping[str, Any], secret: str | None) -> WebhookSettings | None:
+    if values["webhook-url"] is None:
+        return None
+    if not secret:
+        raise ConfigurationError(
+            "webhook-url needs a key to sign with: set WEBHOOK_SECRET or --webhook-secret-file"
+        )
+    return WebhookSettings(
+        url=values["webhook-url"],
+        secret=secret,
+        services=values["webhook-services"],
+        debounce_seconds=values["webhook-debounce-seconds"],
     )
 
 
-def _variable(flag: str) -> str:
-    return flag.upper().replace("-", "_")
+def _secret(file: Given | None) -> str | None:
+    return read_secret(file.text, file.where) if file and file.text else None
 
 
-def _secret(variable: str, environment: Mapping[str, str]) -> str | None:
-    path = environment.get(f"{variable}_FILE")
-    if not path:
-        return environment.get(variable) or None
-    try:
-        return Path(path).read_text(encoding="utf-8").strip() or None
-    except OSError as error:
-        raise ConfigurationError(f"{variable}_FILE: {path} cannot be read ({error.strerror})") from None
+def flags_page() -> str:
+    """``docs/flags.md``."""
+    below = (f"`{option.name}`" for option in CONNECTION_OPTIONS)
+    return f"""# The operator's settings
 
+<!-- Written by `make flags` from eurekube_provider/operator/settings.py; do not edit. -->
 
-def _names(text: str) -> tuple[str, ...]:
-    return tuple(dict.fromkeys(name.strip() for name in text.split(",") if name.strip()))
+Every setting is a flag, an environment variable and a key of the file that `--config` names; a key is the
+flag without its dashes. A flag wins over the environment, the environment over the file, the file over the
+default. An empty value says nothing.
 
+{markdown((_CONFIG, *OPTIONS))}
+Secrets are no flags and stand in no configuration file. They come from the variables `EUREKA_PASSWORD`,
+`EUREKA_TOKEN` and `WEBHOOK_SECRET`, or from files of their own, which the flags that end with `-file` name.
 
-def _pair(text: str) -> tuple[str, str]:
-    source, separator, target = text.partition("=")
-    if not separator or not source or not target:
-        raise ConfigurationError(
-            f"--cross-namespace: {text!r} must be FROM=TO, e.g. platform=* or team-a=shop"
-        )
-    return source, target
+Where the flag takes commas, the file takes a list, too. `connections` exists in the file only: Eureka
+clusters by name, each with the keys
+{", ".join(below)}.
+The one called `default` is what the `eureka-` flags describe, so that those win over its keys. Paths are
+relative to the working directory.
 
-
-def _seconds(flag: str, text: str) -> float:
-    try:
-        value = float(text)
-    except ValueError:
-        value = -1.0
-    if not 0.1 <= value <= 86400:
-        raise ConfigurationError(f"--{flag}: {text!r} must be a number of seconds between 0.1 and 86400")
-    return value
-
-
-def _truth(flag: str, text: str) -> bool:
-    return _choice(flag, text.lower(), ("true", "false")) == "true"
-
-
-def _choice(flag: str, text: str, allowed: tuple[str, ...]) -> str:
-    if text not in allowed:
-        raise ConfigurationError(f"--{flag}: {text!r} must be one of {', '.join(allowed)}")
-    return text
-
-
-def _object_name(flag: str, text: str) -> str:
-    if len(text) > 253 or not re.fullmatch(r"[a-z0-9]([-a-z0-9.]*[a-z0-9])?", text):
-        raise ConfigurationError(
-            f"--{flag}: {text!r} must be a Kubernetes object's name: lower case letters, digits, '-' and '.';"
-            f" set --{flag}"
-        )
-    return text
-
-
-def _http_url(flag: str, text: str) -> str:
-    if not text.startswith(("http://", "https://")):
-        raise ConfigurationError(f"--{flag}: {text!r} must start with http:// or https://")
-    return text
+```yaml
+watch-namespace: [shop, billing]
+log-level: DEBUG
+connections:
+  default:
+    url: [https://eureka-1.example.com/eureka, https://eureka-2.example.com/eureka]
+    user: eurekube
+    password-file: /etc/eurekube/password
+    ca-file: /etc/eurekube/ca.crt
+  legacy:
+    url: http://eureka.legacy.example.com:8761/eureka/v2
+    mode: rest
+```
+"""

@@ -10,7 +10,7 @@ import os
 import threading
 from collections.abc import Callable, Mapping
 
-from eurekube_provider.eureka.connection import Connection
+from eurekube_provider.eureka.connection import Connection, from_environment
 from eurekube_provider.eureka.peers import Peers
 
 NAMESPACE = "eurekube"
@@ -28,32 +28,31 @@ def configured_connection(
 ) -> Connection:
     """The connection that the configuration and the environment describe.
 
-    The keys are ``url``, ``user``, ``password``, ``token``, ``caFile``, ``clientCertificate``, ``clientKey``,
-    ``proxy`` and ``zone``; of the environment EUREKA_URL, EUREKA_CA_FILE and so on.
+    The keys are the names of :meth:`Connection.configured` in camelCase: ``url``, ``user``, ``password``,
+    ``token``, ``caFile`` and so on; of the environment EUREKA_URL, EUREKA_CA_FILE and so on.
 
     :param service_url: use these URLs, of a state say, with the credentials that are configured today.
     :raises ConfigurationError: no URL, one that is none, credentials of two kinds, a file that is not there.
     """
+    said: dict[str, str | None] = {}
 
-    def known(key: str, variable: str) -> str | None:
-        return setting(key) or environment.get(variable) or None
+    def known(name: str) -> str | None:
+        if name not in said:
+            said[name] = setting(_camel(name)) or from_environment(name, environment)
+        return said[name]
 
-    url = known("url", "EUREKA_URL") or ""
-    user, password = known("user", "EUREKA_USER"), known("password", "EUREKA_PASSWORD")
-    if user is None and "@" in url:
+    url = known("url") or ""
+    if known("user") is None and "@" in url:
         written = Connection.parse(url)
-        user, password = written.user, written.password
-    return Connection.parse(
-        service_url or url,
-        user,
-        password,
-        known("caFile", "EUREKA_CA_FILE"),
-        token=known("token", "EUREKA_TOKEN"),
-        client_certificate=known("clientCertificate", "EUREKA_CLIENT_CERTIFICATE"),
-        client_key=known("clientKey", "EUREKA_CLIENT_KEY"),
-        proxy=known("proxy", "EUREKA_PROXY"),
-        zone=None if service_url else known("zone", "EUREKA_ZONE"),  # the state's URLs are in order already
-    )
+        said |= {"user": written.user, "password": written.password}
+    if service_url:
+        said |= {"url": service_url, "zone": None}  # the state's URLs are in order already
+    return Connection.configured(known)
+
+
+def _camel(name: str) -> str:
+    first, *others = name.split("-")
+    return first + "".join(word.capitalize() for word in others)
 
 
 def shared_peers(connection: Connection) -> Peers:

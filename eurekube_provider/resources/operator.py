@@ -63,10 +63,10 @@ from eurekube_provider import __version__
 from eurekube_provider.core.errors import ConfigurationError
 from eurekube_provider.core.identity import check_cluster_name
 from eurekube_provider.eureka.connection import split_credentials
+from eurekube_provider.kube.rights import IDENTITY, WORK, Rule, election
 from eurekube_provider.resources.crds import crd_documents
 from eurekube_provider.resources.labels import object_labels
 from eurekube_provider.resources.program import ProgramError
-from eurekube_provider.resources.rights import IDENTITY, WORK, Rule, election
 
 DEFAULT_IMAGE = f"ghcr.io/eurekube/eurekube-operator:{__version__}"
 ACCOUNT = "eurekube-operator"

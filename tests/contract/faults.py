@@ -19,7 +19,7 @@ import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from types import TracebackType
@@ -34,8 +34,8 @@ from eurekube_provider.core.model import EurekaLease, Instance, Port
 from eurekube_provider.core.plan import plan
 from eurekube_provider.eureka.apply import apply
 from eurekube_provider.eureka.codec import instances_from_json
-from eurekube_provider.eureka.connection import Connection
-from eurekube_provider.eureka.peers import Mode, Peers
+from eurekube_provider.eureka.connection import Connection, Mode
+from eurekube_provider.eureka.peers import Peers
 from eurekube_provider.eureka.renewals import Renewals
 from eurekube_provider.operator.logs import TextFormatter
 from eurekube_provider.operator.registry import Registry
@@ -222,7 +222,7 @@ class Operator:
         self.is_leader = True
         self.errors: list[EurekubeError] = []
         """Why looks ended early; the operator logs them and shows them in the syncer's status."""
-        self.peers = Peers(way or connection(urls), mode)
+        self.peers = Peers(replace(way or connection(urls), mode=mode))
         self.registry = Registry(
             self.peers, Kubernetes("eks", "uid-eks"), "operator", 1.0, self._concerned, self._look_again
         )

@@ -18,9 +18,9 @@ from eurekube_provider.core.errors import OwnershipConflict, RegistryDenied, Reg
 from eurekube_provider.core.model import EurekaLease, Instance, Status
 from eurekube_provider.core.plan import same_contents
 from eurekube_provider.eureka import peers as peers_module
-from eurekube_provider.eureka.connection import Connection
+from eurekube_provider.eureka.connection import Connection, Mode
 from eurekube_provider.eureka.peer import Peer
-from eurekube_provider.eureka.peers import Mode, Peers
+from eurekube_provider.eureka.peers import Peers
 from lab.eureka import EUREKA_PASSWORD, EUREKA_USER
 from lab.ports import HOST
 from lab.proxy import Proxy

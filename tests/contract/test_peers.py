@@ -17,8 +17,8 @@ from eurekube_provider.core.plan import Action, Policy, plan
 from eurekube_provider.eureka import apply as module
 from eurekube_provider.eureka import peers as peers_module
 from eurekube_provider.eureka.apply import apply, remove, write
-from eurekube_provider.eureka.connection import Connection
-from eurekube_provider.eureka.peers import Mode, Peers
+from eurekube_provider.eureka.connection import Connection, Mode
+from eurekube_provider.eureka.peers import Peers
 from eurekube_provider.eureka.sweeper import Sweeper
 from lab import Lab
 from lab.waiting import wait_until
@@ -324,7 +324,7 @@ def test_what_was_written_is_renewed(peers: Peers, app: str) -> None:
 @pytest.mark.parametrize("mode", [Mode.REST, Mode.BATCH], ids=str)
 def test_many_changes(three: Lab, app: str, mode: Mode) -> None:
     """Many come, change and go on every server, one by one or in batches; a foreign one among them stays."""
-    peers = Peers(Connection(tuple(three.eureka_urls)), mode)
+    peers = Peers(Connection(tuple(three.eureka_urls), mode=mode))
     count = module.BULK_FROM_CHANGES + 10
     desired = [owned(app, f"{number:03}.{app}") for number in range(count)]
     foreign = owned(app, desired[0].instance_id, owner=THEIRS)
@@ -350,7 +350,7 @@ def test_many_changes(three: Lab, app: str, mode: Mode) -> None:
 
 def test_batches_keep_a_persons_out_of_service(three: Lab, app: str) -> None:
     """What a person set stands after an update in batches, override included, on every server."""
-    peers = Peers(Connection(tuple(three.eureka_urls)), Mode.BATCH)
+    peers = Peers(Connection(tuple(three.eureka_urls), mode=Mode.BATCH))
     desired = [owned(app, f"{number:03}.{app}") for number in range(module.BULK_FROM_CHANGES)]
     apply(plan(desired, [], OURS), OURS, peers)
     chosen = desired[3]

@@ -2,36 +2,60 @@
 
 from __future__ import annotations
 
+import argparse
+import re
 from pathlib import Path
 
 import pytest
 
 from eurekube_provider.core.errors import ConfigurationError
+<<<<<<< HEAD
 from eurekube_provider.kube.elector import Timing
 from eurekube_provider.operator.settings import Settings, parser, settings_from
+=======
+from eurekube_provider.eureka.connection import Connection, Mode
+from eurekube_provider.operator.__main__ import add_flags
+from eurekube_provider.operator.options import TEXT, Option, said
+from eurekube_provider.operator.settings import OPTIONS, Settings, add_settings, flags_page, settings_from
+>>>>>>> config
 
+ROOT = Path(__file__).parents[2]
 URL = {"EUREKA_URL": "http://a/eureka"}
 SECRET = "pa55-w0rd"
 
 
+def parser() -> argparse.ArgumentParser:
+    """The operator's command line."""
+    result = argparse.ArgumentParser(allow_abbrev=False)
+    add_settings(result)
+    return result
+
+
 def settings(*flags: str, **environment: str) -> Settings:
     """The settings of these flags and variables, with a Eureka URL."""
-    return settings_from(flags, {**URL, **environment})
+    return settings_from(vars(parser().parse_args(flags)), {**URL, **environment})
+
+
+def default(of: Settings) -> Connection:
+    """The connection that --eureka-url describes."""
+    return of.connections["default"]
 
 
 def test_defaults() -> None:
     """A Eureka URL is all that must be said."""
     result = settings(POD_NAME="pod-1")
-    assert result == Settings(connection=result.connection, pod_name="pod-1")
-    assert result.connection.service_urls == ("http://a/eureka",)
+    assert result == Settings(connections=result.connections, pod_name="pod-1")
+    assert default(result) == Connection(("http://a/eureka",))
     assert (result.resync_seconds, result.log_format, result.log_level) == (15.0, "json", "INFO")
 
 
 def test_flags_win_over_the_environment() -> None:
-    """Where both say something, the flag counts."""
+    """Where both say something, the flag counts; an empty one says nothing."""
     result = settings("--cluster-name", "flag", "--eureka-url=http://b/e", CLUSTER_NAME="variable")
     assert result.cluster_name == "flag"
-    assert result.connection.service_urls == ("http://b/e",)
+    assert default(result).service_urls == ("http://b/e",)
+    assert settings("--cluster-name=", CLUSTER_NAME="variable").cluster_name == "variable"
+    assert settings(CLUSTER_NAME=" ").cluster_name is None
 
 
 @pytest.mark.parametrize(
@@ -111,9 +135,10 @@ def test_a_value_that_cannot_be_used(flag: str, value: str) -> None:
 @pytest.mark.parametrize(
     ("flag", "value", "words"),
     [
-        ("--cluster-name", "EKS", "cluster name 'EKS'"),
-        ("--eureka-ca-file", "/none.pem", "/none.pem"),
-        ("--eureka-url", "a:8761", "Eureka URL 'a:8761'"),
+        ("--cluster-name", "EKS", "--cluster-name: cluster name 'EKS'"),
+        ("--eureka-ca-file", "/none.pem", "--eureka-ca-file: '/none.pem' is no file"),
+        ("--eureka-url", "a:8761", "--eureka-url: the Eureka URL 'a:8761'"),
+        ("--eureka-zone", "c", "EUREKA_URL: no Eureka URL belongs to the zone 'c'"),
     ],
 )
 def test_values_that_others_check(flag: str, value: str, words: str) -> None:
@@ -126,19 +151,22 @@ def test_values_that_others_check(flag: str, value: str, words: str) -> None:
 def test_no_eureka() -> None:
     """Without a URL the message says where to set one."""
     with pytest.raises(ConfigurationError, match="--eureka-url or EUREKA_URL"):
-        settings_from([], {})
+        settings_from({}, {})
 
 
 def test_secrets_are_no_flags() -> None:
-    """Flags can be read by every process of the machine: none takes a secret."""
+    """Flags can be read by every process of the machine: they name files with secrets."""
     flags = {flag for action in parser()._actions for flag in action.option_strings}
-    assert not [flag for flag in flags if "password" in flag or "secret" in flag]
+    secret = {flag for flag in flags if re.search("password|secret|token", flag)}
+    assert secret == {"--eureka-password-file", "--eureka-token-file", "--webhook-secret-file"}
+    with pytest.raises(SystemExit):
+        settings("--eureka-password", SECRET)
 
 
 def test_every_flag_names_its_variable() -> None:
     """Whoever reads the help finds the environment's name of each flag."""
     for action in parser()._actions:
-        if action.dest != "help":
+        if action.dest not in ("help", "kubeconfig"):
             assert action.dest.upper() in str(action.help)
 
 
@@ -147,7 +175,7 @@ def test_secrets_from_files(tmp_path: Path) -> None:
     path = tmp_path / "password"
     path.write_text(f"{SECRET}\n")
     result = settings(EUREKA_USER="ann", EUREKA_PASSWORD="x", EUREKA_PASSWORD_FILE=str(path))
-    assert result.connection.password == SECRET
+    assert default(result).password == SECRET
 
 
 def test_a_secrets_file_that_is_not_there(tmp_path: Path) -> None:
@@ -187,14 +215,14 @@ def test_a_webhook() -> None:
 @pytest.mark.parametrize(
     ("environment", "words"),
     [
-        ({}, "--webhook-url needs a key"),
-        ({"WEBHOOK_SECRET": "x", "WEBHOOK_URL": "h/x"}, "--webhook-url: 'h/x'"),
-        ({"WEBHOOK_SECRET": "x", "WEBHOOK_SERVICES": "rating"}, "--webhook-services: 'rating'"),
-        ({"WEBHOOK_SECRET": "x", "WEBHOOK_DEBOUNCE_SECONDS": "x"}, "--webhook-debounce-seconds: 'x'"),
+        ({}, "webhook-url needs a key"),
+        ({"WEBHOOK_SECRET": "x", "WEBHOOK_URL": "h/x"}, "WEBHOOK_URL: 'h/x'"),
+        ({"WEBHOOK_SECRET": "x", "WEBHOOK_SERVICES": "rating"}, "WEBHOOK_SERVICES: 'rating'"),
+        ({"WEBHOOK_SECRET": "x", "WEBHOOK_DEBOUNCE_SECONDS": "x"}, "WEBHOOK_DEBOUNCE_SECONDS: 'x'"),
     ],
 )
 def test_a_webhook_that_cannot_work(environment: dict[str, str], words: str) -> None:
-    """Each part of a webhook that is wrong is named by its flag."""
+    """Each part of a webhook that is wrong is named as it was said."""
     with pytest.raises(ConfigurationError) as caught:
         settings(**{"WEBHOOK_URL": "http://h/", **environment})
     assert words in str(caught.value)
@@ -223,3 +251,162 @@ def test_watched_namespaces() -> None:
     assert settings().watches("any")
     assert settings(WATCH_NAMESPACE="a").watches("a")
     assert not settings(WATCH_NAMESPACE="a").watches("b")
+
+
+def written(tmp_path: Path, text: str) -> str:
+    """A configuration file."""
+    path = tmp_path / "eurekube.yaml"
+    path.write_text(text)
+    return str(path)
+
+
+def test_a_file_says_the_same(tmp_path: Path) -> None:
+    """Its keys are the flags' names; lists may be lists, numbers numbers, and truths truths."""
+    password = tmp_path / "password"
+    password.write_text(f"{SECRET}\n")
+    file = written(
+        tmp_path,
+        f"""
+        eureka-url: [http://a/e, http://b/e]
+        eureka-user: ann
+        eureka-password-file: {password}
+        eureka-mode: rest
+        watch-namespace: [shop, billing]
+        cross-namespace: a=b, c=*
+        resync-seconds: 7
+        take-over-cluster: true
+        webhook-url:
+        """,
+    )
+    result = settings_from({"config": file}, {})
+    assert default(result) == Connection(
+        ("http://a/e", "http://b/e"), user="ann", password=SECRET, mode=Mode.REST
+    )
+    assert result.watch_namespaces == ("shop", "billing")
+    assert result.cross_namespace == {("a", "b"), ("c", "*")}
+    assert (result.resync_seconds, result.take_over_cluster, result.webhook) == (7.0, True, None)
+    assert result == settings_from({}, {"CONFIG": file})
+
+
+def test_flag_then_environment_then_file_then_default(tmp_path: Path) -> None:
+    """The nearest to whoever starts the operator wins, for each setting on its own; secrets, too."""
+    password = tmp_path / "password"
+    password.write_text("from-file")
+    file = written(
+        tmp_path,
+        f"""
+        operator-name: file
+        log-level: error
+        connections:
+          default: {{url: "http://file/e", user: file, password-file: {password}, mode: batch}}
+        """,
+    )
+    flags = {"config": file, "operator_name": "flag"}
+    result = settings_from(flags, {"OPERATOR_NAME": "variable", "EUREKA_USER": "variable"})
+    assert (result.operator_name, result.log_level, result.resync_seconds) == ("flag", "ERROR", 15.0)
+    assert default(result) == Connection(
+        ("http://file/e",), user="variable", password="from-file", mode=Mode.BATCH
+    )
+    assert default(settings_from(flags, {"EUREKA_PASSWORD": "variable"})).password == "variable"
+    other = tmp_path / "other"
+    other.write_text("from-flag")
+    near = {**flags, "eureka_password_file": str(other)}
+    assert default(settings_from(near, {"EUREKA_PASSWORD": "variable"})).password == "from-flag"
+
+
+def test_named_connections(tmp_path: Path) -> None:
+    """Further Eureka clusters have names, and URLs, credentials and modes of their own."""
+    token = tmp_path / "token"
+    token.write_text("t0ken")
+    file = written(
+        tmp_path,
+        f"""
+        connections:
+          eu-1: {{url: "http://eu/e", token-file: {token}, proxy: "http://proxy:1"}}
+          us: {{url: ["z=http://us-1/e", "y=http://us-2/e"], zone: y}}
+        """,
+    )
+    result = settings_from({"config": file}, {**URL, "EUREKA_USER": "ann", "EUREKA_PASSWORD": SECRET})
+    assert result.connections == {
+        "default": Connection(("http://a/eureka",), user="ann", password=SECRET),
+        "eu-1": Connection(("http://eu/e",), token="t0ken", proxy="http://proxy:1"),
+        "us": Connection(("http://us-2/e", "http://us-1/e")),
+    }
+    assert "t0ken" not in repr(result)
+
+
+@pytest.mark.parametrize(
+    ("text", "sentence"),
+    [
+        (
+            "watch-namespaces: a",
+            "FILE: watch-namespaces: there is no such key; did you mean watch-namespace?",
+        ),
+        ("colour: red", "FILE: colour: there is no such key; there are eureka-url, "),
+        ("config: x.yaml", "FILE: config: there is no such key"),
+        ("log-level: [a]", "FILE: log-level: ['a'] must be text"),
+        ("cluster-name: 012", "FILE: cluster-name: 10 must be text; put it in quotes"),
+        ("eureka-zone: no", "FILE: eureka-zone: False must be text; put it in quotes"),
+        ("resync-seconds: {a: 1}", "FILE: resync-seconds: {'a': 1} must be a number of seconds"),
+        ("resync-seconds: true", "FILE: resync-seconds: True must be a number of seconds"),
+        ("resync-seconds: soon", "FILE: resync-seconds: 'soon' must be a number of seconds between"),
+        ("take-over-cluster: 1", "FILE: take-over-cluster: 1 must be true or false"),
+        ("watch-namespace: [1]", "FILE: watch-namespace: 1 must be text; put it in quotes"),
+        ("eureka-password: x", "FILE: eureka-password: a secret must not stand in this file"),
+        ("webhook-secret: x", "FILE: webhook-secret: a secret must not stand in this file"),
+        ("eureka-token-file: /none", "FILE: eureka-token-file: /none cannot be read (No such file"),
+        ("[a]", "FILE: must be keys with values"),
+        ("a: [", "FILE: this is no YAML in line 1"),
+        ("connections: [a]", "FILE: connections: must be names with a url each"),
+        ("connections: {A: {}}", "FILE: connections: 'A' must be a name of small letters"),
+        ("connections: {1: {}}", "FILE: connections: 1 must be a name of small letters"),
+        ("connections: {a: http://a/e}", "FILE: connections: a: must be keys such as url"),
+        ("connections: {a: {user: x}}", "FILE: connections: a: there is no url"),
+        ("connections: {a: {URL: x}}", "FILE: connections: a: URL: there is no such key"),
+        ("connections: {a: {password: x}}", "FILE: connections: a: password: a secret must not stand in"),
+        ("connections: {a: {url: b}}", "FILE: connections: a: url: the Eureka URL 'b' cannot be used"),
+        (
+            "connections: {a: {url: http://a/e, mode: x}}",
+            "FILE: connections: a: mode: 'x' must be one of auto",
+        ),
+        (
+            "{eureka-user: a, connections: {default: {user: b}}}",
+            "FILE: connections: default: user: eureka-user says the same once more",
+        ),
+    ],
+)
+def test_what_is_wrong_in_a_file(tmp_path: Path, text: str, sentence: str) -> None:
+    """One sentence: which file, which key, what is wrong, and what would do."""
+    file = written(tmp_path, text)
+    with pytest.raises(ConfigurationError) as caught:
+        settings_from({"config": file}, URL)
+    assert str(caught.value).startswith(sentence.replace("FILE", file))
+    assert "\n" not in str(caught.value)
+
+
+def test_a_file_that_is_not_there() -> None:
+    """The message says who named it."""
+    with pytest.raises(ConfigurationError, match=r"^CONFIG: /none.yaml cannot be read \(No such file"):
+        settings_from({}, {**URL, "CONFIG": "/none.yaml"})
+
+
+def test_an_option_may_have_a_meaning_for_an_empty_text() -> None:
+    """An empty text says nothing, unless the option says what it means."""
+    for empty, expected in ((None, "unset"), ("off", "off")):
+        option = Option("a", "X", TEXT, "unset", "", empty=empty)
+        assert option.read(said([option], {"a": ""}, {}).get("a")) == expected
+        assert option.read(said([option], {}, {"A": " "}).get("a")) == expected
+
+
+def test_actions_are_no_settings() -> None:
+    """What is asked for in one start is a flag only: a file cannot make every start a dry run."""
+    result = argparse.ArgumentParser()
+    add_flags(result)
+    names = {action.dest.replace("_", "-") for action in result._actions}
+    actions = {"once", "dry-run", "check", "output"}
+    assert names - {option.name for option in OPTIONS} == {"help", "config", *actions}
+
+
+def test_the_page_of_flags_is_what_the_options_say() -> None:
+    """docs/flags.md is written from the table: `make flags`."""
+    assert flags_page() == (ROOT / "docs" / "flags.md").read_text()

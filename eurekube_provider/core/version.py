@@ -1,3 +1,0 @@
-"""Which Eurekube this is; here, so that every part can say it without loading the public names."""
-
-VERSION = "0.1.0"

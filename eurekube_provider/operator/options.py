@@ -1,0 +1,242 @@
+"""What can be said to the operator, and where: a flag, a variable and a key of the file have one name.
+
+``--watch-namespace`` is ``WATCH_NAMESPACE`` and ``watch-namespace:``. A flag wins over the environment, that
+over the file. Every complaint says where the value stands, what is wrong with it, and what would do.
+"""
+
+from __future__ import annotations
+
+import argparse
+import difflib
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from eurekube_provider.core.errors import ConfigurationError
+
+
+@dataclass(frozen=True, slots=True)
+class Kind:
+    """A kind of value.
+
+    :ivar parse: reads its text; raises ValueError with what would be right, e.g. ``must be true or false``.
+    :ivar accepts: the YAML types that may stand for it in the file.
+    :ivar word: what it is, for a person who wrote another type.
+    """
+
+    parse: Callable[[str], Any]
+    accepts: tuple[type, ...] = (str,)
+    word: str = "text; put it in quotes"
+
+
+@dataclass(frozen=True, slots=True)
+class Option:
+    """One thing that can be said.
+
+    :ivar default: its value where nobody says anything, or says an empty text.
+    :ivar help: half a sentence.
+    :ivar shown: the default as the help shows it, where that is not the value itself.
+    :ivar empty: what an empty text means, where that is not the default.
+    :ivar variable: False where the environment's variable is read by somebody else.
+    """
+
+    name: str
+    metavar: str
+    kind: Kind
+    default: Any
+    help: str
+    shown: str = ""
+    empty: Any = None
+    variable: bool = True
+
+    def read(self, given: Given | None) -> Any:
+        """The value.
+
+        :raises ConfigurationError: the text cannot be used.
+        """
+        if given is None or (not given.text and self.empty is None):
+            return self.default
+        if not given.text:
+            return self.empty
+        try:
+            return self.kind.parse(given.text)
+        except ConfigurationError as error:
+            raise ConfigurationError(f"{given.where}: {error}") from None
+        except ValueError as error:
+            raise ConfigurationError(f"{given.where}: {given.text!r} {error}") from None
+
+    @property
+    def shown_default(self) -> str:
+        """The default for a person, empty where there is none."""
+        if self.shown or self.default in (None, (), frozenset()):
+            return self.shown
+        if isinstance(self.default, bool):
+            return str(self.default).lower()
+        return f"{self.default:g}" if isinstance(self.default, float) else str(self.default)
+
+
+@dataclass(frozen=True, slots=True)
+class Given:
+    """What somebody said, and where: ``--log-level``, ``LOG_LEVEL`` or ``FILE: log-level``."""
+
+    text: str
+    where: str
+
+
+def variable(name: str) -> str:
+    """The environment's name of an option."""
+    return name.upper().replace("-", "_")
+
+
+def add_flags(parser: argparse.ArgumentParser, options: Iterable[Option]) -> None:
+    """Add a flag for each option; its help names the variable."""
+    for option in options:
+        default = f" [{option.shown_default}]" if option.shown_default else ""
+        also = f"; {variable(option.name)}" if option.variable else ""
+        help_text = f"{option.help}{default}{also}".replace("%", "%%")
+        parser.add_argument(f"--{option.name}", metavar=option.metavar, help=help_text)
+
+
+def said(
+    options: Iterable[Option], flags: Mapping[str, str | None], environment: Mapping[str, str]
+) -> dict[str, Given]:
+    """What flags, or else the environment, say of each option; an empty text says nothing, unless the option
+    has a meaning for it.
+
+    :param flags: by the option's name with underscores, as argparse has them.
+    """
+    found: dict[str, Given] = {}
+    for option in options:
+        from_environment = environment.get(variable(option.name)) if option.variable else None
+        for text, where in (
+            (flags.get(option.name.replace("-", "_")), f"--{option.name}"),
+            (from_environment, variable(option.name)),
+        ):
+            if text is not None and (text.strip() or option.empty is not None):
+                found[option.name] = Given(text.strip(), where)
+                break
+    return found
+
+
+def read_yaml(path: str, where: str) -> dict[str, Any]:
+    """The mapping in a YAML file.
+
+    :param where: what names the file.
+    :raises ConfigurationError: it cannot be read, is no YAML, or is no mapping.
+    """
+    try:
+        document = yaml.safe_load(Path(path).read_text(encoding="utf-8"))
+    except OSError as error:
+        raise ConfigurationError(f"{where}: {path} cannot be read ({error.strerror})") from None
+    except (yaml.YAMLError, UnicodeDecodeError) as error:
+        mark = getattr(error, "problem_mark", None)
+        place = f" in line {mark.line + 1}" if mark else ""
+        problem = getattr(error, "problem", None) or "it is no text"
+        raise ConfigurationError(f"{path}: this is no YAML{place} ({problem})") from None
+    if document is None:
+        return {}
+    if not isinstance(document, dict):
+        raise ConfigurationError(f"{path}: must be keys with values, such as log-level: DEBUG")
+    return {str(key): value for key, value in document.items()}
+
+
+def from_file(
+    where: str, written: Mapping[str, Any], options: Iterable[Option], secrets: Iterable[str]
+) -> dict[str, Given]:
+    """The texts of a mapping whose keys are options' names.
+
+    :param where: the file, and the key above where there is one.
+    :param secrets: names of which only a file may stand there: ``password-file`` and not ``password``.
+    :raises ConfigurationError: an unknown key, a value of another type, a secret.
+    """
+    known = {option.name: option for option in options}
+    found: dict[str, Given] = {}
+    for key, value in written.items():
+        place = f"{where}: {key}"
+        if key in secrets:
+            raise ConfigurationError(
+                f"{place}: a secret must not stand in this file: write it into a file of its own and name"
+                f" that with {key}-file"
+            )
+        if key not in known:
+            near = difflib.get_close_matches(key, known, n=1)
+            hint = f"did you mean {near[0]}?" if near else f"there are {', '.join(known)}"
+            raise ConfigurationError(f"{place}: there is no such key; {hint}")
+        found[key] = Given(_text(place, value, known[key].kind), place)
+    return found
+
+
+def _text(place: str, value: Any, kind: Kind) -> str:
+    """A value of the file as one would say it in a flag."""
+    if value is None:
+        return ""
+    if isinstance(value, list) and list in kind.accepts:
+        return ",".join(_text(place, item, TEXT) for item in value)
+    # A bool is an int for Python, and `no` is one for YAML.
+    if isinstance(value, kind.accepts) and (not isinstance(value, bool) or bool in kind.accepts):
+        return str(value).lower() if isinstance(value, bool) else str(value)
+    raise ConfigurationError(f"{place}: {value!r} must be {kind.word}")
+
+
+def markdown(options: Iterable[Option]) -> str:
+    """A table of the options."""
+    lines = ["| flag | variable | value | meaning | default |", "|---|---|---|---|---|"]
+    for option in options:
+        also = f"`{variable(option.name)}`" if option.variable else ""
+        cells = (f"`--{option.name}`", also, f"`{option.metavar}`", option.help, option.shown_default)
+        lines.append("| " + " | ".join(cell.replace("|", "\\|") for cell in cells) + " |")
+    return "\n".join(lines) + "\n"
+
+
+def _names(text: str) -> tuple[str, ...]:
+    return tuple(dict.fromkeys(name.strip() for name in text.split(",") if name.strip()))
+
+
+def _seconds(text: str) -> float:
+    try:
+        value = float(text)
+    except ValueError:
+        value = -1.0
+    if not 0.1 <= value <= 86400:
+        raise ValueError("must be a number of seconds between 0.1 and 86400")
+    return value
+
+
+def _truth(text: str) -> bool:
+    if text.lower() not in ("true", "false"):
+        raise ValueError("must be true or false")
+    return text.lower() == "true"
+
+
+def _existing_file(text: str) -> str:
+    if not Path(text).is_file():
+        raise ValueError("is no file that can be read: check the path, and what is mounted there")
+    return text
+
+
+def _http_url(text: str) -> str:
+    if not text.startswith(("http://", "https://")):
+        raise ValueError("must start with http:// or https://")
+    return text
+
+
+def choice(*allowed: str, read: Callable[[str], str] = str.lower) -> Kind:
+    """One of a few words; their case does not matter."""
+
+    def parse(text: str) -> str:
+        if read(text) not in allowed:
+            raise ValueError(f"must be one of {', '.join(allowed)}")
+        return read(text)
+
+    return Kind(parse)
+
+
+TEXT = Kind(str)
+NAMES = Kind(_names, (str, list), "a list of texts, or one text with commas")
+SECONDS = Kind(_seconds, (int, float, str), "a number of seconds")
+TRUTH = Kind(_truth, (bool, str), "true or false")
+FILE = Kind(_existing_file)
+HTTP_URL = Kind(_http_url)

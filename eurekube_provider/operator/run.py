@@ -1,0 +1,274 @@
+"""The operator's parts, put together in the order that makes a start and an end safe.
+
+The cluster's objects are complete and the registry was read before anything is changed; what is under way has
+ended before the Lease is released, and renewals end last.
+"""
+
+from __future__ import annotations
+
+import logging
+import math
+import threading
+import time
+import uuid
+from collections.abc import Mapping
+
+from eurekube_provider.core.errors import EurekubeError, KubernetesError
+from eurekube_provider.core.identity import ClusterOwner, check_cluster_name, default_cluster_name
+from eurekube_provider.core.mapping import Cluster, Mode, Syncer, app_of, desired_instances
+from eurekube_provider.core.model import Status
+from eurekube_provider.eureka.apply import apply
+from eurekube_provider.eureka.peers import Peers
+from eurekube_provider.kube.access import NAMESPACES, KubeAccess
+from eurekube_provider.kube.elector import Elector
+from eurekube_provider.kube.events import EventRecorder
+from eurekube_provider.operator import selfcheck
+from eurekube_provider.operator.controller import Controller
+from eurekube_provider.operator.dry import DryAccess, DryPeers
+from eurekube_provider.operator.leadership import Leadership
+from eurekube_provider.operator.once import PATIENCE_SECONDS, Ledger
+from eurekube_provider.operator.overview import Parts
+from eurekube_provider.operator.queue import WorkQueue
+from eurekube_provider.operator.registry import Registry
+from eurekube_provider.operator.settings import Settings
+from eurekube_provider.operator.site import OperatorSite
+from eurekube_provider.operator.sources import AppKey, Sources, SyncerKey
+from eurekube_provider.operator.status import StatusWriter
+from eurekube_provider.operator.triggers import Webhook
+from eurekube_provider.operator.web import Web, parse_address
+from eurekube_provider.version import __version__
+
+_log = logging.getLogger("eurekube_provider.operator")
+
+_SYNC_NOTICE_SECONDS = 10.0
+
+
+def run(settings: Settings, stop: threading.Event, ledger: Ledger | None = None) -> None:
+    """Run the operator until ``stop`` is set. Deregisters nothing on its way out.
+
+    :param ledger: is told of every plan, and says whether plans are carried out, and whether to end after one
+        look at everything. With one there is no election, no web and no webhook.
+    :raises EurekubeError: it cannot start: no cluster, a cluster name in use, a web address in use.
+    """
+    site = OperatorSite()
+    address = parse_address(settings.web_address) if ledger is None else None
+    web = Web(address, site) if address else None
+    if web:
+        web.start()  # before anything is waited for: a start that takes long is no reason for a restart
+        _log.info("web is served", extra={"port": web.port})
+    try:
+        _run(settings, stop, site, ledger)
+    finally:
+        if web:
+            web.stop()
+
+
+def _run(settings: Settings, stop: threading.Event, site: OperatorSite, ledger: Ledger | None) -> None:
+    started_at = time.time()
+    is_dry = ledger is not None and ledger.is_dry
+    give_up_at = time.monotonic() + PATIENCE_SECONDS if ledger and ledger.is_once else math.inf
+    checking = selfcheck.start(settings)
+    access = (DryAccess if is_dry else KubeAccess).load(settings.kubeconfig, settings.context)
+    try:
+        cluster = _cluster(settings, access, stop, give_up_at)
+    except KubernetesError:
+        checking.join(timeout=PATIENCE_SECONDS)  # it says what else is missing
+        raise
+    if cluster is None:
+        return
+    is_elected = settings.leader_elect and ledger is None
+    leadership = Leadership(_elector(settings, access) if is_elected else None)
+    if not is_dry:
+        access = access.guarded(leadership.may_write)
+    queue: WorkQueue[SyncerKey] = WorkQueue()
+    events = EventRecorder(access, "eurekube.io/operator", settings.pod_name)
+    statuses = ledger.statuses(access) if ledger else StatusWriter(access)
+    registries = {
+        name: Registry(
+            (DryPeers if is_dry else Peers)(connection, leadership.may_write),
+            cluster,
+            settings.operator_name,
+            settings.resync_seconds,
+            concerned=lambda owner: controller.owner_concerned(owner),  # noqa: PLW0108 - made below
+            reachable_again=lambda: controller.all_concerned(),  # noqa: PLW0108
+            check_cluster=not settings.take_over_cluster,
+            refused=stop.set,
+        )
+        for name, connection in settings.connections.items()
+    }
+    carry_out = ledger.carry_out if ledger else apply
+    controller = Controller(settings, cluster, access, registries, statuses, events, queue, carry_out)
+    webhook: Webhook | None = None
+    if settings.webhook and ledger is None:
+        webhook = Webhook(
+            settings.webhook,
+            cluster.name,
+            lambda key: _addresses(sources, cluster, key),
+            leadership.may_write,
+        )
+    touch = webhook.touch if webhook else lambda _: None
+    sources = Sources(access, settings.watch_namespaces, queue.add, touch)
+    parts = Parts(
+        settings,
+        cluster,
+        access.server,
+        sources,
+        registries,
+        controller,
+        statuses,
+        queue,
+        is_leader=leadership.may_write if is_elected else lambda: None,
+        started_at=started_at,
+    )
+    _log.info(
+        "operator starts",
+        extra={
+            "version": __version__,
+            "cluster": cluster.name,
+            "operator": settings.operator_name,
+            "eureka": ",".join(url for one in settings.connections.values() for url in one.service_urls),
+            "namespaces": ",".join(settings.watch_namespaces) or "all",
+            **({"dry_run": True} if is_dry else {}),
+        },
+    )
+    events.start()
+    statuses.start()
+    sources.start()
+    for registry in registries.values():
+        registry.renewals.stand_by()
+        registry.start()
+    site.show(parts)
+    try:
+        if _wait_until_read(sources, registries, stop, give_up_at):
+            controller.start(sources)
+            if webhook:
+                services = sources.services.objects()
+                webhook.start({(item["metadata"]["namespace"], app_of(item)) for item in services})
+            _log.info("operator is ready", extra={"syncers": len(sources.syncer_keys())})
+            if ledger and ledger.is_once:
+                controller.lead()
+                while not queue.is_idle and not stop.wait(0.02):
+                    pass
+                ledger.print({key: str(ClusterOwner(cluster.name, *key)) for key in sources.syncer_keys()})
+            else:
+                leadership.follow(_Duties(controller, webhook), stop)
+        for registry in registries.values():
+            if registry.refusal is not None:
+                raise registry.refusal
+    finally:
+        _log.info("operator stops; nothing is deregistered")
+        site.close()
+        sources.stop()
+        leadership.close()
+        if webhook:
+            webhook.stop()
+        controller.stop()
+        leadership.release()
+        statuses.stop()
+        events.stop()
+        for registry in registries.values():
+            registry.stop()
+            registry.peers.close()
+
+
+class _Duties:
+    """What this operator does while it leads."""
+
+    def __init__(self, controller: Controller, webhook: Webhook | None) -> None:
+        self.pause = controller.pause
+        self.stand_by = controller.stand_by
+        self._controller = controller
+        self._webhook = webhook
+
+    def lead(self) -> None:
+        """Everything, from Eureka to the webhook."""
+        self._controller.lead()
+        if self._webhook:
+            self._webhook.lead()
+
+
+def _elector(settings: Settings, access: KubeAccess) -> Elector:
+    return Elector(
+        access,
+        settings.lease_namespace or access.namespace,
+        settings.lease_name,
+        # A container that is restarted in its pod is another one.
+        f"{settings.pod_name}_{uuid.uuid4().hex[:8]}",
+        settings.lease_timing,
+    )
+
+
+def _cluster(
+    settings: Settings, access: KubeAccess, stop: threading.Event, give_up_at: float
+) -> Cluster | None:
+    """Which cluster this is; waits for an API server that is away, None when told to stop meanwhile."""
+    while True:
+        try:
+            uid = str(access.get(NAMESPACES.path(name="kube-system"))["metadata"]["uid"])
+        except KubernetesError as error:
+            if error.status_code in (401, 403):
+                raise KubernetesError(
+                    f"{error}; the operator must be allowed to get the namespace kube-system,"
+                    " whose UID tells clusters apart",
+                    status_code=error.status_code,
+                ) from None
+            if time.monotonic() > give_up_at:
+                raise
+            _log.warning("the Kubernetes API does not answer, tried again", extra={"error": str(error)})
+            if stop.wait(2.0):
+                return None
+            continue
+        name = settings.cluster_name or default_cluster_name(uid)
+        return Cluster(check_cluster_name(name), uid)
+
+
+def _wait_until_read(
+    sources: Sources, registries: Mapping[str, Registry], stop: threading.Event, give_up_at: float
+) -> bool:
+    """Wait until the cluster's objects are complete and each Eureka was asked; False when told to stop.
+
+    An operator to which an Eureka did not answer changes nothing there, but can say so on each syncer, and
+    lets deleted ones go in the end. One look at everything needs all answers.
+
+    :raises EurekubeError: something could not be read in time.
+    """
+    waited = 0.0
+    needs_answers = math.isfinite(give_up_at)
+    while not (
+        sources.is_synced
+        and all(one.was_read or (one.failure and not needs_answers) for one in registries.values())
+    ):
+        if stop.wait(0.02):
+            return False
+        waited += 0.02
+        if waited >= _SYNC_NOTICE_SECONDS or time.monotonic() > give_up_at:
+            waited = 0.0
+            missing = [f"{kind} ({error})" for kind, error in sources.failures.items()]
+            missing += [
+                f"Eureka {name!r} ({one.failure or 'no answer yet'})"
+                for name, one in registries.items()
+                if not one.was_read
+            ]
+            if time.monotonic() > give_up_at:
+                raise EurekubeError(
+                    f"nothing was changed, since this could not be read within {PATIENCE_SECONDS:.0f} s:"
+                    f" {'; '.join(missing)}"
+                )
+            _log.warning(
+                "nothing is changed before everything was read", extra={"missing": "; ".join(missing)}
+            )
+    return True
+
+
+def _addresses(sources: Sources, cluster: Cluster, key: AppKey) -> list[str]:
+    """Where the Services of namespace and app can be called now."""
+    namespace, app = key
+    everything = Syncer(namespace, "", Mode.POD, namespace, app)
+    desired = desired_instances(
+        everything, sources.services.objects(namespace), sources.slices.objects(namespace), cluster
+    )
+    return [
+        f"{instance.ip_address}:{instance.port.number}"
+        for instance in desired.instances
+        if instance.status is Status.UP
+    ]

@@ -1,0 +1,235 @@
+"""What the operator needs of its surroundings, looked at when it starts: rights, the CRD, Eureka's servers.
+
+It only tells. What is missing may come later, and what works without it goes on.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from enum import StrEnum
+
+from eurekube_provider.core.errors import (
+    ConfigurationError,
+    KubernetesError,
+    RegistryDenied,
+    RegistryError,
+    RegistryUnreachable,
+)
+from eurekube_provider.eureka.connection import Mode
+from eurekube_provider.eureka.peer import Peer
+from eurekube_provider.eureka.peers import BATCHES_FROM_LEASES, Peers
+from eurekube_provider.kube.access import SYNCERS, KubeAccess
+from eurekube_provider.kube.rights import IDENTITY, WORK, Rule
+from eurekube_provider.operator.settings import Settings
+
+_log = logging.getLogger(__name__)
+
+REVIEWS = "/apis/authorization.k8s.io/v1/selfsubjectaccessreviews"
+LARGEST_CLOCK_DIFFERENCE_SECONDS = 30.0
+
+CONSEQUENCES = {
+    "eurekasyncers": "without it no syncer can be served",
+    "eurekasyncers/status": "without it syncers show no status; everything else works",
+    "services": "without it nothing is registered or changed",
+    "endpointslices": "without it nothing is registered or changed",
+    "events": "without it no Events are written; everything else works",
+    "namespaces": "without it the operator cannot start, since the UID of kube-system tells clusters apart",
+}
+"""What does not work without the rights on a resource."""
+
+
+class Verdict(StrEnum):
+    """How it stands with one thing."""
+
+    OK = "ok"
+    NOTE = "note"
+    """Worth knowing; nothing to be done."""
+    WARNING = "warning"
+    """It hampers the operator."""
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """One thing that was looked at.
+
+    :ivar check: ``kubernetes``, ``crd``, ``permission``, ``eureka``, ``batches`` or ``clock``.
+    :ivar subject: which one.
+    :ivar detail: how it is; for a warning also what does not work, and what to do.
+    """
+
+    check: str
+    subject: str
+    verdict: Verdict
+    detail: str
+
+
+def check(settings: Settings) -> list[Finding]:
+    """Look at everything. Changes nothing, and raises nothing."""
+    findings: list[Finding] = []
+    try:
+        access = KubeAccess.load(settings.kubeconfig, settings.context)
+    except ConfigurationError as error:
+        findings.append(Finding("kubernetes", "kubeconfig", Verdict.WARNING, str(error)))
+    else:
+        findings += check_kubernetes(access, settings.watch_namespaces)
+    for name, connection in settings.connections.items():
+        peers = Peers(connection)
+        findings += check_eureka(name, peers)
+        peers.close()
+    return findings
+
+
+def check_kubernetes(access: KubeAccess, namespaces: Sequence[str]) -> list[Finding]:
+    """Whether the API answers, serves the CRD, and grants what the operator needs.
+
+    :param namespaces: those to look at; empty for all.
+    """
+    findings = []
+    try:
+        access.get(f"/apis/{SYNCERS.group}/{SYNCERS.version}")
+        findings.append(Finding("crd", "eurekasyncers", Verdict.OK, "installed"))
+    except KubernetesError as error:
+        if error.status_code is None:
+            return [Finding("kubernetes", access.server, Verdict.WARNING, str(error))]
+        if error.status_code == 404:
+            findings.append(
+                Finding(
+                    "crd",
+                    "eurekasyncers",
+                    Verdict.WARNING,
+                    "the cluster does not know the kind EurekaSyncer: install it with `kubectl apply -f"
+                    " crds/eurekasyncers.eurekube.io.yaml`; until then nothing is registered",
+                )
+            )
+        else:
+            findings.append(Finding("crd", "eurekasyncers", Verdict.WARNING, str(error)))
+    scopes = [(rule, namespace) for namespace in namespaces or ("",) for rule in WORK]
+    for rule, namespace in (*((rule, "") for rule in IDENTITY), *scopes):
+        try:
+            findings += _permissions(access, rule, namespace)
+        except KubernetesError as error:
+            findings.append(
+                Finding(
+                    "permission", "all", Verdict.WARNING, f"it cannot be found out what is allowed: {error}"
+                )
+            )
+            break
+    return findings
+
+
+def _permissions(access: KubeAccess, rule: Rule, namespace: str) -> Iterator[Finding]:
+    """What is missing of a rule.
+
+    :param namespace: empty for the whole cluster.
+    """
+    for resource in rule.resources:
+        missing = [verb for verb in rule.verbs if not _allowed(access, rule, resource, verb, namespace)]
+        named = f" {', '.join(rule.resource_names)}" if rule.resource_names else ""
+        where = f"in namespace {namespace}" if namespace else "in all namespaces"
+        place = "" if rule in IDENTITY else f" {where}"
+        subject = f"{', '.join(missing or rule.verbs)} {resource}{named}{place}"
+        if missing:
+            detail = (
+                f"not allowed; {CONSEQUENCES[resource]}. Allow it to the operator's ServiceAccount with a"
+                " Role or ClusterRole and its binding"
+            )
+            yield Finding("permission", subject, Verdict.WARNING, detail)
+        else:
+            yield Finding("permission", subject, Verdict.OK, "allowed")
+
+
+def _allowed(access: KubeAccess, rule: Rule, resource: str, verb: str, namespace: str) -> bool:
+    plural, _, subresource = resource.partition("/")
+    attributes = {
+        "verb": verb,
+        "group": rule.api_groups[0],
+        "resource": plural,
+        "subresource": subresource,
+        "namespace": namespace,
+        "name": rule.resource_names[0] if rule.resource_names else "",
+    }
+    review = {
+        "apiVersion": "authorization.k8s.io/v1",
+        "kind": "SelfSubjectAccessReview",
+        "spec": {"resourceAttributes": {key: value for key, value in attributes.items() if value}},
+    }
+    status = access.request("POST", REVIEWS, body=review).get("status") or {}
+    return bool(status.get("allowed"))
+
+
+def check_eureka(name: str, peers: Peers) -> list[Finding]:
+    """Whether each server of a connection can be reached and lets us in, and whether batches can be used."""
+    findings = [finding for peer in peers.peers for finding in _server(name, peer)]
+    if any(finding.check == "eureka" and finding.verdict is Verdict.OK for finding in findings):
+        findings.append(_batches(name, peers))
+    return findings
+
+
+def _server(name: str, peer: Peer) -> Iterator[Finding]:
+    subject = f"{name} {peer.url}"
+    try:
+        status = peer.status()
+    except RegistryUnreachable as error:
+        detail = f"not reachable: {error}"
+    except RegistryDenied as error:
+        detail = f"it refuses us: {error}"
+    except RegistryError as error:
+        detail = str(error)
+    else:
+        yield Finding("eureka", subject, Verdict.OK, f"answers, up for {status.uptime or 'an unknown time'}")
+        ahead = status.clock_ahead_seconds
+        if ahead is not None and abs(ahead) > LARGEST_CLOCK_DIFFERENCE_SECONDS:
+            apart = f"{abs(ahead):.0f} s {'ahead of' if ahead > 0 else 'behind'} this machine's"
+            hint = "set both by NTP, since the newer of two registrations is found by the clock"
+            yield Finding("clock", subject, Verdict.WARNING, f"its clock is {apart}: {hint}")
+        return
+    yield Finding("eureka", subject, Verdict.WARNING, detail)
+
+
+def _batches(name: str, peers: Peers) -> Finding:
+    if peers.connection.mode is not Mode.AUTO:
+        return Finding("batches", name, Verdict.NOTE, f"the mode is {peers.connection.mode}")
+    obstacle = peers.batch_obstacle()
+    if obstacle is None:
+        detail = f"can be used, from {BATCHES_FROM_LEASES} Eureka leases on"
+        return Finding("batches", name, Verdict.OK, detail)
+    return Finding("batches", name, Verdict.NOTE, f"single requests are sent: {obstacle}")
+
+
+def start(settings: Settings) -> threading.Thread:
+    """Look at everything and log it, beside whatever else starts."""
+    thread = threading.Thread(target=lambda: log(check(settings)), name="self-check", daemon=True)
+    thread.start()
+    return thread
+
+
+def log(findings: Sequence[Finding]) -> None:
+    """One line each: a warning for what hampers."""
+    for finding in findings:
+        level = logging.WARNING if finding.verdict is Verdict.WARNING else logging.INFO
+        _log.log(level, "self-check", extra=_plain(finding))
+
+
+def text(findings: Sequence[Finding]) -> str:
+    """A list for a person."""
+    lines = [f"{item.verdict:<8} {item.check:<11} {item.subject}: {item.detail}" for item in findings]
+    warnings = sum(item.verdict is Verdict.WARNING for item in findings)
+    total = "all is well" if not warnings else f"{warnings} to mend"
+    return "\n".join([*lines, f"{len(findings)} looked at, {total}"]) + "\n"
+
+
+def as_json(findings: Sequence[Finding]) -> list[Mapping[str, str]]:
+    """The same as plain JSON values."""
+    return [_plain(finding) for finding in findings]
+
+
+def _plain(finding: Finding) -> Mapping[str, str]:
+    return {
+        "check": finding.check,
+        "subject": finding.subject,
+        "verdict": str(finding.verdict),
+        "detail": finding.detail,
+    }

@@ -1,0 +1,141 @@
+"""What the Dockerfile does, step by step without a container: the operator without Pulumi, run by nobody."""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+import eurekube_provider
+from eurekube_provider.eureka.peers import Peers
+from lab import Lab
+from lab.workloads import Cluster, wait_for
+from tests.system.conftest import ROOT, addresses
+
+pytestmark = pytest.mark.lab
+
+NOBODY = 65532
+
+
+def dockerfile(instruction: str) -> list[str]:
+    """The arguments of each such instruction of the last stage, and of the first stage's RUN."""
+    text = (ROOT / "Dockerfile").read_text().replace("\\\n", " ")
+    return [
+        line.removeprefix(instruction).strip() for line in text.splitlines() if line.startswith(instruction)
+    ]
+
+
+@pytest.fixture
+def image(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
+    """The files that the image has beside Python: the steps of the first stage, in a folder."""
+    folder = tmp_path_factory.mktemp("image")
+    # pytest makes its folders for its own user only.
+    for parent in (folder, *folder.parents[:2]):
+        parent.chmod(0o755)
+    sources = folder / "sources"
+    shutil.copytree(
+        ROOT, sources, ignore=shutil.ignore_patterns(".*", "dist", "__pycache__", "tests", "bench")
+    )
+    subprocess.run(
+        ["scripts/build-image", "--wheel"],
+        cwd=sources,
+        env={**os.environ, "PYTHON": sys.executable},
+        check=True,
+    )
+    build, target = folder / "build", folder / "opt" / "eurekube"
+    build.mkdir()
+    for path in (sources / "requirements-operator.lock", *(sources / "dist").glob("*.whl")):
+        shutil.copy(path, build)
+    (steps,) = (step for step in dockerfile("RUN") if "--require-hashes" in step)
+    steps = steps.replace("/build/", f"{build}/").replace("/opt/eurekube", str(target))
+    steps = re.sub(r"\bpython -m", f"{sys.executable} -m", steps)
+    # For speed pip may keep what it fetches, and leave the compiling to Python.
+    steps = steps.replace("--no-cache-dir ", "")
+    environment = {**os.environ, "PIP_NO_COMPILE": "1"}
+    subprocess.run(["sh", "-ec", steps], env=environment, check=True, stdout=subprocess.DEVNULL)
+    yield target
+    shutil.rmtree(folder)
+
+
+def everybodys_python(folder: Path) -> tuple[Path, dict[str, str]]:
+    """This interpreter where everybody may run it: the image's base; and the variables that it needs there.
+
+    Its own place may lie in a home that nobody else can enter.
+    """
+    version = f"python{sys.version_info.major}.{sys.version_info.minor}"
+    base = Path(sys.base_prefix)
+    left_out = (
+        "site-packages",
+        "dist-packages",
+        "test",
+        "tests",
+        "__pycache__",
+        "config-*",
+        "idlelib",
+        "tkinter",
+    )
+    shutil.copytree(
+        base / "lib" / version, folder / "lib" / version, ignore=shutil.ignore_patterns(*left_out)
+    )
+    for library in (base / "lib").glob(f"lib{version}*.so*"):
+        shutil.copy(library, folder / "lib")
+    (folder / "bin").mkdir()
+    python = folder / "bin" / version
+    shutil.copy(base / "bin" / version, python)
+    return python, {"PYTHONHOME": str(folder), "LD_LIBRARY_PATH": str(folder / "lib")}
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can start a process as somebody else")
+def test_the_image_runs_without_pulumi_and_as_nobody(
+    image: Path, cluster: Cluster, eureka: Peers, lab: Lab, namespace: str, tmp_path: Path
+) -> None:
+    """Installed as in the Dockerfile, the operator works as a user who can write nowhere."""
+    installed = {path.name.partition("-")[0].lower() for path in image.glob("*.dist-info")}
+    assert {"kubernetes", "requests", "eurekube_provider"} <= installed
+    assert not installed & {"pulumi", "pulumi_kubernetes", "grpcio", "rich", "pip", "hatchling"}
+
+    app = f"{namespace}-app"
+    cluster.deployment(namespace, app, 1)
+    cluster.service(namespace, app)
+    cluster.syncer(namespace, app)
+    before = {path: path.stat().st_mtime_ns for path in image.rglob("*")}
+    python, surroundings = everybodys_python(image.parents[1] / "python")
+    environment = (
+        surroundings | dict(re.findall(r"(\w+)=(\S+)", dockerfile("ENV")[0])) | {"PYTHONPATH": str(image)}
+    )
+    (entrypoint,) = dockerfile("ENTRYPOINT")
+    program, *arguments = re.findall(r'"([^"]+)"', entrypoint)
+    assert program == "python"
+    (user,) = dockerfile("USER")
+    assert user == f"{NOBODY}:{NOBODY}"
+    readable = image.parent / "kubeconfig"
+    readable.write_text(lab.kubeconfig.read_text())
+    readable.chmod(0o644)
+    log = tmp_path / "log"
+    with log.open("wb") as output:
+        operator = subprocess.Popen(
+            [python, "-S", *arguments, "--kubeconfig", str(readable)],
+            env={**environment, "EUREKA_URL": lab.eureka_urls[0], "WATCH_NAMESPACE": namespace},
+            cwd="/",
+            user=NOBODY,
+            group=NOBODY,
+            extra_groups=[],
+            stdout=output,
+            stderr=subprocess.STDOUT,
+        )
+    try:
+        wait_for(
+            lambda: list(addresses(eureka, app).values()) == ["UP"], f"the instance\n{log.read_text()}", 60.0
+        )
+        operator.terminate()
+        assert operator.wait(30) == 0, log.read_text()
+    finally:
+        operator.kill()
+    assert f'"version": "{eurekube_provider.__version__}"' in log.read_text()
+    assert before == {path: path.stat().st_mtime_ns for path in image.rglob("*")}

@@ -1,0 +1,226 @@
+"""``--once``, ``--dry-run`` and ``--check`` on real servers: what they print, do and leave."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from eurekube_provider.eureka.peers import Peers
+from eurekube_provider.kube.access import EVENTS, SYNCERS, Resource
+from lab import Lab
+from lab.workloads import Cluster, wait_for
+from tests.system.conftest import ROOT, StartOperator, addresses
+
+pytestmark = pytest.mark.lab
+
+ACCOUNTS = Resource("", "v1", "serviceaccounts")
+ROLES = Resource("rbac.authorization.k8s.io", "v1", "roles")
+BINDINGS = Resource("rbac.authorization.k8s.io", "v1", "rolebindings")
+
+OperatorCommand = Callable[..., subprocess.CompletedProcess[str]]
+
+
+@pytest.fixture
+def operator(lab: Lab, namespace: str) -> OperatorCommand:
+    """``eurekube operator`` for the test's namespace, with the kubeconfig's current context."""
+
+    def run(*arguments: str, expected: int = 0, **environment: str) -> subprocess.CompletedProcess[str]:
+        done = subprocess.run(
+            [sys.executable, "-m", "eurekube_provider.cli.main", "operator", *arguments],
+            cwd=ROOT,
+            env={
+                **os.environ,
+                "EUREKA_URL": ",".join(lab.eureka_urls),
+                "KUBECONFIG": str(lab.kubeconfig),
+                "WATCH_NAMESPACE": namespace,
+                **environment,
+            },
+            capture_output=True,
+            text=True,
+            timeout=120,
+        )
+        assert done.returncode == expected, done.stdout + done.stderr
+        return done
+
+    return run
+
+
+def published(cluster: Cluster, namespace: str, app: str, replicas: int) -> list[str]:
+    """A Deployment, its Service and its syncer; the ready addresses."""
+    cluster.deployment(namespace, app, replicas)
+    cluster.service(namespace, app)
+    cluster.syncer(namespace, app)
+    return wait_for(
+        lambda: len(found := cluster.ready_addresses(namespace, app)) == replicas and found,
+        f"{replicas} ready endpoints",
+    )
+
+
+def touched(cluster: Cluster, namespace: str, app: str) -> tuple[Any, Any, list[Any]]:
+    """What an operator leaves in Kubernetes: finalizers, a status, Events about the syncer."""
+    syncer = cluster.get(SYNCERS, app, namespace) or {}
+    events = [
+        event
+        for event in cluster.items(EVENTS, namespace)
+        if event["regarding"].get("kind") == "EurekaSyncer"
+    ]
+    return syncer["metadata"].get("finalizers"), syncer.get("status"), events
+
+
+def test_a_dry_run_changes_nothing_and_the_real_one_does_what_it_said(
+    cluster: Cluster, eureka: Peers, namespace: str, operator: OperatorCommand
+) -> None:
+    """The same plan is printed by both; only the second registers, and writes to the syncer."""
+    app = f"{namespace}-app"
+    pods = published(cluster, namespace, app, 2)
+    planned = operator("--once", "--dry-run").stdout
+    assert planned.count("\n  + ") == 2
+    assert all(f" UP {address}:8080" in planned for address in pods)
+    assert "2 to register" in planned
+    assert addresses(eureka, app) == {}
+    assert touched(cluster, namespace, app) == (None, None, [])
+
+    assert operator("--once").stdout == planned
+    assert addresses(eureka, app) == dict.fromkeys(pods, "UP")
+    finalizers, status, events = touched(cluster, namespace, app)
+    assert finalizers == ["eurekube.io/deregister"]
+    assert (status["instances"], [event["reason"] for event in events]) == ("2/2", ["Registered"])
+
+    again = json.loads(operator("--once", "--output", "json").stdout)
+    (syncer,) = again["syncers"]
+    assert syncer["owner"].endswith(f"/{namespace}/{app}")
+    assert syncer["plans"] == [{"changes": [], "refusals": []}]
+    assert (again["dryRun"], syncer["problem"], syncer["failures"]) == (False, None, [])
+
+
+def test_removals_in_one_pass(
+    cluster: Cluster, eureka: Peers, namespace: str, operator: OperatorCommand
+) -> None:
+    """A deleted syncer's instances leave; a source that shows nothing is doubted even in a single pass."""
+    kept, gone = f"{namespace}-kept", f"{namespace}-gone"
+    pods = published(cluster, namespace, kept, 2)
+    published(cluster, namespace, gone, 1)
+    operator("--once")
+    cluster.delete(Resource("", "v1", "services"), kept, namespace)
+    cluster.delete(SYNCERS, gone, namespace)
+    planned = operator("--once", "--dry-run").stdout
+    assert f"- {gone.upper()} " in planned
+    assert len(addresses(eureka, gone)) == 1
+    assert cluster.get(SYNCERS, gone, namespace) is not None
+    done = operator("--once").stdout
+    assert "! Braked: all 2 instances would go" in done
+    assert addresses(eureka, gone) == {}
+    assert addresses(eureka, kept) == dict.fromkeys(pods, "UP")
+    wait_for(lambda: cluster.get(SYNCERS, gone, namespace) is None, "the finalizer to be released")
+
+
+def test_a_pass_that_fails(namespace: str, cluster: Cluster, operator: OperatorCommand) -> None:
+    """Without Eureka nothing is planned, the exit code is 1, and the last line says why."""
+    published(cluster, namespace, f"{namespace}-app", 1)
+    done = operator("--once", EUREKA_URL="http://127.0.0.1:9/eureka", expected=1)
+    assert done.stdout == ""
+    last = json.loads(done.stderr.splitlines()[-1])
+    assert "Eureka (list the registry: no connection to http://127.0.0.1:9/eureka" in last["error"]
+
+
+def test_a_dry_run_that_goes_on_tells_of_each_new_plan(
+    cluster: Cluster, eureka: Peers, namespace: str, start_operator: StartOperator
+) -> None:
+    """It follows the cluster, logs what would be done, and does none of it."""
+    app = f"{namespace}-app"
+    published(cluster, namespace, app, 1)
+    operator = start_operator("--dry-run")
+    wait_for(lambda: "1 to register" in operator.text(), "the first plan")
+    cluster.scale(namespace, app, 3)
+    wait_for(lambda: "3 to register" in operator.text(), "a new plan")
+    assert addresses(eureka, app) == {}
+    assert touched(cluster, namespace, app) == (None, None, [])
+    assert operator.stop() == 0
+
+
+def test_a_check_with_all_rights(operator: OperatorCommand, lab: Lab) -> None:
+    """The administrator lacks nothing, and the exit code says so."""
+    text = operator("--check").stdout
+    assert "all is well" in text.splitlines()[-1]
+    assert f"eureka      default {lab.eureka_urls[0]}: answers" in text
+    assert "patch eurekasyncers/status in namespace" in text
+
+
+def test_a_check_names_missing_rights_and_unreachable_servers(
+    cluster: Cluster,
+    lab: Lab,
+    namespace: str,
+    operator: OperatorCommand,
+    start_operator: StartOperator,
+    tmp_path: Path,
+) -> None:
+    """A ServiceAccount without Events: told with what does not work; the operator works all the same."""
+    metadata = {"name": "limited", "namespace": namespace}
+    cluster.apply(ACCOUNTS, {"apiVersion": "v1", "kind": "ServiceAccount", "metadata": metadata})
+    rules = [
+        {
+            "apiGroups": ["eurekube.io"],
+            "resources": ["eurekasyncers"],
+            "verbs": ["get", "list", "watch", "patch"],
+        },
+        {"apiGroups": ["eurekube.io"], "resources": ["eurekasyncers/status"], "verbs": ["patch"]},
+        {"apiGroups": [""], "resources": ["services"], "verbs": ["list", "watch"]},
+        {"apiGroups": ["discovery.k8s.io"], "resources": ["endpointslices"], "verbs": ["list", "watch"]},
+        {"apiGroups": ["events.k8s.io"], "resources": ["events"], "verbs": ["patch"]},
+    ]
+    group = "rbac.authorization.k8s.io"
+    subjects = [{"kind": "ServiceAccount", **metadata}]
+    cluster.apply(ROLES, {"apiVersion": f"{group}/v1", "kind": "Role", "metadata": metadata, "rules": rules})
+    binding = {"apiVersion": f"{group}/v1", "metadata": metadata, "subjects": subjects}
+    cluster.apply(
+        BINDINGS,
+        {**binding, "kind": "RoleBinding", "roleRef": {"apiGroup": group, "kind": "Role", "name": "limited"}},
+    )
+    kube_system: dict[str, Any] = {
+        "apiVersion": f"{group}/v1",
+        "kind": "ClusterRole",
+        "metadata": {"name": namespace},
+        "rules": [
+            {
+                "apiGroups": [""],
+                "resources": ["namespaces"],
+                "resourceNames": ["kube-system"],
+                "verbs": ["get"],
+            }
+        ],
+    }
+    cluster.apply(Resource(group, "v1", "clusterroles"), kube_system)
+    cluster_binding = {**binding, "metadata": {"name": namespace}, "kind": "ClusterRoleBinding"}
+    role = {"apiGroup": group, "kind": "ClusterRole", "name": namespace}
+    cluster.apply(Resource(group, "v1", "clusterrolebindings"), {**cluster_binding, "roleRef": role})
+    kubeconfig = lab.service_account_kubeconfig(namespace, "limited", tmp_path / "limited")
+
+    dead = "http://127.0.0.1:9/eureka"
+    urls = f"{lab.eureka_urls[0]},{dead}"
+    findings = json.loads(
+        operator(
+            "--check", "--output", "json", "--kubeconfig", str(kubeconfig), EUREKA_URL=urls, expected=1
+        ).stdout
+    )
+    warnings = {
+        finding["subject"]: finding["detail"] for finding in findings if finding["verdict"] == "warning"
+    }
+    events, server = f"create events in namespace {namespace}", f"default {dead}"
+    assert set(warnings) == {events, server}
+    assert "no Events are written; everything else works" in warnings[events]
+    assert "no connection" in warnings[server]
+
+    running = start_operator("--kubeconfig", str(kubeconfig), EUREKA_URL=urls)
+    said = wait_for(
+        lambda: [line for line in running.text().splitlines() if '"self-check"' in line and events in line],
+        "the finding in the log",
+    )
+    line = json.loads(said[0])
+    assert (line["level"], line["check"], line["verdict"]) == ("warning", "permission", "warning")
