@@ -10,7 +10,7 @@ import logging
 import signal
 import sys
 import threading
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from eurekube_provider.core.errors import (
     ConfigurationError,
@@ -18,18 +18,20 @@ from eurekube_provider.core.errors import (
     KubernetesError,
     RegistryError,
 )
-from eurekube_provider.core.identity import check_cluster_name, default_cluster_name
-from eurekube_provider.core.mapping import Cluster, Mode, Syncer, app_of, desired_instances
+from eurekube_provider.core.identity import Cluster, check_cluster_name, default_cluster_name
 from eurekube_provider.core.model import Status
+from eurekube_provider.core.objects import app_of
+from eurekube_provider.core.syncer import DEFAULT_CONNECTION, Mode, Selector, Syncer
 from eurekube_provider.eureka.peers import Peers
 from eurekube_provider.kube.access import NAMESPACES, KubeAccess
 from eurekube_provider.kube.events import EventRecorder
 from eurekube_provider.operator import logs
 from eurekube_provider.operator.controller import Controller
+from eurekube_provider.operator.index import SyncerKey
 from eurekube_provider.operator.queue import WorkQueue
 from eurekube_provider.operator.registry import Registry
 from eurekube_provider.operator.settings import Settings, settings_from
-from eurekube_provider.operator.sources import AppKey, Sources, SyncerKey
+from eurekube_provider.operator.sources import AppKey, Sources
 from eurekube_provider.operator.status import StatusWriter
 from eurekube_provider.operator.triggers import Webhook
 
@@ -69,19 +71,21 @@ def run(settings: Settings, stop: threading.Event) -> None:
     cluster = _cluster(settings, access, stop)
     if cluster is None:
         return
-    peers = Peers(settings.connection, settings.eureka_mode)
     queue: WorkQueue[SyncerKey] = WorkQueue()
     events = EventRecorder(access, "eurekube.io/operator", settings.pod_name)
     statuses = StatusWriter(access)
-    registry = Registry(
-        peers,
-        cluster,
-        settings.operator_name,
-        settings.resync_seconds,
-        concerned=lambda owner: controller.owner_concerned(owner),  # noqa: PLW0108 - made below
-        reachable_again=lambda: controller.all_concerned(),  # noqa: PLW0108
-    )
-    controller = Controller(settings, cluster, access, registry, statuses, events, queue)
+    registries = {
+        name: Registry(
+            Peers(connection, settings.eureka_mode),
+            cluster,
+            settings.operator_name,
+            settings.resync_seconds,
+            concerned=lambda owner: controller.owner_concerned(owner),  # noqa: PLW0108 - made below
+            reachability_changed=lambda: controller.all_concerned(),  # noqa: PLW0108
+        )
+        for name, connection in {DEFAULT_CONNECTION: settings.connection}.items()
+    }
+    controller = Controller(settings, cluster, access, registries, statuses, events, queue)
     webhook: Webhook | None = None
     if settings.webhook:
         webhook = Webhook(settings.webhook, cluster.name, lambda key: _addresses(sources, cluster, key))
@@ -99,12 +103,14 @@ def run(settings: Settings, stop: threading.Event) -> None:
     events.start()
     statuses.start()
     sources.start()
-    registry.start()
+    for registry in registries.values():
+        registry.start()
     try:
-        if not _wait_until_safe(sources, registry, controller, stop):
+        if not _wait_until_safe(sources, registries, controller, stop):
             return
         if not settings.take_over_cluster:
-            registry.check_cluster()
+            for registry in registries.values():
+                registry.check_cluster()
         controller.start(sources)
         if webhook:
             services = sources.services.objects()
@@ -117,10 +123,12 @@ def run(settings: Settings, stop: threading.Event) -> None:
         if webhook:
             webhook.stop()
         controller.stop()
-        registry.stop()
+        for registry in registries.values():
+            registry.stop()
         statuses.stop()
         events.stop()
-        peers.close()
+        for registry in registries.values():
+            registry.peers.close()
 
 
 def _cluster(settings: Settings, access: KubeAccess, stop: threading.Event) -> Cluster | None:
@@ -140,44 +148,51 @@ def _cluster(settings: Settings, access: KubeAccess, stop: threading.Event) -> C
                 return None
             continue
         name = settings.cluster_name or default_cluster_name(uid)
-        return Cluster(check_cluster_name(name), uid)
+        return Cluster(check_cluster_name(name), uid, settings.cluster_domain)
 
 
 def _wait_until_safe(
-    sources: Sources, registry: Registry, controller: Controller, stop: threading.Event
+    sources: Sources, registries: Mapping[str, Registry], controller: Controller, stop: threading.Event
 ) -> bool:
-    """Wait until the cluster's objects are complete and Eureka was read; False when told to stop."""
+    """Wait until the cluster's objects are complete and Eureka was read; False when told to stop.
+
+    Of several Eurekas one that does not answer holds up its own syncers only.
+    """
     waited = 0.0
     told: RegistryError | None = None
-    while not (sources.is_synced and registry.was_read):
+    while not (sources.is_synced and _is_read(registries)):
         if stop.wait(0.02):
             return False
         waited += 0.02
-        failure = registry.failure
+        failure = next((one.failure for one in registries.values() if one.failure), None)
         if failure is not None and str(failure) != str(told) and sources.is_synced:
             told = failure
             controller.cannot_begin(sources, failure)
         if waited >= _SYNC_NOTICE_SECONDS:
             waited = 0.0
             missing = [f"{kind} ({error})" for kind, error in sources.failures.items()]
-            if not registry.was_read:
-                missing.append(f"Eureka ({registry.failure})")
+            missing += [
+                f"Eureka {name} ({one.failure})" for name, one in registries.items() if not one.was_read
+            ]
             _log.warning(
                 "nothing is changed before everything was read", extra={"missing": "; ".join(missing)}
             )
     return True
 
 
+def _is_read(registries: Mapping[str, Registry]) -> bool:
+    """Whether one was read, and each of the others as well, or has failed to answer."""
+    everyone = registries.values()
+    return any(one.was_read for one in everyone) and all(one.was_read or one.failure for one in everyone)
+
+
 def _addresses(sources: Sources, cluster: Cluster, key: AppKey) -> list[str]:
     """Where the Services of namespace and app can be called now."""
     namespace, app = key
-    everything = Syncer(namespace, "", Mode.POD, namespace, app)
-    desired = desired_instances(
-        everything, sources.services.objects(namespace), sources.slices.objects(namespace), cluster
-    )
+    everything = Syncer(namespace, "", Mode.POD, Selector(namespace, app), app)
     return [
         f"{instance.ip_address}:{instance.port.number}"
-        for instance in desired.instances
+        for instance in sources.desired(everything, cluster).instances
         if instance.status is Status.UP
     ]
 

@@ -12,8 +12,13 @@ import time
 from collections.abc import Callable, Sequence
 
 from eurekube_provider.core.errors import ConfigurationError, RegistryError
-from eurekube_provider.core.identity import CLUSTER_UID_KEY, StackOwner, parse_owner
-from eurekube_provider.core.mapping import Cluster
+from eurekube_provider.core.identity import (
+    CLUSTER_UID_KEY,
+    LEAVING_KEY,
+    Cluster,
+    StackOwner,
+    parse_owner,
+)
 from eurekube_provider.core.model import Instance, Status
 from eurekube_provider.eureka.apply import write
 from eurekube_provider.eureka.bulk import bring_level, read_many
@@ -43,7 +48,8 @@ class Registry:
     :class:`~eurekube_provider.eureka.renewals.Listener`: what renewals find out is looked after.
 
     :param concerned: called with an owner whose instances are not what they were.
-    :param reachable_again: called when Eureka answers after it had not.
+    :param reachability_changed: called when Eureka was read for the first time, when it cannot be read any
+        more, and when it answers again.
     """
 
     def __init__(
@@ -53,7 +59,7 @@ class Registry:
         operator_name: str,
         resync_seconds: float,
         concerned: Callable[[str], None],
-        reachable_again: Callable[[], None],
+        reachability_changed: Callable[[], None],
     ) -> None:
         self.peers = peers
         self.view = View()
@@ -61,12 +67,14 @@ class Registry:
         self.sweeper = Sweeper(peers, is_registered=lambda key: self.view.get(key) is not None)
         self.failure: RegistryError | None = None
         """Why the registry could not be read the last time; None while all is well."""
+        self.trouble: RegistryError | None = None
+        """The same once it has failed twice on end: a person should know of it."""
         self.gauges = Gauges(0, 0, 0.0)
         self._cluster = cluster
         self._operator_name = operator_name
         self._resync_seconds = resync_seconds
         self._concerned = concerned
-        self._reachable_again = reachable_again
+        self._reachability_changed = reachability_changed
         self._was_read = threading.Event()
         self._stopped = threading.Event()
         self._started_by_url: dict[str, int] = {}
@@ -137,6 +145,11 @@ class Registry:
         if instance.key not in self.renewals:
             self.renewals.add(instance, just_registered=False)
 
+    def let_lapse(self, instance: Instance) -> None:
+        """Renew what stands there no more, and leave it to Eureka to forget it."""
+        if instance.key in self.renewals:
+            self.renewals.remove(instance.key)
+
     def check_cluster(self) -> None:
         """Look whether another cluster uses our name.
 
@@ -162,7 +175,11 @@ class Registry:
             except RegistryError as error:
                 if self.failure is None or str(self.failure) != str(error):
                     _log.warning("Eureka cannot be read", extra={"error": str(error)})
+                is_news = self.failure is not None and self.trouble is None
+                self.trouble = error if self.failure is not None else None
                 self.failure = error
+                if is_news:
+                    self._reachability_changed()
             except Exception:  # noqa: BLE001 - the thread must look again
                 _log.exception("Eureka could not be read")
             fast = self.failure is not None or not self.was_read
@@ -172,7 +189,7 @@ class Registry:
         self._notice_restarts()
         listed = self.peers.list_instances()
         news, doubts = self.view.merge(listed)
-        was_away, self.failure = self.failure is not None, None
+        was_away, self.failure, self.trouble = self.failure is not None, None, None
         for owner in {instance.owner for instance in news}:
             if owner:
                 self._concerned(owner)
@@ -183,9 +200,10 @@ class Registry:
         if not self.was_read:
             _log.info("Eureka was read", extra={"instances": len(listed)})
             self._was_read.set()
+            self._reachability_changed()
         elif was_away:
             _log.warning("Eureka answers again")
-            self._reachable_again()
+            self._reachability_changed()
 
     def _gauge(self, registered: int) -> None:
         """Measure our part in the registry; say so once when it has become a danger."""
@@ -324,7 +342,8 @@ class Registry:
     def _vanished(self, key: Key) -> None:
         """No server holds it. If they forgot it, what a person had set over its status comes back with it."""
         known = self.view.get(key)
-        if known is not None and known.is_overridden and self._lost_memory:
+        is_a_persons = known is not None and known.is_overridden and LEAVING_KEY not in known.metadata
+        if known is not None and is_a_persons and self._lost_memory:
             self._lost_overrides[key] = known.overridden_status
         self.view.gone(key)
 

@@ -41,6 +41,7 @@ class Settings:
     """Everything that the operator can be told.
 
     :param cluster_name: None for the first 8 characters of the kube-system namespace's UID.
+    :param cluster_domain: the cluster's DNS domain, for host names of Services.
     :param watch_namespaces: empty for all.
     :param cross_namespace: ``from=to`` pairs, ``*`` for any: syncers of the namespace ``from`` may select
         Services of the namespace ``to``.
@@ -53,6 +54,7 @@ class Settings:
     operator_name: str = "eurekube"
     pod_name: str = "eurekube"
     cluster_name: str | None = None
+    cluster_domain: str = "cluster.local"
     take_over_cluster: bool = False
     watch_namespaces: tuple[str, ...] = ()
     cross_namespace: frozenset[tuple[str, str]] = frozenset()
@@ -101,6 +103,11 @@ def parser() -> argparse.ArgumentParser:
         ("operator-name", "NAME", "whom stacks name to have their registrations renewed [eurekube]"),
         ("pod-name", "NAME", "who this process is, in Events and logs [the host's name]"),
         ("cluster-name", "NAME", "part of every instance id [first 8 characters of kube-system's UID]"),
+        (
+            "cluster-domain",
+            "DOMAIN",
+            "the cluster's DNS domain, for Services advertised by name [cluster.local]",
+        ),
         ("take-over-cluster", "true|false", "go on although the cluster's name is in use with another UID"),
         ("watch-namespace", "NAME[,NAME...]", "the namespaces to look at [all]"),
         ("cross-namespace", "FROM=TO[,...]", "syncers in FROM may select Services in TO; * is any [none]"),
@@ -169,6 +176,7 @@ def settings_from(
         operator_name=text("operator-name") or "eurekube",
         pod_name=text("pod-name") or socket.gethostname(),
         cluster_name=check_cluster_name(text("cluster-name")) if text("cluster-name") else None,
+        cluster_domain=text("cluster-domain").strip(".") or "cluster.local",
         take_over_cluster=_truth("take-over-cluster", text("take-over-cluster") or "false"),
         watch_namespaces=_names(text("watch-namespace")),
         cross_namespace=frozenset(_pair(item) for item in _names(text("cross-namespace"))),

@@ -50,7 +50,7 @@ from eurekube_provider.eureka.connection import split_credentials
 from eurekube_provider.resources.crds import crd_documents
 from eurekube_provider.resources.labels import object_labels
 from eurekube_provider.resources.program import ProgramError
-from eurekube_provider.resources.rights import IDENTITY, WORK, Rule
+from eurekube_provider.resources.rights import CLUSTER, WORK, Rule
 
 DEFAULT_IMAGE = f"ghcr.io/eurekube/eurekube-operator:{__version__}"
 ACCOUNT = "eurekube-operator"
@@ -166,14 +166,14 @@ class EurekubeOperator(pulumi.ComponentResource):
         return CustomResourceDefinitionPatch(name, metadata=forced, spec=document["spec"], opts=kept)
 
     def _rights(self, name: str) -> list[pulumi.Resource]:
-        """All namespaces: one ClusterRole. Listed ones: a Role in each, and the cluster's identity."""
+        """All namespaces: one ClusterRole. Listed ones: a Role in each, and what has no namespace."""
         namespaces = self._args.watch_namespaces
         # Outside of the operator's namespace another operator may have rights as well.
         shared = f"{ACCOUNT}-{self._args.namespace}"
         role = ClusterRole(
             f"{name}-role",
             metadata=ObjectMetaArgs(name=shared, labels=dict(self._labels)),
-            rules=_rules([*IDENTITY] if namespaces else [*WORK, *IDENTITY]),
+            rules=_rules([*CLUSTER] if namespaces else [*WORK, *CLUSTER]),
             opts=self._child,
         )
         binding = ClusterRoleBinding(
