@@ -16,6 +16,7 @@ from eurekube_provider.kube.access import (
     ENDPOINT_SLICES,
     MERGE_PATCH,
     NAMESPACES,
+    PODS,
     SERVICES,
     SYNCERS,
     KubeAccess,
@@ -23,7 +24,6 @@ from eurekube_provider.kube.access import (
 )
 
 DEPLOYMENTS = Resource("apps", "v1", "deployments")
-PODS = Resource("", "v1", "pods")
 CRDS = Resource("apiextensions.k8s.io", "v1", "customresourcedefinitions")
 STRATEGIC_MERGE_PATCH = "application/strategic-merge-patch+json"
 

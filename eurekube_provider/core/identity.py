@@ -20,6 +20,9 @@ RENEWER_KEY = "eurekube.renewer"
 CLUSTER_UID_KEY = "eurekube.cluster-uid"
 """Metadata key: the UID of the kube-system namespace of the cluster that the instance runs in."""
 
+LEAVING_KEY = "eurekube.leaving"
+"""Metadata key: the operator put the instance out of service since its pod is on the way out."""
+
 RESERVED_PREFIX = "eurekube."
 """Metadata keys with this prefix are Eurekube's own."""
 
@@ -53,6 +56,25 @@ class StackOwner:
 
     def __str__(self) -> str:
         return f"stack/{self.organization}/{self.project}/{self.stack}/{self.name}"
+
+
+@dataclass(frozen=True, slots=True)
+class Cluster:
+    """The Kubernetes cluster that the objects come from.
+
+    :param name: part of every instance id and owner.
+    :param uid: the UID of its kube-system namespace; two clusters of one name differ here.
+    :param domain: its DNS domain.
+    """
+
+    name: str
+    uid: str
+    domain: str = "cluster.local"
+
+    def syncer_of(self, owner: str | None) -> ClusterOwner | None:
+        """The syncer of this cluster that ``owner`` names, None for any other owner."""
+        parsed = parse_owner(owner)
+        return parsed if isinstance(parsed, ClusterOwner) and parsed.cluster == self.name else None
 
 
 def parse_owner(text: str | None) -> ClusterOwner | StackOwner | None:

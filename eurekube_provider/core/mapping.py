@@ -5,107 +5,40 @@ A problem with one object never hides the others: what can be mapped is, and the
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
-from enum import StrEnum
-from typing import Any
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, replace
 
-from eurekube_provider.core.errors import ConfigurationError, InvalidInstance
+from eurekube_provider.core.addresses import Address, service_address
+from eurekube_provider.core.errors import InvalidInstance
 from eurekube_provider.core.identity import (
     CLUSTER_UID_KEY,
+    LEAVING_KEY,
     OWNER_KEY,
-    ClusterOwner,
-    parse_owner,
+    Cluster,
+    metadata_key,
     pod_instance_id,
     service_instance_id,
 )
-from eurekube_provider.core.model import Instance, Port, Status
+from eurekube_provider.core.model import Instance, Status
+from eurekube_provider.core.objects import (
+    SERVICE_NAME_LABEL,
+    Object,
+    Problem,
+    is_ready,
+    is_terminating,
+    qualified,
+)
+from eurekube_provider.core.ports import Ports, choose_ports
+from eurekube_provider.core.syncer import Advertise, Mode, NotReady, Syncer
 
-Object = Mapping[str, Any]
-"""A Kubernetes object as the API sends it."""
+LabelsOfPod = Callable[[str], Mapping[str, str]]
+"""The labels of a pod by its name; none for one that is not known."""
 
-SERVICE_NAME_LABEL = "kubernetes.io/service-name"
-"""The label by which an EndpointSlice names its Service."""
+_CERTAIN = frozenset({"NoMatchingService"})
+"""Problems that leave no doubt about what is desired."""
 
-
-class Mode(StrEnum):
-    """What of a Service becomes an instance."""
-
-    POD = "pod"
-    """Each endpoint: the callers must be able to reach pod addresses."""
-
-    SERVICE = "service"
-    """The Service itself, once: its load balancer's address, else its cluster IP."""
-
-
-@dataclass(frozen=True, slots=True)
-class Cluster:
-    """The Kubernetes cluster that the objects come from.
-
-    :param name: part of every instance id and owner.
-    :param uid: the UID of its kube-system namespace; two clusters of one name differ here.
-    """
-
-    name: str
-    uid: str
-
-    def syncer_of(self, owner: str | None) -> ClusterOwner | None:
-        """The syncer of this cluster that ``owner`` names, None for any other owner."""
-        parsed = parse_owner(owner)
-        return parsed if isinstance(parsed, ClusterOwner) and parsed.cluster == self.name else None
-
-
-@dataclass(frozen=True, slots=True)
-class Syncer:
-    """What an ``EurekaSyncer`` asks for.
-
-    :param app: the label ``app`` of the Services meant, else their name; also the application's name.
-    """
-
-    namespace: str
-    name: str
-    mode: Mode
-    target_namespace: str
-    app: str
-
-    @classmethod
-    def from_object(cls, syncer: Object) -> Syncer:
-        """Read the custom resource.
-
-        :raises ConfigurationError: the API server would have refused it; an older CRD may be installed.
-        """
-        metadata, spec = syncer["metadata"], syncer.get("spec") or {}
-        where = f"EurekaSyncer {metadata['namespace']}/{metadata['name']}"
-        selector = spec.get("selector") or {}
-        try:
-            mode = Mode(str(spec.get("mode")))
-        except ValueError:
-            raise ConfigurationError(
-                f"{where}: spec.mode is {spec.get('mode')!r}; it must be pod or service"
-            ) from None
-        if not selector.get("app"):
-            raise ConfigurationError(
-                f"{where}: spec.selector.app is missing: name the label app of the Service, or the Service"
-            )
-        return cls(
-            namespace=metadata["namespace"],
-            name=metadata["name"],
-            mode=mode,
-            target_namespace=selector.get("namespace") or metadata["namespace"],
-            app=selector["app"],
-        )
-
-    def owner(self, cluster: Cluster) -> str:
-        """Who its instances belong to."""
-        return str(ClusterOwner(cluster.name, self.namespace, self.name))
-
-
-@dataclass(frozen=True, slots=True)
-class Problem:
-    """Why something could not be mapped: a condition's reason and its message."""
-
-    reason: str
-    message: str
+UNREAD = frozenset({"NodesNotRead", "PodsNotRead"})
+"""Problems that end by themselves as soon as something was read."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -119,43 +52,54 @@ class Desired:
     problems: tuple[Problem, ...] = ()
     terminating: frozenset[str] = frozenset()
 
+    @property
+    def is_in_doubt(self) -> bool:
+        """Whether more may be desired than ``instances``: what is registered is kept then."""
+        return any(problem.reason not in _CERTAIN for problem in self.problems)
 
-def app_of(service: Object) -> str:
-    """The name by which syncers select a Service: its label ``app``, else its own name."""
-    metadata = service["metadata"]
-    return str((metadata.get("labels") or {}).get("app") or metadata["name"])
+    @property
+    def is_unread(self) -> bool:
+        """Whether something that the syncer needs has not been read yet."""
+        return any(problem.reason in UNREAD for problem in self.problems)
 
 
 def desired_instances(
-    syncer: Syncer, services: Iterable[Object], slices: Iterable[Object], cluster: Cluster
+    syncer: Syncer,
+    services: Iterable[Object],
+    slices: Iterable[Object],
+    cluster: Cluster,
+    *,
+    nodes: Iterable[Object] | None = None,
+    labels_of_pod: LabelsOfPod | None = None,
 ) -> Desired:
     """What ``syncer`` wants to see in Eureka.
 
-    :param services: the Services of its target namespace; those that it does not select are passed over.
-    :param slices: the EndpointSlices of that namespace.
+    :param services: Services of its target namespace; those that it does not select are passed over.
+    :param slices: EndpointSlices of that namespace; those of other Services are passed over.
+    :param nodes: the cluster's nodes; None as long as they have not been read.
+    :param labels_of_pod: None as long as the pods have not been read. Both are asked for only where
+        :attr:`Syncer.needs_nodes` or :attr:`Syncer.needs_pods` says so.
     """
-    selected = {service["metadata"]["name"]: service for service in services if app_of(service) == syncer.app}
+    selected = {one["metadata"]["name"]: one for one in services if syncer.selector.selects(one)}
     if not selected:
-        return Desired(
-            problems=(
-                Problem(
-                    "NoMatchingService",
-                    f"no Service in namespace {syncer.target_namespace} has the label app={syncer.app},"
-                    f" nor, without that label, the name {syncer.app}",
-                ),
-            )
-        )
+        sentence = f"no Service in namespace {syncer.selector.namespace} {syncer.selector.describe()}"
+        return Desired(problems=(Problem("NoMatchingService", sentence),))
+    if syncer.needs_pods and labels_of_pod is None:
+        sentence = "the labels of the pods have not been read yet: nothing is changed before"
+        return Desired(problems=(Problem("PodsNotRead", sentence),))
     by_service: dict[str, list[Object]] = {name: [] for name in selected}
     for endpoint_slice in slices:
         name = (endpoint_slice["metadata"].get("labels") or {}).get(SERVICE_NAME_LABEL)
         if name in by_service:
             by_service[name].append(endpoint_slice)
-    map_service = _pod_instances if syncer.mode is Mode.POD else _service_instance
     instances: dict[str, Instance] = {}
     problems: dict[Problem, None] = {}
     terminating: set[str] = set()
     for name, service in sorted(selected.items()):
-        part = map_service(syncer, service, by_service[name], cluster)
+        if syncer.mode is Mode.POD:
+            part = _pod_instances(syncer, service, by_service[name], cluster, labels_of_pod)
+        else:
+            part = _service_instance(syncer, service, by_service[name], cluster, nodes)
         for instance in part.instances:
             # Two Services over one pod: a pod that is ready for one of them can be called.
             other = instances.get(instance.instance_id)
@@ -168,52 +112,67 @@ def desired_instances(
     return Desired(tuple(instances.values()), tuple(problems), frozenset(terminating))
 
 
-def choose_port(ports: Iterable[Object] | None, where: str) -> int | Problem:
-    """The one port that callers use: the only TCP port, else the one named ``http``.
+def leaving(desired: Desired, actual: Iterable[Instance]) -> list[Instance]:
+    """What is registered and on its way out, as it shall stand until its endpoint is gone: OUT_OF_SERVICE.
 
-    :param ports: ``ports`` of an EndpointSlice or of a Service's spec.
-    :param where: what they belong to, for the message.
+    It is marked as ours to undo: the next pod of a StatefulSet has the same id, and must not be taken for one
+    that a person put out of service. What a person did put out of service stays as it is.
     """
-    tcp = [port for port in ports or () if port.get("protocol", "TCP") == "TCP" and port.get("port")]
-    if len(tcp) == 1:
-        return int(tcp[0]["port"])
-    if not tcp:
-        return Problem("NoPort", f"{where} has no TCP port")
-    for port in tcp:
-        if port.get("name") == "http":
-            return int(port["port"])
-    names = ", ".join(f"{port.get('name') or '(unnamed)'}={port['port']}" for port in tcp)
-    return Problem("AmbiguousPort", f"{where} has several ports ({names}) and none is named http")
+    return [
+        one
+        if one.status is Status.OUT_OF_SERVICE
+        else replace(one, status=Status.OUT_OF_SERVICE, metadata={**one.metadata, LEAVING_KEY: "true"})
+        for one in actual
+        if one.instance_id in desired.terminating
+    ]
 
 
-def _pod_instances(syncer: Syncer, service: Object, slices: list[Object], cluster: Cluster) -> Desired:
+def _pod_instances(
+    syncer: Syncer,
+    service: Object,
+    slices: list[Object],
+    cluster: Cluster,
+    labels_of_pod: LabelsOfPod | None,
+) -> Desired:
     family = _address_type(service, slices)
+    common = _labels_as_metadata(syncer.metadata_from_labels, service["metadata"].get("labels"))
+    fixed = _fixed_metadata(syncer, cluster)
     instances: dict[str, Instance] = {}
     problems: dict[Problem, None] = {}
     terminating: set[str] = set()
     for endpoint_slice in slices:
         if endpoint_slice.get("addressType", "IPv4") != family or not endpoint_slice.get("endpoints"):
             continue
-        where = f"EndpointSlice {_name(endpoint_slice)} of Service {_name(service)}"
-        port = choose_port(endpoint_slice.get("ports"), where)
-        if isinstance(port, Problem):
-            problems[port] = None
+        where = f"EndpointSlice {qualified(endpoint_slice)} of Service {qualified(service)}"
+        ports = choose_ports(endpoint_slice.get("ports"), syncer.port, syncer.secure_port, where)
+        if isinstance(ports, Problem):
+            problems[ports] = None
             continue
         for endpoint in endpoint_slice["endpoints"]:
             address = endpoint["addresses"][0]
             target = endpoint.get("targetRef") or {}
-            pod = target["name"] if target.get("kind") == "Pod" and target.get("name") else address
-            instance_id = pod_instance_id(pod, syncer.target_namespace, cluster.name, syncer.app, port)
-            conditions = endpoint.get("conditions") or {}
-            if conditions.get("terminating"):
+            pod = target["name"] if target.get("kind") == "Pod" and target.get("name") else None
+            instance_id = pod_instance_id(
+                pod or address,
+                syncer.selector.namespace,
+                cluster.name,
+                syncer.application,
+                ports.plain.number,
+            )
+            if is_terminating(endpoint):
                 terminating.add(instance_id)
                 continue
-            ready = conditions.get("ready") is not False
-            if not ready and instance_id in instances:
+            ready = is_ready(endpoint)
+            if not ready and (instance_id in instances or syncer.not_ready is NotReady.REMOVE):
                 continue
+            metadata = {"zone": endpoint["zone"]} if endpoint.get("zone") else {}
+            metadata |= common
+            if pod and labels_of_pod is not None and syncer.metadata_from_pod_labels:
+                metadata |= _labels_as_metadata(syncer.metadata_from_pod_labels, labels_of_pod(pod))
+            metadata |= fixed
             try:
                 instances[instance_id] = _instance(
-                    syncer, cluster, instance_id, address, port, up=ready, zone=endpoint.get("zone")
+                    syncer, instance_id, Address.of(address), ports, metadata, is_up=ready
                 )
             except InvalidInstance as error:
                 problems[Problem("InvalidInstance", f"{where}: {error}")] = None
@@ -222,66 +181,86 @@ def _pod_instances(syncer: Syncer, service: Object, slices: list[Object], cluste
     return Desired(tuple(instances.values()), tuple(problems), frozenset(terminating))
 
 
-def _service_instance(syncer: Syncer, service: Object, slices: list[Object], cluster: Cluster) -> Desired:
-    address = service_address(service)
+def _service_instance(
+    syncer: Syncer,
+    service: Object,
+    slices: list[Object],
+    cluster: Cluster,
+    nodes: Iterable[Object] | None,
+) -> Desired:
+    has_ready_endpoint = any(
+        is_ready(endpoint) for endpoint_slice in slices for endpoint in endpoint_slice.get("endpoints") or ()
+    )
+    if not has_ready_endpoint and syncer.not_ready is NotReady.REMOVE:
+        return Desired()
+    address = service_address(service, slices, syncer.advertise, cluster.domain, nodes)
     if isinstance(address, Problem):
         return Desired(problems=(address,))
-    port = choose_port((service.get("spec") or {}).get("ports"), f"Service {_name(service)}")
-    if isinstance(port, Problem):
-        return Desired(problems=(port,))
-    has_ready_endpoint = any(
-        (endpoint.get("conditions") or {}).get("ready") is not False
-        and not (endpoint.get("conditions") or {}).get("terminating")
-        for endpoint_slice in slices
-        for endpoint in endpoint_slice.get("endpoints") or ()
+    ports = choose_ports(
+        (service.get("spec") or {}).get("ports"),
+        syncer.port,
+        syncer.secure_port,
+        f"Service {qualified(service)}",
+        "nodePort" if syncer.advertise is Advertise.NODE_PORT else "port",
     )
+    if isinstance(ports, Problem):
+        return Desired(problems=(ports,))
     instance_id = service_instance_id(
-        service["metadata"]["name"], syncer.target_namespace, cluster.name, syncer.app, port
+        service["metadata"]["name"],
+        syncer.selector.namespace,
+        cluster.name,
+        syncer.application,
+        ports.plain.number,
     )
-    return Desired((_instance(syncer, cluster, instance_id, address, port, up=has_ready_endpoint),))
-
-
-def service_address(service: Object) -> str | Problem:
-    """Where a whole Service can be called: its load balancer, else its cluster IP."""
-    ingresses = ((service.get("status") or {}).get("loadBalancer") or {}).get("ingress") or ()
-    for ingress in ingresses:
-        address = ingress.get("ip") or ingress.get("hostname")
-        if address:
-            return str(address)
-    cluster_ip = (service.get("spec") or {}).get("clusterIP")
-    if cluster_ip and cluster_ip != "None":
-        return str(cluster_ip)
-    return Problem(
-        "NoAddress",
-        f"Service {_name(service)} has neither a load balancer's address nor a cluster IP:"
-        " use mode pod, or give it an address",
-    )
+    metadata = {
+        **_labels_as_metadata(syncer.metadata_from_labels, service["metadata"].get("labels")),
+        **_fixed_metadata(syncer, cluster),
+    }
+    try:
+        return Desired((_instance(syncer, instance_id, address, ports, metadata, is_up=has_ready_endpoint),))
+    except InvalidInstance as error:
+        return Desired(problems=(Problem("InvalidInstance", f"Service {qualified(service)}: {error}"),))
 
 
 def _instance(
     syncer: Syncer,
-    cluster: Cluster,
     instance_id: str,
-    address: str,
-    port: int,
+    address: Address,
+    ports: Ports,
+    metadata: Mapping[str, str],
     *,
-    up: bool,
-    zone: str | None = None,
+    is_up: bool,
 ) -> Instance:
-    metadata = {OWNER_KEY: syncer.owner(cluster), CLUSTER_UID_KEY: cluster.uid}
-    if zone:
-        metadata["zone"] = zone
-    host = f"[{address}]" if ":" in address else address
+    plain = f"http://{address.host_name}:{ports.plain.number}"
+    secure = f"https://{address.host_name}:{ports.secure.number}" if ports.secure.enabled else ""
+    health = syncer.health_check_path
     return Instance(
-        application=syncer.app,
+        application=syncer.application,
         instance_id=instance_id,
-        host_name=host,  # as in a URL: Spring builds one from it, and brackets make that of an IPv6 address
-        ip_address=address,
-        port=Port(port),
-        status=Status.UP if up else Status.DOWN,
+        host_name=address.host_name,
+        ip_address=address.ip_address,
+        port=ports.plain,
+        secure_port=ports.secure,
+        vip_address=syncer.vip_address,
+        secure_vip_address=syncer.secure_vip_address,
+        status=Status.UP if is_up else Status.DOWN,
         metadata=metadata,
-        home_page_url=f"http://{host}:{port}/",
+        lease=syncer.lease,
+        home_page_url=f"{secure or plain}{syncer.home_page_path}",
+        status_page_url=f"{secure or plain}{syncer.status_page_path}" if syncer.status_page_path else "",
+        health_check_url=f"{plain}{health}" if health and ports.plain.enabled else "",
+        secure_health_check_url=f"{secure}{health}" if health and secure else "",
     )
+
+
+def _fixed_metadata(syncer: Syncer, cluster: Cluster) -> dict[str, str]:
+    """What wins over labels and zones: the syncer's own values, and ours over these."""
+    return {**syncer.metadata, OWNER_KEY: syncer.owner(cluster), CLUSTER_UID_KEY: cluster.uid}
+
+
+def _labels_as_metadata(wanted: Iterable[str], labels: Mapping[str, str] | None) -> dict[str, str]:
+    """The labels that are there, under the keys that fit; Eureka's metadata know no empty value."""
+    return {metadata_key(label): value for label in wanted if (value := (labels or {}).get(label))}
 
 
 def _address_type(service: Object, slices: list[Object]) -> str:
@@ -292,7 +271,3 @@ def _address_type(service: Object, slices: list[Object]) -> str:
         if family in offered:
             return str(family)
     return "IPv4"
-
-
-def _name(thing: Object) -> str:
-    return f"{thing['metadata']['namespace']}/{thing['metadata']['name']}"

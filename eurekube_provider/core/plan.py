@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any
 
+from eurekube_provider.core.identity import LEAVING_KEY
 from eurekube_provider.core.model import Instance, Status
 
 
@@ -242,8 +243,13 @@ def _plain(value: object) -> object:
 
 
 def _status_settled(want: Instance, have: Instance) -> bool:
-    """A person's override stands over what the source says; registering again would not change it."""
-    return have.status is want.status or (have.is_overridden and have.status is have.overridden_status)
+    """A person's override stands over what the source says; registering again would not change it.
+
+    Our own, on the way out, is undone when the instance is wanted again.
+    """
+    return have.status is want.status or (
+        have.is_overridden and have.status is have.overridden_status and LEAVING_KEY not in have.metadata
+    )
 
 
 def _place(instance: Instance) -> tuple[str, str, int]:

@@ -52,6 +52,12 @@ ENDPOINT_SLICES = Resource("discovery.k8s.io", "v1", "endpointslices")
 NAMESPACES = Resource("", "v1", "namespaces")
 EVENTS = Resource("events.k8s.io", "v1", "events")
 LEASES = Resource("coordination.k8s.io", "v1", "leases")
+NODES = Resource("", "v1", "nodes")
+PODS = Resource("", "v1", "pods")
+
+_JSON = "application/json"
+_METADATA_LIST = "application/json;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1"
+_METADATA_EVENTS = "application/json;as=PartialObjectMetadata;g=meta.k8s.io;v=v1"
 
 
 class KubeAccess:
@@ -67,15 +73,36 @@ class KubeAccess:
         api_client: client.ApiClient,
         namespace: str = "default",
         may_write: Callable[[], bool] = lambda: True,
+        *,
+        accept: str = _JSON,
+        accept_events: str = _JSON,
     ) -> None:
         self._client = api_client
         self._may_write = may_write
+        self._accept = accept
+        self._accept_events = accept_events
         self.namespace = namespace
         self.server = str(api_client.configuration.host)
 
     def guarded(self, may_write: Callable[[], bool]) -> KubeAccess:
         """The same access for one who must ask before each change."""
-        return KubeAccess(self._client, self.namespace, may_write)
+        return KubeAccess(
+            self._client,
+            self.namespace,
+            may_write,
+            accept=self._accept,
+            accept_events=self._accept_events,
+        )
+
+    def of_metadata(self) -> KubeAccess:
+        """The same API, for lists and watches of which only the objects' metadata are sent."""
+        return KubeAccess(
+            self._client,
+            self.namespace,
+            self._may_write,
+            accept=_METADATA_LIST,
+            accept_events=_METADATA_EVENTS,
+        )
 
     @classmethod
     def load(cls, kubeconfig: str | Path | None = None, context: str | None = None) -> KubeAccess:
@@ -192,7 +219,8 @@ class KubeAccess:
         content_type: str,
         timeout: urllib3.Timeout,
     ) -> urllib3.BaseHTTPResponse:
-        headers = {"Accept": "application/json"}
+        is_watch = query is not None and "watch" in query
+        headers = {"Accept": self._accept_events if is_watch else self._accept}
         if body is not None:
             headers["Content-Type"] = content_type
         _, url, headers, _, _ = self._client.param_serialize(

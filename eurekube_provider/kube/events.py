@@ -1,7 +1,8 @@
 """Kubernetes Events: what ``kubectl describe`` shows a person about an object.
 
 Never on the way of a registration: an Event that cannot be written is logged and forgotten, and one that
-repeats is written once in :data:`REPEAT_SECONDS`.
+repeats is written once in :data:`REPEAT_SECONDS`. What is only counted is added up: it shows each time, and
+at most once in :data:`TALLY_SECONDS`.
 """
 
 from __future__ import annotations
@@ -12,6 +13,7 @@ import queue
 import threading
 import time
 from collections.abc import Mapping
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from enum import StrEnum
 from typing import Any
@@ -22,6 +24,7 @@ from eurekube_provider.kube.access import EVENTS, KubeAccess
 _log = logging.getLogger(__name__)
 
 REPEAT_SECONDS = 600.0
+TALLY_SECONDS = 10.0
 _LONGEST_NOTE = 1024
 
 
@@ -30,6 +33,16 @@ class Kind(StrEnum):
 
     NORMAL = "Normal"
     WARNING = "Warning"
+
+
+@dataclass(slots=True)
+class _Tally:
+    """What has come together since the last Event of its kind."""
+
+    regarding: Mapping[str, Any]
+    text: str
+    count: int
+    due: float
 
 
 class EventRecorder:
@@ -41,6 +54,7 @@ class EventRecorder:
         self._instance = instance[:128]
         self._written: dict[tuple[str, str, str], float] = {}
         self._lock = threading.Lock()
+        self._tallies: dict[tuple[str, str], _Tally] = {}
         self._queue: queue.SimpleQueue[dict[str, Any] | None] = queue.SimpleQueue()
         self._thread = threading.Thread(target=self._run, name="events", daemon=True)
 
@@ -70,8 +84,46 @@ class EventRecorder:
             if key in self._written:
                 return
             self._written[key] = now
+        self._write(regarding, kind, reason, note)
+
+    def tally(self, regarding: Mapping[str, Any], reason: str, count: int, text: str) -> None:
+        """Have a normal Event written that says how many instances something happened to; returns at once.
+
+        :param text: what follows ``3 instances``, e.g. ``of RATING registered``.
+        """
+        key = (str(regarding["metadata"].get("uid")), reason)
+        now = time.monotonic()
+        with self._lock:
+            open_tally = self._tallies.get(key)
+            if open_tally is not None:
+                open_tally.count += count
+                open_tally.text = text
+                return
+            self._tallies[key] = _Tally(regarding, text, 0, now + TALLY_SECONDS)
+        self._write(regarding, Kind.NORMAL, reason, _counted(count, text))
+
+    def _close_tallies(self, *, all_of_them: bool) -> float | None:
+        """Write what has come together for long enough; returns for how long to wait for the next."""
+        now = time.monotonic()
+        with self._lock:
+            due = [(key, one) for key, one in self._tallies.items() if all_of_them or one.due <= now]
+            for key, one in due:
+                if one.count:
+                    self._tallies[key] = _Tally(one.regarding, one.text, 0, now + TALLY_SECONDS)
+                else:
+                    del self._tallies[key]
+            wait = min((one.due - now for one in self._tallies.values()), default=None)
+        for (_, reason), one in due:
+            if one.count:
+                self._write(one.regarding, Kind.NORMAL, reason, _counted(one.count, one.text))
+        return wait
+
+    def _write(self, regarding: Mapping[str, Any], kind: Kind, reason: str, note: str) -> None:
+        metadata = regarding["metadata"]
         stamp = datetime.now(UTC)
-        unique = hashlib.sha256(f"{key}{stamp.timestamp()}".encode()).hexdigest()[:16]
+        unique = hashlib.sha256(
+            f"{metadata.get('uid')}{reason}{note}{stamp.timestamp()}".encode()
+        ).hexdigest()[:16]
         self._queue.put(
             {
                 "apiVersion": "events.k8s.io/v1",
@@ -98,11 +150,29 @@ class EventRecorder:
         )
 
     def _run(self) -> None:
-        while (event := self._queue.get()) is not None:
+        while True:
+            wait = self._close_tallies(all_of_them=False)
             try:
-                self._access.request("POST", EVENTS.path(event["metadata"]["namespace"]), body=event)
-            except LeadershipLost:
-                continue  # who leads now has Events of its own
-            except KubernetesError as error:
-                # E.g. in a namespace that is being deleted, where nothing can be created any more.
-                _log.warning("Event not written", extra={"reason": event["reason"], "error": str(error)})
+                event = self._queue.get(timeout=wait)
+            except queue.Empty:
+                continue
+            if event is None:
+                break
+            self._send(event)
+        self._close_tallies(all_of_them=True)
+        while not self._queue.empty():
+            if (event := self._queue.get()) is not None:
+                self._send(event)
+
+    def _send(self, event: dict[str, Any]) -> None:
+        try:
+            self._access.request("POST", EVENTS.path(event["metadata"]["namespace"]), body=event)
+        except LeadershipLost:
+            return  # who leads now has Events of its own
+        except KubernetesError as error:
+            # E.g. in a namespace that is being deleted, where nothing can be created any more.
+            _log.warning("Event not written", extra={"reason": event["reason"], "error": str(error)})
+
+
+def _counted(count: int, text: str) -> str:
+    return f"1 instance {text}" if count == 1 else f"{count} instances {text}"

@@ -48,6 +48,7 @@ class Reflector:
 
     :param trim: what is kept of an object; must keep ``metadata.name`` and ``metadata.namespace``.
     :param listener: called on the reflector's thread; must neither block nor raise.
+    :param on_synced: called on that thread when the first list is complete.
     """
 
     def __init__(
@@ -57,11 +58,13 @@ class Reflector:
         trim: Trim,
         listener: Listener,
         namespace: str | None = None,
+        on_synced: Callable[[], None] = lambda: None,
     ) -> None:
         self._access = access
         self._path = resource.path(namespace)
         self._trim = trim
         self._listener = listener
+        self._on_synced = on_synced
         self._objects: dict[tuple[str, str], Object] = {}
         self._lock = threading.Lock()
         self._version: str | None = None  # to watch from; None: list first
@@ -125,7 +128,9 @@ class Reflector:
             try:
                 if self._version is None:
                     self._list()
-                    self._synced.set()
+                    if not self._synced.is_set():
+                        self._synced.set()
+                        self._on_synced()
                 self._watch()
                 self.restarts["ended"] += 1
                 if time.monotonic() - started >= SHORTEST_WATCH_SECONDS:

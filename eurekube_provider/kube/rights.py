@@ -21,15 +21,19 @@ WORK = (
     Rule(("eurekube.io",), ("eurekasyncers/status",), ("patch",)),
     Rule(("",), ("services",), ("list", "watch")),
     Rule(("discovery.k8s.io",), ("endpointslices",), ("list", "watch")),
+    # their labels, for syncers with metadataFromPodLabels; watched only while there is one
+    Rule(("",), ("pods",), ("list", "watch")),
     Rule(("events.k8s.io",), ("events",), ("create", "patch")),
 )
 """Needed in every namespace that the operator watches."""
 
-IDENTITY = (
+CLUSTER = (
     # its UID names the cluster
     Rule(("",), ("namespaces",), ("get",), resource_names=("kube-system",)),
     # The finalizer again: a namespace's Role goes, with the namespace, before its syncers are released.
     Rule(("eurekube.io",), ("eurekasyncers",), ("get", "patch")),
+    # their addresses, for syncers that advertise a node port; watched only while there is one
+    Rule(("",), ("nodes",), ("list", "watch")),
 )
 """Needed for the whole cluster."""
 

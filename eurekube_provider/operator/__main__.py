@@ -91,6 +91,5 @@ def start(options: argparse.Namespace) -> int:
     return int(ledger is not None and ledger.is_once and ledger.has_failed)
 
 
-
 if __name__ == "__main__":
     sys.exit(main())

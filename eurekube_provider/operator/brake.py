@@ -6,18 +6,19 @@ import logging
 import threading
 import time
 from collections import deque
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from typing import Any
 
 from eurekube_provider.core.brake import HOLD_SECONDS, WINDOW_SECONDS, judge, takes_away
 from eurekube_provider.core.errors import KubernetesError
-from eurekube_provider.core.mapping import Cluster
+from eurekube_provider.core.identity import Cluster
 from eurekube_provider.core.model import Status
 from eurekube_provider.core.plan import Plan
 from eurekube_provider.eureka.view import View
 from eurekube_provider.kube.access import MERGE_PATCH, SYNCERS, KubeAccess
-from eurekube_provider.operator.sources import Sources, SyncerKey
+from eurekube_provider.operator.index import SyncerKey
+from eurekube_provider.operator.sources import Sources
 
 _log = logging.getLogger(__name__)
 
@@ -39,11 +40,14 @@ class Hold:
 
 
 class Brake:
-    """The brake of one operator; any number of workers may share it."""
+    """The brake of one operator; any number of workers may share it.
 
-    def __init__(self, cluster: Cluster, view: View, access: KubeAccess) -> None:
+    :param views: of all registries: an operator's share is that of all that it has registered.
+    """
+
+    def __init__(self, cluster: Cluster, views: Collection[View], access: KubeAccess) -> None:
         self._cluster = cluster
-        self._view = view
+        self._views = views
         self._access = access
         self._lock = threading.Lock()
         self._held_since: dict[SyncerKey, float] = {}
@@ -69,9 +73,11 @@ class Brake:
                 self._removed.popleft()
             removed = sum(count for _, count in self._removed)
         judgement = judge(steps, self._up(owner), self._operator_up(), removed, said_goodbye)
+        is_released = bool(judgement.reason) and RELEASE_ANNOTATION in (
+            syncer["metadata"].get("annotations") or {}
+        )
         with self._lock:
-            since = self._held_since.get(key)
-            if judgement.reason and not self._is_released(key, syncer):
+            if judgement.reason and not is_released:
                 since = self._held_since.setdefault(key, now)
                 waited = now - since
                 if waited < HOLD_SECONDS:
@@ -88,6 +94,8 @@ class Brake:
             self._held_since.pop(key, None)
             if judgement.doubted:
                 self._removed.append((now, len(judgement.doubted)))
+        if is_released:
+            self._take_off(key)
         return steps, None
 
     def forget(self, key: SyncerKey) -> None:
@@ -101,20 +109,19 @@ class Brake:
             self._held_since.clear()
             self._removed.clear()
 
-    def _is_released(self, key: SyncerKey, syncer: Mapping[str, Any]) -> bool:
-        if RELEASE_ANNOTATION not in (syncer["metadata"].get("annotations") or {}):
-            return False
+    def _take_off(self, key: SyncerKey) -> None:
+        """The annotation was obeyed, and shall not release the next hold as well."""
         _log.warning("a person released the brake", extra={"syncer": "/".join(key)})
         try:
             body = {"metadata": {"annotations": {RELEASE_ANNOTATION: None}}}
             self._access.request("PATCH", SYNCERS.path(*key), body=body, content_type=MERGE_PATCH)
         except KubernetesError as error:
             _log.warning("the annotation was not taken off", extra={"error": str(error)})
-        return True
 
     def _up(self, owner: str) -> int:
-        return sum(instance.status is Status.UP for instance in self._view.owned(owner))
+        return sum(one.status is Status.UP for view in self._views for one in view.owned(owner))
 
     def _operator_up(self) -> int:
         """How many instances of this cluster's syncers are UP."""
-        return sum(self._up(owner) for owner in self._view.owners() if self._cluster.syncer_of(owner))
+        owners = {owner for view in self._views for owner in view.owners() if self._cluster.syncer_of(owner)}
+        return sum(map(self._up, owners))

@@ -11,44 +11,37 @@ import threading
 import time
 from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import suppress
 from dataclasses import replace
 from typing import Any
 
-from eurekube_provider.core.clock import elapsed_seconds
 from eurekube_provider.core.errors import (
     ConfigurationError,
     EurekubeError,
-    KubernetesError,
     LeadershipLost,
-    OwnershipConflict,
-    RegistryDenied,
     RegistryError,
-    RegistryUnreachable,
 )
-from eurekube_provider.core.identity import ClusterOwner
-from eurekube_provider.core.mapping import Cluster, Desired, Problem, Syncer, desired_instances
+from eurekube_provider.core.identity import Cluster, ClusterOwner
+from eurekube_provider.core.mapping import UNREAD, Desired, leaving
 from eurekube_provider.core.model import Instance
-from eurekube_provider.core.plan import Action, Plan, Policy, RefusalReason, plan
+from eurekube_provider.core.plan import Action, Change, Plan, Policy, plan
 from eurekube_provider.core.pulse import Pulse, pulses_of
-from eurekube_provider.eureka.apply import CarryOut, Outcome, apply
-from eurekube_provider.kube.access import MERGE_PATCH, SYNCERS, KubeAccess
+from eurekube_provider.core.syncer import OnTermination, Syncer
+from eurekube_provider.eureka.apply import CarryOut, Failure, Outcome, apply
+from eurekube_provider.kube.access import KubeAccess
 from eurekube_provider.kube.events import EventRecorder, Kind
 from eurekube_provider.operator.brake import Brake
+from eurekube_provider.operator.departure import Departure, require_read
+from eurekube_provider.operator.finalizer import has_finalizer, set_finalizer
+from eurekube_provider.operator.index import SyncerKey
 from eurekube_provider.operator.looks import Look, Looks
 from eurekube_provider.operator.queue import WorkQueue
 from eurekube_provider.operator.registry import Registry
+from eurekube_provider.operator.report import Report, failure_report, reason_of, report
 from eurekube_provider.operator.settings import Settings
-from eurekube_provider.operator.sources import Sources, SyncerKey
-from eurekube_provider.operator.status import Report, StatusWriter, joined
+from eurekube_provider.operator.sources import Sources
+from eurekube_provider.operator.status import StatusWriter
 
 _log = logging.getLogger(__name__)
-
-FINALIZER = "eurekube.io/deregister"
-"""Keeps a deleted syncer until its instances are out of Eureka."""
-
-FORCE_DELETE_ANNOTATION = "eurekube.io/force-delete"
-"""With any value on a deleted syncer: let it go at once, whatever it leaves in Eureka."""
 
 WORKERS = 4
 RECHECK_REFUSED_SECONDS = 20.0
@@ -57,39 +50,53 @@ LONGEST_STOP_SECONDS = 10.0
 LONGEST_LOOK_SECONDS = 600.0
 """A look that takes longer although Eureka answers is stuck."""
 
-_KEEPS_REGISTERED = frozenset({"NoMatchingService"})
-"""Problems that leave no doubt about what is desired; every other one keeps what is registered."""
-
 Object = Mapping[str, Any]
 
 
+class _UnknownEureka(ConfigurationError):
+    """A syncer names a connection that the operator does not have."""
+
+
 class Controller:
-    """Brings Eureka to what the syncers ask for."""
+    """Brings Eureka to what the syncers ask for.
+
+    :param registries: by the name that ``spec.eureka`` may give.
+    """
 
     def __init__(
         self,
         settings: Settings,
         cluster: Cluster,
         access: KubeAccess,
-        registry: Registry,
+        registries: Mapping[str, Registry],
         statuses: StatusWriter,
         events: EventRecorder,
         queue: WorkQueue[SyncerKey],
         carry_out: CarryOut = apply,
     ) -> None:
+        self.history = Looks()
         self._settings = settings
         self._carry_out = carry_out
         self._cluster = cluster
         self._access = access
-        self._registry = registry
+        self._registries = registries
         self._statuses = statuses
         self._events = events
         self._queue = queue
         self._sources: Sources | None = None
-        self._undone: dict[SyncerKey, float] = {}  # since when a deletion cannot be carried out
-        self.history = Looks()
+        self._brake = Brake(cluster, [registry.view for registry in registries.values()], access)
+        self._departure = Departure(
+            cluster,
+            access,
+            registries,
+            events,
+            queue,
+            self._apply,
+            settings.release_after_seconds,
+            self._gone,
+        )
+        self._cut_off: set[SyncerKey] = set()
         self._busy_since: dict[str, float] = {}
-        self._brake = Brake(cluster, registry.view, access)
         self._executor = ThreadPoolExecutor(8, thread_name_prefix="apply")
         self._workers = [
             threading.Thread(target=self._work, name=f"controller-{number}", daemon=True)
@@ -111,23 +118,27 @@ class Controller:
         """Look at every syncer, and at what deleted ones left behind; renew what is there at once."""
         assert self._sources is not None  # noqa: S101 - started before
         self._sources.hurry()
-        self._registry.take_over()
-        self._registry.expect(self._sources.endpoint_count())
-        for syncer in self._sources.syncers.objects():
-            if not syncer["metadata"].get("deletionTimestamp"):
-                for instance in self._registry.view.owned(self._owner(_key(syncer))):
-                    self._registry.hold(instance)
+        endpoints, syncers = self._sources.endpoint_count(), self._sources.syncers.objects()
+        for registry in self._registries.values():
+            registry.take_over()
+            registry.expect(endpoints)
+            for syncer in syncers:
+                if not syncer["metadata"].get("deletionTimestamp"):
+                    for instance in registry.view.owned(self._owner(_key(syncer))):
+                        registry.hold(instance)
         self.all_concerned()
-        for owner in self._registry.view.owners():
+        for owner in {owner for one in self._registries.values() for owner in one.view.owners()}:
             self.owner_concerned(owner)
         self._queue.resume()
 
     def stand_by(self) -> None:
         """Another replica leads: renew no more, and forget what only holds for who leads. After pause()."""
-        self._registry.stand_by()
+        for registry in self._registries.values():
+            registry.stand_by()
         self._brake.forget_all()
         self._statuses.forget_all()
-        self._undone.clear()
+        self._departure.forget_all()
+        self._cut_off.clear()
 
     @property
     def looks(self) -> Mapping[SyncerKey, Look]:
@@ -135,9 +146,9 @@ class Controller:
         return self.history.last
 
     def pulses(self) -> list[Pulse]:
-        """The workers. While Eureka is away a look may take as long as its time-outs do."""
+        """The workers. While an Eureka is away a look may take as long as its time-outs do."""
         now = time.monotonic()
-        answers = self._registry.failure is None
+        answers = all(registry.failure is None for registry in self._registries.values())
         return [
             pulse
             for worker in self._workers
@@ -188,7 +199,7 @@ class Controller:
                 self._try_again(key, error)
                 syncer = self._sources.syncers.get(*key) if self._sources else None
                 if syncer is not None:
-                    self._report_failure(syncer, error)
+                    self._report_failure(syncer, reason_of(error), error)
             except Exception:  # noqa: BLE001 - one syncer must not stop the others
                 self._queue.retry(key)
                 _log.exception("syncer not brought in line, tried again", extra={"syncer": "/".join(key)})
@@ -207,308 +218,218 @@ class Controller:
     def _reconcile(self, key: SyncerKey) -> EurekubeError | None:
         """Look at one syncer; returns why it must be looked at again, which its status says already."""
         assert self._sources is not None  # noqa: S101 - workers start with the sources
-        if not self._registry.peers.may_write():
+        if not all(registry.peers.may_write() for registry in self._registries.values()):
             raise LeadershipLost("another replica may lead by now")
         started = time.monotonic()
         syncer = self._sources.syncers.get(*key)
         if syncer is None or syncer["metadata"].get("deletionTimestamp"):
-            self._detach(key, syncer)
+            self._departure.of(key, syncer, self._sources)
             return None
-        self._require_read()
         try:
             wanted = self._admit(Syncer.from_object(syncer))
+            registry = self._registry(wanted)
         except ConfigurationError as error:
             self._refuse(syncer, error)
             return None
-        self._keep_finalizer(syncer)
+        if not has_finalizer(syncer):
+            set_finalizer(self._access, syncer, present=True)
         owner = wanted.owner(self._cluster)
-        desired = self._desired(wanted)
-        view = self._registry.view
-        keeps = any(problem.reason not in _KEEPS_REGISTERED for problem in desired.problems)
-        steps = plan(
-            desired.instances,
-            [*view.application(wanted.app), *view.owned(owner)],
-            owner,
-            Policy.UPSERT_ONLY if keeps else Policy.SYNC,
+        desired = self._sources.desired(wanted, self._cluster)
+        strays = self._strays(registry, owner)
+        steps = wished = _plan(wanted, desired, registry, owner)
+        waiting = len(steps.changes) + len(strays) if wanted.is_paused else 0
+        if wanted.is_paused:
+            steps = replace(steps, changes=())
+        if wanted.is_paused or desired.is_in_doubt or wanted.policy is not Policy.SYNC:
+            leaves = {}
+        else:
+            leaves = {one.key: Change(Action.DEREGISTER, one, one) for _, one in strays}
+        wanted_keys = {instance.key for instance in desired.instances}
+        unwanted = tuple(change for key_, change in leaves.items() if key_ not in wanted_keys)
+        allowed, hold = self._brake.check(
+            key, syncer, replace(steps, changes=(*steps.changes, *unwanted)), owner, self._sources
         )
-        wished = steps
-        steps, braked = self._brake.check(key, syncer, steps, owner, self._sources)
-        outcome = self._apply(steps, owner)
-        for instance in view.owned(owner):
-            self._registry.hold(instance)
-        if braked is not None:
-            problem = Problem("Braked", braked.message)
-            desired = replace(desired, problems=(problem, *desired.problems))
-            self._queue.add_after(key, braked.wait_seconds)
-        report = self._tell(syncer, wanted, desired, steps, outcome, time.monotonic() - started)
-        held = (braked.held_seconds, braked.message) if braked else None
-        self.history.saw(key, report, wished, outcome, held)
+        if hold is not None:
+            going = {id(change) for change in allowed.changes}
+            steps = replace(steps, changes=tuple(one for one in steps.changes if id(one) in going))
+            leaves = {k: one for k, one in leaves.items() if k in wanted_keys or id(one) in going}
+            self._queue.add_after(key, hold.wait_seconds)
+        outcome = self._apply(steps, owner, registry)
+        moved = self._take_out(strays, leaves, wanted_keys, registry, owner)
+        outcome = Outcome((*outcome.done, *moved.done), (*outcome.failures, *moved.failures))
+        self._renew(wanted, desired, wanted_keys, owner)
+        found = report(
+            wanted,
+            desired,
+            steps,
+            outcome,
+            registry.view.owned(owner),
+            waiting=waiting,
+            braked=hold.message if hold else "",
+            trouble=registry.trouble,
+        )
+        self._tell(syncer, wanted, found, outcome, time.monotonic() - started)
+        self.history.saw(key, found, wished, outcome, (hold.held_seconds, hold.message) if hold else None)
         errors = [failure.error for failure in outcome.failures]
-        if steps.refusals or errors:
+        if steps.refusals or errors or desired.is_unread:
             self._queue.add_after(key, RECHECK_REFUSED_SECONDS)
         return next((error for error in errors if isinstance(error, RegistryError)), None)
 
-    def _desired(self, wanted: Syncer) -> Desired:
-        assert self._sources is not None  # noqa: S101 - workers start with the sources
-        namespace = wanted.target_namespace
-        services, slices = self._sources.services.objects(namespace), self._sources.slices.objects(namespace)
-        return desired_instances(wanted, services, slices, self._cluster)
+    def _strays(self, registry: Registry, owner: str) -> list[tuple[Registry, Instance]]:
+        """What is registered at connections that the syncer no longer names."""
+        others = [other for other in self._registries.values() if other is not registry]
+        return [(other, one) for other in others for one in other.view.owned(owner)]
 
-    def _apply(self, steps: Plan, owner: str) -> Outcome:
-        registry = self._registry
+    def _take_out(
+        self,
+        strays: list[tuple[Registry, Instance]],
+        leaves: Mapping[tuple[str, str], Change],
+        wanted_keys: set[tuple[str, str]],
+        registry: Registry,
+        owner: str,
+    ) -> Outcome:
+        """Remove strays: what is wanted still, only once it stands at ``registry``."""
+        done: list[Change] = []
+        failures: list[Failure] = []
+        for other in {id(other): other for other, _ in strays}.values():
+            changes = []
+            for _, one in (pair for pair in strays if pair[0] is other):
+                there = registry.view.get(one.key)
+                has_moved = there is not None and there.owner == owner
+                if one.key in leaves and (has_moved or one.key not in wanted_keys):
+                    changes.append(leaves[one.key])
+            outcome = self._apply(Plan(tuple(changes)), owner, other)
+            done += outcome.done
+            failures += outcome.failures
+        return Outcome(tuple(done), tuple(failures))
+
+    def _renew(self, wanted: Syncer, desired: Desired, wanted_keys: set[tuple[str, str]], owner: str) -> None:
+        """Renew what is registered; with UpsertOnly, what is no longer desired may lapse."""
+        lapses = wanted.policy is Policy.UPSERT_ONLY and not wanted.is_paused and not desired.is_in_doubt
+        for registry in self._registries.values():
+            for instance in registry.view.owned(owner):
+                if lapses and instance.key not in wanted_keys:
+                    registry.let_lapse(instance)
+                else:
+                    registry.hold(instance)
+
+    def _apply(self, steps: Plan, owner: str, registry: Registry) -> Outcome:
         return self._carry_out(steps, owner, registry.peers, registry, self._executor, leases=registry.leases)
+
+    def _owner(self, key: SyncerKey) -> str:
+        return str(ClusterOwner(self._cluster.name, *key))
+
+    def _gone(self, key: SyncerKey, instances: list[Instance]) -> None:
+        """A deleted syncer has gone, and these instances with it."""
+        self._statuses.forget(key)
+        self._brake.forget(key)
+        self._cut_off.discard(key)
+        self.history.forget(key, instances)
 
     def _admit(self, syncer: Syncer) -> Syncer:
         """Whether the operator's configuration lets this syncer publish.
 
         :raises ConfigurationError: it does not.
         """
-        if not self._settings.may_select(syncer.namespace, syncer.target_namespace):
+        target = syncer.selector.namespace
+        if not self._settings.may_select(syncer.namespace, target):
             raise ConfigurationError(
-                f"spec.selector.namespace is {syncer.target_namespace}, and syncers of {syncer.namespace} may"
+                f"spec.selector.namespace is {target}, and syncers of {syncer.namespace} may"
                 " not select Services there: move the syncer, or allow it in the operator's configuration"
-                f" with --cross-namespace {syncer.namespace}={syncer.target_namespace}"
+                f" with --cross-namespace {syncer.namespace}={target}"
             )
-        if not self._settings.watches(syncer.target_namespace):
+        if not self._settings.watches(target):
             raise ConfigurationError(
-                f"spec.selector.namespace is {syncer.target_namespace}, which this operator does not watch:"
+                f"spec.selector.namespace is {target}, which this operator does not watch:"
                 " add it to --watch-namespace"
             )
         return syncer
 
+    def _registry(self, wanted: Syncer) -> Registry:
+        """Where a syncer registers.
+
+        :raises ConfigurationError: there is no such connection.
+        :raises RegistryError: it has not been read yet.
+        """
+        registry = self._registries.get(wanted.eureka)
+        if registry is None:
+            raise _UnknownEureka(
+                f"spec.eureka is {wanted.eureka!r}, and the operator's configuration has no connection of"
+                f" that name; there are {', '.join(sorted(self._registries))}"
+            )
+        require_read(registry, wanted.eureka)
+        return registry
+
     def _refuse(self, syncer: Object, error: ConfigurationError) -> None:
         """Say why nothing is done; what is registered stays and is renewed."""
-        held = self._registry.view.owned(self._owner(_key(syncer)))
-        for instance in held:
-            self._registry.hold(instance)
-        self._events.record(syncer, Kind.WARNING, "NotAllowed", str(error))
-        report = Report(
-            is_ready=False,
-            reason="NotAllowed",
-            message=str(error),
-            desired=len(held),
-            registered=len(held),
-        )
-        self._statuses.report(syncer, report)
-        self.history.saw(_key(syncer), report)
+        owner = self._owner(_key(syncer))
+        for registry in self._registries.values():
+            for instance in registry.view.owned(owner):
+                registry.hold(instance)
+        reason = "UnknownEureka" if isinstance(error, _UnknownEureka) else "NotAllowed"
+        self._report_failure(syncer, reason, error)
 
-    def _owner(self, key: SyncerKey) -> str:
-        return str(ClusterOwner(self._cluster.name, *key))
-
-    def _require_read(self) -> None:
-        """Nothing is changed before the registry has been read once.
-
-        :raises RegistryError: it has not.
-        """
-        if not self._registry.was_read:
-            raise self._registry.failure or RegistryUnreachable("Eureka has not been read yet")
-
-    def _detach(self, key: SyncerKey, syncer: Object | None) -> None:
-        """The syncer is deleted: take out what it put in, then let it go."""
-        if syncer is None or FINALIZER not in (syncer["metadata"].get("finalizers") or ()):
-            self._take_out(key, syncer)
-            return
-        if FORCE_DELETE_ANNOTATION in (syncer["metadata"].get("annotations") or {}):
-            self._let_go(key, syncer, f"the annotation {FORCE_DELETE_ANNOTATION} asks for it")
-            return
-        try:
-            held = self._take_out(key, syncer)
-        except RegistryError as error:
-            waited = elapsed_seconds() - self._undone.setdefault(key, elapsed_seconds())
-            left = self._settings.release_after_seconds - waited
-            if left > 0:
-                self._queue.add_after(key, left)
-                raise
-            self._let_go(key, syncer, f"Eureka could not be asked for {waited:.0f} s ({error})")
-            return
-        self._undone.pop(key, None)
-        self._events.record(syncer, Kind.NORMAL, "Deregistered", f"{_count(held)} taken out of Eureka")
-        self._set_finalizer(syncer, present=False)
-
-    def _let_go(self, key: SyncerKey, syncer: Object, why: str) -> None:
-        """Release a syncer whose instances could not be taken out: no namespace waits for Eureka for ever.
-
-        They are renewed no more. The syncer's end is an event like any other, so that they are taken out as
-        soon as Eureka answers, if they have not lapsed by then.
-        """
-        left = self._registry.abandon(self._owner(key))
-        named = joined([f"{one.application} {one.instance_id}" for one in left]) or "nothing that is known of"
-        note = f"released although its instances may still be in Eureka, because {why}; left behind: {named}"
-        _log.warning("syncer released", extra={"syncer": "/".join(key), "left": len(left), "reason": why})
-        self._events.record(syncer, Kind.WARNING, "LeftBehind", note)
-        self._undone.pop(key, None)
-        self._statuses.forget(key)
-        self._brake.forget(key)
-        self.history.forget(key, left)
-        self._set_finalizer(syncer, present=False)
-
-    def _take_out(self, key: SyncerKey, syncer: Object | None) -> int:
-        """Deregister what a deleted syncer put in; how many instances.
-
-        :raises RegistryError: something could not be deregistered.
-        """
-        self._require_read()
-        owner = self._owner(key)
-        registered = there = self._registry.view.owned(owner)
-        held = len(there)
-        if syncer is not None:
-            # What was registered shortly before a restart may be in no list yet.
-            with suppress(ConfigurationError):
-                there = [*self._desired(Syncer.from_object(syncer)).instances, *there]
-        steps = plan((), there, owner)
-        outcome = self._apply(steps, owner)
-        for failure in outcome.failures:
-            if not isinstance(failure.error, OwnershipConflict):
-                raise failure.error
-            # Somebody else's by now: not ours to remove, and nothing to wait for.
-        if held and outcome.done:
-            _log.info(
-                "syncer is gone, its instances were deregistered",
-                extra={"syncer": "/".join(key), "deregistered": held},
-            )
-        self._statuses.forget(key)
-        self._brake.forget(key)
-        self.history.forget(key, registered)
-        return held
-
-    def _keep_finalizer(self, syncer: Object) -> None:
-        if FINALIZER not in (syncer["metadata"].get("finalizers") or ()):
-            self._set_finalizer(syncer, present=True)
-
-    def _set_finalizer(self, syncer: Object, *, present: bool) -> None:
-        """Write the finalizer before the first registration, remove it after the last deregistration."""
-        path = SYNCERS.path(*_key(syncer))
-        for attempt in (1, 2, 3):
-            try:
-                current = self._access.get(path)["metadata"]
-                others = [name for name in current.get("finalizers") or () if name != FINALIZER]
-                if current.get("deletionTimestamp") and present:
-                    return
-                finalizers = [*others, FINALIZER] if present else others
-                body = {"metadata": {"resourceVersion": current["resourceVersion"], "finalizers": finalizers}}
-                self._access.request("PATCH", path, body=body, content_type=MERGE_PATCH)
-            except KubernetesError as error:
-                if error.status_code == 404:
-                    return
-                if error.status_code == 409 and attempt < 3:
-                    continue
-                raise
-            return
-
-    def _tell(
-        self,
-        syncer: Object,
-        wanted: Syncer,
-        desired: Desired,
-        steps: Plan,
-        outcome: Outcome,
-        seconds: float,
-    ) -> Report:
+    def _tell(self, syncer: Object, wanted: Syncer, found: Report, outcome: Outcome, seconds: float) -> None:
         """Log, Events and status of one look."""
         done = {action: sum(change.action is action for change in outcome.done) for action in Action}
-        application = wanted.app.upper()
         if outcome.done:
             _log.info(
                 "Eureka was brought in line",
                 extra={
                     "syncer": f"{wanted.namespace}/{wanted.name}",
-                    "application": application,
+                    "application": found.application,
                     **{str(action): count for action, count in done.items() if count},
                     "milliseconds": round(seconds * 1000, 1),
                 },
             )
-        if done[Action.REGISTER]:
-            self._events.record(
-                syncer,
-                Kind.NORMAL,
-                "Registered",
-                f"{_count(done[Action.REGISTER])} of {application} registered",
-            )
-        if done[Action.DEREGISTER]:
-            self._events.record(
-                syncer,
-                Kind.NORMAL,
-                "Deregistered",
-                f"{_count(done[Action.DEREGISTER])} of {application} deregistered",
-            )
-        report = self._report(application, wanted, desired, steps, outcome)
-        if not report.is_ready:
-            self._events.record(syncer, Kind.WARNING, report.reason, report.message)
-        self._statuses.report(syncer, report)
-        return report
+        for action, reason in ((Action.REGISTER, "Registered"), (Action.DEREGISTER, "Deregistered")):
+            if done[action]:
+                verb = reason.lower()
+                self._events.tally(syncer, reason, done[action], f"of {found.application} {verb}")
+        self._publish(syncer, found)
 
-    def _report(
-        self, application: str, wanted: Syncer, desired: Desired, steps: Plan, outcome: Outcome
-    ) -> Report:
-        owner = wanted.owner(self._cluster)
-        there = {instance.key for instance in self._registry.view.owned(owner)}
-        conflicts = [
-            refusal.describe() for refusal in steps.refusals if refusal.reason is RefusalReason.CONFLICT
-        ] + [
-            str(failure.error) for failure in outcome.failures if isinstance(failure.error, OwnershipConflict)
-        ]
-        twins = [
-            refusal.describe()
-            for refusal in steps.refusals
-            if refusal.reason is RefusalReason.SELF_REGISTERED
-        ]
-        problems = {problem.reason: problem.message for problem in desired.problems}
-        if conflicts:
-            problems["Conflict"] = joined(conflicts)
-        if twins:
-            problems["SelfRegistered"] = joined(twins)
-        reason, message = next(iter(problems.items()), ("Synced", _summary(application, desired.instances)))
-        report = Report(
-            is_ready=not problems,
-            reason=reason,
-            message=message,
-            application=application,
-            desired=len(desired.instances),
-            registered=sum(instance.key in there for instance in desired.instances),
-            refused=len(conflicts) + len(twins),
-            problems=problems,
-        )
-        failed = next((f.error for f in outcome.failures if isinstance(f.error, RegistryError)), None)
-        if failed is not None:
-            report = replace(report, is_ready=False, reason=_reason(failed), message=str(failed))
-        return report
-
-    def _report_failure(self, syncer: Object, error: EurekubeError) -> None:
+    def _report_failure(self, syncer: Object, reason: str, error: EurekubeError) -> None:
         """A look that ended early still shows in the syncer's status and as an Event."""
-        held = len(self._registry.view.owned(self._owner(_key(syncer))))
         before = syncer.get("status") or {}
-        self._events.record(syncer, Kind.WARNING, _reason(error), str(error))
-        report = Report(
-            is_ready=False,
-            reason=_reason(error),
-            message=str(error),
-            application=before.get("application", ""),
-            desired=before.get("desired", held),
-            registered=held,
-        )
-        self._statuses.report(syncer, report)
-        self.history.saw(_key(syncer), report)
+        owner = self._owner(_key(syncer))
+        held = [one for registry in self._registries.values() for one in registry.view.owned(owner)]
+        desired = before.get("desired", len(held))
+        application = before.get("application", "")
+        found = failure_report(application, reason, str(error), held, desired)
+        self._publish(syncer, found)
+        self.history.saw(_key(syncer), found)
+
+    def _publish(self, syncer: Object, found: Report) -> None:
+        """Write status and Events."""
+        key = _key(syncer)
+        for reason, message in found.problems.items():
+            if reason != "Paused" and reason not in UNREAD:
+                self._events.record(syncer, Kind.WARNING, reason, message)
+        if "EurekaUnreachable" in found.problems:
+            self._cut_off.add(key)
+        elif key in self._cut_off:
+            self._cut_off.discard(key)
+            self._events.record(syncer, Kind.NORMAL, "EurekaReachable", "Eureka answers again")
+        self._statuses.report(syncer, found)
 
 
 def _key(syncer: Object) -> SyncerKey:
     return (syncer["metadata"]["namespace"], syncer["metadata"]["name"])
 
 
-def _reason(error: EurekubeError) -> str:
-    if isinstance(error, RegistryUnreachable):
-        return "EurekaUnreachable"
-    if isinstance(error, RegistryDenied):
-        return "EurekaDenied"
-    if isinstance(error, RegistryError):
-        return "EurekaRejected"
-    return "KubernetesError" if isinstance(error, KubernetesError) else "Failed"
-
-
-def _count(number: int) -> str:
-    return "1 instance" if number == 1 else f"{number} instances"
-
-
-def _summary(application: str, instances: tuple[Instance, ...]) -> str:
-    up = sum(instance.status == "UP" for instance in instances)
-    down = len(instances) - up
-    return f"{_count(len(instances))} of {application} in Eureka" + (f", {down} not ready" if down else "")
+def _plan(wanted: Syncer, desired: Desired, registry: Registry, owner: str) -> Plan:
+    """What must change at ``registry``. In doubt only what was seen on its way out is removed."""
+    there = registry.view.owned(owner)
+    instances = desired.instances
+    if wanted.on_termination is OnTermination.OUT_OF_SERVICE:
+        instances = (*instances, *leaving(desired, there))
+    application = registry.view.application(wanted.application)
+    steps = plan(instances, [*application, *there], owner, wanted.policy)
+    if not desired.is_in_doubt:
+        return steps
+    certain = tuple(
+        change
+        for change in steps.changes
+        if change.action is not Action.DEREGISTER or change.instance.instance_id in desired.terminating
+    )
+    return replace(steps, changes=certain)

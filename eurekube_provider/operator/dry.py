@@ -26,10 +26,11 @@ class DryAccess(KubeAccess):
         query: Mapping[str, str] | None = None,
         body: Any = None,
         content_type: str = "application/json",
+        timeout_seconds: float | None = None,
     ) -> dict[str, Any]:
         """See :meth:`KubeAccess.request`."""
         if method == "GET":
-            return super().request(method, path, query, body, content_type)
+            return super().request(method, path, query, body, content_type, timeout_seconds)
         return dict(body or {})
 
 
@@ -49,7 +50,7 @@ class DryPeer(Peer):
 class DryPeers(Peers):
     """An Eureka cluster that is read only."""
 
-    def __init__(self, connection: Connection, may_write: Callable[[], bool]) -> None:
+    def __init__(self, connection: Connection, may_write: Callable[[], bool] = lambda: True) -> None:
         super().__init__(connection, may_write)
         self.close()
         self.peers = tuple(DryPeer(url, connection, may_write) for url in connection.service_urls)

@@ -18,8 +18,8 @@ from eurekube_provider.core.histogram import Histogram
 from eurekube_provider.core.model import Instance
 from eurekube_provider.core.plan import Action, Change, Plan, differences
 from eurekube_provider.eureka.apply import Outcome
-from eurekube_provider.operator.sources import SyncerKey
-from eurekube_provider.operator.status import Report
+from eurekube_provider.operator.index import SyncerKey
+from eurekube_provider.operator.report import Report
 
 MOST_DIFFERENCES = 50
 """As many are kept of one look; the rest is counted."""

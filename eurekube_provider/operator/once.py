@@ -16,11 +16,11 @@ from eurekube_provider.eureka.apply import Outcome, apply
 from eurekube_provider.eureka.observer import Observer
 from eurekube_provider.eureka.peers import Peers
 from eurekube_provider.kube.access import KubeAccess
-from eurekube_provider.operator.status import Report, StatusWriter
+from eurekube_provider.operator.index import SyncerKey
+from eurekube_provider.operator.report import Report
+from eurekube_provider.operator.status import StatusWriter
 
 _log = logging.getLogger(__name__)
-
-SyncerKey = tuple[str, str]
 
 PATIENCE_SECONDS = 15.0
 """For as long ``--once`` waits until everything was read."""

@@ -12,19 +12,19 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any, TypedDict
 
-from eurekube_provider.core.identity import ClusterOwner
-from eurekube_provider.core.mapping import Cluster
+from eurekube_provider.core.identity import Cluster, ClusterOwner
 from eurekube_provider.core.pulse import Pulse
-from eurekube_provider.version import __version__
 from eurekube_provider.eureka.gauges import ServerFigures
 from eurekube_provider.operator.controller import Controller
 from eurekube_provider.operator.health import not_ready, stuck
+from eurekube_provider.operator.index import SyncerKey
 from eurekube_provider.operator.looks import Look
 from eurekube_provider.operator.queue import WorkQueue
 from eurekube_provider.operator.registry import Registry
 from eurekube_provider.operator.settings import Settings
-from eurekube_provider.operator.sources import Sources, SyncerKey
+from eurekube_provider.operator.sources import Sources
 from eurekube_provider.operator.status import StatusWriter
+from eurekube_provider.version import __version__
 
 IsLeader = Callable[[], bool | None]
 """Whether this replica leads; None where there is no election."""

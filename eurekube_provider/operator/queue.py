@@ -97,6 +97,7 @@ class WorkQueue(Generic[K]):
         with self._condition:
             self._paused = False
             self._condition.notify_all()
+
     @property
     def is_idle(self) -> bool:
         """Nothing is worked on or waits for a worker; what waits for its time does not count."""

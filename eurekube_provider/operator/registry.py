@@ -12,8 +12,13 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 
 from eurekube_provider.core.errors import ConfigurationError, LeadershipLost, RegistryError
-from eurekube_provider.core.identity import CLUSTER_UID_KEY, StackOwner, parse_owner
-from eurekube_provider.core.mapping import Cluster
+from eurekube_provider.core.identity import (
+    CLUSTER_UID_KEY,
+    LEAVING_KEY,
+    Cluster,
+    StackOwner,
+    parse_owner,
+)
 from eurekube_provider.core.model import Instance, Status
 from eurekube_provider.core.pulse import Pulse, pulses_of
 from eurekube_provider.eureka.apply import write
@@ -48,7 +53,8 @@ class Registry:
     :class:`~eurekube_provider.eureka.renewals.Listener`: what renewals find out is looked after.
 
     :param concerned: called with an owner whose instances are not what they were.
-    :param reachable_again: called when Eureka answers after it had not.
+    :param reachability_changed: called when Eureka was read for the first time, when it cannot be read any
+        more, and when it answers again.
     :param check_cluster: whether the first read looks for another cluster of our name; one that is found ends
         all work, see :attr:`refusal`.
     :param refused: called then.
@@ -61,7 +67,7 @@ class Registry:
         operator_name: str,
         resync_seconds: float,
         concerned: Callable[[str], None],
-        reachable_again: Callable[[], None],
+        reachability_changed: Callable[[], None],
         *,
         check_cluster: bool = False,
         refused: Callable[[], None] = lambda: None,
@@ -75,6 +81,8 @@ class Registry:
         """Why the registry could not be read the last time; None while all is well."""
         self.refusal: ConfigurationError | None = None
         """Why this operator must not work on this registry."""
+        self.trouble: RegistryError | None = None
+        """The same once it has failed twice on end: a person should know of it."""
         self.gauges = Gauges(0, 0, 0.0)
         self.read_at: float | None = None
         """Unix time of the last complete reading; None before the first."""
@@ -82,9 +90,9 @@ class Registry:
         self._operator_name = operator_name
         self._resync_seconds = resync_seconds
         self._concerned = concerned
-        self._reachable_again = reachable_again
         self._checks_cluster = check_cluster
         self._refused = refused
+        self._reachability_changed = reachability_changed
         self._was_read = threading.Event()
         self._stopped = threading.Event()
         self._started_by_url: dict[str, int] = {}
@@ -194,6 +202,11 @@ class Registry:
         if instance.key not in self.renewals:
             self.renewals.add(instance, just_registered=False)
 
+    def let_lapse(self, instance: Instance) -> None:
+        """Renew what stands there no more, and leave it to Eureka to forget it."""
+        if instance.key in self.renewals:
+            self.renewals.remove(instance.key)
+
     def _check_cluster(self) -> None:
         """Look whether another cluster uses our name.
 
@@ -223,7 +236,11 @@ class Registry:
             except RegistryError as error:
                 if self.failure is None or str(self.failure) != str(error):
                     _log.warning("Eureka cannot be read", extra={"error": str(error)})
+                is_news = self.failure is not None and self.trouble is None
+                self.trouble = error if self.failure is not None else None
                 self.failure = error
+                if is_news:
+                    self._reachability_changed()
             except Exception:  # noqa: BLE001 - the thread must look again
                 _log.exception("Eureka could not be read")
             self._went_round_at = time.monotonic()
@@ -241,7 +258,7 @@ class Registry:
     def _take(self, listed: list[Instance]) -> None:
         """Learn from a list of the whole registry."""
         news, doubts = self.view.merge(listed)
-        was_away, self.failure = self.failure is not None, None
+        was_away, self.failure, self.trouble = self.failure is not None, None, None
         for owner in {instance.owner for instance in news}:
             if owner:
                 self._concerned(owner)
@@ -256,10 +273,10 @@ class Registry:
                 self._check_cluster()
             _log.info("Eureka was read", extra={"instances": len(listed)})
             self._was_read.set()
-        if was_away:
-            if not is_first:
-                _log.warning("Eureka answers again")
-            self._reachable_again()
+        elif was_away:
+            _log.warning("Eureka answers again")
+        if is_first or was_away:
+            self._reachability_changed()
 
     def _gauge(self, registered: int) -> None:
         """Measure our part in the registry; say so once when it has become a danger."""
@@ -407,7 +424,8 @@ class Registry:
     def _vanished(self, key: Key) -> None:
         """No server holds it. If they forgot it, what a person had set over its status comes back with it."""
         known = self.view.get(key)
-        if known is not None and known.is_overridden and self._lost_memory:
+        is_a_persons = known is not None and known.is_overridden and LEAVING_KEY not in known.metadata
+        if known is not None and is_a_persons and self._lost_memory:
             self._lost_overrides[key] = known.overridden_status
         self.view.gone(key)
 

@@ -14,9 +14,15 @@ import uuid
 from collections.abc import Mapping
 
 from eurekube_provider.core.errors import EurekubeError, KubernetesError
-from eurekube_provider.core.identity import ClusterOwner, check_cluster_name, default_cluster_name
-from eurekube_provider.core.mapping import Cluster, Mode, Syncer, app_of, desired_instances
+from eurekube_provider.core.identity import (
+    Cluster,
+    ClusterOwner,
+    check_cluster_name,
+    default_cluster_name,
+)
 from eurekube_provider.core.model import Status
+from eurekube_provider.core.objects import app_of
+from eurekube_provider.core.syncer import Mode, Selector, Syncer
 from eurekube_provider.eureka.apply import apply
 from eurekube_provider.eureka.peers import Peers
 from eurekube_provider.kube.access import NAMESPACES, KubeAccess
@@ -25,6 +31,7 @@ from eurekube_provider.kube.events import EventRecorder
 from eurekube_provider.operator import selfcheck
 from eurekube_provider.operator.controller import Controller
 from eurekube_provider.operator.dry import DryAccess, DryPeers
+from eurekube_provider.operator.index import SyncerKey
 from eurekube_provider.operator.leadership import Leadership
 from eurekube_provider.operator.once import PATIENCE_SECONDS, Ledger
 from eurekube_provider.operator.overview import Parts
@@ -32,7 +39,7 @@ from eurekube_provider.operator.queue import WorkQueue
 from eurekube_provider.operator.registry import Registry
 from eurekube_provider.operator.settings import Settings
 from eurekube_provider.operator.site import OperatorSite
-from eurekube_provider.operator.sources import AppKey, Sources, SyncerKey
+from eurekube_provider.operator.sources import AppKey, Sources
 from eurekube_provider.operator.status import StatusWriter
 from eurekube_provider.operator.triggers import Webhook
 from eurekube_provider.operator.web import Web, parse_address
@@ -90,7 +97,7 @@ def _run(settings: Settings, stop: threading.Event, site: OperatorSite, ledger: 
             settings.operator_name,
             settings.resync_seconds,
             concerned=lambda owner: controller.owner_concerned(owner),  # noqa: PLW0108 - made below
-            reachable_again=lambda: controller.all_concerned(),  # noqa: PLW0108
+            reachability_changed=lambda: controller.all_concerned(),  # noqa: PLW0108
             check_cluster=not settings.take_over_cluster,
             refused=stop.set,
         )
@@ -191,7 +198,7 @@ def _elector(settings: Settings, access: KubeAccess) -> Elector:
     return Elector(
         access,
         settings.lease_namespace or access.namespace,
-        settings.lease_name,
+        settings.lease_name or f"{settings.operator_name}-leader",
         # A container that is restarted in its pod is another one.
         f"{settings.pod_name}_{uuid.uuid4().hex[:8]}",
         settings.lease_timing,
@@ -219,7 +226,7 @@ def _cluster(
                 return None
             continue
         name = settings.cluster_name or default_cluster_name(uid)
-        return Cluster(check_cluster_name(name), uid)
+        return Cluster(check_cluster_name(name), uid, settings.cluster_domain)
 
 
 def _wait_until_read(
@@ -263,12 +270,9 @@ def _wait_until_read(
 def _addresses(sources: Sources, cluster: Cluster, key: AppKey) -> list[str]:
     """Where the Services of namespace and app can be called now."""
     namespace, app = key
-    everything = Syncer(namespace, "", Mode.POD, namespace, app)
-    desired = desired_instances(
-        everything, sources.services.objects(namespace), sources.slices.objects(namespace), cluster
-    )
+    everything = Syncer(namespace, "", Mode.POD, Selector(namespace, app), app)
     return [
         f"{instance.ip_address}:{instance.port.number}"
-        for instance in desired.instances
+        for instance in sources.desired(everything, cluster).instances
         if instance.status is Status.UP
     ]

@@ -22,7 +22,7 @@ from eurekube_provider.eureka.connection import Mode
 from eurekube_provider.eureka.peer import Peer
 from eurekube_provider.eureka.peers import BATCHES_FROM_LEASES, Peers
 from eurekube_provider.kube.access import SYNCERS, KubeAccess
-from eurekube_provider.kube.rights import IDENTITY, WORK, Rule
+from eurekube_provider.kube.rights import CLUSTER, WORK, Rule, election
 from eurekube_provider.operator.settings import Settings
 
 _log = logging.getLogger(__name__)
@@ -36,6 +36,10 @@ CONSEQUENCES = {
     "services": "without it nothing is registered or changed",
     "endpointslices": "without it nothing is registered or changed",
     "events": "without it no Events are written; everything else works",
+    "pods": "without it metadataFromPodLabels does not work; everything else does",
+    "nodes": "without it advertise: NodePort does not work; everything else does",
+    "leases": "without it no replica leads, and nothing is registered or changed; where there is one replica"
+    " only, --leader-elect false does without",
     "namespaces": "without it the operator cannot start, since the UID of kube-system tells clusters apart",
 }
 """What does not work without the rights on a resource."""
@@ -74,7 +78,13 @@ def check(settings: Settings) -> list[Finding]:
     except ConfigurationError as error:
         findings.append(Finding("kubernetes", "kubeconfig", Verdict.WARNING, str(error)))
     else:
-        findings += check_kubernetes(access, settings.watch_namespaces)
+        lease = None
+        if settings.leader_elect:
+            lease = (
+                settings.lease_namespace or access.namespace,
+                settings.lease_name or f"{settings.operator_name}-leader",
+            )
+        findings += check_kubernetes(access, settings.watch_namespaces, lease)
     for name, connection in settings.connections.items():
         peers = Peers(connection)
         findings += check_eureka(name, peers)
@@ -82,10 +92,13 @@ def check(settings: Settings) -> list[Finding]:
     return findings
 
 
-def check_kubernetes(access: KubeAccess, namespaces: Sequence[str]) -> list[Finding]:
+def check_kubernetes(
+    access: KubeAccess, namespaces: Sequence[str], lease: tuple[str, str] | None = None
+) -> list[Finding]:
     """Whether the API answers, serves the CRD, and grants what the operator needs.
 
     :param namespaces: those to look at; empty for all.
+    :param lease: namespace and name of the Lease, None where there is no election.
     """
     findings = []
     try:
@@ -107,7 +120,9 @@ def check_kubernetes(access: KubeAccess, namespaces: Sequence[str]) -> list[Find
         else:
             findings.append(Finding("crd", "eurekasyncers", Verdict.WARNING, str(error)))
     scopes = [(rule, namespace) for namespace in namespaces or ("",) for rule in WORK]
-    for rule, namespace in (*((rule, "") for rule in IDENTITY), *scopes):
+    if lease is not None:
+        scopes += [(rule, lease[0]) for rule in election(lease[1])]
+    for rule, namespace in (*((rule, "") for rule in CLUSTER), *scopes):
         try:
             findings += _permissions(access, rule, namespace)
         except KubernetesError as error:
@@ -129,7 +144,7 @@ def _permissions(access: KubeAccess, rule: Rule, namespace: str) -> Iterator[Fin
         missing = [verb for verb in rule.verbs if not _allowed(access, rule, resource, verb, namespace)]
         named = f" {', '.join(rule.resource_names)}" if rule.resource_names else ""
         where = f"in namespace {namespace}" if namespace else "in all namespaces"
-        place = "" if rule in IDENTITY else f" {where}"
+        place = "" if rule in CLUSTER else f" {where}"
         subject = f"{', '.join(missing or rule.verbs)} {resource}{named}{place}"
         if missing:
             detail = (

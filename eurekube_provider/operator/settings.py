@@ -114,6 +114,12 @@ class Settings:
         "part of every instance id",
         shown="the first 8 characters of kube-system's UID",
     )
+    cluster_domain: str = _option(
+        "DOMAIN",
+        Kind(lambda text: text.strip(".")),
+        "cluster.local",
+        "the cluster's DNS domain, for Services that are advertised by name",
+    )
     take_over_cluster: bool = _option(
         "true|false",
         TRUTH,
@@ -141,7 +147,10 @@ class Settings:
     )
     context: str | None = _option("NAME", TEXT, None, "the kubeconfig's context", shown="its current one")
     leader_elect: bool = _option(
-        "true|false", TRUTH, default=True, text="share the work with other replicas, of which one changes things"
+        "true|false",
+        TRUTH,
+        default=True,
+        text="share the work with other replicas, of which one changes things",
     )
     lease_name: str | None = _option(
         "NAME",
@@ -306,9 +315,7 @@ def settings_from(
     named = {name: values[option.name] for name, option in _OF_SETTINGS.items()}
     named["lease_name"] = named["lease_name"] or _lease_name(named["operator_name"])
     named["lease_namespace"] = named["lease_namespace"] or environment.get("POD_NAMESPACE") or None
-    settings = Settings(
-        connections=connections, webhook=_webhook(values, secret("webhook-secret")), **named
-    )
+    settings = Settings(connections=connections, webhook=_webhook(values, secret("webhook-secret")), **named)
     _ = settings.lease_timing  # says what does not fit together
     return settings
 

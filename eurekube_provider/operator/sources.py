@@ -7,29 +7,42 @@ from __future__ import annotations
 
 import sys
 import time
-from collections import defaultdict
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from contextlib import suppress
+from dataclasses import replace
 from functools import lru_cache
-from typing import Any
 
-from eurekube_provider.core.errors import KubernetesError
-from eurekube_provider.core.mapping import SERVICE_NAME_LABEL, app_of
+from eurekube_provider.core.errors import ConfigurationError, KubernetesError
+from eurekube_provider.core.identity import Cluster
+from eurekube_provider.core.mapping import Desired, LabelsOfPod, desired_instances
+from eurekube_provider.core.objects import SERVICE_NAME_LABEL, app_of, is_terminating
 from eurekube_provider.core.pulse import Pulse
-from eurekube_provider.kube.access import ENDPOINT_SLICES, SERVICES, SYNCERS, KubeAccess, Resource
+from eurekube_provider.core.syncer import Syncer
+from eurekube_provider.kube.access import (
+    ENDPOINT_SLICES,
+    NODES,
+    PODS,
+    SERVICES,
+    SYNCERS,
+    KubeAccess,
+    Resource,
+)
 from eurekube_provider.kube.reflector import Listener, Reflector, ReflectorGroup, Trim
+from eurekube_provider.operator.index import Index, Object, SyncerKey
+from eurekube_provider.operator.ondemand import OnDemand, Scope
 
-Object = dict[str, Any]
-SyncerKey = tuple[str, str]
 AppKey = tuple[str, str]
-"""Namespace and app: what a syncer selects."""
+"""Namespace and app: what the webhook is told of."""
 
 
 GOODBYE_SECONDS = 600.0
 """For as long it is remembered that an endpoint was seen terminating."""
 
+_SERVICE_FIELDS = ("clusterIP", "externalIPs", "externalTrafficPolicy", "ipFamilies", "ports")
+
 
 class Sources:
-    """Local copies of the syncers, Services and EndpointSlices.
+    """Local copies of the syncers, Services and EndpointSlices; of nodes and pods where a syncer needs them.
 
     :param concerned: called with the key of a syncer that must be looked at again.
     :param endpoints_changed: called with namespace and app of a Service whose endpoints may have changed.
@@ -44,7 +57,7 @@ class Sources:
     ) -> None:
         self._concerned = concerned
         self._endpoints_changed = endpoints_changed
-        self._selecting: dict[AppKey, set[SyncerKey]] = defaultdict(set)
+        self._index = Index()
         self._goodbyes: dict[str, float] = {}
 
         def group(resource: Resource, trim: Trim, listener: Listener) -> ReflectorGroup:
@@ -57,6 +70,15 @@ class Sources:
         self.slices = group(ENDPOINT_SLICES, trim_slice, self._slice_changed)
         self._groups = {"syncers": self.syncers, "services": self.services, "slices": self.slices}
 
+        def nodes(scope: Scope, on_synced: Callable[[], None]) -> Reflector:
+            return Reflector(access, NODES, trim_node, self._node_changed, scope, on_synced)
+
+        def pods(scope: Scope, on_synced: Callable[[], None]) -> Reflector:
+            return Reflector(access.of_metadata(), PODS, trim_pod, self._pod_changed, scope, on_synced)
+
+        self._nodes = OnDemand(nodes, concerned)
+        self._pods = OnDemand(pods, concerned)
+
     def start(self) -> None:
         """Begin to list and watch."""
         for group in self._groups.values():
@@ -66,6 +88,8 @@ class Sources:
         """Tell nobody of further changes."""
         for group in self._groups.values():
             group.stop()
+        self._nodes.stop()
+        self._pods.stop()
 
     def hurry(self) -> None:
         """Wait for no back-off: the API server answers again."""
@@ -74,13 +98,15 @@ class Sources:
 
     @property
     def is_synced(self) -> bool:
-        """Whether all first lists are complete."""
+        """Whether all first lists are complete, those of nodes and pods left aside."""
         return all(group.is_synced for group in self._groups.values())
 
     @property
     def failures(self) -> dict[str, KubernetesError]:
         """Which kinds cannot be read at the moment, and why."""
-        return {name: group.failure for name, group in self._groups.items() if group.failure}
+        found = {name: group.failure for name, group in self._groups.items()}
+        found |= {"nodes": self._nodes.failure, "pods": self._pods.failure}
+        return {name: failure for name, failure in found.items() if failure}
 
     @property
     def watch_restarts(self) -> dict[tuple[str, str], int]:
@@ -99,6 +125,33 @@ class Sources:
         """All syncers."""
         return [_key(syncer) for syncer in self.syncers.objects()]
 
+    def desired(self, syncer: Syncer, cluster: Cluster) -> Desired:
+        """What ``syncer`` wants to see in Eureka by what is known of the cluster now."""
+        namespace = syncer.selector.namespace
+        services, slices = self._index.selected(syncer.selector)
+        nodes = self._nodes.reflector(None) if syncer.needs_nodes else None
+        labels_of_pod: LabelsOfPod | None = None
+        pods = self._pods.reflector(namespace) if syncer.needs_pods else None
+        if pods is not None:
+
+            def labels_of_pod(name: str) -> Mapping[str, str]:
+                pod = pods.get(namespace, name)
+                return pod["labels"] if pod else {}
+
+        desired = desired_instances(
+            syncer,
+            services,
+            slices,
+            cluster,
+            nodes=nodes.objects() if nodes is not None else None,
+            labels_of_pod=labels_of_pod,
+        )
+        failure = (self._nodes if syncer.needs_nodes else self._pods).failure
+        if failure is None or not desired.is_unread:
+            return desired
+        told = tuple(replace(one, message=f"{one.message} ({failure})") for one in desired.problems)
+        return replace(desired, problems=told)
+
     def said_goodbye(self, pod: str, namespace: str) -> bool:
         """Whether an endpoint of this pod (or address) was seen terminating lately."""
         return f"{namespace}/{pod}" in self._goodbyes
@@ -111,47 +164,54 @@ class Sources:
         # A status that we wrote ourselves comes back as a change without a new generation.
         if old and new and _intent(old) == _intent(new):
             return
-        for syncer in (old, new):
-            if syncer is not None:
-                self._selecting[_selected(syncer)].discard(_key(syncer))
-        if new is not None:
-            self._selecting[_selected(new)].add(_key(new))
         subject = new or old
-        if subject is not None:
-            self._concerned(_key(subject))
+        if subject is None:
+            return
+        key = _key(subject)
+        before, after = _read(old), _read(new)
+        self._index.selector_changed(
+            key, before.selector if before else None, after.selector if after else None
+        )
+        self._nodes.needed(key, {None} if after and after.needs_nodes else set())
+        self._pods.needed(key, {after.selector.namespace} if after and after.needs_pods else set())
+        self._concerned(key)
 
     def _service_changed(self, old: Object | None, new: Object | None) -> None:
-        for app_key in {
-            (service["metadata"]["namespace"], app_of(service)) for service in (old, new) if service
-        }:
-            self._tell(app_key)
+        self._index.service_changed(old, new)
+        self._tell(*(service for service in (old, new) if service))
 
     def _slice_changed(self, old: Object | None, new: Object | None) -> None:
         self._note_goodbyes(new)
-        for item in (old, new):
-            if item is None:
-                continue
-            namespace = item["metadata"]["namespace"]
-            service = self.services.get(namespace, item["metadata"]["labels"].get(SERVICE_NAME_LABEL, ""))
-            if service is not None:  # else its own arrival tells
-                self._tell((namespace, app_of(service)))
-            if old is not None and new is not None and old["metadata"] == new["metadata"]:
-                break
+        self._index.slice_changed(old, new)
+        names = {(item["metadata"]["namespace"], _service_of(item)) for item in (old, new) if item}
+        # A Service that is not there yet tells when it comes.
+        self._tell(*(service for name in names if (service := self._index.service(*name))))
+
+    def _node_changed(self, _old: Object | None, _new: Object | None) -> None:
+        for key in self._nodes.users(None):
+            self._concerned(key)
+
+    def _pod_changed(self, old: Object | None, new: Object | None) -> None:
+        # One that goes leaves its slice, too.
+        if new is not None and (old is None or old["labels"] != new["labels"]):
+            for key in self._pods.users(new["metadata"]["namespace"]):
+                self._concerned(key)
 
     def _note_goodbyes(self, endpoint_slice: Object | None) -> None:
         """A terminating endpoint may be gone before anybody looks at its syncer."""
         now = time.monotonic()
         for endpoint in (endpoint_slice or {}).get("endpoints", ()):
-            if endpoint["conditions"].get("terminating") and endpoint_slice is not None:
+            if is_terminating(endpoint) and endpoint_slice is not None:
                 name = endpoint.get("targetRef", {}).get("name") or endpoint["addresses"][0]
                 self._goodbyes[f"{endpoint_slice['metadata']['namespace']}/{name}"] = now
         if self._goodbyes and now - next(iter(self._goodbyes.values())) > GOODBYE_SECONDS:
             self._goodbyes = {name: at for name, at in self._goodbyes.items() if now - at <= GOODBYE_SECONDS}
 
-    def _tell(self, app_key: AppKey) -> None:
-        for key in tuple(self._selecting.get(app_key, ())):
+    def _tell(self, *services: Object) -> None:
+        for key in {key for service in services for key in self._index.selecting(service)}:
             self._concerned(key)
-        self._endpoints_changed(app_key)
+        for namespace, app in {(one["metadata"]["namespace"], app_of(one)) for one in services}:
+            self._endpoints_changed((namespace, app))
 
 
 def trim_syncer(syncer: Object) -> Object:
@@ -163,14 +223,13 @@ def trim_syncer(syncer: Object) -> Object:
 def trim_service(service: Object) -> Object:
     """What the mapping reads of a Service."""
     metadata, spec = service["metadata"], service.get("spec") or {}
-    app = (metadata.get("labels") or {}).get("app")
     return {
         "metadata": {
             "namespace": metadata["namespace"],
             "name": metadata["name"],
-            "labels": {"app": app} if app else {},
+            "labels": metadata.get("labels") or {},
         },
-        "spec": {key: spec[key] for key in ("clusterIP", "ipFamilies", "ports", "type") if key in spec},
+        "spec": {key: spec[key] for key in _SERVICE_FIELDS if key in spec},
         "status": {"loadBalancer": (service.get("status") or {}).get("loadBalancer") or {}},
     }
 
@@ -188,8 +247,9 @@ def trim_slice(endpoint_slice: Object) -> Object:
         }
         if target:
             kept["targetRef"] = {"kind": target.get("kind"), "name": target.get("name")}
-        if endpoint.get("zone"):
-            kept["zone"] = sys.intern(endpoint["zone"])
+        for field in ("zone", "nodeName"):
+            if endpoint.get(field):
+                kept[field] = sys.intern(endpoint[field])  # a few texts for all endpoints
         endpoints.append(kept)
     return {
         "metadata": {
@@ -209,6 +269,33 @@ def _conditions(items: tuple[tuple[str, bool | None], ...]) -> Object:
     return {key: value for key, value in items if value is not None}
 
 
+def trim_node(node: Object) -> Object:
+    """What the mapping reads of a node: whether it is ready, and its addresses."""
+    status = node.get("status") or {}
+    return {
+        "metadata": {"name": node["metadata"]["name"]},
+        "status": {
+            "addresses": [
+                {"type": item["type"], "address": item["address"]} for item in status.get("addresses") or ()
+            ],
+            "conditions": [
+                {"type": item["type"], "status": item["status"]}
+                for item in status.get("conditions") or ()
+                if item["type"] == "Ready"
+            ],
+        },
+    }
+
+
+def trim_pod(pod: Object) -> Object:
+    """What the mapping reads of a pod: its labels."""
+    metadata = pod["metadata"]
+    return {
+        "metadata": {"namespace": metadata["namespace"], "name": metadata["name"]},
+        "labels": {sys.intern(key): value for key, value in (metadata.get("labels") or {}).items()},
+    }
+
+
 def _intent(syncer: Object) -> tuple[object, ...]:
     """What of a syncer a person decides."""
     metadata = syncer["metadata"]
@@ -221,9 +308,16 @@ def _intent(syncer: Object) -> tuple[object, ...]:
     )
 
 
-def _selected(syncer: Object) -> AppKey:
-    selector = (syncer.get("spec") or {}).get("selector") or {}
-    return (selector.get("namespace") or syncer["metadata"]["namespace"], selector.get("app", ""))
+def _read(syncer: Object | None) -> Syncer | None:
+    """What a syncer asks for; None for none, and for one that asks for nothing possible."""
+    if syncer is not None:
+        with suppress(ConfigurationError):
+            return Syncer.from_object(syncer)
+    return None
+
+
+def _service_of(endpoint_slice: Object) -> str:
+    return str(endpoint_slice["metadata"]["labels"].get(SERVICE_NAME_LABEL, ""))
 
 
 def _key(thing: Object) -> tuple[str, str]:

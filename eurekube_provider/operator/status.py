@@ -8,14 +8,14 @@ from __future__ import annotations
 import logging
 import threading
 import time
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Mapping
 from datetime import UTC, datetime
 from typing import Any
 
 from eurekube_provider.core.errors import KubernetesError, LeadershipLost
 from eurekube_provider.core.pulse import Pulse, pulses_of
 from eurekube_provider.kube.access import MERGE_PATCH, SYNCERS, KubeAccess
+from eurekube_provider.operator.report import Report
 
 _log = logging.getLogger(__name__)
 
@@ -23,27 +23,18 @@ SHORTEST_INTERVAL_SECONDS = 0.5
 RETRY_SECONDS = 5.0
 _LONGEST_MESSAGE = 4000
 
-READY = "Ready"
-PROBLEM_TYPES = ("Braked", "Conflict", "SelfRegistered", "AmbiguousPort")
-"""Conditions that are True when there is something wrong; absent where it never was."""
-
-
-@dataclass(frozen=True, slots=True)
-class Report:
-    """What one look at a syncer found.
-
-    :param reason: of the condition Ready: ``Synced``, or what is wrong.
-    :param problems: messages by the problem's condition type, of those in :data:`PROBLEM_TYPES`.
-    """
-
-    is_ready: bool
-    reason: str
-    message: str
-    application: str = ""
-    desired: int = 0
-    registered: int = 0
-    refused: int = 0
-    problems: Mapping[str, str] = field(default_factory=dict)
+READY, SYNCED = "Ready", "Synced"
+PROBLEM_TYPES = (
+    "Braked",
+    "Conflict",
+    "SelfRegistered",
+    "AmbiguousPort",
+    "NoPort",
+    "NoAddress",
+    "LeaseTooShort",
+    "Paused",
+)
+"""Conditions that are True when there is something to know; absent where it never was."""
 
 
 def status_of(syncer: Mapping[str, Any], report: Report, now: datetime) -> dict[str, Any]:
@@ -67,7 +58,10 @@ def status_of(syncer: Mapping[str, Any], report: Report, now: datetime) -> dict[
             "lastTransitionTime": old["lastTransitionTime"] if old and old["status"] == state else stamp,
         }
 
-    conditions = [condition(READY, holds=report.is_ready, reason=report.reason, message=report.message)]
+    conditions = [
+        condition(READY, holds=report.is_ready, reason=report.reason, message=report.message),
+        condition(SYNCED, holds=report.is_synced, reason=report.sync_reason, message=report.sync_message),
+    ]
     for kind in PROBLEM_TYPES:
         if kind in report.problems:
             conditions.append(condition(kind, holds=True, reason=kind, message=report.problems[kind]))
@@ -83,7 +77,7 @@ def status_of(syncer: Mapping[str, Any], report: Report, now: datetime) -> dict[
     }
     if report.application:
         status["application"] = report.application
-    if report.is_ready:
+    if report.is_synced:
         status["lastSyncTime"] = stamp
     return status
 
@@ -182,9 +176,3 @@ def _same(one: Mapping[str, Any], other: Mapping[str, Any]) -> bool:
     return {k: v for k, v in one.items() if k not in skipped} == {
         k: v for k, v in other.items() if k not in skipped
     }
-
-
-def joined(messages: Sequence[str], limit: int = 3) -> str:
-    """The first few sentences, and how many more there are."""
-    rest = len(messages) - limit
-    return "; ".join(messages[:limit]) + (f"; and {rest} more" if rest > 0 else "")

@@ -63,7 +63,7 @@ from eurekube_provider import __version__
 from eurekube_provider.core.errors import ConfigurationError
 from eurekube_provider.core.identity import check_cluster_name
 from eurekube_provider.eureka.connection import split_credentials
-from eurekube_provider.kube.rights import IDENTITY, WORK, Rule, election
+from eurekube_provider.kube.rights import CLUSTER, WORK, Rule, election
 from eurekube_provider.resources.crds import crd_documents
 from eurekube_provider.resources.labels import object_labels
 from eurekube_provider.resources.program import ProgramError
@@ -198,14 +198,14 @@ class EurekubeOperator(pulumi.ComponentResource):
         return CustomResourceDefinitionPatch(name, metadata=forced, spec=document["spec"], opts=kept)
 
     def _rights(self, name: str) -> list[pulumi.Resource]:
-        """All namespaces: one ClusterRole. Listed ones: a Role in each, and the cluster's identity."""
+        """All namespaces: one ClusterRole. Listed ones: a Role in each, and what has no namespace."""
         namespaces = self._args.watch_namespaces
         # Outside of the operator's namespace another operator may have rights as well.
         shared = f"{ACCOUNT}-{self._args.namespace}"
         role = ClusterRole(
             f"{name}-role",
             metadata=ObjectMetaArgs(name=shared, labels=dict(self._labels)),
-            rules=_rules([*IDENTITY] if namespaces else [*WORK, *IDENTITY]),
+            rules=_rules([*CLUSTER] if namespaces else [*WORK, *CLUSTER]),
             opts=self._child,
         )
         binding = ClusterRoleBinding(

@@ -29,7 +29,7 @@ import requests
 
 from eurekube_provider.core.errors import EurekubeError
 from eurekube_provider.core.identity import OWNER_KEY, ClusterOwner
-from eurekube_provider.core.mapping import Cluster as Kubernetes
+from eurekube_provider.core.identity import Cluster as Kubernetes
 from eurekube_provider.core.model import EurekaLease, Instance, Port
 from eurekube_provider.core.plan import plan
 from eurekube_provider.eureka.apply import apply

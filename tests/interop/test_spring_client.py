@@ -11,10 +11,11 @@ from typing import Any
 import pytest
 import requests
 
-from eurekube_provider.core.identity import CLUSTER_UID_KEY, OWNER_KEY, metadata_key
-from eurekube_provider.core.mapping import Cluster, Mode, Syncer, desired_instances
+from eurekube_provider.core.identity import CLUSTER_UID_KEY, OWNER_KEY, Cluster, metadata_key
+from eurekube_provider.core.mapping import desired_instances
 from eurekube_provider.core.model import DataCenter, EurekaLease, Instance, Port, Status
 from eurekube_provider.core.plan import RefusalReason, plan
+from eurekube_provider.core.syncer import Mode, Selector, Syncer
 from eurekube_provider.eureka.observer import next_timestamp
 from eurekube_provider.eureka.peer import Peer
 from lab import Lab
@@ -188,7 +189,7 @@ class TestWhatWeRegister:
 
     def test_what_the_operator_maps(self, spring: SpringClient, register: Register, app: str) -> None:
         """A ready endpoint of a Service becomes a callable instance in the zone of its node."""
-        syncer = Syncer("shop", "rating", Mode.POD, "shop", app)
+        syncer = Syncer("shop", "rating", Mode.POD, Selector("shop", app), app)
         desired = desired_instances(
             syncer,
             [{"metadata": {"name": app, "namespace": "shop"}, "spec": {"ports": [{"port": 80}]}}],

@@ -62,6 +62,17 @@ class Operator:
 StartOperator = Callable[..., Operator]
 
 
+def operator_environment(lab: Lab, namespace: str, **environment: str) -> dict[str, str]:
+    """The variables of an operator that looks at this namespace, or at all where it is empty."""
+    return {key: value for key, value in os.environ.items() if key != "KUBECONFIG"} | {
+        "EUREKA_URL": ",".join(lab.eureka_urls),
+        "KUBECONFIG": str(lab.kubeconfig),
+        "WATCH_NAMESPACE": namespace,
+        "RESYNC_SECONDS": "2",
+        **environment,
+    }
+
+
 @pytest.fixture(scope="session")
 def cluster(lab: Lab) -> Cluster:
     """The lab's cluster with our CRDs."""
@@ -92,15 +103,7 @@ def start_operator(lab: Lab, namespace: str, tmp_path: Path) -> Iterator[StartOp
     running: list[Operator] = []
 
     def start(*arguments: str, ready: bool = True, **environment: str) -> Operator:
-        variables = {key: value for key, value in os.environ.items() if key != "KUBECONFIG"} | {
-            "EUREKA_URL": ",".join(lab.eureka_urls),
-            "KUBECONFIG": str(lab.kubeconfig),
-            "WATCH_NAMESPACE": namespace,
-            "LEASE_NAME": f"{namespace}-leader",
-            "RESYNC_SECONDS": "2",
-            "WEB_ADDRESS": "",  # several run at a time
-            **environment,
-        }
+        variables = operator_environment(lab, namespace, **environment)
         operator = Operator(tmp_path / f"operator-{len(running)}.log", variables, list(arguments))
         running.append(operator)
         if ready:

@@ -7,8 +7,7 @@ from typing import Any
 
 from kubernetes import client
 
-from eurekube_provider.core.identity import ClusterOwner
-from eurekube_provider.core.mapping import Cluster
+from eurekube_provider.core.identity import Cluster, ClusterOwner
 from eurekube_provider.core.model import Instance, Port, Status
 from eurekube_provider.core.plan import plan
 from eurekube_provider.eureka.apply import Outcome
@@ -17,12 +16,14 @@ from eurekube_provider.eureka.peers import Peers
 from eurekube_provider.kube.access import KubeAccess
 from eurekube_provider.kube.events import EventRecorder
 from eurekube_provider.operator.controller import Controller
+from eurekube_provider.operator.index import SyncerKey
 from eurekube_provider.operator.overview import Parts
 from eurekube_provider.operator.queue import WorkQueue
 from eurekube_provider.operator.registry import Registry
+from eurekube_provider.operator.report import Report
 from eurekube_provider.operator.settings import Settings
-from eurekube_provider.operator.sources import Sources, SyncerKey
-from eurekube_provider.operator.status import Report, StatusWriter
+from eurekube_provider.operator.sources import Sources
+from eurekube_provider.operator.status import StatusWriter
 
 CLUSTER = Cluster("lab", "uid-1")
 URL = "http://127.0.0.1:9/eureka"
@@ -32,15 +33,15 @@ class Told:
     """Parts, and what a test has them know."""
 
     def __init__(self) -> None:
-        settings = Settings(connection=Connection.parse(URL), pod_name="pod-1")
+        connection = Connection.parse(URL)
+        settings = Settings({"default": connection}, pod_name="pod-1")
         access = KubeAccess(client.ApiClient(client.Configuration(host="http://127.0.0.1:1")))
         queue: WorkQueue[SyncerKey] = WorkQueue()
         statuses = StatusWriter(access)
-        self.registry = Registry(
-            Peers(settings.connection), CLUSTER, "eurekube", 15.0, lambda _: None, lambda: None
-        )
+        self.registry = Registry(Peers(connection), CLUSTER, "eurekube", 15.0, lambda _: None, lambda: None)
+        registries = {"default": self.registry}
         self.controller = Controller(
-            settings, CLUSTER, access, self.registry, statuses, EventRecorder(access, "c", "i"), queue
+            settings, CLUSTER, access, registries, statuses, EventRecorder(access, "c", "i"), queue
         )
         self.sources = Sources(access, (), lambda _: None, lambda _: None)
         self.parts = Parts(
@@ -48,7 +49,7 @@ class Told:
             CLUSTER,
             "http://127.0.0.1:1",
             self.sources,
-            {"default": self.registry},
+            registries,
             self.controller,
             statuses,
             queue,

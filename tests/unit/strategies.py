@@ -8,8 +8,8 @@ from hypothesis import settings
 from hypothesis import strategies as st
 
 from eurekube_provider.core.identity import OWNER_KEY
-from eurekube_provider.core.mapping import SERVICE_NAME_LABEL
 from eurekube_provider.core.model import DataCenter, EurekaLease, Instance, Port, Status
+from eurekube_provider.core.objects import SERVICE_NAME_LABEL
 
 # The machine is shared: how long one example takes says nothing.
 settings.register_profile("shared-machine", deadline=None, max_examples=100)
@@ -125,6 +125,7 @@ _slice_ports = st.lists(
         optional={
             "name": st.sampled_from(["", "http", "grpc", None]),
             "protocol": st.sampled_from(["TCP", "UDP", "SCTP"]),
+            "nodePort": st.none() | port_numbers,
         },
     ),
     max_size=3,
@@ -181,6 +182,8 @@ def services(names_: st.SearchStrategy[str]) -> st.SearchStrategy[list[Object]]:
         {},
         optional={
             "clusterIP": st.sampled_from(["10.96.0.1", "None", ""]),
+            "externalIPs": st.none() | st.just(["198.51.100.1"]),
+            "externalTrafficPolicy": st.sampled_from(["Cluster", "Local"]),
             "ipFamilies": st.sampled_from([["IPv4"], ["IPv6"], ["IPv6", "IPv4"]]),
             "ports": st.none() | _slice_ports,
         },

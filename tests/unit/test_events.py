@@ -4,8 +4,12 @@ from __future__ import annotations
 
 from typing import Any
 
+import pytest
+
 from eurekube_provider.core.errors import KubernetesError
+from eurekube_provider.kube import events as module
 from eurekube_provider.kube.events import EventRecorder, Kind
+from lab.waiting import wait_until
 
 SYNCER = {
     "apiVersion": "eurekube.io/v1alpha1",
@@ -95,3 +99,33 @@ def test_an_event_that_is_refused_stops_nothing() -> None:
     events.record(SYNCER, Kind.NORMAL, "Registered", "2 instances")
     events.stop()
     assert len(access.events) == 2
+
+
+def test_what_is_counted_is_added_up() -> None:
+    """The first shows at once; what follows within a short time is one Event with the sum of it."""
+    access = Access()
+    events = recorder(access)
+    for count in (1, 2, 3):
+        events.tally(SYNCER, "Registered", count, "of RATING registered")
+    events.tally(SYNCER, "Deregistered", 1, "of RATING deregistered")
+    events.stop()
+    assert [(event["reason"], event["note"]) for event in access.events] == [
+        ("Registered", "1 instance of RATING registered"),
+        ("Deregistered", "1 instance of RATING deregistered"),
+        ("Registered", "5 instances of RATING registered"),
+    ]
+
+
+def test_a_sum_does_not_wait_for_the_next_change(monkeypatch: pytest.MonkeyPatch) -> None:
+    """After a while it is written by itself, and what comes later begins anew."""
+    monkeypatch.setattr(module, "TALLY_SECONDS", 0.05)
+    access = Access()
+    events = recorder(access)
+    events.tally(SYNCER, "Registered", 1, "registered")
+    events.tally(SYNCER, "Registered", 1, "registered")
+    wait_until(lambda: len(access.events) == 2, "the sum", 10)
+    wait_until(lambda: not events._tallies, "the end of the count", 10)
+    events.tally(SYNCER, "Registered", 1, "registered")
+    wait_until(lambda: len(access.events) == 3, "a new Event", 10)
+    events.stop()
+    assert {event["note"] for event in access.events} == {"1 instance registered"}

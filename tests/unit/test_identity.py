@@ -31,6 +31,7 @@ def test_metadata_keys_are_frozen() -> None:
     assert identity.RENEWER_KEY == "eurekube.renewer"
     assert identity.CLUSTER_UID_KEY == "eurekube.cluster-uid"
     assert identity.RESERVED_PREFIX == "eurekube."
+    assert identity.LEAVING_KEY == "eurekube.leaving"
     assert identity.SELF_RENEWED == "self"
 
 

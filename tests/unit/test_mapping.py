@@ -9,28 +9,25 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from eurekube_provider.core.errors import ConfigurationError
-from eurekube_provider.core.mapping import (
-    Cluster,
-    Desired,
-    Mode,
-    Problem,
-    Syncer,
-    app_of,
-    choose_port,
-    desired_instances,
-)
+from eurekube_provider.core.identity import Cluster
+from eurekube_provider.core.mapping import Desired, desired_instances
 from eurekube_provider.core.model import Port, Status
+from eurekube_provider.core.objects import Problem, app_of
+from eurekube_provider.core.ports import Ports, choose_ports
+from eurekube_provider.core.syncer import Mode, Selector, Syncer
 from tests.unit import strategies
 
 CLUSTER = Cluster("eks", "0b2c1d3e-4f5a-6789-abcd-ef0123456789")
 OWNER = "cluster/eks/team/reviews"
 HTTP = {"name": "http", "port": 8080, "protocol": "TCP"}
 Object = dict[str, Any]
+_POD: Object = {"mode": "pod", "selector": {"app": "rating"}}
 
 
-def syncer(mode: Mode = Mode.POD, app: str = "rating") -> Syncer:
+def syncer(mode: Mode = Mode.POD, app: str = "rating", **fields: Any) -> Syncer:
     """A syncer of another namespace and name than what it selects."""
-    return Syncer("team", "reviews", mode, "shop", app)
+    given: dict[str, Any] = {"selector": Selector("shop", app), "application": app, **fields}
+    return Syncer("team", "reviews", mode, **given)
 
 
 def service(name: str = "rating", app: str | None = "rating", **spec: Any) -> Object:
@@ -66,14 +63,14 @@ def endpoint_slice(
     }
 
 
-def pods(*slices: Object, services: list[Object] | None = None) -> Desired:
+def pods(*slices: Object, services: list[Object] | None = None, **fields: Any) -> Desired:
     """What a syncer in pod mode wants of these slices."""
-    return desired_instances(syncer(), services or [service()], slices, CLUSTER)
+    return desired_instances(syncer(**fields), services or [service()], slices, CLUSTER)
 
 
-def whole(described: Object, *slices: Object) -> Desired:
+def whole(described: Object, *slices: Object, nodes: list[Object] | None = None, **fields: Any) -> Desired:
     """What a syncer in service mode wants of this Service."""
-    return desired_instances(syncer(Mode.SERVICE), [described], slices, CLUSTER)
+    return desired_instances(syncer(Mode.SERVICE, **fields), [described], slices, CLUSTER, nodes=nodes)
 
 
 def statuses(desired: Desired) -> dict[str, str]:
@@ -199,7 +196,7 @@ def test_without_a_pod_the_address_names_the_instance(target: Object | None) -> 
 )
 def test_the_port_that_callers_use(ports: list[Object], expected: int) -> None:
     """It is the only TCP port, or the one named http."""
-    assert choose_port(ports, "x") == expected
+    assert choose_ports(ports, None, None, "x") == Ports(Port(expected))
 
 
 @pytest.mark.parametrize(
@@ -213,7 +210,7 @@ def test_the_port_that_callers_use(ports: list[Object], expected: int) -> None:
 )
 def test_ports_that_leave_a_doubt(ports: list[Object] | None, reason: str, words: list[str]) -> None:
     """Without one clear port nothing is guessed, and the message names what there is."""
-    problem = choose_port(ports, "Service shop/rating")
+    problem = choose_ports(ports, None, None, "Service shop/rating")
     assert isinstance(problem, Problem)
     assert problem.reason == reason
     assert all(word in problem.message for word in words)
@@ -324,9 +321,17 @@ def test_the_custom_resource_is_read() -> None:
         "metadata": {"namespace": "team", "name": "reviews"},
         "spec": {"mode": "service", "selector": {"app": "rating"}},
     }
-    assert Syncer.from_object(document) == Syncer("team", "reviews", Mode.SERVICE, "team", "rating")
+    assert Syncer.from_object(document) == Syncer(
+        "team",
+        "reviews",
+        Mode.SERVICE,
+        Selector("team", "rating"),
+        "rating",
+        vip_address="rating",
+        secure_vip_address="rating",
+    )
     document["spec"]["selector"]["namespace"] = "shop"
-    assert Syncer.from_object(document).target_namespace == "shop"
+    assert Syncer.from_object(document).selector.namespace == "shop"
     assert Syncer.from_object(document).owner(CLUSTER) == OWNER
 
 
@@ -337,6 +342,13 @@ def test_the_custom_resource_is_read() -> None:
         ({"mode": "node", "selector": {"app": "x"}}, "spec.mode is 'node'"),
         ({"mode": "pod"}, "spec.selector.app"),
         ({"mode": "pod", "selector": {"app": ""}}, "spec.selector.app"),
+        ({"mode": "pod", "selector": {"matchLabels": {"a": "b"}}}, "spec.application is missing"),
+        ({**_POD, "advertise": "Host"}, "spec.advertise is 'Host'; it must be Auto, LoadBalancer"),
+        ({**_POD, "policy": "CreateOnly"}, "spec.policy is 'CreateOnly'; it must be Sync or UpsertOnly"),
+        ({**_POD, "notReady": "Stay"}, "spec.notReady is 'Stay'"),
+        ({**_POD, "onTermination": "Wait"}, "spec.onTermination is 'Wait'"),
+        ({**_POD, "metadata": {"eurekube.owner": "me"}}, "spec.metadata has 'eurekube.owner'"),
+        ({**_POD, "metadataFromLabels": ["eurekube/owner"]}, "spec.metadataFromLabels has 'eurekube/owner'"),
     ],
 )
 def test_a_resource_that_an_older_crd_let_through(spec: Object | None, words: str) -> None:

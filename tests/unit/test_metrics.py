@@ -15,7 +15,7 @@ from eurekube_provider.operator import overview
 from eurekube_provider.operator.looks import Result
 from eurekube_provider.operator.metrics import METRICS, Metrics
 from eurekube_provider.operator.overview import Parts
-from eurekube_provider.operator.status import Report
+from eurekube_provider.operator.report import Report
 from tests.unit.parts import URL, Told
 
 DOCS = (Path(__file__).parents[2] / "docs" / "web.md").read_text()

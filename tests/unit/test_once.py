@@ -20,7 +20,7 @@ from eurekube_provider.kube.access import KubeAccess
 from eurekube_provider.operator import once
 from eurekube_provider.operator.dry import DryAccess, DryPeer, DryPeers
 from eurekube_provider.operator.once import Ledger
-from eurekube_provider.operator.status import Report
+from eurekube_provider.operator.report import Report
 
 RATING = Instance("RATING", "a", "10.0.0.1", "10.0.0.1", Port(8080))
 OWNER = "cluster/c/shop/rating"
@@ -45,6 +45,7 @@ def test_a_dry_server_is_asked_and_never_told(monkeypatch: pytest.MonkeyPatch) -
         "status": Status.UP,
         "application": "A",
         "instance_id": "a",
+        "anew": False,
         "items": [b"", b""],
     }
     called = []

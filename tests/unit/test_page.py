@@ -16,7 +16,7 @@ from eurekube_provider.eureka.gauges import ServerFigures
 from eurekube_provider.operator.looks import MOST_CHANGES, MOST_DIFFERENCES
 from eurekube_provider.operator.overview import Overview, overview
 from eurekube_provider.operator.page import Html, html, tag, without_data
-from eurekube_provider.operator.status import Report
+from eurekube_provider.operator.report import Report
 from tests.unit.parts import URL, Told
 
 HOSTILE = "<script>alert('1')</script>\"'&<img src=x onerror=alert(1)>"

@@ -107,17 +107,19 @@ def test_every_object_carries_the_stacks_label_but_the_crd() -> None:
 
 
 def test_the_operator_may_do_what_it_does_and_no_more() -> None:
-    """No secrets, no pods, no writing but for syncers' finalizers and status, Events and the Lease."""
+    """No secrets, no writing but for syncers' finalizers and status, Events and the Lease."""
     namespaced = {
         *(("eurekube.io", "eurekasyncers", "", verb) for verb in ("get", "list", "watch", "patch")),
         ("eurekube.io", "eurekasyncers/status", "", "patch"),
         *(("", "services", "", verb) for verb in ("list", "watch")),
         *(("discovery.k8s.io", "endpointslices", "", verb) for verb in ("list", "watch")),
+        *(("", "pods", "", verb) for verb in ("list", "watch")),
         *(("events.k8s.io", "events", "", verb) for verb in ("create", "patch")),
     }
     identity = {
         ("", "namespaces", "kube-system", "get"),
         *(("eurekube.io", "eurekasyncers", "", verb) for verb in ("get", "patch")),
+        *(("", "nodes", "", verb) for verb in ("list", "watch")),
     }
     election = {
         *(("coordination.k8s.io", "leases", "eurekube-leader", verb) for verb in ("get", "update", "watch")),
@@ -228,6 +230,31 @@ def test_registrations_are_checked_and_complete() -> None:
     assert expected.items() <= registrations["billing"].items()
 
 
+def test_syncers_are_written_as_the_stack_says() -> None:
+    """Whatever a syncer has can be set in the stack's configuration, and nothing else is written."""
+    entry = {
+        "name": "cart",
+        "namespace": "shop",
+        "matchLabels": {"team": "cart"},
+        "application": "carts",
+        "port": 8080,
+        "securePort": "https",
+        "durationSeconds": 60,
+        "metadataFromLabels": ["version"],
+        "paused": True,
+    }
+    assert only("EurekaSyncer", f"eurekube:syncers={json.dumps([entry])}")["spec"] == {
+        "mode": "pod",
+        "selector": {"matchLabels": {"team": "cart"}},
+        "application": "carts",
+        "port": 8080,
+        "securePort": "https",
+        "lease": {"durationSeconds": 60},
+        "metadataFromLabels": ["version"],
+        "paused": True,
+    }
+
+
 def test_each_part_can_be_had_alone() -> None:
     """For kubectl, and for jq."""
     objects = list(yaml.safe_load_all(run("render", "--kubernetes").stdout))
@@ -260,6 +287,14 @@ def test_the_other_stacks_render_too(stack: str) -> None:
         (["--config", 'eurekube:operator={"replica":1}'], "no key 'replica'; replicas is one"),
         (["--config", 'eurekube:operator={"replicas":"3"}'], "replicas must be a whole number from 0 on"),
         (["--config", 'eurekube:syncers=[{"name":"a","app":"b"}]'], "syncers[0]: namespace is required"),
+        (
+            ["--config", 'eurekube:syncers=[{"name":"a","namespace":"b"}]'],
+            "'a': app or match_labels must say",
+        ),
+        (
+            ["--config", 'eurekube:syncers=[{"name":"a","namespace":"b","vip":"c"}]'],
+            "no key 'vip'; there are",
+        ),
         (["--config", 'eurekube:registrations=[{"application":"a"}]'], "must be an object with a name"),
         (
             ["--config", 'eurekube:registrations=[{"name":"a","application":"a","hostName":"h","port":0}]'],

@@ -20,7 +20,7 @@ from eurekube_provider.eureka.connection import Connection, Mode
 from eurekube_provider.eureka.peer import Peer, ServerStatus
 from eurekube_provider.eureka.peers import Peers
 from eurekube_provider.kube.access import KubeAccess
-from eurekube_provider.kube.rights import IDENTITY, WORK
+from eurekube_provider.kube.rights import CLUSTER, WORK, election
 from eurekube_provider.operator.selfcheck import (
     CONSEQUENCES,
     REVIEWS,
@@ -54,6 +54,7 @@ class FakeAccess(KubeAccess):
         query: Any = None,  # noqa: ARG002
         body: Any = None,
         content_type: str = "",  # noqa: ARG002
+        timeout_seconds: float | None = None,  # noqa: ARG002
     ) -> dict[str, Any]:
         """Answer a look at the CRD, or a review."""
         if method == "GET":
@@ -81,7 +82,7 @@ def test_nothing_is_missing() -> None:
     assert warnings(findings) == []
     expected = [
         (group, resource, verb)
-        for rule in (*IDENTITY, *WORK)
+        for rule in (*CLUSTER, *WORK)
         for group in rule.api_groups
         for resource in rule.resources
         for verb in rule.verbs
@@ -109,6 +110,7 @@ def test_missing_verbs_are_named_by_namespace() -> None:
         "watch eurekasyncers in namespace b",
         "watch services in namespace b",
         "watch endpointslices in namespace b",
+        "watch pods in namespace b",
         "create events in namespace b",
     ]
     assert "no Events are written; everything else works" in found[-1][2]
@@ -125,7 +127,19 @@ def test_the_right_to_tell_clusters_apart() -> None:
 
 def test_every_right_has_its_consequence() -> None:
     """Whoever adds a right says what does not work without it."""
-    assert {resource for rule in (*WORK, *IDENTITY) for resource in rule.resources} == set(CONSEQUENCES)
+    rules = (*WORK, *CLUSTER, *election("lease"))
+    assert {resource for rule in rules for resource in rule.resources} == set(CONSEQUENCES)
+
+
+def test_the_right_to_be_elected() -> None:
+    """It is needed in the Lease's namespace, and only where there is an election."""
+    access = FakeAccess(lambda asked: asked["resource"] != "leases")
+    found = warnings(check_kubernetes(access, ("a",), ("ops", "eurekube-leader")))
+    assert [subject for _, subject, _ in found] == [
+        "get, update, watch leases eurekube-leader in namespace ops",
+        "create leases in namespace ops",
+    ]
+    assert warnings(check_kubernetes(access, ("a",))) == []
 
 
 def test_without_the_crd() -> None:

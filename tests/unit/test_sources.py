@@ -2,15 +2,27 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 from hypothesis import given
 from hypothesis import strategies as st
 from kubernetes import client
 
-from eurekube_provider.core.mapping import Cluster, Mode, Syncer, desired_instances
+from eurekube_provider.core.identity import Cluster
+from eurekube_provider.core.mapping import desired_instances
+from eurekube_provider.core.syncer import Advertise, Mode, Selector, Syncer
 from eurekube_provider.kube.access import KubeAccess
-from eurekube_provider.operator.sources import Sources, trim_service, trim_slice, trim_syncer
+from eurekube_provider.operator.index import Index
+from eurekube_provider.operator.ondemand import OnDemand
+from eurekube_provider.operator.sources import (
+    Sources,
+    trim_node,
+    trim_pod,
+    trim_service,
+    trim_slice,
+    trim_syncer,
+)
 from tests.unit import strategies
 
 Object = dict[str, Any]
@@ -18,10 +30,18 @@ Object = dict[str, Any]
 _names = st.sampled_from(["rating", "order"])
 
 
-@given(st.sampled_from(Mode), strategies.services(_names), strategies.slices(_names))
-def test_what_is_left_out_means_nothing(mode: Mode, services: list[Object], slices: list[Object]) -> None:
+@given(
+    st.sampled_from(Mode),
+    st.sampled_from(Advertise),
+    strategies.services(_names),
+    strategies.slices(_names),
+)
+def test_what_is_left_out_means_nothing(
+    mode: Mode, advertise: Advertise, services: list[Object], slices: list[Object]
+) -> None:
     """The mapping finds the same in the kept fields as in the whole objects, and trimming twice is once."""
-    syncer, cluster = Syncer("shop", "x", mode, "shop", "rating"), Cluster("eks", "uid")
+    syncer = Syncer("shop", "x", mode, Selector("shop", "rating"), "rating", advertise=advertise)
+    cluster = Cluster("eks", "uid")
     kept_services, kept_slices = [trim_service(one) for one in services], [trim_slice(one) for one in slices]
     assert desired_instances(syncer, kept_services, kept_slices, cluster) == desired_instances(
         syncer, services, slices, cluster
@@ -121,3 +141,152 @@ def test_a_syncer_that_selects_elsewhere_is_left_in_peace() -> None:
     told.syncer(syncer(app="other"), None)
     assert told.service(None, service("other")) == []
     assert told.changed == [("team", "rating"), ("team", "other"), ("team", "other")]
+
+
+def test_labels_select_too() -> None:
+    """A syncer that names labels is concerned by the Services that have all of them, or had."""
+    told = Told()
+    selecting: Object = {
+        "metadata": {"namespace": "team", "name": "one", "uid": "u"},
+        "spec": {
+            "mode": "pod",
+            "application": "x",
+            "selector": {"matchLabels": {"tier": "web", "team": "a"}},
+        },
+    }
+    told.syncer(None, selecting)
+
+    def labelled(**labels: str) -> Object:
+        return {"metadata": {"namespace": "team", "name": "s", "labels": labels}}
+
+    assert told.service(None, labelled(tier="web")) == []
+    assert told.service(labelled(tier="web"), labelled(tier="web", team="a")) == [("team", "one")]
+    assert told.service(labelled(tier="web", team="a"), labelled(team="a")) == [("team", "one")]
+    assert told.service(labelled(team="a"), labelled(team="a", tier="db")) == []
+
+
+def test_a_syncer_that_cannot_be_read_selects_nothing() -> None:
+    """It is looked at, so that its status says why; no Service concerns it."""
+    told = Told()
+    broken: Object = {"metadata": {"namespace": "team", "name": "x", "uid": "u"}, "spec": {"mode": "pod"}}
+    assert told.syncer(None, broken) == [("team", "x")]
+    assert told.service(None, service("x")) == []
+
+
+class Counting(dict[str, Any]):
+    """An object that counts how often it is looked into."""
+
+    looks = 0
+
+    def __getitem__(self, key: str) -> Any:
+        Counting.looks += 1
+        return super().__getitem__(key)
+
+
+def test_a_look_costs_its_own_services_only() -> None:
+    """However many Services and slices the namespace has, those of others are not looked into."""
+    index = Index()
+    for number in range(200):
+        name = f"other-{number}"
+        index.service_changed(None, Counting(service(name)))
+        index.slice_changed(
+            None,
+            Counting(
+                metadata={
+                    "namespace": "team",
+                    "name": f"{name}-x",
+                    "labels": {"kubernetes.io/service-name": name},
+                }
+            ),
+        )
+    own = service("rating")
+    own_slice = {
+        "metadata": {
+            "namespace": "team",
+            "name": "rating-x",
+            "labels": {"kubernetes.io/service-name": "rating"},
+        }
+    }
+    index.service_changed(None, own)
+    index.slice_changed(None, own_slice)
+    Counting.looks = 0
+    assert index.selected(Selector("team", "rating")) == ([own], [own_slice])
+    assert index.selected(Selector("elsewhere", "rating")) == ([], [])
+    assert Counting.looks == 0
+    index.slice_changed(own_slice, None)
+    index.service_changed(own, None)
+    assert index.selected(Selector("team", "rating")) == ([], [])
+
+
+class Watched:
+    """A reflector that only says whether it runs."""
+
+    def __init__(self, on_synced: Callable[[], None]) -> None:
+        self.on_synced = on_synced
+        self.is_synced = self.is_running = False
+        self.failure = None
+
+    def start(self) -> None:
+        """Run."""
+        self.is_running = True
+
+    def stop(self) -> None:
+        """End."""
+        self.is_running = False
+
+    def sync(self) -> None:
+        """The first list is complete."""
+        self.is_synced = True
+        self.on_synced()
+
+
+def test_what_is_needed_on_demand_is_watched_only_then() -> None:
+    """The first syncer that needs a namespace's pods starts the watch, the last one ends it."""
+    made: dict[str | None, Watched] = {}
+    concerned: list[tuple[str, str]] = []
+
+    def make(scope: str | None, on_synced: Callable[[], None]) -> Any:
+        made[scope] = Watched(on_synced)
+        return made[scope]
+
+    pods = OnDemand(make, concerned.append)
+    one, two = ("team", "one"), ("team", "two")
+    pods.needed(one, set())
+    assert made == {}
+    pods.needed(one, {"shop"})
+    pods.needed(two, {"shop"})
+    first = made["shop"]
+    assert (first.is_running, pods.reflector("shop"), concerned) == (True, None, [])
+    first.sync()
+    assert sorted(concerned) == [one, two]
+    assert id(pods.reflector("shop")) == id(first)
+    pods.needed(one, {"mall"})
+    assert (first.is_running, made["mall"].is_running, pods.users("shop")) == (True, True, {two})
+    pods.needed(two, set())
+    assert (first.is_running, pods.reflector("shop")) == (False, None)
+    pods.needed(two, {"shop"})
+    assert made["shop"] is not first
+    pods.stop()
+    assert not any(reflector.is_running for reflector in made.values())
+
+
+def test_of_pods_and_nodes_little_is_kept() -> None:
+    """A pod's labels; a node's addresses, and whether it is ready."""
+    pod = {"metadata": {"namespace": "shop", "name": "a", "labels": {"v": "1"}, "annotations": {"x": "y"}}}
+    assert trim_pod(pod) == {"metadata": {"namespace": "shop", "name": "a"}, "labels": {"v": "1"}}
+    ready = {"type": "Ready", "status": "True", "lastHeartbeatTime": "now"}
+    node = {
+        "metadata": {"name": "n", "labels": {}},
+        "status": {
+            "addresses": [{"type": "InternalIP", "address": "10.64.0.1"}],
+            "conditions": [ready, {"type": "DiskPressure", "status": "False"}],
+            "images": [{}],
+        },
+    }
+    assert trim_node(node) == {
+        "metadata": {"name": "n"},
+        "status": {
+            "addresses": [{"type": "InternalIP", "address": "10.64.0.1"}],
+            "conditions": [{"type": "Ready", "status": "True"}],
+        },
+    }

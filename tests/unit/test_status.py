@@ -4,22 +4,35 @@ from __future__ import annotations
 
 import threading
 import time
+from dataclasses import replace
 from datetime import UTC, datetime
 from typing import Any
 
 from eurekube_provider.core.errors import KubernetesError
-from eurekube_provider.operator.status import Report, StatusWriter, joined, status_of
+from eurekube_provider.operator.report import Report, joined
+from eurekube_provider.operator.status import StatusWriter, status_of
 from lab.waiting import wait_until
 
 EARLIER = datetime(2026, 1, 2, 3, 4, 5, tzinfo=UTC)
 LATER = datetime(2026, 1, 2, 3, 5, 0, tzinfo=UTC)
 SYNCED = Report(
-    is_ready=True, reason="Synced", message="all well", application="RATING", desired=2, registered=2
+    is_ready=True,
+    reason="Synced",
+    message="all well",
+    is_synced=True,
+    sync_reason="Synced",
+    sync_message="all well",
+    application="RATING",
+    desired=2,
+    registered=2,
 )
 CONFLICT = Report(
     is_ready=False,
     reason="Conflict",
     message="theirs",
+    is_synced=False,
+    sync_reason="Conflict",
+    sync_message="theirs",
     desired=2,
     registered=1,
     refused=1,
@@ -44,13 +57,14 @@ def test_the_first_status() -> None:
         "observedGeneration": 1,
         "conditions": [
             {
-                "type": "Ready",
+                "type": kind,
                 "status": "True",
                 "reason": "Synced",
                 "message": "all well",
                 "observedGeneration": 1,
                 "lastTransitionTime": "2026-01-02T03:04:05Z",
             }
+            for kind in ("Ready", "Synced")
         ],
         "application": "RATING",
         "instances": "2/2",
@@ -88,12 +102,12 @@ def test_a_problem_that_is_over_is_resolved() -> None:
     resolved = condition(after, "Conflict")
     assert (resolved["status"], resolved["reason"]) == ("False", "Resolved")
     assert resolved["lastTransitionTime"] == "2026-01-02T03:05:00Z"
-    assert [item["type"] for item in after["conditions"]] == ["Ready", "Conflict"]
+    assert [item["type"] for item in after["conditions"]] == ["Ready", "Synced", "Conflict"]
 
 
 def test_long_messages_are_cut() -> None:
     """A message never makes the API refuse the status."""
-    long = Report(is_ready=False, reason="X", message="x" * 100_000)
+    long = replace(CONFLICT, message="x" * 100_000)
     assert len(condition(status_of(syncer(), long, EARLIER), "Ready")["message"]) <= 32768
 
 

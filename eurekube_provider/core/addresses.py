@@ -1,0 +1,114 @@
+"""Where a whole Service can be called, in mode service."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from eurekube_provider.core.objects import Object, Problem, is_ready, qualified
+from eurekube_provider.core.syncer import Advertise
+
+AUTO_ORDER = (Advertise.LOAD_BALANCER, Advertise.EXTERNAL_IP, Advertise.CLUSTER_IP)
+"""What ``Auto`` looks for. Node ports and DNS names are taken only where somebody asks for them: the first
+binds callers to one node, the second works in the cluster alone."""
+
+_WHAT = {
+    Advertise.LOAD_BALANCER: "load balancer's address in its status",
+    Advertise.EXTERNAL_IP: "external IP",
+    Advertise.CLUSTER_IP: "cluster IP",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Address:
+    """A host as callers are told of it.
+
+    :param host_name: as in a URL, since Spring builds one from it: an IPv6 address is in brackets.
+    """
+
+    host_name: str
+    ip_address: str
+
+    @classmethod
+    def of(cls, address: str) -> Address:
+        """An IP address, or a host name where there is no address."""
+        return cls(f"[{address}]" if ":" in address else address, address)
+
+
+def service_address(
+    service: Object,
+    slices: Iterable[Object],
+    advertise: Advertise,
+    domain: str,
+    nodes: Iterable[Object] | None,
+) -> Address | Problem:
+    """Where callers of ``service`` go.
+
+    :param slices: its EndpointSlices.
+    :param domain: the cluster's DNS domain.
+    :param nodes: the cluster's nodes, None as long as they have not been read.
+    """
+    if advertise is Advertise.CLUSTER_DNS:
+        metadata = service["metadata"]
+        host = f"{metadata['name']}.{metadata['namespace']}.svc.{domain}"
+        return Address(host, _service_has(service, Advertise.CLUSTER_IP) or host)
+    if advertise is Advertise.NODE_PORT:
+        return _node_address(service, slices, nodes)
+    order = AUTO_ORDER if advertise is Advertise.AUTO else (advertise,)
+    for kind in order:
+        address = _service_has(service, kind)
+        if address:
+            return Address.of(address)
+    missing = f"no {_WHAT[order[-1]]}" if len(order) == 1 else "neither a load balancer's address nor an IP"
+    return Problem(
+        "NoAddress", f"Service {qualified(service)} has {missing}: use mode pod, or give it an address"
+    )
+
+
+def _service_has(service: Object, kind: Advertise) -> str | None:
+    spec = service.get("spec") or {}
+    if kind is Advertise.LOAD_BALANCER:
+        ingresses = ((service.get("status") or {}).get("loadBalancer") or {}).get("ingress") or ()
+        given = (item.get("ip") or item.get("hostname") for item in ingresses)
+        return next((str(address) for address in given if address), None)
+    if kind is Advertise.EXTERNAL_IP:
+        return next(iter(spec.get("externalIPs") or ()), None)
+    cluster_ip: str | None = spec.get("clusterIP")
+    return cluster_ip if cluster_ip != "None" else None
+
+
+def _node_address(
+    service: Object, slices: Iterable[Object], nodes: Iterable[Object] | None
+) -> Address | Problem:
+    """The first ready node by name, of those with an external address if there are any."""
+    if nodes is None:
+        return Problem(
+            "NodesNotRead", "the cluster's nodes have not been read yet: nothing is changed before"
+        )
+    ready = sorted(
+        (node for node in nodes if _is_ready_node(node)), key=lambda node: node["metadata"]["name"]
+    )
+    words = "no node of the cluster"
+    if (service.get("spec") or {}).get("externalTrafficPolicy") == "Local":
+        # Other nodes drop what arrives at the node port.
+        local = {
+            endpoint.get("nodeName")
+            for endpoint_slice in slices
+            for endpoint in endpoint_slice.get("endpoints") or ()
+            if is_ready(endpoint)
+        }
+        ready = [node for node in ready if node["metadata"]["name"] in local]
+        words = "no node with an endpoint of it (externalTrafficPolicy Local)"
+    for kind in ("ExternalIP", "InternalIP"):
+        for node in ready:
+            for address in (node.get("status") or {}).get("addresses") or ():
+                if address["type"] == kind:
+                    return Address.of(address["address"])
+    return Problem("NoAddress", f"Service {qualified(service)}: {words} is ready and has an IP address")
+
+
+def _is_ready_node(node: Object) -> bool:
+    return any(
+        item["type"] == "Ready" and item["status"] == "True"
+        for item in (node.get("status") or {}).get("conditions") or ()
+    )

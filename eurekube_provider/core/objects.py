@@ -1,0 +1,46 @@
+"""Kubernetes objects as the API sends them, and how a person is told what is wrong with one."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+Object = Mapping[str, Any]
+"""A Kubernetes object as raw JSON."""
+
+SERVICE_NAME_LABEL = "kubernetes.io/service-name"
+"""The label by which an EndpointSlice names its Service."""
+
+
+@dataclass(frozen=True, slots=True)
+class Problem:
+    """Why something could not be mapped: a condition's reason and its message."""
+
+    reason: str
+    message: str
+
+
+def app_of(service: Object) -> str:
+    """The name by which syncers select a Service: its label ``app``, else its own name."""
+    metadata = service["metadata"]
+    return str((metadata.get("labels") or {}).get("app") or metadata["name"])
+
+
+def is_ready(endpoint: Object) -> bool:
+    """Whether Kubernetes says that an endpoint can be called; unknown means yes (KEP-1672).
+
+    With ``publishNotReadyAddresses`` Kubernetes always says so: whoever sets it wants to be called early.
+    """
+    conditions = endpoint.get("conditions") or {}
+    return conditions.get("ready") is not False and not conditions.get("terminating")
+
+
+def is_terminating(endpoint: Object) -> bool:
+    """Whether the deletion of its pod has begun."""
+    return bool((endpoint.get("conditions") or {}).get("terminating"))
+
+
+def qualified(thing: Object) -> str:
+    """``namespace/name``, for messages."""
+    return f"{thing['metadata']['namespace']}/{thing['metadata']['name']}"

@@ -1,0 +1,265 @@
+"""What an ``EurekaSyncer`` asks for, read from the custom resource.
+
+The schema, its bounds and its rules stand in ``crds/``; here is what the operator makes of the fields, and
+their defaults.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from enum import StrEnum
+from typing import Any, TypeVar
+
+from eurekube_provider.core.errors import ConfigurationError
+from eurekube_provider.core.identity import RESERVED_PREFIX, Cluster, ClusterOwner, metadata_key
+from eurekube_provider.core.model import EMPTY, EurekaLease
+from eurekube_provider.core.objects import Object, Problem, app_of
+from eurekube_provider.core.plan import Policy
+
+DEFAULT_CONNECTION = "default"
+"""The name of the operator's Eureka connection that has no other."""
+
+FAIL_OVER_SECONDS = 15 + 2
+"""Until a standby replica writes in place of one that died: the duration of its Lease, and one retry."""
+
+_DEFAULT_LEASE = EurekaLease()
+
+PortReference = int | str
+"""A port's number, or its name."""
+
+_E = TypeVar("_E", bound=StrEnum)
+
+
+class Mode(StrEnum):
+    """What of a Service becomes an instance."""
+
+    POD = "pod"
+    """Each endpoint: the callers must be able to reach pod addresses."""
+
+    SERVICE = "service"
+    """The Service itself, once, at the address that it is advertised by."""
+
+
+class Advertise(StrEnum):
+    """Which address of a Service callers are given, in mode service."""
+
+    AUTO = "Auto"
+    """The first that there is of load balancer, external IP and cluster IP."""
+
+    LOAD_BALANCER = "LoadBalancer"
+    EXTERNAL_IP = "ExternalIP"
+    NODE_PORT = "NodePort"
+    CLUSTER_IP = "ClusterIP"
+    CLUSTER_DNS = "ClusterDNS"
+
+
+class NotReady(StrEnum):
+    """What becomes of an endpoint that is not ready."""
+
+    DOWN = "Down"
+    REMOVE = "Remove"
+
+
+class OnTermination(StrEnum):
+    """What is done at the moment at which the deletion of a pod begins."""
+
+    DEREGISTER = "Deregister"
+
+    OUT_OF_SERVICE = "OutOfService"
+    """Shown as OUT_OF_SERVICE until the endpoint is gone; deregistered then."""
+
+
+@dataclass(frozen=True, slots=True)
+class Selector:
+    """The Services that are meant; what is given must match, and all of it.
+
+    :param app: the label ``app`` of the Services meant, else their name; empty for any.
+    :param match_labels: labels of the Services.
+    """
+
+    namespace: str
+    app: str = ""
+    match_labels: Mapping[str, str] = field(default_factory=lambda: EMPTY)
+
+    def selects(self, service: Object) -> bool:
+        """Whether a Service of the namespace is meant."""
+        if self.app and app_of(service) != self.app:
+            return False
+        labels = service["metadata"].get("labels") or {}
+        return all(labels.get(key) == value for key, value in self.match_labels.items())
+
+    def describe(self) -> str:
+        """What is looked for, for the sentence that nothing was found."""
+        labels = ",".join(f"{key}={value}" for key, value in sorted(self.match_labels.items()))
+        if not self.app:
+            return f"has the labels {labels}"
+        named = f"has the label app={self.app} nor, without that label, the name {self.app}"
+        return f"{named}, together with the labels {labels}" if labels else named
+
+
+@dataclass(frozen=True, slots=True)
+class Syncer:
+    """What an ``EurekaSyncer`` asks for.
+
+    :param application: the application's name in Eureka, in any case.
+    :param port: None for the only TCP port, or the one named ``http``.
+    :param secure_port: None for no https.
+    :param metadata: fixed values, which win over those from labels.
+    :param metadata_from_labels: labels of the Service.
+    :param metadata_from_pod_labels: labels of the pod, in mode pod.
+    :param eureka: the name of a connection in the operator's configuration.
+    """
+
+    namespace: str
+    name: str
+    mode: Mode
+    selector: Selector
+    application: str
+    vip_address: str = ""
+    secure_vip_address: str = ""
+    port: PortReference | None = None
+    secure_port: PortReference | None = None
+    advertise: Advertise = Advertise.AUTO
+    metadata: Mapping[str, str] = field(default_factory=lambda: EMPTY)
+    metadata_from_labels: tuple[str, ...] = ()
+    metadata_from_pod_labels: tuple[str, ...] = ()
+    home_page_path: str = "/"
+    status_page_path: str = ""
+    health_check_path: str = ""
+    lease: EurekaLease = _DEFAULT_LEASE
+    policy: Policy = Policy.SYNC
+    not_ready: NotReady = NotReady.DOWN
+    on_termination: OnTermination = OnTermination.DEREGISTER
+    is_paused: bool = False
+    eureka: str = DEFAULT_CONNECTION
+
+    @classmethod
+    def from_object(cls, syncer: Object) -> Syncer:
+        """Read the custom resource.
+
+        :raises ConfigurationError: the API server would have refused it; an older CRD may be installed.
+        """
+        return _Reader(syncer).read()
+
+    def owner(self, cluster: Cluster) -> str:
+        """Who its instances belong to."""
+        return str(ClusterOwner(cluster.name, self.namespace, self.name))
+
+    @property
+    def needs_nodes(self) -> bool:
+        """Whether the cluster's nodes must be known."""
+        return self.mode is Mode.SERVICE and self.advertise is Advertise.NODE_PORT
+
+    @property
+    def needs_pods(self) -> bool:
+        """Whether the labels of the pods must be known."""
+        return self.mode is Mode.POD and bool(self.metadata_from_pod_labels)
+
+    @property
+    def lease_problem(self) -> Problem | None:
+        """Why instances may lapse while one replica of the operator takes over from another.
+
+        A renewed Eureka lease lives for twice its duration (com.netflix.eureka.lease.Lease), and up to a
+        whole interval of that may have passed when a replica dies.
+        """
+        lives, interval = 2 * self.lease.duration_seconds, self.lease.renewal_interval_seconds
+        needed = FAIL_OVER_SECONDS + interval
+        if lives > needed:
+            return None
+        return Problem(
+            "LeaseTooShort",
+            f"spec.lease.durationSeconds is {self.lease.duration_seconds}: instances live {lives} s after a"
+            f" renewal, and until a standby operator renews in place of one that died, {needed} s may pass:"
+            f" take at least {needed // 2 + 1}",
+        )
+
+
+class _Reader:
+    """One reading of one object."""
+
+    def __init__(self, syncer: Object) -> None:
+        self._metadata = syncer["metadata"]
+        self._spec: Mapping[str, Any] = syncer.get("spec") or {}
+        self._where = f"EurekaSyncer {self._metadata['namespace']}/{self._metadata['name']}"
+
+    def read(self) -> Syncer:
+        spec = self._spec
+        mode = self._choice("mode", Mode, None)
+        selector = self._selector()
+        application = spec.get("application") or selector.app
+        if not application:
+            raise self._wrong("spec.application is missing: the selector has no app to take the name from")
+        lease = spec.get("lease") or {}
+        vip_address = spec.get("vipAddress") or application.lower()
+        return Syncer(
+            namespace=self._metadata["namespace"],
+            name=self._metadata["name"],
+            mode=mode,
+            selector=selector,
+            application=application,
+            vip_address=vip_address,
+            secure_vip_address=spec.get("secureVipAddress") or vip_address,
+            port=spec.get("port"),
+            secure_port=spec.get("securePort"),
+            advertise=self._choice("advertise", Advertise, Advertise.AUTO),
+            metadata=self._fixed_metadata(),
+            metadata_from_labels=self._labels("metadataFromLabels"),
+            metadata_from_pod_labels=self._labels("metadataFromPodLabels"),
+            home_page_path=spec.get("homePagePath") or "/",
+            status_page_path=spec.get("statusPagePath") or "",
+            health_check_path=spec.get("healthCheckPath") or "",
+            lease=EurekaLease(
+                lease.get("renewalIntervalSeconds", _DEFAULT_LEASE.renewal_interval_seconds),
+                lease.get("durationSeconds", _DEFAULT_LEASE.duration_seconds),
+            ),
+            policy=self._choice("policy", Policy, Policy.SYNC),
+            not_ready=self._choice("notReady", NotReady, NotReady.DOWN),
+            on_termination=self._choice("onTermination", OnTermination, OnTermination.DEREGISTER),
+            is_paused=bool(spec.get("paused")),
+            eureka=spec.get("eureka") or DEFAULT_CONNECTION,
+        )
+
+    def _selector(self) -> Selector:
+        written = self._spec.get("selector") or {}
+        if not written.get("app") and not written.get("matchLabels"):
+            raise self._wrong(
+                "spec.selector.app is missing, and so is spec.selector.matchLabels: name the label app of the"
+                " Service, the Service, or other labels of it"
+            )
+        return Selector(
+            namespace=written.get("namespace") or self._metadata["namespace"],
+            app=written.get("app") or "",
+            match_labels=written.get("matchLabels") or EMPTY,
+        )
+
+    def _fixed_metadata(self) -> Mapping[str, str]:
+        written: Mapping[str, str] = self._spec.get("metadata") or EMPTY
+        for key in written:
+            self._refuse_reserved("metadata", key, key)
+        return written
+
+    def _labels(self, field_name: str) -> tuple[str, ...]:
+        labels = tuple(self._spec.get(field_name) or ())
+        for label in labels:
+            self._refuse_reserved(field_name, label, metadata_key(label))
+        return labels
+
+    def _refuse_reserved(self, field_name: str, written: str, key: str) -> None:
+        if key.startswith(RESERVED_PREFIX):
+            raise self._wrong(
+                f"spec.{field_name} has {written!r}: metadata keys that start with {RESERVED_PREFIX} are"
+                " Eurekube's own"
+            )
+
+    def _choice(self, field_name: str, kind: type[_E], default: _E | None) -> _E:
+        value = self._spec.get(field_name, default)
+        try:
+            return kind(str(value))
+        except ValueError:
+            allowed = [str(item) for item in kind]
+            listed = f"{', '.join(allowed[:-1])} or {allowed[-1]}"
+            raise self._wrong(f"spec.{field_name} is {value!r}; it must be {listed}") from None
+
+    def _wrong(self, sentence: str) -> ConfigurationError:
+        return ConfigurationError(f"{self._where}: {sentence}")

@@ -1,0 +1,159 @@
+"""How a deleted syncer goes: its instances leave every Eureka first, and nothing keeps it for ever.
+
+It is let go when Eureka is clean, when a person asks for it, or when Eureka has been away for so long that a
+namespace that waits for it does more harm than instances which lapse by themselves.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Mapping
+from contextlib import suppress
+from typing import Any
+
+from eurekube_provider.core.clock import elapsed_seconds
+from eurekube_provider.core.errors import (
+    ConfigurationError,
+    OwnershipConflict,
+    RegistryError,
+    RegistryUnreachable,
+)
+from eurekube_provider.core.identity import Cluster, ClusterOwner
+from eurekube_provider.core.model import Instance
+from eurekube_provider.core.plan import Plan, plan
+from eurekube_provider.core.syncer import Syncer
+from eurekube_provider.eureka.apply import Outcome
+from eurekube_provider.kube.access import KubeAccess
+from eurekube_provider.kube.events import EventRecorder, Kind
+from eurekube_provider.operator.finalizer import has_finalizer, set_finalizer
+from eurekube_provider.operator.index import SyncerKey
+from eurekube_provider.operator.queue import WorkQueue
+from eurekube_provider.operator.registry import Registry
+from eurekube_provider.operator.report import joined
+from eurekube_provider.operator.sources import Sources
+
+_log = logging.getLogger(__name__)
+
+FORCE_DELETE_ANNOTATION = "eurekube.io/force-delete"
+"""With any value on a deleted syncer: let it go at once, whatever it leaves in Eureka."""
+
+Object = Mapping[str, Any]
+Apply = Callable[[Plan, str, Registry], Outcome]
+
+
+class Departure:
+    """Takes deleted syncers out; any number of workers may share it, each with a syncer of its own.
+
+    :param release_after_seconds: how long a syncer waits for an Eureka that is away.
+    :param gone: called with a syncer that is gone and what it had registered.
+    """
+
+    def __init__(
+        self,
+        cluster: Cluster,
+        access: KubeAccess,
+        registries: Mapping[str, Registry],
+        events: EventRecorder,
+        queue: WorkQueue[SyncerKey],
+        carry_out: Apply,
+        release_after_seconds: float,
+        gone: Callable[[SyncerKey, list[Instance]], None],
+    ) -> None:
+        self._cluster = cluster
+        self._access = access
+        self._registries = registries
+        self._events = events
+        self._queue = queue
+        self._carry_out = carry_out
+        self._release_after_seconds = release_after_seconds
+        self._gone = gone
+        self._undone: dict[SyncerKey, float] = {}  # since when a deletion cannot be carried out
+
+    def forget_all(self) -> None:
+        """Another replica leads: how long something has waited counts anew for each."""
+        self._undone.clear()
+
+    def of(self, key: SyncerKey, syncer: Object | None, sources: Sources) -> None:
+        """Take out what a deleted syncer put in, wherever, then let it go.
+
+        :param syncer: None where the object itself is gone already.
+        :raises RegistryError: something could not be taken out yet.
+        """
+        if syncer is None or not has_finalizer(syncer):
+            self._take_out(key, syncer, sources)
+            return
+        if FORCE_DELETE_ANNOTATION in (syncer["metadata"].get("annotations") or {}):
+            self._let_go(key, syncer, f"the annotation {FORCE_DELETE_ANNOTATION} asks for it")
+            return
+        try:
+            held = self._take_out(key, syncer, sources)
+        except RegistryError as error:
+            waited = elapsed_seconds() - self._undone.setdefault(key, elapsed_seconds())
+            left = self._release_after_seconds - waited
+            if left > 0:
+                self._queue.add_after(key, left)
+                raise
+            self._let_go(key, syncer, f"Eureka could not be asked for {waited:.0f} s ({error})")
+            return
+        self._undone.pop(key, None)
+        if held:
+            self._events.tally(syncer, "Deregistered", held, "taken out of Eureka")
+        set_finalizer(self._access, syncer, present=False)
+
+    def _let_go(self, key: SyncerKey, syncer: Object, why: str) -> None:
+        """Release a syncer whose instances could not be taken out.
+
+        They are renewed no more. The syncer's end is an event like any other, so that they are taken out as
+        soon as Eureka answers, if they have not lapsed by then.
+        """
+        owner = str(ClusterOwner(self._cluster.name, *key))
+        left = [one for registry in self._registries.values() for one in registry.abandon(owner)]
+        named = joined([f"{one.application} {one.instance_id}" for one in left]) or "nothing that is known of"
+        note = f"released although its instances may still be in Eureka, because {why}; left behind: {named}"
+        _log.warning("syncer released", extra={"syncer": "/".join(key), "left": len(left), "reason": why})
+        self._events.record(syncer, Kind.WARNING, "LeftBehind", note)
+        self._undone.pop(key, None)
+        self._gone(key, left)
+        set_finalizer(self._access, syncer, present=False)
+
+    def _take_out(self, key: SyncerKey, syncer: Object | None, sources: Sources) -> int:
+        """Deregister what a deleted syncer put in; how many instances.
+
+        :raises RegistryError: something could not be deregistered.
+        """
+        owner = str(ClusterOwner(self._cluster.name, *key))
+        wanted: Syncer | None = None
+        if syncer is not None:
+            with suppress(ConfigurationError):
+                wanted = Syncer.from_object(syncer)
+        held: list[Instance] = []
+        done = 0
+        for name, registry in self._registries.items():
+            there = registry.view.owned(owner)
+            held += there
+            if wanted is not None and wanted.eureka == name:
+                require_read(registry, name)
+                # What was registered shortly before a restart may be in no list yet.
+                there = [*sources.desired(wanted, self._cluster).instances, *there]
+            outcome = self._carry_out(plan((), there, owner), owner, registry)
+            done += len(outcome.done)
+            for failure in outcome.failures:
+                if not isinstance(failure.error, OwnershipConflict):
+                    raise failure.error
+                # Somebody else's by now: not ours to remove, and nothing to wait for.
+        if held and done:
+            _log.info(
+                "syncer is gone, its instances were deregistered",
+                extra={"syncer": "/".join(key), "deregistered": len(held)},
+            )
+        self._gone(key, held)
+        return len(held)
+
+
+def require_read(registry: Registry, name: str) -> None:
+    """Nothing is changed before the registry has been read once.
+
+    :raises RegistryError: it has not.
+    """
+    if not registry.was_read:
+        raise registry.failure or RegistryUnreachable(f"the Eureka {name!r} has not been read yet")

@@ -1,0 +1,176 @@
+"""What one look at a syncer found, as its conditions and Events say it: pure.
+
+*Synced* says whether Eureka holds what the syncer wants. *Ready* says whether callers find something: an
+instance is UP or, scaled to zero, nothing is meant to be.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, field
+
+from eurekube_provider.core.errors import (
+    EurekubeError,
+    KubernetesError,
+    OwnershipConflict,
+    RegistryDenied,
+    RegistryError,
+    RegistryUnreachable,
+)
+from eurekube_provider.core.mapping import Desired
+from eurekube_provider.core.model import Instance, Status
+from eurekube_provider.core.plan import Plan, RefusalReason
+from eurekube_provider.core.syncer import Syncer
+from eurekube_provider.eureka.apply import Outcome
+
+
+@dataclass(frozen=True, slots=True)
+class Report:
+    """What the status shall say.
+
+    :param reason: of the condition Ready, as is ``message``; ``sync_reason`` and ``sync_message`` are those
+        of the condition Synced.
+    :param problems: messages by condition type, of what is wrong and of what is only to be known.
+    :param refused: how many desired instances were left alone since somebody else's stand in their way.
+    """
+
+    is_ready: bool
+    reason: str
+    message: str
+    application: str = ""
+    desired: int = 0
+    registered: int = 0
+    refused: int = 0
+    problems: Mapping[str, str] = field(default_factory=dict)
+    is_synced: bool = True
+    sync_reason: str = "Synced"
+    sync_message: str = ""
+
+
+def report(
+    wanted: Syncer,
+    desired: Desired,
+    steps: Plan,
+    outcome: Outcome,
+    there: Collection[Instance],
+    *,
+    waiting: int = 0,
+    braked: str = "",
+    trouble: RegistryError | None = None,
+) -> Report:
+    """What a look that went to its end found.
+
+    :param there: what the owner has in Eureka afterwards.
+    :param waiting: how many changes a paused syncer has not made.
+    :param braked: why removals are held back, empty where none are.
+    :param trouble: why Eureka cannot be read at the moment.
+    """
+    application = wanted.application.upper()
+    conflicts = [one.describe() for one in steps.refusals if one.reason is RefusalReason.CONFLICT] + [
+        str(failure.error) for failure in outcome.failures if isinstance(failure.error, OwnershipConflict)
+    ]
+    twins = [one.describe() for one in steps.refusals if one.reason is RefusalReason.SELF_REGISTERED]
+    errors = [failure.error for failure in outcome.failures if isinstance(failure.error, RegistryError)]
+    problems: dict[str, str] = {}
+    for error in (*errors[:1], *([trouble] if trouble else [])):
+        problems.setdefault(reason_of(error), str(error))
+    if braked:
+        problems["Braked"] = braked
+    for problem in desired.problems:
+        problems.setdefault(problem.reason, problem.message)
+    if conflicts:
+        problems["Conflict"] = joined(conflicts)
+    if twins:
+        problems["SelfRegistered"] = joined(twins)
+    notes: dict[str, str] = {}
+    if wanted.is_paused:
+        waits = f"; {waiting} changes wait" if waiting else ""
+        notes["Paused"] = f"spec.paused is true: nothing is changed, what is registered is renewed{waits}"
+    if wanted.lease_problem is not None:
+        notes["LeaseTooShort"] = wanted.lease_problem.message
+    keys = {instance.key for instance in there}
+    return _concluded(
+        application,
+        problems or ({"Paused": notes["Paused"]} if waiting else {}),
+        problems | notes,
+        there,
+        desired=len(desired.instances),
+        registered=sum(instance.key in keys for instance in desired.instances),
+        refused=len(conflicts) + len(twins),
+    )
+
+
+def failure_report(
+    application: str, reason: str, message: str, there: Collection[Instance], desired: int
+) -> Report:
+    """What a look that ended early found: nothing was changed.
+
+    :param desired: how many instances were desired when that was last known.
+    """
+    problems = {reason: message}
+    return _concluded(
+        application, problems, problems, there, desired=desired, registered=len(there), refused=0
+    )
+
+
+def _concluded(
+    application: str,
+    problems: Mapping[str, str],
+    shown: Mapping[str, str],
+    there: Collection[Instance],
+    *,
+    desired: int,
+    registered: int,
+    refused: int,
+) -> Report:
+    up = sum(instance.status is Status.UP for instance in there)
+    is_synced = not problems
+    summary = f"{counted(desired)} of {application} in Eureka" + (
+        f", {desired - up} not ready" if up < desired else ""
+    )
+    sync_reason, sync_message = next(iter(problems.items()), ("Synced", summary))
+    if any(reason in problems for reason in ("EurekaUnreachable", "EurekaDenied")):
+        is_ready, reason, message = False, sync_reason, sync_message  # nobody knows what callers find
+    elif up:
+        is_ready = True
+        reason = "Synced" if is_synced else "InstancesUp"
+        message = summary if is_synced else f"{counted(up)} of {application} UP; {sync_message}"
+    elif is_synced and desired:
+        is_ready, reason, message = False, "NoneUp", f"{summary}: none is UP"
+    else:
+        is_ready, reason, message = is_synced, sync_reason, sync_message
+    return Report(
+        is_ready=is_ready,
+        reason=reason,
+        message=message,
+        is_synced=is_synced,
+        sync_reason=sync_reason,
+        sync_message=sync_message,
+        application=application,
+        desired=desired,
+        registered=registered,
+        refused=refused,
+        problems=shown,
+    )
+
+
+def reason_of(error: EurekubeError) -> str:
+    """A condition's reason for an error."""
+    if isinstance(error, RegistryUnreachable):
+        return "EurekaUnreachable"
+    if isinstance(error, RegistryDenied):
+        return "EurekaDenied"
+    if isinstance(error, RegistryError):
+        return "EurekaRejected"
+    return "KubernetesError" if isinstance(error, KubernetesError) else "Failed"
+
+
+def counted(number: int) -> str:
+    """``1 instance``, ``2 instances``."""
+    return "1 instance" if number == 1 else f"{number} instances"
+
+
+def joined(messages: Sequence[str], limit: int = 3) -> str:
+    """The first few sentences, and how many more there are."""
+    rest = len(messages) - limit
+    return "; ".join(messages[:limit]) + (f"; and {rest} more" if rest > 0 else "")

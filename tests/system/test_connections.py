@@ -1,0 +1,134 @@
+"""Several Eurekas at one operator: which one a syncer registers at, and how it moves."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import ExitStack
+from typing import Protocol
+
+import pytest
+
+from eurekube_provider.core.identity import Cluster as Identity
+from eurekube_provider.eureka.connection import Connection
+from eurekube_provider.eureka.peers import Peers
+from eurekube_provider.kube.access import SYNCERS, KubeAccess
+from eurekube_provider.kube.events import EventRecorder
+from eurekube_provider.operator.controller import Controller
+from eurekube_provider.operator.index import SyncerKey
+from eurekube_provider.operator.queue import WorkQueue
+from eurekube_provider.operator.registry import Registry
+from eurekube_provider.operator.settings import Settings
+from eurekube_provider.operator.sources import Sources
+from eurekube_provider.operator.status import StatusWriter
+from lab import Lab
+from lab.proxy import Proxy
+from lab.workloads import Cluster, wait_for
+from tests.system.conftest import StartOperator, instances
+from tests.system.test_syncer_fields import Shop
+
+pytestmark = pytest.mark.lab
+
+
+class Part(Protocol):
+    """Something of the operator that runs."""
+
+    def start(self) -> None:
+        """Begin."""
+
+    def stop(self) -> None:
+        """End."""
+
+
+@pytest.fixture
+def elsewhere() -> Iterator[Peers]:
+    """Another Eureka, which knows nothing of the first."""
+    with Lab(eureka=1, kubernetes=False) as running:
+        peers = Peers(Connection.parse(running.eureka_urls))
+        yield peers
+        peers.close()
+
+
+@pytest.fixture
+def controller(lab: Lab, namespace: str, elsewhere: Peers) -> Iterator[Controller]:
+    """A controller with the connections ``default`` and ``elsewhere``, on the test's namespace."""
+    access = KubeAccess.load(lab.kubeconfig)
+    identity = Identity("several", "uid")
+    connections = {"default": Connection.parse(lab.eureka_urls), "elsewhere": elsewhere.connection}
+    queue: WorkQueue[SyncerKey] = WorkQueue()
+    events, statuses = EventRecorder(access, "test", "test"), StatusWriter(access)
+    registries = {
+        name: Registry(
+            Peers(connection),
+            identity,
+            "several",
+            1.0,
+            concerned=lambda owner: running.owner_concerned(owner),  # noqa: PLW0108 - made below
+            reachability_changed=lambda: running.all_concerned(),  # noqa: PLW0108
+        )
+        for name, connection in connections.items()
+    }
+    settings = Settings(connections, watch_namespaces=(namespace,))
+    running = Controller(settings, identity, access, registries, statuses, events, queue)
+    sources = Sources(access, (namespace,), queue.add, lambda _: None)
+    with ExitStack() as ends:
+        parts: list[Part] = [events, statuses, sources, *registries.values()]
+        for part in parts:
+            part.start()
+            ends.callback(part.stop)
+        wait_for(lambda: sources.is_synced and all(one.was_read for one in registries.values()), "a start")
+        running.start(sources)
+        running.lead()
+        ends.callback(running.stop)
+        yield running
+
+
+@pytest.mark.usefixtures("controller")
+def test_a_syncer_moves_to_another_eureka(
+    cluster: Cluster, eureka: Peers, elsewhere: Peers, namespace: str
+) -> None:
+    """It is registered at the new one, then removed from the old one; a deletion looks at both."""
+    shop = Shop(cluster, eureka, namespace)
+    shop.service()
+    shop.slices(shop.endpoint(1), shop.endpoint(2))
+    shop.syncer()
+    shop.wait_statuses("UP", "UP")
+    assert instances(elsewhere, shop.app) == []
+    shop.syncer(eureka="elsewhere")
+    both = {shop.address(1): "UP", shop.address(2): "UP"}
+
+    def there() -> dict[str, str]:
+        return {one.ip_address: one.status.value for one in instances(elsewhere, shop.app)}
+
+    wait_for(lambda: there() == both, "both at the new one", 30.0)
+    shop.wait_statuses()
+    shop.wait_condition("Synced", "True", "Synced")
+    shop.syncer(eureka="nowhere")
+    message = shop.wait_condition("Synced", "False", "UnknownEureka")
+    assert "there are default, elsewhere" in message
+    assert there() == both
+    shop.cluster.delete(SYNCERS, "it", namespace)
+    wait_for(lambda: there() == {}, "none left", 30.0)
+    wait_for(lambda: cluster.get(SYNCERS, "it", namespace) is None, "the finalizer", 30.0)
+
+
+def test_eureka_goes_and_comes_back(
+    lab: Lab, cluster: Cluster, eureka: Peers, namespace: str, start_operator: StartOperator
+) -> None:
+    """While Eureka does not answer each syncer says so, though nothing changes; and once that it is back."""
+    shop = Shop(cluster, eureka, namespace)
+    shop.service()
+    shop.slices(shop.endpoint(1))
+    shop.syncer()
+    with Proxy(lab.eurekas[0].port) as front:
+        start_operator(EUREKA_URL=f"http://127.0.0.1:{front.port}/eureka")
+        shop.wait_statuses("UP")
+        shop.wait_condition("Synced", "True", "Synced")
+        front.refuse()
+        shop.wait_condition("Synced", "False", "EurekaUnreachable")
+        assert shop.condition("Ready")[:2] == ("False", "EurekaUnreachable")
+        front.heal()
+        shop.wait_condition("Synced", "True", "Synced")
+        wait_for(lambda: "EurekaReachable" in dict(shop.events()), "the Event", 30.0)
+    reasons = [reason for reason, _ in shop.events()]
+    assert "EurekaUnreachable" in reasons
+    assert reasons.count("EurekaReachable") == 1

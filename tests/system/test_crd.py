@@ -1,0 +1,191 @@
+"""What the API server refuses by itself: one sentence for each rule of the schema."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from eurekube_provider.core.errors import KubernetesError
+from eurekube_provider.core.syncer import Syncer
+from eurekube_provider.kube.access import SYNCERS
+from eurekube_provider.resources.crds import crd_documents
+from lab.workloads import Cluster
+
+pytestmark = pytest.mark.lab
+
+Object = dict[str, Any]
+POD: Object = {"mode": "pod", "selector": {"app": "rating"}}
+SERVICE: Object = {"mode": "service", "selector": {"app": "rating"}}
+
+_NAMESPACE = "must be the name of a namespace, such as shop"
+_APP = "must be a label value such as rating, without a slash or a colon"
+_APPLICATION = "must be a name such as rating, without a slash or a colon"
+_VIP = "must be a name such as rating, or several with commas, without slashes and spaces"
+_PORT = "must be a port's number from 1 to 65535, or its name such as http"
+_LABEL = "must be the key of a label, such as app.kubernetes.io/version"
+_OWN_LABEL = "labels that would become metadata keys of Eurekube's own cannot be copied"
+_KEY = "since Eureka sends keys as XML element names"
+_OWN_KEY = "keys that start with eurekube. are Eurekube's own"
+_PATH = "must be a path that starts with a slash, without spaces"
+
+RULES: list[tuple[Object, str]] = [
+    ({**POD, "selector": {}}, "name the Services by app, by matchLabels, or by both"),
+    ({**POD, "selector": {"app": "rating", "namespace": "Shop"}}, _NAMESPACE),
+    ({**POD, "selector": {"app": "a/b"}}, _APP),
+    (
+        {**POD, "application": "x", "selector": {"matchLabels": {"a//b": "c"}}},
+        "each key must be a label's, such as app.kubernetes.io/part-of",
+    ),
+    (
+        {**POD, "application": "x", "selector": {"matchLabels": {"a": "b c"}}},
+        "must be a label value such as web",
+    ),
+    (
+        {**POD, "selector": {"matchLabels": {"team": "a"}}},
+        "application is required where the selector has no app to take the name from",
+    ),
+    ({**POD, "application": "a/b"}, _APPLICATION),
+    ({**POD, "vipAddress": "a b"}, _VIP),
+    ({**POD, "secureVipAddress": "a/b"}, _VIP),
+    ({**POD, "port": "Http!"}, _PORT),
+    ({**POD, "securePort": "a b"}, _PORT),
+    ({**POD, "port": 8443, "securePort": "8443"}, "port and securePort must differ"),
+    ({**POD, "advertise": "Auto"}, "advertise is for mode service; in mode pod each endpoint has its own"),
+    (
+        {**SERVICE, "metadataFromPodLabels": ["version"]},
+        "metadataFromPodLabels is for mode pod; in mode service use metadataFromLabels",
+    ),
+    (
+        {**SERVICE, "onTermination": "OutOfService"},
+        "onTermination OutOfService is for mode pod; in mode service no pod is registered",
+    ),
+    (
+        {**POD, "policy": "UpsertOnly", "notReady": "Remove"},
+        "notReady Remove needs policy Sync, since UpsertOnly removes nothing",
+    ),
+    ({**POD, "metadata": {"a_b": "c"}}, _KEY),
+    ({**POD, "metadata": {"a/b": "c"}}, _KEY),
+    ({**POD, "metadata": {"eurekube.owner": "me"}}, _OWN_KEY),
+    (
+        {**POD, "metadata": {"a": "b\u0007"}},
+        "must have no control characters, since Eureka sends metadata as XML",
+    ),
+    ({**POD, "metadataFromLabels": ["a b"]}, _LABEL),
+    ({**POD, "metadataFromLabels": ["eurekube/owner"]}, _OWN_LABEL),
+    ({**POD, "metadataFromPodLabels": ["/a"]}, _LABEL),
+    ({**POD, "metadataFromPodLabels": ["eurekube.io/x"]}, _OWN_LABEL),
+    ({**POD, "homePagePath": "home"}, _PATH),
+    ({**POD, "statusPagePath": "info"}, _PATH),
+    ({**POD, "healthCheckPath": "/a b"}, _PATH),
+    (
+        {**POD, "lease": {"renewalIntervalSeconds": 90}},
+        "durationSeconds must be longer than renewalIntervalSeconds",
+    ),
+    ({**POD, "eureka": "EU"}, "must be the name of a connection, such as eu-west"),
+]
+"""A wrong spec, and the sentence that it is refused with."""
+
+BOUNDS: list[tuple[Object, str]] = [
+    ({**POD, "mode": "node"}, '"pod", "service"'),
+    ({"mode": "pod"}, "spec.selector: Required value"),
+    ({**POD, "port": 0}, "greater than or equal to 1"),
+    ({**POD, "securePort": 65536}, "less than or equal to 65535"),
+    ({**SERVICE, "advertise": "Host"}, '"NodePort"'),
+    ({**POD, "policy": "CreateOnly"}, '"UpsertOnly"'),
+    ({**POD, "notReady": "Stay"}, '"Remove"'),
+    ({**POD, "onTermination": "Wait"}, '"OutOfService"'),
+    ({**POD, "lease": {"durationSeconds": 0}}, "greater than or equal to 1"),
+    ({**POD, "metadata": {"a": ""}}, "at least 1 chars long"),
+    ({**POD, "metadata": {f"a{number}": "b" for number in range(33)}}, "at most 32"),
+    ({**POD, "metadataFromLabels": ["a", "a"]}, "Duplicate value"),
+    ({**POD, "paused": "yes"}, "must be of type boolean"),
+]
+"""A spec out of its bounds, and what the answer names."""
+
+FULL: Object = {
+    "mode": "pod",
+    "selector": {"namespace": "shop", "app": "rating", "matchLabels": {"app.kubernetes.io/part-of": "web"}},
+    "application": "ratings",
+    "vipAddress": "ratings,rating",
+    "secureVipAddress": "ratings",
+    "port": "http",
+    "securePort": 8443,
+    "metadata": {"team": "stars", "management.port": "9090"},
+    "metadataFromLabels": ["app.kubernetes.io/version"],
+    "metadataFromPodLabels": ["pod-template-hash"],
+    "homePagePath": "/",
+    "statusPagePath": "/actuator/info",
+    "healthCheckPath": "/actuator/health?full=1",
+    "lease": {"renewalIntervalSeconds": 10, "durationSeconds": 30},
+    "policy": "UpsertOnly",
+    "paused": True,
+    "notReady": "Down",
+    "onTermination": "OutOfService",
+    "eureka": "eu-west",
+}
+
+
+def create(cluster: Cluster, spec: Object) -> Object:
+    """What the API server makes of a syncer; nothing is kept."""
+    body = {
+        "apiVersion": "eurekube.io/v1alpha1",
+        "kind": "EurekaSyncer",
+        "metadata": {"name": "rating"},
+        "spec": spec,
+    }
+    return cluster.access.request("POST", SYNCERS.path("default"), {"dryRun": "All"}, body)
+
+
+def messages(schema: Any) -> Iterator[str]:
+    """Every rule's message in a schema."""
+    if isinstance(schema, dict):
+        for rule in schema.get("x-kubernetes-validations", ()):
+            yield rule["message"]
+        for value in schema.values():
+            yield from messages(value)
+    elif isinstance(schema, list):
+        for value in schema:
+            yield from messages(value)
+
+
+@pytest.mark.parametrize(("spec", "sentence"), [*RULES, *BOUNDS])
+def test_bad_input_is_refused_with_a_sentence(cluster: Cluster, spec: Object, sentence: str) -> None:
+    """The API server says what is wrong, and nothing reaches the operator."""
+    with pytest.raises(KubernetesError) as refused:
+        create(cluster, spec)
+    assert refused.value.status_code == 422
+    assert sentence in str(refused.value)
+
+
+def test_every_rule_is_tried() -> None:
+    """No sentence of the schema is left out above."""
+    written = set(messages(crd_documents()))
+    assert {message for message in written if not any(said in message for _, said in RULES)} == set()
+
+
+def test_mode_and_selector_are_enough(cluster: Cluster) -> None:
+    """Every other field has a default, and the operator's own defaults are those of the schema."""
+    stored = create(cluster, POD)
+    metadata = {"namespace": "default", "name": "rating"}
+    assert Syncer.from_object(stored) == Syncer.from_object({"metadata": metadata, "spec": POD})
+
+
+@pytest.mark.parametrize(
+    "spec",
+    [
+        FULL,
+        {
+            "mode": "service",
+            "selector": {"matchLabels": {"a": ""}},
+            "application": "a",
+            "advertise": "NodePort",
+        },
+        {**POD, "port": 8080, "securePort": "https"},
+        {**POD, "port": "8080"},
+    ],
+)
+def test_good_input_is_taken_as_it_is(cluster: Cluster, spec: Object) -> None:
+    """Whatever the documentation offers is accepted, and nothing of it is dropped."""
+    assert spec.items() <= create(cluster, spec)["spec"].items()

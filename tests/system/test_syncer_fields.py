@@ -1,0 +1,467 @@
+"""Each field of an EurekaSyncer on real servers: what callers find in Eureka, and what the status says.
+
+One operator for all tests; each has a namespace and an application of its own. The slices are written by hand
+where a test is about what they say.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from eurekube_provider.core.identity import CLUSTER_UID_KEY, LEAVING_KEY, OWNER_KEY
+from eurekube_provider.core.model import EurekaLease, Instance, Port, Status
+from eurekube_provider.eureka.peers import Peers
+from eurekube_provider.kube.access import (
+    ENDPOINT_SLICES,
+    EVENTS,
+    MERGE_PATCH,
+    PODS,
+    SERVICES,
+    SYNCERS,
+    Resource,
+)
+from lab import Lab
+from lab.workloads import STRATEGIC_MERGE_PATCH, Cluster, wait_for
+from tests.system.conftest import Operator, instances, operator_environment
+
+pytestmark = pytest.mark.lab
+
+Object = dict[str, Any]
+ENDPOINTS = Resource("", "v1", "endpoints")
+HTTP = {"name": "http", "port": 8080}
+HTTPS = {"name": "https", "port": 8443}
+ADMIN = {"name": "admin", "port": 9090}
+_numbers = itertools.count(1)
+
+
+@pytest.fixture(scope="module", autouse=True)
+def operator(
+    lab: Lab,
+    cluster: Cluster,  # noqa: ARG001 - has the CRDs
+    tmp_path_factory: pytest.TempPathFactory,
+) -> Iterator[Operator]:
+    """One operator that looks at all namespaces."""
+    log = tmp_path_factory.mktemp("fields") / "operator.log"
+    environment = operator_environment(lab, "", CLUSTER_NAME="fields", CLUSTER_DOMAIN="corp.example")
+    running = Operator(log, environment, [])
+    running.wait_ready()
+    yield running
+    running.stop()
+    print(running.text())
+
+
+class Shop:
+    """One application: its Service, its slices and its syncer, and what Eureka holds of it."""
+
+    def __init__(self, cluster: Cluster, eureka: Peers, namespace: str) -> None:
+        self.cluster, self.eureka, self.namespace = cluster, eureka, namespace
+        self.app = f"{namespace}-app"
+        self._network = f"10.77.{next(_numbers)}"
+
+    def address(self, number: int) -> str:
+        """An address of the test's own."""
+        return f"{self._network}.{number}"
+
+    def service(self, *ports: Object, labels: Object | None = None, **spec: Any) -> None:
+        """A Service without a selector: nobody but the test writes its slices."""
+        self.cluster.apply(
+            SERVICES,
+            {
+                "apiVersion": "v1",
+                "kind": "Service",
+                "metadata": {
+                    "namespace": self.namespace,
+                    "name": self.app,
+                    "labels": {"app": self.app, **(labels or {})},
+                },
+                "spec": {"ports": list(ports or (HTTP,)), **spec},
+            },
+        )
+
+    def slices(self, *endpoints: Object, ports: tuple[Object, ...] = (HTTP,)) -> None:
+        """Its one EndpointSlice."""
+        self.cluster.apply(
+            ENDPOINT_SLICES,
+            {
+                "apiVersion": "discovery.k8s.io/v1",
+                "kind": "EndpointSlice",
+                "metadata": {
+                    "namespace": self.namespace,
+                    "name": f"{self.app}-x",
+                    "labels": {"kubernetes.io/service-name": self.app},
+                },
+                "addressType": "IPv4",
+                "ports": list(ports),
+                "endpoints": list(endpoints),
+            },
+        )
+
+    def endpoint(self, number: int, pod: str | None = None, **conditions: bool) -> Object:
+        """An endpoint, ready unless told otherwise; of a pod where one is named."""
+        result: Object = {"addresses": [self.address(number)], "conditions": {"ready": True, **conditions}}
+        if pod:
+            result["targetRef"] = {"kind": "Pod", "name": pod, "namespace": self.namespace}
+        return result
+
+    def syncer(self, mode: str = "pod", selector: Object | None = None, **spec: Any) -> None:
+        """Its syncer; what is not given is not there."""
+        self.cluster.apply(
+            SYNCERS,
+            {
+                "apiVersion": "eurekube.io/v1alpha1",
+                "kind": "EurekaSyncer",
+                "metadata": {"namespace": self.namespace, "name": "it"},
+                "spec": {"mode": mode, "selector": selector or {"app": self.app}, **spec},
+            },
+        )
+
+    def condition(self, kind: str) -> tuple[str, str, str]:
+        """State, reason and message of a condition; empty while there is none."""
+        status = (self.cluster.get(SYNCERS, "it", self.namespace) or {}).get("status") or {}
+        found = next((one for one in status.get("conditions") or () if one["type"] == kind), None)
+        return (found["status"], found["reason"], found["message"]) if found else ("", "", "")
+
+    def wait_condition(self, kind: str, state: str, reason: str) -> str:
+        """Wait for a condition; its message."""
+        wait_for(lambda: self.condition(kind)[:2] == (state, reason), f"{kind} {state} {reason}", 30.0)
+        return self.condition(kind)[2]
+
+    def held(self, application: str | None = None) -> list[Instance]:
+        """What Eureka holds."""
+        return instances(self.eureka, application or self.app)
+
+    def statuses(self) -> dict[str, str]:
+        """Address and status of what Eureka holds."""
+        return {one.ip_address: one.status.value for one in self.held()}
+
+    def wait_statuses(self, *states: str) -> None:
+        """Wait until endpoint 1 has the first of these states, endpoint 2 the second ...; empty for none."""
+        expected = {self.address(number): state for number, state in enumerate(states, 1) if state}
+        wait_for(lambda: self.statuses() == expected, f"{expected}", 30.0)
+
+    def only(self, application: str | None = None) -> Instance:
+        """The one instance, once it is there, past Eureka's caches."""
+        (listed,) = wait_for(lambda: self.held(application), "an instance", 30.0)
+        found = self.eureka.read(*listed.key)
+        assert found is not None
+        return found
+
+    def events(self) -> list[tuple[str, str]]:
+        """Reason and note of each Event about the syncer."""
+        return [(event["reason"], event["note"]) for event in self.cluster.items(EVENTS, self.namespace)]
+
+
+@pytest.fixture
+def shop(cluster: Cluster, eureka: Peers, namespace: str) -> Shop:
+    """An application of the test's own."""
+    return Shop(cluster, eureka, namespace)
+
+
+def test_names_ports_paths_lease_and_metadata(shop: Shop) -> None:
+    """Whatever a syncer says of an instance stands in Eureka as it was said."""
+    shop.service(HTTP, HTTPS, labels={"team": "stars", "example.com/part-of": "web", "unasked": "x"})
+    shop.slices(shop.endpoint(1, "a") | {"zone": "zone-b"}, ports=(ADMIN, HTTP, HTTPS))
+    shop.syncer(
+        selector={"app": shop.app, "matchLabels": {"team": "stars"}},
+        application=f"{shop.app}-other",
+        vipAddress="stars,ratings",
+        secureVipAddress="stars-tls",
+        port="admin",
+        securePort=8443,
+        metadata={"management.port": "9090", "team": "fixed"},
+        metadataFromLabels=["team", "example.com/part-of", "missing"],
+        homePagePath="/ui",
+        statusPagePath="/actuator/info",
+        healthCheckPath="/actuator/health",
+        lease={"renewalIntervalSeconds": 10, "durationSeconds": 60},
+    )
+    found = shop.only(f"{shop.app}-other")
+    assert found.instance_id == f"a.{shop.namespace}.fields:{shop.app}-other:9090"
+    assert (found.vip_address, found.secure_vip_address) == ("stars,ratings", "stars-tls")
+    assert (found.port, found.secure_port) == (Port(9090), Port(8443))
+    assert found.lease == EurekaLease(10, 60)
+    host = shop.address(1)
+    assert found.home_page_url == f"https://{host}:8443/ui"
+    assert found.status_page_url == f"https://{host}:8443/actuator/info"
+    assert found.health_check_url == f"http://{host}:9090/actuator/health"
+    assert found.secure_health_check_url == f"https://{host}:8443/actuator/health"
+    metadata = {k: v for k, v in found.metadata.items() if k not in (OWNER_KEY, CLUSTER_UID_KEY)}
+    assert metadata == {
+        "management.port": "9090",
+        "team": "fixed",
+        "example.com.part-of": "web",
+        "zone": "zone-b",
+    }
+    shop.wait_condition("Synced", "True", "Synced")
+    assert shop.held() == []
+
+
+def test_labels_alone_select_services(shop: Shop) -> None:
+    """A syncer may name labels only; a Service that gets or loses the label comes and goes with it."""
+    shop.service(labels={"tier": "web"})
+    shop.slices(shop.endpoint(1))
+    shop.syncer(selector={"matchLabels": {"tier": "web"}}, application=shop.app)
+    shop.wait_statuses("UP")
+    shop.service(labels={"tier": "db"})
+    message = shop.wait_condition("Synced", "False", "NoMatchingService")
+    assert "has the labels tier=web" in message
+    shop.wait_statuses()
+    shop.service(labels={"tier": "web"})
+    shop.wait_statuses("UP")
+
+
+def test_a_port_that_is_not_clear(shop: Shop) -> None:
+    """Several ports and none named http are a condition; naming one resolves it; a wrong one keeps all."""
+    shop.service(ADMIN, HTTPS)
+    shop.slices(shop.endpoint(1), ports=(ADMIN, HTTPS))
+    shop.syncer()
+    message = shop.wait_condition("AmbiguousPort", "True", "AmbiguousPort")
+    assert "admin=9090, https=8443" in message
+    assert shop.condition("Ready")[:2] == ("False", "AmbiguousPort")
+    shop.syncer(port=9090)
+    shop.wait_statuses("UP")
+    shop.wait_condition("AmbiguousPort", "False", "Resolved")
+    shop.syncer(port="grpc")
+    message = shop.wait_condition("NoPort", "True", "NoPort")
+    assert "admin=9090, https=8443" in message
+    shop.wait_statuses("UP")
+    assert shop.condition("Ready")[:2] == ("True", "InstancesUp")
+    assert shop.condition("Synced")[:2] == ("False", "NoPort")
+    shop.syncer(securePort="https")
+    wait_for(lambda: [one.port for one in shop.held()] == [Port(8443, enabled=False)], "https alone", 30.0)
+    assert shop.only().secure_port == Port(8443)
+
+
+def test_every_way_to_advertise_a_service(shop: Shop) -> None:
+    """In mode service callers get the kind of address that was asked for, at the port that belongs to it."""
+    shop.service(type="LoadBalancer", externalIPs=["198.51.100.7"], labels={"version": "7"})
+    shop.cluster.access.request(
+        "PATCH",
+        SERVICES.path(shop.namespace, shop.app, "status"),
+        body={"status": {"loadBalancer": {"ingress": [{"ip": "192.0.2.7"}]}}},
+        content_type=MERGE_PATCH,
+    )
+    spec = shop.cluster.access.get(SERVICES.path(shop.namespace, shop.app))["spec"]
+    shop.slices(shop.endpoint(1))
+    dns = f"{shop.app}.{shop.namespace}.svc.corp.example"
+    for advertise, host, address, port in (
+        ("Auto", "192.0.2.7", "192.0.2.7", 8080),
+        ("ExternalIP", "198.51.100.7", "198.51.100.7", 8080),
+        ("NodePort", "10.64.0.1", "10.64.0.1", spec["ports"][0]["nodePort"]),
+        ("ClusterIP", spec["clusterIP"], spec["clusterIP"], 8080),
+        ("ClusterDNS", dns, spec["clusterIP"], 8080),
+        ("LoadBalancer", "192.0.2.7", "192.0.2.7", 8080),
+    ):
+        shop.syncer("service", advertise=advertise, metadataFromLabels=["version"])
+        expected = [(host, address, Port(port), Status.UP, "7")]
+        wait_for(
+            lambda expected=expected: (  # type: ignore[misc]
+                [
+                    (one.host_name, one.ip_address, one.port, one.status, one.metadata["version"])
+                    for one in shop.held()
+                ]
+                == expected
+            ),
+            f"{advertise}: {expected}",
+            30.0,
+        )
+    shop.slices(shop.endpoint(1, ready=False))
+    wait_for(lambda: shop.statuses() == {"192.0.2.7": "DOWN"}, "DOWN without a ready endpoint", 30.0)
+    shop.wait_condition("Ready", "False", "NoneUp")
+    assert shop.condition("Synced")[0] == "True"
+
+
+def test_labels_of_pods(shop: Shop) -> None:
+    """Labels of a pod become metadata and follow its changes."""
+    pod = {
+        "apiVersion": "v1",
+        "kind": "Pod",
+        "metadata": {"namespace": shop.namespace, "name": "a", "labels": {"example.com/version": "1"}},
+        "spec": {"containers": [{"name": "main", "image": "none"}], "schedulerName": "nobody"},
+    }
+    shop.cluster.apply(PODS, pod)
+    shop.service()
+    shop.slices(shop.endpoint(1, "a"), shop.endpoint(2))
+    shop.syncer(metadataFromPodLabels=["example.com/version"])
+
+    def versions() -> dict[str, str | None]:
+        return {one.ip_address: one.metadata.get("example.com.version") for one in shop.held()}
+
+    wait_for(lambda: versions() == {shop.address(1): "1", shop.address(2): None}, "version 1", 30.0)
+    shop.cluster.access.request(
+        "PATCH",
+        PODS.path(shop.namespace, "a"),
+        body={"metadata": {"labels": {"example.com/version": "2"}}},
+        content_type=STRATEGIC_MERGE_PATCH,
+    )
+    wait_for(lambda: versions() == {shop.address(1): "2", shop.address(2): None}, "version 2", 30.0)
+
+
+def test_not_ready_can_mean_removed(shop: Shop) -> None:
+    """With notReady Remove an unready endpoint leaves, and comes back when it is ready."""
+    shop.service()
+    shop.slices(shop.endpoint(1), shop.endpoint(2))
+    shop.syncer(notReady="Remove")
+    shop.wait_statuses("UP", "UP")
+    shop.slices(shop.endpoint(1), shop.endpoint(2, ready=False))
+    shop.wait_statuses("UP")
+    shop.slices(shop.endpoint(1), shop.endpoint(2))
+    shop.wait_statuses("UP", "UP")
+
+
+def test_out_of_service_on_the_way_out(shop: Shop) -> None:
+    """A terminating pod is OUT_OF_SERVICE until its endpoint is gone; the next of its name is UP again."""
+    shop.service()
+    shop.slices(shop.endpoint(1, "a-0"), shop.endpoint(2, "a-1"))
+    shop.syncer(onTermination="OutOfService")
+    shop.wait_statuses("UP", "UP")
+    shop.slices(shop.endpoint(1, "a-0", ready=False, terminating=True), shop.endpoint(2, "a-1"))
+    shop.wait_statuses("OUT_OF_SERVICE", "UP")
+    held = shop.eureka.read(shop.app, f"a-0.{shop.namespace}.fields:{shop.app}:8080")
+    assert held is not None
+    assert held.overridden_status is Status.OUT_OF_SERVICE
+    # The next pod of a StatefulSet, before anybody saw the endpoint gone.
+    shop.slices(shop.endpoint(1, "a-0"), shop.endpoint(2, "a-1"))
+    shop.wait_statuses("UP", "UP")
+    assert LEAVING_KEY not in next(one for one in shop.held() if one.ip_address == shop.address(1)).metadata
+    shop.slices(shop.endpoint(1, "a-0", ready=False, terminating=True), shop.endpoint(2, "a-1"))
+    shop.wait_statuses("OUT_OF_SERVICE", "UP")
+    shop.slices(shop.endpoint(2, "a-1"))
+    shop.wait_statuses("", "UP")
+
+
+def test_upsert_only(shop: Shop) -> None:
+    """UpsertOnly registers and updates and removes nothing, until the syncer itself is deleted."""
+    shop.service()
+    shop.slices(shop.endpoint(1), shop.endpoint(2))
+    shop.syncer(policy="UpsertOnly")
+    shop.wait_statuses("UP", "UP")
+    shop.slices(shop.endpoint(2, ready=False), shop.endpoint(3))
+    shop.wait_statuses("UP", "DOWN", "UP")
+    shop.wait_condition("Synced", "True", "Synced")
+    shop.cluster.delete(SYNCERS, "it", shop.namespace)
+    shop.wait_statuses()
+
+
+def test_paused(shop: Shop) -> None:
+    """While paused nothing changes, and the status says so; the brake works afterwards as ever."""
+    shop.service()
+    shop.slices(shop.endpoint(1), shop.endpoint(2))
+    shop.syncer()
+    shop.wait_statuses("UP", "UP")
+    shop.syncer(paused=True)
+    shop.wait_condition("Paused", "True", "Paused")
+    assert shop.condition("Ready")[:2] == ("True", "Synced")
+    shop.slices()
+    shop.wait_condition("Synced", "False", "Paused")
+    assert "2 changes wait" in shop.condition("Paused")[2]
+    assert shop.condition("Ready")[0] == "True"
+    shop.syncer(paused=False)
+    shop.wait_condition("Braked", "True", "Braked")
+    shop.wait_statuses("UP", "UP")
+    shop.slices(shop.endpoint(1))
+    shop.wait_statuses("UP")
+    shop.wait_condition("Braked", "False", "Resolved")
+    shop.wait_condition("Paused", "False", "Resolved")
+    shop.wait_condition("Synced", "True", "Synced")
+
+
+def test_an_unknown_connection(shop: Shop) -> None:
+    """Another connection than the operator has is refused with those that there are; nothing is removed."""
+    shop.service()
+    shop.slices(shop.endpoint(1))
+    shop.syncer()
+    shop.wait_statuses("UP")
+    shop.syncer(eureka="eu-west")
+    message = shop.wait_condition("Synced", "False", "UnknownEureka")
+    assert "'eu-west'" in message
+    assert "there are default" in message
+    assert shop.condition("Ready")[:2] == ("True", "InstancesUp")
+    shop.wait_statuses("UP")
+    shop.syncer(eureka="default")
+    shop.wait_condition("Synced", "True", "Synced")
+
+
+def test_a_lease_that_a_fail_over_outlasts(shop: Shop) -> None:
+    """It is registered as asked for, and the condition says what would do."""
+    shop.service()
+    shop.slices(shop.endpoint(1))
+    shop.syncer(lease={"renewalIntervalSeconds": 5, "durationSeconds": 10})
+    assert shop.only().lease == EurekaLease(5, 10)
+    message = shop.wait_condition("LeaseTooShort", "True", "LeaseTooShort")
+    assert message.endswith("take at least 12")
+    shop.wait_condition("Synced", "True", "Synced")
+    shop.syncer(lease={"renewalIntervalSeconds": 5, "durationSeconds": 12})
+    shop.wait_condition("LeaseTooShort", "False", "Resolved")
+
+
+def test_addresses_that_are_published_before_they_are_ready(shop: Shop) -> None:
+    """With publishNotReadyAddresses Kubernetes calls a pod ready that does not serve: it is UP."""
+    cluster, namespace, app = shop.cluster, shop.namespace, shop.app
+    cluster.deployment(namespace, app, 1)
+    cluster.service(namespace, app, publishNotReadyAddresses=True)
+    wait_for(lambda: cluster.ready_addresses(namespace, app), "an endpoint", 60.0)
+    cluster.set_ready(cluster.pods(namespace, app)[0], ready=False)
+
+    def serving() -> list[bool]:
+        slices = cluster.items(ENDPOINT_SLICES, namespace, **{"kubernetes.io/service-name": app})
+        return [one["conditions"]["serving"] for item in slices for one in item.get("endpoints") or ()]
+
+    wait_for(lambda: serving() == [False], "an endpoint that does not serve", 30.0)
+    (address,) = cluster.ready_addresses(namespace, app)
+    shop.syncer()
+    wait_for(lambda: shop.statuses() == {address: "UP"}, "UP", 30.0)
+
+
+def test_endpoints_that_somebody_wrote_by_hand(shop: Shop) -> None:
+    """Kubernetes mirrors them into slices: each address is an instance, the one that is not ready DOWN."""
+    shop.service()
+    shop.cluster.apply(
+        ENDPOINTS,
+        {
+            "apiVersion": "v1",
+            "kind": "Endpoints",
+            "metadata": {"namespace": shop.namespace, "name": shop.app},
+            "subsets": [
+                {
+                    "addresses": [{"ip": shop.address(1)}],
+                    "notReadyAddresses": [{"ip": shop.address(2)}],
+                    "ports": [HTTP],
+                }
+            ],
+        },
+    )
+    shop.syncer()
+    shop.wait_statuses("UP", "DOWN")
+    ids = {one.instance_id for one in shop.held()}
+    assert ids == {f"{shop.address(number)}.{shop.namespace}.fields:{shop.app}:8080" for number in (1, 2)}
+
+
+def test_events_are_counted(shop: Shop) -> None:
+    """What was registered and deregistered shows as Events that say how many, also when it repeats."""
+    shop.service()
+    shop.slices(shop.endpoint(1), shop.endpoint(2), shop.endpoint(3))
+    shop.syncer()
+    name = shop.app.upper()
+    shop.wait_statuses("UP", "UP", "UP")
+    wait_for(lambda: ("Registered", f"3 instances of {name} registered") in shop.events(), "an Event", 30.0)
+    for _ in range(2):
+        going = shop.endpoint(3, ready=False, terminating=True)  # or the brake would doubt it
+        shop.slices(shop.endpoint(1), shop.endpoint(2), going)
+        shop.wait_statuses("UP", "UP")
+        shop.slices(shop.endpoint(1), shop.endpoint(2), shop.endpoint(3))
+        shop.wait_statuses("UP", "UP", "UP")
+    wait_for(
+        lambda: sum(int(note.split()[0]) for reason, note in shop.events() if reason == "Registered") == 5,
+        "five registered in all",
+        30.0,
+    )
+    wait_for(
+        lambda: sum(int(note.split()[0]) for reason, note in shop.events() if reason == "Deregistered") == 2,
+        "two deregistered in all",
+        30.0,
+    )

@@ -1,0 +1,121 @@
+"""What Ready and Synced say of one look."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from eurekube_provider.core.errors import OwnershipConflict, RegistryDenied, RegistryUnreachable
+from eurekube_provider.core.identity import OWNER_KEY
+from eurekube_provider.core.mapping import Desired
+from eurekube_provider.core.model import EurekaLease, Instance, Port, Status
+from eurekube_provider.core.objects import Problem
+from eurekube_provider.core.plan import Action, Change, Plan, Refusal, RefusalReason
+from eurekube_provider.core.syncer import Mode, Selector, Syncer
+from eurekube_provider.eureka.apply import Failure, Outcome
+from eurekube_provider.operator.report import Report, failure_report, report
+
+SYNCER = Syncer("shop", "rating", Mode.POD, Selector("shop", "rating"), "rating")
+DONE = Outcome((), ())
+
+
+def instances(*states: Status) -> tuple[Instance, ...]:
+    """Instances of the syncer in these states."""
+    return tuple(
+        Instance(
+            "rating", f"{n}", f"10.0.0.{n}", f"10.0.0.{n}", Port(80), status=s, metadata={OWNER_KEY: "o"}
+        )
+        for n, s in enumerate(states)
+    )
+
+
+def found(there: tuple[Instance, ...], *problems: Problem, **more: object) -> Report:
+    """The report of a look that wanted two instances, UP."""
+    wanted = Desired(instances(Status.UP, Status.UP), problems)
+    return report(SYNCER, wanted, Plan(), DONE, there, **more)  # type: ignore[arg-type]
+
+
+def said(one: Report) -> tuple[bool, str, bool, str]:
+    """Both conditions, with their reasons."""
+    return one.is_ready, one.reason, one.is_synced, one.sync_reason
+
+
+def test_all_is_well() -> None:
+    """Everything desired is UP."""
+    one = found(instances(Status.UP, Status.UP))
+    assert said(one) == (True, "Synced", True, "Synced")
+    assert (one.desired, one.registered, one.refused) == (2, 2, 0)
+    assert one.message == "2 instances of RATING in Eureka"
+
+
+def test_nothing_is_desired() -> None:
+    """A Service that is scaled to zero is as it should be."""
+    assert said(report(SYNCER, Desired(), Plan(), DONE, ())) == (True, "Synced", True, "Synced")
+
+
+def test_none_is_up() -> None:
+    """Eureka says what Kubernetes says, and still callers find nobody."""
+    down = instances(Status.DOWN, Status.DOWN)
+    one = report(SYNCER, Desired(down), Plan(), DONE, down)
+    assert said(one) == (False, "NoneUp", True, "Synced")
+
+
+def test_a_problem_with_something_up() -> None:
+    """Callers find an instance, so it is Ready; Synced and the problem's condition say what is wrong."""
+    one = found(instances(Status.UP), Problem("NoPort", "which?"))
+    assert said(one) == (True, "InstancesUp", False, "NoPort")
+    assert one.message == "1 instance of RATING UP; which?"
+    assert one.problems == {"NoPort": "which?"}
+
+
+def test_a_problem_with_nothing_up() -> None:
+    """Ready says what is in the way."""
+    assert said(found((), Problem("NoPort", "which?"))) == (False, "NoPort", False, "NoPort")
+
+
+@pytest.mark.parametrize("kind", [RegistryUnreachable, RegistryDenied])
+def test_eureka_cannot_be_asked(kind: type[RegistryUnreachable]) -> None:
+    """What callers find is not known, whatever was there before."""
+    reason = "EurekaUnreachable" if kind is RegistryUnreachable else "EurekaDenied"
+    one = found(instances(Status.UP, Status.UP), trouble=kind("no answer"))
+    assert said(one) == (False, reason, False, reason)
+
+
+def test_refusals_and_failures() -> None:
+    """A conflict that the plan saw and one that was only seen when writing are both told and counted."""
+    mine = instances(Status.UP)[0]
+    theirs = replace(mine, metadata={OWNER_KEY: "theirs"})
+    refused = Plan((), (Refusal(RefusalReason.SELF_REGISTERED, mine, theirs),))
+    failure = Failure(Change(Action.REGISTER, mine), OwnershipConflict("belongs to others"))
+    one = report(SYNCER, Desired((mine,)), refused, Outcome((), (failure,)), ())
+    assert set(one.problems) == {"Conflict", "SelfRegistered"}
+    assert (one.refused, one.sync_reason) == (2, "Conflict")
+
+
+def test_paused() -> None:
+    """A paused syncer is in sync as long as nothing waits."""
+    paused = replace(SYNCER, is_paused=True)
+    both = instances(Status.UP, Status.UP)
+    idle = report(paused, Desired(both), Plan(), DONE, both)
+    assert said(idle) == (True, "Synced", True, "Synced")
+    assert set(idle.problems) == {"Paused"}
+    waiting = report(paused, Desired(both), Plan(), DONE, both, waiting=3)
+    assert said(waiting) == (True, "InstancesUp", False, "Paused")
+    assert "3 changes wait" in waiting.problems["Paused"]
+
+
+def test_a_short_lease_is_only_to_be_known() -> None:
+    """It keeps nothing from Eureka."""
+    both = instances(Status.UP, Status.UP)
+    one = report(replace(SYNCER, lease=EurekaLease(5, 6)), Desired(both), Plan(), DONE, both)
+    assert said(one) == (True, "Synced", True, "Synced")
+    assert set(one.problems) == {"LeaseTooShort"}
+
+
+def test_a_look_that_ended_early() -> None:
+    """What stands in Eureka can still be called; nothing is known to be in sync."""
+    one = failure_report("RATING", "NotAllowed", "no", instances(Status.UP), 2)
+    assert said(one) == (True, "InstancesUp", False, "NotAllowed")
+    assert (one.desired, one.registered) == (2, 1)
+    assert said(failure_report("", "NotAllowed", "no", (), 0)) == (False, "NotAllowed", False, "NotAllowed")
