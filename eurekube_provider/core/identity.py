@@ -20,6 +20,9 @@ RENEWER_KEY = "eurekube.renewer"
 CLUSTER_UID_KEY = "eurekube.cluster-uid"
 """Metadata key: the UID of the kube-system namespace of the cluster that the instance runs in."""
 
+MEMBER_KEY = "eurekube.member"
+"""Metadata key: which of an EurekaApplication's instances it is; tells them from an EurekaInstance's."""
+
 RESERVED_PREFIX = "eurekube."
 """Metadata keys with this prefix are Eurekube's own."""
 
