@@ -10,7 +10,7 @@ import sys
 from collections.abc import Sequence
 
 from eurekube_provider import __version__
-from eurekube_provider.cli import apply, remove, render
+from eurekube_provider.cli import apply, keepalive, remove, render
 from eurekube_provider.core.errors import EurekubeError
 
 
@@ -42,7 +42,7 @@ def parser() -> argparse.ArgumentParser:
     )
     result.add_argument("--version", action="version", version=f"eurekube {__version__}")
     commands = result.add_subparsers(metavar="COMMAND", required=True)
-    for command in (render, apply, remove):
+    for command in (render, apply, remove, keepalive):
         command.add_to(commands)
     return result
 
