@@ -19,6 +19,7 @@ BENCHMARKS = {
     "P6": "bench.p6_idle",
     "P7": "bench.p7_plan",
     "P8": "bench.p8_churn",
+    "P9": "bench.p9_up",
     "P12": "bench.p12_growth",
 }
 

@@ -12,15 +12,39 @@ from typing import TYPE_CHECKING, Any
 from eurekube_provider.version import __version__
 
 if TYPE_CHECKING:
+    from eurekube_provider.resources.application import (
+        ApplicationInstanceArgs,
+        ApplicationInstanceArgsDict,
+        EurekaApplication,
+        EurekaApplicationArgs,
+        EurekaApplicationArgsDict,
+    )
     from eurekube_provider.resources.instance import (
         EurekaInstance,
         EurekaInstanceArgs,
         EurekaInstanceArgsDict,
     )
+    from eurekube_provider.resources.lookups import (
+        FoundApplication,
+        FoundEndpoint,
+        FoundEndpoints,
+        FoundInstance,
+        get_application,
+        get_application_output,
+        get_endpoints,
+        get_endpoints_output,
+        get_instance,
+        get_instance_output,
+    )
     from eurekube_provider.resources.operator import EurekubeOperator, EurekubeOperatorArgs
     from eurekube_provider.resources.syncer import EurekaSyncer, EurekaSyncerArgs
 
 __all__ = [
+    "ApplicationInstanceArgs",
+    "ApplicationInstanceArgsDict",
+    "EurekaApplication",
+    "EurekaApplicationArgs",
+    "EurekaApplicationArgsDict",
     "EurekaInstance",
     "EurekaInstanceArgs",
     "EurekaInstanceArgsDict",
@@ -28,10 +52,25 @@ __all__ = [
     "EurekaSyncerArgs",
     "EurekubeOperator",
     "EurekubeOperatorArgs",
+    "FoundApplication",
+    "FoundEndpoint",
+    "FoundEndpoints",
+    "FoundInstance",
     "__version__",
+    "get_application",
+    "get_application_output",
+    "get_endpoints",
+    "get_endpoints_output",
+    "get_instance",
+    "get_instance_output",
 ]
 
 _MODULES = {
+    "ApplicationInstanceArgs": "application",
+    "ApplicationInstanceArgsDict": "application",
+    "EurekaApplication": "application",
+    "EurekaApplicationArgs": "application",
+    "EurekaApplicationArgsDict": "application",
     "EurekaInstance": "instance",
     "EurekaInstanceArgs": "instance",
     "EurekaInstanceArgsDict": "instance",
@@ -39,6 +78,16 @@ _MODULES = {
     "EurekaSyncerArgs": "syncer",
     "EurekubeOperator": "operator",
     "EurekubeOperatorArgs": "operator",
+    "FoundApplication": "lookups",
+    "FoundEndpoint": "lookups",
+    "FoundEndpoints": "lookups",
+    "FoundInstance": "lookups",
+    "get_application": "lookups",
+    "get_application_output": "lookups",
+    "get_endpoints": "lookups",
+    "get_endpoints_output": "lookups",
+    "get_instance": "lookups",
+    "get_instance_output": "lookups",
 }
 
 

@@ -18,6 +18,7 @@ COMMANDS = {
     "render": "print what a stack's program makes",
     "apply": "make cluster and Eureka as a stack's program says, without Pulumi",
     "remove": "remove what eurekube apply made",
+    "keepalive": "renew what stacks registered, where no operator does",
     "operator": "keep the endpoints of Services registered in Eureka, from outside of the cluster",
 }
 """Each is a module beside this one with ``add_to(parser)``, which sets ``run(options) -> int | None``."""

@@ -10,6 +10,7 @@
     │   ├── RegistryDenied          401 or 403: credentials, or CSRF protection
     │   └── RegistryRejected        any other answer that is not a success
     ├── OwnershipConflict           the instance belongs to somebody else and is left alone
+    ├── SomeFailed                  of many registrations some failed; the message names each
     ├── LeadershipLost              a change was not made, since another replica may lead by now
     └── KubernetesError             the Kubernetes API answered with an error, or not at all
 
@@ -68,6 +69,10 @@ class RegistryRejected(RegistryError):
 
 class OwnershipConflict(EurekubeError):
     """The instance in Eureka belongs to another owner. It was left as it is."""
+
+
+class SomeFailed(EurekubeError):
+    """Of many registrations that were changed together some failed; the message names each, and why."""
 
 
 class LeadershipLost(EurekubeError):

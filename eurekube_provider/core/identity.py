@@ -22,6 +22,8 @@ CLUSTER_UID_KEY = "eurekube.cluster-uid"
 
 LEAVING_KEY = "eurekube.leaving"
 """Metadata key: the operator put the instance out of service since its pod is on the way out."""
+MEMBER_KEY = "eurekube.member"
+"""Metadata key: which of an EurekaApplication's instances it is; tells them from an EurekaInstance's."""
 
 RESERVED_PREFIX = "eurekube."
 """Metadata keys with this prefix are Eurekube's own."""

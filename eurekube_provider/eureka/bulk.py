@@ -72,6 +72,17 @@ def take_stock(peers: Peers, instances: Sequence[Instance]) -> Stocktaking:
     return Stocktaking(*_everywhere(peers, lambda peer: read_many(peer, instances)))
 
 
+def look_everywhere(peers: Peers, instances: Sequence[Instance]) -> Stocktaking:
+    """The same for any number of instances: in single reads where they are few, or batches are not taken.
+
+    :raises RegistryError: no server answered.
+    """
+    if peers.uses_batches(len(instances)):
+        return take_stock(peers, instances)
+    keys = [instance.key for instance in instances]
+    return Stocktaking(*_everywhere(peers, lambda peer: {key: peer.read(*key) for key in keys}))
+
+
 def renew_many(peers: Peers, instances: Sequence[Instance]) -> dict[str, list[Key]]:
     """Renew many instances on every server, once.
 

@@ -135,8 +135,7 @@ class Connection:
 
     @classmethod
     def configured(cls, known: Known) -> Connection:
-        """Build a connection from what is said under the names ``url``, ``user``, ``password``, ``token``,
-        ``ca-file``, ``client-certificate``, ``client-key``, ``proxy``, ``zone`` and ``mode``.
+        """Build a connection from what is said under each of :data:`NAMES`.
 
         The operator's flags and file, a stack's configuration and the environment all use these names.
 
@@ -156,12 +155,29 @@ class Connection:
         )
 
 
-def from_environment(name: str, environment: Mapping[str, str] = os.environ) -> str | None:
-    """What the environment says under a name of :meth:`Connection.configured`: ``EUREKA_CA_FILE`` ...
+NAMES = (
+    "url",
+    "user",
+    "password",
+    "token",
+    "ca-file",
+    "client-certificate",
+    "client-key",
+    "proxy",
+    "zone",
+    "mode",
+)
+"""What :meth:`Connection.configured` asks for."""
+
+
+def from_environment(
+    name: str, environment: Mapping[str, str] = os.environ, prefix: str = "EUREKA_"
+) -> str | None:
+    """What the environment says under one of :data:`NAMES`: ``EUREKA_CA_FILE`` ...
 
     :raises ConfigurationError: the file with the password or token cannot be read.
     """
-    variable = f"EUREKA_{name.upper().replace('-', '_')}"
+    variable = f"{prefix}{name.upper().replace('-', '_')}"
     if name in SECRETS and environment.get(f"{variable}_FILE"):
         return read_secret(environment[f"{variable}_FILE"], f"{variable}_FILE")
     return environment.get(variable) or None

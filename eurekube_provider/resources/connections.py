@@ -1,20 +1,32 @@
 """How to reach Eureka, as a stack's configuration and the environment say.
 
-One precedence for the program, the dynamic provider and the command line: the configuration wins over the
-environment. Credentials are found anew each time, and never enter properties or state.
+One precedence for the program, the dynamic providers and the command line: the configuration wins over the
+environment. A stack that registers at several Eurekas names the others under ``eurekube:connections``; a
+resource only says the name. Credentials are found anew each time, and never enter properties or state.
 """
 
 from __future__ import annotations
 
+import difflib
+import json
 import os
+import re
 import threading
 from collections.abc import Callable, Mapping
+from typing import Any
 
-from eurekube_provider.eureka.connection import Connection, from_environment
+from eurekube_provider.core.errors import ConfigurationError
+from eurekube_provider.eureka.connection import NAMES, Connection, from_environment
 from eurekube_provider.eureka.peers import Peers
 
 NAMESPACE = "eurekube"
 """The namespace of the configuration keys, whatever the project's name: ``eurekube:url``."""
+
+DEFAULT_CONNECTION = "default"
+"""The connection that ``eurekube:url`` and the keys beside it describe."""
+
+FIELDS = {re.sub("-(.)", lambda found: found[1].upper(), name): name for name in NAMES}
+"""What a connection consists of, in camelCase, and the same as :meth:`Connection.configured` calls it."""
 
 Setting = Callable[[str], str | None]
 """Looks up a key of the configuration, without its namespace."""
@@ -24,35 +36,42 @@ _lock = threading.Lock()
 
 
 def configured_connection(
-    setting: Setting, environment: Mapping[str, str] = os.environ, service_url: str | None = None
+    setting: Setting,
+    environment: Mapping[str, str] = os.environ,
+    service_url: str | None = None,
+    name: str = DEFAULT_CONNECTION,
 ) -> Connection:
     """The connection that the configuration and the environment describe.
 
-    The keys are the names of :meth:`Connection.configured` in camelCase: ``url``, ``user``, ``password``,
-    ``token``, ``caFile`` and so on; of the environment EUREKA_URL, EUREKA_CA_FILE and so on.
+    The default one is ``eurekube:url``, ``eurekube:user`` and so on, else EUREKA_URL, EUREKA_USER ...; one
+    of another name is an entry of ``eurekube:connections``, else EUREKA_<NAME>_URL, EUREKA_<NAME>_USER ...
 
     :param service_url: use these URLs, of a state say, with the credentials that are configured today.
-    :raises ConfigurationError: no URL, one that is none, credentials of two kinds, a file that is not there.
+    :raises ConfigurationError: no URL, one that is none, no connection of that name, credentials of two
+        kinds, a file that is not there.
     """
+    written = setting if name == DEFAULT_CONNECTION else _named(setting, environment, name)
+    prefix = _prefix(name)
+    camel = {known: field for field, known in FIELDS.items()}
     said: dict[str, str | None] = {}
 
-    def known(name: str) -> str | None:
-        if name not in said:
-            said[name] = setting(_camel(name)) or from_environment(name, environment)
-        return said[name]
+    def known(part: str) -> str | None:
+        if part not in said:
+            said[part] = written(camel[part]) or from_environment(part, environment, prefix)
+        return said[part]
 
     url = known("url") or ""
+    if name != DEFAULT_CONNECTION and not url and not service_url:
+        raise ConfigurationError(
+            f"the connection {name!r} has no URL: pulumi config set --path"
+            f" {NAMESPACE}:connections.{name}.url http://eureka.example.com:8761/eureka"
+        )
     if known("user") is None and "@" in url:
-        written = Connection.parse(url)
-        said |= {"user": written.user, "password": written.password}
+        in_url = Connection.parse(url)
+        said |= {"user": in_url.user, "password": in_url.password}
     if service_url:
         said |= {"url": service_url, "zone": None}  # the state's URLs are in order already
     return Connection.configured(known)
-
-
-def _camel(name: str) -> str:
-    first, *others = name.split("-")
-    return first + "".join(word.capitalize() for word in others)
 
 
 def shared_peers(connection: Connection) -> Peers:
@@ -61,3 +80,50 @@ def shared_peers(connection: Connection) -> Peers:
         if connection not in _peers:
             _peers[connection] = Peers(connection)
         return _peers[connection]
+
+
+def _named(setting: Setting, environment: Mapping[str, str], name: str) -> Setting:
+    """The settings of one entry of ``eurekube:connections``; no message repeats a value of it."""
+    where = f"{NAMESPACE}:connections"
+    connections = _object(setting("connections") or "{}", where)
+    if DEFAULT_CONNECTION in connections:
+        raise ConfigurationError(
+            f"{where}: {DEFAULT_CONNECTION!r} is the name of {NAMESPACE}:url and the keys beside it; call"
+            " this connection otherwise"
+        )
+    if name not in connections and not from_environment("url", environment, _prefix(name)):
+        known = ", ".join([DEFAULT_CONNECTION, *sorted(connections)])
+        raise ConfigurationError(
+            f"there is no connection {name!r} (there are {known}): pulumi config set --path"
+            f" {where}.{name}.url http://eureka.example.com:8761/eureka"
+        )
+    entry = _object(connections.get(name) or {}, f"{where}.{name}")
+    for field, value in entry.items():
+        if field not in FIELDS:
+            near = difflib.get_close_matches(field, FIELDS, n=1)
+            hint = f"{near[0]} is one" if near else f"there are {', '.join(FIELDS)}"
+            raise ConfigurationError(f"{where}.{name}: there is no field {field!r}; {hint}")
+        if not isinstance(value, str):
+            raise ConfigurationError(f"{where}.{name}.{field} must be a text")
+    return entry.get
+
+
+def _object(value: Any, where: str) -> dict[str, Any]:
+    """An object of the configuration, which arrives as JSON."""
+    if isinstance(value, str):
+        try:
+            value = json.loads(value)
+        except ValueError:
+            value = None
+    if not isinstance(value, dict):
+        raise ConfigurationError(
+            f"{where} must be an object: pulumi config set --path {NAMESPACE}:connections.eu.url http://..."
+        )
+    return value
+
+
+def _prefix(name: str) -> str:
+    """What the environment variables of a connection begin with: EUREKA_, or EUREKA_EU_1_ for ``eu-1``."""
+    if name == DEFAULT_CONNECTION:
+        return "EUREKA_"
+    return f"EUREKA_{re.sub('[^A-Za-z0-9]', '_', name).upper()}_"

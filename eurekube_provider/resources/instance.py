@@ -26,18 +26,15 @@ from pulumi.dynamic import (
     ResourceProvider,
     UpdateResult,
 )
-from pulumi.runtime import rpc
 
-from eurekube_provider.core.identity import StackOwner
 from eurekube_provider.eureka.peers import Peers
 from eurekube_provider.resources import registration
-from eurekube_provider.resources.connections import NAMESPACE, configured_connection, shared_peers
+from eurekube_provider.resources.bridge import LOOKS, REPLACED, peers_for, read_in, stack_owner, write_out
+from eurekube_provider.resources.connections import DEFAULT_CONNECTION
 from eurekube_provider.resources.plugin import tell_sentences
-from eurekube_provider.resources.program import program_connection, program_setting
-from eurekube_provider.resources.properties import INPUTS, OUTPUTS, UNKNOWN, Properties, check
+from eurekube_provider.resources.program import program_connection, program_renewer
+from eurekube_provider.resources.properties import INPUTS, OUTPUTS, Properties, check
 from eurekube_provider.resources.registration import Registration, Removal
-
-DEFAULT_OPERATOR_NAME = "eurekube"
 
 
 class Default(Enum):
@@ -71,6 +68,7 @@ class EurekaInstanceArgs:
     :ivar on_conflict: ``fail`` (the default) or ``adopt``: what to do where the instance is there already
         and belongs to somebody else. An adopted one is removed on destroy like any other.
     :ivar drain_seconds: on removal, how long it stays OUT_OF_SERVICE before; default 0.
+    :ivar connection: the name of one of ``eurekube:connections``; default the one of ``eurekube:url``.
     """
 
     application: pulumi.Input[str]
@@ -95,6 +93,7 @@ class EurekaInstanceArgs:
     renewer: pulumi.Input[str] | Literal[Default.FROM_CONFIG] | None = Default.FROM_CONFIG
     on_conflict: pulumi.Input[str] | None = None
     drain_seconds: pulumi.Input[int] | None = None
+    connection: str | None = None
 
 
 class EurekaInstanceArgsDict(TypedDict):
@@ -122,6 +121,7 @@ class EurekaInstanceArgsDict(TypedDict):
     renewer: NotRequired[pulumi.Input[str] | None]
     on_conflict: NotRequired[pulumi.Input[str] | None]
     drain_seconds: NotRequired[pulumi.Input[int] | None]
+    connection: NotRequired[str | None]
 
 
 class InstanceProvider(ResourceProvider):
@@ -139,15 +139,15 @@ class InstanceProvider(ResourceProvider):
 
     def check(self, _olds: Properties, news: Properties) -> CheckResult:
         """Normalise the properties and refuse what Eureka could not hold; asks no server."""
-        checked = check(_read_in(_olds), _read_in(news))
+        checked = check(read_in(_olds), read_in(news))
         return CheckResult(
-            _write_out(checked.properties),
+            write_out(checked.properties),
             [CheckFailure(problem.property, problem.reason) for problem in checked.problems],
         )
 
     def diff(self, _id: str, _olds: Properties, _news: Properties) -> DiffResult:
         """Compare as instances, never as dictionaries; asks no server."""
-        difference = registration.diff(_read_in(_olds), _read_in(_news))
+        difference = registration.diff(read_in(_olds), read_in(_news))
         return DiffResult(
             changes=difference.changes,
             replaces=list(difference.replaces),
@@ -157,14 +157,19 @@ class InstanceProvider(ResourceProvider):
 
     def create(self, props: Properties) -> CreateResult:
         """Register; idempotent."""
-        news = _read_in(props)
+        news = read_in(props)
         wanted = Registration.from_properties(news)
-        held = registration.create(wanted, self._peers(wanted))
+        peers = self._peers(wanted)
+        LOOKS.forget(peers, wanted.instance.key)
+        before = peers.read(*wanted.instance.key)
+        held = registration.create(wanted, peers)
+        if before is not None and before.owner == wanted.owner:
+            REPLACED.add(peers, [wanted.instance.key])
         return CreateResult(_id(wanted), registration.outputs(news, held))
 
     def read(self, id_: str, props: Properties) -> ReadResult:
         """What Eureka holds. A blank id only where every server says that it holds nothing."""
-        olds = _read_in(props)
+        olds = read_in(props)
         previous = Registration.from_properties(olds)
         held = registration.read(previous, self._peers(previous))
         if held is None:
@@ -173,15 +178,20 @@ class InstanceProvider(ResourceProvider):
 
     def update(self, _id: str, _olds: Properties, _news: Properties) -> UpdateResult:
         """Register anew what changed; allowed where Eureka names the owner that the state names."""
-        news = _read_in(_news)
-        previous, wanted = Registration.from_properties(_read_in(_olds)), Registration.from_properties(news)
+        news = read_in(_news)
+        previous, wanted = Registration.from_properties(read_in(_olds)), Registration.from_properties(news)
         held = registration.update(previous, wanted, self._peers(wanted))
         return UpdateResult(registration.outputs(news, held))
 
     def delete(self, _id: str, _props: Properties) -> None:
         """Remove; idempotent. What belongs to somebody else by now is left alone, and that is said."""
-        previous = Registration.from_properties(_read_in(_props))
-        if registration.delete(previous, self._peers(previous)) is Removal.LEFT:
+        previous = Registration.from_properties(read_in(_props))
+        peers = self._peers(previous)
+        if REPLACED.take(peers, previous.instance.key):
+            return
+        removal = registration.delete(previous, peers, looks=LOOKS)
+        LOOKS.finish()
+        if removal is Removal.LEFT:
             print(
                 f"{previous} belongs to somebody else by now and was left as it is",
                 file=sys.stderr,
@@ -189,13 +199,7 @@ class InstanceProvider(ResourceProvider):
             )
 
     def _peers(self, of: Registration) -> Peers:
-        config = getattr(self, "_config", None)
-
-        def setting(key: str) -> str | None:
-            value = config.get(f"{NAMESPACE}:{key}") if config is not None else None
-            return str(value) if value else None
-
-        return shared_peers(configured_connection(setting, service_url=",".join(of.service_urls)))
+        return peers_for(getattr(self, "_config", None), of.connection, of.service_urls)
 
 
 class EurekaInstance(Resource, module="eurekube", name="EurekaInstance"):
@@ -229,6 +233,7 @@ class EurekaInstance(Resource, module="eurekube", name="EurekaInstance"):
     renewer: pulumi.Output[str]
     on_conflict: pulumi.Output[str]
     drain_seconds: pulumi.Output[int]
+    connection: pulumi.Output[str]
     service_url: pulumi.Output[str]
     owner: pulumi.Output[str]
     overridden_status: pulumi.Output[str]
@@ -247,46 +252,22 @@ class EurekaInstance(Resource, module="eurekube", name="EurekaInstance"):
             else {"renewer": Default.FROM_CONFIG, **args}
         )
         if given["renewer"] is Default.FROM_CONFIG:
-            given["renewer"] = program_setting("operatorName") or DEFAULT_OPERATOR_NAME
+            given["renewer"] = program_renewer()
         elif given["renewer"] is None:
             given["renewer"] = (
                 ""  # None would vanish on the way to the check, which says what is wrong with it
             )
-        owner = StackOwner(
-            pulumi.get_organization() or "organization", pulumi.get_project(), pulumi.get_stack(), name
-        )
+        connection = given.get("connection") or DEFAULT_CONNECTION
         # What is only known afterwards must be among the properties, or it never becomes an output.
         properties = {
             **dict.fromkeys((*INPUTS, *OUTPUTS)),
             **given,
-            "service_url": ",".join(program_connection().service_urls),
-            "owner": str(owner),
+            "connection": connection,
+            "service_url": ",".join(program_connection(connection).service_urls),
+            "owner": stack_owner(name),
         }
         super().__init__(InstanceProvider(), name, properties, opts)
 
 
 def _id(of: Registration) -> str:
     return f"{of.instance.application}/{of.instance.instance_id}"
-
-
-def _read_in(properties: Mapping[str, Any]) -> Properties:
-    """Pulumi's dictionary as ours: without its own keys, and with one marker for what is unknown."""
-    return {key: _marked(value) for key, value in properties.items() if not key.startswith("__")}
-
-
-def _marked(value: Any) -> Any:
-    if isinstance(value, Mapping):
-        return {key: _marked(item) for key, item in value.items()}
-    if isinstance(value, list):
-        return [_marked(item) for item in value]
-    return UNKNOWN if isinstance(value, pulumi.output.Unknown) or value == rpc.UNKNOWN else value
-
-
-def _write_out(properties: Properties) -> Properties:
-    return {key: _unmarked(value) for key, value in properties.items()}
-
-
-def _unmarked(value: Any) -> Any:
-    if isinstance(value, Mapping):
-        return {key: _unmarked(item) for key, item in value.items()}
-    return rpc.UNKNOWN if value is UNKNOWN else value

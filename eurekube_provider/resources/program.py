@@ -13,7 +13,14 @@ from pulumi.runtime import get_config, is_config_secret
 
 from eurekube_provider.core.errors import ConfigurationError
 from eurekube_provider.eureka.connection import Connection
-from eurekube_provider.resources.connections import NAMESPACE, configured_connection
+from eurekube_provider.resources.connections import (
+    DEFAULT_CONNECTION,
+    NAMESPACE,
+    configured_connection,
+)
+
+DEFAULT_OPERATOR_NAME = "eurekube"
+OFFLINE_VARIABLE = "EUREKUBE_OFFLINE"
 
 
 class ProgramError(ConfigurationError, pulumi.RunError):
@@ -30,16 +37,39 @@ def program_setting(key: str) -> str | None:
     return str(value) if value not in (None, "") else None
 
 
-def program_connection() -> Connection:
-    """The Eureka that this stack registers at.
+def program_connection(name: str | None = None) -> Connection:
+    """The Eureka that this stack registers at; one of ``eurekube:connections`` where a name is given.
 
     :raises ProgramError: none is configured, or its settings are wrong.
     """
     try:
-        connection = configured_connection(program_setting)
+        connection = configured_connection(program_setting, name=name or DEFAULT_CONNECTION)
     except ConfigurationError as error:
         raise ProgramError(str(error)) from None
     return connection
+
+
+def program_renewer() -> str:
+    """Who renews what names nobody: ``eurekube:operatorName``, else ``eurekube``."""
+    return program_setting("operatorName") or DEFAULT_OPERATOR_NAME
+
+
+def is_offline_preview() -> bool:
+    """Whether this is a preview that shall ask neither Eureka nor a cluster.
+
+    ``eurekube:offline`` or EUREKUBE_OFFLINE says so. An update asks them whatever is said.
+
+    :raises ProgramError: neither yes nor no.
+    """
+    given = {
+        f"{NAMESPACE}:offline": program_setting("offline"),
+        OFFLINE_VARIABLE: os.environ.get(OFFLINE_VARIABLE),
+    }
+    for where, text in given.items():
+        if text and text.lower() not in ("true", "1", "false", "0"):
+            raise ProgramError(f"{where}: {text!r} must be true or false")
+    said = any(text and text.lower() in ("true", "1") for text in given.values())
+    return said and pulumi.runtime.is_dry_run()
 
 
 def warn_of_open_credentials() -> None:
@@ -49,6 +79,19 @@ def warn_of_open_credentials() -> None:
         pulumi.log.warn(
             f"{NAMESPACE}:url carries credentials in clear: set {NAMESPACE}:user and, with --secret,"
             f" {NAMESPACE}:password instead"
+        )
+    for key in ("password", "token"):
+        if program_setting(key) and not is_config_secret(f"{NAMESPACE}:{key}"):
+            pulumi.log.warn(
+                f"{NAMESPACE}:{key} stands in clear: pulumi config set --secret {NAMESPACE}:{key} ..."
+            )
+    connections = program_setting("connections") or ""
+    if any(f'"{key}"' in connections for key in ("password", "token")) and not is_config_secret(
+        f"{NAMESPACE}:connections"
+    ):
+        pulumi.log.warn(
+            f"{NAMESPACE}:connections has credentials in clear: pulumi config set --path --secret"
+            f" {NAMESPACE}:connections.NAME.password ..."
         )
 
 

@@ -18,6 +18,7 @@ from eurekube_provider.core.errors import ConfigurationError, InvalidInstance
 from eurekube_provider.core.identity import RESERVED_PREFIX, StackOwner, check_metadata_key, parse_owner
 from eurekube_provider.core.model import EurekaLease, Status
 from eurekube_provider.eureka.connection import Connection
+from eurekube_provider.resources.connections import DEFAULT_CONNECTION
 
 Properties = dict[str, Any]
 
@@ -76,6 +77,7 @@ INPUTS = (
     "renewer",
     "on_conflict",
     "drain_seconds",
+    "connection",
     "service_url",
     "owner",
 )
@@ -198,6 +200,7 @@ class _Check:
         self._keep("renewer", _renewer, required=True, missing=NO_RENEWER)
         self._keep("on_conflict", _on_conflict, default=OnConflict.FAIL.value)
         self._keep("drain_seconds", _whole(0, 3600), default=0)
+        self._keep("connection", _text, default=DEFAULT_CONNECTION)
         self._keep("service_url", _service_url, required=True)
         self._keep("owner", _owner, required=True)
 

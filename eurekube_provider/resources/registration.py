@@ -19,6 +19,8 @@ from eurekube_provider.core.model import EurekaLease, Instance, Port, Status
 from eurekube_provider.core.plan import same_contents
 from eurekube_provider.eureka import apply
 from eurekube_provider.eureka.peers import Peers
+from eurekube_provider.resources.connections import DEFAULT_CONNECTION
+from eurekube_provider.resources.looks import SecondLooks
 from eurekube_provider.resources.properties import (
     DEFAULT_ID,
     INPUTS,
@@ -31,9 +33,6 @@ from eurekube_provider.resources.properties import (
 
 _IDENTITY = ("application", "instance_id")
 _VERIFY_ATTEMPTS = 5
-
-FORWARDED_WITHIN_SECONDS = 1.5
-"""Servers forward a renewal to each other within half a second, and once more when that failed."""
 
 
 class Removal(Enum):
@@ -72,6 +71,7 @@ class Registration:
     status: Status | None
     on_conflict: OnConflict
     drain_seconds: int
+    connection: str = DEFAULT_CONNECTION
 
     @classmethod
     def from_properties(cls, properties: Mapping[str, Any]) -> Registration:
@@ -113,6 +113,7 @@ class Registration:
             status=status,
             on_conflict=OnConflict(properties["on_conflict"]),
             drain_seconds=int(properties["drain_seconds"]),
+            connection=str(properties.get("connection") or DEFAULT_CONNECTION),
         )
 
     def __str__(self) -> str:
@@ -131,9 +132,7 @@ def diff(olds: Mapping[str, Any], news: Mapping[str, Any]) -> Difference:
     :param news: checked properties; anything may still be unknown, and counts as a change.
     """
     replaces = [name for name in _IDENTITY if olds.get(name) != news.get(name)]
-    old_urls = set(str(olds.get("service_url")).split(","))
-    new_url = news.get("service_url")
-    if new_url is UNKNOWN or old_urls.isdisjoint(str(new_url).split(",")):
+    if at_other_servers(olds, news):
         replaces.append("service_url")
     if contains_unknown(news):
         changes = True
@@ -145,10 +144,16 @@ def diff(olds: Mapping[str, Any], news: Mapping[str, Any]) -> Difference:
             or (want.status is None) != (have.status is None)
             or (want.status is not None and want.status != olds.get("status"))
             or olds.get("seen_owner", have.owner) != have.owner
-            or (want.service_urls, want.on_conflict, want.drain_seconds)
-            != (have.service_urls, have.on_conflict, have.drain_seconds)
+            or (want.service_urls, want.connection, want.on_conflict, want.drain_seconds)
+            != (have.service_urls, have.connection, have.on_conflict, have.drain_seconds)
         )
     return Difference(changes, tuple(replaces), delete_before_replace=replaces == ["service_url"])
+
+
+def at_other_servers(olds: Mapping[str, Any], news: Mapping[str, Any]) -> bool:
+    """Whether two lists of URLs have none in common, so that they may be two Eurekas."""
+    url = news.get("service_url")
+    return url is UNKNOWN or set(str(olds.get("service_url")).split(",")).isdisjoint(str(url).split(","))
 
 
 def create(wanted: Registration, peers: Peers) -> Instance:
@@ -189,11 +194,17 @@ def read(previous: Registration, peers: Peers) -> Instance | None:
     )
 
 
-def delete(previous: Registration, peers: Peers, wait: Callable[[float], None] = time.sleep) -> Removal:
+def delete(
+    previous: Registration,
+    peers: Peers,
+    wait: Callable[[float], None] = time.sleep,
+    looks: SecondLooks | None = None,
+) -> Removal:
     """Remove the registration, after its drain, and look whether it is gone.
 
     One that meanwhile belongs to somebody else is left alone: it is no longer ours to remove.
 
+    :param looks: takes the second look, for whoever removes many and finishes it; None for taking it here.
     :raises RegistryError: no server answered, or one keeps holding it.
     """
     have = _held(previous, peers)
@@ -206,12 +217,11 @@ def delete(previous: Registration, peers: Peers, wait: Callable[[float], None] =
     if have.owner != previous.owner:
         return Removal.LEFT
     apply.remove(peers, have)
-    if len(peers.peers) > 1 and have.renewer != SELF_RENEWED:
-        # A renewal that one server forwarded just before may give it back to another, to be renewed for ever.
-        wait(FORWARDED_WITHIN_SECONDS)
-        again = peers.read_everywhere(*have.key).found
-        if again is not None and again.owner == previous.owner:
-            apply.remove(peers, again)
+    if have.renewer != SELF_RENEWED:
+        second = looks or SecondLooks(wait)
+        second.add(peers, have)
+        if looks is None:
+            second.finish()
     return Removal.REMOVED
 
 
@@ -226,7 +236,7 @@ def outputs(properties: Mapping[str, Any], actual: Instance) -> Properties:
     enforced = properties.get("status_is_enforced", properties.get("status") is not None)
     held = {
         **{key: properties[key] for key in (*INPUTS, DEFAULT_ID) if key in properties},
-        **_seen(actual),
+        **seen(actual),
         "owner": properties["owner"],
         "overridden_status": actual.overridden_status.value,
         "last_updated": _iso(actual.last_updated_timestamp_ms),
@@ -245,7 +255,7 @@ def inputs(properties: Mapping[str, Any], actual: Instance) -> Properties:
     return {**wanted, "owner": actual.owner or ""}
 
 
-def _seen(actual: Instance) -> Properties:
+def seen(actual: Instance) -> Properties:
     metadata = dict(actual.metadata)
     metadata.pop(OWNER_KEY, None)
     renewer = metadata.pop(RENEWER_KEY, "")
@@ -286,7 +296,7 @@ def _put(wanted: Registration, peers: Peers, verb: str, owners: set[str]) -> Ins
             f"{verb} {wanted}: it is in Eureka already, {whose} and was left as it is;"
             f' give this one another instance_id, or take it over with on_conflict="{OnConflict.ADOPT}"'
         )
-    want = replace(wanted.instance, status=_status_to_send(wanted, have))
+    want = replace(wanted.instance, status=status_to_send(wanted, have))
     if have is None or not same_contents(want, have) or want.status is not _own_status(have):
         apply.write(peers, want, have)
     held = _verified(want, peers, verb)
@@ -302,7 +312,7 @@ def _put(wanted: Registration, peers: Peers, verb: str, owners: set[str]) -> Ins
     return _verified(want, peers, verb, wanted.status)
 
 
-def _status_to_send(wanted: Registration, have: Instance | None) -> Status:
+def status_to_send(wanted: Registration, have: Instance | None) -> Status:
     """The status to register with, so that a person's override stays and callers see no state in between.
 
     The server believes DOWN and STARTING even over an override, and ignores a registration that comes or

@@ -15,11 +15,12 @@ from pulumi.runtime import is_config_secret
 
 from eurekube_provider.core.errors import ConfigurationError
 from eurekube_provider.resources.connections import NAMESPACE
-from eurekube_provider.resources.instance import DEFAULT_OPERATOR_NAME, EurekaInstanceArgs
+from eurekube_provider.resources.instance import EurekaInstanceArgs
 from eurekube_provider.resources.operator import EurekubeOperatorArgs
 from eurekube_provider.resources.program import (
     ProgramError,
     program_connection,
+    program_renewer,
     program_setting,
     warn_of_open_credentials,
 )
@@ -91,7 +92,7 @@ def _operator() -> EurekubeOperatorArgs:
         password=None if connection.password is None else pulumi.Output.secret(connection.password),
         token=None if connection.token is None else pulumi.Output.secret(connection.token),
         ca_certificate=ca_certificate,
-        operator_name=program_setting("operatorName") or DEFAULT_OPERATOR_NAME,
+        operator_name=program_renewer(),
         cluster_name=program_setting("clusterName"),
     )
 

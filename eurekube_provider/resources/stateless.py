@@ -18,6 +18,7 @@ from eurekube_provider.core.plan import plan
 from eurekube_provider.eureka.peers import Peers
 from eurekube_provider.kube.access import KubeAccess
 from eurekube_provider.resources import registration
+from eurekube_provider.resources.looks import SecondLooks
 from eurekube_provider.resources.objects import Effect, Objects, describe, identity
 from eurekube_provider.resources.properties import OnConflict
 from eurekube_provider.resources.registration import Registration, Removal
@@ -197,12 +198,14 @@ def _remove_syncers(
 
 
 def _remove_registrations(ours: Iterable[Registration], peers: Peers, report: Report) -> None:
+    looks = SecondLooks()
     for previous in ours:
-        removal = registration.delete(previous, peers)
+        removal = registration.delete(previous, peers, looks=looks)
         if removal is Removal.REMOVED:
             report(f"- {previous}")
         elif removal is Removal.LEFT:
             report(f"! {previous} belongs to somebody else by now and was left as it is")
+    looks.finish()
 
 
 def _remove_objects(

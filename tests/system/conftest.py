@@ -68,6 +68,8 @@ def operator_environment(lab: Lab, namespace: str, **environment: str) -> dict[s
         "EUREKA_URL": ",".join(lab.eureka_urls),
         "KUBECONFIG": str(lab.kubeconfig),
         "WATCH_NAMESPACE": namespace,
+        "LEASE_NAME": f"{namespace}-leader",
+        "WEB_ADDRESS": "",  # several run at a time
         "RESYNC_SECONDS": "2",
         **environment,
     }

@@ -46,6 +46,7 @@ def test_a_dry_server_is_asked_and_never_told(monkeypatch: pytest.MonkeyPatch) -
         "application": "A",
         "instance_id": "a",
         "anew": False,
+        "fingerprint": b"",
         "items": [b"", b""],
     }
     called = []

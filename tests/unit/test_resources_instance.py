@@ -14,12 +14,21 @@ from pulumi.output import Unknown
 from pulumi.runtime import rpc
 
 import eurekube_provider
+from eurekube_provider.resources.application import (
+    ApplicationInstanceArgs,
+    ApplicationInstanceArgsDict,
+    ApplicationProvider,
+    EurekaApplication,
+    EurekaApplicationArgs,
+    EurekaApplicationArgsDict,
+)
 from eurekube_provider.resources.instance import (
     EurekaInstance,
     EurekaInstanceArgs,
     EurekaInstanceArgsDict,
     InstanceProvider,
 )
+from eurekube_provider.resources.members import ID_BASE, MEMBER_INPUTS, MEMBER_OUTPUTS, OWN
 from eurekube_provider.resources.properties import INPUTS, OUTPUTS
 from tests.unit.test_resources_properties import LEAST, checked
 from tests.unit.test_resources_registration import state
@@ -36,9 +45,20 @@ def test_the_pickled_provider_is_frozen() -> None:
     assert not InstanceProvider.serialize_as_secret_always
 
 
-def test_the_type_token_is_frozen() -> None:
-    """It is part of every URN."""
+def test_the_pickled_application_provider_is_frozen() -> None:
+    """For the same reason."""
+    pickled = (
+        b"\x80\x04\x95F\x00\x00\x00\x00\x00\x00\x00\x8c'eurekube_provider.resources.application\x94"
+        b"\x8c\x13ApplicationProvider\x94\x93\x94)\x81\x94."
+    )
+    assert base64.b64decode(dynamic.serialize_provider(ApplicationProvider())) == pickled
+    assert not ApplicationProvider.serialize_as_secret_always
+
+
+def test_the_type_tokens_are_frozen() -> None:
+    """They are part of every URN."""
     assert EurekaInstance._resource_type_name == "dynamic/eurekube:EurekaInstance"
+    assert EurekaApplication._resource_type_name == "dynamic/eurekube:EurekaApplication"
 
 
 @pytest.mark.parametrize(
@@ -47,6 +67,10 @@ def test_the_type_token_is_frozen() -> None:
         ("import eurekube_provider", ("pulumi", "kubernetes", "requests")),
         (
             "import eurekube_provider.resources.instance",
+            ("kubernetes", "pulumi_kubernetes", "eurekube_provider.kube"),
+        ),
+        (
+            "import eurekube_provider.resources.application",
             ("kubernetes", "pulumi_kubernetes", "eurekube_provider.kube"),
         ),
     ],
@@ -74,12 +98,18 @@ def test_both_forms_of_the_arguments_are_the_same() -> None:
     names = {field.name for field in fields(EurekaInstanceArgs)}
     assert names == set(EurekaInstanceArgsDict.__annotations__)
     assert names == set(INPUTS) - {"service_url", "owner"}
+    all_names = {field.name for field in fields(EurekaApplicationArgs)}
+    assert all_names == set(EurekaApplicationArgsDict.__annotations__)
+    assert all_names == set(MEMBER_INPUTS) - {"service_url", "owner", ID_BASE}
+    own_names = {field.name for field in fields(ApplicationInstanceArgs)}
+    assert own_names == set(ApplicationInstanceArgsDict.__annotations__) == set(OWN)
 
 
 def test_every_property_is_an_output() -> None:
     """What Eureka holds can be used by other resources."""
     declared = set(EurekaInstance.__annotations__)
     assert set() == {*INPUTS, *OUTPUTS} - declared - {"status_is_enforced"}
+    assert {*MEMBER_INPUTS, *MEMBER_OUTPUTS} == set(EurekaApplication.__annotations__)
 
 
 @pytest.mark.parametrize("unknown", [rpc.UNKNOWN, Unknown()])  # type: ignore[no-untyped-call]

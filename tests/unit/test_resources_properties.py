@@ -51,6 +51,7 @@ def test_defaults_are_filled_in() -> None:
         "renewer": "eurekube",
         "on_conflict": "fail",
         "drain_seconds": 0,
+        "connection": "default",
         "service_url": "http://eureka:8761/eureka",
         "owner": OWNER,
     }

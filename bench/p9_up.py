@@ -1,0 +1,223 @@
+"""P9: ``pulumi up`` of 1,000 registrations on a file backend, and a preview that finds nothing to do.
+
+Every sample is a stack of its own on an Eureka that does not know its applications. The floor is the same
+engine with one EurekaInstance; the peer is a plain dynamic resource for each registration. Provider time is
+what the plugin process alone takes for 1,000 single registrations: check and create over gRPC, four at once,
+as many as it takes.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from itertools import count
+from pathlib import Path
+from typing import Any
+
+import grpc
+import pulumi.dynamic.dynamic as dynamic
+import yaml
+from google.protobuf import struct_pb2
+from pulumi.runtime.proto import provider_pb2, provider_pb2_grpc
+
+from bench.harness import Result, Sample, Size, medians, raw, show
+from eurekube_provider.resources.instance import InstanceProvider
+from lab import Lab
+
+BAR = (
+    "one application resource: up <= floor + 3 s, unchanged preview <= floor + 1 s; 1,000 single resources:"
+    " up <= 1.3x the peer, provider time <= 3 s"
+)
+COUNT = {Size.FULL: 1_000, Size.QUICK: 100}
+ROUNDS = {Size.FULL: 3, Size.QUICK: 1}
+ROOT = Path(__file__).parent.parent
+PEER = Path(__file__).parent / "peers" / "plain_dynamic.py"
+_numbers = count(1)
+
+SINGLE = """
+import os
+from eurekube_provider import EurekaInstance
+for number in range(int(os.environ["BENCH_COUNT"])):
+    EurekaInstance(f"r{number}", {
+        "application": f"{os.environ['BENCH_APPLICATION']}-{number // 100}",
+        "host_name": f"10.1.{number // 250}.{number % 250 + 1}",
+        "port": 8080,
+    })
+"""
+
+APPLICATION = """
+import os
+from eurekube_provider import EurekaApplication
+EurekaApplication("all", {
+    "application": os.environ["BENCH_APPLICATION"],
+    "port": 8080,
+    "instances": {
+        f"r{number}": {"host_name": f"10.1.{number // 250}.{number % 250 + 1}"}
+        for number in range(int(os.environ["BENCH_COUNT"]))
+    },
+})
+"""
+
+
+class Stack:
+    """A stack that is made for one sample."""
+
+    def __init__(self, directory: Path, program: str, url: str, resources: int) -> None:
+        application = f"bench{next(_numbers)}"
+        self._project = directory / application
+        self._project.mkdir()
+        (self._project / "__main__.py").write_text(program)
+        runtime = {"name": "python", "options": {"toolchain": "pip", "virtualenv": ".venv"}}
+        (self._project / "Pulumi.yaml").write_text(yaml.safe_dump({"name": "bench", "runtime": runtime}))
+        (self._project / ".venv").symlink_to(sys.prefix)
+        backend = directory / f"{application}-backend"
+        backend.mkdir()
+        foreign = ("PULUMI_", "EUREKA_", "EUREKUBE_")
+        self._environment = {
+            **{key: value for key, value in os.environ.items() if not key.startswith(foreign)},
+            "PYTHONPATH": str(ROOT),
+            "PULUMI_HOME": str(directory / "home"),
+            "PULUMI_BACKEND_URL": backend.as_uri(),
+            "PULUMI_CONFIG_PASSPHRASE": "bench",
+            "PULUMI_SKIP_UPDATE_CHECK": "true",
+            "EUREKA_URL": url,
+            "BENCH_URL": url,
+            "BENCH_APPLICATION": application,
+            "BENCH_COUNT": str(resources),
+        }
+        self._run("stack", "init", "bench")
+
+    def up(self) -> None:
+        """Register."""
+        self._run("up", "--yes", "--skip-preview")
+
+    def preview(self) -> None:
+        """Find nothing to do."""
+        self._run("preview", "--expect-no-changes")
+
+    def _run(self, *arguments: str) -> None:
+        done = subprocess.run(
+            ["pulumi", *arguments, "--non-interactive", "--color", "never"],
+            cwd=self._project,
+            env=self._environment,
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+        assert done.returncode == 0, done.stdout + done.stderr
+
+
+def run(size: Size) -> Result:
+    """Measure in turn: the floor, one application, single registrations and the peer."""
+    many = COUNT[size]
+    assert shutil.which("pulumi"), "P9 needs a Pulumi CLI on PATH"
+    contestants = {
+        "floor": (SINGLE, 1),
+        "one application": (APPLICATION, many),
+        "single": (SINGLE, many),
+        "plain dynamic resource": (PEER.read_text(), many),
+    }
+    ups: dict[str, list[Sample]] = {name: [] for name in contestants}
+    previews: dict[str, list[Sample]] = {name: [] for name in contestants}
+    provider: list[Sample] = []
+    with Lab(eureka=1, kubernetes=False) as lab, tempfile.TemporaryDirectory() as scratch:
+        (url,) = lab.eureka_urls
+        Stack(Path(scratch), SINGLE, url, 1).up()  # the warm-up: Pulumi's home and Python's bytecode
+        for _ in range(ROUNDS[size]):
+            for name, (program, resources) in contestants.items():
+                stack = Stack(Path(scratch), program, url, resources)
+                ups[name].append(_timed(f"{name}: up", stack.up))
+                previews[name].append(_timed(f"{name}: preview", stack.preview))
+            provider.append(_provider_time(url, many))
+    up = {name: medians(runs)["wall_seconds"] for name, runs in ups.items()}
+    preview = {name: medians(runs)["wall_seconds"] for name, runs in previews.items()}
+    provider_seconds = medians(provider)["wall_seconds"]
+    figures = {name: {"up_seconds": up[name], "preview_seconds": preview[name]} for name in contestants}
+    ratios = {
+        "one application, up above the floor (s)": up["one application"] - up["floor"],
+        "one application, preview above the floor (s)": preview["one application"] - preview["floor"],
+        "peer to one application, up": up["plain dynamic resource"] / up["one application"],
+        "single to peer, up": up["single"] / up["plain dynamic resource"],
+        "single, provider time (s)": provider_seconds,
+    }
+    return Result(
+        id="P9",
+        title="pulumi up of 1,000 registrations, and an unchanged preview",
+        unit="seconds",
+        bar=BAR,
+        ours={**figures["one application"]},
+        floor=figures["floor"],
+        peers={name: figures[name] for name in ("single", "plain dynamic resource")},
+        ratios=ratios,
+        held=ratios["one application, up above the floor (s)"] <= 3
+        and ratios["one application, preview above the floor (s)"] <= 1
+        and ratios["single to peer, up"] <= 1.3
+        and provider_seconds <= 3,
+        runs=raw(
+            {f"{name}, up": runs for name, runs in ups.items()}
+            | {f"{name}, preview": runs for name, runs in previews.items()}
+            | {"single, provider": provider}
+        ),
+        notes=["'single' is ours, too: an EurekaInstance for each"],
+    )
+
+
+def _timed(name: str, work: Callable[[], None]) -> Sample:
+    started = time.perf_counter()
+    work()
+    sample = Sample(time.perf_counter() - started, 0.0)
+    show(f"  {name}: {sample.wall_seconds:.2f} s")
+    return sample
+
+
+def _provider_time(url: str, many: int) -> Sample:
+    """Check and create so many in a plugin process of its own, without an engine around it."""
+    process = subprocess.Popen(
+        [sys.executable, "-u", "-m", "pulumi.dynamic"],
+        env={**os.environ, "PYTHONPATH": str(ROOT)},
+        stdout=subprocess.PIPE,
+        stderr=subprocess.DEVNULL,
+    )
+    try:
+        assert process.stdout is not None
+        address = f"127.0.0.1:{int(process.stdout.readline())}"
+        with grpc.insecure_channel(address) as channel:  # type: ignore[no-untyped-call]
+            stub = provider_pb2_grpc.ResourceProviderStub(channel)
+            stub.Configure(provider_pb2.ConfigureRequest(args=_struct({})))
+            pickled, application = dynamic.serialize_provider(InstanceProvider()), f"bench{next(_numbers)}"
+
+            def register(number: int) -> None:
+                news = {
+                    "__provider": pickled,
+                    "application": f"{application}-{number // 100}",
+                    "host_name": f"10.1.{number // 250}.{number % 250 + 1}",
+                    "port": 8080,
+                    "renewer": "eurekube",
+                    "service_url": url,
+                    "owner": f"stack/organization/bench/provider/r{number}",
+                }
+                checked = stub.Check(provider_pb2.CheckRequest(olds=_struct({}), news=_struct(news)))
+                assert not checked.failures
+                stub.Create(provider_pb2.CreateRequest(properties=checked.inputs))
+
+            def register_all() -> None:
+                with ThreadPoolExecutor(4) as executor:
+                    list(executor.map(register, range(many)))
+
+            return _timed("single: provider", register_all)
+    finally:
+        process.kill()
+        process.communicate()
+
+
+def _struct(properties: dict[str, Any]) -> Any:
+    message: Any = struct_pb2.Struct()  # type: ignore[attr-defined]
+    message.update(properties)
+    return message

@@ -1,0 +1,95 @@
+"""What both dynamic providers share: Pulumi's dictionaries, the way to Eureka, and replaced halves.
+
+Pulumi's plugin process imports it, outside of any program.
+"""
+
+from __future__ import annotations
+
+import json
+import threading
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+import pulumi
+from pulumi.dynamic import Config
+from pulumi.runtime import rpc
+
+from eurekube_provider.core.identity import StackOwner
+from eurekube_provider.eureka.peers import Peers
+from eurekube_provider.resources.connections import NAMESPACE, configured_connection, shared_peers
+from eurekube_provider.resources.looks import SecondLooks
+from eurekube_provider.resources.properties import UNKNOWN, Properties
+
+Place = tuple[str, str]
+"""Application and instance id."""
+
+LOOKS = SecondLooks()
+"""Of this process: the removals of one update are looked at once more together."""
+
+
+class Replaced:
+    """What this process registered although it was there already, and ours.
+
+    Where a person forces a replacement, Pulumi registers the same id anew and then removes "the old one",
+    which is the new one. The plugin process lives as long as one update, so that such a removal is known by
+    the registration that went before it.
+    """
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._places: set[tuple[tuple[str, ...], Place]] = set()
+
+    def add(self, peers: Peers, places: Iterable[Place]) -> None:
+        """They were there, and have been registered anew."""
+        with self._lock:
+            self._places |= {(peers.connection.service_urls, place) for place in places}
+
+    def take(self, peers: Peers, place: Place) -> bool:
+        """Whether its removal would remove what replaced it; asked once for each."""
+        with self._lock:
+            known = (peers.connection.service_urls, place) in self._places
+            self._places.discard((peers.connection.service_urls, place))
+            return known
+
+
+REPLACED = Replaced()
+
+
+def stack_owner(name: str) -> str:
+    """Whom a resource of the running program registers for."""
+    organization = pulumi.get_organization() or "organization"
+    return str(StackOwner(organization, pulumi.get_project(), pulumi.get_stack(), name))
+
+
+def peers_for(config: Config | None, connection: str, service_urls: Iterable[str]) -> Peers:
+    """The servers of a state or of checked inputs, with the credentials that are configured today."""
+
+    def setting(key: str) -> str | None:
+        value = config.get(f"{NAMESPACE}:{key}") if config is not None else None
+        return value if isinstance(value, str) or value is None else json.dumps(value)
+
+    return shared_peers(configured_connection(setting, service_url=",".join(service_urls), name=connection))
+
+
+def read_in(properties: Mapping[str, Any]) -> Properties:
+    """Pulumi's dictionary as ours: without its own keys, and with one marker for what is unknown."""
+    return {key: _marked(value) for key, value in properties.items() if not key.startswith("__")}
+
+
+def write_out(properties: Mapping[str, Any]) -> Properties:
+    """Ours as Pulumi's."""
+    return {key: _unmarked(value) for key, value in properties.items()}
+
+
+def _marked(value: Any) -> Any:
+    if isinstance(value, Mapping):
+        return {key: _marked(item) for key, item in value.items()}
+    if isinstance(value, list):
+        return [_marked(item) for item in value]
+    return UNKNOWN if isinstance(value, pulumi.output.Unknown) or value == rpc.UNKNOWN else value
+
+
+def _unmarked(value: Any) -> Any:
+    if isinstance(value, Mapping):
+        return {key: _unmarked(item) for key, item in value.items()}
+    return rpc.UNKNOWN if value is UNKNOWN else value

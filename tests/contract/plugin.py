@@ -1,0 +1,135 @@
+"""Pulumi's own plugin process with our dynamic providers in it, spoken to over gRPC as the engine does."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import grpc
+import pulumi.dynamic.dynamic as dynamic
+import pytest
+from google.protobuf import json_format, struct_pb2
+from pulumi.dynamic import ResourceProvider
+from pulumi.runtime.proto import provider_pb2, provider_pb2_grpc
+
+from eurekube_provider.resources.instance import InstanceProvider
+
+Properties = dict[str, Any]
+NOBODY = "http://127.0.0.1:9/eureka"
+
+
+class Plugin:
+    """A running ``python -m pulumi.dynamic``, spoken to as the engine does."""
+
+    def __init__(self, port: int, provider: ResourceProvider) -> None:
+        self._channel = grpc.insecure_channel(f"127.0.0.1:{port}")  # type: ignore[no-untyped-call]
+        self._stub = provider_pb2_grpc.ResourceProviderStub(self._channel)
+        self._provider = dynamic.serialize_provider(provider)
+        self.configure({})
+
+    def close(self) -> None:
+        """Hang up."""
+        self._channel.close()
+
+    def configure(self, config: Mapping[str, str]) -> None:
+        """Hand over a stack's configuration."""
+        self._stub.Configure(provider_pb2.ConfigureRequest(args=_struct(config)))
+
+    def check(self, news: Properties, olds: Properties | None = None) -> Properties:
+        """The checked inputs; a list of ``property: reason`` under ``failures`` where there are any."""
+        answer = self._stub.Check(
+            provider_pb2.CheckRequest(olds=self._with(olds or {}), news=self._with(news))
+        )
+        if answer.failures:
+            return {"failures": [f"{item.property}: {item.reason}" for item in answer.failures]}
+        return _properties(answer.inputs)
+
+    def diff(self, olds: Properties, news: Properties) -> tuple[bool, list[str], bool]:
+        """Changes, replaces, delete before replace."""
+        request = provider_pb2.DiffRequest(id="x", olds=self._with(olds), news=self._with(news))
+        answer = self._stub.Diff(request)
+        some = provider_pb2.DiffResponse.DIFF_SOME
+        return answer.changes == some, list(answer.replaces), answer.deleteBeforeReplace
+
+    def create(self, news: Properties) -> Properties:
+        """The state after a creation."""
+        return _properties(
+            self._stub.Create(provider_pb2.CreateRequest(properties=self._with(news))).properties
+        )
+
+    def read(self, state: Properties) -> tuple[str, Properties, Properties]:
+        """The id (blank for what is gone), the outputs and the inputs."""
+        request = provider_pb2.ReadRequest(id="x", properties=self._with(state))
+        answer = self._stub.Read(request)
+        return answer.id, _properties(answer.properties), _properties(answer.inputs)
+
+    def update(self, olds: Properties, news: Properties) -> Properties:
+        """The state after an update."""
+        request = provider_pb2.UpdateRequest(id="x", olds=self._with(olds), news=self._with(news))
+        return _properties(self._stub.Update(request).properties)
+
+    def delete(self, state: Properties) -> None:
+        """Remove."""
+        self._stub.Delete(provider_pb2.DeleteRequest(id="x", properties=self._with(state)))
+
+    def _with(self, properties: Properties) -> Any:
+        return _struct({**properties, "__provider": self._provider})
+
+
+def _struct(properties: Mapping[str, Any]) -> Any:
+    # As the engine does: a key without a value does not arrive, and every number is a float.
+    message: Any = struct_pb2.Struct()  # type: ignore[attr-defined]
+    message.update({key: value for key, value in properties.items() if value is not None})
+    return message
+
+
+def _properties(message: Any) -> Properties:
+    properties: Properties = json_format.MessageToDict(message)  # type: ignore[no-untyped-call]
+    properties.pop("__provider", None)
+    return properties
+
+
+StartPlugin = Callable[..., Plugin]
+
+
+@contextmanager
+def plugins(directory: Path) -> Iterator[StartPlugin]:
+    """Starts plugin processes, one for each call, and ends them."""
+    processes: list[subprocess.Popen[bytes]] = []
+    started: list[Plugin] = []
+
+    def start(provider: ResourceProvider | None = None, **environment: str) -> Plugin:
+        foreign = ("EUREKA_", "EUREKUBE_")
+        clean = {key: value for key, value in os.environ.items() if not key.startswith(foreign)}
+        process = subprocess.Popen(
+            [sys.executable, "-u", "-m", "pulumi.dynamic"],
+            cwd=directory,
+            env={**clean, **environment, "PYTHONPATH": str(Path(__file__).parents[2])},
+            stdout=subprocess.PIPE,
+            stderr=subprocess.DEVNULL,
+        )
+        processes.append(process)
+        assert process.stdout is not None
+        started.append(Plugin(int(process.stdout.readline()), provider or InstanceProvider()))
+        return started[-1]
+
+    try:
+        yield start
+    finally:
+        for plugin in started:
+            plugin.close()
+        for process in processes:
+            process.kill()
+            process.communicate()
+
+
+def sentence(raised: pytest.ExceptionInfo[Any]) -> str:
+    """What a person gets to read: one line, no traceback."""
+    details = str(raised.value.details())
+    assert len(details.splitlines()) == 1, details
+    return details

@@ -1,0 +1,435 @@
+"""Many registrations as one resource, in Pulumi's own plugin process, against two real Eureka peers.
+
+And what single registrations do on a cluster: removals that share their second look, and replacements that
+a person forces.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
+
+import grpc
+import pytest
+from pulumi.runtime import rpc
+
+from eurekube_provider.core.errors import RegistryRejected, SomeFailed
+from eurekube_provider.core.model import Instance, Port, Status
+from eurekube_provider.eureka.connection import Connection
+from eurekube_provider.eureka.peer import Peer
+from eurekube_provider.eureka.peers import Peers
+from eurekube_provider.resources import roster
+from eurekube_provider.resources.application import ApplicationProvider
+from eurekube_provider.resources.looks import FORWARDED_WITHIN_SECONDS
+from eurekube_provider.resources.members import check_members
+from eurekube_provider.resources.roster import Roster
+from lab import Lab
+from tests.contract.plugin import NOBODY, Plugin, Properties, plugins, sentence
+
+pytestmark = pytest.mark.lab
+
+
+@pytest.fixture(scope="module")
+def two() -> Iterator[Lab]:
+    """Two servers that are peers of each other."""
+    with Lab(eureka=2, kubernetes=False) as running:
+        yield running
+
+
+@pytest.fixture
+def eureka(two: Lab) -> Iterator[Peers]:
+    """Both servers, asked past all that is tested here."""
+    peers = Peers(Connection(tuple(two.eureka_urls)))
+    yield peers
+    peers.close()
+
+
+@pytest.fixture(scope="module")
+def single(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Plugin]:
+    """A plugin process that is asked for single registrations."""
+    with plugins(tmp_path_factory.mktemp("single")) as start:
+        yield start()
+
+
+@pytest.fixture(scope="module")
+def plugin(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Plugin]:
+    """A plugin process that is asked for applications."""
+    with plugins(tmp_path_factory.mktemp("application")) as start:
+        yield start(ApplicationProvider())
+
+
+@pytest.fixture
+def news(two: Lab, unique_name: str) -> Properties:
+    """What a program asks for: two instances."""
+    return {
+        "application": unique_name,
+        "port": 8080,
+        "metadata": {"tier": "1"},
+        "instances": {"a": {"host_name": "192.0.2.1"}, "b": {"host_name": "192.0.2.2", "zone": "zone-b"}},
+        "renewer": "eurekube",
+        "service_url": ",".join(two.eureka_urls),
+        "owner": f"stack/organization/shop/dev/{unique_name}",
+    }
+
+
+def with_instances(news: Properties, **instances: Properties) -> Properties:
+    """The same with other instances."""
+    return {**news, "instances": instances}
+
+
+def listed(peer: Peer, news: Properties) -> list[Instance]:
+    """What one server holds of the application at this moment."""
+    name = news["application"].upper()
+    return [each for each in peer.list_instances(anew=True) if each.application == name]
+
+
+def held(eureka: Peers, news: Properties) -> dict[str, Instance]:
+    """What either server holds of the application at this moment, by the part of the id that is the key."""
+    ours = [each for peer in eureka.peers for each in listed(peer, news)]
+    newest = sorted(ours, key=lambda each: each.last_dirty_timestamp_ms or 0)
+    return {each.instance_id.partition(".")[0]: each for each in newest}
+
+
+def addresses(eureka: Peers, news: Properties) -> dict[str, str]:
+    """The same, their addresses only."""
+    return {key: each.ip_address for key, each in held(eureka, news).items()}
+
+
+def take_out_of_service(eureka: Peers, instance: Instance) -> None:
+    """A person does, on every server."""
+    for peer in eureka.peers:
+        peer.set_status(instance, Status.OUT_OF_SERVICE)
+
+
+def rewrite(eureka: Peers, instance: Instance, **changes: object) -> None:
+    """Somebody registers it otherwise, on every server."""
+    stamp = (instance.last_dirty_timestamp_ms or 0) + 1
+    for peer in eureka.peers:
+        peer.register(replace(instance, last_dirty_timestamp_ms=stamp, **changes))  # type: ignore[arg-type]
+
+
+class Refusing(Peers):
+    """The servers, but that they refuse to register what begins like this."""
+
+    def __init__(self, connection: Connection, beginning: str) -> None:
+        super().__init__(connection)
+        self._beginning = beginning
+
+    def register(self, instance: Instance) -> None:
+        """Refuse one."""
+        if instance.instance_id.startswith(self._beginning):
+            raise RegistryRejected("somebody refused it")
+        super().register(instance)
+
+
+def test_an_application_from_check_to_delete(plugin: Plugin, eureka: Peers, news: Properties) -> None:
+    """One comes, one goes, one changes; unchanged is unchanged, and in the end nothing is left."""
+    inputs = plugin.check(news)
+    state = plugin.create(inputs)
+    registered = held(eureka, news)
+    assert addresses(eureka, news) == {"a": "192.0.2.1", "b": "192.0.2.2"}
+    assert {
+        "tier": "1",
+        "zone": "zone-b",
+        "eurekube.member": "b",
+        "eurekube.owner": news["owner"],
+        "eurekube.renewer": "eurekube",
+    } == registered["b"].metadata
+    assert registered["a"].instance_id == f"a.{news['application']}.dev.shop:{news['application']}:8080"
+    assert plugin.diff(state, plugin.check(news, inputs)) == (False, [], False)
+    assert (state, inputs) == plugin.read(state)[1:]
+    assert inputs["instances"] == state["instances"]  # no more of each in the state than was written
+
+    wanted = with_instances(news, b={"host_name": "192.0.2.3"}, c={"host_name": "192.0.2.4", "port": 9090})
+    changed = plugin.check(wanted, inputs)
+    assert plugin.diff(state, changed) == (True, [], False)
+    state = plugin.update(state, changed)
+    assert addresses(eureka, news) == {"b": "192.0.2.3", "c": "192.0.2.4"}
+    assert held(eureka, news)["c"].port == Port(9090)
+
+    plugin.delete(state)
+    assert held(eureka, news) == {}
+    plugin.delete(state)  # a second time is no error
+    assert plugin.read(state)[0] == ""
+
+
+def test_check_and_diff_need_no_eureka(plugin: Plugin, news: Properties) -> None:
+    """A preview in a pull request reaches no registry, whatever is unknown yet."""
+    inputs = plugin.check({**news, "service_url": NOBODY})
+    assert plugin.diff(plugin.check(news), inputs) == (True, ["service_url"], True)
+    assert plugin.diff(inputs, plugin.check({**news, "service_url": NOBODY, "application": "other"}))[1] == [
+        "application"
+    ]
+    for unknown in (
+        with_instances(news, a={"host_name": rpc.UNKNOWN, "port": rpc.UNKNOWN}),
+        {**news, "instances": rpc.UNKNOWN},
+        {**news, "instances": {"a": rpc.UNKNOWN}},
+        {**news, "metadata": {"tier": rpc.UNKNOWN}},
+    ):
+        checked = plugin.check({**unknown, "service_url": NOBODY})
+        assert "failures" not in checked
+        assert plugin.diff(inputs, checked) == (True, [], False)
+
+
+def test_problems_name_the_instance(plugin: Plugin, news: Properties) -> None:
+    """Pulumi shows where in the map it is."""
+    failures = plugin.check(with_instances(news, a={"host_name": "h", "port": 0}, b={"host": "h"}))[
+        "failures"
+    ]
+    assert [failure.partition(":")[0] for failure in failures] == [
+        "instances.a.port",
+        "instances.b.host",
+        "instances.b.host_name",
+    ]
+
+
+def test_an_unreachable_eureka_is_an_error_and_never_a_blank_id(plugin: Plugin, news: Properties) -> None:
+    """A blank id would drop all registrations from the state."""
+    state = plugin.check({**news, "service_url": NOBODY})
+    for call in (plugin.read, plugin.create, plugin.delete):
+        with pytest.raises(grpc.RpcError) as raised:
+            call(state)
+        assert "no connection to http://127.0.0.1:9/eureka" in sentence(raised)
+
+
+def test_gone_needs_the_word_of_every_server(plugin: Plugin, news: Properties, two: Lab) -> None:
+    """A server that does not answer may still hold it."""
+    state = plugin.check({**news, "service_url": f"{NOBODY},{two.eureka_urls[0]}"})
+    with pytest.raises(grpc.RpcError) as raised:
+        plugin.read(state)
+    assert "is not known" in sentence(raised)
+
+
+def test_drift_shows_instance_by_instance_and_is_healed(
+    plugin: Plugin, eureka: Peers, news: Properties
+) -> None:
+    """What was changed, removed or set by hand: refresh sees it, and an update puts it right."""
+    news = with_instances(news, **{**news["instances"], "c": {"host_name": "192.0.2.3", "status": "UP"}})
+    inputs = plugin.check(news)
+    state = plugin.create(inputs)
+    there = held(eureka, news)
+    metadata = {key: value for key, value in there["a"].metadata.items() if key != "tier"}
+    rewrite(eureka, there["a"], host_name="192.0.2.99", metadata={**metadata, "by": "hand"})
+    eureka.deregister(*there["b"].key)
+    take_out_of_service(eureka, there["c"])
+    _, refreshed, refreshed_inputs = plugin.read(state)
+    assert refreshed_inputs["instances"] == {
+        "a": {"host_name": "192.0.2.99", "ip_address": "192.0.2.1", "metadata": {"by": "hand", "tier": ""}},
+        "c": {"host_name": "192.0.2.3", "status": "OUT_OF_SERVICE"},
+    }
+    assert refreshed["statuses"] == {"c": "OUT_OF_SERVICE"}
+    assert plugin.diff(refreshed, inputs)[0]
+    state = plugin.update(refreshed, inputs)
+    healed = held(eureka, news)
+    assert (
+        healed["a"].host_name,
+        healed["a"].metadata["tier"],
+        healed["a"].metadata.get("by"),
+    ) == ("192.0.2.1", "1", None)
+    assert [each.status for each in healed.values()] == [Status.UP] * 3
+    assert inputs["instances"] == state["instances"]
+
+
+def test_a_persons_override_is_kept_and_shown(plugin: Plugin, eureka: Peers, news: Properties) -> None:
+    """Where no status is asked for, a person's OUT_OF_SERVICE is theirs."""
+    inputs = plugin.check(news)
+    state = plugin.create(inputs)
+    take_out_of_service(eureka, held(eureka, news)["a"])
+    _, refreshed, _ = plugin.read(state)
+    assert refreshed["statuses"] == {"a": "OUT_OF_SERVICE"}
+    assert plugin.diff(refreshed, inputs) == (False, [], False)
+    updated = plugin.update(refreshed, plugin.check({**news, "metadata": {"tier": "2"}}, inputs))
+    assert updated["statuses"] == {"a": "OUT_OF_SERVICE"}
+    assert held(eureka, news)["a"].metadata["tier"] == "2"
+    assert held(eureka, news)["a"].status is Status.OUT_OF_SERVICE
+
+
+def test_a_conflict_registers_nothing_and_names_each(plugin: Plugin, eureka: Peers, news: Properties) -> None:
+    """Neither what stands under the same id, nor the same address that registered itself."""
+    application = news["application"]
+    same_id = f"a.{application}.dev.shop:{application}:8080"
+    eureka.register(Instance(application, same_id, "192.0.2.99", "192.0.2.99", Port(1)))
+    eureka.register(Instance(application, "itself", "192.0.2.2", "192.0.2.2", Port(8080)))
+    news = with_instances(news, **news["instances"], c={"host_name": "192.0.2.3"})
+    with pytest.raises(grpc.RpcError) as raised:
+        plugin.create(plugin.check(news))
+    said = sentence(raised)
+    assert "2 of 3 instances failed (nothing was registered): a (" in said
+    assert "b (" in said
+    assert 'on_conflict="adopt"' in said
+    assert "registered itself" in said
+    assert addresses(eureka, news) == {"a": "192.0.2.99", "itself": "192.0.2.2"}
+
+
+def test_adopting_takes_over_and_a_failure_gives_back(
+    plugin: Plugin, eureka: Peers, news: Properties
+) -> None:
+    """Adopted ones are ours, also to remove; unless the creation fails, which leaves all as it was."""
+    application = news["application"]
+    theirs = Instance(
+        application, f"a.{application}.dev.shop:{application}:8080", "192.0.2.99", "192.0.2.99", Port(1)
+    )
+    eureka.register(theirs)
+    adopting = {**news, "on_conflict": "adopt"}
+    three = with_instances(adopting, **news["instances"], c={"host_name": "192.0.2.3"})
+    wanted = Roster.from_properties(check_members({}, three).properties)
+    refusing = Refusing(eureka.connection, "c.")
+    with pytest.raises(SomeFailed, match=r"1 of 3 instances failed \(the others were taken back\): c \("):
+        roster.create(wanted, refusing)
+    refusing.close()
+    assert addresses(eureka, news) == {"a": "192.0.2.99"}
+    assert held(eureka, news)["a"].owner is None
+    state = plugin.create(plugin.check(adopting))
+    assert addresses(eureka, news) == {"a": "192.0.2.1", "b": "192.0.2.2"}
+    plugin.delete(state)
+    assert held(eureka, news) == {}
+
+
+def test_a_failed_update_stays_and_the_next_one_finishes(
+    plugin: Plugin, eureka: Peers, news: Properties
+) -> None:
+    """Also what a failed one registered and the next one does not ask for any more is found, and removed."""
+    inputs = plugin.check(news)
+    state = plugin.create(inputs)
+    application = news["application"]
+    blocked = f"d.{application}.dev.shop:{application}:8080"
+    eureka.register(Instance(application, blocked, "192.0.2.99", "192.0.2.99", Port(1)))
+    more = with_instances(
+        news, a={"host_name": "192.0.2.1"}, c={"host_name": "192.0.2.3"}, d={"host_name": "192.0.2.4"}
+    )
+    with pytest.raises(grpc.RpcError) as raised:
+        plugin.update(state, plugin.check(more, inputs))
+    assert "1 of 3 instances failed (what was done stays" in sentence(raised)
+    there = addresses(eureka, news)
+    assert there == {"a": "192.0.2.1", "b": "192.0.2.2", "c": "192.0.2.3", "d": "192.0.2.99"}
+    _, refreshed, _ = plugin.read(state)
+    assert refreshed["instances"]["c"]["host_name"] == "192.0.2.3"  # left over, and so shown
+    # The engine kept the old state. The program gives d up, and never asks for c again.
+    fewer = with_instances(news, a={"host_name": "192.0.2.1"}, e={"host_name": "192.0.2.5"})
+    plugin.update(state, plugin.check(fewer, inputs))
+    assert addresses(eureka, news) == {"a": "192.0.2.1", "e": "192.0.2.5", "d": "192.0.2.99"}
+
+
+def test_a_renamed_stack_updates_in_place(plugin: Plugin, eureka: Peers, news: Properties) -> None:
+    """The ids stay, the owner changes, and the old one has no say any more."""
+    inputs = plugin.check(news)
+    state = plugin.create(inputs)
+    owner = news["owner"].replace("/dev/", "/production/")
+    renamed = plugin.check({**news, "owner": owner}, inputs)
+    assert plugin.diff(state, renamed) == (True, [], False)
+    before = {each.instance_id for each in held(eureka, news).values()}
+    updated = plugin.update(state, renamed)
+    after = held(eureka, news)
+    assert before == {each.instance_id for each in after.values()}
+    assert {owner} == {each.owner for each in after.values()}
+    plugin.delete(state)
+    assert len(held(eureka, news)) == 2
+    plugin.delete(updated)
+    assert held(eureka, news) == {}
+
+
+def test_what_was_taken_from_us_shows_and_is_not_removed(
+    plugin: Plugin, eureka: Peers, news: Properties
+) -> None:
+    """Refresh names whose it is, update refuses, and delete leaves it alone."""
+    inputs = plugin.check(news)
+    state = plugin.create(inputs)
+    there = held(eureka, news)
+    rewrite(eureka, there["a"], metadata={"eurekube.owner": "cluster/a/b/c"})
+    _, refreshed, _ = plugin.read(state)
+    assert refreshed["held_by_others"] == {"a": "cluster/a/b/c"}
+    assert plugin.diff(refreshed, inputs)[0]
+    with pytest.raises(grpc.RpcError) as raised:
+        plugin.update(refreshed, inputs)
+    assert "belongs to cluster/a/b/c" in sentence(raised)
+    plugin.delete(refreshed)
+    assert {"a"} == set(held(eureka, news))
+
+
+def test_a_single_registration_of_the_same_name_is_not_touched(
+    plugin: Plugin, single: Plugin, eureka: Peers, news: Properties
+) -> None:
+    """Both have the same owner, as when a program moves from one to the other."""
+    alone = {key: news[key] for key in ("application", "port", "renewer", "service_url", "owner")}
+    kept = single.create(single.check({**alone, "host_name": "192.0.2.50"}))
+    state = plugin.create(plugin.check(news))
+    plugin.update(state, plugin.check(with_instances(news, a={"host_name": "192.0.2.1"})))
+    plugin.delete(state)
+    assert [news["application"]] == list(held(eureka, news))
+    single.delete(kept)
+
+
+def test_draining_takes_all_out_of_service_first(plugin: Plugin, eureka: Peers, news: Properties) -> None:
+    """Once for all of them."""
+    state = plugin.create(plugin.check({**news, "drain_seconds": 2}))
+    with ThreadPoolExecutor(1) as executor:
+        started = time.monotonic()
+        removing = executor.submit(plugin.delete, state)
+        seen: set[Status] = set()
+        while not removing.done() and time.monotonic() - started < 60:
+            seen |= {each.status for each in held(eureka, news).values()}
+            if seen == {Status.OUT_OF_SERVICE}:
+                break
+            seen.discard(Status.UP)
+        removing.result()
+    assert {Status.OUT_OF_SERVICE} == seen
+    assert time.monotonic() - started >= 2
+    assert held(eureka, news) == {}
+
+
+def test_a_thousand_in_batches(plugin: Plugin, eureka: Peers, news: Properties) -> None:
+    """Registered, found unchanged, changed and removed on both servers."""
+    instances = {
+        f"i{number}": {"host_name": f"10.1.{number // 250}.{number % 250 + 1}"} for number in range(1000)
+    }
+    inputs = plugin.check({**news, "instances": instances})
+    state = plugin.create(inputs)
+    for peer in eureka.peers:
+        found = [
+            each for each in peer.list_instances(anew=True) if each.application == news["application"].upper()
+        ]
+        assert len(found) == 1000
+    assert plugin.read(state)[1] == state
+    changed = plugin.check({**news, "instances": instances, "metadata": {"tier": "2"}}, inputs)
+    state = plugin.update(state, changed)
+    assert {"2"} == {each.metadata["tier"] for each in held(eureka, news).values()}
+    plugin.delete(state)
+    for peer in eureka.peers:
+        assert not [
+            each for each in peer.list_instances(anew=True) if each.application == news["application"].upper()
+        ]
+
+
+def test_a_forced_replacement_keeps_the_registrations(
+    plugin: Plugin, single: Plugin, eureka: Peers, news: Properties
+) -> None:
+    """Pulumi registers the same ids anew and then removes "the old ones", which would be the new ones."""
+    alone = {key: news[key] for key in ("port", "renewer", "service_url", "owner")}
+    one = {**alone, "application": f"{news['application']}-one", "host_name": "192.0.2.50"}
+    for process, wanted in ((plugin, news), (single, one)):
+        inputs = process.check(wanted)
+        old = process.create(inputs)
+        count = len(held(eureka, wanted))
+        new = process.create(inputs)
+        process.delete(old)
+        assert count == len(held(eureka, wanted)) > 0
+        process.delete(new)
+        assert held(eureka, wanted) == {}
+
+
+def test_removals_share_their_second_look(single: Plugin, eureka: Peers, news: Properties) -> None:
+    """Each by itself would wait for a renewal that is under way; together they wait once."""
+    alone = {key: news[key] for key in ("application", "port", "renewer", "service_url", "owner")}
+    several = [
+        single.check({**alone, "host_name": f"192.0.2.{number}", "instance_id": f"look-{number}"})
+        for number in range(1, 25)
+    ]
+    with ThreadPoolExecutor(4) as executor:
+        states = list(executor.map(single.create, several))
+        started = time.monotonic()
+        list(executor.map(single.delete, states))
+        elapsed = time.monotonic() - started
+    assert held(eureka, news) == {}
+    assert FORWARDED_WITHIN_SECONDS <= elapsed < len(states) / 4 * FORWARDED_WITHIN_SECONDS

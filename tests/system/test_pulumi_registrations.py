@@ -1,0 +1,343 @@
+"""Registrations in a stack of their own, under a real Pulumi CLI and on real Eureka servers.
+
+The program makes what a file beside it says, so that a test changes the program by writing the file. Home,
+backend and passphrase are the test's own.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import shutil
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from eurekube_provider.core.model import Instance, Port
+from eurekube_provider.eureka.connection import Connection
+from eurekube_provider.eureka.peer import Peer
+from lab import Lab
+from lab.eureka import EUREKA_PASSWORD, EUREKA_USER
+from tests.system.conftest import ROOT
+
+pytestmark = [
+    pytest.mark.lab,
+    pytest.mark.pulumi,
+    pytest.mark.slow,
+    pytest.mark.skipif(shutil.which("pulumi") is None, reason="no Pulumi CLI on PATH"),
+]
+
+PROGRAM = """
+import json
+from pathlib import Path
+
+import pulumi
+
+import eurekube_provider
+from eurekube_provider.resources.program import leave_quietly_when_interrupted
+
+leave_quietly_when_interrupted()
+for item in json.loads(Path("wanted.json").read_text()):
+    options = item.get("options", {})
+    if "alias" in options:
+        options["aliases"] = [pulumi.Alias(name=options.pop("alias"))]
+    kind = getattr(eurekube_provider, item["kind"])
+    made = kind(item["name"], item["args"], pulumi.ResourceOptions(**options))
+    if item["kind"] == "EurekaApplication":
+        pulumi.export(item["name"], made.instance_ids)
+"""
+
+NOBODY = "http://127.0.0.1:9/eureka"
+Wanted = dict[str, Any]
+
+
+class Stack:
+    """One stack of such a program."""
+
+    def __init__(self, directory: Path, name: str, *config: str) -> None:
+        self.name = name
+        self.project = directory / "project"
+        self.project.mkdir()
+        (self.project / "__main__.py").write_text(PROGRAM)
+        runtime = {"name": "python", "options": {"toolchain": "pip", "virtualenv": ".venv"}}
+        (self.project / "Pulumi.yaml").write_text(yaml.safe_dump({"name": "shop", "runtime": runtime}))
+        (self.project / ".venv").symlink_to(sys.prefix)
+        (directory / "backend").mkdir()
+        foreign = ("PULUMI_", "EUREKA_", "EUREKUBE_")
+        self.environment = {
+            **{key: value for key, value in os.environ.items() if not key.startswith(foreign)},
+            "PYTHONPATH": str(ROOT),
+            "PULUMI_HOME": str(directory / "home"),
+            "PULUMI_BACKEND_URL": (directory / "backend").as_uri(),
+            "PULUMI_CONFIG_PASSPHRASE": "test",
+            "PULUMI_SKIP_UPDATE_CHECK": "true",
+        }
+        self.pulumi("stack", "init", name)
+        for setting in config:
+            self.configure(*setting.split("=", 1))
+
+    def configure(self, key: str, value: str, *flags: str) -> None:
+        """``pulumi config set``."""
+        self.pulumi("config", "set", "--path", *flags, f"eurekube:{key}", value)
+
+    def wants(self, *wanted: Wanted) -> None:
+        """Change the program."""
+        (self.project / "wanted.json").write_text(json.dumps(wanted))
+
+    def pulumi(self, *arguments: str, fails: bool = False) -> str:
+        """Run the CLI; what it printed."""
+        done = subprocess.run(
+            ["pulumi", *arguments, "--non-interactive", "--color", "never"],
+            cwd=self.project,
+            env=self.environment,
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            text=True,
+            timeout=180,
+        )
+        output = done.stdout + done.stderr
+        assert (done.returncode != 0) is fails, output
+        assert "Traceback" not in output
+        return output
+
+    def up(self, *arguments: str, fails: bool = False) -> str:
+        """``pulumi up`` without its preview."""
+        return self.pulumi("up", "--yes", "--skip-preview", *arguments, fails=fails)
+
+    def refresh(self, *arguments: str) -> str:
+        """``pulumi refresh`` without its preview."""
+        return self.pulumi("refresh", "--yes", "--skip-preview", *arguments)
+
+    def destroy(self, *arguments: str, fails: bool = False) -> str:
+        """``pulumi destroy`` without its preview."""
+        return self.pulumi("destroy", "--yes", "--skip-preview", *arguments, fails=fails)
+
+    def state(self) -> dict[str, dict[str, Any]]:
+        """The registrations' resources in the state, by name."""
+        exported = json.loads(self.pulumi("stack", "export"))["deployment"].get("resources", [])
+        ours = (each for each in exported if each["type"].startswith("pulumi-python:dynamic/eurekube:"))
+        return {each["urn"].rpartition("::")[2]: each for each in ours}
+
+
+@pytest.fixture(scope="module")
+def url() -> Iterator[str]:
+    """One Eureka server."""
+    with Lab(eureka=1, kubernetes=False) as lab:
+        yield lab.eureka_urls[0]
+
+
+@pytest.fixture
+def eureka(url: str) -> Iterator[Peer]:
+    """The server itself."""
+    peer = Peer(url, Connection.parse(url))
+    yield peer
+    peer.close()
+
+
+def one(name: str, **args: Any) -> Wanted:
+    """A single registration."""
+    given = {"application": name, "host_name": "192.0.2.50", "port": 8080, **args}
+    return {"kind": "EurekaInstance", "name": name, "args": given}
+
+
+def many(name: str, application: str, instances: dict[str, Any], **options: Any) -> Wanted:
+    """Several of one application."""
+    args = {"application": application, "port": 8080, "metadata": {"tier": "1"}, "instances": instances}
+    return {"kind": "EurekaApplication", "name": name, "args": args, "options": options}
+
+
+def host(number: int) -> dict[str, Any]:
+    """One of several."""
+    return {"host_name": f"192.0.2.{number}"}
+
+
+def held(eureka: Peer, application: str) -> dict[str, Instance]:
+    """What Eureka holds of an application at this moment, by the beginning of the id."""
+    found = [each for each in eureka.list_instances(anew=True) if each.application == application.upper()]
+    return {each.instance_id.partition(".")[0]: each for each in found}
+
+
+def hosts(eureka: Peer, application: str) -> dict[str, str]:
+    """The same, their host names only."""
+    return {key: each.host_name for key, each in held(eureka, application).items()}
+
+
+def differences(stack: Stack) -> str:
+    """What a preview shows, without the layout."""
+    return re.sub(r"\s+:", ":", " ".join(stack.pulumi("preview", "--diff").split()))
+
+
+def test_the_life_of_a_stack(tmp_path: Path, url: str, eureka: Peer) -> None:
+    """Up, unchanged, changed, drifted, healed, failed half-way, finished, replaced by force, destroyed."""
+    stack = Stack(tmp_path, "life", f"url={url}")
+    stack.wants(one("billing"), many("rating", "rating", {"a": host(1), "b": host(2)}))
+    stack.up()
+    assert hosts(eureka, "rating") == {"a": "192.0.2.1", "b": "192.0.2.2"}
+    assert '"a": "a.rating.life.shop:rating:8080"' in stack.pulumi("stack", "output", "--json")
+    stack.refresh("--expect-no-changes")
+    stack.up("--expect-no-changes")
+    rating = stack.state()["rating"]
+    assert rating["outputs"]["instances"] == {"a": host(1), "b": host(2)}
+    assert len(json.dumps([rating["inputs"], rating["outputs"]])) < 1_500
+
+    # What comes, goes and changes is named; another id is another registration inside of the same resource.
+    changed = many("rating", "rating", {"a": host(3), "c": {**host(4), "port": 9090}})
+    stack.wants(one("billing"), changed)
+    shown = differences(stack)
+    assert '~ host_name: "192.0.2.1" => "192.0.2.3"' in shown
+    assert '- b: { - host_name: "192.0.2.2" }' in shown
+    assert '+ c: { + host_name: "192.0.2.4" + port: 9090 }' in shown
+    assert "replace" not in stack.up()
+    assert hosts(eureka, "rating") == {"a": "192.0.2.3", "c": "192.0.2.4"}
+
+    # By hand: one changed, one removed.
+    there = held(eureka, "rating")
+    stamp = (there["a"].last_dirty_timestamp_ms or 0) + 1
+    eureka.register(replace(there["a"], host_name="192.0.2.99", last_dirty_timestamp_ms=stamp))
+    eureka.deregister(*there["c"].key)
+    stack.refresh()
+    shown = differences(stack)
+    assert '~ host_name: "192.0.2.99" => "192.0.2.3"' in shown
+    assert '+ c: { + host_name: "192.0.2.4" + port: 9090 }' in shown
+    stack.up()
+    assert hosts(eureka, "rating") == {"a": "192.0.2.3", "c": "192.0.2.4"}
+
+    # Somebody stands in the way of one: the rest is done, and the next up finishes.
+    blocker = Instance("rating", "d.rating.life.shop:rating:8080", "192.0.2.99", "192.0.2.99", Port(1))
+    eureka.register(blocker)
+    stack.wants(one("billing"), many("rating", "rating", {"a": host(3), "d": host(5), "e": host(6)}))
+    said = stack.up(fails=True)
+    assert "1 of 3 instances failed" in said
+    assert "d (RATING d.rating.life.shop:rating:8080 was not registered by Eurekube" in said
+    assert set(hosts(eureka, "rating")) == {"a", "c", "d", "e"}
+    eureka.deregister(*blocker.key)
+    stack.up()
+    assert hosts(eureka, "rating") == {"a": "192.0.2.3", "d": "192.0.2.5", "e": "192.0.2.6"}
+    stack.up("--expect-no-changes")
+
+    # Pulumi registers the same ids anew, and then removes "the old ones".
+    state = stack.state()
+    stack.up("--replace", state["rating"]["urn"], "--replace", state["billing"]["urn"])
+    assert set(hosts(eureka, "rating")) == {"a", "d", "e"}
+    assert hosts(eureka, "billing") == {"billing": "192.0.2.50"}
+
+    stack.destroy()
+    assert (held(eureka, "rating"), held(eureka, "billing")) == ({}, {})
+
+
+def test_names_change_and_the_registrations_stay(tmp_path: Path, url: str, eureka: Peer) -> None:
+    """A renamed stack and a renamed resource update in place; protected and retained ones stay."""
+    stack = Stack(tmp_path, "before", f"url={url}")
+    stack.wants(one("orders"), many("cart", "cart", {"a": host(1), "b": host(2)}))
+    stack.up()
+    ids = {each.instance_id for each in held(eureka, "cart").values()}
+    stack.pulumi("stack", "rename", "after")
+    stack.wants(
+        {**one("orders"), "options": {"protect": True}},
+        many("basket", "cart", {"a": host(1), "b": host(2)}, alias="cart", retain_on_delete=True),
+    )
+    assert "replace" not in stack.up()
+    there = held(eureka, "cart")
+    assert ids == {each.instance_id for each in there.values()}
+    assert {each.owner for each in there.values()} == {"stack/organization/shop/after/basket"}
+    assert {each.owner for each in held(eureka, "orders").values()} == {
+        "stack/organization/shop/after/orders"
+    }
+    assert "protected" in stack.destroy(fails=True)
+    assert held(eureka, "orders")
+    stack.wants(one("orders"), many("basket", "cart", {"a": host(1), "b": host(2)}, retain_on_delete=True))
+    stack.up()
+    stack.destroy()
+    assert held(eureka, "orders") == {}
+    assert len(held(eureka, "cart")) == 2
+    for each in held(eureka, "cart").values():
+        eureka.deregister(*each.key)
+
+
+def test_another_eureka_by_name_and_no_credential_in_the_state(
+    tmp_path: Path, url: str, eureka: Peer
+) -> None:
+    """To move is a replacement that leaves nothing behind; what is wrong is said in seconds."""
+    with Lab(eureka=1, kubernetes=False, security="basic") as secured:
+        (other,) = secured.eureka_urls
+        stack = Stack(tmp_path, "move", f"url={url}", f"connections.eu.url={other}")
+        stack.wants(one("moving"), many("van", "van", {"a": host(1)}))
+        stack.up()
+        stack.wants(
+            one("moving", connection="eu"),
+            {**(moved := many("van", "van", {"a": host(1)})), "args": {**moved["args"], "connection": "eu"}},
+        )
+        started = time.monotonic()
+        said = stack.up(fails=True)
+        assert "answered 401" in said
+        stack.configure("connections.eu.user", EUREKA_USER)
+        stack.configure("connections.eu.password", "wrong-pa55word", "--secret")
+        said += stack.up(fails=True)
+        assert "wrong-pa55word" not in said
+        assert time.monotonic() - started < 120
+        stack.configure("connections.eu.password", EUREKA_PASSWORD, "--secret")
+        stack.up()
+        assert (held(eureka, "moving"), held(eureka, "van")) == ({}, {})
+        there = Peer(other, Connection.parse(other, EUREKA_USER, EUREKA_PASSWORD))
+        assert hosts(there, "van") == {"a": "192.0.2.1"}
+        assert hosts(there, "moving") == {"moving": "192.0.2.50"}
+        # The right password is a common word: it is looked for as a text of its own.
+        exported = stack.pulumi("stack", "export")
+        assert f'"{EUREKA_PASSWORD}"' not in exported
+        assert f'\\"{EUREKA_PASSWORD}\\"' not in exported
+        assert "wrong-pa55word" not in exported
+        assert stack.state()["moving"]["outputs"]["service_url"] == other
+        stack.destroy()
+        assert (held(there, "moving"), held(there, "van")) == ({}, {})
+        there.close()
+
+
+@pytest.mark.parametrize(
+    ("config", "wanted", "sentence"),
+    [
+        ([], one("x"), "no Eureka URL is configured: set eurekube:url"),
+        ([f"url={NOBODY}"], many("x", "x", {"a": host(1)}), f"no connection to {NOBODY}"),
+        ([f"url={NOBODY}"], one("x", connection="eu"), "there is no connection 'eu'"),
+        ([f"url={NOBODY}"], many("x", "x", {"a": {"port": 0}}), "instances.a.port"),
+    ],
+)
+def test_what_is_wrong_is_told_in_one_sentence(
+    tmp_path: Path, config: list[str], wanted: Wanted, sentence: str
+) -> None:
+    """With what to do about it, and no traceback."""
+    stack = Stack(tmp_path, "wrong", *config)
+    stack.wants(wanted)
+    assert sentence in stack.up(fails=True)
+
+
+def test_a_preview_asks_nobody(tmp_path: Path) -> None:
+    """Without lookups never, with them where that is asked for: the CLI's preview of a pull request."""
+    stack = Stack(tmp_path, "offline", f"url={NOBODY}")
+    stack.wants(one("x"), many("y", "y", {"a": host(1)}))
+    assert "3 to create" in stack.pulumi("preview")
+    program = """
+import pulumi
+from eurekube_provider import EurekaApplication, get_application_output, get_endpoints_output
+
+orders = get_application_output("orders")
+rating = get_endpoints_output("rating", "shop")
+EurekaApplication("rating", {
+    "application": "rating",
+    "metadata": {"orders": orders.apply(lambda found: str(len(found.instances)))},
+    "port": 8080,
+    "instances": rating.apply(lambda found: {each.name: {"host_name": each.address} for each in found.ready}),
+})
+"""
+    (stack.project / "__main__.py").write_text(program)
+    assert f"no connection to {NOBODY}" in stack.pulumi("preview", fails=True)
+    stack.configure("offline", "true")
+    assert "2 to create" in stack.pulumi("preview")
+    assert f"no connection to {NOBODY}" in stack.up(fails=True)  # an update asks whatever is said

@@ -1,0 +1,102 @@
+"""Second looks: one wait for many removals, and never a look at what was registered anew."""
+
+from __future__ import annotations
+
+import threading
+from typing import Any, cast
+
+from eurekube_provider.core.identity import OWNER_KEY
+from eurekube_provider.core.model import Instance, Port
+from eurekube_provider.eureka.connection import Connection
+from eurekube_provider.eureka.peers import Peers, Sighting
+from eurekube_provider.resources.looks import FORWARDED_WITHIN_SECONDS, SecondLooks
+
+Key = tuple[str, str]
+
+
+class Server:
+    """One of two servers that hold what they are given."""
+
+    def __init__(self) -> None:
+        self.held: dict[Key, Instance] = {}
+
+    def read(self, application: str, instance_id: str) -> Instance | None:
+        """What is there."""
+        return self.held.get((application, instance_id))
+
+
+class Cluster:
+    """Two servers, as far as looks ask them."""
+
+    def __init__(self) -> None:
+        self.connection = Connection(("http://a/eureka", "http://b/eureka"))
+        self.peers = (Server(), Server())
+
+    def uses_batches(self, _leases: int) -> bool:
+        """Few instances."""
+        return False
+
+    def each(self, ask: Any) -> tuple[dict[str, Any], dict[str, Any]]:
+        """Both answer."""
+        return {str(number): ask(peer) for number, peer in enumerate(self.peers)}, {}
+
+    def deregister(self, application: str, instance_id: str) -> Sighting:
+        """Remove from both."""
+        for peer in self.peers:
+            peer.held.pop((application, instance_id), None)
+        return Sighting({}, {})
+
+
+def instance(number: int, at: int = 1000) -> Instance:
+    """One that was removed."""
+    owner = {OWNER_KEY: "stack/o/p/s/n"}
+    return Instance("A", str(number), "h", "h", Port(1), metadata=owner, last_dirty_timestamp_ms=at)
+
+
+def test_many_removals_wait_once_and_what_came_back_goes() -> None:
+    """The look is for all of them."""
+    cluster, waits = Cluster(), list[float]()
+    looks = SecondLooks(waits.append)
+    for number in range(5):
+        looks.add(cast("Peers", cluster), instance(number))
+    cluster.peers[1].held[("A", "3")] = instance(3)
+    looks.finish()
+    assert len(waits) <= 5
+    assert sum(wait for wait in waits[:1]) <= FORWARDED_WITHIN_SECONDS
+    assert cluster.peers[1].held == {}
+    looks.finish()  # nothing is left to wait for
+
+
+def test_what_was_registered_anew_stays() -> None:
+    """It is newer than what was removed; or this process said that it would come."""
+    cluster = Cluster()
+    looks = SecondLooks(lambda _: None)
+    looks.add(cast("Peers", cluster), instance(1))
+    looks.add(cast("Peers", cluster), instance(2))
+    looks.forget(cast("Peers", cluster), ("A", "2"))
+    cluster.peers[0].held = {("A", "1"): instance(1, at=1001), ("A", "2"): instance(2)}
+    looks.finish()
+    assert set(cluster.peers[0].held) == {("A", "1"), ("A", "2")}
+
+
+def test_while_one_looks_the_others_go_on() -> None:
+    """Whoever comes meanwhile leaves its look to the one who waits."""
+    cluster = Cluster()
+    waiting, go_on = threading.Event(), threading.Event()
+
+    def wait(_seconds: float) -> None:
+        waiting.set()
+        assert go_on.wait(30)
+
+    looks = SecondLooks(wait)
+    looks.add(cast("Peers", cluster), instance(1))
+    first = threading.Thread(target=looks.finish)
+    first.start()
+    assert waiting.wait(30)
+    cluster.peers[0].held[("A", "2")] = instance(2)
+    looks.add(cast("Peers", cluster), instance(2))
+    looks.finish()  # returns at once
+    assert first.is_alive()
+    go_on.set()
+    first.join(30)
+    assert cluster.peers[0].held == {}

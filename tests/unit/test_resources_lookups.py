@@ -1,0 +1,34 @@
+"""What lookups make of a cluster's answer."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from eurekube_provider.resources.lookups import FoundEndpoint, FoundEndpoints, map_endpoints
+
+
+def test_endpoints_of_slices() -> None:
+    """By the pod's name where there is one, with ports by name; not ready only where that is said."""
+    slices: list[dict[str, Any]] = [
+        {
+            "ports": [{"name": "http", "port": 8080}, {"name": "broken"}],
+            "endpoints": [
+                {
+                    "addresses": ["10.0.0.1"],
+                    "conditions": {"ready": True},
+                    "targetRef": {"kind": "Pod", "name": "rating-1"},
+                    "zone": "zone-a",
+                    "nodeName": "node-1",
+                },
+                {"addresses": ["10.0.0.2"], "conditions": {"ready": False, "terminating": True}},
+            ],
+        },
+        {"ports": None, "endpoints": None},
+    ]
+    ports = {"http": 8080}
+    assert map_endpoints(slices) == [
+        FoundEndpoint("rating-1", "10.0.0.1", ports, True, False, "zone-a", "node-1"),
+        FoundEndpoint("10.0.0.2", "10.0.0.2", ports, False, True, "", ""),
+    ]
+    found = FoundEndpoints("shop", "rating", tuple(map_endpoints(slices)))
+    assert [each.name for each in found.ready] == ["rating-1"]
