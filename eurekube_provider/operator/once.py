@@ -103,7 +103,7 @@ class Ledger:
             return (
                 not self._was_printed
                 or any(self._failures(owner) for owner in self._entries)
-                or any(report.reason in _FAILED for report in self._reports.values())
+                or any(report.sync_reason in _FAILED for report in self._reports.values())
                 or any(not self._was_seen(owner) for owner in self._keys)
             )
 
@@ -155,7 +155,9 @@ class Ledger:
             return None  # on its way out: its instances go, and nothing is said of them
         if report is None:
             return {"reason": "NotLookedAt", "message": "it could not be looked at; the log says why"}
-        return None if report.is_ready else {"reason": report.reason, "message": report.message}
+        if report.is_synced:
+            return None
+        return {"reason": report.sync_reason, "message": report.sync_message}
 
     def _failures(self, owner: str) -> list[dict[str, str]]:
         return [

@@ -14,6 +14,7 @@ import pytest
 
 from eurekube_provider.eureka.peers import Peers
 from eurekube_provider.kube.access import EVENTS, SYNCERS, Resource
+from eurekube_provider.kube.rights import CLUSTER, WORK, Rule, election
 from lab import Lab
 from lab.workloads import Cluster, wait_for
 from tests.system.conftest import ROOT, StartOperator, addresses
@@ -127,7 +128,7 @@ def test_a_pass_that_fails(namespace: str, cluster: Cluster, operator: OperatorC
     done = operator("--once", EUREKA_URL="http://127.0.0.1:9/eureka", expected=1)
     assert done.stdout == ""
     last = json.loads(done.stderr.splitlines()[-1])
-    assert "Eureka (list the registry: no connection to http://127.0.0.1:9/eureka" in last["error"]
+    assert "Eureka 'default' (list the registry: no connection to http://127.0.0.1:9/eureka" in last["error"]
 
 
 def test_a_dry_run_that_goes_on_tells_of_each_new_plan(
@@ -153,6 +154,16 @@ def test_a_check_with_all_rights(operator: OperatorCommand, lab: Lab) -> None:
     assert "patch eurekasyncers/status in namespace" in text
 
 
+def written(rule: Rule) -> dict[str, Any]:
+    """A rule as a Role has it."""
+    return {
+        "apiGroups": list(rule.api_groups),
+        "resources": list(rule.resources),
+        "verbs": list(rule.verbs),
+        **({"resourceNames": list(rule.resource_names)} if rule.resource_names else {}),
+    }
+
+
 def test_a_check_names_missing_rights_and_unreachable_servers(
     cluster: Cluster,
     lab: Lab,
@@ -164,17 +175,9 @@ def test_a_check_names_missing_rights_and_unreachable_servers(
     """A ServiceAccount without Events: told with what does not work; the operator works all the same."""
     metadata = {"name": "limited", "namespace": namespace}
     cluster.apply(ACCOUNTS, {"apiVersion": "v1", "kind": "ServiceAccount", "metadata": metadata})
-    rules = [
-        {
-            "apiGroups": ["eurekube.io"],
-            "resources": ["eurekasyncers"],
-            "verbs": ["get", "list", "watch", "patch"],
-        },
-        {"apiGroups": ["eurekube.io"], "resources": ["eurekasyncers/status"], "verbs": ["patch"]},
-        {"apiGroups": [""], "resources": ["services"], "verbs": ["list", "watch"]},
-        {"apiGroups": ["discovery.k8s.io"], "resources": ["endpointslices"], "verbs": ["list", "watch"]},
-        {"apiGroups": ["events.k8s.io"], "resources": ["events"], "verbs": ["patch"]},
-    ]
+    local = (*WORK, *election("eurekube-leader"), *election(f"{namespace}-leader"))
+    rules = [written(rule) for rule in local if rule.resources != ("events",)]
+    rules.append({"apiGroups": ["events.k8s.io"], "resources": ["events"], "verbs": ["patch"]})
     group = "rbac.authorization.k8s.io"
     subjects = [{"kind": "ServiceAccount", **metadata}]
     cluster.apply(ROLES, {"apiVersion": f"{group}/v1", "kind": "Role", "metadata": metadata, "rules": rules})
@@ -183,20 +186,13 @@ def test_a_check_names_missing_rights_and_unreachable_servers(
         BINDINGS,
         {**binding, "kind": "RoleBinding", "roleRef": {"apiGroup": group, "kind": "Role", "name": "limited"}},
     )
-    kube_system: dict[str, Any] = {
+    whole: dict[str, Any] = {
         "apiVersion": f"{group}/v1",
         "kind": "ClusterRole",
         "metadata": {"name": namespace},
-        "rules": [
-            {
-                "apiGroups": [""],
-                "resources": ["namespaces"],
-                "resourceNames": ["kube-system"],
-                "verbs": ["get"],
-            }
-        ],
+        "rules": [written(rule) for rule in CLUSTER],
     }
-    cluster.apply(Resource(group, "v1", "clusterroles"), kube_system)
+    cluster.apply(Resource(group, "v1", "clusterroles"), whole)
     cluster_binding = {**binding, "metadata": {"name": namespace}, "kind": "ClusterRoleBinding"}
     role = {"apiGroup": group, "kind": "ClusterRole", "name": namespace}
     cluster.apply(Resource(group, "v1", "clusterrolebindings"), {**cluster_binding, "roleRef": role})

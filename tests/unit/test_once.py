@@ -80,7 +80,8 @@ def test_a_dry_cluster_is_asked_and_never_told(monkeypatch: pytest.MonkeyPatch) 
 
 def report(reason: str) -> Report:
     """What a look found."""
-    return Report(is_ready=reason == "Synced", reason=reason, message="said so")
+    is_well = reason == "Synced"
+    return Report(is_well, reason, "said so", is_synced=is_well, sync_reason=reason, sync_message="said so")
 
 
 def told(ledger: Ledger, capsys: pytest.CaptureFixture[str]) -> str:
