@@ -146,15 +146,20 @@ class Cluster:
             },
         )
 
-    def syncer(self, namespace: str, name: str, mode: str = "pod", selector: Object | None = None) -> None:
-        """An EurekaSyncer; selects the Service of its own name unless told otherwise."""
+    def syncer(
+        self, namespace: str, name: str, mode: str = "pod", selector: Object | None = None, **spec: object
+    ) -> None:
+        """An EurekaSyncer; selects the Service of its own name unless told otherwise.
+
+        :param spec: further fields.
+        """
         self.apply(
             SYNCERS,
             {
                 "apiVersion": "eurekube.io/v1alpha1",
                 "kind": "EurekaSyncer",
                 "metadata": {"namespace": namespace, "name": name},
-                "spec": {"mode": mode, "selector": {"app": name, **(selector or {})}},
+                "spec": {"mode": mode, "selector": {"app": name, **(selector or {})}, **spec},
             },
         )
 

@@ -142,6 +142,12 @@ class Syncer:
         """
         return _Reader(syncer).read()
 
+    @property
+    def names(self) -> frozenset[str]:
+        """The names, in lower case, under which callers find it."""
+        vips = f"{self.vip_address},{self.secure_vip_address}".split(",")
+        return frozenset(name.strip().lower() for name in (self.application, *vips) if name.strip())
+
     def owner(self, cluster: Cluster) -> str:
         """Who its instances belong to."""
         return str(ClusterOwner(cluster.name, self.namespace, self.name))

@@ -343,6 +343,16 @@ class Controller:
                 f"spec.selector.namespace is {target}, which this operator does not watch:"
                 " add it to --watch-namespace"
             )
+        assert self._sources is not None  # noqa: S101 - workers start with the sources
+        own = self._sources.names_of(syncer.selector)
+        for name in sorted(syncer.names - own) if own else ():
+            if not self._settings.may_publish(syncer.namespace, name):
+                called = ", ".join(sorted(own))
+                raise ConfigurationError(
+                    f"it would be called {name!r}, and its Services are called {called}: whoever"
+                    " calls another service by that name would come here. Leave the name out, or allow it in"
+                    f" the operator's configuration with --publish {syncer.namespace}={name}"
+                )
         return syncer
 
     def _registry(self, wanted: Syncer) -> Registry:

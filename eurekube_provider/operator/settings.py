@@ -47,11 +47,21 @@ _MISSING_URL = (
 )
 
 
-def _pairs(text: str) -> frozenset[tuple[str, str]]:
-    pairs = [item.strip().partition("=") for item in text.split(",") if item.strip()]
-    if not all(source and target for source, _, target in pairs):
-        raise ValueError("must be FROM=TO, e.g. platform=* or team-a=shop")
-    return frozenset((source, target) for source, _, target in pairs)
+def _pairs(example: str) -> Kind:
+    """Pairs such as ``example`` shows."""
+
+    def parse(text: str) -> frozenset[tuple[str, str]]:
+        pairs = [item.strip().partition("=") for item in text.split(",") if item.strip()]
+        if not all(source and target for source, _, target in pairs):
+            raise ValueError(f"must be {example}")
+        return frozenset((source, target) for source, _, target in pairs)
+
+    return Kind(parse, NAMES.accepts, NAMES.word)
+
+
+def _has(pairs: frozenset[tuple[str, str]], source: str, target: str) -> bool:
+    """Whether a pair allows it; ``*`` stands for any."""
+    return any(pair in pairs for pair in ((source, target), (source, "*"), ("*", target), ("*", "*")))
 
 
 def _patterns(text: str) -> tuple[str, ...]:
@@ -131,9 +141,17 @@ class Settings:
     )
     cross_namespace: frozenset[tuple[str, str]] = _option(
         "FROM=TO[,...]",
-        Kind(_pairs, NAMES.accepts, NAMES.word),
+        _pairs("FROM=TO, e.g. platform=* or team-a=shop"),
         frozenset(),
         "syncers in FROM may select Services in TO; * is any",
+        shown="none",
+    )
+    publish: frozenset[tuple[str, str]] = _option(
+        "NAMESPACE=NAME[,...]",
+        _pairs("NAMESPACE=NAME, e.g. shop=ratings or platform=*"),
+        frozenset(),
+        "syncers in NAMESPACE may publish under the application or VIP address NAME, which is not their"
+        " Service's; * is any",
         shown="none",
     )
     kubeconfig: str | None = _option(
@@ -201,15 +219,14 @@ class Settings:
 
     def may_select(self, syncer_namespace: str, service_namespace: str) -> bool:
         """Whether a syncer may publish Services of another namespace; always of its own."""
-        return syncer_namespace == service_namespace or any(
-            pair in self.cross_namespace
-            for pair in (
-                (syncer_namespace, service_namespace),
-                (syncer_namespace, "*"),
-                ("*", service_namespace),
-                ("*", "*"),
-            )
+        return syncer_namespace == service_namespace or _has(
+            self.cross_namespace, syncer_namespace, service_namespace
         )
+
+    def may_publish(self, syncer_namespace: str, name: str) -> bool:
+        """Whether a syncer may publish under a name, in any case, that is not its Service's."""
+        names = frozenset((namespace, allowed.lower()) for namespace, allowed in self.publish)
+        return _has(names, syncer_namespace, name.lower())
 
     def watches(self, namespace: str) -> bool:
         """Whether objects of this namespace are seen at all."""

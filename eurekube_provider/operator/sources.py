@@ -17,7 +17,7 @@ from eurekube_provider.core.identity import Cluster
 from eurekube_provider.core.mapping import Desired, LabelsOfPod, desired_instances
 from eurekube_provider.core.objects import SERVICE_NAME_LABEL, app_of, is_terminating
 from eurekube_provider.core.pulse import Pulse
-from eurekube_provider.core.syncer import Syncer
+from eurekube_provider.core.syncer import Selector, Syncer
 from eurekube_provider.kube.access import (
     ENDPOINT_SLICES,
     NODES,
@@ -124,6 +124,13 @@ class Sources:
     def syncer_keys(self) -> list[SyncerKey]:
         """All syncers."""
         return [_key(syncer) for syncer in self.syncers.objects()]
+
+    def names_of(self, selector: Selector) -> frozenset[str]:
+        """The names, in lower case, of the Services that a selector means, and their labels ``app``."""
+        services, _ = self._index.selected(selector)
+        return frozenset(
+            name.lower() for service in services for name in (service["metadata"]["name"], app_of(service))
+        )
 
     def desired(self, syncer: Syncer, cluster: Cluster) -> Desired:
         """What ``syncer`` wants to see in Eureka by what is known of the cluster now."""

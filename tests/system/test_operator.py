@@ -300,6 +300,22 @@ def test_other_namespace_is_refused(
     wait_for(lambda: len(addresses(eureka, app)) == 1, "one instance")
 
 
+def test_another_name_is_refused(
+    cluster: Cluster, eureka: Peers, namespace: str, start_operator: StartOperator
+) -> None:
+    """Nobody publishes under a name that is not its Service's, unless the configuration allows it."""
+    app, other = f"{namespace}-app", f"{namespace}-other"
+    running(cluster, namespace, app, 1)
+    operator = start_operator()
+    cluster.syncer(namespace, app, application=other)
+    wait_for(lambda: condition(cluster, namespace, app).get("reason") == "NotAllowed", "NotAllowed")
+    assert f"--publish {namespace}={other}" in condition(cluster, namespace, app)["message"]
+    assert addresses(eureka, other) == {}
+    operator.stop()
+    start_operator(PUBLISH=f"{namespace}={other}")
+    wait_for(lambda: len(addresses(eureka, other)) == 1, "one instance")
+
+
 def test_no_matching_service(cluster: Cluster, namespace: str, start_operator: StartOperator) -> None:
     """A selector that matches nothing is a condition, and heals when the Service comes."""
     app = f"{namespace}-app"

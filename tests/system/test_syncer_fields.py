@@ -46,7 +46,9 @@ def operator(
 ) -> Iterator[Operator]:
     """One operator that looks at all namespaces."""
     log = tmp_path_factory.mktemp("fields") / "operator.log"
-    environment = operator_environment(lab, "", CLUSTER_NAME="fields", CLUSTER_DOMAIN="corp.example")
+    environment = operator_environment(
+        lab, "", CLUSTER_NAME="fields", CLUSTER_DOMAIN="corp.example", PUBLISH="*=*"
+    )
     running = Operator(log, environment, [])
     running.wait_ready()
     yield running

@@ -62,6 +62,7 @@ def test_flags_win_over_the_environment() -> None:
         ("TAKE_OVER_CLUSTER", "True", "take_over_cluster", True),
         ("WATCH_NAMESPACE", "a, b,,a", "watch_namespaces", ("a", "b")),
         ("CROSS_NAMESPACE", "a=b,c=*", "cross_namespace", frozenset({("a", "b"), ("c", "*")})),
+        ("PUBLISH", "a=X", "publish", frozenset({("a", "X")})),
         ("CONTEXT", "dev", "context", "dev"),
         ("CLUSTER_DOMAIN", "example.org.", "cluster_domain", "example.org"),
         ("LEADER_ELECT", "false", "leader_elect", False),
@@ -83,6 +84,15 @@ def test_the_environment_says_the_same(variable: str, value: str, field: str, ex
     flag = "--" + variable.lower().replace("_", "-")
     assert getattr(settings(**{variable: value}), field) == expected
     assert getattr(settings(flag, value), field) == expected
+
+
+def test_names_that_may_be_published() -> None:
+    """By namespace and name, in any case; a star is any."""
+    result = settings(PUBLISH="shop=Ratings,platform=*")
+    assert result.may_publish("shop", "RATINGS")
+    assert not result.may_publish("shop", "stars")
+    assert result.may_publish("platform", "stars")
+    assert not settings().may_publish("shop", "ratings")
 
 
 def test_the_lease_is_the_operators_own() -> None:
