@@ -62,6 +62,7 @@ WEST_APPS = {"rating": 4, "west-only": 3}
 OTHERS_LEASE = EurekaLease(duration_seconds=3600)
 OTHERS_RENEW_SECONDS = 2.0
 KUBELET_SECONDS = 1.0
+GIVEN_UP_SECONDS = 30.0
 CALM_SECONDS = 240.0
 """How long controllers may take to have all pods ready again; nothing of ours is judged by it."""
 
@@ -85,6 +86,7 @@ class World:
         self._active_lock = threading.Lock()
         self._numbers = itertools.count()
         self._generation = itertools.count(1)
+        self._pending_since: dict[str, float] = {}
         self._stopped = threading.Event()
         self._duties: list[threading.Thread] = []
         self.others: list[Instance] = []
@@ -370,16 +372,21 @@ class World:
         self._duties[-1].start()
 
     def _kubelets(self) -> None:
-        """Report pods ready that run, as kubelets do that are back: kwok leaves that to us."""
+        """What kubelets and controllers do in the end, and kwok leaves to us.
+
+        Pods that run are ready again, unless a fault keeps them from it; pods that were sent to a node while
+        it was gone, and that nobody will start, are given up.
+        """
         for pod in self.east.access.get(PODS.path())["items"]:
-            status = pod.get("status") or {}
+            metadata, status = pod["metadata"], pod.get("status") or {}
             conditions = {one["type"]: one["status"] for one in status.get("conditions") or ()}
-            if (
-                status.get("phase") == "Running"
-                and conditions.get("Ready") == "False"
-                and pod["metadata"]["name"] not in self.unready
-                and not pod["metadata"].get("deletionTimestamp")
-            ):
+            if metadata.get("deletionTimestamp"):
+                continue
+            if status.get("phase") == "Pending" and pod["spec"].get("nodeName"):
+                since = self._pending_since.setdefault(metadata["uid"], time.monotonic())
+                if time.monotonic() - since > GIVEN_UP_SECONDS:
+                    self.east.delete(PODS, metadata["name"], metadata["namespace"])
+            elif conditions.get("Ready") == "False" and metadata["name"] not in self.unready:
                 self.east.set_ready(pod, ready=True)
 
     def _renew_others(self) -> None:
