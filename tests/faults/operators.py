@@ -52,7 +52,7 @@ class Operator(Process):
             name,
             [sys.executable, "-m", "eurekube_provider.operator"],
             log=directory / "logs" / f"{name}.log",
-            is_ready=self._says_ready,
+            is_ready=self.is_at_work,
             ready_seconds=READY_SECONDS,
             directory=ROOT,
             environment={
@@ -94,7 +94,8 @@ class Operator(Process):
         """All that it has logged, in all its lives."""
         return self.log.read_text(errors="replace") if self.log.exists() else ""
 
-    def _says_ready(self) -> bool:
+    def is_at_work(self) -> bool:
+        """Whether it has said, in this life, that it is ready."""
         if not self.log.exists():
             return False
         with self.log.open("rb") as log:
