@@ -4,6 +4,8 @@ VENV := .venv
 RUN := $(VENV)/bin/python
 STAMP := $(VENV)/.installed
 KEEP ?=
+MINUTES ?= 10
+SEED ?=
 
 .DEFAULT_GOAL := help
 .PHONY: help setup demo bench test test-faults lint unit integration format lock flags image lab-up lab-down lab-status clean
@@ -40,11 +42,12 @@ unit: setup  ## The tests that need no server
 integration: setup  ## The tests on real servers
 	@$(RUN) -m lab fetch
 	@$(RUN) -m pytest -n 2 --dist loadfile -m "not faults" tests/contract tests/interop tests/system
-	@echo "not run here: the fault suite, which wants the machine for itself for four minutes (make test-faults)"
+	@echo "not run here: the long form of the fault suite, which wants the machine for itself (make test-faults)"
 
-test-faults: setup  ## Faults on a real cluster behind proxies: kills, splits, slow and lying servers
+test-faults: setup  ## Faults on real servers: one by one, then a storm of them (MINUTES=60, SEED=42)
 	@$(RUN) -m lab fetch
 	@$(RUN) -m pytest -m faults tests/contract
+	@$(RUN) -m tests.faults --minutes $(MINUTES) $(if $(SEED),--seed $(SEED))
 
 format: setup  ## Format the code
 	@$(VENV)/bin/ruff check --fix .

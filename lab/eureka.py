@@ -38,6 +38,7 @@ _OLDEST_JAVA = 17
 _JVM_OPTIONS = ("-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC", "-Xshare:auto", "-Xmx256m")
 _JAR = "eureka-server.jar"
 _CLASS_ARCHIVE = "eureka-server.jsa"
+_COPY_SOON = "--eureka.server.registry-sync-retry-wait-ms=500"
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,6 +84,18 @@ class EurekaServer(Process):
             directory=package,
         )
 
+    def start_with_copy(self) -> None:
+        """Start it so that it copies the registry of another server, whatever the options say: this once."""
+        before = self._command
+        client = ("--eureka.client.register-with-eureka=", "--eureka.client.fetch-registry=")
+        self._command = [word for word in before if not word.startswith(client)]
+        self._command += [f"{word}true" for word in client]
+        self._command.append(_COPY_SOON)
+        try:
+            self.start()
+        finally:
+            self._command = before
+
     def _settings(self, number: int, ports: Sequence[int], options: EurekaOptions) -> dict[str, str]:
         own = self._service_url(ports[number])
         others = [self._service_url(port) for position, port in enumerate(ports) if position != number]
@@ -102,7 +115,8 @@ class EurekaServer(Process):
         }
         if options.register_with_eureka:
             # By default each retry of the copy waits 30 s, and the first server has nobody to copy from.
-            settings["eureka.server.registry-sync-retry-wait-ms"] = "500"
+            name, _, value = _COPY_SOON.removeprefix("--").partition("=")
+            settings[name] = value
         if options.quick_view:
             settings["eureka.server.use-read-only-response-cache"] = "false"
         return {**settings, **options.settings}

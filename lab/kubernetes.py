@@ -8,6 +8,7 @@ namespace.
 
 import re
 import secrets
+import shutil
 import ssl
 import urllib.request
 from collections.abc import Callable, Mapping
@@ -19,7 +20,7 @@ import yaml
 
 from lab.errors import LabError
 from lab.ports import HOST, free_ports
-from lab.processes import Process
+from lab.processes import Process, kill_all
 from lab.programs import API_SERVER, CONTROLLER_MANAGER, ETCD, KWOK, SCHEDULER
 from lab.waiting import wait_until
 
@@ -88,6 +89,17 @@ class Kubernetes:
 
     def start(self) -> None:
         """Start all, each as soon as what it needs is there, and wait until pods could run."""
+        self.start_api()
+        clients = [self.controller_manager, self.scheduler, self.kwok]
+        for process in clients:
+            process.launch()
+        for number in range(1, self._nodes + 1):
+            self.add_node(number)
+        for process in clients:
+            process.wait_until_ready()
+
+    def start_api(self) -> None:
+        """Start etcd and the API server only: whoever writes endpoints by hand needs no more."""
         self._write_client_files()
         self.etcd.start()
         self.api_server.start()
@@ -99,13 +111,15 @@ class Kubernetes:
             re.DOTALL,
         )
         self.ca_file.write_text(chain[-1])
-        clients = [self.controller_manager, self.scheduler, self.kwok]
-        for process in clients:
-            process.launch()
-        for number in range(1, self._nodes + 1):
-            self.request("POST", "/api/v1/nodes", _node(number))
-        for process in clients:
-            process.wait_until_ready()
+
+    def lose_everything(self) -> None:
+        """Kill the API server and etcd and throw their data away; :meth:`start_api` makes a new cluster."""
+        kill_all([self.api_server, self.etcd])
+        shutil.rmtree(self._directory / "etcd")
+
+    def add_node(self, number: int) -> None:
+        """Make the node `node-<number>`, which kwok then plays."""
+        self.request("POST", "/api/v1/nodes", _node(number))
 
     def wait_until_pods_run(self) -> None:
         """Wait for the nodes, and let one pod come and go.

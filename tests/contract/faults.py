@@ -1,16 +1,11 @@
-"""What the tests of faults share: a cluster behind proxies, an operator without Kubernetes, and a witness.
+"""What the registry's tests of faults share: an operator without Kubernetes, and a witness.
 
-::
-
-    Operator -- fronts[0] -- servers[0] -- links[0, 1] -- servers[1] ...
-
-Every way between a client and a server, and from one server to another, leads through a proxy of its own,
-so that each can be disturbed alone. The witness and the person go straight to the servers.
+The operator reaches the servers through the proxies of :class:`~lab.peering.Peering`; the witness and the
+person go straight to them.
 """
 
 from __future__ import annotations
 
-import itertools
 import logging
 import re
 import subprocess
@@ -33,142 +28,25 @@ from eurekube_provider.core.identity import Cluster as Kubernetes
 from eurekube_provider.core.model import EurekaLease, Instance, Port
 from eurekube_provider.core.plan import plan
 from eurekube_provider.eureka.apply import apply
-from eurekube_provider.eureka.codec import instances_from_json
 from eurekube_provider.eureka.connection import Connection, Mode
 from eurekube_provider.eureka.peers import Peers
 from eurekube_provider.eureka.renewals import Renewals
 from eurekube_provider.operator.logs import TextFormatter
 from eurekube_provider.operator.registry import Registry
-from lab.eureka import EUREKA_PASSWORD, EUREKA_USER, EurekaOptions, EurekaServer, find_java, provide_eureka
-from lab.ports import HOST, free_ports
-from lab.processes import kill_all
-from lab.proxy import Proxy
+from lab.eureka import EUREKA_PASSWORD, EUREKA_USER
+from lab.peering import SERVERS, Peering
+from lab.ports import HOST
 
 _log = logging.getLogger("eurekube_provider.tests.operator")
 
 Key = tuple[str, str]
 
-SERVERS = 3
 LEASE = EurekaLease(duration_seconds=3)
 """Lapses 6 s after the last renewal, so that a fault of 7 s would show. The promised interval stays at 30 s:
 servers give up forwarding a renewal after as long."""
 
 RENEWAL_INTERVAL_SECONDS = 1.0
 RETRY_SECONDS = 0.5
-
-SETTINGS = {
-    # A lease that lapses shall be seen to do so, and soon.
-    "eureka.server.enable-self-preservation": "false",
-    "eureka.server.eviction-interval-timer-in-ms": "500",
-    # By default 200 ms, which a busy machine may need.
-    "eureka.server.peer-node-connect-timeout-ms": "1000",
-    "eureka.server.peer-node-read-timeout-ms": "2000",
-}
-
-_COPY = "--eureka.client.register-with-eureka=false", "--eureka.client.fetch-registry=false"
-_numbers = itertools.count(1)
-
-
-class Cluster:
-    """Three servers with a proxy on every way.
-
-    They ask for no password, since Spring Security would spend a tenth of a second of CPU on each request;
-    clients send theirs all the same, so that a log that shows it would be noticed.
-    """
-
-    def __init__(self, directory: Path) -> None:
-        java = find_java()
-        package = provide_eureka(java, "2025.0")
-        ports = free_ports(SERVERS)
-        options = EurekaOptions(SETTINGS, security="none", quick_view=True, register_with_eureka=False)
-        self.fronts = [Proxy(port) for port in ports]
-        self.links = {
-            (source, target): Proxy(ports[target])
-            for source, target in itertools.permutations(range(SERVERS), 2)
-        }
-        self.servers = [
-            EurekaServer(
-                number=number,
-                ports=[
-                    port if target == number else self.links[number, target].port
-                    for target, port in enumerate(ports)
-                ],
-                options=options,
-                package=package,
-                java=java,
-                log_directory=directory,
-            )
-            for number in range(SERVERS)
-        ]
-        self._session = requests.Session()
-        self._session.trust_env = False
-        self._session.auth = (EUREKA_USER, EUREKA_PASSWORD)
-
-    def __enter__(self) -> Self:
-        for proxy in self._proxies:
-            proxy.start()
-        for server in self.servers:
-            server.launch()
-        for server in self.servers:
-            server.wait_until_ready()
-        return self
-
-    def __exit__(
-        self,
-        error_type: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
-        kill_all(self.servers)
-        for proxy in self._proxies:
-            proxy.stop()
-        self._session.close()
-
-    @property
-    def _proxies(self) -> list[Proxy]:
-        return [*self.fronts, *self.links.values()]
-
-    @property
-    def urls(self) -> list[str]:
-        """What clients are told: the proxies' URLs."""
-        return [f"http://{HOST}:{front.port}/eureka" for front in self.fronts]
-
-    def heal(self) -> None:
-        """Let everything pass, and have every server run."""
-        for proxy in self._proxies:
-            proxy.heal()
-        for server in self.servers:
-            server.launch()
-        for server in self.servers:
-            server.wait_until_ready()
-
-    def split(self, number: int) -> None:
-        """Cut one server off from the others, not from clients."""
-        for (source, target), link in self.links.items():
-            if number in (source, target):
-                link.refuse()
-
-    def start_with_copy(self, number: int) -> None:
-        """Start a server that is down so that it copies the registry of another one."""
-        server = self.servers[number]
-        before = server._command
-        server._command = [
-            word.replace("=false", "=true") if word in _COPY else word
-            for word in [*before, "--eureka.server.registry-sync-retry-wait-ms=500"]
-        ]
-        server.start()
-        server._command = before  # the next start is an empty one again
-
-    def listed(self, number: int) -> dict[Key, Instance]:
-        """What a server holds, past its caches: a list for a region that nobody asked for is made anew."""
-        answer = self._session.get(
-            f"{self.servers[number].url}/apps",
-            params={"regions": f"none-{next(_numbers)}"},
-            headers={"Accept": "application/json"},
-            timeout=10,
-        )
-        answer.raise_for_status()
-        return {one.key: one for one in instances_from_json(answer.json())[0]}
 
 
 def connection(urls: Iterable[str]) -> Connection:
@@ -315,7 +193,7 @@ class Witness:
     A server that was down begins anew: what it does not hold then, it has not lost.
     """
 
-    def __init__(self, cluster: Cluster) -> None:
+    def __init__(self, cluster: Peering) -> None:
         self.complaints: list[str] = []
         self._cluster = cluster
         self._lock = threading.Lock()

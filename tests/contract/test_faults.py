@@ -22,16 +22,15 @@ from eurekube_provider.eureka.connection import Connection, Mode
 from eurekube_provider.eureka.peer import Peer
 from eurekube_provider.eureka.peers import Peers
 from lab.eureka import EUREKA_PASSWORD, EUREKA_USER
+from lab.peering import SERVERS, Peering
 from lab.ports import HOST
 from lab.proxy import Proxy
 from lab.waiting import wait_until
 from tests.contract.faults import (
     LEASE,
     RENEWAL_INTERVAL_SECONDS,
-    SERVERS,
     Certificate,
     Clocks,
-    Cluster,
     Key,
     Operator,
     Witness,
@@ -54,7 +53,7 @@ CONFLICT, OUT_OF_SERVICE = 0, 10
 class Scene:
     """Two operators with their registrations, a person's wish, and somebody else's instances among them."""
 
-    def __init__(self, cluster: Cluster, operators: list[Operator], witness: Witness, log: list[str]) -> None:
+    def __init__(self, cluster: Peering, operators: list[Operator], witness: Witness, log: list[str]) -> None:
         self.cluster = cluster
         self.operators = operators
         self.witness = witness
@@ -162,14 +161,14 @@ class Scene:
 
 
 @pytest.fixture(scope="module")
-def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
+def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Peering]:
     """Three servers for all faults."""
-    with Cluster(tmp_path_factory.mktemp("servers")) as running:
+    with Peering(tmp_path_factory.mktemp("servers")) as running:
         yield running
 
 
 @pytest.fixture
-def scene(cluster: Cluster, app: str, monkeypatch: pytest.MonkeyPatch) -> Iterator[Scene]:
+def scene(cluster: Peering, app: str, monkeypatch: pytest.MonkeyPatch) -> Iterator[Scene]:
     """Both operators at work, all well."""
     # Come back to a server soon after a fault, when it may know nothing yet.
     monkeypatch.setattr(peers_module, "AVOID_SECONDS", 2.0)
@@ -244,7 +243,7 @@ def test_a_server_that_comes_back_with_a_copy(scene: Scene) -> None:
     scene.begin()
     scene.cluster.servers[0].kill()
     scene.change()
-    scene.cluster.start_with_copy(0)
+    scene.cluster.servers[0].start_with_copy()
     scene.settle()
     assert scene.said("was restarted", scene.cluster.urls[0])
 
@@ -311,7 +310,7 @@ def test_all_servers_come_back_empty(scene: Scene) -> None:
 
 @pytest.mark.parametrize("mode", [Mode.REST, Mode.BATCH], ids=str)
 def test_clients_with_clocks_ten_minutes_apart(
-    cluster: Cluster, app: str, mode: Mode, monkeypatch: pytest.MonkeyPatch
+    cluster: Peering, app: str, mode: Mode, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """They take turns, while both renew: each one's update counts, on every server."""
     clocks = Clocks()
@@ -344,7 +343,7 @@ def test_clients_with_clocks_ten_minutes_apart(
 
 
 @pytest.mark.parametrize("mode", [Mode.REST, Mode.BATCH], ids=str)
-def test_a_thousand_come_and_go(cluster: Cluster, app: str, mode: Mode) -> None:
+def test_a_thousand_come_and_go(cluster: Peering, app: str, mode: Mode) -> None:
     """While they are renewed, and many again while a server restarts: none is left on any server."""
     urls = [server.url for server in cluster.servers]
     first = cluster.servers[0]
@@ -408,7 +407,7 @@ def tls(shown: Certificate, clients: Certificate | None = None) -> ssl.SSLContex
     return context
 
 
-def test_an_expired_certificate(cluster: Cluster, app: str, certificates: dict[str, Certificate]) -> None:
+def test_an_expired_certificate(cluster: Peering, app: str, certificates: dict[str, Certificate]) -> None:
     """Work goes on at the other servers, and the log names the certificate; a new one makes all well."""
     old, new = certificates["expired"], certificates["server"]
     with (
@@ -433,7 +432,7 @@ def test_an_expired_certificate(cluster: Cluster, app: str, certificates: dict[s
 
 
 def test_a_server_that_asks_for_a_client_certificate(
-    cluster: Cluster, certificates: dict[str, Certificate]
+    cluster: Peering, certificates: dict[str, Certificate]
 ) -> None:
     """With it all works; without it, or with another one, the error says that it is about certificates."""
     ours, shown = certificates["client"], certificates["server"]
@@ -456,7 +455,7 @@ def test_a_server_that_asks_for_a_client_certificate(
             peer.close()
 
 
-def secure(cluster: Cluster, front: Proxy, trusted: Certificate) -> Connection:
+def secure(cluster: Peering, front: Proxy, trusted: Certificate) -> Connection:
     """A way to the cluster whose first server is behind TLS."""
     urls = [f"https://{HOST}:{front.port}/eureka", *cluster.urls[1:]]
     return replace(connection(urls), ca_file=trusted.certificate)

@@ -1,0 +1,146 @@
+"""Three Eureka servers that are peers, with a proxy on every way, so that each can be disturbed alone.
+
+::
+
+    client -- fronts[0] -- servers[0] -- links[0, 1] -- servers[1] ...
+
+Who wants to see what a server really holds goes past the proxies, to `servers[0].url`.
+"""
+
+import itertools
+from collections.abc import Mapping
+from pathlib import Path
+from types import TracebackType
+from typing import Self
+
+import requests
+
+from eurekube_provider.core.model import Instance
+from eurekube_provider.eureka.codec import instances_from_json
+from lab.eureka import EUREKA_PASSWORD, EUREKA_USER, EurekaOptions, EurekaServer, find_java, provide_eureka
+from lab.ports import HOST, free_ports
+from lab.processes import kill_all
+from lab.proxy import Proxy
+
+SERVERS = 3
+
+LAPSING = {
+    # A lease that lapses shall be seen to do so, and soon.
+    "eureka.server.enable-self-preservation": "false",
+    "eureka.server.eviction-interval-timer-in-ms": "500",
+    # By default 200 ms, which a busy machine may need.
+    "eureka.server.peer-node-connect-timeout-ms": "1000",
+    "eureka.server.peer-node-read-timeout-ms": "2000",
+}
+
+_numbers = itertools.count(1)
+
+Key = tuple[str, str]
+
+
+class Peering:
+    """The servers and their proxies: `with Peering(directory) as eureka:`.
+
+    They ask for no password, since Spring Security would spend a tenth of a second of CPU on each request;
+    who sends one all the same is not refused, so that a log that shows it can be noticed. A server that is
+    started again is empty (`EurekaServer.start_with_copy` starts one that is not).
+    """
+
+    def __init__(self, log_directory: Path, settings: Mapping[str, str] = LAPSING) -> None:
+        java = find_java()
+        package = provide_eureka(java, "2025.0")
+        ports = free_ports(SERVERS)
+        options = EurekaOptions(settings, security="none", quick_view=True, register_with_eureka=False)
+        self.fronts = [Proxy(port) for port in ports]
+        self.links = {
+            (source, target): Proxy(ports[target])
+            for source, target in itertools.permutations(range(SERVERS), 2)
+        }
+        self.servers = [
+            EurekaServer(
+                number=number,
+                ports=[
+                    port if target == number else self.links[number, target].port
+                    for target, port in enumerate(ports)
+                ],
+                options=options,
+                package=package,
+                java=java,
+                log_directory=log_directory,
+            )
+            for number in range(SERVERS)
+        ]
+        self._session = requests.Session()
+        self._session.trust_env = False
+        self._session.auth = (EUREKA_USER, EUREKA_PASSWORD)
+
+    def __enter__(self) -> Self:
+        try:
+            self.launch()
+            for server in self.servers:
+                server.wait_until_ready()
+        except BaseException:
+            self.stop()
+            raise
+        return self
+
+    def __exit__(
+        self,
+        error_type: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        self.stop()
+
+    def launch(self) -> None:
+        """Start all side by side, without waiting for them."""
+        for proxy in self._proxies:
+            proxy.start()
+        for server in self.servers:
+            server.launch()
+
+    def stop(self) -> None:
+        """Kill all."""
+        kill_all(self.servers)
+        for proxy in self._proxies:
+            proxy.stop()
+        self._session.close()
+
+    @property
+    def _proxies(self) -> list[Proxy]:
+        return [*self.fronts, *self.links.values()]
+
+    @property
+    def urls(self) -> list[str]:
+        """What clients are told: the proxies' URLs."""
+        return [f"http://{HOST}:{front.port}/eureka" for front in self.fronts]
+
+    def heal(self) -> None:
+        """Let everything pass, and have every server run."""
+        for proxy in self._proxies:
+            proxy.heal()
+        for server in self.servers:
+            server.resume()
+            server.launch()
+        for server in self.servers:
+            server.wait_until_ready()
+
+    def links_of(self, number: int) -> list[Proxy]:
+        """The ways between one server and the others, both directions."""
+        return [link for ends, link in self.links.items() if number in ends]
+
+    def split(self, number: int) -> None:
+        """Cut one server off from the others, not from clients."""
+        for link in self.links_of(number):
+            link.refuse()
+
+    def listed(self, number: int) -> dict[Key, Instance]:
+        """What a server holds, past its caches: a list for a region that nobody asked for is made anew."""
+        answer = self._session.get(
+            f"{self.servers[number].url}/apps",
+            params={"regions": f"none-{next(_numbers)}"},
+            headers={"Accept": "application/json"},
+            timeout=10,
+        )
+        answer.raise_for_status()
+        return {one.key: one for one in instances_from_json(answer.json())[0]}

@@ -1,0 +1,47 @@
+"""Whether another cluster uses the name of ours, asked of all servers."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from eurekube_provider.core.identity import CLUSTER_UID_KEY, OWNER_KEY
+from eurekube_provider.core.mapping import Cluster
+from eurekube_provider.eureka import batch
+from eurekube_provider.eureka.peer import Peer
+from eurekube_provider.eureka.peers import Peers
+from eurekube_provider.operator.registry import Registry
+from lab.waiting import wait_until
+from tests.contract.conftest import WAIT_SECONDS, rating
+
+pytestmark = [pytest.mark.lab, pytest.mark.slow]
+
+
+def registry(peers: Peers, cluster: Cluster) -> Registry:
+    """What an operator of this cluster reads at its start."""
+    return Registry(peers, cluster, "operator", 1.0, lambda _: None, lambda: None, check_cluster=True)
+
+
+def test_a_name_that_only_one_server_knows_is_in_use(peers: Peers, app: str) -> None:
+    """The server that is asked first may have been restarted empty: the others know better."""
+    last: Peer = peers.peers[-1]
+    metadata = {OWNER_KEY: f"cluster/{app}/shop/{app}", CLUSTER_UID_KEY: "uid-of-the-lost-one"}
+    left_over = replace(rating(app), metadata=metadata)
+    (answer,) = last.batch([batch.register(left_over)])  # a batch is not forwarded
+    assert answer.status_code == 200
+    wait_until(lambda: left_over.key in {one.key for one in last.list_instances()}, "the list", WAIT_SECONDS)
+    assert peers.peers[0].read(*left_over.key) is None
+
+    rebuilt = registry(peers, Cluster(app, "uid-of-the-new-one"))
+    rebuilt.start()
+    wait_until(lambda: rebuilt.refusal or rebuilt.was_read, "the first read", WAIT_SECONDS)
+    rebuilt.stop()
+    assert rebuilt.refusal is not None
+    assert "uid-of-the-lost-one" in str(rebuilt.refusal)
+
+    same = registry(peers, Cluster(app, "uid-of-the-lost-one"))
+    same.start()
+    wait_until(lambda: same.refusal or same.was_read, "the first read", WAIT_SECONDS)
+    same.stop()
+    assert same.refusal is None

@@ -1,0 +1,168 @@
+"""What befalls the way to the Kubernetes API: the server, its storage, the watches."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from random import Random
+from typing import ClassVar, Self
+
+from eurekube_provider.kube.access import SERVICES, SYNCERS
+from lab.workloads import wait_for
+from tests.faults.fault import API, LEASES, OPERATORS, WATCHES, Parts, Scale, nothing
+from tests.faults.world import SHOP, World
+
+
+@dataclass(frozen=True, slots=True)
+class ApiRestarted:
+    """The API server is killed and comes back."""
+
+    seconds: float
+    takes: ClassVar[Parts] = frozenset({API})
+    needs: ClassVar[Parts] = frozenset()
+
+    @classmethod
+    def draw(cls, random: Random, scale: Scale) -> Self:
+        """See Fault."""
+        return cls(scale.draw(random, 0, 10))
+
+    def begin(self, world: World) -> Callable[[], None]:
+        """See Fault."""
+        world.lab.api_server.kill()
+        return world.lab.api_server.start
+
+
+@dataclass(frozen=True, slots=True)
+class ApiAway:
+    """The API server is killed and stays away for long: Eureka leases must be renewed all the same."""
+
+    seconds: float
+    takes: ClassVar[Parts] = frozenset({API, LEASES})
+    needs: ClassVar[Parts] = frozenset()
+
+    @classmethod
+    def draw(cls, random: Random, scale: Scale) -> Self:  # noqa: ARG003 - always for as long as was agreed
+        """See Fault."""
+        return cls(scale.away_seconds)
+
+    def begin(self, world: World) -> Callable[[], None]:
+        """See Fault."""
+        world.lab.api_server.kill()
+        return world.lab.api_server.start
+
+
+@dataclass(frozen=True, slots=True)
+class EtcdPaused:
+    """etcd is frozen: the API server takes requests and cannot answer them."""
+
+    seconds: float
+    takes: ClassVar[Parts] = frozenset({API})
+    needs: ClassVar[Parts] = frozenset()
+
+    @classmethod
+    def draw(cls, random: Random, scale: Scale) -> Self:
+        """See Fault."""
+        return cls(scale.draw(random, 3, 40))
+
+    def begin(self, world: World) -> Callable[[], None]:
+        """See Fault."""
+        world.lab.etcd.pause()
+
+        def end() -> None:
+            world.lab.etcd.resume()
+            world.lab.api_server.wait_until_ready()
+
+        return end
+
+
+@dataclass(frozen=True, slots=True)
+class WatchesCut:
+    """All connections to the API server break, several times."""
+
+    times: int
+    takes: ClassVar[Parts] = frozenset({WATCHES})
+    needs: ClassVar[Parts] = frozenset()
+
+    @property
+    def seconds(self) -> float:
+        """See Fault."""
+        return 0.0
+
+    @classmethod
+    def draw(cls, random: Random, scale: Scale) -> Self:  # noqa: ARG003 - it takes no time
+        """See Fault."""
+        return cls(random.randint(1, 6))
+
+    def begin(self, world: World) -> Callable[[], None]:
+        """See Fault."""
+        for _ in range(self.times):
+            for operator in world.east_operators:
+                operator.passage.cut()
+            time.sleep(0.5)
+        return nothing
+
+
+@dataclass(frozen=True, slots=True)
+class WatchesSilent:
+    """The connections that are open say nothing any more, and nobody is told."""
+
+    seconds: float
+    takes: ClassVar[Parts] = frozenset({WATCHES})
+    needs: ClassVar[Parts] = frozenset()
+
+    @classmethod
+    def draw(cls, random: Random, scale: Scale) -> Self:
+        """See Fault."""
+        return cls(round(random.uniform(scale.silent_seconds / 3, scale.silent_seconds), 1))
+
+    def begin(self, world: World) -> Callable[[], None]:
+        """See Fault."""
+        for operator in world.east_operators:
+            operator.passage.mute()
+
+        def end() -> None:
+            for operator in world.east_operators:
+                operator.passage.heal()
+
+        return end
+
+
+@dataclass(frozen=True, slots=True)
+class WatchesExpired:
+    """The watches break, and before they come back the API server has forgotten what they missed (410)."""
+
+    takes: ClassVar[Parts] = frozenset({WATCHES, API})
+    needs: ClassVar[Parts] = frozenset({OPERATORS})
+
+    @property
+    def seconds(self) -> float:
+        """See Fault."""
+        return 0.0
+
+    @classmethod
+    def draw(cls, random: Random, scale: Scale) -> Self:  # noqa: ARG003 - nothing to choose
+        """See Fault."""
+        return cls()
+
+    def begin(self, world: World) -> Callable[[], None]:
+        """See Fault."""
+        for operator in world.east_operators:
+            operator.passage.refuse()
+        note = {"metadata": {"annotations": {"noted-at": str(time.monotonic())}}}
+        for resource in (SERVICES, SYNCERS):
+            path = resource.path(SHOP, "rating")
+            world.insist(lambda path=path: world.patch(path, note))  # type: ignore[misc]
+        world.lab.api_server.restart()
+        heard = {operator: len(operator.text()) for operator in world.east_operators}
+
+        def end() -> None:
+            for operator in world.east_operators:
+                operator.passage.heal()
+            wait_for(
+                lambda: all("watch expired" in one.text()[begin:] for one, begin in heard.items()),
+                "every operator to say that its watches expired",
+                world.patience_seconds,
+            )
+
+        return end

@@ -1,0 +1,140 @@
+"""What befalls the Eureka servers: ends, pauses, splits, slowness, ways that break."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from random import Random
+from typing import ClassVar, Self
+
+from lab.peering import SERVERS
+from lab.proxy import Proxy
+from tests.faults.fault import EUREKA, Parts, Scale
+from tests.faults.world import World
+
+
+@dataclass(frozen=True, slots=True)
+class PeerKilled:
+    """An Eureka server is killed and comes back empty."""
+
+    number: int
+    seconds: float
+    takes: ClassVar[Parts] = frozenset({EUREKA})
+    needs: ClassVar[Parts] = frozenset()
+
+    @classmethod
+    def draw(cls, random: Random, scale: Scale) -> Self:
+        """See Fault."""
+        return cls(random.randrange(SERVERS), random.choice([0.0, scale.draw(random, 1, 40)]))
+
+    def begin(self, world: World) -> Callable[[], None]:
+        """See Fault."""
+        server = world.eureka.servers[self.number]
+        world.witness.begins_anew(self.number)
+        server.kill()
+        world.witness.begins_anew(self.number)
+        return server.start
+
+
+@dataclass(frozen=True, slots=True)
+class PeerPaused:
+    """An Eureka server is frozen: it accepts connections and answers nobody."""
+
+    number: int
+    seconds: float
+    takes: ClassVar[Parts] = frozenset({EUREKA})
+    needs: ClassVar[Parts] = frozenset()
+
+    @classmethod
+    def draw(cls, random: Random, scale: Scale) -> Self:
+        """See Fault."""
+        return cls(random.randrange(SERVERS), scale.draw(random, 3, 40))
+
+    def begin(self, world: World) -> Callable[[], None]:
+        """See Fault."""
+        server = world.eureka.servers[self.number]
+        server.pause()
+        return server.resume
+
+
+@dataclass(frozen=True, slots=True)
+class PeerSplit:
+    """An Eureka server and the others do not reach each other; clients reach all."""
+
+    number: int
+    seconds: float
+    takes: ClassVar[Parts] = frozenset({EUREKA})
+    needs: ClassVar[Parts] = frozenset()
+
+    @classmethod
+    def draw(cls, random: Random, scale: Scale) -> Self:
+        """See Fault."""
+        return cls(random.randrange(SERVERS), scale.draw(random, 3, 40))
+
+    def begin(self, world: World) -> Callable[[], None]:
+        """See Fault."""
+        world.eureka.split(self.number)
+        return _healing(world.eureka.links_of(self.number))
+
+
+@dataclass(frozen=True, slots=True)
+class PeerSlow:
+    """An Eureka server answers late, clients and the others alike."""
+
+    number: int
+    delay_seconds: float
+    seconds: float
+    takes: ClassVar[Parts] = frozenset({EUREKA})
+    needs: ClassVar[Parts] = frozenset()
+
+    @classmethod
+    def draw(cls, random: Random, scale: Scale) -> Self:
+        """See Fault."""
+        delay = round(random.uniform(0.1, 4.0), 1)
+        return cls(random.randrange(SERVERS), delay, scale.draw(random, 3, 40))
+
+    def begin(self, world: World) -> Callable[[], None]:
+        """See Fault."""
+        ways = [world.eureka.fronts[self.number], *world.eureka.links_of(self.number)]
+        for way in ways:
+            way.delay(self.delay_seconds)
+        return _healing(ways)
+
+
+@dataclass(frozen=True, slots=True)
+class PeerOutOfReach:
+    """Clients cannot use an Eureka server, in one of several ways; the others reach it."""
+
+    number: int
+    how: str
+    seconds: float
+    takes: ClassVar[Parts] = frozenset({EUREKA})
+    needs: ClassVar[Parts] = frozenset()
+
+    WAYS: ClassVar[dict[str, Callable[[Proxy], None]]] = {
+        "refuses": Proxy.refuse,
+        "hangs": Proxy.hang,
+        "cuts": Proxy.cut,
+        "answers 500": lambda front: front.answer(500),
+        "answers 503": lambda front: front.answer(503),
+        "answers 401": lambda front: front.answer(401),
+    }
+
+    @classmethod
+    def draw(cls, random: Random, scale: Scale) -> Self:
+        """See Fault."""
+        return cls(random.randrange(SERVERS), random.choice(list(cls.WAYS)), scale.draw(random, 3, 40))
+
+    def begin(self, world: World) -> Callable[[], None]:
+        """See Fault."""
+        front = world.eureka.fronts[self.number]
+        self.WAYS[self.how](front)
+        return front.heal
+
+
+def _healing(ways: list[Proxy]) -> Callable[[], None]:
+    def heal() -> None:
+        for way in ways:
+            way.heal()
+
+    return heal

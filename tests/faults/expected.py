@@ -1,0 +1,82 @@
+"""What must stand in Eureka, told from a cluster's objects in the plainest way, and not in the operator's.
+
+Every word of ours in Eureka goes back to an EndpointSlice, so that the two can be compared at any time.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Any
+
+from eurekube_provider.core.model import Instance
+from eurekube_provider.kube.access import ENDPOINT_SLICES, SERVICES, SYNCERS, KubeAccess
+
+Key = tuple[str, str]
+Object = dict[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class Expected:
+    """One instance that a syncer asks for.
+
+    :param status: ``UP`` or ``DOWN``.
+    :param syncer: namespace and name.
+    """
+
+    status: str
+    address: str
+    syncer: tuple[str, str]
+
+
+def expected_instances(
+    access: KubeAccess, cluster_name: str, others: Iterable[Instance]
+) -> dict[Key, Expected]:
+    """What the cluster's syncers ask for now.
+
+    :param others: what somebody else put into Eureka: their ids are theirs, and a pod that stands there
+        already by its own registration does not stand there twice.
+    :raises KubernetesError: the API server does not say.
+    """
+    syncers, services, slices = (
+        access.get(resource.path())["items"] for resource in (SYNCERS, SERVICES, ENDPOINT_SLICES)
+    )
+    taken = {one.key for one in others}
+    themselves = {(one.application, one.ip_address, one.port.number) for one in others if not one.owner}
+    endpoints: dict[Key, list[tuple[Object, int]]] = defaultdict(list)
+    for item in slices:
+        metadata = item["metadata"]
+        of = (metadata["namespace"], metadata["labels"].get("kubernetes.io/service-name", ""))
+        ports = item.get("ports") or [{}]
+        endpoints[of] += [(one, ports[0].get("port") or 0) for one in item.get("endpoints") or ()]
+    found: dict[Key, Expected] = {}
+    for syncer in syncers:
+        metadata, spec = syncer["metadata"], syncer["spec"]
+        if metadata.get("deletionTimestamp"):
+            continue
+        owner, app = (metadata["namespace"], metadata["name"]), spec["selector"]["app"]
+        suffix = f"{owner[0]}.{cluster_name}:{app}"
+        for service in services:
+            name = service["metadata"]["name"]
+            labels = service["metadata"].get("labels") or {}
+            if service["metadata"]["namespace"] != owner[0] or (labels.get("app") or name) != app:
+                continue
+            there = [
+                (one, port)
+                for one, port in endpoints[owner[0], name]
+                if not one["conditions"].get("terminating")
+            ]
+            if spec["mode"] == "service":
+                status = "UP" if any(one["conditions"]["ready"] for one, _ in there) else "DOWN"
+                port = service["spec"]["ports"][0]["port"]
+                key = (app.upper(), f"{name}.svc.{suffix}:{port}")
+                found[key] = Expected(status, service["spec"]["clusterIP"], owner)
+                continue
+            for one, port in there:
+                address = one["addresses"][0]
+                pod = (one.get("targetRef") or {}).get("name") or address
+                status = "UP" if one["conditions"]["ready"] else "DOWN"
+                if (app.upper(), address, port) not in themselves:
+                    found[app.upper(), f"{pod}.{suffix}:{port}"] = Expected(status, address, owner)
+    return {key: one for key, one in found.items() if key not in taken}

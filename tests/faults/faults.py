@@ -1,0 +1,68 @@
+"""Every kind of fault there is."""
+
+from __future__ import annotations
+
+from tests.faults.api_faults import (
+    ApiAway,
+    ApiRestarted,
+    EtcdPaused,
+    WatchesCut,
+    WatchesExpired,
+    WatchesSilent,
+)
+from tests.faults.eureka_faults import (
+    PeerKilled,
+    PeerOutOfReach,
+    PeerPaused,
+    PeerSlow,
+    PeerSplit,
+)
+from tests.faults.fault import Fault
+from tests.faults.operator_faults import (
+    AllOperatorsKilled,
+    ClockStepped,
+    LeaderCutOff,
+    LeaderStopped,
+    OperatorKilled,
+    OperatorPaused,
+)
+from tests.faults.workload_faults import (
+    MassDelete,
+    NamespaceDeleted,
+    NamespaceDeletedUnseen,
+    NodeLost,
+    PodsUnready,
+    RolledOut,
+    ServiceDeleted,
+    SyncerEdited,
+    WestLost,
+)
+
+KINDS: tuple[type[Fault], ...] = (
+    OperatorKilled,
+    OperatorPaused,
+    LeaderStopped,
+    LeaderCutOff,
+    AllOperatorsKilled,
+    ClockStepped,
+    ApiRestarted,
+    ApiAway,
+    EtcdPaused,
+    WatchesCut,
+    WatchesSilent,
+    WatchesExpired,
+    PeerKilled,
+    PeerPaused,
+    PeerSplit,
+    PeerSlow,
+    PeerOutOfReach,
+    PodsUnready,
+    RolledOut,
+    MassDelete,
+    NodeLost,
+    ServiceDeleted,
+    NamespaceDeleted,
+    NamespaceDeletedUnseen,
+    SyncerEdited,
+    WestLost,
+)

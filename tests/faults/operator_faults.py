@@ -1,0 +1,159 @@
+"""What befalls the operators: ends, pauses, leaders that change, clocks."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from random import Random
+from typing import ClassVar, Self
+
+from tests.faults.fault import API, CLOCKS, LEASES, OPERATORS, WATCHES, Parts, Scale
+from tests.faults.operators import Operator
+from tests.faults.world import World
+
+REPLICAS = 3
+LEADER = -1
+"""In the place of a replica's number: whichever leads when the fault begins."""
+
+
+def _replica(world: World, number: int) -> Operator:
+    return world.east_operators[(world.leader() if number == LEADER else number) % len(world.east_operators)]
+
+
+def _draw_replica(random: Random) -> int:
+    numbers: list[int] = [LEADER, LEADER, *range(REPLICAS)]
+    return random.choice(numbers)
+
+
+@dataclass(frozen=True, slots=True)
+class OperatorKilled:
+    """SIGKILL, and started again later."""
+
+    replica: int
+    seconds: float
+    takes: ClassVar[Parts] = frozenset({OPERATORS})
+    needs: ClassVar[Parts] = frozenset({LEASES})
+
+    @classmethod
+    def draw(cls, random: Random, scale: Scale) -> Self:
+        """See Fault."""
+        return cls(_draw_replica(random), scale.draw(random, 0, 30))
+
+    def begin(self, world: World) -> Callable[[], None]:
+        """See Fault."""
+        operator = _replica(world, self.replica)
+        operator.kill()
+        return operator.launch
+
+
+@dataclass(frozen=True, slots=True)
+class OperatorPaused:
+    """SIGSTOP: it wakes up with the knowledge of before."""
+
+    replica: int
+    seconds: float
+    takes: ClassVar[Parts] = frozenset({OPERATORS})
+    needs: ClassVar[Parts] = frozenset()
+
+    @classmethod
+    def draw(cls, random: Random, scale: Scale) -> Self:
+        """See Fault."""
+        return cls(_draw_replica(random), scale.draw(random, 3, 40))
+
+    def begin(self, world: World) -> Callable[[], None]:
+        """See Fault."""
+        operator = _replica(world, self.replica)
+        operator.pause()
+        return operator.resume
+
+
+@dataclass(frozen=True, slots=True)
+class LeaderStopped:
+    """SIGTERM to the leader: it hands the Lease over and ends well."""
+
+    seconds: float
+    takes: ClassVar[Parts] = frozenset({OPERATORS})
+    needs: ClassVar[Parts] = frozenset({LEASES})
+
+    @classmethod
+    def draw(cls, random: Random, scale: Scale) -> Self:
+        """See Fault."""
+        return cls(scale.draw(random, 0, 10))
+
+    def begin(self, world: World) -> Callable[[], None]:
+        """See Fault."""
+        operator = _replica(world, LEADER)
+        operator.stop()
+        return operator.launch
+
+
+@dataclass(frozen=True, slots=True)
+class LeaderCutOff:
+    """The leader alone loses the API server, for longer than its Lease lasts: another one leads."""
+
+    hangs: bool
+    seconds: float
+    takes: ClassVar[Parts] = frozenset({OPERATORS, WATCHES})
+    needs: ClassVar[Parts] = frozenset({API})
+
+    @classmethod
+    def draw(cls, random: Random, scale: Scale) -> Self:
+        """See Fault."""
+        return cls(random.random() < 0.5, scale.draw(random, 8, 40))
+
+    def begin(self, world: World) -> Callable[[], None]:
+        """See Fault."""
+        passage = _replica(world, LEADER).passage
+        if self.hangs:
+            passage.hang()
+        else:
+            passage.refuse()
+        return passage.heal
+
+
+@dataclass(frozen=True, slots=True)
+class AllOperatorsKilled:
+    """Nobody is there for a while; the Eureka leases last longer than that."""
+
+    seconds: float
+    takes: ClassVar[Parts] = frozenset({OPERATORS})
+    needs: ClassVar[Parts] = frozenset({LEASES, API})
+
+    @classmethod
+    def draw(cls, random: Random, scale: Scale) -> Self:
+        """See Fault."""
+        return cls(scale.draw(random, 1, 25))
+
+    def begin(self, world: World) -> Callable[[], None]:
+        """See Fault."""
+        for operator in world.east_operators:
+            operator.kill()
+
+        def end() -> None:
+            for operator in world.east_operators:
+                operator.launch()
+
+        return end
+
+
+@dataclass(frozen=True, slots=True)
+class ClockStepped:
+    """An operator's wall clock is set to another time, and stays there until the end."""
+
+    replica: int
+    step_seconds: int
+    seconds: float
+    takes: ClassVar[Parts] = frozenset({CLOCKS})
+    needs: ClassVar[Parts] = frozenset()
+
+    @classmethod
+    def draw(cls, random: Random, scale: Scale) -> Self:
+        """See Fault."""
+        step = random.choice([60, 3600, 86400 * 400]) * random.choice([-1, 1])
+        return cls(_draw_replica(random), step, scale.draw(random, 5, 40))
+
+    def begin(self, world: World) -> Callable[[], None]:
+        """See Fault."""
+        operator = _replica(world, self.replica)
+        operator.step_clock(self.step_seconds)
+        return lambda: operator.step_clock(0)

@@ -1,0 +1,181 @@
+"""The storm: rounds of faults, drawn from a seed, and after each round everything must be level again.
+
+One seed gives one schedule. Within a round faults overlap as far as what they take and need allows.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from random import Random
+
+from tests.faults.fault import Fault, Scale
+from tests.faults.faults import KINDS
+from tests.faults.witness import summarised
+from tests.faults.world import World
+
+FEWEST, MOST = 3, 6
+"""Faults in one round."""
+
+SPREAD_SECONDS = 25.0
+"""The time within which the faults of a round begin."""
+
+REST_SECONDS = 10.0
+"""Between the end of one fault and the beginning of another that takes the same."""
+
+LEVEL_SECONDS = 120.0
+"""After the last fault: 60 s, and the brake's hold of 60 s."""
+
+STEADY_SECONDS = 3.0
+"""Being level must last."""
+
+
+@dataclass(frozen=True, slots=True)
+class Planned:
+    """A fault and when it begins, in seconds of its round."""
+
+    at: float
+    fault: Fault
+
+    def __str__(self) -> str:
+        return f"at {self.at:5.1f} s  {self.fault}"
+
+    def disturbs(self, other: Planned) -> bool:
+        """Whether the two are too close for what they take and need."""
+        apart = (
+            self.at + self.fault.seconds + REST_SECONDS <= other.at
+            or other.at + other.fault.seconds + REST_SECONDS <= self.at
+        )
+        mine, others = self.fault, other.fault
+        shared = (mine.takes & (others.takes | others.needs)) | (others.takes & mine.needs)
+        return bool(shared) and not apart
+
+
+@dataclass(frozen=True, slots=True)
+class Storm:
+    """How a storm is drawn and judged.
+
+    :param kinds: which faults may happen.
+    :param slack: how many times longer than promised everything may take, on a machine that others load.
+    """
+
+    scale: Scale
+    kinds: tuple[type[Fault], ...] = KINDS
+    fewest: int = FEWEST
+    most: int = MOST
+    spread_seconds: float = SPREAD_SECONDS
+    slack: float = 1.0
+
+
+class StormFailure(AssertionError):
+    """An invariant did not hold."""
+
+
+def rounds(random: Random, storm: Storm) -> Iterator[tuple[Planned, ...]]:
+    """Rounds without end; every kind comes once before any comes again."""
+    deck: list[type[Fault]] = []
+    while True:
+        number = random.randint(storm.fewest, storm.most)
+        chosen: list[Planned] = []
+        passed: list[type[Fault]] = []
+        while len(chosen) < number and (deck or not passed):
+            if not deck:
+                deck = list(storm.kinds)
+                random.shuffle(deck)
+            kind = deck.pop()
+            planned = Planned(
+                round(random.uniform(0, storm.spread_seconds), 1), kind.draw(random, storm.scale)
+            )
+            if any(planned.disturbs(one) for one in chosen):
+                passed.append(kind)
+            else:
+                chosen.append(planned)
+        deck += reversed(passed)  # first in the next round
+        yield tuple(sorted(chosen, key=lambda one: one.at))
+
+
+def schedule(seed: int, storm: Storm, *, minutes: float = 0, count: int = 0) -> list[tuple[Planned, ...]]:
+    """The rounds of a seed: so many, or so many that their faults alone take the time."""
+    result: list[tuple[Planned, ...]] = []
+    lasts = 0.0
+    for one in rounds(Random(seed), storm):  # noqa: S311 - chance that can be repeated is what is wanted
+        if (count and len(result) == count) or (not count and lasts >= minutes * 60):
+            return result
+        result.append(one)
+        lasts += max(planned.at + planned.fault.seconds for planned in one)
+    return result
+
+
+def run(
+    world: World,
+    plan: Sequence[tuple[Planned, ...]],
+    storm: Storm,
+    say: Callable[[str], None],
+    *,
+    minutes: float | None = None,
+) -> int:
+    """Let it all happen; how many rounds there were until the time was over.
+
+    :raises StormFailure: an invariant did not hold; says which, and what was seen.
+    """
+    say(
+        f"all registered {world.wait_level(LEVEL_SECONDS * storm.slack):.1f} s after the operators were ready"
+    )
+    began = time.monotonic()
+    for number, planned in enumerate(plan, start=1):
+        if minutes is not None and time.monotonic() - began >= minutes * 60:
+            return number - 1
+        say(f"round {number} of at most {len(plan)}")
+        world.wish_out_of_service()
+        _carry_out(world, planned, say)
+        world.heal()
+        world.calm()
+        try:
+            took = world.wait_level(LEVEL_SECONDS * storm.slack)
+            time.sleep(STEADY_SECONDS)
+            took_again = world.wait_level(LEVEL_SECONDS * storm.slack)
+        except TimeoutError as error:
+            _judge(world, f"{error}\n")
+            raise StormFailure(str(error)) from None
+        say(
+            f"  all level {took:.1f} s after the last pod was ready"
+            + (" and again" if took_again > 2 else "")
+        )
+        _judge(world)
+    return len(plan)
+
+
+def _carry_out(world: World, planned: Sequence[Planned], say: Callable[[str], None]) -> None:
+    began = time.monotonic()
+    failures: list[BaseException] = []
+
+    def one(what: Planned) -> None:
+        time.sleep(max(0.0, began + what.at - time.monotonic()))
+        try:
+            with world.activity(str(what.fault)):
+                say(f"  {what.fault} begins")
+                end = what.fault.begin(world)
+                time.sleep(what.fault.seconds)
+                end()
+                say(f"  {what.fault} is over")
+        except BaseException as error:  # noqa: BLE001 - raised again below, on the storm's own thread
+            failures.append(error)
+
+    threads = [threading.Thread(target=one, args=(what,), name=str(what.fault)) for what in planned]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    for failure in failures:
+        _judge(world)
+        raise failure
+
+
+def _judge(world: World, before: str = "") -> None:
+    if world.complaints:
+        count = len(world.complaints)
+        raise StormFailure(
+            f"{before}{count} times something happened that must not:\n{summarised(world.complaints)}"
+        )

@@ -1,0 +1,277 @@
+"""What befalls workloads, namespaces and whole clusters, by people or by accident."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from random import Random
+from typing import ClassVar, Self
+
+from eurekube_provider.core.errors import KubernetesError
+from eurekube_provider.kube.access import NAMESPACES, SERVICES, SYNCERS
+from lab.workloads import PODS, wait_for
+from tests.faults.fault import API, LEASES, OPERATORS, WEST, WORKLOADS, Parts, Scale, nothing
+from tests.faults.world import APPS, EDITED, GUEST, NODES, SHOP, World, edited_syncer
+
+
+@dataclass(frozen=True, slots=True)
+class PodsUnready:
+    """Some pods of an application fail their readiness probe for a while."""
+
+    app: str
+    count: int
+    seconds: float
+    takes: ClassVar[Parts] = frozenset({WORKLOADS})
+    needs: ClassVar[Parts] = frozenset({API})
+
+    @classmethod
+    def draw(cls, random: Random, scale: Scale) -> Self:
+        """See Fault."""
+        app = random.choice(["rating", "catalog", "front"])
+        return cls(app, random.randint(1, APPS[SHOP][app][0]), scale.draw(random, 3, 40))
+
+    def begin(self, world: World) -> Callable[[], None]:
+        """See Fault."""
+        pods = world.insist(lambda: world.east.pods(SHOP, self.app))[: self.count]
+        names = {pod["metadata"]["name"] for pod in pods}
+        world.unready |= names
+        for pod in pods:
+            world.insist(lambda pod=pod: world.east.set_ready(pod, ready=False))  # type: ignore[misc]
+
+        def end() -> None:
+            world.unready -= names  # the kubelets do the rest
+
+        return end
+
+
+@dataclass(frozen=True, slots=True)
+class RolledOut:
+    """A Deployment is rolled, and scaled up and down again on the way."""
+
+    app: str
+    more: int
+    seconds: float
+    takes: ClassVar[Parts] = frozenset({WORKLOADS})
+    needs: ClassVar[Parts] = frozenset({API})
+
+    @classmethod
+    def draw(cls, random: Random, scale: Scale) -> Self:
+        """See Fault."""
+        return cls(random.choice(["rating", "catalog"]), random.randint(0, 8), scale.draw(random, 2, 20))
+
+    def begin(self, world: World) -> Callable[[], None]:
+        """See Fault."""
+        replicas, version = APPS[SHOP][self.app][0], f"v{time.monotonic_ns()}"
+
+        def scale(number: int) -> None:
+            world.insist(lambda: world.east.deployment(SHOP, self.app, number, version=version))
+
+        scale(replicas + self.more)
+        return lambda: scale(replicas)
+
+
+@dataclass(frozen=True, slots=True)
+class MassDelete:
+    """All pods of an application are deleted at once, and replaced."""
+
+    app: str
+    takes: ClassVar[Parts] = frozenset({WORKLOADS})
+    needs: ClassVar[Parts] = frozenset({API})
+
+    @property
+    def seconds(self) -> float:
+        """See Fault."""
+        return 0.0
+
+    @classmethod
+    def draw(cls, random: Random, scale: Scale) -> Self:  # noqa: ARG003 - it takes no time
+        """See Fault."""
+        return cls(random.choice(["rating", "catalog"]))
+
+    def begin(self, world: World) -> Callable[[], None]:
+        """See Fault."""
+        query = {"labelSelector": f"app={self.app}"}
+        world.insist(lambda: world.east.access.request("DELETE", PODS.path(SHOP), query))
+        return nothing
+
+
+@dataclass(frozen=True, slots=True)
+class NodeLost:
+    """A node is gone, and its pods with it, without a goodbye."""
+
+    number: int
+    seconds: float
+    takes: ClassVar[Parts] = frozenset({WORKLOADS})
+    needs: ClassVar[Parts] = frozenset({API})
+
+    @classmethod
+    def draw(cls, random: Random, scale: Scale) -> Self:
+        """See Fault."""
+        return cls(random.randint(1, 2), scale.draw(random, 5, 40))
+
+    def begin(self, world: World) -> Callable[[], None]:
+        """See Fault."""
+        node = f"node-{self.number}"
+        world.insist(lambda: world.east.delete(NODES, node))
+        for pod in world.insist(lambda: world.east.access.get(PODS.path())["items"]):
+            if pod["spec"].get("nodeName") == node:
+                metadata = pod["metadata"]
+                path = PODS.path(metadata["namespace"], metadata["name"])
+                world.insist(lambda path=path: _gone(world, path))  # type: ignore[misc]
+        return lambda: world.lab.kubernetes.add_node(self.number)
+
+
+@dataclass(frozen=True, slots=True)
+class ServiceDeleted:
+    """A Service is deleted, and there again before the brake has let go, or after."""
+
+    app: str
+    seconds: float
+    takes: ClassVar[Parts] = frozenset({WORKLOADS})
+    needs: ClassVar[Parts] = frozenset({API})
+
+    @classmethod
+    def draw(cls, random: Random, scale: Scale) -> Self:
+        """See Fault."""
+        return cls(random.choice(["rating", "front"]), scale.draw(random, 2, 80))
+
+    def begin(self, world: World) -> Callable[[], None]:
+        """See Fault."""
+        world.insist(lambda: world.east.delete(SERVICES, self.app, SHOP))
+        return lambda: world.insist(lambda: world.east.service(SHOP, self.app))
+
+
+@dataclass(frozen=True, slots=True)
+class NamespaceDeleted:
+    """A namespace is deleted with its syncers; it must go, and comes back with other pods."""
+
+    seconds: float
+    takes: ClassVar[Parts] = frozenset({WORKLOADS})
+    needs: ClassVar[Parts] = frozenset({API, LEASES})
+
+    @classmethod
+    def draw(cls, random: Random, scale: Scale) -> Self:
+        """See Fault."""
+        return cls(scale.draw(random, 0, 5))
+
+    def begin(self, world: World) -> Callable[[], None]:
+        """See Fault."""
+        world.insist(lambda: world.east.delete(NAMESPACES, GUEST))
+        return lambda: _namespace_returns(world)
+
+
+@dataclass(frozen=True, slots=True)
+class NamespaceDeletedUnseen:
+    """The same while no operator is there: it waits for one, which takes all out and lets it go."""
+
+    seconds: float
+    takes: ClassVar[Parts] = frozenset({WORKLOADS, OPERATORS})
+    needs: ClassVar[Parts] = frozenset({API, LEASES})
+
+    @classmethod
+    def draw(cls, random: Random, scale: Scale) -> Self:
+        """See Fault."""
+        return cls(scale.draw(random, 3, 25))
+
+    def begin(self, world: World) -> Callable[[], None]:
+        """See Fault."""
+        for operator in world.east_operators:
+            operator.kill()
+        world.insist(lambda: world.east.delete(NAMESPACES, GUEST))
+
+        def end() -> None:
+            for operator in world.east_operators:
+                operator.launch()
+            _namespace_returns(world)
+
+        return end
+
+
+@dataclass(frozen=True, slots=True)
+class SyncerEdited:
+    """A person changes a syncer's selector and mode again and again, faster than it can be carried out."""
+
+    edits: tuple[tuple[str, str], ...]
+    pause_seconds: float
+    takes: ClassVar[Parts] = frozenset({WORKLOADS})
+    needs: ClassVar[Parts] = frozenset({API})
+
+    @property
+    def seconds(self) -> float:
+        """See Fault."""
+        return 0.0
+
+    @classmethod
+    def draw(cls, random: Random, scale: Scale) -> Self:  # noqa: ARG003 - it takes no time of its own
+        """See Fault."""
+        edits = [
+            (random.choice(["blue", "green"]), random.choice(["pod", "service"]))
+            for _ in range(random.randint(2, 8))
+        ]
+        return cls(tuple(edits), round(random.uniform(0.0, 1.5), 2))
+
+    def begin(self, world: World) -> Callable[[], None]:
+        """See Fault."""
+
+        def edit(app: str, mode: str) -> None:
+            world.witness.unsettle("east", EDITED)
+            world.insist(lambda: world.patch(SYNCERS.path(*EDITED), edited_syncer(app, mode)))
+            world.witness.unsettle("east", EDITED)
+
+        for app, mode in self.edits:
+            edit(app, mode)
+            time.sleep(self.pause_seconds)
+        return lambda: edit("blue", "pod")
+
+
+@dataclass(frozen=True, slots=True)
+class WestLost:
+    """A cluster is lost with its operator, and rebuilt from its YAML: the same name, another UID."""
+
+    seconds: float
+    takes: ClassVar[Parts] = frozenset({WEST})
+    needs: ClassVar[Parts] = frozenset()
+
+    @classmethod
+    def draw(cls, random: Random, scale: Scale) -> Self:
+        """See Fault."""
+        return cls(scale.draw(random, 0, 20))
+
+    def begin(self, world: World) -> Callable[[], None]:
+        """See Fault."""
+        operator = world.west_operator
+        operator.kill()
+        operator.may_take_over(False)
+        world.west_plane.lose_everything()
+
+        def end() -> None:
+            world.west_plane.start_api()
+            world.insist(world.apply_west)
+            said = world.operator_refuses(operator)
+            if "is in use by another cluster" not in said:
+                raise AssertionError(f"an operator worked under the name of another cluster:\n{said}")
+            operator.may_take_over(True)
+            operator.launch()
+
+        return end
+
+
+def _gone(world: World, path: str) -> None:
+    """Delete an object whatever it may want to say before."""
+    try:
+        world.east.access.request("DELETE", path, {"gracePeriodSeconds": "0"})
+    except KubernetesError as error:
+        if error.status_code != 404:
+            raise
+
+
+def _namespace_returns(world: World) -> None:
+    """Wait for the namespace's end, and make it again."""
+
+    def is_gone() -> bool:
+        return world.insist(lambda: world.east.get(NAMESPACES, GUEST) is None)
+
+    what = f"the end of namespace {GUEST}, whose syncers wait for an operator"
+    wait_for(is_gone, what, world.patience_seconds)
+    world.insist(lambda: world.populate(GUEST))

@@ -1,0 +1,429 @@
+"""The world that faults befall: two clusters with operators, three Eureka servers, and others who use them.
+
+``east`` has a whole control plane, real Deployments and several replicas of the operator. ``west`` shares the
+application RATING with it; its endpoints are written by hand, so that it can be lost and rebuilt in seconds.
+"""
+
+from __future__ import annotations
+
+import itertools
+import shutil
+import tempfile
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager, suppress
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Self, TypeVar
+
+import requests
+import yaml
+
+from eurekube_provider.core.errors import KubernetesError, RegistryError
+from eurekube_provider.core.model import EurekaLease, Instance, Port, Status
+from eurekube_provider.eureka.connection import Connection
+from eurekube_provider.eureka.peer import Peer
+from eurekube_provider.kube.access import ENDPOINT_SLICES, MERGE_PATCH, NAMESPACES, Resource
+from lab import Lab
+from lab.kubernetes import Kubernetes
+from lab.peering import SERVERS, Peering
+from lab.ports import free_ports
+from lab.processes import kill_all
+from lab.programs import PROGRAMS, provide
+from lab.workloads import PODS, Cluster, wait_for
+from tests.faults.operators import LEASE_NAME, LEASE_NAMESPACE, ROOT, Operator
+from tests.faults.witness import Complaint, Wanted, Witness
+
+Object = dict[str, Any]
+T = TypeVar("T")
+
+NODES = Resource("", "v1", "nodes")
+LEASES = Resource("coordination.k8s.io", "v1", "leases")
+
+SHOP, GUEST = "shop", "guest"
+APPS: dict[str, dict[str, tuple[int, str]]] = {
+    SHOP: {
+        "rating": (6, "pod"),
+        "catalog": (12, "pod"),
+        "front": (3, "service"),
+        "taken": (1, "service"),
+        "blue": (3, "pod"),
+        "green": (2, ""),
+    },
+    GUEST: {"mail": (3, "pod"), "map": (2, "pod")},
+}
+"""By namespace and application: replicas, and the mode of the syncer of the same name, empty for none."""
+
+EDITED = (SHOP, "blue")
+"""The syncer that people edit; it may select ``blue`` or ``green``."""
+
+WEST_APPS = {"rating": 4, "west-only": 3}
+OTHERS_LEASE = EurekaLease(duration_seconds=3600)
+OTHERS_RENEW_SECONDS = 2.0
+KUBELET_SECONDS = 1.0
+GIVEN_UP_SECONDS = 30.0
+CALM_SECONDS = 240.0
+"""How long controllers may take to have all pods ready again; nothing of ours is judged by it."""
+
+
+class World:
+    """All of it, for as long as the block runs: ``with World(replicas=3) as world:``.
+
+    :param replicas: of the operator in ``east``.
+    :param away_seconds: how long an API server may be away at most, for those who have to wait for it.
+    """
+
+    def __init__(self, replicas: int, away_seconds: float) -> None:
+        self.patience_seconds = away_seconds + CALM_SECONDS
+        self.directory = Path(tempfile.mkdtemp(prefix="eurekube-faults-"))
+        self.unready: set[str] = set()
+        """Pods that a fault keeps from being ready."""
+
+        self._replicas = replicas
+        self._stack = ExitStack()
+        self._active: dict[int, str] = {}
+        self._active_lock = threading.Lock()
+        self._numbers = itertools.count()
+        self._generation = itertools.count(1)
+        self._pending_since: dict[str, float] = {}
+        self._stopped = threading.Event()
+        self._duties: list[threading.Thread] = []
+        self.others: list[Instance] = []
+        self.east_operators: list[Operator] = []
+
+    def __enter__(self) -> Self:
+        try:
+            self._start()
+        except BaseException:
+            self.stop()
+            raise
+        return self
+
+    def __exit__(
+        self,
+        error_type: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        if error is not None:
+            error.add_note(f"the logs are kept in {self.directory}")
+        self.stop(keep_logs=error is not None)
+
+    def stop(self, *, keep_logs: bool = True) -> None:
+        """End everything; the logs stay where something went wrong."""
+        self._stopped.set()
+        for duty in self._duties:
+            duty.join()
+        with suppress(AttributeError):
+            self.witness.stop()
+        self._stack.close()
+        if not keep_logs:
+            shutil.rmtree(self.directory, ignore_errors=True)
+
+    def _start(self) -> None:
+        logs = self.directory / "logs"
+        self.eureka = Peering(logs)
+        self._stack.callback(self.eureka.stop)
+        self.eureka.launch()  # they take longest, and need nobody
+        self.lab = self._stack.enter_context(Lab(eureka=0, nodes=2, directory=self.directory / "east"))
+        west = self.directory / "west"
+        self.west_plane = Kubernetes(
+            provide(PROGRAMS), directory=west, api_server_port=free_ports(1)[0], nodes=1
+        )
+        self._stack.callback(lambda: kill_all(self.west_plane.processes))
+        self.west_plane.start_api()
+        self.east = Cluster(self.lab.kubeconfig)
+        self.west = Cluster(self.west_plane.kubeconfig)
+        for server in self.eureka.servers:
+            server.wait_until_ready()
+        self._others = [Peer(server.url, Connection((server.url,))) for server in self.eureka.servers]
+        self._install_crds(self.east)
+        for namespace in APPS:
+            self.populate(namespace)
+        self.apply_west()
+        self.calm()
+        self._plant_others()
+        self.east_operators = [
+            self._operator(f"east-{number}", "east", self.lab.kubernetes) for number in range(self._replicas)
+        ]
+        self.west_operator = self._operator("west", "west", self.west_plane)
+        for operator in self.operators:
+            operator.launch()
+        for operator in self.operators:
+            operator.wait_until_ready()
+        self._duty(self._kubelets, KUBELET_SECONDS)
+        self._duty(self._renew_others, OTHERS_RENEW_SECONDS)
+        self.witness = Witness(
+            self.eureka,
+            [
+                Wanted(Cluster(self.lab.kubeconfig).access, "east"),
+                Wanted(Cluster(self.west_plane.kubeconfig).access, "west"),
+            ],
+            self.others,
+            self.active,
+        )
+        self.witness.start()
+
+    @property
+    def operators(self) -> list[Operator]:
+        """Every operator process of both clusters."""
+        return [*self.east_operators, self.west_operator]
+
+    @property
+    def complaints(self) -> list[Complaint]:
+        """What the witness noted so far."""
+        return self.witness.complaints
+
+    def readings(self) -> str:
+        """How much the witness has seen."""
+        clusters = sum(one.readings for one in self.witness.clusters)
+        return f"{sum(self.witness.reads)} readings of Eureka servers and {clusters} of clusters"
+
+    def active(self) -> tuple[str, ...]:
+        """The faults that are on at the moment."""
+        with self._active_lock:
+            return tuple(self._active.values())
+
+    @contextmanager
+    def activity(self, words: str) -> Iterator[None]:
+        """A fault is on while the block runs."""
+        number = next(self._numbers)
+        with self._active_lock:
+            self._active[number] = words
+        try:
+            yield
+        finally:
+            with self._active_lock:
+                del self._active[number]
+
+    def leader(self) -> int:
+        """Which replica of ``east`` holds the Lease; the first one where nobody does."""
+        with suppress(KubernetesError):
+            lease = self.east.get(LEASES, LEASE_NAME, LEASE_NAMESPACE) or {}
+            holder = str((lease.get("spec") or {}).get("holderIdentity") or "")
+            for number, operator in enumerate(self.east_operators):
+                if holder.startswith(operator.name):
+                    return number
+        return 0
+
+    def populate(self, namespace: str) -> None:
+        """Make a namespace with its Deployments, Services and syncers."""
+        self.east.namespace(namespace)
+        for app, (replicas, mode) in APPS[namespace].items():
+            self.east.deployment(namespace, app, replicas)
+            self.east.service(namespace, app)
+            if mode:
+                self.east.syncer(namespace, app, mode)
+
+    def apply_west(self) -> None:
+        """Apply the YAML of ``west``; its pods are others each time."""
+        self._install_crds(self.west)
+        self.west.apply(NAMESPACES, {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": SHOP}})
+        generation = next(self._generation)
+        for position, (app, replicas) in enumerate(WEST_APPS.items()):
+            self.west.service(SHOP, app)
+            self.west.apply(ENDPOINT_SLICES, _west_slice(app, position, replicas, generation))
+            self.west.syncer(SHOP, app)
+
+    def heal(self) -> None:
+        """End whatever is wrong: processes run, ways are open, pods may be ready."""
+        self.unready.clear()
+        for operator in self.operators:
+            operator.passage.heal()
+        planes = [self.lab.kubernetes, self.west_plane]
+        for plane in planes:
+            for process in (plane.etcd, plane.api_server):
+                process.resume()
+                process.start()
+        for process in (self.lab.controller_manager, self.lab.scheduler, self.lab.kwok):
+            process.resume()
+            process.start()
+        self.eureka.heal()
+        for operator in self.operators:
+            operator.resume()
+            operator.launch()
+        for operator in self.operators:
+            operator.wait_until_ready()
+
+    def calm(self) -> None:
+        """Wait until the controllers have made every pod, and all are ready."""
+
+        def is_whole() -> bool:
+            with suppress(KubernetesError):
+                return all(
+                    len(self.east.ready_addresses(namespace, app)) == replicas
+                    for namespace, apps in APPS.items()
+                    for app, (replicas, _) in apps.items()
+                )
+            return False
+
+        wait_for(is_whole, "all pods to be ready", CALM_SECONDS)
+
+    def wait_level(self, seconds: float) -> float:
+        """Wait until every server holds what the clusters want; how long it took.
+
+        :param seconds: the longest time since the last change, after which it fails.
+        :raises TimeoutError: says what still differs.
+        """
+        began = time.monotonic()
+        differences = ["nothing could be read"]
+        while True:
+            with suppress(KubernetesError, requests.exceptions.RequestException):
+                differences = self.witness.differences()
+                if not differences:
+                    return time.monotonic() - began
+            if time.monotonic() - max(began, self.witness.changed_at) > seconds:
+                shown = "\n".join(differences[:20])
+                raise TimeoutError(
+                    f"not level after {seconds:.0f} s; {len(differences)} differences:\n{shown}"
+                )
+            time.sleep(0.5)
+
+    def wish_out_of_service(self) -> None:
+        """A person takes one pod of ``rating`` out of service, unless one is out already."""
+        if self.witness.out_of_service:
+            return
+        pod = self.east.pods(SHOP, "rating")[0]["metadata"]["name"]
+        key = ("RATING", f"{pod}.{SHOP}.east:rating:8080")
+        held = self.eureka.listed(0)[key]
+        self._others[0].set_status(held, Status.OUT_OF_SERVICE)
+
+        def is_out() -> bool:
+            return all(
+                self.eureka.listed(number)[key].status is Status.OUT_OF_SERVICE for number in range(SERVERS)
+            )
+
+        wait_for(is_out, "the person's wish on every server", CALM_SECONDS)
+        self.witness.expect_out_of_service(key)
+
+    def insist(self, do: Callable[[], T]) -> T:
+        """Do something to the cluster, again and again while its API does not answer."""
+        deadline = time.monotonic() + self.patience_seconds
+        while True:
+            try:
+                return do()
+            except KubernetesError:
+                if time.monotonic() > deadline or self._stopped.wait(0.5):
+                    raise
+
+    def patch(self, path: str, body: Object) -> None:
+        """Merge something into an object of ``east``."""
+        self.east.access.request("PATCH", path, body=body, content_type=MERGE_PATCH)
+
+    def _operator(self, name: str, cluster_name: str, plane: Kubernetes) -> Operator:
+        port = int(plane.url.rpartition(":")[2])
+        result = Operator(
+            name,
+            self.directory,
+            plane.kubeconfig,
+            port,
+            self.eureka.urls,
+            {"CLUSTER_NAME": cluster_name, "OPERATOR_NAME": cluster_name},
+        )
+        self._stack.callback(result.passage.stop)
+        self._stack.callback(result.kill)
+        return result
+
+    def operator_refuses(self, operator: Operator) -> str:
+        """Start an operator that must not work; its words when it has ended, or works all the same."""
+        offset = len(operator.text())
+        operator.launch()
+        wait_for(
+            lambda: operator.pid is None or operator.is_at_work(),
+            f"{operator.name} to refuse its work",
+            self.patience_seconds,
+        )
+        return operator.text()[offset:]
+
+    def _install_crds(self, cluster: Cluster) -> None:
+        for path in (ROOT / "crds").glob("*.yaml"):
+            cluster.install_crd(yaml.safe_load(path.read_text()))
+
+    def _plant_others(self) -> None:
+        """Another cluster, a machine of its own, a pod that registers itself, and one that has our id."""
+        itself = self.east.ready_addresses(SHOP, "catalog")[0]
+        for app, instance_id, address, owner in (
+            ("rating", f"pod.{SHOP}.north:rating:8080", "192.0.2.1", f"cluster/north/{SHOP}/rating"),
+            ("catalog", "vm-7:catalog:9000", "192.0.2.7", ""),
+            ("catalog", f"{itself}:catalog:8080", itself, ""),
+            ("taken", f"taken.svc.{SHOP}.east:taken:8080", "192.0.2.9", "stack/org/shop/prod/taken"),
+        ):
+            metadata = {"eurekube.owner": owner} if owner else {"team": "legacy"}
+            port = Port(int(instance_id.rpartition(":")[2]))
+            self.others.append(
+                Instance(
+                    app,
+                    instance_id,
+                    address,
+                    address,
+                    port,
+                    metadata=metadata,
+                    lease=OTHERS_LEASE,
+                    last_dirty_timestamp_ms=int(time.time() * 1000),
+                )
+            )
+        for one in self.others:
+            self._others[0].register(one)
+
+    def _duty(self, do: Callable[[], None], interval_seconds: float) -> None:
+        def run() -> None:
+            while not self._stopped.wait(interval_seconds):
+                with suppress(KubernetesError, RegistryError):
+                    do()
+
+        self._duties.append(threading.Thread(target=run, name=do.__name__))
+        self._duties[-1].start()
+
+    def _kubelets(self) -> None:
+        """What kubelets and controllers do in the end, and kwok leaves to us.
+
+        Pods that run are ready again, unless a fault keeps them from it; pods that were sent to a node while
+        it was gone, and that nobody will start, are given up.
+        """
+        for pod in self.east.access.get(PODS.path())["items"]:
+            metadata, status = pod["metadata"], pod.get("status") or {}
+            conditions = {one["type"]: one["status"] for one in status.get("conditions") or ()}
+            if metadata.get("deletionTimestamp"):
+                continue
+            if status.get("phase") == "Pending" and pod["spec"].get("nodeName"):
+                since = self._pending_since.setdefault(metadata["uid"], time.monotonic())
+                if time.monotonic() - since > GIVEN_UP_SECONDS:
+                    self.east.delete(PODS, metadata["name"], metadata["namespace"])
+            elif conditions.get("Ready") == "False" and metadata["name"] not in self.unready:
+                self.east.set_ready(pod, ready=True)
+
+    def _renew_others(self) -> None:
+        """Others renew what is theirs at each server, and register it again where it is missing."""
+        for peer in self._others:
+            with suppress(RegistryError):
+                for one in self.others:
+                    if not peer.renew(one):
+                        peer.register(one)
+
+
+def edited_syncer(app: str, mode: str) -> Object:
+    """What a person may make of the syncer that people edit."""
+    return {"spec": {"mode": mode, "selector": {"app": app}}}
+
+
+def _west_slice(app: str, position: int, replicas: int, generation: int) -> Object:
+    return {
+        "apiVersion": "discovery.k8s.io/v1",
+        "kind": "EndpointSlice",
+        "metadata": {
+            "namespace": SHOP,
+            "name": f"{app}-by-hand",
+            "labels": {"kubernetes.io/service-name": app},
+        },
+        "addressType": "IPv4",
+        "ports": [{"name": "http", "port": 8080, "protocol": "TCP"}],
+        "endpoints": [
+            {
+                "addresses": [f"10.1.{10 * generation + position}.{number + 1}"],
+                "conditions": {"ready": True, "serving": True, "terminating": False},
+                "targetRef": {"kind": "Pod", "name": f"{app}-{generation}-{number}"},
+            }
+            for number in range(replicas)
+        ],
+    }

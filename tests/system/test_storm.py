@@ -1,0 +1,49 @@
+"""The short form of the fault suite, which runs with all tests; ``make test-faults`` has the long one."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.faults import api_faults, eureka_faults, operator_faults, workload_faults
+from tests.faults.fault import Scale
+from tests.faults.operator_faults import REPLICAS
+from tests.faults.storm import Storm, run, schedule
+from tests.faults.world import World
+
+pytestmark = [pytest.mark.lab, pytest.mark.slow]
+
+SEED = 348
+ROUNDS = 2
+SHORT = Storm(
+    # Ten minutes without the API server become six seconds: no Eureka lease could lapse meanwhile. That none
+    # does is for the long form to prove.
+    Scale(longest_seconds=6.0, away_seconds=6.0, silent_seconds=6.0),
+    # What the brake would hold back for a minute is left to the long form: nodes, Services and clusters lost.
+    (
+        operator_faults.OperatorKilled,
+        operator_faults.OperatorPaused,
+        operator_faults.LeaderCutOff,
+        operator_faults.ClockStepped,
+        api_faults.ApiAway,
+        api_faults.WatchesCut,
+        eureka_faults.PeerKilled,
+        eureka_faults.PeerSplit,
+        eureka_faults.PeerOutOfReach,
+        workload_faults.RolledOut,
+        workload_faults.NamespaceDeleted,
+        workload_faults.SyncerEdited,
+    ),
+    fewest=5,
+    most=6,
+    spread_seconds=10.0,
+    slack=2.0,
+)
+
+
+@pytest.mark.timeout(900)
+def test_a_short_storm_does_no_harm() -> None:
+    """Nothing ready is removed, nothing of others touched, no lease lapses, and afterwards all are level."""
+    plan = schedule(SEED, SHORT, count=ROUNDS)
+    with World(REPLICAS, SHORT.scale.away_seconds) as world:
+        assert run(world, plan, SHORT, print) == ROUNDS
+        assert world.complaints == []

@@ -1,0 +1,235 @@
+"""That the fault suite's witness sees what must not happen, and only that."""
+
+from __future__ import annotations
+
+import operator
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any, cast
+
+import pytest
+
+from eurekube_provider.core.errors import KubernetesError
+from eurekube_provider.core.model import Instance, Port, Status
+from eurekube_provider.kube.access import ENDPOINT_SLICES, SERVICES, SYNCERS, KubeAccess
+from lab.peering import SERVERS, Peering
+from lab.waiting import wait_until
+from tests.faults import witness as witness_module
+from tests.faults.expected import Key
+from tests.faults.witness import Wanted, Witness
+
+PODS = ("one", "two", "three")
+OTHER = Instance("rating", "vm-7:rating:9000", "192.0.2.7", "192.0.2.7", Port(9000))
+
+
+@dataclass
+class Cluster:
+    """An API server's answers."""
+
+    ready: dict[str, bool] = field(default_factory=lambda: dict.fromkeys(PODS, True))
+    is_away: bool = False
+
+    def get(self, path: str) -> dict[str, Any]:
+        """A list of one kind."""
+        if self.is_away:
+            raise KubernetesError("away")
+        metadata: dict[str, Any] = {"namespace": "shop", "name": "rating"}
+        endpoints = [
+            {"addresses": [f"10.0.0.{number}"], "conditions": {"ready": ready}, "targetRef": {"name": pod}}
+            for number, (pod, ready) in enumerate(self.ready.items())
+        ]
+        items: dict[str, dict[str, Any]] = {
+            SYNCERS.path(): {"metadata": metadata, "spec": {"mode": "pod", "selector": {"app": "rating"}}},
+            SERVICES.path(): {"metadata": metadata, "spec": {}},
+            ENDPOINT_SLICES.path(): {
+                "metadata": {**metadata, "labels": {"kubernetes.io/service-name": "rating"}},
+                "ports": [{"port": 8080}],
+                "endpoints": endpoints,
+            },
+        }
+        return {"items": [items[path]]}
+
+
+@dataclass
+class Server:
+    """One Eureka server's log, and what it holds."""
+
+    name: str
+    log: Path
+    held: dict[Key, Instance]
+
+
+@dataclass
+class Eureka:
+    """The servers, in the place of a Peering."""
+
+    servers: list[Server]
+
+    def listed(self, number: int) -> dict[Key, Instance]:
+        """What one holds."""
+        return dict(self.servers[number].held)
+
+
+@dataclass
+class Scene:
+    """A cluster, its servers, and the witness of both."""
+
+    cluster: Cluster
+    eureka: Eureka
+    witness: Witness
+
+    def look(self) -> None:
+        """Wait until the witness has read everything again: every server, and after that the cluster."""
+        self._await(lambda: self.witness.reads)
+        if not self.cluster.is_away:
+            self._await(lambda: [one.readings for one in self.witness.clusters])
+
+    @staticmethod
+    def _await(counts: Callable[[], list[int]]) -> None:
+        enough = [count + 2 for count in counts()]  # the next reading may have begun already
+        wait_until(lambda: all(map(operator.ge, counts(), enough)), "the witness", 20)
+
+    def said(self) -> list[str]:
+        """What it complains of."""
+        self.look()
+        return [one.what for one in self.witness.complaints]
+
+
+def key(pod: str) -> Key:
+    """The key of a pod's instance."""
+    return ("RATING", f"{pod}.shop.east:rating:8080")
+
+
+def instance(number: int, pod: str) -> Instance:
+    """A pod's instance."""
+    address = f"10.0.0.{number}"
+    owner = {"eurekube.owner": "cluster/east/shop/rating"}
+    return Instance(*key(pod), address, address, Port(8080), metadata=owner)
+
+
+@pytest.fixture
+def scene(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Scene]:
+    """All is well: three pods are ready, and every server holds them and somebody else's."""
+    monkeypatch.setattr(witness_module, "READ_SECONDS", 0.01)
+    held = {one.key: one for one in (OTHER, *(instance(*pair) for pair in enumerate(PODS)))}
+    eureka = Eureka([Server(f"eureka-{n + 1}", tmp_path / f"{n}.log", dict(held)) for n in range(SERVERS)])
+    for server in eureka.servers:
+        server.log.touch()
+    cluster = Cluster()
+    witness = Witness(
+        cast("Peering", eureka), [Wanted(cast("KubeAccess", cluster), "east")], [OTHER], lambda: ("a fault",)
+    )
+    result = Scene(cluster, eureka, witness)
+    witness.start()
+    result.look()
+    yield result
+    witness.stop()
+
+
+def test_a_calm_world_is_level(scene: Scene) -> None:
+    """Nothing is complained of, and nothing differs."""
+    assert scene.said() == []
+    assert scene.witness.differences() == []
+
+
+def test_a_ready_endpoint_is_removed(scene: Scene) -> None:
+    """It is named, with the server and the fault that was on."""
+    del scene.eureka.servers[1].held[key("two")]
+    assert scene.said() == ["two.shop.east:rating:8080 is ready and was gone from eureka-2"]
+    assert "a fault" in str(scene.witness.complaints[0])
+    assert scene.witness.differences() == ["eureka-2 lacks two.shop.east:rating:8080"]
+
+
+def test_a_ready_endpoint_is_down(scene: Scene) -> None:
+    """Callers lose it as if it were gone."""
+    server = scene.eureka.servers[0]
+    server.held[key("one")] = replace(server.held[key("one")], status=Status.DOWN)
+    assert scene.said() == ["one.shop.east:rating:8080 is ready and was DOWN on eureka-1"]
+
+
+def test_a_removal_between_two_readings(scene: Scene) -> None:
+    """The server's log tells of it, and of an Eureka lease that lapsed."""
+    with scene.eureka.servers[2].log.open("a") as log:
+        log.write("INFO : Cancelled instance RATING/one.shop.east:rating:8080 (replication=true)\n")
+        log.write("WARN : DS: Registry: expired lease for RATING/two.shop.east:rating:8080\n")
+        log.write("INFO : Cancelled instance RATING/gone.shop.east:rating:8080 (replication=false)\n")
+    assert sorted(scene.said()) == [
+        "eureka-3 let the Eureka lease lapse of two.shop.east:rating:8080, which is ready",
+        "eureka-3 removed one.shop.east:rating:8080, which is ready",
+    ]
+
+
+def test_an_endpoint_that_is_not_ready_may_go(scene: Scene) -> None:
+    """Nor is it missed when the cluster told of it only after Eureka."""
+    scene.cluster.ready["two"] = False
+    scene.look()
+    del scene.eureka.servers[1].held[key("two")]
+    assert scene.said() == []
+
+
+def test_a_cluster_that_is_away_decides_later(scene: Scene) -> None:
+    """What went missing meanwhile is complained of only if it is still wanted afterwards."""
+    scene.cluster.is_away = True
+    for pod in ("one", "two"):
+        del scene.eureka.servers[0].held[key(pod)]
+    assert scene.said() == []
+    del scene.cluster.ready["one"]
+    scene.cluster.is_away = False
+    assert scene.said() == ["two.shop.east:rating:8080 is ready and was gone from eureka-1"]
+
+
+def test_a_server_that_begins_anew_has_lost_nothing(scene: Scene) -> None:
+    """What it does not hold after its start is a difference only."""
+    scene.witness.begins_anew(0)
+    scene.eureka.servers[0].held.clear()
+    scene.witness.begins_anew(0)
+    assert scene.said() == []
+    assert len(scene.witness.differences()) == len(PODS) + 1
+
+
+def test_somebody_else_is_touched(scene: Scene) -> None:
+    """Whether it is changed or gone."""
+    scene.eureka.servers[0].held[OTHER.key] = replace(OTHER, metadata={"eurekube.owner": "us"})
+    del scene.eureka.servers[1].held[OTHER.key]
+    said = " ".join(scene.said())
+    assert "vm-7:rating:9000 of somebody else was changed on eureka-1" in said
+    assert "vm-7:rating:9000 of somebody else was gone from eureka-2" in said
+
+
+def test_a_persons_wish_is_undone(scene: Scene) -> None:
+    """An instance that is out of service must not be UP, and is level only while it is not."""
+    for server in scene.eureka.servers:
+        out = replace(
+            server.held[key("one")],
+            status=Status.OUT_OF_SERVICE,
+            overridden_status=Status.OUT_OF_SERVICE,
+        )
+        server.held[key("one")] = out
+    scene.look()
+    scene.witness.expect_out_of_service(key("one"))
+    assert scene.said() == []
+    assert scene.witness.differences() == []
+    scene.eureka.servers[1].held[key("one")] = replace(out, status=Status.UP)
+    assert set(scene.said()) == {
+        "one.shop.east:rating:8080, out of service by a person's wish, was UP on eureka-2"
+    }
+
+
+def test_what_was_not_wanted_for_a_while_may_go_once_more(
+    scene: Scene, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Until the operator's knowledge cannot be as old as that any more."""
+    scene.cluster.ready["two"] = False
+    scene.look()
+    scene.cluster.ready["two"] = True
+    scene.look()
+    two = scene.eureka.servers[0].held.pop(key("two"))
+    assert scene.said() == []
+    scene.eureka.servers[0].held[key("two")] = two
+    scene.look()
+    monkeypatch.setattr(witness_module, "OLD_KNOWLEDGE_SECONDS", 0.0)
+    time.sleep(0.01)
+    del scene.eureka.servers[0].held[key("two")]
+    assert scene.said() == ["two.shop.east:rating:8080 is ready and was gone from eureka-1"]
