@@ -37,7 +37,7 @@ lint: setup  ## Lint, types and import rules
 	@$(VENV)/bin/lint-imports
 
 unit: setup  ## The tests that need no server
-	@$(RUN) -m pytest tests/unit
+	@$(RUN) -m pytest -n 2 tests/unit
 
 integration: setup  ## The tests on real servers
 	@$(RUN) -m lab fetch

@@ -27,7 +27,7 @@ from pulumi.runtime.stack import run_pulumi_func
 from eurekube_provider.core.errors import ConfigurationError
 from eurekube_provider.core.identity import StackOwner
 from eurekube_provider.eureka.connection import Connection
-from eurekube_provider.resources.connections import NAMESPACE, configured_connection
+from eurekube_provider.resources.connections import DEFAULT_CONNECTION, NAMESPACE, configured_connection
 from eurekube_provider.resources.labels import STACK_LABEL, stack_label
 from eurekube_provider.resources.project import Project
 from eurekube_provider.resources.properties import DEFAULT_ID, Properties, check
@@ -36,6 +36,7 @@ DEFAULT_ORGANIZATION = "organization"
 """What Pulumi says on backends that know no organizations."""
 
 _REGISTRATION_TYPE = "pulumi-python:dynamic/eurekube:EurekaInstance"
+_APPLICATION_TYPE = "pulumi-python:dynamic/eurekube:EurekaApplication"
 _HIDDEN = "[secret]"
 
 _ORDER = (
@@ -241,6 +242,11 @@ def _place(item: KubernetesObject) -> tuple[int, str, str, str]:
 def _registrations(resources: list[mocks.MockResourceArgs]) -> dict[str, Properties]:
     result: dict[str, Properties] = {}
     for resource in sorted(resources, key=lambda each: each.name):
+        if resource.typ == _APPLICATION_TYPE:
+            raise ConfigurationError(
+                f"the EurekaApplication {resource.name!r} needs an engine: deploy this program with pulumi"
+                " up, or write its instances as an EurekaInstance each"
+            )
         if resource.typ != _REGISTRATION_TYPE:
             continue
         written = {key: value for key, value in _plain(resource.inputs).items() if key != "__provider"}
@@ -248,6 +254,12 @@ def _registrations(resources: list[mocks.MockResourceArgs]) -> dict[str, Propert
         if checked.problems:
             reasons = "; ".join(f"{problem.property}: {problem.reason}" for problem in checked.problems)
             raise ConfigurationError(f"the registration {resource.name!r} cannot be made: {reasons}")
+        if checked.properties.get("connection", DEFAULT_CONNECTION) != DEFAULT_CONNECTION:
+            raise ConfigurationError(
+                f"the registration {resource.name!r} is at the connection"
+                f" {checked.properties['connection']!r}, and only an engine knows several: deploy this"
+                " program with pulumi up"
+            )
         result[resource.name] = checked.properties
     return result
 

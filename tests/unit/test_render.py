@@ -4,17 +4,21 @@ from __future__ import annotations
 
 import functools
 import json
+import multiprocessing
 import os
 import shutil
 import subprocess
 import sys
+from dataclasses import dataclass
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 
 import pytest
 import yaml
 
 import eurekube_provider
+from eurekube_provider.cli.main import main
 from eurekube_provider.core.errors import ConfigurationError
 from eurekube_provider.resources.crds import crd_documents
 from eurekube_provider.resources.project import Project
@@ -22,17 +26,45 @@ from eurekube_provider.resources.project import Project
 ROOT = Path(eurekube_provider.__file__).parents[1]
 
 
-def run(*arguments: str, **environment: str) -> subprocess.CompletedProcess[str]:
+@dataclass(frozen=True)
+class Done:
+    """What a command printed, and how it ended."""
+
+    returncode: int
+    stdout: str
+    stderr: str
+
+
+_processes = multiprocessing.get_context("forkserver")
+# Loading what the program needs takes seconds; each process begins with it.
+_processes.set_forkserver_preload(["eurekube_provider.cli.render", "eurekube_provider.resources.program"])
+
+
+def run(*arguments: str, **environment: str) -> Done:
     """``eurekube`` in a process of its own, as the SDK keeps its settings for a whole process."""
     clean = {key: value for key, value in os.environ.items() if not key.startswith("EUREKA_")}
-    return subprocess.run(
-        [sys.executable, "-m", "eurekube_provider.cli.main", *arguments],
-        cwd=ROOT,
-        env={**clean, **environment},
-        capture_output=True,
-        text=True,
-        timeout=60,
-    )
+    with TemporaryDirectory() as directory:
+        files = [Path(directory) / name for name in ("stdout", "stderr")]
+        process = _processes.Process(target=_main, args=(arguments, {**clean, **environment}, *files))
+        process.start()
+        process.join(60)
+        assert process.exitcode is not None, f"{arguments}: still running after a minute"
+        return Done(process.exitcode, *(file.read_text() for file in files))
+
+
+def _main(arguments: tuple[str, ...], environment: dict[str, str], stdout: Path, stderr: Path) -> None:
+    os.chdir(ROOT)
+    os.environ.clear()
+    os.environ.update(environment)
+    with stdout.open("w") as output, stderr.open("w") as errors:
+        sys.stdout, sys.stderr = output, errors
+        try:
+            code = main(list(arguments))
+        except SystemExit as ended:
+            code = int(ended.code or 0)
+        output.flush()
+        errors.flush()
+    os._exit(code)
 
 
 @functools.cache
@@ -69,7 +101,19 @@ def rules(kind: str, *config: str, namespace: str | None = None) -> set[tuple[st
 
 def test_rendering_is_the_same_byte_for_byte() -> None:
     """Two processes, two seeds, one text: it can be compared in a review."""
-    texts = {run("render", PYTHONHASHSEED=seed).stdout for seed in ("1", "2")}
+    command = [sys.executable, "-m", "eurekube_provider.cli.main", "render"]
+    texts = {
+        subprocess.run(
+            command,
+            cwd=ROOT,
+            env={**os.environ, "PYTHONHASHSEED": seed},
+            capture_output=True,
+            text=True,
+            timeout=60,
+            check=True,
+        ).stdout
+        for seed in ("1", "2")
+    }
     assert len(texts) == 1
     assert len(texts.pop()) > 1000
 
@@ -327,3 +371,31 @@ def test_a_stacks_secrets_must_be_given_anew(tmp_path: Path) -> None:
     with pytest.raises(ConfigurationError, match="eurekube:password is a secret"):
         project.configuration("dev", {})
     assert project.configuration("dev", {"password": "x"})["eurekube:password"] == "x"
+
+
+@pytest.mark.parametrize(
+    ("resource", "sentence"),
+    [
+        (
+            'EurekaApplication("a", {"application": "a", "instances": {"1": {"host_name": "h"}}})',
+            "the EurekaApplication 'a' needs an engine",
+        ),
+        (
+            'EurekaInstance("a", {"application": "a", "host_name": "h", "port": 80, "connection": "eu"})',
+            "the registration 'a' is at the connection 'eu'",
+        ),
+    ],
+)
+def test_what_only_an_engine_can_make_is_refused(tmp_path: Path, resource: str, sentence: str) -> None:
+    """Nothing of a program is left out in silence."""
+    (tmp_path / "Pulumi.yaml").write_text("name: own\nruntime: python\nstackConfigDir: stacks\n")
+    (tmp_path / "stacks").mkdir()
+    url = "http://eureka.example.com:8761/eureka"
+    config = f"config:\n  eurekube:url: {url}\n  eurekube:connections: {{eu: {{url: '{url}'}}}}\n"
+    (tmp_path / "stacks" / "Pulumi.dev.yaml").write_text(config)
+    (tmp_path / "__main__.py").write_text(
+        f"from eurekube_provider import EurekaApplication, EurekaInstance\n\n{resource}\n"
+    )
+    done = run("render", "--project", str(tmp_path))
+    assert done.returncode == 1
+    assert sentence in done.stderr
