@@ -6,8 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from eurekube_provider.core.identity import CLUSTER_UID_KEY, OWNER_KEY
-from eurekube_provider.core.mapping import Cluster
+from eurekube_provider.core.identity import CLUSTER_UID_KEY, OWNER_KEY, Cluster
 from eurekube_provider.eureka import batch
 from eurekube_provider.eureka.peer import Peer
 from eurekube_provider.eureka.peers import Peers

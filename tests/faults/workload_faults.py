@@ -9,8 +9,8 @@ from random import Random
 from typing import ClassVar, Self
 
 from eurekube_provider.core.errors import KubernetesError
-from eurekube_provider.kube.access import NAMESPACES, SERVICES, SYNCERS
-from lab.workloads import PODS, wait_for
+from eurekube_provider.kube.access import NAMESPACES, PODS, SERVICES, SYNCERS
+from lab.workloads import wait_for
 from tests.faults.fault import API, LEASES, OPERATORS, WEST, WORKLOADS, Parts, Scale, nothing
 from tests.faults.world import APPS, EDITED, GUEST, NODES, SHOP, World, edited_syncer
 

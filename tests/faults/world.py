@@ -24,14 +24,14 @@ from eurekube_provider.core.errors import KubernetesError, RegistryError
 from eurekube_provider.core.model import EurekaLease, Instance, Port, Status
 from eurekube_provider.eureka.connection import Connection
 from eurekube_provider.eureka.peer import Peer
-from eurekube_provider.kube.access import ENDPOINT_SLICES, MERGE_PATCH, NAMESPACES, Resource
+from eurekube_provider.kube.access import ENDPOINT_SLICES, MERGE_PATCH, NAMESPACES, PODS, Resource
 from lab import Lab
 from lab.kubernetes import Kubernetes
 from lab.peering import SERVERS, Peering
 from lab.ports import free_ports
 from lab.processes import kill_all
 from lab.programs import PROGRAMS, provide
-from lab.workloads import PODS, Cluster, wait_for
+from lab.workloads import Cluster, wait_for
 from tests.faults.operators import LEASE_NAME, LEASE_NAMESPACE, ROOT, Operator
 from tests.faults.witness import Complaint, Wanted, Witness
 
