@@ -41,7 +41,8 @@ unit: setup  ## The tests that need no server
 
 integration: setup  ## The tests on real servers
 	@$(RUN) -m lab fetch
-	@$(RUN) -m pytest -n 2 --dist loadfile -m "not faults" tests/contract tests/interop tests/system
+	@# Real servers on a busy machine: what fails is tried once more, and shown as RERUN. Twice is a failure.
+	@$(RUN) -m pytest -n 3 --dist loadfile --reruns 1 -rR -m "not faults" tests/contract tests/interop tests/system
 	@echo "not run here: the long form of the fault suite, which wants the machine for itself (make test-faults)"
 
 test-faults: setup  ## Faults on real servers: one by one, then a storm of them (MINUTES=60, SEED=42)
