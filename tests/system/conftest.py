@@ -68,7 +68,7 @@ def operator_environment(lab: Lab, namespace: str, **environment: str) -> dict[s
         "EUREKA_URL": ",".join(lab.eureka_urls),
         "KUBECONFIG": str(lab.kubeconfig),
         "WATCH_NAMESPACE": namespace,
-        "LEASE_NAME": f"{namespace}-leader",
+        "LEASE_NAME": f"{namespace or 'all'}-leader",
         "WEB_ADDRESS": "",  # several run at a time
         "RESYNC_SECONDS": "2",
         **environment,

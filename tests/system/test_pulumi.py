@@ -386,14 +386,14 @@ def wait_for_finalizer(cluster: Cluster, namespace: str, name: str) -> None:
     ],
 )
 def test_wrong_configuration_is_told_in_seconds(
-    lab: Lab, tmp_path: Path, config: dict[str, Any], sentence: str
+    lab: Lab, tmp_path: Path, unique_name: str, config: dict[str, Any], sentence: str
 ) -> None:
     """One sentence with what is wrong, and no traceback."""
-    stack = Stack(tmp_path, "wrong", settings(lab, "wrong", **config))
+    stack = Stack(tmp_path, unique_name, settings(lab, unique_name, **config))
     started = time.monotonic()
     said = stack.up(fails=True)
     assert time.monotonic() - started < 30
-    assert sentence in said
+    assert sentence in said, said
     assert "Traceback" not in said
     stack.configure(settings(lab, "wrong", registrations=[]))
     stack.pulumi("destroy", "--yes", "--skip-preview")
