@@ -172,6 +172,8 @@ class EventRecorder:
         except KubernetesError as error:
             # E.g. in a namespace that is being deleted, where nothing can be created any more.
             _log.warning("Event not written", extra={"reason": event["reason"], "error": str(error)})
+        except Exception:  # noqa: BLE001 - the thread must go on writing the others
+            _log.exception("Event not written", extra={"reason": event["reason"]})
 
 
 def _counted(count: int, text: str) -> str:

@@ -59,9 +59,9 @@ class Brake:
         """What of ``steps`` may be done now, and what the rest waits for."""
 
         def said_goodbye(instance_id: str) -> bool:
-            pod, _, namespace = (
-                instance_id.partition(":")[0].removesuffix(f".{self._cluster.name}").rpartition(".")
-            )
+            # From the end, since the address of an endpoint without a pod may have colons of its own.
+            place = instance_id.rsplit(":", 2)[0].removesuffix(f".{self._cluster.name}")
+            pod, _, namespace = place.rpartition(".")
             return sources.said_goodbye(pod, namespace)
 
         if not any(map(takes_away, steps.changes)):

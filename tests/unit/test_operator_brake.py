@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
 
 from bench.registry import OWNER, instances
 from eurekube_provider.core.errors import KubernetesError
-from eurekube_provider.core.identity import Cluster, parse_owner
+from eurekube_provider.core.identity import Cluster, parse_owner, pod_instance_id
 from eurekube_provider.core.plan import Plan, plan
 from eurekube_provider.eureka.view import View
 from eurekube_provider.operator.brake import RELEASE_ANNOTATION, Brake
@@ -110,3 +111,22 @@ def test_all_registries_count() -> None:
         Sources(),  # type: ignore[arg-type]
     )
     assert (len(steps.changes), hold) == (3, None)
+
+
+@pytest.mark.parametrize("pod", ["rating-1", "rating.1", "10.0.0.1", "2001:db8::1"])
+def test_a_goodbye_is_looked_up_by_what_the_id_says(pod: str) -> None:
+    """Pod, or address where there is none, and namespace, whatever signs they have."""
+    asked: list[tuple[str, str]] = []
+
+    class Remembering(Sources):
+        def said_goodbye(self, pod: str, namespace: str) -> bool:
+            asked.append((pod, namespace))
+            return True
+
+    instance_id = pod_instance_id(pod, "shop", OWNER.split("/")[1], "rating", 8080)
+    there = [replace(one, instance_id=instance_id) for one in instances(1)]
+    held = view(0)
+    for one in there:
+        held.registered(one)
+    brake(Access(), held).check(KEY, {"metadata": {}}, plan([], there, OWNER), OWNER, Remembering())  # type: ignore[arg-type]
+    assert asked == [(pod, "shop")]
