@@ -228,6 +228,7 @@ class Renewals:
             for lane in self._lanes if in_batches else [self._rest]:
                 if lane.peer is peer or lane.peer is None:
                     lane.hand(dict.fromkeys(self._book.entries))
+                    lane.hurry()
 
     def __contains__(self, key: Key) -> bool:
         with self._book.lock:
@@ -329,6 +330,7 @@ class _Lane:
         self._lost: list[Instance] = []
         self._retry_seconds = 0.0
         self._failing_since = 0.0
+        self._hurried = False
 
     def failing_seconds(self) -> float:
         """For how long nothing has reached the server; 0 while all is well."""
@@ -338,6 +340,11 @@ class _Lane:
         """Renew these next; the book's lock is held."""
         self.pending.update(due)
         self.work.notify(len(due))
+
+    def hurry(self) -> None:
+        """Wait for no back-off: the server answers again; the book's lock is held."""
+        self._hurried = True
+        self.work.notify_all()
 
     def run(self, most: int) -> None:
         """Send what is pending until the end; on a thread of its own, or on several."""
@@ -356,8 +363,13 @@ class _Lane:
         book = self._book
         with book.lock:
             while not book.stopped:
-                if self._retry_seconds and self.work.wait_for(lambda: book.stopped, self._retry_seconds):
+                if (
+                    self._retry_seconds
+                    and self.work.wait_for(lambda: book.stopped or self._hurried, self._retry_seconds)
+                    and not self._hurried
+                ):
                     return None
+                self._hurried = False
                 taken: list[_Entry] = []
                 while self.pending and len(taken) < most:
                     key = next(iter(self.pending))

@@ -66,6 +66,11 @@ class View:
         with self._lock:
             return [self._held[key] for key in self._by_application.get(name.upper(), ())]
 
+    def overridden(self) -> list[Instance]:
+        """The instances over whose status a person has set another one."""
+        with self._lock:
+            return [instance for instance in self._held.values() if instance.is_overridden]
+
     def owners(self) -> set[str]:
         """All owners that have an instance."""
         with self._lock:

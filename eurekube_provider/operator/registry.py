@@ -261,7 +261,11 @@ class Registry:
 
     def _take(self, listed: list[Instance]) -> None:
         """Learn from a list of the whole registry."""
+        overridden = self.view.overridden() if self._lost_memory else []
         news, doubts = self.view.merge(listed)
+        for instance in overridden:
+            if self.view.get(instance.key) is None:
+                self._remember_override(instance)
         was_away, self.failure, self.trouble = self.failure is not None, None, None
         for owner in {instance.owner for instance in news}:
             if owner:
@@ -428,10 +432,13 @@ class Registry:
     def _vanished(self, key: Key) -> None:
         """No server holds it. If they forgot it, what a person had set over its status comes back with it."""
         known = self.view.get(key)
-        is_a_persons = known is not None and known.is_overridden and LEAVING_KEY not in known.metadata
-        if known is not None and is_a_persons and self._lost_memory:
-            self._lost_overrides[key] = known.overridden_status
+        if known is not None and known.is_overridden and self._lost_memory:
+            self._remember_override(known)
         self.view.gone(key)
+
+    def _remember_override(self, lost: Instance) -> None:
+        if LEAVING_KEY not in lost.metadata:  # which is ours, not a person's
+            self._lost_overrides[lost.key] = lost.overridden_status
 
     def _notice_restarts(self) -> None:
         """A server that describes itself anew has forgotten what it held: it is told everything at once."""

@@ -9,6 +9,7 @@ from __future__ import annotations
 import base64
 import shutil
 import ssl
+from collections import deque
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 
@@ -299,7 +300,8 @@ def test_all_servers_come_back_empty(scene: Scene) -> None:
     """All that is ours is there again, a person's wish included; nobody can know what else they held."""
     scene.begin(LONG)
     for operator in scene.operators:
-        wait_until(operator.knows_of_override, "word of the person's wish", LEVEL_SECONDS)
+        operator.registry.take_over()  # reads anew: a server's list may stay as old as three minutes
+        assert operator.knows_of_override()
     for server in scene.cluster.servers:
         server.kill()
     scene.cluster.heal()
@@ -363,9 +365,18 @@ def test_a_thousand_come_and_go(cluster: Peering, app: str, mode: Mode) -> None:
 
         def wait_none_left() -> None:
             wait_until(operator.has_nothing, "the removals", LEVEL_SECONDS)
-            wait_until(lambda: not left(), "the last removal on every server", LEVEL_SECONDS)
-            pause(RENEWAL_INTERVAL_SECONDS)
-            assert left() == [], "\n".join(log)
+            looks: deque[list[str]] = deque(maxlen=20)
+
+            def is_over() -> bool:
+                # A server that was away may be given back what others still had to forward: that is swept.
+                looks.append(left())
+                return len(looks) == looks.maxlen and not any(looks)
+
+            try:
+                wait_until(is_over, "the last removal on every server", 2 * LEVEL_SECONDS)
+            except Exception as error:
+                error.add_note("\n".join([*looks[-1], "the log:", *log]))
+                raise
 
         operator.want(instances(operator.owner, app, range(1000), LONG))
         wait_renewed(1000)
