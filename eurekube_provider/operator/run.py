@@ -197,8 +197,7 @@ class _Duties:
 def _elector(settings: Settings, access: KubeAccess) -> Elector:
     return Elector(
         access,
-        settings.lease_namespace or access.namespace,
-        settings.lease_name or f"{settings.operator_name}-leader",
+        *settings.lease(access.namespace),
         # A container that is restarted in its pod is another one.
         f"{settings.pod_name}_{uuid.uuid4().hex[:8]}",
         settings.lease_timing,

@@ -78,12 +78,7 @@ def check(settings: Settings) -> list[Finding]:
     except ConfigurationError as error:
         findings.append(Finding("kubernetes", "kubeconfig", Verdict.WARNING, str(error)))
     else:
-        lease = None
-        if settings.leader_elect:
-            lease = (
-                settings.lease_namespace or access.namespace,
-                settings.lease_name or f"{settings.operator_name}-leader",
-            )
+        lease = settings.lease(access.namespace) if settings.leader_elect else None
         findings += check_kubernetes(access, settings.watch_namespaces, lease)
     for name, connection in settings.connections.items():
         peers = Peers(connection)

@@ -217,6 +217,16 @@ class Settings:
         """When the Lease is renewed and lost."""
         return Timing(self.lease_duration_seconds, self.renew_deadline_seconds, self.retry_period_seconds)
 
+    def lease(self, own_namespace: str) -> tuple[str, str]:
+        """Namespace and name of the Lease that the replicas share.
+
+        :param own_namespace: the one that this process belongs to.
+        """
+        return (
+            self.lease_namespace or own_namespace,
+            self.lease_name or f"{self.operator_name}-leader",
+        )
+
     def may_select(self, syncer_namespace: str, service_namespace: str) -> bool:
         """Whether a syncer may publish Services of another namespace; always of its own."""
         return syncer_namespace == service_namespace or _has(
