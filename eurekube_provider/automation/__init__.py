@@ -1,0 +1,12 @@
+"""Pulumi's Automation API for stacks that carry registrations: preview, up, refresh and drift as functions.
+
+``python -m eurekube_provider.automation`` is the same as a process, for whoever must not load Pulumi.
+"""
+
+from __future__ import annotations
+
+from eurekube_provider.automation.run import Outcome, StackRun
+from eurekube_provider.automation.stack import Target, drift, preview, refresh, up
+from eurekube_provider.automation.steps import Step
+
+__all__ = ["Outcome", "StackRun", "Step", "Target", "drift", "preview", "refresh", "up"]

@@ -1,0 +1,166 @@
+"""Preview, up, refresh and drift of a stack, through Pulumi's Automation API.
+
+A run that fails, or that another run keeps out, is an outcome and no exception. Credentials, the backend and
+the passphrase come from the environment, as for the CLI.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from dataclasses import dataclass
+from pathlib import Path
+
+from pulumi.automation import LocalWorkspace, Stack
+from pulumi.automation.errors import CommandError, ConcurrentUpdateError, InvalidVersionError
+
+from eurekube_provider.automation.command import Cancellable, pulumi_home
+from eurekube_provider.automation.locks import Records, holders
+from eurekube_provider.automation.run import Action, Outcome, StackRun
+from eurekube_provider.automation.steps import UNCHANGED, StepLog, plain
+from eurekube_provider.core.errors import ConfigurationError
+
+_NOISE = ("update failed", "preview failed", "refresh failed", "resource registration failed")
+
+
+@dataclass(frozen=True, slots=True)
+class Target:
+    """One stack of a project.
+
+    :ivar stack: its name, or ``organization/project/stack``.
+    :ivar work_dir: where its Pulumi.yaml lies.
+    :ivar timeout_seconds: after which a run is cancelled, default 600.
+    """
+
+    stack: str
+    work_dir: Path
+    timeout_seconds: float = 600.0
+
+
+class StackRunner:
+    """Runs one action at a time on one stack; a single run of it can be cancelled.
+
+    :raises ConfigurationError: there is no project, or no CLI that can be used.
+    """
+
+    def __init__(self, target: Target) -> None:
+        self.target = target
+        if not any((target.work_dir / f"Pulumi.{ending}").is_file() for ending in ("yaml", "yml", "json")):
+            raise ConfigurationError(f"{target.work_dir} has no Pulumi.yaml: name the folder of a project")
+        self._records = Records(pulumi_home() / "eurekube-runs", target.work_dir, target.stack)
+        try:
+            self._command = Cancellable(self._records)
+        except FileNotFoundError:
+            raise ConfigurationError("there is no Pulumi CLI on PATH: install it, or extend PATH") from None
+        except InvalidVersionError as error:
+            raise ConfigurationError(f"the Pulumi CLI on PATH cannot be used: {error}") from None
+
+    def cancel(self, why: str) -> None:
+        """End the run in order: what is under way is finished, the stack released. Returns at once."""
+        self._command.cancel(why)
+
+    def run(self, action: Action) -> StackRun:
+        """Do it. A lock that a dead run of ours left is released first."""
+        began = time.monotonic()
+        limit = f"it took longer than {self.target.timeout_seconds:g} s and was cancelled"
+        timer = threading.Timer(self.target.timeout_seconds, self.cancel, [limit])
+        timer.daemon = True
+        timer.start()
+        log, outcome, message = StepLog(), Outcome.FAILED, ""
+        try:
+            released = self._once(action, log)
+            outcome = Outcome.CHANGED if _has_changes(log) else Outcome.UNCHANGED
+            message = _sentence(action, self.target.stack, log) + released
+        except ConcurrentUpdateError as error:
+            outcome, message = Outcome.LOCKED, self._who_holds_it(str(error))
+        except CommandError as error:
+            why = self._command.cancelled or _reason(log, str(error))
+            message = f"{action} of {self.target.stack} failed: {why}"
+        finally:
+            timer.cancel()
+        seconds = time.monotonic() - began
+        return StackRun(action, self.target.stack, outcome, log.changes, seconds, message, log.changing)
+
+    def _once(self, action: Action, log: StepLog) -> str:
+        """Run; where a dead run of ours stands in the way, release its lock first, and say so."""
+        stack = Stack.select(self.target.stack, _Workspace(self.target.work_dir, self._command))
+        try:
+            _act(stack, action, log)
+        except ConcurrentUpdateError as error:
+            if not self._records.all_ours_and_dead(holders(str(error))):
+                raise
+            stack.cancel()
+            self._records.forget_dead()
+            _act(stack, action, log)
+            return "; the lock of an earlier run of ours that had died was released"
+        return ""
+
+    def _who_holds_it(self, error: str) -> str:
+        found = ", ".join(map(str, holders(error))) or "another update that is under way"
+        return f"{self.target.stack} is locked by {found}; nothing was done"
+
+
+class _Workspace(LocalWorkspace):
+    """The project's folder. Every command names its stack, so that nobody's selected stack changes."""
+
+    def __init__(self, work_dir: Path, command: Cancellable) -> None:
+        super().__init__(work_dir=str(work_dir), pulumi_command=command)
+
+    def select_stack(self, stack_name: str) -> None:
+        """Nothing: a stack that is not there is told by the first command."""
+
+
+def preview(target: Target) -> StackRun:
+    """What an ``up`` would do; needs neither Eureka nor the cluster where the program looks nothing up."""
+    return StackRunner(target).run(Action.PREVIEW)
+
+
+def up(target: Target) -> StackRun:
+    """Run the program, and make Eureka and the cluster as it says."""
+    return StackRunner(target).run(Action.UP)
+
+
+def refresh(target: Target) -> StackRun:
+    """Bring the state to what Eureka and the cluster hold; changes nothing in them."""
+    return StackRunner(target).run(Action.REFRESH)
+
+
+def drift(target: Target) -> StackRun:
+    """What a refresh would find changed behind the stack's back; changes nothing, not even the state."""
+    return StackRunner(target).run(Action.DRIFT)
+
+
+def _act(stack: Stack, action: Action, log: StepLog) -> None:
+    if action is Action.UP:
+        stack.up(on_event=log.add, color="never", show_secrets=False)
+    elif action is Action.REFRESH:
+        stack.refresh(on_event=log.add, color="never", show_secrets=False)
+    elif action is Action.PREVIEW:
+        stack.preview(on_event=log.add, color="never")
+    else:
+        stack.preview_refresh(on_event=log.add, color="never", show_secrets=False)
+
+
+def _has_changes(log: StepLog) -> bool:
+    return any(count for operation, count in log.changes.items() if operation not in UNCHANGED)
+
+
+def _sentence(action: Action, stack: str, log: StepLog) -> str:
+    counted = ", ".join(f"{count} {name}" for name, count in sorted(log.changes.items()) if count)
+    return f"{action} of {stack}: {counted or 'it has no resources'}"
+
+
+def _reason(log: StepLog, error: str) -> str:
+    """One sentence of why: the first error that says something, and how many more there are."""
+    told = [text for text in dict.fromkeys(log.errors) if text and not text.startswith(_NOISE)]
+    if not told:
+        lines = [plain(line) for line in error.splitlines()]
+        told = [line.partition("error: ")[2] for line in lines if "error: " in line] or [error.strip()]
+    more = f" (and {len(told) - 1} more)" if len(told) > 1 else ""
+    return f"{_line(told[0])}{more}"
+
+
+def _line(error: str) -> str:
+    """The line that matters: of a traceback the last one."""
+    lines = [line.strip() for line in error.splitlines() if line.strip()]
+    return lines[-1] if "Traceback" in error else lines[0]

@@ -1,0 +1,99 @@
+"""What Pulumi does to one resource, as a value.
+
+Pulumi tells it in two forms: the events of its engine, and the document of ``pulumi preview --json``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from pulumi.automation.events import EngineEvent, StepEventStateMetadata
+
+UNCHANGED = frozenset({"same", "read", "refresh"})
+"""What Pulumi counts and calls an operation, although nothing changes by it."""
+
+
+@dataclass(frozen=True, slots=True)
+class State:
+    """A resource before or after.
+
+    :ivar inputs: what the program asks for.
+    :ivar outputs: what the provider said there is; in a preview, of a new resource, its inputs.
+    """
+
+    inputs: Mapping[str, Any] = field(default_factory=dict)
+    outputs: Mapping[str, Any] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """One resource and what happens to it.
+
+    :ivar operation: in Pulumi's words: ``create``, ``update``, ``delete``, ``replace`` ...
+    :ivar type: e.g. ``pulumi-python:dynamic/eurekube:EurekaInstance``.
+    :ivar old: None for a new resource.
+    :ivar new: None for one that goes.
+    """
+
+    operation: str
+    urn: str
+    type: str
+    old: State | None
+    new: State | None
+
+    @property
+    def name(self) -> str:
+        """The resource's name in its program."""
+        return self.urn.rpartition("::")[2]
+
+    @property
+    def is_change(self) -> bool:
+        """Whether anything becomes another than it was."""
+        return self.operation not in UNCHANGED
+
+
+class StepLog:
+    """Collects the steps and errors that an engine tells while it works.
+
+    :ivar steps: those of resources that change, in the engine's order.
+    :ivar errors: what it says went wrong, without colours.
+    :ivar changes: how many resources by operation, once the run has ended.
+    """
+
+    def __init__(self) -> None:
+        self.steps: dict[str, Step] = {}
+        self.errors: list[str] = []
+        self.changes: dict[str, int] = {}
+
+    def add(self, event: EngineEvent) -> None:
+        """Take in one event. What a later one says about the same resource counts."""
+        told = event.res_outputs_event or event.resource_pre_event
+        if told is not None:
+            data = told.metadata
+            step = Step(str(data.op.value), data.urn, data.type, _state(data.old), _state(data.new))
+            self.steps[step.urn] = step
+        if event.diagnostic_event is not None and event.diagnostic_event.severity == "error":
+            self.errors.append(plain(event.diagnostic_event.message))
+        if event.summary_event is not None:
+            self.changes = {
+                str(getattr(op, "value", op)): n for op, n in event.summary_event.resource_changes.items()
+            }
+
+    @property
+    def changing(self) -> tuple[Step, ...]:
+        """The steps after which something is not what it was."""
+        return tuple(step for step in self.steps.values() if step.is_change)
+
+
+def plain(text: str) -> str:
+    """A message of the engine without the marks of its colours, e.g. ``<{%fg 1%}>``."""
+    while "<{%" in text and "%}>" in text:
+        before, _, rest = text.partition("<{%")
+        text = before + rest.partition("%}>")[2]
+    return text.strip()
+
+
+def _state(told: StepEventStateMetadata | None) -> State | None:
+    return None if told is None else State(dict(told.inputs or {}), dict(told.outputs or {}))

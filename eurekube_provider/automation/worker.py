@@ -1,0 +1,84 @@
+"""One run of a stack as a process: a request on standard input, a result as one line on standard output.
+
+::
+
+    {"action": "up", "stack": "dev", "work_dir": "/srv/shop", "timeout_seconds": 300}
+    {"action": "up", "stack": "dev", "outcome": "changed", "changes": {"same": 4, "update": 1},
+     "seconds": 6.1, "message": "up of dev: 4 same, 1 update"}
+
+Both are JSON. Exit code 0 unless the outcome is ``failed``. SIGTERM ends the run in order, which may take
+30 seconds.
+Credentials and the passphrase come from the environment, never from the request.
+"""
+
+from __future__ import annotations
+
+import json
+import signal
+import sys
+from collections.abc import Mapping
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+from eurekube_provider.automation.run import Action, Outcome, StackRun
+from eurekube_provider.automation.stack import StackRunner, Target
+from eurekube_provider.core.errors import ConfigurationError
+
+_FIELDS = {"action": str, "stack": str, "work_dir": str, "timeout_seconds": int | float}
+
+
+def main() -> int:
+    """Serve one request; the exit code."""
+    result: Mapping[str, Any]
+    try:
+        result = _serve(_read(sys.stdin.read())).to_json()
+    except ConfigurationError as error:
+        result = failure(str(error))
+    say(result)
+    return 1 if result["outcome"] == Outcome.FAILED else 0
+
+
+def failure(message: str) -> dict[str, Any]:
+    """The result where nothing could be tried."""
+    return {"outcome": "failed", "changes": {}, "seconds": 0.0, "message": message}
+
+
+def say(result: Mapping[str, Any]) -> None:
+    """Print the result, also where nobody listens any more."""
+    with suppress(BrokenPipeError):
+        print(json.dumps(result), flush=True)
+
+
+def _serve(request: Mapping[str, Any]) -> StackRun:
+    target = Target(request["stack"], Path(request["work_dir"]), request.get("timeout_seconds", 600))
+    runner = StackRunner(target)
+    for number in (signal.SIGTERM, signal.SIGINT):
+        signal.signal(number, lambda number, _: runner.cancel(f"cancelled by {signal.Signals(number).name}"))
+    return runner.run(Action(request["action"]))
+
+
+def _read(text: str) -> dict[str, Any]:
+    """The request, checked.
+
+    :raises ConfigurationError: it cannot be understood.
+    """
+    try:
+        request = json.loads(text)
+    except ValueError as error:
+        raise ConfigurationError(f"the request is no JSON: {error}") from None
+    if not isinstance(request, dict):
+        raise ConfigurationError("the request must be one JSON object")
+    unknown = sorted(set(request) - set(_FIELDS))
+    if unknown:
+        raise ConfigurationError(f"the request has a field {unknown[0]!r}: it may have {', '.join(_FIELDS)}")
+    for name, kind in _FIELDS.items():
+        if name == "timeout_seconds" and name not in request:
+            continue
+        if not isinstance(request.get(name), kind) or not request[name] or isinstance(request[name], bool):
+            raise ConfigurationError(f"the request's {name} is missing or cannot be used")
+    if request["action"] not in list(Action):
+        raise ConfigurationError(f"action {request['action']!r}: must be one of {', '.join(Action)}")
+    if request.get("timeout_seconds", 1) <= 0:
+        raise ConfigurationError("the request's timeout_seconds must be above 0")
+    return request

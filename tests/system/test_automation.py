@@ -1,0 +1,254 @@
+"""Stacks run by the automation worker, as an operator starts it, under a real Pulumi CLI and a file backend.
+
+The program's resources wait at a gate, a file, so that a test can do something in the middle of a run.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from eurekube_provider.automation import Outcome, Target, preview
+from lab.workloads import wait_for
+from tests.system.conftest import ROOT
+
+pytestmark = [
+    pytest.mark.pulumi,
+    pytest.mark.skipif(shutil.which("pulumi") is None, reason="no Pulumi CLI on PATH"),
+]
+
+PROGRAM = """
+import json
+from pathlib import Path
+
+from gated import Gated
+
+for name in json.loads(Path("wanted.json").read_text()):
+    Gated(name)
+"""
+GATED = """
+import time
+from pathlib import Path
+
+from pulumi.dynamic import CreateResult, DiffResult, Resource, ResourceProvider
+
+
+class Provider(ResourceProvider):
+    def create(self, props):
+        Path("arrived").touch()
+        while Path("closed").exists():
+            time.sleep(0.05)
+        if Path("broken").exists():
+            raise Exception("register RATING: no connection to http://eureka")
+        return CreateResult("it", {})
+
+    def diff(self, id, olds, news):
+        return DiffResult(changes=False)
+
+
+class Gated(Resource):
+    def __init__(self, name):
+        super().__init__(Provider(), name, {})
+"""
+
+
+class Project:
+    """A project with one stack, and workers that run it."""
+
+    def __init__(self, directory: Path) -> None:
+        self.directory = directory / "project"
+        self.directory.mkdir()
+        (self.directory / "__main__.py").write_text(PROGRAM)
+        (self.directory / "gated.py").write_text(GATED)
+        runtime = {"name": "python", "options": {"toolchain": "pip", "virtualenv": ".venv"}}
+        (self.directory / "Pulumi.yaml").write_text(yaml.safe_dump({"name": "shop", "runtime": runtime}))
+        (self.directory / ".venv").symlink_to(sys.prefix)
+        (directory / "backend").mkdir()
+        self.locks = directory / "backend" / ".pulumi" / "locks" / "organization" / "shop" / "dev"
+        self.home = directory / "home"
+        self.environment = {
+            **{key: value for key, value in os.environ.items() if not key.startswith("PULUMI_")},
+            "PYTHONPATH": str(ROOT),
+            "PULUMI_HOME": str(self.home),
+            "PULUMI_BACKEND_URL": (directory / "backend").as_uri(),
+            "PULUMI_CONFIG_PASSPHRASE": "test",
+            "PULUMI_SKIP_UPDATE_CHECK": "true",
+        }
+        self._started: list[subprocess.Popen[str]] = []
+        subprocess.run(
+            ["pulumi", "stack", "init", "dev", "--no-select", "--non-interactive"],
+            cwd=self.directory,
+            env=self.environment,
+            check=True,
+            capture_output=True,
+        )
+
+    def wants(self, *names: str) -> None:
+        """Change the program."""
+        (self.directory / "wanted.json").write_text(json.dumps(names))
+
+    def mark(self, name: str, *, there: bool) -> None:
+        """Close or open the gate, break or mend the provider."""
+        if there:
+            (self.directory / name).touch()
+        else:
+            (self.directory / name).unlink()
+
+    def start(self, action: str, stack: str = "dev") -> subprocess.Popen[str]:
+        """Start a worker."""
+        request = {"action": action, "stack": stack, "work_dir": str(self.directory), "timeout_seconds": 120}
+        worker = subprocess.Popen(
+            [sys.executable, "-m", "eurekube_provider.automation"],
+            env=self.environment,
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            text=True,
+        )
+        self._started.append(worker)
+        assert worker.stdin is not None
+        worker.stdin.write(json.dumps(request))
+        worker.stdin.close()
+        return worker
+
+    def start_and_stop_at_the_gate(self) -> subprocess.Popen[str]:
+        """Start an ``up`` that stands in the middle of a creation."""
+        self.mark("closed", there=True)
+        (self.directory / "arrived").unlink(missing_ok=True)
+        worker = self.start("up")
+        wait_for((self.directory / "arrived").exists, "a creation", 60)
+        return worker
+
+    def run(self, action: str, stack: str = "dev") -> dict[str, Any]:
+        """Start a worker and wait for its answer."""
+        return answer(self.start(action, stack))
+
+    def started_cli(self) -> int:
+        """The process of the CLI that runs, as it was written down."""
+        (record,) = (self.home / "eurekube-runs").glob("*.json")
+        return int(json.loads(record.read_text())["pid"])
+
+    def locked(self) -> list[Path]:
+        """The locks on the stack."""
+        return list(self.locks.glob("*.json"))
+
+    def close(self) -> None:
+        """End what a test left."""
+        for worker in self._started:
+            if worker.poll() is None:
+                worker.kill()
+            worker.wait()
+            if worker.stdout is not None:
+                worker.stdout.close()
+
+
+def answer(worker: subprocess.Popen[str]) -> dict[str, Any]:
+    """The one line of a worker; its exit code says the same."""
+    assert worker.stdout is not None
+    with worker.stdout as output:
+        (line,) = output.read().splitlines()
+    told: dict[str, Any] = json.loads(line)
+    assert worker.wait(timeout=10) == (told["outcome"] == "failed")
+    return told
+
+
+@pytest.fixture
+def project(tmp_path: Path) -> Iterator[Project]:
+    """A project with the stack dev, which has nothing yet."""
+    made = Project(tmp_path)
+    yield made
+    made.close()
+
+
+def test_what_became_of_a_run(project: Project, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Changed, unchanged or failed, with counts and a sentence; a run that failed is finished by the next."""
+    project.wants("a")
+    told = project.run("preview")
+    assert told["changes"] == {"create": 2}
+    assert told["outcome"] == "changed"
+    told = project.run("up")
+    assert told.pop("seconds") > 0
+    assert told == {
+        "action": "up",
+        "stack": "dev",
+        "outcome": "changed",
+        "changes": {"create": 2},
+        "message": "up of dev: 2 create",
+    }
+    assert project.run("up")["outcome"] == "unchanged"
+    assert project.run("refresh")["changes"] == {"same": 2}
+    project.wants("a", "b")
+    project.mark("broken", there=True)
+    told = project.run("up")
+    assert told["outcome"] == "failed"
+    assert told["message"].startswith("up of dev failed: ")
+    assert "register RATING: no connection to http://eureka" in told["message"]
+    project.mark("broken", there=False)
+    assert project.run("up")["changes"] == {"create": 1, "same": 2}
+    told = project.run("up", stack="nobody")
+    assert told["message"] == "up of nobody failed: no stack named 'nobody' found"
+    # The same as a function, for a program of one's own.
+    for key, value in project.environment.items():
+        monkeypatch.setenv(key, value)
+    project.wants("b")
+    run = preview(Target("dev", project.directory))
+    assert (run.outcome, run.changes) == (Outcome.CHANGED, {"delete": 1, "same": 2})
+    assert [(step.operation, step.name) for step in run.steps] == [("delete", "a")]
+
+
+def test_a_run_that_was_killed_leaves_a_stack_that_the_next_can_use(project: Project) -> None:
+    """A dead run's lock is released, a living one's is respected, and another's is never broken."""
+    project.wants("a")
+    project.start_and_stop_at_the_gate().kill()
+    cli = project.started_cli()
+    told = project.run("up")
+    assert told["outcome"] == "locked"
+    assert f"(process {cli})" in told["message"]
+    assert "nothing was done" in told["message"]
+
+    os.kill(cli, signal.SIGKILL)
+    assert project.locked()
+    project.mark("closed", there=False)
+    told = project.run("up")
+    assert told["outcome"] == "changed", told
+    assert told["message"].endswith("the lock of an earlier run of ours that had died was released")
+    assert project.locked() == []
+    assert list((project.home / "eurekube-runs").iterdir()) == []
+
+    foreign = project.locks / "0ba90a3d-6d56-45b9-a905-4a06bcc09baa.json"
+    content = {"pid": cli, "username": "ci", "hostname": "builder-1", "timestamp": "2026-01-02T03:04:05Z"}
+    foreign.write_text(json.dumps(content))
+    told = project.run("refresh")
+    assert told["outcome"] == "locked"
+    assert f"dev is locked by ci@builder-1 (process {cli}) since 2026-01-02T03:04:05" in told["message"]
+    assert foreign.exists()
+
+
+def test_a_worker_that_is_killed_alone_lets_its_run_end_in_order(project: Project) -> None:
+    """The CLI goes on without it, finishes and releases the stack."""
+    project.wants("a")
+    project.start_and_stop_at_the_gate().kill()
+    project.mark("closed", there=False)
+    wait_for(lambda: not project.locked(), "the stack to be released", 60)
+    assert project.run("up")["changes"] == {"same": 2}
+
+
+def test_a_run_that_is_cancelled_releases_the_stack(project: Project) -> None:
+    """Even where a resource never answers; the next run takes it up."""
+    project.wants("a")
+    worker = project.start_and_stop_at_the_gate()
+    worker.send_signal(signal.SIGTERM)
+    told = answer(worker)
+    assert (told["outcome"], told["message"]) == ("failed", "up of dev failed: cancelled by SIGTERM")
+    assert project.locked() == []
+    project.mark("closed", there=False)
+    assert project.run("up")["outcome"] == "changed"

@@ -1,0 +1,80 @@
+"""Pulumi's CLI as a process: cancelled in order, then by force, and never left without an answer."""
+
+from __future__ import annotations
+
+import threading
+from pathlib import Path
+
+import pytest
+from pulumi.automation.errors import CommandError
+
+from eurekube_provider.automation import command
+from eurekube_provider.automation.locks import Records
+from eurekube_provider.automation.run import Action, Outcome
+from eurekube_provider.automation.stack import StackRunner, Target
+from lab.workloads import wait_for
+
+CLI = """#!/bin/sh
+if [ "$1" = version ]; then echo v3.260.0; exit 0; fi
+trap 'echo "error: interrupted" >&2; {on_interrupt}' INT
+touch {arrived}
+while [ -e {gate} ]; do sleep 0.05; done
+"""
+
+
+@pytest.fixture
+def gate(tmp_path: Path) -> Path:
+    """The CLI waits as long as it is there."""
+    (tmp_path / "gate").touch()
+    return tmp_path / "gate"
+
+
+def played(gate: Path, monkeypatch: pytest.MonkeyPatch, on_interrupt: str) -> Path:
+    """A CLI that works until the gate opens, and does this when it is interrupted."""
+    folder = gate.parent / "bin"
+    folder.mkdir()
+    script = CLI.format(on_interrupt=on_interrupt, arrived=gate.parent / "arrived", gate=gate)
+    (folder / "pulumi").write_text(script)
+    (folder / "pulumi").chmod(0o755)
+    monkeypatch.setenv("PATH", f"{folder}:/usr/bin:/bin")
+    monkeypatch.setenv("PULUMI_HOME", str(gate.parent / "home"))
+    monkeypatch.setattr(command, "CANCEL_SECONDS", 0.2)
+    return gate.parent
+
+
+def test_a_deadline_cancels_in_order(gate: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The CLI is interrupted, and the result says after how long."""
+    folder = played(gate, monkeypatch, "exit 8")
+    (folder / "Pulumi.yaml").write_text("name: shop\nruntime: python\n")
+    runner = StackRunner(Target("dev", folder, timeout_seconds=0.3))
+    result = runner.run(Action.REFRESH)
+    assert (result.outcome, result.changes, result.steps) == (Outcome.FAILED, {}, ())
+    assert result.message == "refresh of dev failed: it took longer than 0.3 s and was cancelled"
+    assert list((folder / "home" / "eurekube-runs").iterdir()) == []
+
+
+def test_what_does_not_listen_is_killed(gate: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Two interruptions, and then by force."""
+    folder = played(gate, monkeypatch, ":")
+    cli = command.Cancellable(Records(folder / "runs", folder, "dev"))
+    errors: list[Exception] = []
+
+    def run() -> None:
+        try:
+            cli.run(["up"], str(folder), {})
+        except CommandError as error:
+            errors.append(error)
+
+    thread = threading.Thread(target=run)
+    thread.start()
+    wait_for((folder / "arrived").exists, "the CLI to run", 20)
+    cli.cancel("no time")
+    thread.join(20)
+    (error,) = errors
+    assert "code: -9" in str(error)
+    assert str(error).count("error: interrupted") >= 1
+    # A cancelled run starts nothing more.
+    (folder / "arrived").unlink()
+    with pytest.raises(CommandError, match="no time"):
+        cli.run(["up"], str(folder), {})
+    assert not (folder / "arrived").exists()

@@ -1,0 +1,111 @@
+"""Whose lock it is: ours and certainly dead, or somebody's whose work must not be broken."""
+
+from __future__ import annotations
+
+import os
+import signal
+import socket
+import subprocess
+import sys
+from collections.abc import Iterator
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+
+import pytest
+
+from eurekube_provider.automation.locks import Holder, Records, holders, now
+
+REFUSAL = """
+ code: 255
+ stderr: error: the stack is currently locked by 2 lock(s). Either wait for the other process(es) to \
+end or delete the lock file with `pulumi cancel`.
+  file:///srv/state/.pulumi/locks/organization/shop/dev/0ba90a3d.json: created by ci@builder-1 (pid 17) at \
+2026-01-02T03:04:05Z
+  file:///srv/state/.pulumi/locks/organization/shop/dev/1cb90a3d.json: created by d.o@e@laptop (pid 4242) at \
+2026-01-02T03:04:06+01:00
+"""
+
+
+@pytest.fixture
+def process() -> Iterator[subprocess.Popen[bytes]]:
+    """One that waits to be killed."""
+    with subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE) as running:
+        yield running
+        running.kill()
+
+
+@pytest.fixture
+def records(tmp_path: Path) -> Records:
+    """Of one stack."""
+    return Records(tmp_path / "runs", tmp_path, "dev")
+
+
+def lock(pid: int, host: str | None = None, since: datetime | None = None) -> Holder:
+    """What a process writes that took the stack a moment after it was started."""
+    return Holder("me", host or socket.gethostname(), pid, since or now())
+
+
+def test_a_refusal_names_its_holders() -> None:
+    """Each with user, host, process and time, as a file backend tells them."""
+    first, second = holders(REFUSAL)
+    assert first == Holder("ci", "builder-1", 17, datetime(2026, 1, 2, 3, 4, 5, tzinfo=UTC))
+    assert (second.user, second.host, second.pid) == ("d.o@e", "laptop", 4242)
+    assert str(first) == "ci@builder-1 (process 17) since 2026-01-02T03:04:05+00:00"
+    assert holders("[409] Conflict: Another update is currently in progress.") == ()
+
+
+def test_only_a_dead_process_of_ours_left_its_lock(
+    records: Records, process: subprocess.Popen[bytes]
+) -> None:
+    """Not one that runs, not one that we did not start, and not what its number did before."""
+    records.add(process.pid, now())
+    ours = lock(process.pid)
+    assert not records.all_ours_and_dead((ours,))
+    process.kill()
+    # Nobody has waited for it yet: it is a zombie, as under a container's first process.
+    os.waitid(os.P_PID, process.pid, os.WEXITED | os.WNOWAIT)
+    assert records.all_ours_and_dead((ours,))
+    process.wait()
+    assert records.all_ours_and_dead((ours,))
+    assert not records.all_ours_and_dead(())
+    assert not records.all_ours_and_dead((ours, lock(1)))
+    assert not records.all_ours_and_dead((lock(process.pid, host="another"),))
+    assert not records.all_ours_and_dead((lock(process.pid, since=now() - timedelta(hours=1)),))
+
+
+def test_a_number_that_came_round_again_is_another_process(
+    records: Records, process: subprocess.Popen[bytes]
+) -> None:
+    """What bears the number today was born later than what took the lock."""
+    written = records.add(process.pid, now())
+    text = written.read_text()
+    assert '"birth": ""' not in text
+    written.write_text(text.replace('"birth": "', '"birth": "9'))
+    assert records.all_ours_and_dead((lock(process.pid),))
+
+
+def test_of_another_host_nothing_is_certain(records: Records, process: subprocess.Popen[bytes]) -> None:
+    """Its processes cannot be looked for, so that its lock stays."""
+    written = records.add(process.pid, now())
+    written.write_text(written.read_text().replace(socket.gethostname(), "gone"))
+    process.send_signal(signal.SIGKILL)
+    process.wait()
+    assert not records.all_ours_and_dead((lock(process.pid, host="gone"),))
+    records.forget_dead()
+    assert written.exists()
+
+
+def test_records_are_of_one_stack_and_are_forgotten_when_dead(
+    tmp_path: Path, records: Records, process: subprocess.Popen[bytes]
+) -> None:
+    """A dead run of another stack, or a file that is no record, says nothing about this one."""
+    written = records.add(process.pid, now())
+    (written.parent / f"{written.name[:16]}.host.1.json").write_text("{")
+    process.kill()
+    process.wait()
+    another = Records(tmp_path / "runs", tmp_path, "prod")
+    assert not another.all_ours_and_dead((lock(process.pid),))
+    another.forget_dead()
+    assert records.all_ours_and_dead((lock(process.pid),))
+    records.forget_dead()
+    assert not written.exists()
