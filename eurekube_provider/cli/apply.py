@@ -8,7 +8,6 @@ from eurekube_provider.cli.stack import (
     add_cluster_options,
     add_stack_options,
     cluster_of,
-    registry_of,
     rendered_stack,
     say,
 )
@@ -32,4 +31,4 @@ def run(options: argparse.Namespace) -> None:
     """Apply, or show what would be done."""
     rendered = rendered_stack(options)
     carry_out = preview_rendered if options.dry_run else apply_rendered
-    carry_out(rendered, cluster_of(options, rendered), registry_of(rendered), say)
+    carry_out(rendered, cluster_of(options, rendered), say)

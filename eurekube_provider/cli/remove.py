@@ -8,7 +8,6 @@ from eurekube_provider.cli.stack import (
     add_cluster_options,
     add_stack_options,
     cluster_of,
-    registry_of,
     rendered_stack,
     say,
 )
@@ -36,5 +35,4 @@ def add_to(parser: argparse.ArgumentParser) -> None:
 def run(options: argparse.Namespace) -> None:
     """Remove the stack."""
     rendered = rendered_stack(options)
-    cluster, registry = cluster_of(options, rendered), registry_of(rendered)
-    remove_rendered(rendered, cluster, registry, say, options.patience)
+    remove_rendered(rendered, cluster_of(options, rendered), say, options.patience)

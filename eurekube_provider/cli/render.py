@@ -1,4 +1,4 @@
-"""``eurekube render``: what a stack's program makes, without an engine and without any server."""
+"""``eurekube render``: what a stack's program makes, without an engine."""
 
 from __future__ import annotations
 
@@ -14,7 +14,8 @@ def add_to(parser: argparse.ArgumentParser) -> None:
     """Add the command's options."""
     parser.description = (
         "Run a stack's program without Pulumi's engine and print what it makes: Kubernetes"
-        " objects as YAML documents, then its registrations as JSON. Asks no server."
+        " objects as YAML documents, then its registrations as JSON. Asks no server but by"
+        " the program's own lookups."
     )
     add_stack_options(parser)
     part = parser.add_mutually_exclusive_group()

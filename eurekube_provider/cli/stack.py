@@ -7,7 +7,6 @@ import sys
 from pathlib import Path
 
 from eurekube_provider.core.errors import ConfigurationError
-from eurekube_provider.eureka.peers import Peers
 from eurekube_provider.kube.access import KubeAccess
 from eurekube_provider.resources.render import DEFAULT_ORGANIZATION, Rendered, render
 
@@ -57,14 +56,18 @@ def rendered_stack(options: argparse.Namespace) -> Rendered:
     return render(options.project, options.stack, overrides, options.organization)
 
 
-def cluster_of(options: argparse.Namespace, rendered: Rendered) -> KubeAccess:
-    """The cluster that the options, or else the stack, name."""
-    return KubeAccess.load(options.kubeconfig or rendered.kubeconfig, options.context)
+def cluster_of(options: argparse.Namespace, rendered: Rendered) -> KubeAccess | None:
+    """The cluster that the options, or else the stack, name.
 
-
-def registry_of(rendered: Rendered) -> Peers:
-    """The Eureka that the stack registers at."""
-    return Peers(rendered.connection)
+    :returns: None where the stack makes no objects and there is no cluster on this machine.
+    """
+    named = options.kubeconfig or rendered.kubeconfig
+    try:
+        return KubeAccess.load(named, options.context)
+    except ConfigurationError:
+        if rendered.objects or named or options.context:
+            raise
+        return None
 
 
 def say(line: str) -> None:

@@ -1,4 +1,4 @@
-"""The Pulumi resource EurekaApplication: a thin shell around :mod:`~eurekube_provider.resources.roster`.
+"""The Pulumi resource EurekaApplication: a thin shell around ``resources.registrations`` and ``roster``.
 
 The import path of :class:`ApplicationProvider` is written into the state of every user: a wire format, frozen
 by a test. As with :mod:`~eurekube_provider.resources.instance`, Pulumi's plugin process imports this module.
@@ -25,7 +25,7 @@ from pulumi.dynamic import (
 )
 
 from eurekube_provider.eureka.peers import Peers
-from eurekube_provider.resources import roster
+from eurekube_provider.resources import registrations, roster
 from eurekube_provider.resources.bridge import LOOKS, REPLACED, peers_for, read_in, stack_owner, write_out
 from eurekube_provider.resources.connections import DEFAULT_CONNECTION
 from eurekube_provider.resources.instance import Default
@@ -33,6 +33,7 @@ from eurekube_provider.resources.members import ID_BASE, MEMBER_INPUTS, MEMBER_O
 from eurekube_provider.resources.plugin import tell_sentences
 from eurekube_provider.resources.program import program_connection, program_renewer
 from eurekube_provider.resources.properties import Properties
+from eurekube_provider.resources.registration import left_alone
 from eurekube_provider.resources.roster import Roster
 
 
@@ -190,7 +191,7 @@ class ApplicationProvider(ResourceProvider):
         wanted = Roster.from_properties(news)
         peers = self._peers(wanted)
         _forget_looks(wanted, peers)
-        held, before = roster.create(wanted, peers, LOOKS)
+        held, before = registrations.create(wanted, peers, LOOKS)
         REPLACED.add(peers, before)
         LOOKS.finish()
         return CreateResult(f"{wanted.application}/{news[ID_BASE]}", roster.outputs(news, wanted, held))
@@ -199,7 +200,7 @@ class ApplicationProvider(ResourceProvider):
         """What Eureka holds. A blank id only where every server says that it holds none of them."""
         olds = read_in(props)
         previous = Roster.from_properties(olds)
-        held = roster.read(previous, self._peers(previous))
+        held = registrations.read(previous, self._peers(previous))
         if held is None:
             return ReadResult(id_="", outs={})
         outs = roster.outputs(olds, previous, held)
@@ -211,7 +212,7 @@ class ApplicationProvider(ResourceProvider):
         previous, wanted = Roster.from_properties(read_in(_olds)), Roster.from_properties(news)
         peers = self._peers(wanted)
         _forget_looks(wanted, peers)
-        held = roster.update(previous, wanted, peers, LOOKS)
+        held = registrations.update(previous, wanted, peers, LOOKS)
         LOOKS.finish()
         return UpdateResult(roster.outputs(news, wanted, held))
 
@@ -219,10 +220,10 @@ class ApplicationProvider(ResourceProvider):
         """Remove all; idempotent. What belongs to somebody else by now is left alone, and that is said."""
         previous = Roster.from_properties(read_in(_props))
         peers = self._peers(previous)
-        left = roster.delete(previous, peers, lambda place: REPLACED.take(peers, place), LOOKS)
+        _, left = registrations.delete(previous, peers, lambda place: REPLACED.take(peers, place), LOOKS)
         LOOKS.finish()
-        for sentence in left:
-            print(sentence, file=sys.stderr, flush=True)
+        for instance in left:
+            print(left_alone(instance), file=sys.stderr, flush=True)
 
     def _peers(self, of: Roster) -> Peers:
         return peers_for(getattr(self, "_config", None), of.connection, of.service_urls)

@@ -74,6 +74,16 @@ def configured_connection(
     return Connection.configured(known)
 
 
+def connection_names(setting: Setting, environment: Mapping[str, str] = os.environ) -> list[str]:
+    """The connections that the configuration describes; of those in the environment only the default one.
+
+    :raises ConfigurationError: ``eurekube:connections`` is no object.
+    """
+    default = setting("url") or from_environment("url", environment, _prefix(DEFAULT_CONNECTION))
+    named = _object(setting("connections") or "{}", f"{NAMESPACE}:connections")
+    return [*([DEFAULT_CONNECTION] if default else []), *sorted(named)]
+
+
 def shared_peers(connection: Connection) -> Peers:
     """The one :class:`Peers` of this process for ``connection``: its pooled sessions serve every thread."""
     with _lock:

@@ -192,11 +192,7 @@ class InstanceProvider(ResourceProvider):
         removal = registration.delete(previous, peers, looks=LOOKS)
         LOOKS.finish()
         if removal is Removal.LEFT:
-            print(
-                f"{previous} belongs to somebody else by now and was left as it is",
-                file=sys.stderr,
-                flush=True,
-            )
+            print(registration.left_alone(previous.instance), file=sys.stderr, flush=True)
 
     def _peers(self, of: Registration) -> Peers:
         return peers_for(getattr(self, "_config", None), of.connection, of.service_urls)

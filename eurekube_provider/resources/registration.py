@@ -16,7 +16,7 @@ from typing import Any
 from eurekube_provider.core.errors import OwnershipConflict, RegistryRejected, RegistryUnreachable
 from eurekube_provider.core.identity import OWNER_KEY, RENEWER_KEY, SELF_RENEWED
 from eurekube_provider.core.model import EurekaLease, Instance, Port, Status
-from eurekube_provider.core.plan import same_contents
+from eurekube_provider.core.plan import Action, Change, plan, same_contents
 from eurekube_provider.eureka import apply
 from eurekube_provider.eureka.peers import Peers
 from eurekube_provider.resources.connections import DEFAULT_CONNECTION
@@ -175,6 +175,24 @@ def update(previous: Registration, wanted: Registration, peers: Peers) -> Instan
     return _put(wanted, peers, "update", {previous.owner, wanted.owner})
 
 
+def preview(wanted: Registration, have: Instance | None) -> str:
+    """What :func:`create` would do, as a line that begins with ``+``, ``~``, ``!`` or a space.
+
+    :param have: what Eureka holds in its place.
+    """
+    want = wanted.instance
+    if have is not None and wanted.status is None:
+        want = replace(want, status=have.status)
+    elif have is not None:
+        have = replace(have, overridden_status=Status.UNKNOWN)  # enforced, also over a person's
+    if have is not None and have.owner != wanted.owner and wanted.on_conflict is OnConflict.ADOPT:
+        return Change(Action.UPDATE, want, have).describe()
+    planned = plan([want], [] if have is None else [have], wanted.owner)
+    if planned.refusals:
+        return f"! {planned.refusals[0].describe()}"
+    return planned.changes[0].describe() if planned else f"  {wanted}"
+
+
 def read(previous: Registration, peers: Peers) -> Instance | None:
     """Look for the registration on every server.
 
@@ -223,6 +241,13 @@ def delete(
         if looks is None:
             second.finish()
     return Removal.REMOVED
+
+
+def left_alone(instance: Instance) -> str:
+    """A sentence for a person about what was not removed."""
+    return (
+        f"{instance.application} {instance.instance_id} belongs to somebody else by now and was left as it is"
+    )
 
 
 def outputs(properties: Mapping[str, Any], actual: Instance) -> Properties:

@@ -1,7 +1,8 @@
 """The program without an engine: what it would make, from a run under the SDK's mocks.
 
-The same ``__main__.py``, the same components, the same checks. Nothing is asked of a server, no state is
-kept. The Pulumi SDK keeps its settings for the whole process, so that one process renders one stack.
+The same ``__main__.py``, the same components, the same checks. No server is asked but by the program's own
+lookups, and no state is kept. The Pulumi SDK keeps its settings for the whole process, so that one process
+renders one stack.
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ import os
 import runpy
 import signal
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -27,16 +28,18 @@ from pulumi.runtime.stack import run_pulumi_func
 from eurekube_provider.core.errors import ConfigurationError
 from eurekube_provider.core.identity import StackOwner
 from eurekube_provider.eureka.connection import Connection
-from eurekube_provider.resources.connections import DEFAULT_CONNECTION, NAMESPACE, configured_connection
+from eurekube_provider.resources.connections import NAMESPACE, configured_connection, connection_names
 from eurekube_provider.resources.labels import STACK_LABEL, stack_label
+from eurekube_provider.resources.members import check_members, members
 from eurekube_provider.resources.project import Project
 from eurekube_provider.resources.properties import DEFAULT_ID, Properties, check
 
 DEFAULT_ORGANIZATION = "organization"
 """What Pulumi says on backends that know no organizations."""
 
-_REGISTRATION_TYPE = "pulumi-python:dynamic/eurekube:EurekaInstance"
-_APPLICATION_TYPE = "pulumi-python:dynamic/eurekube:EurekaApplication"
+_INSTANCE = "pulumi-python:dynamic/eurekube:EurekaInstance"
+_APPLICATION = "pulumi-python:dynamic/eurekube:EurekaApplication"
+_CHECKS = {_INSTANCE: check, _APPLICATION: check_members}
 _HIDDEN = "[secret]"
 
 _ORDER = (
@@ -62,9 +65,10 @@ class Rendered:
     """What a stack's program makes.
 
     :ivar objects: Kubernetes objects, in the order in which they can be applied.
-    :ivar registrations: the checked properties of each registration, by name.
+    :ivar registrations: the checked properties of each EurekaInstance, by name.
+    :ivar applications: those of each EurekaApplication, by name.
     :ivar kubeconfig: what ``eurekube:kubeconfig`` names; None for kubectl's own way.
-    :ivar connection: how the stack reaches Eureka.
+    :ivar connections: how the stack reaches each Eureka that is configured or named, by name.
     """
 
     project: str
@@ -72,8 +76,9 @@ class Rendered:
     organization: str
     objects: list[KubernetesObject]
     registrations: dict[str, Properties]
+    applications: dict[str, Properties]
     kubeconfig: Path | None
-    connection: Connection
+    connections: dict[str, Connection]
 
     @property
     def label(self) -> str:
@@ -92,19 +97,29 @@ class Rendered:
         )
 
     def registrations_json(self) -> str:
-        """The registrations as a JSON object by name, the same text every time."""
+        """The registrations as a JSON object by name, the same text every time.
+
+        Those of an EurekaApplication stand there as ``<name>/<key>``, with all that they have from it.
+        """
+        everything = dict(self.registrations)
+        for name, application in self.applications.items():
+            everything |= {f"{name}/{key}": full for key, full in members(application).items()}
         shown = {
             name: {key: value for key, value in properties.items() if key != DEFAULT_ID}
-            for name, properties in self.registrations.items()
+            for name, properties in everything.items()
         }
         return json.dumps(shown, indent=2, sort_keys=True) + "\n"
 
 
 class _Collector(mocks.Mocks):
-    """Takes note of every resource; answers with its inputs."""
+    """Takes note of every resource; answers with its inputs, of a registration as the check leaves them.
+
+    :ivar registrations: the checked properties of everything that is to be registered, by type and by name.
+    """
 
     def __init__(self) -> None:
         self.resources: list[mocks.MockResourceArgs] = []
+        self.registrations: dict[str, dict[str, Properties]] = {kind: {} for kind in _CHECKS}
 
     def call(self, args: mocks.MockCallArgs) -> tuple[dict[Any, Any], list[tuple[str, str]] | None]:
         raise ConfigurationError(
@@ -113,7 +128,15 @@ class _Collector(mocks.Mocks):
 
     def new_resource(self, args: mocks.MockResourceArgs) -> tuple[str | None, dict[Any, Any]]:
         self.resources.append(args)
-        return f"{args.name}-id", args.inputs
+        if args.typ not in _CHECKS:
+            return f"{args.name}-id", args.inputs
+        written = {key: value for key, value in _plain(args.inputs).items() if key != "__provider"}
+        checked = _CHECKS[args.typ]({}, written)
+        if checked.problems:
+            reasons = "; ".join(f"{problem.property}: {problem.reason}" for problem in checked.problems)
+            raise ConfigurationError(f"the registration {args.name!r} cannot be made: {reasons}")
+        self.registrations[args.typ][args.name] = checked.properties
+        return f"{args.name}-id", checked.properties
 
 
 def render(
@@ -134,8 +157,9 @@ def render(
     kubeconfig = configuration.pop(f"{NAMESPACE}:kubeconfig", "")
     collector = _Collector()
     with _in_directory(project.directory):
-        connection = configured_connection(lambda key: configuration.get(f"{NAMESPACE}:{key}"))
         _run(project, stack, organization, configuration, collector)
+        made = collector.registrations
+        connections = _connections(configuration, (*made[_INSTANCE].values(), *made[_APPLICATION].values()))
     label = stack_label(project.name, stack)
     objects = [
         _object(resource, label)
@@ -147,9 +171,10 @@ def render(
         stack=stack,
         organization=organization,
         objects=sorted(objects, key=_place),
-        registrations=_registrations(collector.resources),
+        registrations=dict(sorted(made[_INSTANCE].items())),
+        applications=dict(sorted(made[_APPLICATION].items())),
         kubeconfig=project.directory / Path(kubeconfig).expanduser() if kubeconfig else None,
-        connection=connection,
+        connections=connections,
     )
 
 
@@ -239,29 +264,17 @@ def _place(item: KubernetesObject) -> tuple[int, str, str, str]:
     return rank, kind, item["metadata"].get("namespace", ""), item["metadata"]["name"]
 
 
-def _registrations(resources: list[mocks.MockResourceArgs]) -> dict[str, Properties]:
-    result: dict[str, Properties] = {}
-    for resource in sorted(resources, key=lambda each: each.name):
-        if resource.typ == _APPLICATION_TYPE:
-            raise ConfigurationError(
-                f"the EurekaApplication {resource.name!r} needs an engine: deploy this program with pulumi"
-                " up, or write its instances as an EurekaInstance each"
-            )
-        if resource.typ != _REGISTRATION_TYPE:
-            continue
-        written = {key: value for key, value in _plain(resource.inputs).items() if key != "__provider"}
-        checked = check({}, written)
-        if checked.problems:
-            reasons = "; ".join(f"{problem.property}: {problem.reason}" for problem in checked.problems)
-            raise ConfigurationError(f"the registration {resource.name!r} cannot be made: {reasons}")
-        if checked.properties.get("connection", DEFAULT_CONNECTION) != DEFAULT_CONNECTION:
-            raise ConfigurationError(
-                f"the registration {resource.name!r} is at the connection"
-                f" {checked.properties['connection']!r}, and only an engine knows several: deploy this"
-                " program with pulumi up"
-            )
-        result[resource.name] = checked.properties
-    return result
+def _connections(
+    configuration: Mapping[str, str], registrations: Iterable[Properties]
+) -> dict[str, Connection]:
+    """Those that are configured, where something that is no longer rendered may be, and those in use."""
+
+    def setting(key: str) -> str | None:
+        return configuration.get(f"{NAMESPACE}:{key}")
+
+    used = {str(properties["connection"]) for properties in registrations}
+    names = sorted(used.union(connection_names(setting)))
+    return {name: configured_connection(setting, name=name) for name in names}
 
 
 def _without_secrets(item: KubernetesObject) -> KubernetesObject:

@@ -20,7 +20,7 @@ from eurekube_provider.core.model import Instance, Port, Status
 from eurekube_provider.eureka.connection import Connection
 from eurekube_provider.eureka.peer import Peer
 from eurekube_provider.eureka.peers import Peers
-from eurekube_provider.resources import roster
+from eurekube_provider.resources import registrations
 from eurekube_provider.resources.application import ApplicationProvider
 from eurekube_provider.resources.looks import FORWARDED_WITHIN_SECONDS
 from eurekube_provider.resources.members import check_members
@@ -277,7 +277,7 @@ def test_adopting_takes_over_and_a_failure_gives_back(
     wanted = Roster.from_properties(check_members({}, three).properties)
     refusing = Refusing(eureka.connection, "c.")
     with pytest.raises(SomeFailed, match=r"1 of 3 instances failed \(the others were taken back\): c \("):
-        roster.create(wanted, refusing)
+        registrations.create(wanted, refusing)
     refusing.close()
     assert addresses(eureka, news) == {"a": "192.0.2.99"}
     assert held(eureka, news)["a"].owner is None

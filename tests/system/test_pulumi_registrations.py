@@ -134,6 +134,16 @@ def url() -> Iterator[str]:
         yield lab.eureka_urls[0]
 
 
+@pytest.fixture(scope="module")
+def other() -> Iterator[Peer]:
+    """Another Eureka, which asks for a password."""
+    with Lab(eureka=1, kubernetes=False, security="basic") as lab:
+        (url,) = lab.eureka_urls
+        peer = Peer(url, Connection.parse(url, EUREKA_USER, EUREKA_PASSWORD))
+        yield peer
+        peer.close()
+
+
 @pytest.fixture
 def eureka(url: str) -> Iterator[Peer]:
     """The server itself."""
@@ -263,41 +273,120 @@ def test_names_change_and_the_registrations_stay(tmp_path: Path, url: str, eurek
 
 
 def test_another_eureka_by_name_and_no_credential_in_the_state(
-    tmp_path: Path, url: str, eureka: Peer
+    tmp_path: Path, url: str, eureka: Peer, other: Peer
 ) -> None:
     """To move is a replacement that leaves nothing behind; what is wrong is said in seconds."""
-    with Lab(eureka=1, kubernetes=False, security="basic") as secured:
-        (other,) = secured.eureka_urls
-        stack = Stack(tmp_path, "move", f"url={url}", f"connections.eu.url={other}")
-        stack.wants(one("moving"), many("van", "van", {"a": host(1)}))
-        stack.up()
-        stack.wants(
-            one("moving", connection="eu"),
-            {**(moved := many("van", "van", {"a": host(1)})), "args": {**moved["args"], "connection": "eu"}},
+    stack = Stack(tmp_path, "move", f"url={url}", f"connections.eu.url={other.url}")
+    stack.wants(one("moving"), many("van", "van", {"a": host(1)}))
+    stack.up()
+    stack.wants(
+        one("moving", connection="eu"),
+        {**(moved := many("van", "van", {"a": host(1)})), "args": {**moved["args"], "connection": "eu"}},
+    )
+    started = time.monotonic()
+    said = stack.up(fails=True)
+    assert "answered 401" in said
+    stack.configure("connections.eu.user", EUREKA_USER)
+    stack.configure("connections.eu.password", "wrong-pa55word", "--secret")
+    said += stack.up(fails=True)
+    assert "wrong-pa55word" not in said
+    assert time.monotonic() - started < 120
+    stack.configure("connections.eu.password", EUREKA_PASSWORD, "--secret")
+    stack.up()
+    assert (held(eureka, "moving"), held(eureka, "van")) == ({}, {})
+    assert hosts(other, "van") == {"a": "192.0.2.1"}
+    assert hosts(other, "moving") == {"moving": "192.0.2.50"}
+    # The right password is a common word: it is looked for as a text of its own.
+    exported = stack.pulumi("stack", "export")
+    assert f'"{EUREKA_PASSWORD}"' not in exported
+    assert f'\\"{EUREKA_PASSWORD}\\"' not in exported
+    assert "wrong-pa55word" not in exported
+    assert stack.state()["moving"]["outputs"]["service_url"] == other.url
+    stack.destroy()
+    assert (held(other, "moving"), held(other, "van")) == ({}, {})
+
+
+def test_the_same_program_without_an_engine(tmp_path: Path, url: str, eureka: Peer, other: Peer) -> None:
+    """The plan is shown, then done: applications and several Eurekas, two names of one Eureka among them."""
+    (tmp_path / "__main__.py").write_text(PROGRAM)
+    (tmp_path / "Pulumi.yaml").write_text("name: shop\nruntime: python\n")
+    eu = {"url": other.url, "user": EUREKA_USER, "password": EUREKA_PASSWORD}
+    alias = {"url": url.replace("127.0.0.1", "localhost")}
+    config = {"eurekube:url": url, "eurekube:connections": {"eu": eu, "alias": alias}}
+    (tmp_path / "Pulumi.bare.yaml").write_text(yaml.safe_dump({"config": config}))
+
+    def eurekube(command: str, *wanted: Wanted, fails: bool = False) -> list[str]:
+        (tmp_path / "wanted.json").write_text(json.dumps(wanted))
+        done = subprocess.run(
+            [sys.executable, "-m", "eurekube_provider.cli.main", *command.split(), "--stack", "bare"],
+            cwd=tmp_path,
+            # Neither a cluster nor anything of this machine's.
+            env={"PATH": os.environ["PATH"], "PYTHONPATH": str(ROOT), "HOME": str(tmp_path)},
+            capture_output=True,
+            text=True,
+            timeout=120,
         )
-        started = time.monotonic()
-        said = stack.up(fails=True)
-        assert "answered 401" in said
-        stack.configure("connections.eu.user", EUREKA_USER)
-        stack.configure("connections.eu.password", "wrong-pa55word", "--secret")
-        said += stack.up(fails=True)
-        assert "wrong-pa55word" not in said
-        assert time.monotonic() - started < 120
-        stack.configure("connections.eu.password", EUREKA_PASSWORD, "--secret")
-        stack.up()
-        assert (held(eureka, "moving"), held(eureka, "van")) == ({}, {})
-        there = Peer(other, Connection.parse(other, EUREKA_USER, EUREKA_PASSWORD))
-        assert hosts(there, "van") == {"a": "192.0.2.1"}
-        assert hosts(there, "moving") == {"moving": "192.0.2.50"}
-        # The right password is a common word: it is looked for as a text of its own.
-        exported = stack.pulumi("stack", "export")
-        assert f'"{EUREKA_PASSWORD}"' not in exported
-        assert f'\\"{EUREKA_PASSWORD}\\"' not in exported
-        assert "wrong-pa55word" not in exported
-        assert stack.state()["moving"]["outputs"]["service_url"] == other
-        stack.destroy()
-        assert (held(there, "moving"), held(there, "van")) == ({}, {})
-        there.close()
+        assert (done.returncode != 0) is fails, done.stdout + done.stderr
+        return (done.stderr if fails else done.stdout).splitlines()
+
+    def at(connection: str, wanted: Wanted) -> Wanted:
+        return {**wanted, "args": {**wanted["args"], "connection": connection}}
+
+    before = (one("hut"), at("eu", one("villa")), many("row", "row", {"a": host(1), "b": host(2)}))
+    planned = eurekube("apply --dry-run", *before)
+    assert planned == [
+        "+ HUT hut.bare.shop:hut:8080 UP 192.0.2.50:8080",
+        "+ VILLA villa.bare.shop:villa:8080 UP 192.0.2.50:8080 [eu]",
+        "+ ROW a.row.bare.shop:row:8080 UP 192.0.2.1:8080",
+        "+ ROW b.row.bare.shop:row:8080 UP 192.0.2.2:8080",
+    ]
+    assert held(eureka, "row") == {}
+    assert eurekube("apply", *before) == planned
+    assert hosts(eureka, "row") == {"a": "192.0.2.1", "b": "192.0.2.2"}
+    assert hosts(other, "villa") == {"villa": "192.0.2.50"}
+    assert {line[0] for line in eurekube("apply", *before)} == {" "}
+
+    # One moves to another Eureka, one to another name of its own; of the row one comes, goes and changes.
+    after = (at("alias", one("hut")), at("eu", many("row", "row", {"b": host(3), "c": host(4)})))
+    stays = held(eureka, "hut")
+    planned = eurekube("apply --dry-run", *after)
+    assert planned == [
+        "  HUT hut.bare.shop:hut:8080 [alias]",
+        "+ ROW b.row.bare.shop:row:8080 UP 192.0.2.3:8080 [eu]",
+        "+ ROW c.row.bare.shop:row:8080 UP 192.0.2.4:8080 [eu]",
+        "- ROW a.row.bare.shop:row:8080 [alias]",
+        "- ROW b.row.bare.shop:row:8080 [alias]",
+        "- ROW a.row.bare.shop:row:8080",
+        "- ROW b.row.bare.shop:row:8080",
+        "- VILLA villa.bare.shop:villa:8080 [eu]",
+    ]
+    eurekube("apply", *after)
+    assert held(eureka, "hut") == stays
+    assert (held(eureka, "row"), held(other, "villa")) == ({}, {})
+    assert hosts(other, "row") == {"b": "192.0.2.3", "c": "192.0.2.4"}
+    changed = (after[0], at("eu", many("row", "row", {"c": host(5), "d": host(6)})))
+    moved = "host_name: 192.0.2.4 -> 192.0.2.5, ip_address: 192.0.2.4 -> 192.0.2.5"
+    assert eurekube("apply", *changed)[1:] == [
+        f"~ ROW c.row.bare.shop:row:8080 {moved} [eu]",
+        "+ ROW d.row.bare.shop:row:8080 UP 192.0.2.6:8080 [eu]",
+        "- ROW b.row.bare.shop:row:8080 [eu]",
+    ]
+    assert hosts(other, "row") == {"c": "192.0.2.5", "d": "192.0.2.6"}
+
+    # Somebody stands in the way: said before, and refused then.
+    blocker = Instance("row", "e.row.bare.shop:row:8080", "192.0.2.99", "192.0.2.99", Port(1))
+    other.register(blocker)
+    blocked = (after[0], at("eu", many("row", "row", {"c": host(5), "e": host(7)})))
+    assert any(
+        line.startswith("! ROW e.row.bare.shop:row:8080 was not registered by Eurekube")
+        for line in eurekube("apply --dry-run", *blocked)
+    )
+    assert "1 of 2 instances failed" in "".join(eurekube("apply", *blocked, fails=True))
+    other.deregister(*blocker.key)
+
+    eurekube("remove", *blocked)
+    assert (held(eureka, "hut"), held(other, "row")) == ({}, {})
+    assert eurekube("remove", *blocked) == []
 
 
 @pytest.mark.parametrize(

@@ -373,29 +373,61 @@ def test_a_stacks_secrets_must_be_given_anew(tmp_path: Path) -> None:
     assert project.configuration("dev", {"password": "x"})["eurekube:password"] == "x"
 
 
+URL = "http://eureka.example.com:8761/eureka"
+
+
+def foreign(directory: Path, *resources: str) -> Path:
+    """A project that uses the package as a library, with the connection ``eu`` beside the default one."""
+    (directory / "Pulumi.yaml").write_text("name: own\nruntime: python\n")
+    eu = {"url": f"{URL}-eu", "user": "u", "password": "p"}
+    config = {"eurekube:url": URL, "eurekube:connections": {"eu": eu}}
+    (directory / "Pulumi.dev.yaml").write_text(yaml.safe_dump({"config": config}))
+    head = "from eurekube_provider import EurekaApplication, EurekaInstance"
+    (directory / "__main__.py").write_text("\n".join((head, *resources)))
+    return directory
+
+
+def test_an_application_renders_as_its_registrations(tmp_path: Path) -> None:
+    """Each with all that it has from its application, at whichever Eureka; no credential is printed."""
+    project = foreign(
+        tmp_path,
+        'EurekaApplication("b", {"application": "many", "port": 80, "metadata": {"tier": "1"}, "instances": {'
+        '"2": {"host_name": "h2"}, "1": {"host_name": "h1", "metadata": {"canary": "yes"}}}})',
+        'EurekaInstance("a", {"application": "one", "host_name": "h", "port": 80, "connection": "eu"})',
+    )
+    done = run("render", "--registrations", "--project", str(project))
+    assert done.returncode == 0, done.stderr
+    found = json.loads(done.stdout)
+    assert list(found) == ["a", "b/1", "b/2"]
+    assert (found["a"]["connection"], found["a"]["service_url"]) == ("eu", f"{URL}-eu")
+    assert {
+        "application": "MANY",
+        "connection": "default",
+        "host_name": "h1",
+        "instance_id": "1.b.dev.own:many:80",
+        "metadata": {"canary": "yes", "tier": "1"},
+        "owner": "stack/organization/own/dev/b",
+        "service_url": URL,
+    }.items() <= found["b/1"].items()
+    assert "password" not in done.stdout
+
+
 @pytest.mark.parametrize(
     ("resource", "sentence"),
     [
         (
-            'EurekaApplication("a", {"application": "a", "instances": {"1": {"host_name": "h"}}})',
-            "the EurekaApplication 'a' needs an engine",
+            'EurekaApplication("a", {"application": "a", "instances": {"1": {"host_name": "h", "port": 0}}})',
+            "the registration 'a' cannot be made: instances.1.port: 0 must be",
         ),
         (
-            'EurekaInstance("a", {"application": "a", "host_name": "h", "port": 80, "connection": "eu"})',
-            "the registration 'a' is at the connection 'eu'",
+            'EurekaInstance("a", {"application": "a", "host_name": "h", "port": 80, "connection": "us"})',
+            "there is no connection 'us' (there are default, eu)",
         ),
     ],
 )
-def test_what_only_an_engine_can_make_is_refused(tmp_path: Path, resource: str, sentence: str) -> None:
+def test_a_wrong_registration_is_refused(tmp_path: Path, resource: str, sentence: str) -> None:
     """Nothing of a program is left out in silence."""
-    (tmp_path / "Pulumi.yaml").write_text("name: own\nruntime: python\nstackConfigDir: stacks\n")
-    (tmp_path / "stacks").mkdir()
-    url = "http://eureka.example.com:8761/eureka"
-    config = f"config:\n  eurekube:url: {url}\n  eurekube:connections: {{eu: {{url: '{url}'}}}}\n"
-    (tmp_path / "stacks" / "Pulumi.dev.yaml").write_text(config)
-    (tmp_path / "__main__.py").write_text(
-        f"from eurekube_provider import EurekaApplication, EurekaInstance\n\n{resource}\n"
-    )
-    done = run("render", "--project", str(tmp_path))
+    done = run("render", "--project", str(foreign(tmp_path, resource)))
     assert done.returncode == 1
     assert sentence in done.stderr
+    assert len(done.stderr.splitlines()) == 1

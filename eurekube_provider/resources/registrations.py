@@ -1,0 +1,325 @@
+"""A roster registered, changed, read and removed: the twin of a single one's functions, for many.
+
+What must change is decided by :func:`~eurekube_provider.core.plan.plan` against what Eureka holds at this
+moment, never against the state: a call that failed half-way is finished by the next one.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
+from typing import NoReturn
+
+from eurekube_provider.core.errors import (
+    EurekubeError,
+    OwnershipConflict,
+    RegistryError,
+    RegistryRejected,
+    RegistryUnreachable,
+    SomeFailed,
+)
+from eurekube_provider.core.identity import OWNER_KEY, SELF_RENEWED
+from eurekube_provider.core.model import EMPTY, Instance, Status
+from eurekube_provider.core.plan import Plan, Policy, plan, same_contents
+from eurekube_provider.eureka.apply import Outcome, apply, write
+from eurekube_provider.eureka.peers import Peers
+from eurekube_provider.resources import registration
+from eurekube_provider.resources.looks import SecondLooks
+from eurekube_provider.resources.properties import OnConflict
+from eurekube_provider.resources.registration import Registration, status_to_send
+from eurekube_provider.resources.roster import Held, Key, Roster, look, name_of
+
+VERIFY_ATTEMPTS = 5
+
+THREADS = 8
+"""Single requests under way at once."""
+
+
+def create(wanted: Roster, peers: Peers, looks: SecondLooks | None = None) -> tuple[Held, frozenset[Key]]:
+    """Register all, or none: after a failure, what was not there before is taken back.
+
+    :returns: what Eureka holds now, and the places where something of ours was before.
+    :raises SomeFailed: names each that failed.
+    :raises RegistryError: Eureka could not even be asked.
+    """
+    before = look(wanted, [wanted.owner], peers)
+    failed = _refusals(wanted, before)
+    if failed:
+        _raise(wanted, "register", failed, "nothing was registered")
+    failed, after = _put(wanted, before, peers)
+    if failed:
+        _raise(wanted, "register", failed, _take_back(wanted, before, peers))
+    return _without_surplus(wanted, after, peers, looks), frozenset(before.ours)
+
+
+def update(previous: Roster, wanted: Roster, peers: Peers, looks: SecondLooks | None = None) -> Held:
+    """Bring Eureka to ``wanted``. After a failure what was done stays, and nothing was removed.
+
+    Instances of the previous owner are ours too: a renamed stack updates in place.
+
+    :raises SomeFailed: names each that failed.
+    :raises RegistryError: Eureka could not even be asked.
+    """
+    before = look(wanted, [wanted.owner, previous.owner], peers)
+    failed, after = _put(wanted, before, peers, previous.owner, _refusals(wanted, before))
+    if failed:
+        _raise(wanted, "update", failed, "what was done stays, and the next update goes on from there")
+    return _without_surplus(wanted, after, peers, looks)
+
+
+def preview(wanted: Roster, peers: Peers) -> list[str]:
+    """A line for each step of :func:`update`, asked of Eureka, which changes nothing.
+
+    :raises RegistryError: no server answered.
+    """
+    before = look(wanted, [wanted.owner], peers)
+    refused = _refusals(wanted, before)
+    there = before.ours | before.others
+    lines = [
+        f"! {refused[key]}" if key in refused else registration.preview(each, there.get(each.instance.key))
+        for key, each in sorted(wanted.registrations.items())
+    ]
+    removals = plan([], before.surplus(wanted), wanted.owner).changes
+    return [*lines, *sorted(removal.describe() for removal in removals)]
+
+
+def read(previous: Roster, peers: Peers) -> Held | None:
+    """Look for all of them on every server.
+
+    :returns: None only where it should hold some and every server says that it holds none.
+    :raises RegistryError: one is not held by those that answered, and not all answered.
+    """
+    held = look(previous, [previous.owner], peers)
+    lost = [
+        each for each in previous.registrations.values() if each.instance.key not in held.ours | held.others
+    ]
+    if lost and held.unsure:
+        failure = next(iter(held.unsure.values()))
+        more = f" and {len(lost) - 1} more" if len(lost) > 1 else ""
+        raise RegistryUnreachable(
+            f"read {lost[0]}{more}: the servers that answered do not hold it, but whether"
+            f" {', '.join(held.unsure)} does is not known ({failure})",
+            url=failure.url,
+        )
+    return held if held.ours or held.others or not previous.registrations else None
+
+
+def delete(
+    previous: Roster,
+    peers: Peers,
+    spare: Callable[[Key], bool] = lambda _: False,
+    looks: SecondLooks | None = None,
+) -> tuple[list[Instance], list[Instance]]:
+    """Remove all, after their drain. What belongs to somebody else by now is left alone.
+
+    :param spare: whether a place was registered anew since, so that it must stay.
+    :returns: what was removed, and what was left.
+    :raises SomeFailed: names each that a server keeps holding.
+    :raises RegistryError: no server answered.
+    """
+    held = look(previous, [previous.owner], peers)
+    leaving = [each for key, each in held.ours.items() if not spare(key)]
+    _remove(previous, leaving, peers, looks)
+    return leaving, list(held.others.values())
+
+
+def _refusals(wanted: Roster, before: Held) -> dict[str, EurekubeError]:
+    """Who stands in a place of ours, or at an address of ours, and is not to be taken over."""
+    there = (*before.ours.values(), *before.others.values(), *before.neighbours)
+    desired = [each.instance for each in wanted.registrations.values()]
+    planned = plan(desired, there, wanted.owner, Policy.UPSERT_ONLY)
+    adopted = before.others if wanted.on_conflict is OnConflict.ADOPT else {}
+    keys, hint = wanted.keys, f'; take it over with on_conflict="{OnConflict.ADOPT}"'
+    return {
+        keys[refusal.instance.key]: OwnershipConflict(
+            refusal.describe() + (hint if refusal.actual.key == refusal.instance.key else "")
+        )
+        for refusal in planned.refusals
+        if refusal.instance.key not in adopted and refusal.actual.key not in before.ours
+    }
+
+
+def _put(
+    wanted: Roster,
+    before: Held,
+    peers: Peers,
+    previous_owner: str | None = None,
+    refused: Mapping[str, EurekubeError] = EMPTY,
+) -> tuple[dict[str, EurekubeError], Held]:
+    """Register and change what must be, adopt where asked to, and look what became of it.
+
+    :returns: an error by key for what failed, and what Eureka holds now.
+    """
+    keys = wanted.keys
+    failed: dict[str, EurekubeError] = dict(refused)
+    renamed = [each for each in before.ours.values() if each.owner != wanted.owner]
+    if renamed and previous_owner is not None:
+        taken = [_owned_by(wanted.owner, each) for each in renamed]
+        moving = plan(taken, renamed, previous_owner, Policy.UPSERT_ONLY)
+        for failure in _apply(moving, previous_owner, peers, len(taken)).failures:
+            failed[name_of(failure.change.instance, keys)] = failure.error
+    actual = {place: _owned_by(wanted.owner, each) for place, each in before.ours.items()}
+    desired = [
+        replace(each.instance, status=status_to_send(each, actual.get(each.instance.key)))
+        for key, each in wanted.registrations.items()
+        if key not in failed and each.instance.key not in before.others
+    ]
+    planned = plan(desired, actual.values(), wanted.owner, Policy.UPSERT_ONLY)
+    for failure in _apply(planned, wanted.owner, peers, len(wanted.registrations)).failures:
+        failed[name_of(failure.change.instance, keys)] = failure.error
+    failed |= _one_by_one(_singles(wanted, before, failed), peers)
+    try:
+        return _verified(wanted, failed, (*actual.values(), *before.neighbours), peers)
+    except RegistryError as error:
+        return failed or dict.fromkeys(wanted.registrations, error), before
+
+
+def _verified(
+    wanted: Roster, failed: Mapping[str, EurekubeError], listed: Sequence[Instance], peers: Peers
+) -> tuple[dict[str, EurekubeError], Held]:
+    """Read back what was written; another server than the one written to may be half a second behind."""
+    for attempt in range(VERIFY_ATTEMPTS):
+        after = look(wanted, [wanted.owner], peers, listed)
+        missed = {key: error for key, error in _unverified(wanted, after).items() if key not in failed}
+        if not missed:
+            break
+        time.sleep(0.2 * (attempt + 1))
+    return {**failed, **missed}, after
+
+
+def _singles(wanted: Roster, before: Held, failed: Mapping[str, EurekubeError]) -> dict[str, Registration]:
+    """What a plan cannot do: adopt, and enforce a status over a person's or one that nobody may register."""
+    is_adopting = wanted.on_conflict is OnConflict.ADOPT
+    return {
+        key: each
+        for key, each in wanted.registrations.items()
+        if key not in failed
+        and (
+            (is_adopting and each.instance.key in before.others)
+            or (
+                each.status is not None
+                and each.instance.key not in before.others
+                and _has_other_status(each, before.ours.get(each.instance.key))
+            )
+        )
+    }
+
+
+def _has_other_status(wanted: Registration, have: Instance | None) -> bool:
+    if have is None:
+        return wanted.status is Status.OUT_OF_SERVICE
+    return have.status is not wanted.status
+
+
+def _one_by_one(singles: Mapping[str, Registration], peers: Peers) -> dict[str, EurekubeError]:
+    def run(each: Registration) -> EurekubeError | None:
+        try:
+            registration.create(each, peers)
+        except (RegistryError, OwnershipConflict) as error:
+            return error
+        return None
+
+    if not singles:
+        return {}
+    with ThreadPoolExecutor(THREADS) as executor:
+        errors = executor.map(run, singles.values())
+        return {key: error for key, error in zip(singles, errors, strict=True) if error is not None}
+
+
+def _apply(planned: Plan, owner: str, peers: Peers, leases: int) -> Outcome:
+    with ThreadPoolExecutor(THREADS) as executor:
+        return apply(planned, owner, peers, executor=executor, leases=leases)
+
+
+def _unverified(wanted: Roster, after: Held) -> dict[str, EurekubeError]:
+    """What Eureka accepted and does not hold; an error by key."""
+    result: dict[str, EurekubeError] = {}
+    for key, each in wanted.registrations.items():
+        held = after.ours.get(each.instance.key)
+        if held is not None and same_contents(each.instance, held) and each.status in (None, held.status):
+            continue
+        holds = "does not hold it" if held is None else "holds something else"
+        result[key] = RegistryRejected(
+            f"Eureka accepted it and {holds}; somebody else may be writing or removing it at the same time"
+        )
+    return result
+
+
+def _without_surplus(wanted: Roster, held: Held, peers: Peers, looks: SecondLooks | None) -> Held:
+    """Remove it, now that all that is asked for is there."""
+    surplus = held.surplus(wanted)
+    _remove(wanted, surplus, peers, looks)
+    gone = {each.key for each in surplus}
+    return replace(held, ours={key: each for key, each in held.ours.items() if key not in gone})
+
+
+def _remove(wanted: Roster, leaving: Sequence[Instance], peers: Peers, looks: SecondLooks | None) -> None:
+    """Drain and remove these.
+
+    :raises SomeFailed: names each that a server keeps holding.
+    """
+    if not leaving:
+        return
+    if wanted.drain_seconds:
+        called = [each for each in leaving if each.status is Status.UP]
+        with ThreadPoolExecutor(THREADS) as executor:
+            list(executor.map(lambda each: peers.set_status(each, Status.OUT_OF_SERVICE), called))
+        if called:
+            time.sleep(wanted.drain_seconds)
+    second = looks or SecondLooks()
+    failed: dict[str, EurekubeError] = {}
+    for owner in {each.owner for each in leaving if each.owner}:
+        theirs = [each for each in leaving if each.owner == owner]
+        outcome = _apply(plan([], theirs, owner), owner, peers, len(theirs))
+        for change in outcome.done:
+            if change.instance.renewer != SELF_RENEWED:
+                second.add(peers, change.instance)
+        failed |= {name_of(failure.change.instance, {}): failure.error for failure in outcome.failures}
+    if looks is None:
+        second.finish()
+    if failed:
+        _raise(wanted, "deregister", failed, "the others were removed")
+
+
+def _take_back(wanted: Roster, before: Held, peers: Peers) -> str:
+    """Remove what was not there before, and give back what was taken over; says how that went."""
+    failed: dict[str, EurekubeError] = {}
+    try:
+        now = look(wanted, [wanted.owner], peers)
+    except RegistryError:
+        return "what was registered could not be taken back; the next update takes it over"
+    for place, taken in before.others.items():
+        if place in now.ours:
+            try:
+                write(peers, taken, now.ours[place])
+            except RegistryError as error:
+                failed[wanted.keys[place]] = error
+    added = [each for key, each in now.ours.items() if key not in before.ours | before.others]
+    for failure in _apply(plan([], added, wanted.owner), wanted.owner, peers, len(added)).failures:
+        failed[name_of(failure.change.instance, {})] = failure.error
+    return f"not taken back: {_grouped(failed)}" if failed else "the others were taken back"
+
+
+def _owned_by(owner: str, instance: Instance) -> Instance:
+    return replace(instance, metadata={**instance.metadata, OWNER_KEY: owner})
+
+
+def _raise(wanted: Roster, verb: str, failed: Mapping[str, EurekubeError], rest: str) -> NoReturn:
+    """One error that names each that failed, and says what became of the rest.
+
+    :raises SomeFailed: always.
+    """
+    total = max(len(wanted.registrations), len(failed))
+    raise SomeFailed(
+        f"{verb} {wanted.application}: {len(failed)} of {total} instances failed ({rest}): {_grouped(failed)}"
+    )
+
+
+def _grouped(failed: Mapping[str, EurekubeError]) -> str:
+    """Keys that failed for the same reason stand together."""
+    reasons: dict[str, list[str]] = {}
+    for key, error in sorted(failed.items()):
+        reasons.setdefault(str(error), []).append(key)
+    return "; ".join(f"{', '.join(keys)} ({reason})" for reason, keys in reasons.items())

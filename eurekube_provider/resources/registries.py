@@ -1,0 +1,170 @@
+"""A rendered stack's registrations, at each Eureka that it names: made, shown and removed without a state.
+
+What the stack made before is found again by its owner in Eureka. The functions that carry it out are those of
+the dynamic providers.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+
+from eurekube_provider.core.identity import MEMBER_KEY, StackOwner, parse_owner
+from eurekube_provider.core.model import Instance
+from eurekube_provider.eureka.peers import Peers
+from eurekube_provider.resources import registration, registrations
+from eurekube_provider.resources.connections import DEFAULT_CONNECTION
+from eurekube_provider.resources.looks import SecondLooks
+from eurekube_provider.resources.properties import OnConflict
+from eurekube_provider.resources.registration import Registration, Removal, left_alone
+from eurekube_provider.resources.render import Rendered
+from eurekube_provider.resources.roster import Roster
+
+Report = Callable[[str], None]
+"""Takes one line for a person."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Forgotten:
+    """What the stack has in Eureka and is not rendered."""
+
+    connection: str
+    instance: Instance
+
+
+class Registries:
+    """The Eurekas of a rendered stack, and what it has there.
+
+    :param report: gets a line for each registration that is looked at; it ends with the connection's name in
+        brackets where that is not the default one.
+    """
+
+    def __init__(self, rendered: Rendered, report: Report) -> None:
+        self._rendered = rendered
+        self._report = report
+        self._singles = [Registration.from_properties(each) for each in rendered.registrations.values()]
+        self._rosters = [Roster.from_properties(each) for each in rendered.applications.values()]
+        self._peers = {name: Peers(connection) for name, connection in rendered.connections.items()}
+
+    def register(self) -> None:
+        """Make Eureka as the program says; what an application no longer has goes once the rest is there.
+
+        :raises EurekubeError: the first that failed; what was done stays.
+        """
+        for single in self._singles:
+            peers = self._peers[single.connection]
+            line = registration.preview(single, peers.read(*single.instance.key))
+            registration.create(single, peers)
+            self._say(line, single.connection)
+        for roster in self._rosters:
+            peers = self._peers[roster.connection]
+            lines = registrations.preview(roster, peers)
+            registrations.update(roster, roster, peers)
+            for line in lines:
+                self._say(line, roster.connection)
+
+    def remove_forgotten(self) -> None:
+        """Remove what the stack has in Eureka and is not rendered.
+
+        :raises EurekubeError: the first that failed.
+        """
+        self._remove(self._forgotten(self._singles, self._rosters))
+
+    def preview(self) -> None:
+        """Report what the two before would do.
+
+        :raises RegistryError: an Eureka cannot be asked.
+        """
+        for single in self._singles:
+            have = self._peers[single.connection].read(*single.instance.key)
+            self._say(registration.preview(single, have), single.connection)
+        for roster in self._rosters:
+            for line in registrations.preview(roster, self._peers[roster.connection]):
+                self._say(line, roster.connection)
+        for each in self._forgotten(self._singles, self._rosters):
+            self._say_removed(each.instance, each.connection)
+
+    def remove_all(self) -> None:
+        """Remove everything of the stack, what is rendered with the drain that it asks for.
+
+        :raises EurekubeError: the first that failed.
+        """
+        looks = SecondLooks()
+        for single in self._singles:
+            self._remove_single(single, looks)
+        for roster in self._rosters:
+            self._remove_roster(roster, looks)
+        looks.finish()
+        self._remove(self._forgotten([], []))
+
+    def _forgotten(self, singles: Iterable[Registration], rosters: Iterable[Roster]) -> list[_Forgotten]:
+        """What is in Eureka at this moment, belongs to the stack, and is none of these."""
+        wanted = {each.instance.key: each.connection for each in singles}
+        for roster in rosters:
+            wanted |= dict.fromkeys(roster.keys, roster.connection)
+        # An update of the roster removes what it has too many.
+        updated = {(roster.connection, roster.owner, roster.application) for roster in rosters}
+        found: list[_Forgotten] = []
+        for name, peers in self._peers.items():
+            for instance in peers.list_instances(anew=True):
+                owner = parse_owner(instance.owner)
+                if not isinstance(owner, StackOwner) or owner != self._rendered.owner(owner.name):
+                    continue
+                is_member = MEMBER_KEY in instance.metadata
+                if is_member and (name, instance.owner, instance.application) in updated:
+                    continue
+                elsewhere = wanted.get(instance.key)
+                if elsewhere is None or not self._is_the_same(instance, name, elsewhere):
+                    found.append(_Forgotten(name, instance))
+        return sorted(found, key=lambda each: (each.connection, each.instance.key))
+
+    def _is_the_same(self, instance: Instance, here: str, wanted_at: str) -> bool:
+        """Whether what is held ``here`` is what is wanted: two connections may lead to one Eureka."""
+        if here == wanted_at:
+            return True
+        there = self._peers[wanted_at].read(*instance.key)
+        return there is not None and there.last_dirty_timestamp_ms == instance.last_dirty_timestamp_ms
+
+    def _remove(self, forgotten: Iterable[_Forgotten]) -> None:
+        looks = SecondLooks()
+        members: dict[tuple[str, str, str], set[tuple[str, str]]] = {}
+        for each in forgotten:
+            instance, owner = each.instance, each.instance.owner or ""
+            if MEMBER_KEY in instance.metadata:
+                group = (each.connection, owner, instance.application)
+                members.setdefault(group, set()).add(instance.key)
+            else:
+                urls = self._rendered.connections[each.connection].service_urls
+                single = Registration(
+                    instance, owner, urls, None, OnConflict.FAIL, drain_seconds=0, connection=each.connection
+                )
+                self._remove_single(single, looks)
+        for (connection, owner, application), keys in members.items():
+            urls = self._rendered.connections[connection].service_urls
+            nobody = Roster(application, owner, urls, connection, OnConflict.FAIL, 0, "", {})
+            self._remove_roster(nobody, looks, keys)
+        looks.finish()
+
+    def _remove_single(self, single: Registration, looks: SecondLooks) -> None:
+        removal = registration.delete(single, self._peers[single.connection], looks=looks)
+        if removal is Removal.REMOVED:
+            self._say_removed(single.instance, single.connection)
+        elif removal is Removal.LEFT:
+            self._say(f"! {left_alone(single.instance)}", single.connection)
+
+    def _remove_roster(
+        self, roster: Roster, looks: SecondLooks, only: set[tuple[str, str]] | None = None
+    ) -> None:
+        removed, left = registrations.delete(
+            roster, self._peers[roster.connection], lambda key: only is not None and key not in only, looks
+        )
+        for instance in removed:
+            self._say_removed(instance, roster.connection)
+        for instance in left:
+            self._say(f"! {left_alone(instance)}", roster.connection)
+
+    def _say_removed(self, instance: Instance, connection: str) -> None:
+        self._say(f"- {instance.application} {instance.instance_id}", connection)
+
+    def _say(self, line: str, connection: str) -> None:
+        self._report(line if connection == DEFAULT_CONNECTION else f"{line} [{connection}]")
