@@ -12,18 +12,16 @@ from typing import TYPE_CHECKING, Any
 from eurekube_provider.version import __version__
 
 if TYPE_CHECKING:
-    from eurekube_provider.resources.application import (
+    from eurekube_provider.resources.application import EurekaApplication
+    from eurekube_provider.resources.arguments import (
         ApplicationInstanceArgs,
         ApplicationInstanceArgsDict,
-        EurekaApplication,
         EurekaApplicationArgs,
         EurekaApplicationArgsDict,
-    )
-    from eurekube_provider.resources.instance import (
-        EurekaInstance,
         EurekaInstanceArgs,
         EurekaInstanceArgsDict,
     )
+    from eurekube_provider.resources.instance import EurekaInstance
     from eurekube_provider.resources.lookups import (
         FoundApplication,
         FoundEndpoint,
@@ -66,14 +64,14 @@ __all__ = [
 ]
 
 _MODULES = {
-    "ApplicationInstanceArgs": "application",
-    "ApplicationInstanceArgsDict": "application",
+    "ApplicationInstanceArgs": "arguments",
+    "ApplicationInstanceArgsDict": "arguments",
     "EurekaApplication": "application",
-    "EurekaApplicationArgs": "application",
-    "EurekaApplicationArgsDict": "application",
+    "EurekaApplicationArgs": "arguments",
+    "EurekaApplicationArgsDict": "arguments",
     "EurekaInstance": "instance",
-    "EurekaInstanceArgs": "instance",
-    "EurekaInstanceArgsDict": "instance",
+    "EurekaInstanceArgs": "arguments",
+    "EurekaInstanceArgsDict": "arguments",
     "EurekaSyncer": "syncer",
     "EurekaSyncerArgs": "syncer",
     "EurekubeOperator": "operator",

@@ -8,8 +8,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Mapping
-from dataclasses import dataclass, fields
-from typing import Any, Literal, NotRequired, TypedDict
+from typing import Any
 
 import pulumi
 from pulumi.dynamic import (
@@ -26,132 +25,24 @@ from pulumi.dynamic import (
 
 from eurekube_provider.eureka.peers import Peers
 from eurekube_provider.resources import registrations, roster
-from eurekube_provider.resources.bridge import LOOKS, REPLACED, peers_for, read_in, stack_owner, write_out
-from eurekube_provider.resources.connections import DEFAULT_CONNECTION
-from eurekube_provider.resources.instance import Default
+from eurekube_provider.resources.arguments import (
+    EurekaApplicationArgs,
+    EurekaApplicationArgsDict,
+    as_dictionary,
+)
+from eurekube_provider.resources.bridge import (
+    LOOKS,
+    REPLACED,
+    given_properties,
+    peers_for,
+    read_in,
+    write_out,
+)
 from eurekube_provider.resources.members import ID_BASE, MEMBER_INPUTS, MEMBER_OUTPUTS, check_members, members
 from eurekube_provider.resources.plugin import tell_sentences
-from eurekube_provider.resources.program import program_connection, program_renewer
 from eurekube_provider.resources.properties import Properties
 from eurekube_provider.resources.registration import left_alone
 from eurekube_provider.resources.roster import Roster
-
-
-@dataclass(kw_only=True, slots=True)
-class ApplicationInstanceArgs:
-    """One instance of an EurekaApplication; what is not said here is the application's.
-
-    :ivar host_name: where Spring calls it: a name or an address that callers can reach.
-    :ivar ip_address: default ``host_name`` as given; nothing is resolved.
-    :ivar instance_id: default ``<key>.<resource name>.<stack>.<project>:<application>:<port>``.
-    :ivar metadata: added to the application's, and wins where both have a key.
-    """
-
-    host_name: pulumi.Input[str]
-    ip_address: pulumi.Input[str] | None = None
-    instance_id: pulumi.Input[str] | None = None
-    port: pulumi.Input[int] | None = None
-    port_enabled: pulumi.Input[bool] | None = None
-    secure_port: pulumi.Input[int] | None = None
-    secure_port_enabled: pulumi.Input[bool] | None = None
-    vip_address: pulumi.Input[str] | None = None
-    secure_vip_address: pulumi.Input[str] | None = None
-    status: pulumi.Input[str] | None = None
-    metadata: pulumi.Input[Mapping[str, pulumi.Input[str]]] | None = None
-    zone: pulumi.Input[str] | None = None
-    renewal_interval_seconds: pulumi.Input[int] | None = None
-    duration_seconds: pulumi.Input[int] | None = None
-    home_page_url: pulumi.Input[str] | None = None
-    status_page_url: pulumi.Input[str] | None = None
-    health_check_url: pulumi.Input[str] | None = None
-    secure_health_check_url: pulumi.Input[str] | None = None
-
-
-class ApplicationInstanceArgsDict(TypedDict):
-    """The same as a dictionary; see :class:`ApplicationInstanceArgs`."""
-
-    host_name: pulumi.Input[str]
-    ip_address: NotRequired[pulumi.Input[str] | None]
-    instance_id: NotRequired[pulumi.Input[str] | None]
-    port: NotRequired[pulumi.Input[int] | None]
-    port_enabled: NotRequired[pulumi.Input[bool] | None]
-    secure_port: NotRequired[pulumi.Input[int] | None]
-    secure_port_enabled: NotRequired[pulumi.Input[bool] | None]
-    vip_address: NotRequired[pulumi.Input[str] | None]
-    secure_vip_address: NotRequired[pulumi.Input[str] | None]
-    status: NotRequired[pulumi.Input[str] | None]
-    metadata: NotRequired[pulumi.Input[Mapping[str, pulumi.Input[str]]] | None]
-    zone: NotRequired[pulumi.Input[str] | None]
-    renewal_interval_seconds: NotRequired[pulumi.Input[int] | None]
-    duration_seconds: NotRequired[pulumi.Input[int] | None]
-    home_page_url: NotRequired[pulumi.Input[str] | None]
-    status_page_url: NotRequired[pulumi.Input[str] | None]
-    health_check_url: NotRequired[pulumi.Input[str] | None]
-    secure_health_check_url: NotRequired[pulumi.Input[str] | None]
-
-
-Instances = Mapping[str, pulumi.Input[ApplicationInstanceArgs | ApplicationInstanceArgsDict]]
-"""Instances by keys of the program's own, which Pulumi shows when they come, go and change."""
-
-
-@dataclass(kw_only=True, slots=True)
-class EurekaApplicationArgs:
-    """What an EurekaApplication is made from.
-
-    :ivar application: the application's name in Eureka. Another one is a replacement.
-    :ivar instances: by keys without slash and space; may be empty.
-    :ivar connection, renewer, on_conflict, drain_seconds: of all instances, as with
-        :class:`~eurekube_provider.resources.instance.EurekaInstanceArgs`; so is what instances may have of
-        their own, and have from here where they do not.
-    """
-
-    application: pulumi.Input[str]
-    instances: pulumi.Input[Instances]
-    port: pulumi.Input[int] | None = None
-    port_enabled: pulumi.Input[bool] | None = None
-    secure_port: pulumi.Input[int] | None = None
-    secure_port_enabled: pulumi.Input[bool] | None = None
-    vip_address: pulumi.Input[str] | None = None
-    secure_vip_address: pulumi.Input[str] | None = None
-    status: pulumi.Input[str] | None = None
-    metadata: pulumi.Input[Mapping[str, pulumi.Input[str]]] | None = None
-    zone: pulumi.Input[str] | None = None
-    renewal_interval_seconds: pulumi.Input[int] | None = None
-    duration_seconds: pulumi.Input[int] | None = None
-    home_page_url: pulumi.Input[str] | None = None
-    status_page_url: pulumi.Input[str] | None = None
-    health_check_url: pulumi.Input[str] | None = None
-    secure_health_check_url: pulumi.Input[str] | None = None
-    renewer: pulumi.Input[str] | Literal[Default.FROM_CONFIG] | None = Default.FROM_CONFIG
-    on_conflict: pulumi.Input[str] | None = None
-    drain_seconds: pulumi.Input[int] | None = None
-    connection: str | None = None
-
-
-class EurekaApplicationArgsDict(TypedDict):
-    """The same as a dictionary; see :class:`EurekaApplicationArgs`."""
-
-    application: pulumi.Input[str]
-    instances: pulumi.Input[Instances]
-    port: NotRequired[pulumi.Input[int] | None]
-    port_enabled: NotRequired[pulumi.Input[bool] | None]
-    secure_port: NotRequired[pulumi.Input[int] | None]
-    secure_port_enabled: NotRequired[pulumi.Input[bool] | None]
-    vip_address: NotRequired[pulumi.Input[str] | None]
-    secure_vip_address: NotRequired[pulumi.Input[str] | None]
-    status: NotRequired[pulumi.Input[str] | None]
-    metadata: NotRequired[pulumi.Input[Mapping[str, pulumi.Input[str]]] | None]
-    zone: NotRequired[pulumi.Input[str] | None]
-    renewal_interval_seconds: NotRequired[pulumi.Input[int] | None]
-    duration_seconds: NotRequired[pulumi.Input[int] | None]
-    home_page_url: NotRequired[pulumi.Input[str] | None]
-    status_page_url: NotRequired[pulumi.Input[str] | None]
-    health_check_url: NotRequired[pulumi.Input[str] | None]
-    secure_health_check_url: NotRequired[pulumi.Input[str] | None]
-    renewer: NotRequired[pulumi.Input[str] | None]
-    on_conflict: NotRequired[pulumi.Input[str] | None]
-    drain_seconds: NotRequired[pulumi.Input[int] | None]
-    connection: NotRequired[str | None]
 
 
 class ApplicationProvider(ResourceProvider):
@@ -279,23 +170,15 @@ class EurekaApplication(Resource, module="eurekube", name="EurekaApplication"):
         args: EurekaApplicationArgs | EurekaApplicationArgsDict,
         opts: pulumi.ResourceOptions | None = None,
     ) -> None:
-        given: dict[str, Any] = {"renewer": Default.FROM_CONFIG, **_plain(args)}
-        if given["renewer"] is Default.FROM_CONFIG:
-            given["renewer"] = program_renewer()
-        elif given["renewer"] is None:
-            given["renewer"] = ""  # None would vanish on the way to the check, which says what is wrong
-        connection = given.get("connection") or DEFAULT_CONNECTION
+        given = given_properties(name, args)
+        instances = given.get("instances")
+        given["instances"] = (
+            instances.apply(_plain_instances)
+            if isinstance(instances, pulumi.Output)
+            else _plain_instances(instances)
+        )
         # What is only known afterwards must be among the properties, or it never becomes an output.
-        properties = {
-            **dict.fromkeys((*MEMBER_INPUTS, *MEMBER_OUTPUTS)),
-            **given,
-            "instances": pulumi.Output.from_input(given.get("instances")).apply(_plain_instances)
-            if isinstance(given.get("instances"), pulumi.Output)
-            else _plain_instances(given.get("instances")),
-            "connection": connection,
-            "service_url": ",".join(program_connection(connection).service_urls),
-            "owner": stack_owner(name),
-        }
+        properties = {**dict.fromkeys((*MEMBER_INPUTS, *MEMBER_OUTPUTS)), **given}
         super().__init__(ApplicationProvider(), name, properties, opts)
 
     @property
@@ -317,13 +200,6 @@ def _plain_instances(instances: Any) -> Any:
     if not isinstance(instances, Mapping):
         return instances
     return {
-        key: value.apply(_plain) if isinstance(value, pulumi.Output) else _plain(value)
+        key: value.apply(as_dictionary) if isinstance(value, pulumi.Output) else as_dictionary(value)
         for key, value in instances.items()
     }
-
-
-def _plain(args: Any) -> Any:
-    """Arguments in either form as a dictionary."""
-    if isinstance(args, EurekaApplicationArgs | ApplicationInstanceArgs):
-        return {field.name: getattr(args, field.name) for field in fields(args)}
-    return args

@@ -16,8 +16,15 @@ from pulumi.runtime import rpc
 
 from eurekube_provider.core.identity import StackOwner
 from eurekube_provider.eureka.peers import Peers
-from eurekube_provider.resources.connections import NAMESPACE, configured_connection, shared_peers
+from eurekube_provider.resources.arguments import Default, as_dictionary
+from eurekube_provider.resources.connections import (
+    DEFAULT_CONNECTION,
+    NAMESPACE,
+    configured_connection,
+    shared_peers,
+)
 from eurekube_provider.resources.looks import SecondLooks
+from eurekube_provider.resources.program import program_connection, program_renewer
 from eurekube_provider.resources.properties import UNKNOWN, Properties
 
 Place = tuple[str, str]
@@ -59,6 +66,25 @@ def stack_owner(name: str) -> str:
     """Whom a resource of the running program registers for."""
     organization = pulumi.get_organization() or "organization"
     return str(StackOwner(organization, pulumi.get_project(), pulumi.get_stack(), name))
+
+
+def given_properties(name: str, args: Any) -> Properties:
+    """The arguments of the resource ``name``, with what the running program's configuration adds to them.
+
+    :raises ProgramError: no Eureka is configured, or not under the connection that is named.
+    """
+    given = {"renewer": Default.FROM_CONFIG, **as_dictionary(args)}
+    if given["renewer"] is Default.FROM_CONFIG:
+        given["renewer"] = program_renewer()
+    elif given["renewer"] is None:
+        given["renewer"] = ""  # None would vanish on the way to the check, which says what is wrong with it
+    connection = given.get("connection") or DEFAULT_CONNECTION
+    return {
+        **given,
+        "connection": connection,
+        "service_url": ",".join(program_connection(connection).service_urls),
+        "owner": stack_owner(name),
+    }
 
 
 def peers_for(config: Config | None, connection: str, service_urls: Iterable[str]) -> Peers:

@@ -10,9 +10,6 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Mapping
-from dataclasses import dataclass, fields
-from enum import Enum
-from typing import Any, Literal, NotRequired, TypedDict
 
 import pulumi
 from pulumi.dynamic import (
@@ -29,99 +26,18 @@ from pulumi.dynamic import (
 
 from eurekube_provider.eureka.peers import Peers
 from eurekube_provider.resources import registration
-from eurekube_provider.resources.bridge import LOOKS, REPLACED, peers_for, read_in, stack_owner, write_out
-from eurekube_provider.resources.connections import DEFAULT_CONNECTION
+from eurekube_provider.resources.arguments import EurekaInstanceArgs, EurekaInstanceArgsDict
+from eurekube_provider.resources.bridge import (
+    LOOKS,
+    REPLACED,
+    given_properties,
+    peers_for,
+    read_in,
+    write_out,
+)
 from eurekube_provider.resources.plugin import tell_sentences
-from eurekube_provider.resources.program import program_connection, program_renewer
 from eurekube_provider.resources.properties import INPUTS, OUTPUTS, Properties, check
 from eurekube_provider.resources.registration import Registration, Removal
-
-
-class Default(Enum):
-    """Stands for an argument that the stack's configuration decides."""
-
-    FROM_CONFIG = "from-config"
-
-
-@dataclass(kw_only=True, slots=True)
-class EurekaInstanceArgs:
-    """What an EurekaInstance is made from.
-
-    :ivar application: the application's name in Eureka, which upper-cases it.
-    :ivar host_name: where Spring calls it: a name or an address that callers can reach.
-    :ivar port: 1 to 65535.
-    :ivar ip_address: default ``host_name`` as given; nothing is resolved.
-    :ivar instance_id: default ``<resource name>.<stack>.<project>:<application>:<port>``. Another id or
-        application is a replacement.
-    :ivar port_enabled: default True.
-    :ivar secure_port: default 443, disabled; naming one enables it.
-    :ivar secure_port_enabled: Spring calls https whenever it is enabled.
-    :ivar vip_address: by which Spring finds it; default the application in lower case.
-    :ivar secure_vip_address: default ``vip_address``.
-    :ivar status: unset: UP at first, and then a person's override is left alone. Set: enforced.
-    :ivar metadata: texts; keys of letters, digits, dots and dashes that do not start with ``eurekube.``.
-    :ivar zone: the zone as Spring and Netflix clients read it, ``metadata.zone``.
-    :ivar renewal_interval_seconds: default 30.
-    :ivar duration_seconds: how long it stays without a renewal, default 90.
-    :ivar renewer: the name of the operator that renews it, by default ``eurekube:operatorName`` or else
-        ``eurekube``; ``self`` where the application sends its own renewals.
-    :ivar on_conflict: ``fail`` (the default) or ``adopt``: what to do where the instance is there already
-        and belongs to somebody else. An adopted one is removed on destroy like any other.
-    :ivar drain_seconds: on removal, how long it stays OUT_OF_SERVICE before; default 0.
-    :ivar connection: the name of one of ``eurekube:connections``; default the one of ``eurekube:url``.
-    """
-
-    application: pulumi.Input[str]
-    host_name: pulumi.Input[str]
-    port: pulumi.Input[int]
-    ip_address: pulumi.Input[str] | None = None
-    instance_id: pulumi.Input[str] | None = None
-    port_enabled: pulumi.Input[bool] | None = None
-    secure_port: pulumi.Input[int] | None = None
-    secure_port_enabled: pulumi.Input[bool] | None = None
-    vip_address: pulumi.Input[str] | None = None
-    secure_vip_address: pulumi.Input[str] | None = None
-    status: pulumi.Input[str] | None = None
-    metadata: pulumi.Input[Mapping[str, pulumi.Input[str]]] | None = None
-    zone: pulumi.Input[str] | None = None
-    renewal_interval_seconds: pulumi.Input[int] | None = None
-    duration_seconds: pulumi.Input[int] | None = None
-    home_page_url: pulumi.Input[str] | None = None
-    status_page_url: pulumi.Input[str] | None = None
-    health_check_url: pulumi.Input[str] | None = None
-    secure_health_check_url: pulumi.Input[str] | None = None
-    renewer: pulumi.Input[str] | Literal[Default.FROM_CONFIG] | None = Default.FROM_CONFIG
-    on_conflict: pulumi.Input[str] | None = None
-    drain_seconds: pulumi.Input[int] | None = None
-    connection: str | None = None
-
-
-class EurekaInstanceArgsDict(TypedDict):
-    """The same as a dictionary; see :class:`EurekaInstanceArgs`."""
-
-    application: pulumi.Input[str]
-    host_name: pulumi.Input[str]
-    port: pulumi.Input[int]
-    ip_address: NotRequired[pulumi.Input[str] | None]
-    instance_id: NotRequired[pulumi.Input[str] | None]
-    port_enabled: NotRequired[pulumi.Input[bool] | None]
-    secure_port: NotRequired[pulumi.Input[int] | None]
-    secure_port_enabled: NotRequired[pulumi.Input[bool] | None]
-    vip_address: NotRequired[pulumi.Input[str] | None]
-    secure_vip_address: NotRequired[pulumi.Input[str] | None]
-    status: NotRequired[pulumi.Input[str] | None]
-    metadata: NotRequired[pulumi.Input[Mapping[str, pulumi.Input[str]]] | None]
-    zone: NotRequired[pulumi.Input[str] | None]
-    renewal_interval_seconds: NotRequired[pulumi.Input[int] | None]
-    duration_seconds: NotRequired[pulumi.Input[int] | None]
-    home_page_url: NotRequired[pulumi.Input[str] | None]
-    status_page_url: NotRequired[pulumi.Input[str] | None]
-    health_check_url: NotRequired[pulumi.Input[str] | None]
-    secure_health_check_url: NotRequired[pulumi.Input[str] | None]
-    renewer: NotRequired[pulumi.Input[str] | None]
-    on_conflict: NotRequired[pulumi.Input[str] | None]
-    drain_seconds: NotRequired[pulumi.Input[int] | None]
-    connection: NotRequired[str | None]
 
 
 class InstanceProvider(ResourceProvider):
@@ -242,26 +158,8 @@ class EurekaInstance(Resource, module="eurekube", name="EurekaInstance"):
         args: EurekaInstanceArgs | EurekaInstanceArgsDict,
         opts: pulumi.ResourceOptions | None = None,
     ) -> None:
-        given: dict[str, Any] = (
-            {field.name: getattr(args, field.name) for field in fields(args)}
-            if isinstance(args, EurekaInstanceArgs)
-            else {"renewer": Default.FROM_CONFIG, **args}
-        )
-        if given["renewer"] is Default.FROM_CONFIG:
-            given["renewer"] = program_renewer()
-        elif given["renewer"] is None:
-            given["renewer"] = (
-                ""  # None would vanish on the way to the check, which says what is wrong with it
-            )
-        connection = given.get("connection") or DEFAULT_CONNECTION
         # What is only known afterwards must be among the properties, or it never becomes an output.
-        properties = {
-            **dict.fromkeys((*INPUTS, *OUTPUTS)),
-            **given,
-            "connection": connection,
-            "service_url": ",".join(program_connection(connection).service_urls),
-            "owner": stack_owner(name),
-        }
+        properties = {**dict.fromkeys((*INPUTS, *OUTPUTS)), **given_properties(name, args)}
         super().__init__(InstanceProvider(), name, properties, opts)
 
 

@@ -14,8 +14,8 @@ import pulumi
 from pulumi.runtime import is_config_secret
 
 from eurekube_provider.core.errors import ConfigurationError
+from eurekube_provider.resources.arguments import EurekaInstanceArgs
 from eurekube_provider.resources.connections import NAMESPACE
-from eurekube_provider.resources.instance import EurekaInstanceArgs
 from eurekube_provider.resources.operator import EurekubeOperatorArgs
 from eurekube_provider.resources.program import (
     ProgramError,

@@ -14,20 +14,16 @@ from pulumi.output import Unknown
 from pulumi.runtime import rpc
 
 import eurekube_provider
-from eurekube_provider.resources.application import (
+from eurekube_provider.resources.application import ApplicationProvider, EurekaApplication
+from eurekube_provider.resources.arguments import (
     ApplicationInstanceArgs,
     ApplicationInstanceArgsDict,
-    ApplicationProvider,
-    EurekaApplication,
     EurekaApplicationArgs,
     EurekaApplicationArgsDict,
-)
-from eurekube_provider.resources.instance import (
-    EurekaInstance,
     EurekaInstanceArgs,
     EurekaInstanceArgsDict,
-    InstanceProvider,
 )
+from eurekube_provider.resources.instance import EurekaInstance, InstanceProvider
 from eurekube_provider.resources.members import ID_BASE, MEMBER_INPUTS, MEMBER_OUTPUTS, OWN
 from eurekube_provider.resources.properties import INPUTS, OUTPUTS
 from tests.unit.test_resources_properties import LEAST, checked

@@ -1,0 +1,179 @@
+"""The arguments of the resources that register, as class or dictionary: what they share stands once."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, fields, is_dataclass
+from enum import Enum
+from typing import Any, Literal, NotRequired, TypedDict
+
+import pulumi
+
+
+class Default(Enum):
+    """Stands for an argument that the stack's configuration decides."""
+
+    FROM_CONFIG = "from-config"
+
+
+@dataclass(kw_only=True, slots=True)
+class ContentsArgs:
+    """What Eureka may hold of a registration, beside its name, host and port.
+
+    :ivar port_enabled: default True.
+    :ivar secure_port: default 443, disabled; naming one enables it.
+    :ivar secure_port_enabled: Spring calls https whenever it is enabled.
+    :ivar vip_address: by which Spring finds it; default the application in lower case.
+    :ivar secure_vip_address: default ``vip_address``.
+    :ivar status: unset: UP at first, and then a person's override is left alone. Set: enforced.
+    :ivar metadata: texts; keys of letters, digits, dots and dashes that do not start with ``eurekube.``.
+    :ivar zone: the zone as Spring and Netflix clients read it, ``metadata.zone``.
+    :ivar renewal_interval_seconds: default 30.
+    :ivar duration_seconds: how long it stays without a renewal, default 90.
+    """
+
+    port_enabled: pulumi.Input[bool] | None = None
+    secure_port: pulumi.Input[int] | None = None
+    secure_port_enabled: pulumi.Input[bool] | None = None
+    vip_address: pulumi.Input[str] | None = None
+    secure_vip_address: pulumi.Input[str] | None = None
+    status: pulumi.Input[str] | None = None
+    metadata: pulumi.Input[Mapping[str, pulumi.Input[str]]] | None = None
+    zone: pulumi.Input[str] | None = None
+    renewal_interval_seconds: pulumi.Input[int] | None = None
+    duration_seconds: pulumi.Input[int] | None = None
+    home_page_url: pulumi.Input[str] | None = None
+    status_page_url: pulumi.Input[str] | None = None
+    health_check_url: pulumi.Input[str] | None = None
+    secure_health_check_url: pulumi.Input[str] | None = None
+
+
+class ContentsArgsDict(TypedDict):
+    """The same as a dictionary; see :class:`ContentsArgs`."""
+
+    port_enabled: NotRequired[pulumi.Input[bool] | None]
+    secure_port: NotRequired[pulumi.Input[int] | None]
+    secure_port_enabled: NotRequired[pulumi.Input[bool] | None]
+    vip_address: NotRequired[pulumi.Input[str] | None]
+    secure_vip_address: NotRequired[pulumi.Input[str] | None]
+    status: NotRequired[pulumi.Input[str] | None]
+    metadata: NotRequired[pulumi.Input[Mapping[str, pulumi.Input[str]]] | None]
+    zone: NotRequired[pulumi.Input[str] | None]
+    renewal_interval_seconds: NotRequired[pulumi.Input[int] | None]
+    duration_seconds: NotRequired[pulumi.Input[int] | None]
+    home_page_url: NotRequired[pulumi.Input[str] | None]
+    status_page_url: NotRequired[pulumi.Input[str] | None]
+    health_check_url: NotRequired[pulumi.Input[str] | None]
+    secure_health_check_url: NotRequired[pulumi.Input[str] | None]
+
+
+@dataclass(kw_only=True, slots=True)
+class ResourceArgs(ContentsArgs):
+    """What both resources are made from.
+
+    :ivar application: the application's name in Eureka, which upper-cases it. Another one is a replacement.
+    :ivar renewer: the name of the operator that renews it, by default ``eurekube:operatorName`` or else
+        ``eurekube``; ``self`` where the application sends its own renewals.
+    :ivar on_conflict: ``fail`` (the default) or ``adopt``: what to do where the instance is there already
+        and belongs to somebody else. An adopted one is removed on destroy like any other.
+    :ivar drain_seconds: on removal, how long it stays OUT_OF_SERVICE before; default 0.
+    :ivar connection: the name of one of ``eurekube:connections``; default the one of ``eurekube:url``.
+    """
+
+    application: pulumi.Input[str]
+    renewer: pulumi.Input[str] | Literal[Default.FROM_CONFIG] | None = Default.FROM_CONFIG
+    on_conflict: pulumi.Input[str] | None = None
+    drain_seconds: pulumi.Input[int] | None = None
+    connection: str | None = None
+
+
+class ResourceArgsDict(ContentsArgsDict):
+    """The same as a dictionary; see :class:`ResourceArgs`."""
+
+    application: pulumi.Input[str]
+    renewer: NotRequired[pulumi.Input[str] | None]
+    on_conflict: NotRequired[pulumi.Input[str] | None]
+    drain_seconds: NotRequired[pulumi.Input[int] | None]
+    connection: NotRequired[str | None]
+
+
+@dataclass(kw_only=True, slots=True)
+class EurekaInstanceArgs(ResourceArgs):
+    """What an EurekaInstance is made from, beside what :class:`ResourceArgs` and :class:`ContentsArgs` say.
+
+    :ivar host_name: where Spring calls it: a name or an address that callers can reach.
+    :ivar port: 1 to 65535.
+    :ivar ip_address: default ``host_name`` as given; nothing is resolved.
+    :ivar instance_id: default ``<resource name>.<stack>.<project>:<application>:<port>``. Another id is a
+        replacement.
+    """
+
+    host_name: pulumi.Input[str]
+    port: pulumi.Input[int]
+    ip_address: pulumi.Input[str] | None = None
+    instance_id: pulumi.Input[str] | None = None
+
+
+class EurekaInstanceArgsDict(ResourceArgsDict):
+    """The same as a dictionary; see :class:`EurekaInstanceArgs`."""
+
+    host_name: pulumi.Input[str]
+    port: pulumi.Input[int]
+    ip_address: NotRequired[pulumi.Input[str] | None]
+    instance_id: NotRequired[pulumi.Input[str] | None]
+
+
+@dataclass(kw_only=True, slots=True)
+class ApplicationInstanceArgs(ContentsArgs):
+    """One instance of an EurekaApplication; what is not said here is the application's.
+
+    :ivar host_name: where Spring calls it: a name or an address that callers can reach.
+    :ivar ip_address: default ``host_name`` as given; nothing is resolved.
+    :ivar instance_id: default ``<key>.<resource name>.<stack>.<project>:<application>:<port>``.
+    :ivar metadata: added to the application's, and wins where both have a key.
+    """
+
+    host_name: pulumi.Input[str]
+    port: pulumi.Input[int] | None = None
+    ip_address: pulumi.Input[str] | None = None
+    instance_id: pulumi.Input[str] | None = None
+
+
+class ApplicationInstanceArgsDict(ContentsArgsDict):
+    """The same as a dictionary; see :class:`ApplicationInstanceArgs`."""
+
+    host_name: pulumi.Input[str]
+    port: NotRequired[pulumi.Input[int] | None]
+    ip_address: NotRequired[pulumi.Input[str] | None]
+    instance_id: NotRequired[pulumi.Input[str] | None]
+
+
+Instances = Mapping[str, pulumi.Input[ApplicationInstanceArgs | ApplicationInstanceArgsDict]]
+"""Instances by keys of the program's own, which Pulumi shows when they come, go and change."""
+
+
+@dataclass(kw_only=True, slots=True)
+class EurekaApplicationArgs(ResourceArgs):
+    """What an EurekaApplication is made from, beside what :class:`ResourceArgs` says.
+
+    What :class:`ContentsArgs` names is said for all instances, and each may have its own in place of it.
+
+    :ivar instances: by keys without slash and space; may be empty.
+    """
+
+    instances: pulumi.Input[Instances]
+    port: pulumi.Input[int] | None = None
+
+
+class EurekaApplicationArgsDict(ResourceArgsDict):
+    """The same as a dictionary; see :class:`EurekaApplicationArgs`."""
+
+    instances: pulumi.Input[Instances]
+    port: NotRequired[pulumi.Input[int] | None]
+
+
+def as_dictionary(args: Any) -> Any:
+    """Arguments of either form as a dictionary; anything else as it is."""
+    if is_dataclass(args) and not isinstance(args, type):
+        return {field.name: getattr(args, field.name) for field in fields(args)}
+    return args
