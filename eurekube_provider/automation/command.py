@@ -22,6 +22,7 @@ from pulumi.automation._cmd import CommandResult
 from pulumi.automation.errors import create_command_error
 
 from eurekube_provider.automation.locks import Records, now
+from eurekube_provider.automation.processes import end_session
 
 CANCEL_SECONDS = 10.0
 """How long a run may take to end in order; the same again to end at all, before it is killed."""
@@ -80,6 +81,7 @@ class Cancellable(PulumiCommand):
                 with self._lock:
                     self._process = None
             record.unlink(missing_ok=True)
+            end_session(process.pid)
             told = CommandResult(_told(output, on_output), _told(errors, on_error), code)
         if code != 0:
             raise create_command_error(told)

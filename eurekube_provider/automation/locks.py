@@ -8,7 +8,6 @@ files while it runs, so that a lock of ours can be told from another's; another'
 from __future__ import annotations
 
 import json
-import os
 import re
 import socket
 from contextlib import suppress
@@ -16,6 +15,8 @@ from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
 from hashlib import sha256
 from pathlib import Path
+
+from eurekube_provider.automation.processes import birth_of, end_session, is_running
 
 _HOLDER = re.compile(r"created by (?P<user>.+)@(?P<host>\S+) \(pid (?P<pid>\d+)\) at (?P<since>\S+)")
 
@@ -65,10 +66,9 @@ class Record:
         """Whether it certainly runs no more. Of another host nothing is certain."""
         if self.host != socket.gethostname():
             return False
-        if not _exists(self.pid):
+        if not is_running(self.pid):
             return True
-        birth = birth_of(self.pid)
-        return bool(self.birth) and birth != self.birth
+        return bool(self.birth) and birth_of(self.pid) != self.birth
 
 
 class Records:
@@ -99,9 +99,10 @@ class Records:
         )
 
     def forget_dead(self) -> None:
-        """Remove what was left by processes that are over."""
+        """Remove what was left by runs that are over, and end the providers that still work for them."""
         for path, record in self._read().items():
             if record.is_dead:
+                end_session(record.pid)
                 path.unlink(missing_ok=True)
 
     def _read(self) -> dict[Path, Record]:
@@ -115,28 +116,3 @@ class Records:
 def now() -> datetime:
     """This moment, with its zone."""
     return datetime.now(UTC)
-
-
-def birth_of(pid: int) -> str:
-    """When a process began, in the kernel's ticks since its own start; empty where that cannot be known."""
-    fields = _stat(pid)
-    return fields[19] if len(fields) > 19 else ""
-
-
-def _exists(pid: int) -> bool:
-    try:
-        os.kill(pid, 0)
-    except ProcessLookupError:
-        return False
-    except PermissionError:
-        return True
-    # One that ended, and that nobody has waited for, holds nothing any more.
-    return _stat(pid)[:1] != ["Z"]
-
-
-def _stat(pid: int) -> list[str]:
-    """The fields of /proc/PID/stat behind the name, which may hold spaces and brackets."""
-    try:
-        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
-    except OSError:
-        return []

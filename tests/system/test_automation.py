@@ -19,8 +19,9 @@ import pytest
 import yaml
 
 from eurekube_provider.automation import Outcome, Target, preview
+from eurekube_provider.automation.processes import is_running
 from lab.workloads import wait_for
-from tests.system.conftest import ROOT
+from tests.system.stacks import own_pulumi
 
 pytestmark = [
     pytest.mark.pulumi,
@@ -37,6 +38,7 @@ for name in json.loads(Path("wanted.json").read_text()):
     Gated(name)
 """
 GATED = """
+import os
 import time
 from pathlib import Path
 
@@ -45,7 +47,8 @@ from pulumi.dynamic import CreateResult, DiffResult, Resource, ResourceProvider
 
 class Provider(ResourceProvider):
     def create(self, props):
-        Path("arrived").touch()
+        Path("arrived.new").write_text(str(os.getpid()))
+        Path("arrived.new").rename("arrived")
         while Path("closed").exists():
             time.sleep(0.05)
         if Path("broken").exists():
@@ -73,17 +76,9 @@ class Project:
         runtime = {"name": "python", "options": {"toolchain": "pip", "virtualenv": ".venv"}}
         (self.directory / "Pulumi.yaml").write_text(yaml.safe_dump({"name": "shop", "runtime": runtime}))
         (self.directory / ".venv").symlink_to(sys.prefix)
-        (directory / "backend").mkdir()
         self.locks = directory / "backend" / ".pulumi" / "locks" / "organization" / "shop" / "dev"
         self.home = directory / "home"
-        self.environment = {
-            **{key: value for key, value in os.environ.items() if not key.startswith("PULUMI_")},
-            "PYTHONPATH": str(ROOT),
-            "PULUMI_HOME": str(self.home),
-            "PULUMI_BACKEND_URL": (directory / "backend").as_uri(),
-            "PULUMI_CONFIG_PASSPHRASE": "test",
-            "PULUMI_SKIP_UPDATE_CHECK": "true",
-        }
+        self.environment = own_pulumi(directory)
         self._started: list[subprocess.Popen[str]] = []
         subprocess.run(
             ["pulumi", "stack", "init", "dev", "--no-select", "--non-interactive"],
@@ -215,7 +210,9 @@ def test_a_run_that_was_killed_leaves_a_stack_that_the_next_can_use(project: Pro
     assert f"(process {cli})" in told["message"]
     assert "nothing was done" in told["message"]
 
+    provider = int((project.directory / "arrived").read_text())
     os.kill(cli, signal.SIGKILL)
+    assert is_running(provider)
     assert project.locked()
     project.mark("closed", there=False)
     told = project.run("up")
@@ -223,6 +220,7 @@ def test_a_run_that_was_killed_leaves_a_stack_that_the_next_can_use(project: Pro
     assert told["message"].endswith("the lock of an earlier run of ours that had died was released")
     assert project.locked() == []
     assert list((project.home / "eurekube-runs").iterdir()) == []
+    assert not is_running(provider)  # it would have gone on for the dead run
 
     foreign = project.locks / "0ba90a3d-6d56-45b9-a905-4a06bcc09baa.json"
     content = {"pid": cli, "username": "ci", "hostname": "builder-1", "timestamp": "2026-01-02T03:04:05Z"}

@@ -31,6 +31,7 @@ from eurekube_provider.kube.access import NAMESPACES, SYNCERS
 from lab import Lab
 from lab.workloads import Cluster
 from tests.system.conftest import ROOT, StartOperator
+from tests.system.stacks import Example
 
 pytestmark = [
     pytest.mark.lab,
@@ -59,7 +60,7 @@ class Stack:
         backend = directory / "backend"
         backend.mkdir()
         foreign = ("PULUMI_", "EUREKA_", "KUBECONFIG")
-        self._environment = {
+        self.environment = {
             **{key: value for key, value in os.environ.items() if not key.startswith(foreign)},
             "PYTHONPATH": str(ROOT),
             "PULUMI_HOME": str(directory / "home"),
@@ -82,7 +83,7 @@ class Stack:
         done = subprocess.run(
             ["pulumi", *arguments, "--non-interactive", "--color", "never"],
             cwd=self.project,
-            env=self._environment,
+            env=self.environment,
             stdin=subprocess.DEVNULL,
             capture_output=True,
             text=True,
@@ -299,6 +300,24 @@ def test_an_unreachable_eureka_drops_nothing(deployed: Stack, lab: Lab) -> None:
     exported.write_text(json.dumps(state))
     deployed.pulumi("stack", "import", "--file", str(exported), "--force")
     deployed.up("--expect-no-changes")
+
+
+def test_another_stack_builds_on_its_exports(deployed: Stack, peer: Peer, lab: Lab, tmp_path: Path) -> None:
+    """Its operator renews what the other one registers; where that one asks another Eureka, it is refused."""
+    example = Example("stack-reference", tmp_path, deployed.environment)
+    url = lab.eureka_urls[0]
+    platform = "organization/eurekube/deployed"
+    example.init({"platform": platform, "eurekube:url": url, "hosts": ["192.0.2.61"]})
+    example.up()
+    instance = peer.read("BILLING", "192.0.2.61.billing.dev.billing:billing:8080")
+    assert instance is not None
+    assert instance.renewer == "eurekube"
+    example.configure({"eurekube:url": "http://127.0.0.1:9/eureka"})
+    said = example.pulumi("preview", fails=True)
+    assert f"the operator of {platform} renews at {url}" in said
+    example.configure({"eurekube:url": url})
+    example.destroy()
+    assert peer.read(*instance.key) is None
 
 
 def test_the_state_is_small_and_without_secrets(

@@ -14,6 +14,8 @@ from pathlib import Path
 import pytest
 
 from eurekube_provider.automation.locks import Holder, Records, holders, now
+from eurekube_provider.automation.processes import is_running
+from lab.workloads import wait_for
 
 REFUSAL = """
  code: 255
@@ -109,3 +111,20 @@ def test_records_are_of_one_stack_and_are_forgotten_when_dead(
     assert records.all_ours_and_dead((lock(process.pid),))
     records.forget_dead()
     assert not written.exists()
+
+
+def test_what_a_dead_run_left_running_is_ended(records: Records, tmp_path: Path) -> None:
+    """Its providers, which would go on registering; not while the run itself goes on."""
+    provider = tmp_path / "provider"
+    script = f"sleep 600 & echo $! > {provider}.new; mv {provider}.new {provider}; wait"
+    with subprocess.Popen(["/bin/sh", "-c", script], start_new_session=True) as run:
+        records.add(run.pid, now())
+        wait_for(provider.exists, "the provider")
+        child = int(provider.read_text())
+        records.forget_dead()
+        assert is_running(child)
+        run.kill()
+        run.wait()
+        assert is_running(child)
+        records.forget_dead()
+        wait_for(lambda: not is_running(child), "the provider to end")

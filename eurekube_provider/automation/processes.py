@@ -1,0 +1,52 @@
+"""Whether a process runs, which one it is, and what it left behind.
+
+Linux tells all of it under /proc. Elsewhere a process that exists counts as the one that was meant, and so
+keeps its lock.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+from contextlib import suppress
+from pathlib import Path
+
+_STATE, _SESSION, _BIRTH = 0, 3, 19
+"""Where they stand in /proc/PID/stat, counted from behind the name; see proc(5)."""
+
+
+def is_running(pid: int) -> bool:
+    """Whether there is such a process; one that ended, and that nobody has waited for, does not count."""
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return False
+    except PermissionError:
+        return True
+    return _fields(pid)[_STATE : _STATE + 1] != ["Z"]
+
+
+def birth_of(pid: int) -> str:
+    """When a process began, in ticks since the system's start; empty where that cannot be known."""
+    return next(iter(_fields(pid)[_BIRTH:]), "")
+
+
+def end_session(leader: int) -> None:
+    """Kill what a process that is gone has left in the session that it led; nothing while it exists.
+
+    A killed CLI leaves its providers behind: one may be in the middle of a registration, and none ever ends.
+    """
+    if is_running(leader):
+        return
+    for each in Path("/proc").glob("[0-9]*"):
+        if _fields(int(each.name))[_SESSION : _SESSION + 1] == [str(leader)]:
+            with suppress(OSError):
+                os.kill(int(each.name), signal.SIGKILL)
+
+
+def _fields(pid: int) -> list[str]:
+    """The fields behind the name, which may hold spaces and brackets."""
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+    except OSError:
+        return []

@@ -1,0 +1,38 @@
+"""Keeps a team's stack to what is the team's; comes from the platform team, as a file or a package.
+
+Eurekube changes and removes only what carries the stack's own name as its owner. One door is left, which a
+program must open itself: adoption. This closes it, and keeps the stack to the team's applications.
+"""
+
+from collections.abc import Iterable
+
+import pulumi
+
+REGISTRATIONS = (
+    "pulumi-python:dynamic/eurekube:EurekaInstance",
+    "pulumi-python:dynamic/eurekube:EurekaApplication",
+)
+
+
+def may_only_register(applications: Iterable[str]) -> None:
+    """From here on the program may register under these applications only, and may adopt nothing.
+
+    Call it before the first resource. What is not known before the update, and so cannot be checked in a
+    preview, is refused as well.
+    """
+    allowed = {name.upper() for name in applications}
+
+    def check(args: pulumi.ResourceTransformationArgs) -> None:
+        if args.type_ not in REGISTRATIONS:
+            return
+        application, on_conflict = args.props.get("application"), args.props.get("on_conflict")
+        if not isinstance(application, str) or application.upper() not in allowed:
+            raise pulumi.RunError(
+                f"{args.name}: this stack may register {', '.join(sorted(allowed))}, not {application}"
+            )
+        if on_conflict not in (None, "fail"):
+            raise pulumi.RunError(
+                f"{args.name}: this stack may take over nothing that another one registered"
+            )
+
+    pulumi.runtime.register_stack_transformation(check)

@@ -1,0 +1,107 @@
+"""The example programs under a real Pulumi CLI, as their README has them."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from eurekube_provider.automation import Outcome, Target, up
+from eurekube_provider.eureka.peers import Peers
+from lab import Lab
+from lab.workloads import Cluster, wait_for
+from tests.system.conftest import addresses, instances
+from tests.system.stacks import Example, own_pulumi
+
+pytestmark = [
+    pytest.mark.lab,
+    pytest.mark.pulumi,
+    pytest.mark.skipif(shutil.which("pulumi") is None, reason="no Pulumi CLI on PATH"),
+]
+
+
+def test_a_stack_follows_the_endpoints(
+    lab: Lab,
+    cluster: Cluster,
+    namespace: str,
+    eureka: Peers,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """After each ``up`` the cluster, the stack and Eureka agree; a Service that shows nothing is doubted."""
+    service = f"{namespace}-app"
+    cluster.deployment(namespace, service, 2)
+    cluster.service(namespace, service)
+    stack = Example("endpoints", tmp_path, own_pulumi(tmp_path))
+    stack.init(
+        {
+            "namespace": namespace,
+            "service": service,
+            "eurekube:url": lab.eureka_urls[0],
+            "eurekube:kubeconfig": str(lab.kubeconfig),
+        }
+    )
+    for key, value in stack.environment.items():
+        monkeypatch.setenv(key, value)
+    target = Target("dev", stack.project)
+    for replicas in (2, 5, 1):
+        cluster.scale(namespace, service, replicas)
+        wait_for(lambda: len(cluster.ready_addresses(namespace, service)) == replicas, "endpoints")  # noqa: B023
+        run = up(target)
+        assert run.outcome is Outcome.CHANGED, run
+        ready = cluster.ready_addresses(namespace, service)
+        assert addresses(eureka, service) == dict.fromkeys(ready, "UP")
+        assert json.loads(stack.pulumi("stack", "output", "--json"))["addresses"] == ready
+    assert up(target).outcome is Outcome.UNCHANGED
+    cluster.scale(namespace, service, 0)
+    wait_for(lambda: not cluster.ready_addresses(namespace, service), "no endpoints")
+    run = up(target)
+    assert run.outcome is Outcome.FAILED
+    assert f"Service {namespace}/{service} has 0 ready endpoints, fewer than" in run.message
+    assert addresses(eureka, service) == dict.fromkeys(ready, "UP")
+    stack.destroy()
+    assert addresses(eureka, service) == {}
+
+
+def test_a_team_cannot_touch_what_others_registered(lab: Lab, eureka: Peers, tmp_path: Path) -> None:
+    """Neither under another's application, nor by adoption, nor, without its guard, by another's id."""
+    environment = own_pulumi(tmp_path)
+    theirs = Example("shared-eureka", tmp_path / "theirs", environment)
+    program = theirs.project / "__main__.py"
+    program.write_text(program.read_text().replace('["orders", "orders-admin"]', '["billing"]'))
+    project = theirs.project / "Pulumi.yaml"
+    project.write_text(project.read_text().replace("team-orders", "team-billing"))
+    url, place = lab.eureka_urls[0], "billing-1:billing:8080"
+    theirs.init({"eurekube:url": url, **registration("billing", instanceId=place)})
+    theirs.up()
+    (before,) = instances(eureka, "billing")
+
+    ours = Example("shared-eureka", tmp_path / "ours", environment)
+    ours.init({"eurekube:url": url, **registration("orders")})
+    ours.up()
+    assert list(addresses(eureka, "orders").values()) == ["UP"]
+
+    def attempt(application: str, **more: str) -> str:
+        ours.configure(registration(application, **more))
+        said = ours.up(fails=True)
+        assert [each.metadata for each in instances(eureka, "billing")] == [before.metadata]
+        return said
+
+    assert "may register ORDERS, ORDERS-ADMIN, not billing" in attempt("billing", instanceId=place)
+    assert "may take over nothing" in attempt("orders", onConflict="adopt")
+    program = ours.project / "__main__.py"
+    program.write_text(program.read_text().replace('may_only_register(["orders", "orders-admin"])', ""))
+    said = attempt("billing", instanceId=place)
+    assert "belongs to stack/organization/team-billing/dev/billing-192.0.2.60 and was left as it is" in said
+    ours.destroy()
+    assert [each.host_name for each in instances(eureka, "billing")] == [before.host_name]
+    theirs.destroy()
+    assert instances(eureka, "billing") == []
+
+
+def registration(application: str, **more: str) -> dict[str, Any]:
+    """A team's one registration, as its configuration has it."""
+    return {"registrations": [{"application": application, "host": "192.0.2.60", "port": 8080, **more}]}
