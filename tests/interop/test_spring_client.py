@@ -20,8 +20,9 @@ from eurekube_provider.eureka.observer import next_timestamp
 from eurekube_provider.eureka.peer import Peer
 from lab import Lab
 from lab.ports import HOST
+from lab.spring import SpringClientMissing
 from tests.interop.conftest import OWNER, Register
-from tests.interop.spring_client import WAIT_SECONDS, Document, SpringClient, SpringClientMissing
+from tests.interop.spring_client import FAST, WAIT_SECONDS, Document, SpringViews
 
 pytestmark = pytest.mark.lab
 
@@ -40,9 +41,10 @@ METADATA = {
 
 
 @pytest.fixture(scope="module")
-def spring(eureka_lab: Lab, eureka_url: str) -> Iterator[SpringClient]:
+def spring(eureka_lab: Lab, eureka_url: str) -> Iterator[SpringViews]:
     """The application, which stands in zone-a and has registered itself."""
     settings = {
+        **FAST,
         "eureka.instance.instance-id": CALLER_ID,
         "eureka.instance.hostname": HOST,
         "eureka.instance.ip-address": HOST,
@@ -57,8 +59,8 @@ def spring(eureka_lab: Lab, eureka_url: str) -> Iterator[SpringClient]:
         "eureka.instance.a-s-g-name": "asg-1",
     }
     try:
-        client = SpringClient(
-            eureka_url, name=CALLER, log_directory=eureka_lab.directory / "logs", settings=settings
+        client = SpringViews(
+            [eureka_url], name=CALLER, log_directory=eureka_lab.directory / "logs", settings=settings
         )
     except SpringClientMissing as reason:
         pytest.skip(str(reason))
@@ -68,7 +70,7 @@ def spring(eureka_lab: Lab, eureka_url: str) -> Iterator[SpringClient]:
 
 
 @pytest.fixture
-def caller(spring: SpringClient, peer: Peer) -> Instance:
+def caller(spring: SpringViews, peer: Peer) -> Instance:
     """The application's own registration, as we read it."""
     spring.held(CALLER, CALLER_ID)
     held = peer.read(*CALLER_KEY)
@@ -98,7 +100,7 @@ def raw(eureka_url: str, application: str, instance_id: str) -> Document:
 class TestWhatWeRegister:
     """Seen from the application."""
 
-    def test_host_port_zone_and_metadata(self, spring: SpringClient, register: Register, app: str) -> None:
+    def test_host_port_zone_and_metadata(self, spring: SpringViews, register: Register, app: str) -> None:
         """The discovery client gives each field as we sent it, whichever way we sent it."""
         register(copy(app, host_name="10.0.0.1", ip_address="10.0.0.2", metadata=METADATA))
         assert spring.instances(app, f"{app}-1") == [
@@ -115,7 +117,7 @@ class TestWhatWeRegister:
             }
         ]
 
-    def test_netflix_own_view(self, spring: SpringClient, register: Register, app: str) -> None:
+    def test_netflix_own_view(self, spring: SpringViews, register: Register, app: str) -> None:
         """Netflix's client, under the load balancers of older releases, holds what we sent too."""
         register(
             copy(
@@ -149,7 +151,7 @@ class TestWhatWeRegister:
             }
         ]
 
-    def test_a_secure_port(self, spring: SpringClient, register: Register, app: str) -> None:
+    def test_a_secure_port(self, spring: SpringViews, register: Register, app: str) -> None:
         """Where the secure port is enabled, Spring calls it, by https, plain port enabled or not."""
         for number, plain_port in enumerate((Port(8080), Port(8080, enabled=False))):
             register(copy(app, number, port=plain_port, secure_port=Port(8443)))
@@ -165,7 +167,7 @@ class TestWhatWeRegister:
         assert [held[name]["portEnabled"] for name in ids] == [True, False]
         assert [held[name]["securePortEnabled"] for name in ids] == [True, True]
 
-    def test_a_secure_port_is_called_by_tls(self, spring: SpringClient, peer: Peer, app: str) -> None:
+    def test_a_secure_port_is_called_by_tls(self, spring: SpringViews, peer: Peer, app: str) -> None:
         """A call by name opens a TLS connection to the secure port."""
         with socket.create_server((HOST, 0)) as listener:
             listener.settimeout(WAIT_SECONDS)
@@ -187,7 +189,7 @@ class TestWhatWeRegister:
         assert first == [b"\x16"]  # a TLS handshake record
         assert "error" in answer
 
-    def test_what_the_operator_maps(self, spring: SpringClient, register: Register, app: str) -> None:
+    def test_what_the_operator_maps(self, spring: SpringViews, register: Register, app: str) -> None:
         """A ready endpoint of a Service becomes a callable instance in the zone of its node."""
         syncer = Syncer("shop", "rating", Mode.POD, Selector("shop", app), app)
         desired = desired_instances(
@@ -224,21 +226,21 @@ class TestWhatWeRegister:
             "zone": "eu-central-1a",
         }
 
-    def test_a_vip_of_mixed_case(self, spring: SpringClient, register: Register, app: str) -> None:
+    def test_a_vip_of_mixed_case(self, spring: SpringViews, register: Register, app: str) -> None:
         """The VIP counts, not the application, and its case does not."""
         register(copy(app, vip_address=f"Vip-{app}"))
         for vip in (f"Vip-{app}", f"vip-{app}", f"VIP-{app.upper()}"):
             assert [seen["serviceId"] for seen in spring.instances(vip, f"{app}-1")] == [app.upper()]
         assert spring.instances(app) == []
 
-    def test_only_instances_that_are_up(self, spring: SpringClient, register: Register, app: str) -> None:
+    def test_only_instances_that_are_up(self, spring: SpringViews, register: Register, app: str) -> None:
         """Callers are offered none that is DOWN, OUT_OF_SERVICE or STARTING."""
         for number, status in enumerate((Status.DOWN, Status.OUT_OF_SERVICE, Status.STARTING, Status.UP)):
             register(copy(app, number, status=status))
         assert len(spring.instances(app, f"{app}-3")) == 1
         assert len(spring.held(app, f"{app}-3")) == 1
 
-    def test_a_status_set_over_an_instance(self, spring: SpringClient, peer: Peer, app: str) -> None:
+    def test_a_status_set_over_an_instance(self, spring: SpringViews, peer: Peer, app: str) -> None:
         """An instance leaves the offer with OUT_OF_SERVICE and comes back when that is cleared."""
         instance = copy(app)
         peer.register(instance)
@@ -248,7 +250,7 @@ class TestWhatWeRegister:
         assert peer.clear_status(instance)
         assert len(spring.instances(app, instance.instance_id)) == 1
 
-    def test_a_removed_instance(self, spring: SpringClient, peer: Peer, app: str) -> None:
+    def test_a_removed_instance(self, spring: SpringViews, peer: Peer, app: str) -> None:
         """An instance that we remove is no longer offered."""
         peer.register(copy(app, 1))
         peer.register(copy(app, 2))
@@ -256,7 +258,7 @@ class TestWhatWeRegister:
         assert peer.deregister(app, f"{app}-1")
         assert len(spring.instances(app, f"{app}-2")) == 1
 
-    def test_the_zone_is_preferred(self, spring: SpringClient, peer: Peer, app: str) -> None:
+    def test_the_zone_is_preferred(self, spring: SpringViews, peer: Peer, app: str) -> None:
         """The load balancer takes instances of its own zone while there are any."""
         near, far = (
             copy(app, number, metadata={OWNER_KEY: OWNER, "zone": zone})
@@ -270,7 +272,7 @@ class TestWhatWeRegister:
         assert peer.deregister(*near.key)
         assert spring.choose(app, far.instance_id)["metadata"]["zone"] == "zone-b"
 
-    def test_the_zone_of_an_amazon_instance(self, spring: SpringClient, peer: Peer, app: str) -> None:
+    def test_the_zone_of_an_amazon_instance(self, spring: SpringViews, peer: Peer, app: str) -> None:
         """A data centre that others wrote keeps its zone for Netflix's client when we write it again."""
         amazon = DataCenter(
             "Amazon",
@@ -284,7 +286,7 @@ class TestWhatWeRegister:
         (seen,) = spring.held(app, f"{app}-1")
         assert (seen["dataCenter"], seen["zone"], held.zone) == ("Amazon", "us-east-1c", "us-east-1c")
 
-    def test_a_call_by_name(self, spring: SpringClient, register: Register, greeter: int, app: str) -> None:
+    def test_a_call_by_name(self, spring: SpringViews, register: Register, greeter: int, app: str) -> None:
         """A request to http://application/path arrives at the server that we registered."""
         register(copy(app, port=Port(greeter)))
         spring.choose(app, f"{app}-1")
@@ -296,7 +298,7 @@ class TestIPv6:
 
     @pytest.mark.parametrize("host", ["::1", "[::1]"])
     def test_a_call_by_name(
-        self, spring: SpringClient, peer: Peer, app: str, ipv6_greeter: int, host: str
+        self, spring: SpringViews, peer: Peer, app: str, ipv6_greeter: int, host: str
     ) -> None:
         """The load balancer's calls arrive, with brackets around the address or without."""
         peer.register(copy(app, host_name=host, ip_address="::1", port=Port(ipv6_greeter)))
@@ -305,7 +307,7 @@ class TestIPv6:
 
     @pytest.mark.parametrize(("host", "uri_host"), [("::1", None), ("[::1]", "[::1]")])
     def test_the_uri_of_an_instance(
-        self, spring: SpringClient, peer: Peer, app: str, host: str, uri_host: str | None
+        self, spring: SpringViews, peer: Peer, app: str, host: str, uri_host: str | None
     ) -> None:
         """An application that builds on ``getUri()`` finds a host in it only where we sent brackets."""
         peer.register(copy(app, host_name=host, ip_address="::1"))
@@ -316,7 +318,7 @@ class TestIPv6:
 class TestWhatSpringRegistered:
     """Seen from us."""
 
-    def test_every_field(self, spring: SpringClient, caller: Instance) -> None:
+    def test_every_field(self, spring: SpringViews, caller: Instance) -> None:
         """Our codec reads each field as the application was told to send it."""
         here = f"http://{HOST}:{spring.port}"
         assert caller == Instance(
@@ -351,7 +353,7 @@ class TestWhatSpringRegistered:
         assert caller in peer.list_instances()
 
     def test_read_and_written_again_it_is_the_same(
-        self, spring: SpringClient, caller: Instance, peer: Peer, eureka_url: str
+        self, spring: SpringViews, caller: Instance, peer: Peer, eureka_url: str
     ) -> None:
         """What we read and register again is held by the server as before, fields unknown to us included."""
         computed = {"leaseInfo", "lastDirtyTimestamp", "lastUpdatedTimestamp", "actionType"}

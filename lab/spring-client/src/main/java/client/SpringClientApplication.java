@@ -1,4 +1,4 @@
-package interop;
+package client;
 
 import com.netflix.appinfo.InstanceInfo;
 import com.netflix.appinfo.InstanceInfo.PortType;
@@ -14,6 +14,7 @@ import org.springframework.cloud.client.ServiceInstance;
 import org.springframework.cloud.client.discovery.DiscoveryClient;
 import org.springframework.cloud.client.loadbalancer.LoadBalanced;
 import org.springframework.cloud.client.loadbalancer.LoadBalancerClient;
+import org.springframework.cloud.openfeign.EnableFeignClients;
 import org.springframework.context.annotation.Bean;
 import org.springframework.http.HttpStatus;
 import org.springframework.http.ResponseEntity;
@@ -26,6 +27,7 @@ import org.springframework.web.client.RestClient;
 
 /** Says over HTTP what an ordinary Spring Cloud application sees in Eureka, and calls what it sees. */
 @SpringBootApplication
+@EnableFeignClients
 public class SpringClientApplication {
 
     public static void main(String[] arguments) {
