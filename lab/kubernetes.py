@@ -1,10 +1,13 @@
 """A real Kubernetes control plane without containers: etcd, the API server with RBAC, the controllers, the
-scheduler, and kwok, which plays the kubelets of nodes that do not exist.
+scheduler, and kwok, which plays the kubelets of nodes that do not exist (or a kubelet of the lab's own, whose
+pods are real processes).
 
 The API server signs its own certificate, and its TLS key also signs the tokens of ServiceAccounts. Nothing
 listens beyond 127.0.0.1, and no address of the machine is looked up, so that it also runs in an empty network
 namespace.
 """
+
+from __future__ import annotations
 
 import re
 import secrets
@@ -13,7 +16,7 @@ import ssl
 import urllib.request
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any, Literal
 
 import requests
 import yaml
@@ -23,6 +26,12 @@ from lab.ports import HOST, free_ports
 from lab.processes import Process, kill_all
 from lab.programs import API_SERVER, CONTROLLER_MANAGER, ETCD, KWOK, SCHEDULER
 from lab.waiting import wait_until
+
+if TYPE_CHECKING:
+    from lab.kubelet import Kubelet
+
+Pods = Literal["played", "real"]
+"""By kwok, which only writes their status; or as processes, by a kubelet of the lab's own."""
 
 _ISSUER = "https://kubernetes.default.svc.cluster.local"
 _SERVICE_ADDRESSES = "10.96.0.0/16"  # apart from the pods' addresses, which kwok counts up from 10.0.0.1
@@ -38,12 +47,20 @@ class Kubernetes:
     """The servers of one control plane, and what a client needs to reach it."""
 
     def __init__(
-        self, programs: Mapping[str, Path], *, directory: Path, api_server_port: int, nodes: int
+        self,
+        programs: Mapping[str, Path],
+        *,
+        directory: Path,
+        api_server_port: int,
+        nodes: int,
+        pods: Pods = "played",
     ) -> None:
         self._directory = directory
         self._certificates = directory / "certificates"
         self._admin_token = secrets.token_hex(16)
         self._nodes = nodes
+        self._pods = pods
+        self._kubelet: Kubelet | None = None
         self._port = api_server_port
         self.url = f"https://{HOST}:{api_server_port}"
         self.ca_file = self._certificates / "ca.crt"
@@ -85,18 +102,39 @@ class Kubernetes:
 
     @property
     def processes(self) -> list[Process]:
-        return [self.etcd, self.api_server, self.controller_manager, self.scheduler, self.kwok]
+        """All that run beside the API server come after it."""
+        kwok = [self.kwok] if self._pods == "played" else []
+        return [self.etcd, self.api_server, self.controller_manager, self.scheduler, *kwok]
+
+    @property
+    def kubelet(self) -> Kubelet:
+        """What runs the pods where they are real."""
+        if self._kubelet is None:
+            raise LabError('this lab has no kubelet, or is not running: use Lab(pods="real")')
+        return self._kubelet
 
     def start(self) -> None:
         """Start all, each as soon as what it needs is there, and wait until pods could run."""
         self.start_api()
-        clients = [self.controller_manager, self.scheduler, self.kwok]
+        clients = self.processes[2:]
         for process in clients:
             process.launch()
         for number in range(1, self._nodes + 1):
             self.add_node(number)
+        if self._pods == "real":
+            from lab.kubelet import Kubelet  # needs the Kubernetes client, as few labs do
+
+            names = [f"node-{number}" for number in range(1, self._nodes + 1)]
+            self._kubelet = Kubelet(self.kubeconfig, names, self._directory / "logs")
+            self._kubelet.start()
         for process in clients:
             process.wait_until_ready()
+
+    def stop_kubelet(self) -> None:
+        """Kill every real pod."""
+        if self._kubelet is not None:
+            self._kubelet.stop()
+            self._kubelet = None
 
     def start_api(self) -> None:
         """Start etcd and the API server only: whoever writes endpoints by hand needs no more."""
@@ -118,7 +156,7 @@ class Kubernetes:
         shutil.rmtree(self._directory / "etcd")
 
     def add_node(self, number: int) -> None:
-        """Make the node `node-<number>`, which kwok then plays."""
+        """Make the node `node-<number>`, which kwok then plays (a kubelet has its nodes from the start)."""
         self.request("POST", "/api/v1/nodes", _node(number))
 
     def wait_until_pods_run(self) -> None:
@@ -128,6 +166,8 @@ class Kubernetes:
         two pools and get the same address.
         """
         wait_until(self._is_ready_for_pods, "the nodes and the default ServiceAccount", _READY_SECONDS)
+        if self._pods == "real":
+            return
         pods = "/api/v1/namespaces/default/pods"
         spec = {"nodeName": "node-1", "containers": [{"name": "main", "image": "none"}]}
         self.request("POST", pods, {"metadata": {"name": "first"}, "spec": spec})

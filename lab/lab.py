@@ -12,7 +12,7 @@ from typing import Self, get_args
 
 from lab.errors import LabError
 from lab.eureka import EurekaOptions, EurekaServer, Security, SpringCloud, find_java, provide_eureka
-from lab.kubernetes import Kubernetes
+from lab.kubernetes import Kubernetes, Pods
 from lab.ports import FIXED_PORTS, Ports, free_ports, require_free
 from lab.processes import Process, kill_all
 from lab.programs import API_SERVER, SERVERS, find_kubectl, provide
@@ -32,12 +32,13 @@ class Lab:
     """Real servers for as long as the block runs: `with Lab(eureka=3) as lab:`.
 
     `eureka` servers (0 to 3, peers of each other) and, unless `kubernetes` is False, a control plane with
-    `nodes` kwok nodes (`node-1` in zone-a, `node-2` in zone-b ...). `eureka_settings` are Spring properties
-    for every Eureka server and win over the lab's own. `security`: `none`; `basic` asks for EUREKA_USER and
-    EUREKA_PASSWORD; `csrf` does too and answers 403 to every write. `quick_view=False` leaves the servers'
-    read-only cache on, as in production. `register_with_eureka=True` makes the servers clients of each other,
-    so that one which restarts copies its peers' registry. Raises LabError when a server cannot be provided or
-    started.
+    `nodes` kwok nodes (`node-1` in zone-a, `node-2` in zone-b ...). `pods="real"` has a kubelet of the lab's
+    own run the pods instead, as processes with addresses of their own; the lab must then be started in a
+    network of its own (`lab.netns`). `eureka_settings` are Spring properties for every Eureka server and win
+    over the lab's own. `security`: `none`; `basic` asks for EUREKA_USER and EUREKA_PASSWORD; `csrf` does too
+    and answers 403 to every write. `quick_view=False` leaves the servers' read-only cache on, as in
+    production. `register_with_eureka=True` makes the servers clients of each other, so that one which
+    restarts copies its peers' registry. Raises LabError when a server cannot be provided or started.
     """
 
     def __init__(
@@ -46,6 +47,7 @@ class Lab:
         eureka: int = 1,
         kubernetes: bool = True,
         nodes: int = 2,
+        pods: Pods = "played",
         ports: Ports | None = None,
         eureka_settings: Mapping[str, str] | None = None,
         spring_cloud: SpringCloud = "2025.0",
@@ -67,6 +69,7 @@ class Lab:
         self._eureka_count = eureka
         self._with_kubernetes = kubernetes
         self._nodes = nodes
+        self._pods: Pods = pods
         self._ports = ports or Ports()
         self._spring_cloud: SpringCloud = spring_cloud
         self._eureka_options = EurekaOptions(
@@ -107,6 +110,8 @@ class Lab:
     def stop(self, *, keep_logs: bool = False) -> None:
         """Kill every server and remove the scratch directory, or all of it but the logs."""
         atexit.unregister(self.stop)
+        if self._kubernetes is not None:
+            self._kubernetes.stop_kubelet()
         kill_all(self.processes)
         if not self._own_directory or self._directory is None:
             return
@@ -211,7 +216,11 @@ class Lab:
             server.launch()
         if self._with_kubernetes:
             self._kubernetes = Kubernetes(
-                programs, directory=self.directory, api_server_port=api_server_port, nodes=self._nodes
+                programs,
+                directory=self.directory,
+                api_server_port=api_server_port,
+                nodes=self._nodes,
+                pods=self._pods,
             )
             self._kubernetes.start()
             say(f"Kubernetes answers at {self.api_server_url} after {stopwatch}")

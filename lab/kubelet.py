@@ -1,0 +1,104 @@
+"""The kubelets of the lab's nodes: they keep the nodes ready and run every pod that is bound to one.
+
+In the place of kwok, where pods shall be real: see :mod:`lab.pod`. Runs only inside a network of the lab's
+own.
+"""
+
+import itertools
+import logging
+import threading
+from collections.abc import Sequence
+from contextlib import suppress
+from datetime import UTC, datetime
+from pathlib import Path
+
+from eurekube_provider.core.errors import KubernetesError
+from eurekube_provider.kube.access import NODES, PODS, KubeAccess
+from eurekube_provider.kube.reflector import Object, Reflector
+from lab.errors import LabError
+from lab.netns import POD_NETWORK, is_inside
+from lab.pod import STRATEGIC_MERGE_PATCH, Life, Pod
+
+_log = logging.getLogger(__name__)
+
+_HEARTBEAT_SECONDS = 10.0  # the controller-manager gives a node up after 50 s
+_END_SECONDS = 10.0
+
+
+class Kubelet:
+    """Plays these nodes until it is stopped; then all pods' processes are killed and the API hears nothing.
+
+    :ivar lives: of every pod that it has seen, in the order of their starts.
+    """
+
+    def __init__(self, kubeconfig: Path, nodes: Sequence[str], log_directory: Path) -> None:
+        if not is_inside():
+            raise LabError(
+                "pods can be real processes only inside a network of the lab's own:"
+                " start the lab with lab.netns.command_inside"
+            )
+        self.lives: list[Life] = []
+        self._access = KubeAccess.load(kubeconfig)
+        self._nodes = tuple(nodes)
+        self._log_directory = log_directory
+        self._pods: dict[str, Pod] = {}
+        self._lock = threading.Lock()
+        self._addresses = (POD_NETWORK.format(*divmod(number, 250)) for number in itertools.count(251))
+        self._reflector = Reflector(self._access, PODS, lambda item: item, self._saw)
+        self._stopped = threading.Event()
+        self._heart = threading.Thread(target=self._beat, name="kubelet-nodes", daemon=True)
+
+    def start(self) -> None:
+        """Begin."""
+        self._heart.start()
+        self._reflector.start()
+
+    def stop(self) -> None:
+        """Kill all pods at once, as when the machine is switched off."""
+        self._stopped.set()
+        self._reflector.stop()
+        with self._lock:
+            pods = list(self._pods.values())
+        for pod in pods:
+            pod.removed()
+        for pod in pods:
+            pod.join(_END_SECONDS)
+
+    def _saw(self, old: Object | None, new: Object | None) -> None:
+        item = new or old
+        if item is None or item["spec"].get("nodeName") not in self._nodes:
+            return
+        uid = str(item["metadata"]["uid"])
+        with self._lock:
+            if self._stopped.is_set():
+                return
+            pod = self._pods.get(uid)
+            if new is None:
+                if pod is not None:
+                    pod.removed()
+                    del self._pods[uid]
+            elif pod is not None:
+                pod.saw(new)
+            elif new["status"].get("phase") not in ("Succeeded", "Failed"):
+                pod = Pod(self._access, new, next(self._addresses), self._log_directory)
+                self._pods[uid] = pod
+                self.lives.append(pod.life)
+                pod.start()
+
+    def _beat(self) -> None:
+        while True:
+            for node in self._nodes:
+                with suppress(KubernetesError):  # the next time
+                    self._access.request(
+                        "PATCH",
+                        NODES.path(None, node, "status"),
+                        body={"status": {"conditions": [_ready()]}},
+                        content_type=STRATEGIC_MERGE_PATCH,
+                    )
+            if self._stopped.wait(_HEARTBEAT_SECONDS):
+                return
+
+
+def _ready() -> Object:
+    now = datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+    return {"type": "Ready", "status": "True", "reason": "KubeletReady", "lastHeartbeatTime": now}

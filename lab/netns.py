@@ -1,0 +1,78 @@
+"""A network of the lab's own, in which pods have real addresses: loopback, a bridge, and nothing else.
+
+The whole lab runs in this network namespace, so that its servers and its callers reach the pods as in a
+cluster, and nothing of it can be seen or reached from outside. It is gone with the last process in it. The
+namespaces of the pods are kept by name in a `/run` that belongs to the lab too (a mount namespace).
+"""
+
+import os
+import shutil
+import socket
+import subprocess
+import sys
+from collections.abc import Sequence
+
+BRIDGE = "lab-pods"
+POD_NETWORK = "10.0.{}.{}"
+PREFIX_LENGTH = 16
+_BRIDGE_ADDRESS = "10.0.255.254"
+_TRY_SECONDS = 20.0
+
+_ENTER = f"""\
+mount -t tmpfs lab /run
+mkdir /run/netns
+ip link set lo up
+ip link add {BRIDGE} type bridge
+ip link set {BRIDGE} up
+ip address add {_BRIDGE_ADDRESS}/{PREFIX_LENGTH} dev {BRIDGE}
+exec "$@"
+"""
+# What pods need beside it, tried once and thrown away.
+_TRY = f"""\
+ip netns add try
+ip link add try type veth peer name eth0 netns try
+ip link set try master {BRIDGE}
+"""
+
+
+def command_inside(command: Sequence[str]) -> list[str]:
+    """The command, to be run in a new network of the lab's own."""
+    as_root = [] if os.geteuid() == 0 else ["--user", "--map-root-user"]
+    return [
+        shutil.which("unshare") or "unshare",
+        *as_root,
+        "--net",
+        "--mount",
+        "--",
+        "sh",
+        "-ec",
+        _ENTER,
+        "sh",
+        *command,
+    ]
+
+
+def is_inside() -> bool:
+    """Whether this process runs in such a network."""
+    return BRIDGE in (name for _, name in socket.if_nameindex())
+
+
+def why_not() -> str | None:
+    """Why no such network can be had on this machine, None where it can."""
+    if sys.platform != "linux":
+        return "network namespaces are a thing of Linux"
+    missing = [name for name in ("unshare", "nsenter", "ip", "mount") if shutil.which(name) is None]
+    if missing:
+        return f"{', '.join(missing)} missing: install util-linux and iproute2"
+    tried = subprocess.run(
+        command_inside(["sh", "-ec", _TRY]),
+        capture_output=True,
+        text=True,
+        timeout=_TRY_SECONDS,
+        check=False,
+        stdin=subprocess.DEVNULL,
+    )
+    if tried.returncode == 0:
+        return None
+    said = " ".join(tried.stderr.split()) or f"exit code {tried.returncode}"
+    return f"a network namespace with a bridge cannot be made here ({said}): it needs root, or the like of it"

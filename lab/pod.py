@@ -1,0 +1,268 @@
+"""One pod as a kubelet runs it: a real process in a sandbox of its own, from its start to its end.
+
+What a kubelet does is done in its order: the process starts, readiness decides when it may be called; on
+deletion preStop runs first and counts towards the grace period, then comes SIGTERM, at the end of the grace
+period SIGKILL, and only then is the object taken away. Understood of a pod are one container with `command`,
+`env`, an `httpGet` readiness probe and a `preStop` of `sleep` or `exec`.
+"""
+
+import http.client
+import logging
+import os
+import signal
+import threading
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+from eurekube_provider.core.errors import KubernetesError
+from eurekube_provider.kube.access import PODS, KubeAccess
+from lab.errors import LabError
+from lab.processes import Process
+from lab.sandbox import Sandbox
+
+_log = logging.getLogger(__name__)
+
+STRATEGIC_MERGE_PATCH = "application/strategic-merge-patch+json"
+_POLL_SECONDS = 0.2
+_LEAST_GRACE_SECONDS = 2.0
+"""A kubelet grants this between a preStop that took the whole grace period and SIGKILL."""
+
+_FIRST_PROBE_SECONDS = 0.3
+_PROBE_TIMEOUT_SECONDS = 2.0
+_DEFAULT_PERIOD_SECONDS = 10
+_DEFAULT_FAILURES = 3
+
+Object = dict[str, Any]
+
+
+@dataclass(slots=True)
+class Life:
+    """What became of a pod and when, in seconds since 1970; None is what has not happened.
+
+    :ivar deleted_at: the kubelet read that its deletion has begun.
+    :ivar told_at: its process got SIGTERM.
+    :ivar gone_at: its address was taken away.
+    """
+
+    namespace: str
+    name: str
+    labels: Mapping[str, str]
+    node: str
+    address: str
+    ready_at: float | None = None
+    deleted_at: float | None = None
+    told_at: float | None = None
+    was_killed: bool = False
+    gone_at: float | None = None
+
+
+class Pod:
+    """Runs one pod on a thread of its own; `log_directory` gets what its process says."""
+
+    def __init__(self, access: KubeAccess, item: Object, address: str, log_directory: Path) -> None:
+        metadata = item["metadata"]
+        self.uid = str(metadata["uid"])
+        self.life = Life(
+            metadata["namespace"],
+            metadata["name"],
+            metadata.get("labels") or {},
+            item["spec"]["nodeName"],
+            address,
+        )
+        self._access = access
+        self._item = item
+        self._container: Object = item["spec"]["containers"][0]
+        self._log_directory = log_directory
+        self._deletion = threading.Event()
+        self._is_removed = False
+        self._is_ready = False
+        self._failures = 0
+        self._restarts = 0
+        self._started_at = _now()
+        self._thread = threading.Thread(target=self._run, name=f"pod-{self.life.name}", daemon=True)
+
+    def start(self) -> None:
+        """Begin; a pod whose deletion has begun already ends in order too."""
+        self.saw(self._item)
+        self._thread.start()
+
+    def saw(self, item: Object) -> None:
+        """Its object changed."""
+        self._item = item
+        if item["metadata"].get("deletionTimestamp") and not self._deletion.is_set():
+            self.life.deleted_at = time.time()
+            self._deletion.set()
+
+    def removed(self) -> None:
+        """Its object is gone, by force or since all has ended: nothing is waited for."""
+        self._is_removed = True
+        if not self._deletion.is_set():
+            self.life.deleted_at = time.time()
+            self._deletion.set()
+
+    def join(self, timeout_seconds: float) -> None:
+        """Wait for its end."""
+        self._thread.join(timeout_seconds)
+
+    def _run(self) -> None:
+        try:
+            with Sandbox(self.life.address) as sandbox:
+                self._live(sandbox)
+            self.life.gone_at = time.time()
+            self._remove()
+        except (KubernetesError, LabError, OSError):
+            _log.exception("pod %s/%s broke down", self.life.namespace, self.life.name)
+
+    def _live(self, sandbox: Sandbox) -> None:
+        process = self._process("main", self._container["command"], sandbox)
+        process.launch()
+        try:
+            self._report(process)
+            next_probe = time.monotonic() + _FIRST_PROBE_SECONDS
+            while not self._deletion.wait(max(0.0, next_probe - time.monotonic())):
+                if process.pid is None:
+                    self._restarts += 1
+                    self._set_ready(process, is_ready=False)
+                    process.launch()
+                next_probe = time.monotonic() + self._probe(process)
+            self._end(process, sandbox)
+        finally:
+            process.kill()
+
+    def _end(self, process: Process, sandbox: Sandbox) -> None:
+        """preStop, SIGTERM, and SIGKILL at the end of the grace period."""
+        hook = (self._container.get("lifecycle") or {}).get("preStop") or {}
+        if "sleep" in hook:
+            wake = time.monotonic() + float(hook["sleep"]["seconds"])
+            self._serve_on(process, lambda: time.monotonic() >= wake)
+        elif "exec" in hook:
+            stopping = self._process("prestop", hook["exec"]["command"], sandbox)
+            stopping.launch()
+            self._serve_on(process, lambda: stopping.pid is None)
+            stopping.kill()
+        last = max(self._grace_left(), 0.0 if self._is_removed else _LEAST_GRACE_SECONDS)
+        self.life.told_at = time.time()
+        if process.pid is not None:
+            os.kill(process.pid, signal.SIGTERM)
+        deadline = time.monotonic() + last
+        while process.pid is not None and time.monotonic() < deadline and not self._is_removed:
+            time.sleep(_POLL_SECONDS / 4)
+        self.life.was_killed = process.pid is not None
+
+    def _serve_on(self, process: Process, is_over: Any) -> None:
+        """Probe on until the hook is over or the grace period is."""
+        next_probe = time.monotonic()
+        while not is_over() and self._grace_left() > 0 and process.pid is not None:
+            if time.monotonic() >= next_probe:
+                next_probe = time.monotonic() + self._probe(process)
+            time.sleep(_POLL_SECONDS)
+
+    def _grace_left(self) -> float:
+        """Seconds; somebody may have shortened it meanwhile."""
+        if self._is_removed:
+            return 0.0
+        given = float(self._item["metadata"].get("deletionGracePeriodSeconds") or 0)
+        return (self.life.deleted_at or 0.0) + given - time.time()
+
+    def _process(self, what: str, command: list[str], sandbox: Sandbox) -> Process:
+        given = {one["name"]: one.get("value", "") for one in self._container.get("env") or ()}
+        return Process(
+            f"{self.life.name}-{what}",
+            sandbox.command(command),
+            log=self._log_directory / f"{self.life.namespace}-{self.life.name}-{what}.log",
+            environment={"PATH": os.environ.get("PATH", ""), **given},
+        )
+
+    def _probe(self, process: Process) -> float:
+        """Look whether it is ready, and say so where that changed; seconds until the next time."""
+        probe = self._container.get("readinessProbe") or {}
+        if not probe:
+            self._set_ready(process, is_ready=process.pid is not None)
+            return 1.0
+        if self._answers(probe["httpGet"]):
+            self._failures = 0
+            self._set_ready(process, is_ready=True)
+        else:
+            self._failures += 1
+            if self._failures >= int(probe.get("failureThreshold", _DEFAULT_FAILURES)):
+                self._set_ready(process, is_ready=False)
+        period = float(probe.get("periodSeconds", _DEFAULT_PERIOD_SECONDS))
+        return period if self._is_ready else min(period, _FIRST_PROBE_SECONDS)
+
+    def _answers(self, get: Mapping[str, Any]) -> bool:
+        connection = http.client.HTTPConnection(
+            self.life.address, int(get["port"]), timeout=_PROBE_TIMEOUT_SECONDS
+        )
+        try:
+            connection.request("GET", str(get.get("path", "/")))
+            return 200 <= connection.getresponse().status < 400
+        except (OSError, http.client.HTTPException):
+            return False
+        finally:
+            connection.close()
+
+    def _set_ready(self, process: Process, *, is_ready: bool) -> None:
+        if is_ready == self._is_ready:
+            return
+        self._is_ready = is_ready
+        if is_ready and self.life.ready_at is None:
+            self.life.ready_at = time.time()
+        self._report(process)
+
+    def _report(self, process: Process) -> None:
+        """Write the pod's status; one that is gone needs none."""
+        state = "True" if self._is_ready else "False"
+        conditions = [
+            {"type": "Initialized", "status": "True"},
+            {"type": "ContainersReady", "status": state},
+            {"type": "Ready", "status": state},
+        ]
+        container = {
+            "name": self._container["name"],
+            "image": self._container.get("image", ""),
+            "imageID": "",
+            "ready": self._is_ready,
+            "started": True,
+            "restartCount": self._restarts,
+            "state": {"running": {"startedAt": self._started_at}},
+        }
+        if process.pid is None:
+            code = process.wait()
+            container["state"] = {"terminated": {"exitCode": code, "finishedAt": _now()}}
+        status = {
+            "phase": "Running",
+            "startTime": self._started_at,
+            "hostIP": "192.0.2.1",
+            "podIP": self.life.address,
+            "podIPs": [{"ip": self.life.address}],
+            "conditions": [{**one, "lastTransitionTime": _now()} for one in conditions],
+            "containerStatuses": [container],
+        }
+        self._send("PATCH", "status", {"metadata": {"uid": self.uid}, "status": status})
+
+    def _remove(self) -> None:
+        """All has ended: say so, and take the object away."""
+        if self._is_removed:
+            return
+        gone = [{"type": kind, "status": "False"} for kind in ("Ready", "ContainersReady")]
+        phase = "Failed" if self.life.was_killed else "Succeeded"
+        status = {"phase": phase, "conditions": gone}
+        self._send("PATCH", "status", {"metadata": {"uid": self.uid}, "status": status})
+        self._send("DELETE", "", {"gracePeriodSeconds": 0, "preconditions": {"uid": self.uid}})
+
+    def _send(self, method: str, subresource: str, body: Object) -> None:
+        content_type = STRATEGIC_MERGE_PATCH if method == "PATCH" else "application/json"
+        path = PODS.path(self.life.namespace, self.life.name, subresource)
+        try:
+            self._access.request(method, path, body=body, content_type=content_type)
+        except KubernetesError as error:
+            if error.status_code not in (404, 409):  # gone, or another pod of that name
+                raise
+
+
+def _now() -> str:
+    return datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")

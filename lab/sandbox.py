@@ -1,0 +1,65 @@
+"""A pod's network namespace: one address on the lab's bridge, for as long as the pod is there.
+
+As with a real pod, a process that ended leaves an address which refuses connections; once the sandbox is gone
+nobody answers for the address any more, and whoever still calls it waits for an answer in vain.
+"""
+
+import itertools
+import shutil
+import subprocess
+from collections.abc import Sequence
+from types import TracebackType
+from typing import Self
+
+from lab.errors import LabError
+from lab.netns import BRIDGE, PREFIX_LENGTH
+
+_COMMAND_SECONDS = 30.0
+_numbers = itertools.count(1)
+
+
+class Sandbox:
+    """`with Sandbox("10.0.1.7") as sandbox:`; only inside a network of the lab's own (:mod:`lab.netns`)."""
+
+    def __init__(self, address: str) -> None:
+        self.address = address
+        self._name = f"pod-{next(_numbers)}"
+
+    def __enter__(self) -> Self:
+        _ip(
+            f"netns add {self._name}\n"
+            f"link add {self._name} type veth peer name eth0 netns {self._name}\n"
+            f"link set {self._name} master {BRIDGE} up\n"
+        )
+        _ip(
+            f"address add {self.address}/{PREFIX_LENGTH} dev eth0\nlink set lo up\nlink set eth0 up\n",
+            "-netns",
+            self._name,
+        )
+        return self
+
+    def __exit__(
+        self,
+        error_type: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        _ip(f"link delete {self._name}\nnetns delete {self._name}\n")
+
+    def command(self, command: Sequence[str]) -> list[str]:
+        """The command, to be run in the sandbox."""
+        return [shutil.which("nsenter") or "nsenter", f"--net=/run/netns/{self._name}", *command]
+
+
+def _ip(lines: str, *options: str) -> None:
+    """Some lines for ip(8), in one process."""
+    done = subprocess.run(
+        ["ip", *options, "-batch", "-"],
+        input=lines,
+        capture_output=True,
+        text=True,
+        timeout=_COMMAND_SECONDS,
+        check=False,
+    )
+    if done.returncode:
+        raise LabError(f"ip could not set up a pod's network: {done.stderr.strip()}")

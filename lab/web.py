@@ -1,0 +1,76 @@
+"""The program in the pods: a real HTTP server that ends as a well-behaved one does.
+
+Run as a script (`python -I -S web.py`), without anything of ours, so that it starts in a moment. `PORT` is
+where it listens; every path answers 200. After SIGTERM it accepts nothing more, answers what it is being
+asked, closes the connections that are idle and ends, as a Spring Boot server with `server.shutdown=graceful`.
+"""
+
+import os
+import signal
+import socket
+import threading
+from contextlib import suppress
+from types import FrameType
+
+_LONGEST_END_SECONDS = 5.0
+_ANSWER = b"HTTP/1.1 200 OK\r\nContent-Type: text/plain\r\nContent-Length: 3\r\n"
+
+
+class _Server:
+    def __init__(self, port: int) -> None:
+        self._listener = socket.create_server(("", port), backlog=256)
+        self._changed = threading.Condition()
+        self._idle: set[socket.socket] = set()
+        self._open = 0
+        self._ending = False
+
+    def serve(self) -> None:
+        """Answer until SIGTERM."""
+        signal.signal(signal.SIGTERM, self._end)
+        while not self._ending:
+            try:
+                connection, _ = self._listener.accept()
+            except OSError:
+                break
+            with self._changed:
+                self._open += 1
+            threading.Thread(target=self._attend, args=(connection,), daemon=True).start()
+        with self._changed:
+            for connection in self._idle:
+                with suppress(OSError):  # its caller may have left
+                    connection.shutdown(socket.SHUT_RD)
+            self._changed.wait_for(lambda: not self._open, _LONGEST_END_SECONDS)
+
+    def _end(self, number: int, frame: FrameType | None) -> None:  # noqa: ARG002 - as signals call it
+        self._ending = True
+        self._listener.close()  # accept() ends with an error then
+
+    def _attend(self, connection: socket.socket) -> None:
+        try:
+            connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+            rest = b""
+            while not self._ending:
+                with self._changed:
+                    self._idle.add(connection)
+                while b"\r\n\r\n" not in rest:
+                    data = connection.recv(65536)
+                    if not data:
+                        return
+                    rest += data
+                with self._changed:
+                    self._idle.discard(connection)
+                _, _, rest = rest.partition(b"\r\n\r\n")  # requests here have no body
+                ending = b"Connection: close\r\n" if self._ending else b""
+                connection.sendall(_ANSWER + ending + b"\r\nhi\n")
+        except OSError:
+            pass  # the caller is gone
+        finally:
+            with self._changed:
+                self._idle.discard(connection)
+                self._open -= 1
+                self._changed.notify_all()
+            connection.close()
+
+
+if __name__ == "__main__":
+    _Server(int(os.environ["PORT"])).serve()
