@@ -1,0 +1,180 @@
+"""`python -m lab.proof full|short FILE`, inside a network of the lab's own: writes what was found."""
+
+import argparse
+import json
+import threading
+import time
+from pathlib import Path
+from typing import Any, get_args
+
+from eurekube_provider.kube.access import MERGE_PATCH, NODES, PODS
+from lab.progress import say
+from lab.proof import FormName
+from lab.proof.bystanders import Bystanders
+from lab.proof.calls import Tally, tally
+from lab.proof.findings import document, found
+from lab.proof.form import FORMS
+from lab.proof.stage import NODES_BY_POOL, Stage
+from lab.proof.subjects import Scenario, Strategy, Subject
+from lab.workloads import DEPLOYMENTS, wait_for
+
+_BEFORE_NEXT_STEP_SECONDS = 1.0
+_WARM_UP_SECONDS = 120.0
+_MORE_THAN_ROLLOUT_SECONDS = 120.0
+
+
+class Play:
+    """What is done on a stage, and when."""
+
+    def __init__(self, stage: Stage) -> None:
+        self._stage = stage
+        self._form = stage.form
+        self.began = time.time()
+        self.events: list[tuple[float, str]] = []
+
+    def run(self) -> None:
+        """Do all of it at once, and wait until every pod that was to go is gone."""
+        self.began = time.time()
+        known = {id(life) for life in self._stage.lab.kubernetes.kubelet.lives}
+        later = threading.Thread(target=self._kill_again, args=(known,), daemon=True)
+        if Scenario.OPERATOR in self._scenarios:
+            self._note(f"{self._stage.kill_leader()} killed")
+        for subject in self._form.subjects:
+            self._disturb(subject)
+        self._drain_node()
+        later.start()
+        if Scenario.PEER in self._scenarios:
+            self._restart_peer()
+        later.join()
+        self._await_end()
+        self._note("every pod that was to go is gone")
+        time.sleep(self._form.settle_seconds)
+
+    @property
+    def _scenarios(self) -> set[Scenario]:
+        return {subject.scenario for subject in self._form.subjects}
+
+    def _note(self, what: str) -> None:
+        self.events.append((time.time() - self.began, what))
+        say(f"{self.events[-1][0]:6.1f} s: {what}")
+
+    def _disturb(self, subject: Subject) -> None:
+        path = DEPLOYMENTS.path(subject.scenario.namespace, subject.name)
+        body: dict[str, Any] = {"spec": {"template": {"metadata": {"labels": {"version": "2"}}}}}
+        if subject.scenario is Scenario.SCALED:
+            body = {"spec": {"replicas": self._form.replicas // 2}}
+        if subject.scenario is Scenario.DRAINED:
+            return  # all of that node together
+        self._stage.cluster.access.request("PATCH", path, body=body, content_type=MERGE_PATCH)
+        self._note(f"{subject.name}: {subject.scenario}")
+
+    def _drain_node(self) -> None:
+        """As `kubectl drain` does: cordon it and evict every pod."""
+        node, access = NODES_BY_POOL["drained"][0], self._stage.cluster.access
+        if Scenario.DRAINED not in self._scenarios:
+            return
+        cordon = {"spec": {"unschedulable": True}}
+        access.request("PATCH", NODES.path(None, node), body=cordon, content_type=MERGE_PATCH)
+        pods = access.get(PODS.path(), {"fieldSelector": f"spec.nodeName={node}"})["items"]
+        for pod in pods:
+            metadata = {key: pod["metadata"][key] for key in ("namespace", "name")}
+            eviction = {"apiVersion": "policy/v1", "kind": "Eviction", "metadata": metadata}
+            access.request(
+                "POST", PODS.path(metadata["namespace"], metadata["name"], "eviction"), body=eviction
+            )
+        self._note(f"{node} drained of {len(pods)} pods")
+
+    def _restart_peer(self) -> None:
+        """The server that every client and the operator ask first."""
+        (first, *_) = self._stage.disturbed.eurekas
+        self._note("Eureka peer goes down")
+        first.restart()
+        self._note("Eureka peer is back")
+
+    def _kill_again(self, known: set[int]) -> None:
+        """Kill the operator that leads just before our rollout takes its next step."""
+        subject = Subject(Scenario.OPERATOR, Strategy.OURS)
+        if subject not in self._form.subjects:
+            return
+
+        def is_new_ready() -> float | None:
+            ready = [
+                life.ready_at
+                for life in list(self._stage.lab.kubernetes.kubelet.lives)
+                if life.labels.get("app") == subject.name and id(life) not in known and life.ready_at
+            ]
+            return min(ready) if ready else None
+
+        step = wait_for(is_new_ready, "a new pod", _MORE_THAN_ROLLOUT_SECONDS)
+        step += self._form.drain.min_ready_seconds - _BEFORE_NEXT_STEP_SECONDS
+        killed = self.events[0][1].split()[0]
+        self._stage.start_operator(killed, Scenario.OPERATOR)
+        self._note(f"{killed} is back")
+        time.sleep(max(0.0, step - time.time()))
+        self._note(f"{self._stage.kill_leader()} killed")
+
+    def _await_end(self) -> None:
+        """Wait until every Deployment is where it was sent, and every pod that was deleted is gone."""
+        steps = self._form.replicas + 1
+        longest = steps * self._form.drain.grace_period_seconds() + _MORE_THAN_ROLLOUT_SECONDS
+
+        def is_over() -> bool:
+            lives = list(self._stage.lab.kubernetes.kubelet.lives)
+            return not any(life.deleted_at and not life.gone_at for life in lives) and self._is_rolled()
+
+        wait_for(is_over, "the rollouts to end", longest)
+
+    def _is_rolled(self) -> bool:
+        """Whether every Deployment has come to where it was sent."""
+        for subject in self._form.subjects:
+            item = self._stage.cluster.get(DEPLOYMENTS, subject.name, subject.scenario.namespace) or {}
+            wanted, status = item["spec"]["replicas"], item.get("status") or {}
+            reached = {status.get(key) for key in ("replicas", "updatedReplicas", "readyReplicas")}
+            if reached != {wanted} or status.get("observedGeneration") != item["metadata"]["generation"]:
+                return False
+        return True
+
+
+def main() -> None:
+    """Run it."""
+    parser = argparse.ArgumentParser(prog="python -m lab.proof", description=__doc__)
+    parser.add_argument("form", choices=get_args(FormName))
+    parser.add_argument("file", type=Path)
+    arguments = parser.parse_args()
+    form = FORMS[arguments.form]
+    with Stage(form) as stage:
+        counted_from = _warm_up(stage)
+        lives = stage.lab.kubernetes.kubelet.lives
+        bystanders = Bystanders(stage.cluster, lives)
+        play = Play(stage)
+        play.run()
+        bystanders.end()
+        braked = stage.braked()
+        calls = tally(stage.call_files, counted_from)
+        findings = [
+            found(subject, form, calls.get(subject.name, Tally()), lives, play.began)
+            for subject in form.subjects
+        ]
+        report = document(findings, form, play.events)
+    report |= {"braked": braked, "bystanders": bystanders.found()}
+    arguments.file.write_text(json.dumps(report))
+
+
+def _warm_up(stage: Stage) -> float:
+    """Wait until every call of a while was answered; when that while began (seconds since 1970)."""
+    form = stage.form
+
+    def are_all_good() -> bool:
+        time.sleep(1.0)
+        calls = tally(stage.call_files, time.time() - form.warm_up_seconds)
+        wanted = form.calls_per_second * form.warm_up_seconds / 2
+        return len(calls) == len(form.subjects) and all(
+            not one.failures and min(one.calls.values()) >= wanted for one in calls.values()
+        )
+
+    wait_for(are_all_good, "every application to answer", _WARM_UP_SECONDS)
+    return time.time() - form.warm_up_seconds
+
+
+if __name__ == "__main__":
+    main()

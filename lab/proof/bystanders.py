@@ -1,0 +1,83 @@
+"""Pods that nobody calls, and that show that the lab's kubelet ends pods as a kubelet does."""
+
+from collections.abc import Iterable
+from typing import Any
+
+from eurekube_provider.kube.access import PODS
+from lab.pod import Life
+from lab.proof.subjects import POOL_LABEL
+from lab.workloads import Cluster, Object, wait_for
+
+_NAMESPACE = "default"
+_START_SECONDS = 60.0
+_END_SECONDS = 60.0
+
+GRACE_SECONDS = 4
+HOOK_SECONDS = 1
+
+_POLITE = "trap 'exit 0' TERM; while :; do sleep 0.1; done"
+_STUBBORN = "trap '' TERM; while :; do sleep 0.1; done"
+_PODS: dict[str, tuple[str, Object]] = {
+    # Its preStop wants more than the grace period (a `sleep` that does is refused by the API): SIGTERM comes
+    # at its end all the same.
+    "cut-short": (_POLITE, {"exec": {"command": ["/bin/sh", "-c", "sleep 60"]}}),
+    # Its preStop is a program, and SIGTERM waits for the program's end.
+    "hooked": (_POLITE, {"exec": {"command": ["/bin/sh", "-c", f"sleep {HOOK_SECONDS}"]}}),
+    # It does not hear SIGTERM: SIGKILL at the end of the grace period.
+    "stubborn": (_STUBBORN, {}),
+}
+
+
+class Bystanders:
+    """They run from now on."""
+
+    def __init__(self, cluster: Cluster, lives: list[Life]) -> None:
+        self._cluster = cluster
+        self._lives = lives
+        for name, (script, hook) in _PODS.items():
+            cluster.access.request("POST", PODS.path(_NAMESPACE), body=_pod(name, script, hook))
+
+    def end(self) -> None:
+        """Delete them, once they run, and wait until they are gone."""
+        wait_for(lambda: all(life.ready_at for life in self._mine()), "bystanders to run", _START_SECONDS)
+        for name in _PODS:
+            self._cluster.delete(PODS, name, _NAMESPACE)
+        wait_for(lambda: all(life.gone_at for life in self._mine()), "bystanders to go", _END_SECONDS)
+
+    def found(self) -> dict[str, dict[str, Any]]:
+        """By name: seconds from the deletion to SIGTERM and to the end, and whether SIGKILL was needed."""
+        return {life.name: _ended(life) for life in self._mine()}
+
+    def _mine(self) -> Iterable[Life]:
+        return [life for life in list(self._lives) if life.namespace == _NAMESPACE and life.name in _PODS]
+
+
+def _ended(life: Life) -> dict[str, Any]:
+    assert life.deleted_at is not None  # noqa: S101 - they have ended
+    assert life.told_at is not None  # noqa: S101
+    assert life.gone_at is not None  # noqa: S101
+    return {
+        "told_after_seconds": round(life.told_at - life.deleted_at, 1),
+        "gone_after_seconds": round(life.gone_at - life.deleted_at, 1),
+        "was_killed": life.was_killed,
+    }
+
+
+def _pod(name: str, script: str, hook: Object) -> Object:
+    container: Object = {
+        "name": "main",
+        "image": "example.invalid/none",
+        "command": ["/bin/sh", "-c", script],
+    }
+    if hook:
+        container["lifecycle"] = {"preStop": hook}
+    return {
+        "apiVersion": "v1",
+        "kind": "Pod",
+        "metadata": {"namespace": _NAMESPACE, "name": name},
+        "spec": {
+            "terminationGracePeriodSeconds": GRACE_SECONDS,
+            "nodeSelector": {POOL_LABEL: "common"},
+            "containers": [container],
+        },
+    }

@@ -1,0 +1,79 @@
+"""The calls as the clients wrote them down: one line each, see `Calls` of `lab/spring-client`."""
+
+from collections import Counter
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+
+OK = "ok"
+
+
+@dataclass(frozen=True, slots=True)
+class Call:
+    """One call.
+
+    :ivar at: when it began, in seconds since 1970.
+    :ivar target: the host; empty where none was chosen.
+    """
+
+    at: float
+    seconds: float
+    client: str
+    application: str
+    target: str
+    outcome: str
+
+    @property
+    def failed(self) -> bool:
+        """Whether the caller got anything but an answer 200."""
+        return self.outcome != OK
+
+
+def read_calls(file: Path) -> Iterator[Call]:
+    """The calls of one client; a last line that was not written to its end is left out."""
+    with file.open(encoding="utf-8") as lines:
+        for line in lines:
+            if line.endswith("\n"):
+                at, client, application, target, took, outcome = line.rstrip("\n").split(",", 5)
+                yield Call(int(at) / 1000, int(took) / 1000, client, application, target, outcome)
+
+
+@dataclass(slots=True)
+class Tally:
+    """What became of one application's calls, and when each address was called last."""
+
+    calls: Counter[str] = field(default_factory=Counter)
+    """By client."""
+
+    failures: list[Call] = field(default_factory=list)
+    last_called: dict[str, float] = field(default_factory=dict)
+    slowest_answer_seconds: float = 0.0
+    first_at: float = float("inf")
+    last_at: float = 0.0
+
+    def add(self, call: Call) -> None:
+        """Count one."""
+        self.calls[call.client] += 1
+        self.first_at = min(self.first_at, call.at)
+        self.last_at = max(self.last_at, call.at)
+        if call.failed:
+            self.failures.append(call)
+        else:
+            self.slowest_answer_seconds = max(self.slowest_answer_seconds, call.seconds)
+        if call.target:
+            self.last_called[call.target] = max(call.at, self.last_called.get(call.target, 0.0))
+
+    @property
+    def rate(self) -> float:
+        """Calls a second of the client that called least."""
+        return min(self.calls.values(), default=0) / max(1.0, self.last_at - self.first_at)
+
+
+def tally(files: Iterable[Path], since: float = 0.0) -> dict[str, Tally]:
+    """The calls that began after that time, by application."""
+    found: dict[str, Tally] = {}
+    for file in files:
+        for call in read_calls(file):
+            if call.at >= since:
+                found.setdefault(call.application, Tally()).add(call)
+    return found

@@ -1,0 +1,195 @@
+"""The stage: a lab with real pods, an Eureka or two, operators and callers, with the form's settings."""
+
+import itertools
+import os
+import sys
+import time
+from collections.abc import Callable, Iterable
+from contextlib import ExitStack
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Self
+
+import requests
+import yaml
+
+from eurekube_provider.kube.access import EVENTS, LEASES, MERGE_PATCH, NODES
+from lab.lab import Lab
+from lab.processes import Process
+from lab.progress import say
+from lab.proof.form import Form
+from lab.proof.subjects import POOL_LABEL, PORT, Scenario, Subject
+from lab.spring import SpringClient
+from lab.workloads import DEPLOYMENTS, Cluster, wait_for
+
+NODES_BY_POOL = {"common": ("node-1", "node-2"), "drained": ("node-3", "node-4")}
+_CRDS = Path(__file__).parents[2] / "crds"
+_PEERS = 2
+_WAIT_SECONDS = 120.0
+_numbers = itertools.count(1)
+
+
+class Stage:
+    """Everything that stands ready before something happens: `with Stage(form) as stage:`."""
+
+    def __init__(self, form: Form) -> None:
+        self.form = form
+        self.call_files: list[Path] = []
+        self._stack = ExitStack()
+        self._operators: dict[str, Process] = {}
+
+    def __enter__(self) -> Self:
+        settings = {
+            "eureka_settings": self.form.eureka_settings,
+            "quick_view": False,
+            "register_with_eureka": True,
+        }
+        nodes = sum(len(names) for names in NODES_BY_POOL.values())
+        try:
+            self.lab = Lab(eureka=_PEERS, nodes=nodes, pods="real", **settings)  # type: ignore[arg-type]
+            self._stack.enter_context(self.lab)
+            self.disturbed = self.lab
+            if not self.form.is_shared:
+                self.disturbed = Lab(eureka=_PEERS, kubernetes=False, **settings)  # type: ignore[arg-type]
+                self._stack.enter_context(self.disturbed)
+            self.cluster = Cluster(self.lab.kubeconfig)
+            self._prepare()
+        except BaseException:
+            self._stack.__exit__(*sys.exc_info())
+            raise
+        return self
+
+    def __exit__(
+        self,
+        error_type: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        self._stack.__exit__(error_type, error, traceback)
+
+    def _prepare(self) -> None:
+        for path in _CRDS.glob("*.yaml"):
+            self.cluster.install_crd(yaml.safe_load(path.read_text()))
+        for pool, names in NODES_BY_POOL.items():
+            for name in names:
+                labels = {"metadata": {"labels": {POOL_LABEL: pool}}}
+                self.cluster.access.request(
+                    "PATCH", NODES.path(None, name), body=labels, content_type=MERGE_PATCH
+                )
+        for namespace in {scenario.namespace for scenario in Scenario}:
+            self.cluster.namespace(namespace)
+        for name in ("operator-a", "operator-b"):
+            self.start_operator(name, Scenario.OPERATOR)
+        self.start_operator("operator-c", Scenario.ROLLED)
+        self.start_operator("operator-d", Scenario.PEER)
+        for subject in self.form.subjects:
+            self._deploy(subject)
+        self._wait_registered()
+        self._start_callers()
+
+    def start_operator(self, name: str, scenario: Scenario) -> None:
+        """A replica for the applications of a scenario, once it works (or stands by)."""
+        log = self.lab.directory / "logs" / f"{name}-{next(_numbers)}.log"
+        environment = {
+            key: value
+            for key, value in os.environ.items()
+            if key != "KUBECONFIG" and not key.startswith("EUREKA_")
+        } | {
+            "EUREKA_URL": ",".join(self._eureka(scenario).eureka_urls),
+            "KUBECONFIG": str(self.lab.kubeconfig),
+            "WATCH_NAMESPACE": scenario.namespace,
+            "LEASE_NAME": scenario.namespace,
+            "POD_NAME": name,
+            "WEB_ADDRESS": "",
+            **self.form.operator_settings,
+        }
+        operator = Process(
+            name,
+            [sys.executable, "-m", "eurekube_provider.operator"],
+            log=log,
+            is_ready=lambda: "operator is ready" in log.read_text(),
+            environment=environment,
+        )
+        self._operators[name] = operator
+        self._stack.callback(operator.kill)
+        operator.start()
+
+    def kill_leader(self) -> str:
+        """SIGKILL the operator that leads for the scenario of that name; which one it was."""
+        lease = self.cluster.get(LEASES, Scenario.OPERATOR.namespace, "default") or {}
+        holder = str((lease.get("spec") or {}).get("holderIdentity") or "").rpartition("_")[0]
+        self._operators[holder].kill()
+        return holder
+
+    def braked(self) -> list[str]:
+        """What the operators' brakes have held up."""
+        events = [
+            event
+            for namespace in {scenario.namespace for scenario in Scenario}
+            for event in self.cluster.items(EVENTS, namespace)
+        ]
+        return [str(event.get("note")) for event in events if event.get("reason") == "Braked"]
+
+    def _eureka(self, scenario: Scenario) -> Lab:
+        return self.disturbed if scenario is Scenario.PEER else self.lab
+
+    def _deploy(self, subject: Subject) -> None:
+        namespace = subject.scenario.namespace
+        self.cluster.apply(DEPLOYMENTS, subject.deployment(self.form.replicas, self.form.drain))
+        self.cluster.service(namespace, subject.name, PORT)
+        self.cluster.syncer(namespace, subject.name)
+
+    def _wait_registered(self) -> None:
+        """Every server's lists, caches and all, have every pod."""
+        for subject in self.form.subjects:
+            for url in self._eureka(subject.scenario).eureka_urls:
+
+                def are_listed(url: str = url, subject: Subject = subject) -> bool:
+                    return _listed_up(url, subject.name) == self.form.replicas
+
+                wait_for(are_listed, f"{subject.name} to be listed at {url}", _WAIT_SECONDS)
+        say(f"{len(self.form.subjects)} applications are registered")
+
+    def _start_callers(self) -> None:
+        for eureka in {self.lab, self.disturbed}:
+            names = [one.name for one in self.form.subjects if self._eureka(one.scenario) is eureka]
+            pairs: Iterable[tuple[list[str], list[str]]] = [(names, names)]
+            if not self.form.is_shared:
+                pairs = [(names, []), ([], names)]
+            started = [(self._client(eureka), *pair) for pair in pairs]
+            for client, balanced, feign in started:
+                client.wait_until_ready()
+                for name in names:
+                    wait_for(self._knows(client, name), f"{name} in a caller", _WAIT_SECONDS)
+                file = self.lab.directory / f"calls-{next(_numbers)}.csv"
+                client.begin_calls(balanced, feign, self.form.calls_per_second, file)
+                self.call_files.append(file)
+        say("all applications are being called")
+
+    def _client(self, eureka: Lab) -> SpringClient:
+        settings = {"eureka.client.register-with-eureka": "false", **self.form.client_settings}
+        client = SpringClient(
+            eureka.eureka_urls,
+            name=f"caller-{next(_numbers)}",
+            log_directory=self.lab.directory / "logs",
+            settings=settings,
+        )
+        self._stack.callback(client.close)
+        client.launch()
+        return client
+
+    def _knows(self, client: SpringClient, name: str) -> Callable[[], bool]:
+        return lambda: len(client.get(f"/instances/{name}").json()) == self.form.replicas
+
+
+def _listed_up(url: str, application: str) -> int:
+    """How many instances a server lists as UP: what its clients get."""
+    answer = requests.get(
+        f"{url}/apps/{application.upper()}", headers={"Accept": "application/json"}, timeout=10
+    )
+    if answer.status_code == 404:
+        time.sleep(0.2)  # cached, too
+        return 0
+    answer.raise_for_status()
+    found: list[dict[str, Any]] = answer.json()["application"]["instance"]
+    return sum(one["status"] == "UP" for one in found)

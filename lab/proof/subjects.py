@@ -1,0 +1,89 @@
+"""Who is put to the proof: one application for each thing that happens and each way to meet it."""
+
+import sys
+from dataclasses import dataclass
+from enum import StrEnum
+from pathlib import Path
+
+from eurekube_provider.core.drain import Drain
+from lab.workloads import Object
+
+PORT = 8080
+POOL_LABEL = "lab/pool"
+_WEB = Path(__file__).parents[1] / "web.py"
+_SLEEP_SECONDS = 10
+
+
+class Scenario(StrEnum):
+    """What happens to an application while it is called."""
+
+    ROLLED = "rolling update"
+    SCALED = "scale down"
+    DRAINED = "node drained"
+    OPERATOR = "operator killed"
+    """A rolling update, and the operator that leads is killed in it."""
+
+    PEER = "Eureka peer restarted"
+    """A rolling update, and the Eureka server that everybody asks first is restarted in it."""
+
+    @property
+    def namespace(self) -> str:
+        """Where its applications live; an operator and an Eureka can be disturbed for one scenario alone."""
+        own = {Scenario.OPERATOR: "proof-operator", Scenario.PEER: "proof-peer"}
+        return own.get(self, "proof")
+
+    @property
+    def pool(self) -> str:
+        """Which nodes its pods run on."""
+        return "drained" if self is Scenario.DRAINED else "common"
+
+
+class Strategy(StrEnum):
+    """What the application does about being called while it ends."""
+
+    NONE = "no drain"
+    SLEEP = "10 s sleep"
+    OURS = "ours"
+
+
+@dataclass(frozen=True, slots=True)
+class Subject:
+    """One application; its name is what callers call."""
+
+    scenario: Scenario
+    strategy: Strategy
+
+    @property
+    def name(self) -> str:
+        """`rating-...`, at most 40 characters."""
+        return "-".join(["rating", *self.scenario.lower().split(), *self.strategy.split()])
+
+    def bound_seconds(self, drain: Drain) -> float:
+        """The longest time for which a removed instance may still be called, without the margin."""
+        takes_over = self.scenario is Scenario.OPERATOR
+        return drain.forgotten_after_seconds + (drain.take_over_seconds if takes_over else 0)
+
+    def deployment(self, replicas: int, drain: Drain) -> Object:
+        """The Deployment as a user of that strategy writes it; all else is Kubernetes' default."""
+        container: Object = {
+            "name": "rating",
+            "image": "example.invalid/rating",
+            "command": [sys.executable, "-I", "-S", str(_WEB)],
+            "env": [{"name": "PORT", "value": str(PORT)}],
+            "ports": [{"name": "http", "containerPort": PORT}],
+            "readinessProbe": {"httpGet": {"path": "/", "port": PORT}, "periodSeconds": 2},
+        }
+        pod: Object = {"nodeSelector": {POOL_LABEL: self.scenario.pool}, "containers": [container]}
+        spec: Object = {
+            "replicas": replicas,
+            "selector": {"matchLabels": {"app": self.name}},
+            "template": {"metadata": {"labels": {"app": self.name}}, "spec": pod},
+        }
+        if self.strategy is Strategy.SLEEP:
+            container["lifecycle"] = {"preStop": {"sleep": {"seconds": _SLEEP_SECONDS}}}
+        if self.strategy is Strategy.OURS:
+            container["lifecycle"] = {"preStop": {"sleep": {"seconds": drain.prestop_seconds}}}
+            pod["terminationGracePeriodSeconds"] = drain.grace_period_seconds()
+            spec["minReadySeconds"] = drain.min_ready_seconds
+        metadata = {"namespace": self.scenario.namespace, "name": self.name}
+        return {"apiVersion": "apps/v1", "kind": "Deployment", "metadata": metadata, "spec": spec}

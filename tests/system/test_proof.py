@@ -1,0 +1,76 @@
+"""The short form of the proof: real pods end while real Spring Cloud clients call them without pause.
+
+``python -m bench --only P11`` has the long one, with the caches of the field and with what others do instead.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from lab.netns import why_not
+from lab.proof import prove
+from lab.proof.bystanders import GRACE_SECONDS, HOOK_SECONDS
+from lab.proof.form import FORMS
+from lab.proof.subjects import Scenario, Strategy
+from lab.spring import SpringClientMissing
+
+pytestmark = [pytest.mark.lab, pytest.mark.slow]
+
+LOAD_SECONDS = 5.0
+"""What a busy machine may take longer."""
+
+
+@pytest.fixture(scope="module")
+def report() -> dict[str, Any]:
+    """What one run found."""
+    if reason := why_not():
+        pytest.skip(reason)
+    try:
+        return prove("short")
+    except SpringClientMissing as reason:
+        pytest.skip(str(reason))
+
+
+def finding(report: dict[str, Any], scenario: Scenario, strategy: Strategy) -> dict[str, Any]:
+    """What was found about one application."""
+    found: dict[str, Any] = next(
+        one for one in report["findings"] if (one["scenario"], one["strategy"]) == (scenario, strategy)
+    )
+    assert found["removed"]
+    assert found["rate"] >= FORMS["short"].calls_per_second / 2
+    return found
+
+
+def test_calls_fail_without_a_drain(report: dict[str, Any]) -> None:
+    """Else the rest would show nothing."""
+    assert finding(report, Scenario.ROLLED, Strategy.NONE)["failed"] > 0
+
+
+@pytest.mark.parametrize("scenario", Scenario)
+def test_no_call_fails_with_ours(report: dict[str, Any], scenario: Scenario) -> None:
+    """Whatever happens to the application, its operator and its Eureka, every call is answered."""
+    ours = finding(report, scenario, Strategy.OURS)
+    assert (ours["failed"], ours["outcomes"]) == (0, {})
+
+
+@pytest.mark.parametrize("scenario", Scenario)
+def test_a_removed_pod_is_called_no_longer_than_computed(report: dict[str, Any], scenario: Scenario) -> None:
+    """The arithmetic agrees with what was measured."""
+    ours = finding(report, scenario, Strategy.OURS)
+    assert 0 < ours["still_called_seconds"] <= ours["bound_seconds"] + LOAD_SECONDS
+
+
+def test_a_rollout_is_no_mass_removal(report: dict[str, Any]) -> None:
+    """No brake held anything up."""
+    assert report["braked"] == []
+
+
+def test_pods_end_as_a_kubelet_ends_them(report: dict[str, Any]) -> None:
+    """preStop counts towards the grace period, SIGTERM comes after it, and SIGKILL at its end."""
+    cut_short, hooked, stubborn = (report["bystanders"][name] for name in ("cut-short", "hooked", "stubborn"))
+    assert [one["was_killed"] for one in (cut_short, hooked, stubborn)] == [False, False, True]
+    assert GRACE_SECONDS <= cut_short["told_after_seconds"] <= GRACE_SECONDS + LOAD_SECONDS
+    assert HOOK_SECONDS <= hooked["told_after_seconds"] < GRACE_SECONDS
+    assert stubborn["told_after_seconds"] < GRACE_SECONDS <= stubborn["gone_after_seconds"]
