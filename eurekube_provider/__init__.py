@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 from eurekube_provider.version import __version__
 
 if TYPE_CHECKING:
+    from eurekube_provider.core.drain import Drain
     from eurekube_provider.resources.application import EurekaApplication
     from eurekube_provider.resources.arguments import (
         ApplicationInstanceArgs,
@@ -21,6 +22,7 @@ if TYPE_CHECKING:
         EurekaInstanceArgs,
         EurekaInstanceArgsDict,
     )
+    from eurekube_provider.resources.drain import DrainBeforeStop
     from eurekube_provider.resources.instance import EurekaInstance
     from eurekube_provider.resources.lookups import (
         FoundApplication,
@@ -40,6 +42,8 @@ if TYPE_CHECKING:
 __all__ = [
     "ApplicationInstanceArgs",
     "ApplicationInstanceArgsDict",
+    "Drain",
+    "DrainBeforeStop",
     "EurekaApplication",
     "EurekaApplicationArgs",
     "EurekaApplicationArgsDict",
@@ -66,6 +70,8 @@ __all__ = [
 _MODULES = {
     "ApplicationInstanceArgs": "arguments",
     "ApplicationInstanceArgsDict": "arguments",
+    "Drain": "drain",
+    "DrainBeforeStop": "drain",
     "EurekaApplication": "application",
     "EurekaApplicationArgs": "arguments",
     "EurekaApplicationArgsDict": "arguments",

@@ -10,6 +10,10 @@ import pulumi
 STACK_LABEL = "eurekube.io/stack"
 """By its value, :func:`stack_label`, ``eurekube remove`` finds what a stack made."""
 
+SELECTOR_LABEL = "app.kubernetes.io/name"
+OPERATOR_APP = "eurekube-operator"
+"""What the operator's pods have under :data:`SELECTOR_LABEL`."""
+
 _LONGEST = 63
 
 

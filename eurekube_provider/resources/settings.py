@@ -31,10 +31,17 @@ _T = TypeVar("_T")
 _OPERATOR_KEYS = (
     "namespace",
     "image",
+    "tag",
     "replicas",
     "watch_namespaces",
     "resources",
     "environment",
+    "network_policy",
+    "web_namespaces",
+    "egress_ports",
+    "service_monitor",
+    "prometheus_rule",
+    "monitoring_labels",
     "keep_crds",
 )
 """What ``eurekube:operator`` may say; the rest follows from the other keys."""

@@ -14,6 +14,9 @@ from eurekube_provider.resources.labels import object_labels
 from eurekube_provider.resources.program import ProgramError
 
 Text = pulumi.Input[str]
+_WAITING = {"pulumi.com/waitFor": "condition=Ready"}
+"""For the Kubernetes provider only: it does not reach the cluster by ``eurekube render``."""
+
 Advertise = Literal["Auto", "LoadBalancer", "ExternalIP", "NodePort", "ClusterIP", "ClusterDNS"]
 
 
@@ -48,6 +51,8 @@ class EurekaSyncerArgs:
     :ivar not_ready: what becomes of endpoints that are not ready; default ``Down``.
     :ivar on_termination: what is done when the deletion of a pod begins; default ``Deregister``.
     :ivar eureka: a connection of the operator's configuration; default ``default``.
+    :ivar wait_ready_seconds: how long ``up`` waits for the condition ``Ready``, without which it fails: all
+        that the syncer asks for is in Eureka then. Default: it does not wait.
     """
 
     namespace: Text
@@ -75,6 +80,7 @@ class EurekaSyncerArgs:
     not_ready: pulumi.Input[Literal["Down", "Remove"]] | Text | None = None
     on_termination: pulumi.Input[Literal["Deregister", "OutOfService"]] | Text | None = None
     eureka: Text | None = None
+    wait_ready_seconds: int | None = None
 
 
 class EurekaSyncer(pulumi.ComponentResource):
@@ -82,7 +88,7 @@ class EurekaSyncer(pulumi.ComponentResource):
 
     Give it ``depends_on=[operator]``: the operator serves its finalizer, so that the syncer must go first.
 
-    :raises ProgramError: it would select nothing.
+    :raises ProgramError: it would select nothing, or wait for no time.
     """
 
     name: pulumi.Output[str]
@@ -91,6 +97,12 @@ class EurekaSyncer(pulumi.ComponentResource):
     def __init__(self, name: str, args: EurekaSyncerArgs, opts: pulumi.ResourceOptions | None = None) -> None:
         if args.app is None and args.match_labels is None:
             raise ProgramError(f"EurekaSyncer {name!r}: app or match_labels must say which Service is meant")
+        patience = args.wait_ready_seconds
+        if patience is not None and (not isinstance(patience, int) or patience < 1):
+            raise ProgramError(
+                f"EurekaSyncer {name!r}: wait_ready_seconds must be a whole number from 1 on,"
+                f" not {patience!r}"
+            )
         super().__init__("eurekube:index:EurekaSyncer", name, None, opts)
         self.name = pulumi.Output.from_input(args.name or name)
         self.namespace = pulumi.Output.from_input(args.namespace)
@@ -99,10 +111,15 @@ class EurekaSyncer(pulumi.ComponentResource):
             api_version="eurekube.io/v1alpha1",
             kind="EurekaSyncer",
             metadata=ObjectMetaArgs(
-                name=args.name or name, namespace=args.namespace, labels=object_labels("syncer", name)
+                name=args.name or name,
+                namespace=args.namespace,
+                labels=object_labels("syncer", name),
+                annotations=_WAITING if patience else None,
             ),
             spec=syncer_spec(args),
-            opts=pulumi.ResourceOptions(parent=self),
+            opts=pulumi.ResourceOptions(
+                parent=self, custom_timeouts=_timeouts(patience) if patience else None
+            ),
         )
         self.register_outputs({"name": self.name, "namespace": self.namespace})
 
@@ -135,6 +152,11 @@ def syncer_spec(args: EurekaSyncerArgs) -> dict[str, Any]:
         onTermination=args.on_termination,
         eureka=args.eureka,
     )
+
+
+def _timeouts(seconds: int) -> pulumi.CustomTimeouts:
+    """Not for the deletion, which waits for the operator, and that for Eureka."""
+    return pulumi.CustomTimeouts(create=f"{seconds}s", update=f"{seconds}s")
 
 
 def _given(**fields: Any) -> dict[str, Any]:

@@ -10,7 +10,7 @@ import pytest
 from eurekube_provider.core.errors import KubernetesError
 from eurekube_provider.core.syncer import Syncer
 from eurekube_provider.kube.access import SYNCERS
-from eurekube_provider.resources.crds import crd_documents
+from eurekube_provider.resources.files import crd_documents
 from lab.workloads import Cluster
 
 pytestmark = pytest.mark.lab

@@ -20,7 +20,7 @@ import yaml
 import eurekube_provider
 from eurekube_provider.cli.main import main
 from eurekube_provider.core.errors import ConfigurationError
-from eurekube_provider.resources.crds import crd_documents
+from eurekube_provider.resources.files import crd_documents
 from eurekube_provider.resources.project import Project
 
 ROOT = Path(eurekube_provider.__file__).parents[1]
@@ -193,7 +193,7 @@ def test_the_operators_pod_is_restricted() -> None:
 
 
 def test_three_replicas_share_the_work() -> None:
-    """On several nodes where there are several, at most one away at a time, each with a name of its own."""
+    """On several nodes and in several zones, at most one away at a time, each with a name of its own."""
     many = 'eurekube:operator={"namespace":"ops"}'
     deployment, budget = only("Deployment", many), only("PodDisruptionBudget", many)
     spec = deployment["spec"]
@@ -202,11 +202,15 @@ def test_three_replicas_share_the_work() -> None:
     assert budget["spec"] == {"maxUnavailable": 1, "selector": spec["selector"]}
     assert budget["metadata"]["namespace"] == "ops"
     pod = spec["template"]["spec"]
-    (term,) = pod["affinity"]["podAntiAffinity"]["preferredDuringSchedulingIgnoredDuringExecution"]
-    assert term["podAffinityTerm"] == {
-        "labelSelector": spec["selector"],
-        "topologyKey": "kubernetes.io/hostname",
-    }
+    assert pod["topologySpreadConstraints"] == [
+        {
+            "maxSkew": 1,
+            "topologyKey": key,
+            "whenUnsatisfiable": "ScheduleAnyway",
+            "labelSelector": spec["selector"],
+        }
+        for key in ("kubernetes.io/hostname", "topology.kubernetes.io/zone")
+    ]
     variables = {entry["name"]: entry for entry in pod["containers"][0]["env"]}
     for name, path in (("POD_NAME", "metadata.name"), ("POD_NAMESPACE", "metadata.namespace")):
         assert variables[name]["valueFrom"]["fieldRef"]["fieldPath"] == path
@@ -236,6 +240,61 @@ def test_the_operators_web_is_probed_scraped_and_reachable() -> None:
     (port,) = service["spec"]["ports"]
     assert (port["name"], port["port"], port["targetPort"]) == ("http", 8080, "http")
     assert service["spec"]["selector"].items() <= template["metadata"]["labels"].items()
+
+
+EVERYTHING = (
+    "eurekube:url=http://eureka-1:8761/eureka,https://eureka-2/eureka",
+    (
+        'eurekube:operator={"namespace":"ops","networkPolicy":true,"webNamespaces":["monitoring"],'
+        '"egressPorts":[3128],"serviceMonitor":true,"prometheusRule":true,'
+        '"monitoringLabels":{"release":"stack"}}'
+    ),
+)
+
+
+def test_a_network_policy_lets_through_what_is_needed() -> None:
+    """The web port inwards; DNS, the API, Eureka's ports and those that are named outwards."""
+    policy, deployment = (only(kind, *EVERYTHING) for kind in ("NetworkPolicy", "Deployment"))
+    spec = policy["spec"]
+    assert policy["metadata"]["namespace"] == deployment["metadata"]["namespace"]
+    assert spec["podSelector"] == deployment["spec"]["selector"]
+    assert spec["policyTypes"] == ["Ingress", "Egress"]
+    (inwards,) = spec["ingress"]
+    assert inwards["ports"] == [{"port": "http", "protocol": "TCP"}]
+    (caller,) = inwards["from"]
+    (expression,) = caller["namespaceSelector"]["matchExpressions"]
+    assert expression["values"] == ["monitoring"]
+    (outwards,) = spec["egress"]
+    assert {(item["protocol"], item["port"]) for item in outwards["ports"]} == {
+        ("UDP", 53),
+        *(("TCP", port) for port in (53, 443, 3128, 6443, 8761)),
+    }
+
+
+def test_prometheus_is_told_whom_to_scrape_and_when_to_alert() -> None:
+    """The Service is selected, no pod is scraped twice, and the alerts look at this operator only."""
+    kinds = ("ServiceMonitor", "PrometheusRule", "Service")
+    monitor, rule, service = (only(kind, *EVERYTHING) for kind in kinds)
+    assert monitor["spec"]["selector"]["matchLabels"].items() <= service["metadata"]["labels"].items()
+    assert monitor["spec"]["namespaceSelector"]["matchNames"] == [service["metadata"]["namespace"]]
+    (endpoint,) = monitor["spec"]["endpoints"]
+    assert (endpoint["port"], endpoint["path"]) == (service["spec"]["ports"][0]["name"], "/metrics")
+    assert "annotations" not in only("Deployment", *EVERYTHING)["spec"]["template"]["metadata"]
+    assert {item["metadata"]["labels"]["release"] for item in (monitor, rule)} == {"stack"}
+    written = yaml.safe_load((ROOT / "examples" / "monitoring" / "rules.yaml").read_text())
+    (group,), (source,) = rule["spec"]["groups"], written["spec"]["groups"]
+    assert [one["alert"] for one in group["rules"]] == [one["alert"] for one in source["rules"]]
+    expressions = {one["alert"]: one["expr"] for one in group["rules"]}
+    assert expressions["EurekubeLeaderMissing"] == 'absent(eurekube_leader{namespace="ops"} == 1)'
+    assert expressions["EurekubeRenewalsFail"] == (
+        'eurekube_renewals_last_minute{namespace="ops"} < 0.85 * eurekube_renewals_expected{namespace="ops"}'
+    )
+
+
+def test_nothing_of_it_unless_it_is_wanted() -> None:
+    """A cluster without the Prometheus Operator knows none of its kinds."""
+    kinds = {item["kind"] for item in rendered()[0]}
+    assert kinds.isdisjoint({"NetworkPolicy", "ServiceMonitor", "PrometheusRule"})
 
 
 def test_credentials_are_in_a_secret_and_nowhere_else() -> None:

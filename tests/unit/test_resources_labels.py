@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from eurekube_provider.resources.crds import crd_documents
+from eurekube_provider.resources.files import crd_documents
 from eurekube_provider.resources.labels import stack_label
 
 LABEL_VALUE = re.compile(r"[A-Za-z0-9]([A-Za-z0-9._-]{0,61}[A-Za-z0-9])?")

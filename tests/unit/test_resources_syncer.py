@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from eurekube_provider.core.syncer import Syncer
-from eurekube_provider.resources.crds import crd_documents
+from eurekube_provider.resources.files import crd_documents
 from eurekube_provider.resources.program import ProgramError
 from eurekube_provider.resources.syncer import EurekaSyncer, EurekaSyncerArgs, syncer_spec
 
@@ -49,7 +49,8 @@ def test_only_what_was_given_is_written() -> None:
 
 def test_every_argument_has_its_field_and_every_field_its_argument() -> None:
     """All of them given, the spec has every property of the schema, and the operator reads it."""
-    assert {*FULL, "namespace", "name"} == {item.name for item in fields(EurekaSyncerArgs)}
+    others = {"namespace", "name", "wait_ready_seconds"}
+    assert {*FULL, *others} == {item.name for item in fields(EurekaSyncerArgs)}
     spec = syncer_spec(EurekaSyncerArgs(namespace="team", **FULL))
     (document,) = crd_documents()
     schema = document["spec"]["versions"][0]["schema"]["openAPIV3Schema"]["properties"]["spec"]["properties"]
@@ -64,6 +65,13 @@ def test_a_syncer_that_selects_nothing_is_refused() -> None:
     """Before anything is made, in one sentence."""
     with pytest.raises(ProgramError, match="'rating': app or match_labels must say which Service"):
         EurekaSyncer("rating", EurekaSyncerArgs(namespace="shop"))
+
+
+@pytest.mark.parametrize("wrong", [0, -1, 2.5, "60"])
+def test_no_time_to_wait_for_ready(wrong: Any) -> None:
+    """Before anything is made."""
+    with pytest.raises(ProgramError, match="'rating': wait_ready_seconds must be a whole number from 1 on"):
+        EurekaSyncer("rating", EurekaSyncerArgs(namespace="shop", app="rating", wait_ready_seconds=wrong))
 
 
 def schemas(schema: dict[str, Any], path: str = "") -> list[tuple[str, dict[str, Any]]]:

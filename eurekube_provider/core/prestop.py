@@ -1,0 +1,145 @@
+"""preStop in pod templates: for how long a pod serves after its deletion began, read and written.
+
+Pure, on the objects as the API's JSON has them. A pod that is deleted leaves Eureka at once; its containers
+get SIGTERM only when their preStop has ended, and until then they serve whoever still knows them.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Mapping, Sequence
+from enum import StrEnum
+from typing import Any
+
+from eurekube_provider.core.drain import DEFAULT_SHUTDOWN_SECONDS, Drain
+from eurekube_provider.core.errors import ConfigurationError
+
+Object = Mapping[str, Any]
+Change = Callable[[Any], Any]
+
+DEFAULT_PROGRESS_DEADLINE_SECONDS = 600
+_SLEEP = re.compile(r"(?:^|[\s;&/])sleep\s+(\d+(?:\.\d+)?)\b")
+
+
+class Hook(StrEnum):
+    """How a preStop waits."""
+
+    SLEEP = "sleep"
+    """The kubelet waits. Kubernetes 1.30 and newer; needs nothing in the image."""
+    EXEC = "exec"
+    """The container runs ``sleep``, which its image must have. For older clusters."""
+
+
+def serving_seconds(pod_spec: Object) -> int:
+    """For how long a pod serves after its deletion began: until the first of its servers is told to end.
+
+    A container that names no port counts only where none does. A preStop that does not sleep counts as
+    none, and a grace period that is shorter than a sleep cuts it off.
+    """
+    containers: Sequence[Object] = pod_spec.get("containers") or ()
+    servers = [one for one in containers if one.get("ports")] or containers
+    grace_period = pod_spec.get("terminationGracePeriodSeconds")
+    if grace_period is None:
+        grace_period = DEFAULT_SHUTDOWN_SECONDS
+    return min((*(_slept_seconds(one) for one in servers), int(grace_period)))
+
+
+def _slept_seconds(container: Object) -> int:
+    hook = (container.get("lifecycle") or {}).get("preStop") or {}
+    if hook.get("sleep"):
+        return int(hook["sleep"].get("seconds") or 0)
+    command = " ".join((hook.get("exec") or {}).get("command") or ())
+    return int(sum(float(seconds) for seconds in _SLEEP.findall(command)))
+
+
+def _at_once(value: Any, change: Change) -> Any:
+    return change(value)
+
+
+def drained_workload(
+    kind: str,
+    spec: Object,
+    drain: Drain,
+    hook: Hook = Hook.SLEEP,
+    containers: Sequence[str] = (),
+    within: Callable[[Any, Change], Any] = _at_once,
+) -> dict[str, Any]:
+    """The ``spec`` of a Deployment or a StatefulSet whose pods drain before they stop.
+
+    Its containers get a preStop that waits, the grace period becomes longer by as much, and
+    ``minReadySeconds`` as long, unless it is longer already.
+
+    :param containers: the names of those that get a preStop; none: all.
+    :param within: changes a part that may not be known yet; by default every part is plain JSON.
+    :raises ConfigurationError: a container has a preStop already, or one of ``containers`` is not there.
+    """
+
+    def pod(template: Object) -> dict[str, Any]:
+        changed = within(template.get("spec") or {}, lambda inner: _drained_pod(inner, *rest))
+        return {**template, "spec": changed}
+
+    rest = drain, hook, containers, within
+    needed = drain.min_ready_seconds
+    result = {
+        **spec,
+        "minReadySeconds": within(spec.get("minReadySeconds"), lambda given: max(needed, int(given or 0))),
+        "template": within(spec.get("template") or {}, pod),
+    }
+    if kind == "Deployment" and needed >= DEFAULT_PROGRESS_DEADLINE_SECONDS:
+        # The API server refuses a deadline within which no pod can become available.
+        result.setdefault("progressDeadlineSeconds", needed + DEFAULT_PROGRESS_DEADLINE_SECONDS)
+    return result
+
+
+def _drained_pod(
+    spec: Object,
+    drain: Drain,
+    hook: Hook,
+    names: Sequence[str],
+    within: Callable[[Any, Change], Any],
+) -> dict[str, Any]:
+    def grace_period(given: Any) -> int:
+        return drain.grace_period_seconds(DEFAULT_SHUTDOWN_SECONDS if given is None else max(1, int(given)))
+
+    def all_of(containers: Sequence[Any]) -> list[Any]:
+        if names:
+            _require(names, containers)
+        return [within(one, container) for one in containers]
+
+    def container(one: Object) -> Object:
+        if names and one.get("name") not in names:
+            return one
+        lifecycle = within(one.get("lifecycle") or {}, lambda given: _with_prestop(one, given, drain, hook))
+        return {**one, "lifecycle": lifecycle}
+
+    return {
+        **spec,
+        "terminationGracePeriodSeconds": within(spec.get("terminationGracePeriodSeconds"), grace_period),
+        "containers": within(spec.get("containers") or [], all_of),
+    }
+
+
+def _with_prestop(container: Object, lifecycle: Object, drain: Drain, hook: Hook) -> dict[str, Any]:
+    seconds = drain.prestop_seconds
+    if lifecycle.get("preStop"):
+        raise ConfigurationError(
+            f"the container {container.get('name')!r} has a preStop already, which is not overwritten: remove"
+            f" it, or let it sleep for {seconds} s itself and name the containers that shall get one"
+        )
+    waiting = {
+        Hook.SLEEP: {"sleep": {"seconds": seconds}},
+        Hook.EXEC: {"exec": {"command": ["sleep", str(seconds)]}},
+    }
+    return {**lifecycle, "preStop": waiting[hook]}
+
+
+def _require(names: Sequence[str], containers: Sequence[Any]) -> None:
+    """Refuse a name that no container has; one whose container is not known yet may be there."""
+    known = [one.get("name") for one in containers if isinstance(one, Mapping)]
+    if len(known) < len(containers):
+        return
+    for name in names:
+        if name not in known:
+            raise ConfigurationError(
+                f"there is no container {name!r}; there are {', '.join(map(str, known))}"
+            )

@@ -1,0 +1,160 @@
+"""What an EurekubeOperator is made from, and what is refused before anything is made."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from urllib.parse import urlsplit
+
+import pulumi
+
+from eurekube_provider import __version__
+from eurekube_provider.core.errors import ConfigurationError
+from eurekube_provider.core.identity import check_cluster_name
+from eurekube_provider.eureka.connection import split_credentials
+from eurekube_provider.resources.labels import OPERATOR_APP, SELECTOR_LABEL
+from eurekube_provider.resources.program import ProgramError
+
+DEFAULT_IMAGE = "ghcr.io/eurekube/eurekube-operator"
+
+ACCOUNT = OPERATOR_APP
+"""The name of the ServiceAccount, and of what lives beside it in its namespace."""
+
+CREDENTIALS = f"{ACCOUNT}-eureka"
+"""The Secret with what the operator shows to Eureka, and whom it trusts."""
+
+WEB_PORT = 8080
+"""Where the container serves health, metrics and the status page, under the port name ``http``."""
+
+_OWN_VARIABLES = {
+    "WEB_ADDRESS": f"probes and Service rely on port {WEB_PORT}",
+    "OPERATOR_NAME": "operator_name is the argument for it",
+    "LEASE_NAME": "the rights name the Lease that follows from operator_name",
+}
+"""Variables that nobody else may set, and why."""
+
+
+@dataclass(kw_only=True, slots=True)
+class EurekubeOperatorArgs:
+    """What an EurekubeOperator is made from.
+
+    :ivar eureka_urls: service URLs without credentials.
+    :ivar user: for HTTP basic authentication; kept in a Secret, as is ``password``.
+    :ivar token: a bearer token instead of user and password; kept in the same Secret.
+    :ivar ca_certificate: PEM text of the authorities to trust for https; kept in the same Secret.
+    :ivar namespace: where the operator lives; it is made, and removed, with it.
+    :ivar operator_name: whom registrations name as their renewer.
+    :ivar cluster_name: part of every instance id; default the first 8 characters of kube-system's UID.
+    :ivar watch_namespaces: the namespaces to look at, and to have rights in; empty for all.
+    :ivar image: the operator's image; one that names no tag or digest itself gets ``tag``.
+    :ivar tag: default this package's version.
+    :ivar replicas: one leads, the others take over when it goes. 0 where the operator runs elsewhere.
+    :ivar resources: requests and limits of the container.
+    :ivar environment: further variables, e.g. ``LOG_LEVEL``; not those that follow from other arguments.
+    :ivar network_policy: whether a NetworkPolicy lets the pods be called at their web port only, and call
+        only DNS, the Kubernetes API (443, 6443) and the ports of ``eureka_urls``.
+    :ivar web_namespaces: with ``network_policy``, the namespaces that may call the web port, e.g. that of
+        Prometheus; empty for all.
+    :ivar egress_ports: with ``network_policy``, further TCP ports that may be called: of a proxy, a webhook,
+        another Eureka, an API server at another port.
+    :ivar service_monitor: whether a ServiceMonitor has the Prometheus Operator scrape the pods.
+    :ivar prometheus_rule: whether a PrometheusRule brings the alerts.
+    :ivar monitoring_labels: on both, where Prometheus selects by labels, e.g. ``release``.
+    :ivar keep_crds: whether the CRD, and with it every syncer of the cluster, outlives this component.
+        Decide once: from False to True, Pulumi removes the CRD that it owned, and every syncer with it.
+    """
+
+    eureka_urls: Sequence[str]
+    user: pulumi.Input[str] | None = None
+    password: pulumi.Input[str] | None = None
+    token: pulumi.Input[str] | None = None
+    ca_certificate: pulumi.Input[str] | None = None
+    namespace: str = "eurekube-system"
+    operator_name: str = "eurekube"
+    cluster_name: str | None = None
+    watch_namespaces: Sequence[str] = ()
+    image: pulumi.Input[str] = DEFAULT_IMAGE
+    tag: pulumi.Input[str] | None = None
+    replicas: int = 3
+    resources: Mapping[str, Mapping[str, str]] = field(
+        default_factory=lambda: {
+            "requests": {"cpu": "50m", "memory": "128Mi"},
+            "limits": {"memory": "512Mi"},
+        }
+    )
+    environment: Mapping[str, pulumi.Input[str]] = field(default_factory=dict)
+    network_policy: bool = False
+    web_namespaces: Sequence[str] = ()
+    egress_ports: Sequence[int] = ()
+    service_monitor: bool = False
+    prometheus_rule: bool = False
+    monitoring_labels: Mapping[str, str] = field(default_factory=dict)
+    keep_crds: bool = True
+
+    @property
+    def lease_name(self) -> str:
+        """The Lease that the replicas share."""
+        return f"{self.operator_name}-leader"
+
+    @property
+    def image_reference(self) -> pulumi.Input[str]:
+        """The image with its tag or digest."""
+        if isinstance(self.image, str) and isinstance(self.tag, str | None):
+            return _reference((self.image, self.tag))
+        return pulumi.Output.all(self.image, self.tag).apply(lambda both: _reference((both[0], both[1])))
+
+    @property
+    def eureka_ports(self) -> list[int]:
+        """The TCP ports of the service URLs, each once."""
+        parts = [urlsplit(url) for url in self.eureka_urls]
+        return sorted({part.port or (443 if part.scheme == "https" else 80) for part in parts})
+
+    def check(self) -> None:
+        """Refuse what would only fail in the cluster, or stand in clear in the Deployment.
+
+        :raises ProgramError: one sentence that names the argument.
+        """
+        try:
+            self._check()
+        except ConfigurationError as error:
+            raise ProgramError(f"EurekubeOperator: {error}") from None
+
+    def _check(self) -> None:
+        if not self.eureka_urls:
+            raise ConfigurationError("eureka_urls needs at least one service URL")
+        for url in self.eureka_urls:
+            if split_credentials(url)[1] is not None:
+                raise ConfigurationError(
+                    "eureka_urls must not carry credentials, which would stand in clear in the Deployment:"
+                    " give user and password instead"
+                )
+        if not isinstance(self.replicas, int) or self.replicas < 0:
+            raise ConfigurationError(f"replicas must be a whole number from 0 on, not {self.replicas!r}")
+        for name, why in _OWN_VARIABLES.items():
+            if name in self.environment:
+                raise ConfigurationError(f"environment must not set {name}: {why}")
+        if isinstance(self.image, str) and self.tag is not None and _names_tag(self.image):
+            raise ConfigurationError(f"the image {self.image!r} has a tag or digest already: give no tag")
+        for port in self.egress_ports:
+            if not isinstance(port, int) or not 1 <= port <= 65535:
+                raise ConfigurationError(f"egress_ports: {port!r} must be a port from 1 to 65535")
+        for name in ("web_namespaces", "egress_ports"):
+            if getattr(self, name) and not self.network_policy:
+                raise ConfigurationError(f"{name} means nothing without network_policy")
+        if self.cluster_name:
+            check_cluster_name(self.cluster_name)
+
+
+def _names_tag(image: str) -> bool:
+    """Whether the last part has a tag or a digest; what stands before it may have a port."""
+    return "@" in image or ":" in image.rpartition("/")[2]
+
+
+def _reference(image_and_tag: tuple[str, str | None]) -> str:
+    image, tag = image_and_tag
+    return image if _names_tag(image) else f"{image}:{tag or __version__}"
+
+
+def operator_selector(name: str) -> dict[str, str]:
+    """The labels by which the pods of the operator of this name are found."""
+    return {SELECTOR_LABEL: OPERATOR_APP, "app.kubernetes.io/instance": name}

@@ -1,0 +1,166 @@
+"""The component itself: its objects, and in which order they come and go.
+
+Works under the SDK's mocks as well as with an engine: every name is explicit, nothing is taken from what a
+server computes, and the CRD is read as YAML.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pulumi
+from pulumi_kubernetes.apiextensions.CustomResource import CustomResource
+from pulumi_kubernetes.apiextensions.v1.CustomResourceDefinition import CustomResourceDefinition
+from pulumi_kubernetes.apiextensions.v1.CustomResourceDefinitionPatch import CustomResourceDefinitionPatch
+from pulumi_kubernetes.apps.v1.Deployment import Deployment
+from pulumi_kubernetes.core.v1 import ServicePortArgs, ServiceSpecArgs
+from pulumi_kubernetes.core.v1.Namespace import Namespace
+from pulumi_kubernetes.core.v1.Secret import Secret
+from pulumi_kubernetes.core.v1.Service import Service
+from pulumi_kubernetes.core.v1.ServiceAccount import ServiceAccount
+from pulumi_kubernetes.meta.v1 import LabelSelectorArgs, ObjectMetaArgs
+from pulumi_kubernetes.networking.v1.NetworkPolicy import NetworkPolicy
+from pulumi_kubernetes.policy.v1 import PodDisruptionBudgetSpecArgs
+from pulumi_kubernetes.policy.v1.PodDisruptionBudget import PodDisruptionBudget
+
+from eurekube_provider.resources.files import crd_documents
+from eurekube_provider.resources.labels import object_labels
+from eurekube_provider.resources.operator.args import (
+    ACCOUNT,
+    CREDENTIALS,
+    WEB_PORT,
+    EurekubeOperatorArgs,
+    operator_selector,
+)
+from eurekube_provider.resources.operator.deployment import operator_deployment
+from eurekube_provider.resources.operator.monitoring import MONITORING_API, prometheus_rule, service_monitor
+from eurekube_provider.resources.operator.network import operator_network_policy
+from eurekube_provider.resources.operator.rights import Rights
+
+
+class EurekubeOperator(pulumi.ComponentResource):
+    """The operator of a cluster; several in one cluster need namespaces and operator names of their own."""
+
+    namespace: pulumi.Output[str]
+    service_account: pulumi.Output[str]
+    operator_name: pulumi.Output[str]
+
+    def __init__(
+        self, name: str, args: EurekubeOperatorArgs, opts: pulumi.ResourceOptions | None = None
+    ) -> None:
+        args.check()
+        super().__init__("eurekube:index:EurekubeOperator", name, None, opts)
+        self._args = args
+        self._labels = object_labels("operator", name)
+        self._child = pulumi.ResourceOptions(parent=self)
+        crds = [self._crd(document) for document in crd_documents()]
+        namespace = Namespace(
+            f"{name}-namespace",
+            metadata=ObjectMetaArgs(
+                name=args.namespace,
+                labels={**self._labels, "pod-security.kubernetes.io/enforce": "restricted"},
+            ),
+            opts=self._child,
+        )
+        account = ServiceAccount(f"{name}-account", metadata=self._metadata(), opts=self._after(namespace))
+        rights = Rights(name, args, self._labels, self)
+        needed = [account, *crds, *rights.for_work(), *rights.for_election(namespace)]
+        needed += [self._secret(name, namespace)] if self._secrets() else []
+        needed += [self._network_policy(name, namespace)] if args.network_policy else []
+        self.deployment = Deployment(
+            name,
+            metadata=self._metadata(),
+            spec=operator_deployment(name, args),
+            opts=self._after(*needed),
+        )
+        if args.replicas > 1:
+            self._disruption_budget(name, namespace)
+        self._service(name, namespace)
+        if args.service_monitor:
+            self._monitoring("ServiceMonitor", name, service_monitor(self._labels, args), namespace)
+        if args.prometheus_rule:
+            self._monitoring("PrometheusRule", name, prometheus_rule(args), namespace)
+        self.namespace = pulumi.Output.from_input(args.namespace)
+        self.service_account = pulumi.Output.from_input(ACCOUNT)
+        self.operator_name = pulumi.Output.from_input(args.operator_name)
+        self.register_outputs(
+            {
+                "namespace": self.namespace,
+                "service_account": self.service_account,
+                "operator_name": self.operator_name,
+            }
+        )
+
+    def _metadata(self, name: str = ACCOUNT, **labels: str) -> ObjectMetaArgs:
+        return ObjectMetaArgs(name=name, namespace=self._args.namespace, labels={**self._labels, **labels})
+
+    def _after(self, *resources: pulumi.Resource) -> pulumi.ResourceOptions:
+        return pulumi.ResourceOptions(parent=self, depends_on=list(resources))
+
+    def _crd(self, document: dict[str, Any]) -> pulumi.Resource:
+        """The CRD. One that is kept must be taken over again by the next stack, which only a patch does."""
+        name: str = document["metadata"]["name"]
+        metadata: Any = document["metadata"]
+        if not self._args.keep_crds:
+            return CustomResourceDefinition(name, metadata=metadata, spec=document["spec"], opts=self._child)
+        forced: Any = {**metadata, "annotations": {"pulumi.com/patchForce": "true"}}
+        kept = pulumi.ResourceOptions(parent=self, retain_on_delete=True)
+        return CustomResourceDefinitionPatch(name, metadata=forced, spec=document["spec"], opts=kept)
+
+    def _secrets(self) -> dict[str, pulumi.Input[str]]:
+        given = {
+            "user": self._args.user,
+            "password": self._args.password,
+            "token": self._args.token,
+            "ca.crt": self._args.ca_certificate,
+        }
+        return {key: value for key, value in given.items() if value is not None}
+
+    def _secret(self, name: str, namespace: pulumi.Resource) -> Secret:
+        return Secret(
+            f"{name}-eureka",
+            metadata=self._metadata(CREDENTIALS),
+            string_data=self._secrets(),
+            opts=pulumi.ResourceOptions(
+                parent=self, depends_on=[namespace], additional_secret_outputs=["data", "stringData"]
+            ),
+        )
+
+    def _disruption_budget(self, name: str, namespace: pulumi.Resource) -> None:
+        PodDisruptionBudget(
+            name,
+            metadata=self._metadata(),
+            spec=PodDisruptionBudgetSpecArgs(
+                max_unavailable=1, selector=LabelSelectorArgs(match_labels=operator_selector(name))
+            ),
+            opts=self._after(namespace),
+        )
+
+    def _service(self, name: str, namespace: pulumi.Resource) -> None:
+        Service(
+            f"{name}-service",
+            metadata=self._metadata(),
+            spec=ServiceSpecArgs(
+                selector=operator_selector(name),
+                ports=[ServicePortArgs(name="http", port=WEB_PORT, target_port="http", protocol="TCP")],
+            ),
+            opts=self._after(namespace),
+        )
+
+    def _network_policy(self, name: str, namespace: pulumi.Resource) -> NetworkPolicy:
+        return NetworkPolicy(
+            name,
+            metadata=self._metadata(),
+            spec=operator_network_policy(name, self._args),
+            opts=self._after(namespace),
+        )
+
+    def _monitoring(self, kind: str, name: str, spec: dict[str, Any], namespace: pulumi.Resource) -> None:
+        CustomResource(
+            name,
+            api_version=MONITORING_API,
+            kind=kind,
+            metadata=self._metadata(**self._args.monitoring_labels),
+            spec=spec,
+            opts=self._after(namespace),
+        )

@@ -1,0 +1,136 @@
+"""The transform DrainBeforeStop on resources as the engine hands them over."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterator
+from typing import Any
+
+import pulumi
+import pytest
+from pulumi.runtime import rpc
+
+from eurekube_provider import Drain, DrainBeforeStop
+from eurekube_provider.resources.program import ProgramError
+
+SHORT = Drain(client_fetch_seconds=5, load_balancer_cache_seconds=0)
+
+
+@pytest.fixture(autouse=True)
+def loop() -> Iterator[asyncio.AbstractEventLoop]:
+    """Outputs want one."""
+    loop = asyncio.new_event_loop()
+    asyncio.set_event_loop(loop)
+    yield loop
+    loop.close()
+    asyncio.set_event_loop(None)
+
+
+def spec(**container: Any) -> dict[str, Any]:
+    """A Deployment's, with one container."""
+    return {
+        "replicas": 2.0,
+        "template": {
+            "metadata": {"labels": {"app": "rating"}},
+            "spec": {"containers": [{"name": "app", "image": "rating", **container}]},
+        },
+    }
+
+
+def transformed(
+    transform: DrainBeforeStop, given: Any, kind: str = "kubernetes:apps/v1:Deployment"
+) -> pulumi.ResourceTransformResult | None:
+    """What becomes of a resource with this spec."""
+    props = {"apiVersion": "apps/v1", "kind": kind.rpartition(":")[2], "spec": given}
+    return transform(
+        pulumi.ResourceTransformArgs(
+            custom=True, type_=kind, name="rating", props=props, opts=pulumi.ResourceOptions(protect=True)
+        )
+    )
+
+
+def resolved(loop: asyncio.AbstractEventLoop, output: Any) -> tuple[Any, bool, bool]:
+    """An output's value, whether it is known, and whether it is secret."""
+    assert isinstance(output, pulumi.Output)
+
+    async def wait() -> tuple[Any, bool, bool]:
+        value = await output.future(with_unknowns=True)
+        return value, await output.is_known(), await output.is_secret()
+
+    return loop.run_until_complete(wait())
+
+
+@pytest.mark.parametrize("kind", ["Deployment", "StatefulSet"])
+def test_workloads_drain(kind: str) -> None:
+    """Both kinds get all three; everything else of the resource stays."""
+    result = transformed(DrainBeforeStop(SHORT), spec(), f"kubernetes:apps/v1:{kind}")
+    assert result is not None
+    assert result.opts.protect
+    assert (result.props["apiVersion"], result.props["kind"]) == ("apps/v1", kind)
+    made: Any = result.props["spec"]
+    pod = made["template"]["spec"]
+    assert made["minReadySeconds"] == 60
+    assert pod["terminationGracePeriodSeconds"] == 90
+    assert pod["containers"][0]["lifecycle"] == {"preStop": {"sleep": {"seconds": 60}}}
+
+
+@pytest.mark.parametrize(
+    "kind", ["kubernetes:apps/v1:DaemonSet", "kubernetes:core/v1:Pod", "my:own:Component"]
+)
+def test_others_are_left_alone(kind: str) -> None:
+    """Nothing else rolls from pod to pod."""
+    assert transformed(DrainBeforeStop(), spec(), kind) is None
+
+
+def test_only_the_pods_that_are_meant() -> None:
+    """By their labels; the operator's own are never meant."""
+
+    def is_changed(transform: DrainBeforeStop, given: dict[str, Any]) -> bool:
+        result = transformed(transform, given)
+        assert result is not None
+        return bool(result.props["spec"] != given)
+
+    operator = spec()
+    operator["template"]["metadata"]["labels"] = {"app.kubernetes.io/name": "eurekube-operator"}
+    assert is_changed(DrainBeforeStop(match_labels={"app": "rating"}), spec())
+    assert not is_changed(DrainBeforeStop(match_labels={"app": "cart"}), spec())
+    assert not is_changed(DrainBeforeStop(), operator)
+
+
+def test_what_is_not_known_yet_hides_nothing_else(loop: asyncio.AbstractEventLoop) -> None:
+    """An image that another resource computes, a grace period, or a whole template."""
+    image: pulumi.Output[str] = pulumi.Output.from_input(pulumi.output.UNKNOWN)  # type: ignore[arg-type]
+    given = spec(image=image)
+    given["template"]["spec"]["terminationGracePeriodSeconds"] = pulumi.Output.from_input(60)
+    result = transformed(DrainBeforeStop(SHORT), given)
+    assert result is not None
+    pod: Any = result.props["spec"]["template"]["spec"]  # type: ignore[index]
+    assert pod["containers"][0]["image"] is image
+    assert pod["containers"][0]["lifecycle"] == {"preStop": {"sleep": {"seconds": 60}}}
+    assert resolved(loop, pod["terminationGracePeriodSeconds"]) == (120, True, False)
+    unknown = transformed(DrainBeforeStop(SHORT), {**spec(), "template": pulumi.output.UNKNOWN})
+    assert unknown is not None
+    made: Any = unknown.props["spec"]
+    assert made["minReadySeconds"] == 60
+    assert not resolved(loop, made["template"])[1]
+
+
+def test_what_is_secret_stays_secret(loop: asyncio.AbstractEventLoop) -> None:
+    """A password among the variables makes the engine wrap all that it is part of."""
+    result = transformed(DrainBeforeStop(SHORT), rpc.wrap_rpc_secret(spec()))
+    assert result is not None
+    value, is_known, is_secret = resolved(loop, result.props["spec"])
+    assert (value["minReadySeconds"], is_known, is_secret) == (60, True, True)
+
+
+def test_a_prestop_that_is_there_is_refused() -> None:
+    """One sentence says whose it is."""
+    there = spec(lifecycle={"preStop": {"exec": {"command": ["/drain"]}}})
+    with pytest.raises(ProgramError, match="Deployment 'rating': DrainBeforeStop: the container 'app' has a"):
+        transformed(DrainBeforeStop(), there)
+
+
+def test_a_hook_that_there_is_not() -> None:
+    """Told where the transform is made."""
+    with pytest.raises(ProgramError, match="hook must be sleep or exec, not 'nap'"):
+        DrainBeforeStop(hook="nap")
