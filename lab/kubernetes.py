@@ -41,6 +41,12 @@ _STAGES = Path(__file__).parent / "kwok" / "stages.yaml"
 _TOKEN_SECONDS = 24 * 3600
 _ZONES = "abc"
 _READY_SECONDS = 120.0
+_AUDIT_POLICY = {
+    "apiVersion": "audit.k8s.io/v1",
+    "kind": "Policy",
+    "omitStages": ["RequestReceived"],
+    "rules": [{"level": "Metadata", "userGroups": ["system:serviceaccounts"]}, {"level": "None"}],
+}
 
 
 class Kubernetes:
@@ -65,6 +71,8 @@ class Kubernetes:
         self.url = f"https://{HOST}:{api_server_port}"
         self.ca_file = self._certificates / "ca.crt"
         self.kubeconfig = directory / "kubeconfig"
+        self.audit_log = directory / "logs" / "audit.log"
+        """What ServiceAccounts asked of the API server, one JSON object a line."""
 
         etcd_port, etcd_peer_port, manager_port, scheduler_port, kwok_port = free_ports(5)
         logs = directory / "logs"
@@ -232,6 +240,13 @@ class Kubernetes:
         tokens.write_text(f'{self._admin_token},lab-admin,lab-admin,"system:masters"\n')
         self._write_kubeconfig(self.kubeconfig, "lab-admin", self._admin_token, "default")
 
+        self.audit_log.parent.mkdir(parents=True, exist_ok=True)
+        self._audit_policy.write_text(yaml.safe_dump(_AUDIT_POLICY))
+
+    @property
+    def _audit_policy(self) -> Path:
+        return self._directory / "audit-policy.yaml"
+
     def _write_kubeconfig(self, path: Path, user: str, token: str, namespace: str) -> Path:
         cluster = {"server": self.url, "certificate-authority": str(self.ca_file)}
         config = {
@@ -274,6 +289,8 @@ class Kubernetes:
             f"--service-account-issuer={_ISSUER}",
             f"--token-auth-file={self._directory / 'tokens.csv'}",
             "--authorization-mode=RBAC",
+            f"--audit-policy-file={self._audit_policy}",
+            f"--audit-log-path={self.audit_log}",
             f"--service-cluster-ip-range={_SERVICE_ADDRESSES}",
         ]
 

@@ -37,7 +37,7 @@ LabelsOfPod = Callable[[str], Mapping[str, str]]
 _CERTAIN = frozenset({"NoMatchingService"})
 """Problems that leave no doubt about what is desired."""
 
-UNREAD = frozenset({"NodesNotRead", "PodsNotRead"})
+UNREAD = frozenset({"NamespaceNotRead", "NodesNotRead", "PodsNotRead"})
 """Problems that end by themselves as soon as something was read."""
 
 

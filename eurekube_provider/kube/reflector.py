@@ -60,6 +60,7 @@ class Reflector:
         namespace: str | None = None,
         on_synced: Callable[[], None] = lambda: None,
     ) -> None:
+        self.namespace = namespace
         self._access = access
         self._path = resource.path(namespace)
         self._trim = trim
@@ -99,6 +100,12 @@ class Reflector:
     def is_synced(self) -> bool:
         """Whether the first list is complete."""
         return self._synced.is_set()
+
+    @property
+    def is_refused(self) -> bool:
+        """Whether there is no first list because we may not have one. It is asked for again and again."""
+        failure = self.failure
+        return not self.is_synced and failure is not None and failure.status_code == 403
 
     def wait_synced(self, timeout_seconds: float) -> bool:
         """Wait for the first list."""
@@ -241,6 +248,11 @@ class ReflectorGroup:
     def is_synced(self) -> bool:
         """Whether all first lists are complete."""
         return all(one.is_synced for one in self.reflectors)
+
+    def without_list(self, namespace: str) -> Reflector | None:
+        """The reflector that should know the objects of a namespace, and has no complete list of them yet."""
+        concerned = (one for one in self.reflectors if one.namespace in (None, namespace))
+        return next((one for one in concerned if not one.is_synced), None)
 
     @property
     def failure(self) -> KubernetesError | None:

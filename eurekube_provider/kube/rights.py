@@ -16,22 +16,21 @@ class Rule:
 
 
 WORK = (
-    # patch: the finalizer, by which a syncer's registrations go before the syncer does
-    Rule(("eurekube.io",), ("eurekasyncers",), ("get", "list", "watch", "patch")),
-    Rule(("eurekube.io",), ("eurekasyncers/status",), ("patch",)),
     Rule(("",), ("services",), ("list", "watch")),
     Rule(("discovery.k8s.io",), ("endpointslices",), ("list", "watch")),
     # their labels, for syncers with metadataFromPodLabels; watched only while there is one
     Rule(("",), ("pods",), ("list", "watch")),
     Rule(("events.k8s.io",), ("events",), ("create", "patch")),
 )
-"""Needed in every namespace that the operator watches."""
+"""Needed in every namespace that the operator watches: other people's objects, and Events."""
 
 CLUSTER = (
     # its UID names the cluster
     Rule(("",), ("namespaces",), ("get",), resource_names=("kube-system",)),
-    # The finalizer again: a namespace's Role goes, with the namespace, before its syncers are released.
-    Rule(("eurekube.io",), ("eurekasyncers",), ("get", "patch")),
+    # Our own kind. Not by the namespaces' Roles: a Role goes, with its namespace, before the syncers are
+    # released. patch: the finalizer, by which a syncer's registrations go before the syncer does
+    Rule(("eurekube.io",), ("eurekasyncers",), ("get", "list", "watch", "patch")),
+    Rule(("eurekube.io",), ("eurekasyncers/status",), ("patch",)),
     # their addresses, for syncers that advertise a node port; watched only while there is one
     Rule(("",), ("nodes",), ("list", "watch")),
 )

@@ -222,6 +222,9 @@ class Controller:
             raise LeadershipLost("another replica may lead by now")
         started = time.monotonic()
         syncer = self._sources.syncers.get(*key)
+        if syncer is None and not self._sources.knows_syncers_of(key[0]):
+            self._hold(key)
+            return None
         if syncer is None or syncer["metadata"].get("deletionTimestamp"):
             self._departure.of(key, syncer, self._sources)
             return None
@@ -372,12 +375,15 @@ class Controller:
 
     def _refuse(self, syncer: Object, error: ConfigurationError) -> None:
         """Say why nothing is done; what is registered stays and is renewed."""
-        owner = self._owner(_key(syncer))
-        for registry in self._registries.values():
-            for instance in registry.view.owned(owner):
-                registry.hold(instance)
+        self._hold(_key(syncer))
         reason = "UnknownEureka" if isinstance(error, _UnknownEureka) else "NotAllowed"
         self._report_failure(syncer, reason, error)
+
+    def _hold(self, key: SyncerKey) -> None:
+        """Renew what a syncer has registered, and change nothing."""
+        for registry in self._registries.values():
+            for instance in registry.view.owned(self._owner(key)):
+                registry.hold(instance)
 
     def _tell(self, syncer: Object, wanted: Syncer, found: Report, outcome: Outcome, seconds: float) -> None:
         """Log, Events and status of one look."""

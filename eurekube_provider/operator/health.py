@@ -21,7 +21,7 @@ def stuck(pulses: Iterable[Pulse]) -> list[str]:
 def not_ready(sources: Sources, registries: Mapping[str, Registry]) -> list[str]:
     """A sentence for each thing that was not read yet; none once the operator may act, or stand by."""
     sentences = []
-    if not sources.is_synced:
+    if not sources.is_settled:
         why = "; ".join(f"{kind}: {error}" for kind, error in sources.failures.items())
         sentences.append(f"the Kubernetes objects were not read completely yet{f' ({why})' if why else ''}")
     for name, registry in registries.items():

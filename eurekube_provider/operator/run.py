@@ -234,14 +234,15 @@ def _wait_until_read(
     """Wait until the cluster's objects are complete and each Eureka was asked; False when told to stop.
 
     An operator to which an Eureka did not answer changes nothing there, but can say so on each syncer, and
-    lets deleted ones go in the end. One look at everything needs all answers.
+    lets deleted ones go in the end; the same holds for a single namespace that it may not read. One look at
+    everything needs all answers.
 
     :raises EurekubeError: something could not be read in time.
     """
     waited = 0.0
     needs_answers = math.isfinite(give_up_at)
     while not (
-        sources.is_synced
+        (sources.is_synced if needs_answers else sources.is_settled)
         and all(one.was_read or (one.failure and not needs_answers) for one in registries.values())
     ):
         if stop.wait(0.02):
@@ -263,6 +264,11 @@ def _wait_until_read(
             _log.warning(
                 "nothing is changed before everything was read", extra={"missing": "; ".join(missing)}
             )
+    for namespace, why in sources.unread_namespaces().items():
+        _log.warning(
+            "namespace is not served: what is registered from it is kept and renewed",
+            extra={"namespace": namespace, "error": why},
+        )
     return True
 
 

@@ -146,6 +146,8 @@ def _permissions(access: KubeAccess, rule: Rule, namespace: str) -> Iterator[Fin
                 f"not allowed; {CONSEQUENCES[resource]}. Allow it to the operator's ServiceAccount with a"
                 " Role or ClusterRole and its binding"
             )
+            if namespace and rule in WORK:
+                detail += ", or take the namespace off --watch-namespace if it is no longer there"
             yield Finding("permission", subject, Verdict.WARNING, detail)
         else:
             yield Finding("permission", subject, Verdict.OK, "allowed")

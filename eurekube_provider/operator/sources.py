@@ -15,7 +15,7 @@ from functools import lru_cache
 from eurekube_provider.core.errors import ConfigurationError, KubernetesError
 from eurekube_provider.core.identity import Cluster
 from eurekube_provider.core.mapping import Desired, LabelsOfPod, desired_instances
-from eurekube_provider.core.objects import SERVICE_NAME_LABEL, app_of, is_terminating
+from eurekube_provider.core.objects import SERVICE_NAME_LABEL, Problem, app_of, is_terminating
 from eurekube_provider.core.pulse import Pulse
 from eurekube_provider.core.syncer import Selector, Syncer
 from eurekube_provider.kube.access import (
@@ -102,6 +102,31 @@ class Sources:
         return all(group.is_synced for group in self._groups.values())
 
     @property
+    def is_settled(self) -> bool:
+        """The same, but for single namespaces that we may not read: one of them must not stop the others.
+
+        Most likely such a namespace was deleted, and our rights in it with it.
+        """
+        return all(
+            one.is_synced or (one.namespace is not None and one.is_refused)
+            for group in self._groups.values()
+            for one in group.reflectors
+        )
+
+    def unread_namespaces(self) -> dict[str, str]:
+        """The namespaces whose objects have not all been read, each with the reason."""
+        found: dict[str, str] = {}
+        for group in self._groups.values():
+            for one in group.reflectors:
+                if one.namespace is not None and not one.is_synced:
+                    found.setdefault(one.namespace, str(one.failure or "no answer yet"))
+        return found
+
+    def knows_syncers_of(self, namespace: str) -> bool:
+        """Whether a syncer of this namespace that is not known is none."""
+        return self.syncers.without_list(namespace) is None
+
+    @property
     def failures(self) -> dict[str, KubernetesError]:
         """Which kinds cannot be read at the moment, and why."""
         found = {name: group.failure for name, group in self._groups.items()}
@@ -135,6 +160,13 @@ class Sources:
     def desired(self, syncer: Syncer, cluster: Cluster) -> Desired:
         """What ``syncer`` wants to see in Eureka by what is known of the cluster now."""
         namespace = syncer.selector.namespace
+        unread = self.services.without_list(namespace) or self.slices.without_list(namespace)
+        if unread is not None:
+            sentence = (
+                f"the Services of namespace {namespace} and their endpoints cannot be read: nothing is"
+                f" changed before ({unread.failure or 'no answer yet'})"
+            )
+            return Desired(problems=(Problem("NamespaceNotRead", sentence),))
         services, slices = self._index.selected(syncer.selector)
         nodes = self._nodes.reflector(None) if syncer.needs_nodes else None
         labels_of_pod: LabelsOfPod | None = None

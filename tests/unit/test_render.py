@@ -153,8 +153,6 @@ def test_every_object_carries_the_stacks_label_but_the_crd() -> None:
 def test_the_operator_may_do_what_it_does_and_no_more() -> None:
     """No secrets, no writing but for syncers' finalizers and status, Events and the Lease."""
     namespaced = {
-        *(("eurekube.io", "eurekasyncers", "", verb) for verb in ("get", "list", "watch", "patch")),
-        ("eurekube.io", "eurekasyncers/status", "", "patch"),
         *(("", "services", "", verb) for verb in ("list", "watch")),
         *(("discovery.k8s.io", "endpointslices", "", verb) for verb in ("list", "watch")),
         *(("", "pods", "", verb) for verb in ("list", "watch")),
@@ -162,7 +160,8 @@ def test_the_operator_may_do_what_it_does_and_no_more() -> None:
     }
     identity = {
         ("", "namespaces", "kube-system", "get"),
-        *(("eurekube.io", "eurekasyncers", "", verb) for verb in ("get", "patch")),
+        *(("eurekube.io", "eurekasyncers", "", verb) for verb in ("get", "list", "watch", "patch")),
+        ("eurekube.io", "eurekasyncers/status", "", "patch"),
         *(("", "nodes", "", verb) for verb in ("list", "watch")),
     }
     election = {

@@ -107,13 +107,13 @@ def test_missing_verbs_are_named_by_namespace() -> None:
     )
     found = warnings(check_kubernetes(access, ("a", "b")))
     assert [subject for _, subject, _ in found] == [
-        "watch eurekasyncers in namespace b",
         "watch services in namespace b",
         "watch endpointslices in namespace b",
         "watch pods in namespace b",
         "create events in namespace b",
     ]
     assert "no Events are written; everything else works" in found[-1][2]
+    assert "take the namespace off --watch-namespace" in found[-1][2]
 
 
 def test_the_right_to_tell_clusters_apart() -> None:

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import threading
+from collections.abc import Callable, Iterator
 from typing import Any
 
 from hypothesis import given
 from hypothesis import strategies as st
 from kubernetes import client
 
+from eurekube_provider.core.errors import KubernetesError
 from eurekube_provider.core.identity import Cluster
 from eurekube_provider.core.mapping import desired_instances
 from eurekube_provider.core.syncer import Advertise, Mode, Selector, Syncer
@@ -23,6 +25,7 @@ from eurekube_provider.operator.sources import (
     trim_slice,
     trim_syncer,
 )
+from lab.waiting import wait_until
 from tests.unit import strategies
 
 Object = dict[str, Any]
@@ -290,3 +293,63 @@ def test_of_pods_and_nodes_little_is_kept() -> None:
             "conditions": [{"type": "Ready", "status": "True"}],
         },
     }
+
+
+class TwoNamespaces(KubeAccess):
+    """Nothing is in ``open``; of ``closed`` only the syncers may be listed, which are none."""
+
+    def __init__(self) -> None:
+        super().__init__(client.ApiClient(client.Configuration(host="http://127.0.0.1:1")))
+        self.is_open = False
+        self.ended = threading.Event()
+
+    def get(self, path: str, *_: Any, **__: Any) -> Object:
+        """A list."""
+        if "/closed/" in path and not self.is_open and "eurekasyncers" not in path:
+            raise KubernetesError(f"GET {path}: forbidden", status_code=403)
+        return {"metadata": {"resourceVersion": "1"}, "items": []}
+
+    def watch(self, *_: Any, **__: Any) -> Iterator[Object]:
+        """Silence."""
+        self.ended.wait(60)
+        yield from ()
+
+
+def test_a_namespace_that_may_not_be_read_stops_no_other() -> None:
+    """It is named with the reason, nothing is certain in it, and it is read as soon as that is allowed."""
+    access = TwoNamespaces()
+    sources = Sources(access, ("open", "closed"), lambda _: None, lambda _: None)
+    cluster = Cluster("eks", "uid")
+
+    def reasons(namespace: str) -> list[tuple[str, bool]]:
+        wanted = Syncer(namespace, "x", Mode.POD, Selector(namespace, "rating"), "rating")
+        desired = sources.desired(wanted, cluster)
+        return [(problem.reason, desired.is_in_doubt) for problem in desired.problems]
+
+    assert not sources.is_settled
+    sources.start()
+    try:
+        wait_until(lambda: sources.is_settled, "all but one namespace", 20)
+        assert not sources.is_synced
+        assert set(sources.unread_namespaces()) == {"closed"}
+        assert "forbidden" in sources.unread_namespaces()["closed"]
+        assert sources.knows_syncers_of("closed")
+        assert reasons("open") == [("NoMatchingService", False)]
+        assert reasons("closed") == [("NamespaceNotRead", True)]
+        access.is_open = True
+        sources.hurry()
+        wait_until(lambda: sources.is_synced, "the other one", 20)
+        assert reasons("closed") == [("NoMatchingService", False)]
+    finally:
+        sources.stop()
+        access.ended.set()
+
+
+def test_a_cluster_that_may_not_be_read_is_no_single_namespace() -> None:
+    """Without any right nothing is settled: a new replica must not replace one that works."""
+    access = TwoNamespaces()
+    sources = Sources(access, (), lambda _: None, lambda _: None)
+    for group in (sources.syncers, sources.services, sources.slices):
+        group.reflectors[0].failure = KubernetesError("forbidden", status_code=403)
+    assert not sources.is_settled
+    assert not sources.knows_syncers_of("open")

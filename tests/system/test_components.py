@@ -1,0 +1,299 @@
+"""The components in somebody's own program, under a real Pulumi CLI with its Kubernetes provider.
+
+The program makes what a file beside it says, so that a test changes the program by writing the file.
+"""
+
+from __future__ import annotations
+
+import json
+import shutil
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from eurekube_provider.core.errors import KubernetesError
+from eurekube_provider.core.prestop import serving_seconds
+from eurekube_provider.eureka.peers import Peers
+from eurekube_provider.kube.access import MERGE_PATCH, NAMESPACES, PODS, SYNCERS, Resource
+from lab import Lab
+from lab.workloads import CRDS, DEPLOYMENTS, Cluster, Object, wait_for
+from tests.system.conftest import Operator, addresses, operator_environment
+from tests.system.test_pulumi_registrations import Stack
+
+pytestmark = [
+    pytest.mark.lab,
+    pytest.mark.pulumi,
+    pytest.mark.slow,
+    pytest.mark.skipif(
+        not all(map(shutil.which, ("pulumi", "pulumi-resource-kubernetes"))),
+        reason="no Pulumi CLI with its Kubernetes provider on PATH",
+    ),
+]
+
+HOME, TEAM, OTHERS = "components-system", "components", "components-others"
+STATEFUL_SETS = Resource("apps", "v1", "statefulsets")
+POLICIES = Resource("networking.k8s.io", "v1", "networkpolicies")
+MONITORING = "monitoring.coreos.com"
+DRAIN_SECONDS = 2
+
+PROGRAM = f"""
+import json
+from pathlib import Path
+
+import pulumi
+import pulumi_kubernetes as kubernetes
+
+from eurekube_provider import (
+    Drain, DrainBeforeStop, EurekaSyncer, EurekaSyncerArgs, EurekubeOperator, EurekubeOperatorArgs
+)
+from eurekube_provider.resources.program import leave_quietly_when_interrupted
+
+leave_quietly_when_interrupted()
+wanted = json.loads(Path("wanted.json").read_text())
+
+team = kubernetes.core.v1.Namespace("team", metadata={{"name": "{TEAM}"}})
+operator = EurekubeOperator(
+    "eurekube",
+    EurekubeOperatorArgs(
+        eureka_urls=[wanted["url"]],
+        password=pulumi.Output.secret("s3cret"),
+        namespace="{HOME}",
+        operator_name="components",
+        cluster_name="components",
+        watch_namespaces=["{TEAM}", "{OTHERS}"],
+        network_policy=True,
+        service_monitor=True,
+        prometheus_rule=True,
+    ),
+    opts=pulumi.ResourceOptions(depends_on=[team]),
+)
+
+class Workloads(pulumi.ComponentResource):
+    def __init__(self, name, opts):
+        super().__init__("test:index:Workloads", name, None, opts)
+
+drain = Drain(
+    server_cache_seconds=0,
+    client_fetch_seconds=1,
+    load_balancer_cache_seconds=0,
+    replication_seconds=0,
+    take_over_seconds=0,
+    margin_seconds=1,
+)
+# Its identity is not known in a preview.
+shared = kubernetes.core.v1.ConfigMap(
+    "shared",
+    metadata={{"name": "shared", "namespace": "{TEAM}"}},
+    opts=pulumi.ResourceOptions(depends_on=[team]),
+)
+workloads = Workloads("workloads", pulumi.ResourceOptions(transforms=[DrainBeforeStop(drain)]))
+
+
+def spec(name):
+    variables = [
+        {{"name": "SHARED", "value": shared.metadata.apply(lambda metadata: metadata.uid)}},
+        {{"name": "PASSWORD", "value": pulumi.Output.secret("s3cret")}},
+    ]
+    container = {{"name": "app", "image": "example.invalid/app", "env": variables,
+                 "ports": [{{"containerPort": 8080}}], **wanted.get("container", {{}})}}
+    return {{
+        "replicas": 2,
+        "selector": {{"matchLabels": {{"app": name}}}},
+        "template": {{"metadata": {{"labels": {{"app": name}}}}, "spec": {{"containers": [container]}}}},
+    }}
+
+
+def metadata(name):
+    return {{"name": name, "namespace": "{TEAM}", "labels": {{"app": name}}}}
+
+
+opts = pulumi.ResourceOptions(parent=workloads)
+rating = kubernetes.apps.v1.Deployment("rating", metadata=metadata("rating"), spec=spec("rating"), opts=opts)
+kubernetes.apps.v1.StatefulSet(
+    "ledger", metadata=metadata("ledger"), spec={{**spec("ledger"), "serviceName": "ledger"}}, opts=opts
+)
+service = kubernetes.core.v1.Service(
+    "rating",
+    metadata=metadata("rating"),
+    spec={{"selector": {{"app": "rating"}}, "ports": [{{"name": "http", "port": 8080}}]}},
+    opts=pulumi.ResourceOptions(parent=workloads, depends_on=[rating]),
+)
+for name, patience in wanted["syncers"].items():
+    EurekaSyncer(
+        name,
+        EurekaSyncerArgs(namespace="{TEAM}", app=name, wait_ready_seconds=patience),
+        opts=pulumi.ResourceOptions(depends_on=[operator, service]),
+    )
+"""
+
+
+@pytest.fixture
+def monitoring(cluster: Cluster) -> None:
+    """The kinds of the Prometheus Operator, without their schemas."""
+    for kind, plural in (("ServiceMonitor", "servicemonitors"), ("PrometheusRule", "prometheusrules")):
+        schema = {"type": "object", "x-kubernetes-preserve-unknown-fields": True}
+        version = {"name": "v1", "served": True, "storage": True, "schema": {"openAPIV3Schema": schema}}
+        cluster.install_crd(
+            {
+                "apiVersion": "apiextensions.k8s.io/v1",
+                "kind": "CustomResourceDefinition",
+                "metadata": {"name": f"{plural}.{MONITORING}"},
+                "spec": {
+                    "group": MONITORING,
+                    "scope": "Namespaced",
+                    "names": {"kind": kind, "plural": plural, "singular": kind.lower()},
+                    "versions": [version],
+                },
+            }
+        )
+
+
+@pytest.fixture
+def stack(lab: Lab, tmp_path: Path, monitoring: None) -> Stack:  # noqa: ARG001 - knows the kinds
+    """A stack of such a program."""
+    stack = Stack(tmp_path, "components")
+    (stack.project / "__main__.py").write_text(PROGRAM)
+    stack.environment["KUBECONFIG"] = str(lab.kubeconfig)
+    return stack
+
+
+@pytest.fixture
+def others(cluster: Cluster) -> Iterator[None]:
+    """Another team's namespace, with a syncer that this stack does not know."""
+    cluster.namespace(OTHERS)
+    cluster.deployment(OTHERS, "cart", 1)
+    cluster.service(OTHERS, "cart")
+    cluster.syncer(OTHERS, "cart")
+    yield
+    path = SYNCERS.path(OTHERS, "cart")
+    cluster.access.request("PATCH", path, body={"metadata": {"finalizers": None}}, content_type=MERGE_PATCH)
+    cluster.delete(NAMESPACES, OTHERS)
+
+
+def wants(stack: Stack, lab: Lab, *, container: Object | None = None, **syncers: int | None) -> None:
+    """Change the program."""
+    wanted = {"url": lab.eureka_urls[0], "syncers": syncers, "container": container or {}}
+    (stack.project / "wanted.json").write_text(json.dumps(wanted))
+
+
+def condition(cluster: Cluster, namespace: str, name: str) -> dict[str, Any]:
+    """A syncer's condition Ready, empty where there is none."""
+    status = (cluster.get(SYNCERS, name, namespace) or {}).get("status") or {}
+    return next((one for one in status.get("conditions") or () if one["type"] == "Ready"), {})
+
+
+def test_the_components_together(
+    lab: Lab,
+    cluster: Cluster,
+    eureka: Peers,
+    stack: Stack,
+    others: None,  # noqa: ARG001 - has a syncer of its own
+    tmp_path: Path,
+) -> None:
+    """Made, worked with, waited for, refused where they must be, and removed beside another team's."""
+    wants(stack, lab)
+    shown = stack.pulumi("preview", "--diff")  # what is not known yet, or secret, hides nothing else
+    assert shown.count(f"minReadySeconds: {DRAIN_SECONDS}") == 2
+    assert "s3cret" not in shown
+    said = stack.up()
+    assert "s3cret" not in said + stack.pulumi("stack", "export")
+
+    the_operator_fits_where_it_is_put(cluster)
+    the_workloads_drain(cluster)
+
+    # Somebody's own preStop: told before anything is changed.
+    wants(stack, lab, container={"lifecycle": {"preStop": {"exec": {"command": ["/drain"]}}}})
+    done = subprocess.run(
+        ["pulumi", "preview", "--non-interactive"],
+        cwd=stack.project,
+        env=stack.environment,
+        capture_output=True,
+        text=True,
+        timeout=180,
+    )
+    said = done.stdout + done.stderr  # with the SDK's own traceback, like whatever a transform raises
+    assert done.returncode != 0
+    assert "DrainBeforeStop: the container 'app' has a preStop already, which is not overwritten" in said
+
+    # An operator with the rights that the component gives, and no others.
+    kubeconfig = lab.service_account_kubeconfig(HOME, "eurekube-operator", tmp_path / "account")
+    environment = operator_environment(
+        lab,
+        f"{TEAM},{OTHERS}",
+        KUBECONFIG=str(kubeconfig),
+        OPERATOR_NAME="components",
+        CLUSTER_NAME="components",
+        LEASE_NAME="components-leader",
+        POD_NAMESPACE=HOME,
+    )
+    operator = Operator(tmp_path / "operator.log", environment, [])
+    try:
+        operator.wait_ready()
+        wait_for(lambda: len(addresses(eureka, "cart")) == 1, "the others' instance", 30.0)
+        wants(stack, lab, rating=60)
+        stack.up()
+        assert condition(cluster, TEAM, "rating")["status"] == "True"
+        pods = cluster.ready_addresses(TEAM, "rating")
+        assert addresses(eureka, "rating") == dict.fromkeys(pods, "UP")
+        assert len(pods) == 2
+        stack.up("--expect-no-changes")
+
+        # One that will never be ready fails the up in time, and names itself.
+        wants(stack, lab, rating=60, nobody=3)
+        said = stack.up(fails=True)
+        assert "nobody" in said
+        assert "timed out" in said
+        assert condition(cluster, TEAM, "nobody")["reason"] == "NoMatchingService"
+
+        assert "answered 403" not in operator.text()
+        stack.destroy()  # of its rights as well
+        assert addresses(eureka, "rating") == {}
+    finally:
+        operator.stop()
+        sys.stdout.write(operator.text())
+
+    # What was not the stack's is as it was, and so is the CRD, without which it would be gone.
+    syncer = cluster.get(SYNCERS, "cart", OTHERS)
+    assert syncer is not None
+    assert "deletionTimestamp" not in syncer["metadata"]
+    assert cluster.get(CRDS, "eurekasyncers.eurekube.io") is not None
+    assert len(addresses(eureka, "cart")) == 1
+    assert [cluster.get(NAMESPACES, name) for name in (HOME, TEAM)] == [None, None]
+
+
+def the_operator_fits_where_it_is_put(cluster: Cluster) -> None:
+    """Its namespace enforces what is restricted, its pods run there, and on every node."""
+    with pytest.raises(KubernetesError, match="violates PodSecurity"):
+        cluster.apply(
+            PODS,
+            {
+                "apiVersion": "v1",
+                "kind": "Pod",
+                "metadata": {"name": "careless", "namespace": HOME},
+                "spec": {"containers": [{"name": "app", "image": "example.invalid/app"}]},
+            },
+        )
+    deployment = cluster.get(DEPLOYMENTS, "eurekube-operator", HOME) or {}
+    assert deployment["status"]["availableReplicas"] == 3
+    pods = cluster.items(PODS, HOME)
+    assert len({pod["spec"]["nodeName"] for pod in pods}) == 2
+    assert cluster.get(POLICIES, "eurekube-operator", HOME) is not None
+    for plural in ("servicemonitors", "prometheusrules"):
+        assert cluster.get(Resource(MONITORING, "v1", plural), "eurekube-operator", HOME) is not None
+
+
+def the_workloads_drain(cluster: Cluster) -> None:
+    """Both kinds, as the API server has them."""
+    for resource, name in ((DEPLOYMENTS, "rating"), (STATEFUL_SETS, "ledger")):
+        spec = (cluster.get(resource, name, TEAM) or {})["spec"]
+        pod = spec["template"]["spec"]
+        assert serving_seconds(pod) == DRAIN_SECONDS
+        assert pod["terminationGracePeriodSeconds"] == DRAIN_SECONDS + 30
+        assert spec["minReadySeconds"] == DRAIN_SECONDS
+        variables = {one["name"]: one["value"] for one in pod["containers"][0]["env"]}
+        assert len(variables["SHARED"]) == len("12345678-1234-1234-1234-123456789012")
+        assert variables["PASSWORD"] == "s3cret"

@@ -1,0 +1,246 @@
+"""The operator's rights on a real API server: it uses all of them and no others, and lives with a loss."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+import requests
+
+from eurekube_provider.eureka.peers import Peers
+from eurekube_provider.kube.access import NAMESPACES, SYNCERS, KubeAccess, Resource
+from eurekube_provider.kube.rights import CLUSTER, WORK, Rule, election
+from eurekube_provider.operator.selfcheck import Verdict, check_kubernetes
+from lab import Lab
+from lab.workloads import Cluster, Object, wait_for
+from tests.system.conftest import Operator, StartOperator, addresses, instances
+from tests.system.test_operator import condition, ready, running
+
+pytestmark = pytest.mark.lab
+
+HOME, LOST, SERVED = "rights-home", "rights-lost", "rights-served"
+LEASE = "rights-leader"
+PATIENCE_SECONDS = 40.0
+_GROUP = "rbac.authorization.k8s.io"
+ACCOUNTS = Resource("", "v1", "serviceaccounts")
+ROLES, BINDINGS = Resource(_GROUP, "v1", "roles"), Resource(_GROUP, "v1", "rolebindings")
+CLUSTER_ROLES = Resource(_GROUP, "v1", "clusterroles")
+CLUSTER_BINDINGS = Resource(_GROUP, "v1", "clusterrolebindings")
+
+Right = tuple[str, str, str]
+"""Group, resource and verb."""
+
+
+@dataclass
+class Account:
+    """A ServiceAccount in :data:`HOME` and what it may do."""
+
+    cluster: Cluster
+    kubeconfig: Path
+
+    def may(self, rules: Sequence[Rule], namespace: str | None = None) -> None:
+        """These things and no others, in a namespace or in the cluster."""
+        kind = "Role" if namespace else "ClusterRole"
+        metadata = {"name": "rights", **({"namespace": namespace} if namespace else {})}
+        common: Object = {"apiVersion": f"{_GROUP}/v1", "metadata": metadata}
+        subjects = [{"kind": "ServiceAccount", "name": "rights", "namespace": HOME}]
+        self.cluster.apply(
+            ROLES if namespace else CLUSTER_ROLES,
+            {**common, "kind": kind, "rules": [_written(rule) for rule in rules]},
+        )
+        self.cluster.apply(
+            BINDINGS if namespace else CLUSTER_BINDINGS,
+            {
+                **common,
+                "kind": f"{kind}Binding",
+                "subjects": subjects,
+                "roleRef": {"apiGroup": _GROUP, "kind": kind, "name": "rights"},
+            },
+        )
+
+    def missing(self, namespace: str = SERVED) -> list[str]:
+        """What the self-check calls missing for a watched namespace."""
+        access = KubeAccess.load(self.kubeconfig)
+        found = check_kubernetes(access, (namespace,), (HOME, LEASE))
+        return [one.subject for one in found if one.verdict is Verdict.WARNING]
+
+
+def _written(rule: Rule) -> Object:
+    return {
+        "apiGroups": list(rule.api_groups),
+        "resources": list(rule.resources),
+        "verbs": list(rule.verbs),
+        **({"resourceNames": list(rule.resource_names)} if rule.resource_names else {}),
+    }
+
+
+@pytest.fixture(scope="module")
+def account(lab: Lab, cluster: Cluster, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Account]:
+    """Exactly the operator's rights, for the two namespaces that it watches."""
+    for name in (HOME, LOST, SERVED):
+        cluster.namespace(name)
+    metadata = {"name": "rights", "namespace": HOME}
+    cluster.apply(ACCOUNTS, {"apiVersion": "v1", "kind": "ServiceAccount", "metadata": metadata})
+    path = tmp_path_factory.mktemp("rights") / "kubeconfig"
+    account = Account(cluster, lab.service_account_kubeconfig(HOME, "rights", path))
+    account.may(CLUSTER)
+    account.may(election(LEASE), HOME)
+    account.may(WORK, LOST)
+    account.may(WORK, SERVED)
+    yield account
+    cluster.delete(CLUSTER_BINDINGS, "rights")
+    cluster.delete(CLUSTER_ROLES, "rights")
+    for name in (HOME, SERVED):
+        cluster.delete(NAMESPACES, name)
+
+
+@pytest.fixture
+def start(account: Account, start_operator: StartOperator) -> Callable[[], Operator]:
+    """Start operators with these rights."""
+
+    def start() -> Operator:
+        return start_operator(
+            KUBECONFIG=str(account.kubeconfig),
+            WATCH_NAMESPACE=f"{LOST},{SERVED}",
+            POD_NAMESPACE=HOME,
+            LEASE_NAME=LEASE,
+            CLUSTER_NAME="rights",
+            OPERATOR_NAME="rights",
+        )
+
+    return start
+
+
+def asked_for(lab: Lab, since: int) -> dict[Right, set[str]]:
+    """What the account has asked the API server for, and the decisions.
+
+    :param since: how long the API server's log was then.
+    """
+    found: dict[Right, set[str]] = {}
+    for line in lab.kubernetes.audit_log.read_bytes()[since:].splitlines():
+        event = json.loads(line)
+        about = event.get("objectRef") or {}
+        if event["user"]["username"] != f"system:serviceaccount:{HOME}:rights" or "resource" not in about:
+            continue
+        resource = "/".join(filter(None, (about["resource"], about.get("subresource"))))
+        right = about.get("apiGroup", ""), resource, event["verb"]
+        found.setdefault(right, set()).add(event["annotations"]["authorization.k8s.io/decision"])
+    return {right: decisions for right, decisions in found.items() if right[0] != "authorization.k8s.io"}
+
+
+def test_everything_that_it_may_is_used_and_nothing_else(
+    lab: Lab, cluster: Cluster, eureka: Peers, start: Callable[[], Operator]
+) -> None:
+    """A verb less, and a request is refused; a verb more, and nobody asks for it."""
+    every = (*WORK, *CLUSTER, *election(LEASE))
+    granted = {
+        (group, resource, verb)
+        for rule in every
+        for group in rule.api_groups
+        for resource in rule.resources
+        for verb in rule.verbs
+    }
+    app, other = f"{SERVED}-app", f"{SERVED}-other"
+    since = lab.kubernetes.audit_log.stat().st_size
+    start()
+    running(cluster, SERVED, app, 2)
+    running(cluster, SERVED, other, 1)
+    cluster.service(SERVED, other, type="NodePort")
+    cluster.syncer(SERVED, app, metadataFromPodLabels=["version"])
+    cluster.syncer(SERVED, other, mode="service", advertise="NodePort")
+    wait_for(lambda: len(instances(eureka, app)) == 2, "the pods", PATIENCE_SECONDS)
+    wait_for(lambda: len(instances(eureka, other)) == 2, "both nodes", PATIENCE_SECONDS)
+    assert {one.metadata["version"] for one in instances(eureka, app)} == {"1"}
+    cluster.scale(SERVED, app, 3)  # its Event is told again, with another number
+    wait_for(lambda: len(instances(eureka, app)) == 3, "one more", PATIENCE_SECONDS)
+    wait_for(lambda: condition(cluster, SERVED, app).get("status") == "True", "Ready", PATIENCE_SECONDS)
+    for name in (app, other):
+        cluster.delete(SYNCERS, name, SERVED)
+        wait_for(lambda name=name: cluster.get(SYNCERS, name, SERVED) is None, "its end", PATIENCE_SECONDS)  # type: ignore[misc]
+    wait_for(lambda: granted <= set(asked_for(lab, since)), f"{granted}", PATIENCE_SECONDS)
+    assert {right: {"allow"} for right in granted} == asked_for(lab, since)
+
+
+REMOVALS = [
+    (where, rule, verb)
+    for where, rules in ((None, CLUSTER), (SERVED, WORK), (HOME, election(LEASE)))
+    for rule in rules
+    for verb in rule.verbs
+]
+
+
+@pytest.mark.parametrize(
+    ("where", "rule", "verb"),
+    REMOVALS,
+    ids=[f"{verb}-{rule.resources[0]}" for _, rule, verb in REMOVALS],
+)
+def test_a_missing_verb_is_named(account: Account, where: str | None, rule: Rule, verb: str) -> None:
+    """The self-check names the one that is missing, and no other."""
+    rules = {None: CLUSTER, SERVED: WORK, HOME: election(LEASE)}[where]
+    left = replace(rule, verbs=tuple(other for other in rule.verbs if other != verb))
+    less = [left if one == rule else one for one in rules]
+    named = "".join(f" {name}" for name in rule.resource_names)
+    expected = f"{verb} {rule.resources[0]}{named}{f' in namespace {where}' if where else ''}"
+    account.may([one for one in less if one.verbs], where)
+    try:
+        wait_for(lambda: account.missing() == [expected], expected, PATIENCE_SECONDS)
+    finally:
+        account.may(rules, where)
+    wait_for(lambda: account.missing() == [], "all rights again", PATIENCE_SECONDS)
+
+
+def renewed_at(lab: Lab, eureka: Peers, application: str) -> dict[str, int]:
+    """When each instance was last renewed, by the server's clock and past its caches."""
+    found = {}
+    for one in instances(eureka, application):
+        url = f"{lab.eureka_urls[0]}/apps/{one.application}/{one.instance_id}"
+        answer: dict[str, Any] = requests.get(url, headers={"Accept": "application/json"}, timeout=10).json()
+        found[one.instance_id] = int(answer["instance"]["leaseInfo"]["lastRenewalTimestamp"])
+    return found
+
+
+def test_a_namespace_that_is_lost_does_not_stop_the_others(
+    lab: Lab, cluster: Cluster, account: Account, eureka: Peers, start: Callable[[], Operator]
+) -> None:
+    """Its Role is gone, as when it was deleted: it is told, kept and renewed, and in the end cleaned up."""
+    lost, served = f"{LOST}-app", f"{SERVED}-own"
+    first = start()
+    for namespace, app in ((LOST, lost), (SERVED, served)):
+        running(cluster, namespace, app, 2)
+        cluster.syncer(namespace, app)
+        wait_for(lambda app=app: len(addresses(eureka, app)) == 2, "two instances", PATIENCE_SECONDS)  # type: ignore[misc]
+    first.stop()
+    cluster.delete(BINDINGS, "rights", LOST)
+    wait_for(lambda: f"list, watch services in namespace {LOST}" in account.missing(LOST), "the loss")
+    before = renewed_at(lab, eureka, lost)
+
+    second = start()
+    assert "namespace is not served" in second.text()
+    cluster.scale(SERVED, served, 3)
+    pods = ready(cluster, SERVED, served, 3)
+    wait_for(lambda: addresses(eureka, served) == dict.fromkeys(pods, "UP"), "three served", PATIENCE_SECONDS)
+    wait_for(
+        lambda: condition(cluster, LOST, lost, "Synced").get("reason") == "NamespaceNotRead",
+        "NamespaceNotRead",
+        PATIENCE_SECONDS,
+    )
+    assert "cannot be read" in condition(cluster, LOST, lost, "Synced")["message"]
+
+    def are_renewed() -> bool:
+        now = renewed_at(lab, eureka, lost)
+        return set(now) == set(before) and all(now[key] > before[key] for key in before)
+
+    wait_for(are_renewed, "renewals of what is kept", PATIENCE_SECONDS)
+
+    cluster.delete(NAMESPACES, LOST)
+    wait_for(lambda: cluster.get(NAMESPACES, LOST) is None, "the namespace to go", 60.0)
+    assert addresses(eureka, lost) == {}
+    second.stop()
+    assert "operator is ready" in start().text()
+    assert addresses(eureka, served) == dict.fromkeys(pods, "UP")
+    cluster.delete(SYNCERS, served, SERVED)
+    wait_for(lambda: cluster.get(SYNCERS, served, SERVED) is None, "its end", PATIENCE_SECONDS)
