@@ -52,6 +52,7 @@ _ORDER = (
     "ClusterRoleBinding",
     "Role",
     "RoleBinding",
+    "NetworkPolicy",
     "Service",
     "Deployment",
 )
