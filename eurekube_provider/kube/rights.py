@@ -20,7 +20,7 @@ WORK = (
     Rule(("discovery.k8s.io",), ("endpointslices",), ("list", "watch")),
     # their labels, for syncers with metadataFromPodLabels; watched only while there is one
     Rule(("",), ("pods",), ("list", "watch")),
-    Rule(("events.k8s.io",), ("events",), ("create", "patch")),
+    Rule(("events.k8s.io",), ("events",), ("create",)),
 )
 """Needed in every namespace that the operator watches: other people's objects, and Events."""
 

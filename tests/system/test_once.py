@@ -177,7 +177,6 @@ def test_a_check_names_missing_rights_and_unreachable_servers(
     cluster.apply(ACCOUNTS, {"apiVersion": "v1", "kind": "ServiceAccount", "metadata": metadata})
     local = (*WORK, *election("eurekube-leader"), *election(f"{namespace}-leader"))
     rules = [written(rule) for rule in local if rule.resources != ("events",)]
-    rules.append({"apiGroups": ["events.k8s.io"], "resources": ["events"], "verbs": ["patch"]})
     group = "rbac.authorization.k8s.io"
     subjects = [{"kind": "ServiceAccount", **metadata}]
     cluster.apply(ROLES, {"apiVersion": f"{group}/v1", "kind": "Role", "metadata": metadata, "rules": rules})

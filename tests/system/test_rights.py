@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -155,13 +156,12 @@ def test_everything_that_it_may_is_used_and_nothing_else(
     wait_for(lambda: len(instances(eureka, app)) == 2, "the pods", PATIENCE_SECONDS)
     wait_for(lambda: len(instances(eureka, other)) == 1, "a node", PATIENCE_SECONDS)
     assert {one.metadata["version"] for one in instances(eureka, app)} == {"1"}
-    cluster.scale(SERVED, app, 3)  # its Event is told again, with another number
-    wait_for(lambda: len(instances(eureka, app)) == 3, "one more", PATIENCE_SECONDS)
     wait_for(lambda: condition(cluster, SERVED, app).get("status") == "True", "Ready", PATIENCE_SECONDS)
     for name in (app, other):
         cluster.delete(SYNCERS, name, SERVED)
         wait_for(lambda name=name: cluster.get(SYNCERS, name, SERVED) is None, "its end", PATIENCE_SECONDS)  # type: ignore[misc]
-    wait_for(lambda: granted <= set(asked_for(lab, since)), f"{granted}", PATIENCE_SECONDS)
+    with suppress(TimeoutError):  # or the difference shows
+        wait_for(lambda: granted <= set(asked_for(lab, since)), "all of it to be used", PATIENCE_SECONDS)
     assert {right: {"allow"} for right in granted} == asked_for(lab, since)
 
 

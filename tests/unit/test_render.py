@@ -156,7 +156,7 @@ def test_the_operator_may_do_what_it_does_and_no_more() -> None:
         *(("", "services", "", verb) for verb in ("list", "watch")),
         *(("discovery.k8s.io", "endpointslices", "", verb) for verb in ("list", "watch")),
         *(("", "pods", "", verb) for verb in ("list", "watch")),
-        *(("events.k8s.io", "events", "", verb) for verb in ("create", "patch")),
+        ("events.k8s.io", "events", "", "create"),
     }
     identity = {
         ("", "namespaces", "kube-system", "get"),
