@@ -1,8 +1,10 @@
-"""The operator's rights on a real API server: what is missing is named, and a loss is lived with."""
+"""The operator's rights on a real API server: it uses all of them and no others, and lives with a loss."""
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -24,11 +26,16 @@ pytestmark = pytest.mark.lab
 HOME, LOST, SERVED = "rights-home", "rights-lost", "rights-served"
 LEASE = "rights-leader"
 PATIENCE_SECONDS = 40.0
+ELSEWHERE = ("stackrefreshes", "stacks")
+"""Kinds that have to do with stacks and not with syncers: nothing here uses the rights to them."""
 _GROUP = "rbac.authorization.k8s.io"
 ACCOUNTS = Resource("", "v1", "serviceaccounts")
 ROLES, BINDINGS = Resource(_GROUP, "v1", "roles"), Resource(_GROUP, "v1", "rolebindings")
 CLUSTER_ROLES = Resource(_GROUP, "v1", "clusterroles")
 CLUSTER_BINDINGS = Resource(_GROUP, "v1", "clusterrolebindings")
+
+Right = tuple[str, str, str]
+"""Group, resource and verb."""
 
 
 @dataclass
@@ -109,6 +116,58 @@ def start(account: Account, start_operator: StartOperator) -> Callable[[], Opera
         )
 
     return start
+
+
+def asked_for(lab: Lab, since: int) -> dict[Right, set[str]]:
+    """What the account has asked the API server for, and the decisions.
+
+    :param since: how long the API server's log was then.
+    """
+    found: dict[Right, set[str]] = {}
+    for line in lab.kubernetes.audit_log.read_bytes()[since:].rpartition(b"\n")[0].splitlines():
+        event = json.loads(line)
+        about = event.get("objectRef") or {}
+        if event["user"]["username"] != f"system:serviceaccount:{HOME}:rights" or "resource" not in about:
+            continue
+        resource = "/".join(filter(None, (about["resource"], about.get("subresource"))))
+        right = about.get("apiGroup", ""), resource, event["verb"]
+        found.setdefault(right, set()).add(event["annotations"]["authorization.k8s.io/decision"])
+    return {right: decisions for right, decisions in found.items() if right[0] != "authorization.k8s.io"}
+
+
+def test_everything_that_it_may_is_used_and_nothing_else(
+    lab: Lab, cluster: Cluster, eureka: Peers, start: Callable[[], Operator]
+) -> None:
+    """A verb less, and a request is refused; a verb more, and nobody asks for it."""
+    every = (*WORK, *CLUSTER, *election(LEASE))
+    granted = {
+        (group, resource, verb)
+        for rule in every
+        for group in rule.api_groups
+        for resource in rule.resources
+        for verb in rule.verbs
+        if not resource.startswith(ELSEWHERE)
+    }
+    app, other = f"{SERVED}-app", f"{SERVED}-other"
+    since = lab.kubernetes.audit_log.stat().st_size
+    start()
+    running(cluster, SERVED, app, 2)
+    running(cluster, SERVED, other, 1)
+    cluster.service(SERVED, other, type="NodePort")
+    cluster.syncer(SERVED, app, metadataFromPodLabels=["version"])
+    cluster.syncer(SERVED, other, mode="service", advertise="NodePort")
+    wait_for(lambda: len(instances(eureka, app)) == 2, "the pods", PATIENCE_SECONDS)
+    wait_for(lambda: len(instances(eureka, other)) == 1, "a node", PATIENCE_SECONDS)
+    assert {one.metadata["version"] for one in instances(eureka, app)} == {"1"}
+    wait_for(lambda: condition(cluster, SERVED, app).get("status") == "True", "Ready", PATIENCE_SECONDS)
+    for name in (app, other):
+        cluster.delete(SYNCERS, name, SERVED)
+        wait_for(lambda name=name: cluster.get(SYNCERS, name, SERVED) is None, "its end", PATIENCE_SECONDS)  # type: ignore[misc]
+    with suppress(TimeoutError):  # or the difference shows
+        wait_for(lambda: granted <= set(asked_for(lab, since)), "all of it to be used", PATIENCE_SECONDS)
+    asked = asked_for(lab, since)
+    assert {right for right, decisions in asked.items() if decisions != {"allow"}} == set()
+    assert granted == {right for right in asked if not right[1].startswith(ELSEWHERE)}
 
 
 REMOVALS = [
