@@ -151,7 +151,8 @@ def test_a_check_with_all_rights(operator: OperatorCommand, lab: Lab) -> None:
     text = operator("--check").stdout
     assert "all is well" in text.splitlines()[-1]
     assert f"eureka      default {lab.eureka_urls[0]}: answers" in text
-    assert "patch eurekasyncers/status in namespace" in text
+    assert "patch eurekasyncers/status: allowed" in text
+    assert "list, watch services in namespace" in text
 
 
 def written(rule: Rule) -> dict[str, Any]:
