@@ -80,7 +80,8 @@ class Cancellable(PulumiCommand):
             finally:
                 with self._lock:
                     self._process = None
-            record.unlink(missing_ok=True)
+            if code >= 0:  # one that a signal ended may have left its lock behind
+                record.unlink(missing_ok=True)
             end_session(process.pid)
             told = CommandResult(_told(output, on_output), _told(errors, on_error), code)
         if code != 0:

@@ -54,6 +54,8 @@ EVENTS = Resource("events.k8s.io", "v1", "events")
 LEASES = Resource("coordination.k8s.io", "v1", "leases")
 NODES = Resource("", "v1", "nodes")
 PODS = Resource("", "v1", "pods")
+REFRESHES = Resource("eurekube.io", "v1alpha1", "stackrefreshes")
+STACKS = Resource("pulumi.com", "v1", "stacks")
 
 _JSON = "application/json"
 _METADATA_LIST = "application/json;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1"

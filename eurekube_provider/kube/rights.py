@@ -27,14 +27,21 @@ WORK = (
 CLUSTER = (
     # its UID names the cluster
     Rule(("",), ("namespaces",), ("get",), resource_names=("kube-system",)),
-    # Our own kind. Not by the namespaces' Roles: a Role goes, with its namespace, before the syncers are
+    # Our own kinds. Not by the namespaces' Roles: a Role goes, with its namespace, before the syncers are
     # released. patch: the finalizer, by which a syncer's registrations go before the syncer does
     Rule(("eurekube.io",), ("eurekasyncers",), ("get", "list", "watch", "patch")),
     Rule(("eurekube.io",), ("eurekasyncers/status",), ("patch",)),
+    Rule(("eurekube.io",), ("stackrefreshes",), ("get", "list", "watch")),
+    Rule(("eurekube.io",), ("stackrefreshes/status",), ("patch",)),
     # their addresses, for syncers that advertise a node port; watched only while there is one
     Rule(("",), ("nodes",), ("list", "watch")),
 )
 """Needed for the whole cluster."""
+
+
+def pulumi_stack(name: str) -> Rule:
+    """Needed in the namespace of a Stack that is a target, to have the Pulumi Kubernetes Operator run it."""
+    return Rule(("pulumi.com",), ("stacks",), ("get", "patch"), resource_names=(name,))
 
 
 def election(lease: str) -> tuple[Rule, ...]:

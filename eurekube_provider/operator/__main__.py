@@ -19,7 +19,7 @@ _log = logging.getLogger("eurekube_provider.operator")
 
 DESCRIPTION = "Keeps the endpoints of Kubernetes Services registered in Netflix Eureka."
 EPILOG = (
-    "Secrets come from EUREKA_PASSWORD, EUREKA_TOKEN and WEBHOOK_SECRET, or from the files that the flags"
+    "Secrets come from EUREKA_PASSWORD and EUREKA_TOKEN, or from the files that the flags"
     " ending with -file name. Exit codes: 0 done, or ended by a signal; 1 the configuration is wrong, a"
     " change failed, or --check found something to mend; 2 wrong usage."
 )

@@ -43,6 +43,32 @@ class _Shelves(Generic[T]):
         return self._shelves.get(handle, {})
 
 
+class Selectors:
+    """Whose selectors mean a Service; every method may be called from any thread."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._shelves: _Shelves[Selector] = _Shelves()
+
+    def changed(self, key: tuple[str, str], old: Selector | None, new: Selector | None) -> None:
+        """Something of this name came, selects something else, or went."""
+        with self._lock:
+            if old is not None:
+                self._shelves.take([_handle_of_selector(old)], key)
+            if new is not None:
+                self._shelves.put([_handle_of_selector(new)], key, new)
+
+    def selecting(self, service: Object) -> set[tuple[str, str]]:
+        """The names of those that mean a Service."""
+        with self._lock:
+            return {
+                key
+                for handle in _handles_of_service(service)
+                for key, selector in self._shelves.on(handle).items()
+                if selector.selects(service)
+            }
+
+
 class Index:
     """What belongs together; every method may be called from any thread."""
 
@@ -50,7 +76,7 @@ class Index:
         self._lock = threading.Lock()
         self._services: _Shelves[Object] = _Shelves()
         self._slices: _Shelves[Object] = _Shelves()
-        self._selectors: _Shelves[Selector] = _Shelves()
+        self._selectors = Selectors()
 
     def service_changed(self, old: Object | None, new: Object | None) -> None:
         """A Service came (``old`` is None), changed, or went."""
@@ -70,11 +96,7 @@ class Index:
 
     def selector_changed(self, key: SyncerKey, old: Selector | None, new: Selector | None) -> None:
         """A syncer came, selects something else, or went."""
-        with self._lock:
-            if old is not None:
-                self._selectors.take([_handle_of_selector(old)], key)
-            if new is not None:
-                self._selectors.put([_handle_of_selector(new)], key, new)
+        self._selectors.changed(key, old, new)
 
     def selected(self, selector: Selector) -> tuple[list[Object], list[Object]]:
         """The Services that a selector means, and their EndpointSlices."""
@@ -93,13 +115,7 @@ class Index:
 
     def selecting(self, service: Object) -> set[SyncerKey]:
         """The syncers that mean a Service."""
-        with self._lock:
-            return {
-                key
-                for handle in _handles_of_service(service)
-                for key, selector in self._selectors.on(handle).items()
-                if selector.selects(service)
-            }
+        return self._selectors.selecting(service)
 
 
 def _handles_of_service(service: Object) -> Iterator[Handle]:

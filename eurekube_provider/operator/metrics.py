@@ -168,8 +168,42 @@ METRICS = {
             "eurekube_watch_restarts_total",
             Kind.COUNTER,
             "Watches of the Kubernetes API that began anew, by reason: ended (by the server, as asked),"
-            " expired or failed. Labels resource and reason: at most 9 series.",
+            " expired or failed. Labels resource and reason: at most 12 series.",
             ("resource", "reason"),
+        ),
+        Described(
+            "eurekube_refresh_runs_total",
+            Kind.COUNTER,
+            "Runs of a StackRefresh's target, by outcome: Changed, Unchanged, Succeeded, Failed or Locked."
+            " Labels refresh (namespace/name) and outcome: at most 5 series a StackRefresh.",
+            ("refresh", "outcome"),
+        ),
+        Described(
+            "eurekube_refresh_last_run_seconds",
+            Kind.GAUGE,
+            "How long the last run took. Label refresh: at most 1 series a StackRefresh.",
+            ("refresh",),
+        ),
+        Described(
+            "eurekube_refresh_last_success_timestamp_seconds",
+            Kind.GAUGE,
+            "Unix time at which a run ended well last, as far as this process knows."
+            " Label refresh: at most 1 series a StackRefresh.",
+            ("refresh",),
+        ),
+        Described(
+            "eurekube_refresh_failures",
+            Kind.GAUGE,
+            "Runs that failed in a row; only from the leader."
+            " Label refresh: at most 1 series a StackRefresh.",
+            ("refresh",),
+        ),
+        Described(
+            "eurekube_refresh_synced",
+            Kind.GAUGE,
+            "1 if the last run began after the last change of the addresses; only from the leader."
+            " Label refresh: at most 1 series a StackRefresh.",
+            ("refresh",),
         ),
         Described(
             "eurekube_leader",
@@ -206,13 +240,13 @@ class OperatorCollector(Collector):
         parts = self._parts()
         if parts is None:
             return
-        for name, samples in {**_of_syncers(parts), **_of_registries(parts)}.items():
+        for name, samples in {**_of_syncers(parts), **_of_registries(parts), **_of_triggers(parts)}.items():
             yield _filled(name, samples)
         yield _filled("eurekube_leader", {(): float(parts.is_leader() is not False)})
         yield _filled("eurekube_queue_depth", {(): float(parts.queue.depth)})
         yield _filled(
             "eurekube_watch_restarts_total",
-            {labels: float(count) for labels, count in parts.sources.watch_restarts.items()},
+            {labels: float(count) for labels, count in parts.watch_restarts().items()},
         )
         yield _timed("eurekube_reconcile_duration_seconds", parts.controller.history.durations.snapshot())
         peers = [peer for registry in parts.registries.values() for peer in registry.peers.peers]
@@ -262,6 +296,29 @@ def _of_syncers(parts: Parts) -> dict[str, Samples]:
         "eurekube_last_success_timestamp_seconds": by_syncer(
             {key: at for key, at in history.succeeded_at().items() if key in looks}
         ),
+    }
+
+
+def _of_triggers(parts: Parts) -> dict[str, Samples]:
+    if parts.triggers is None:
+        return {}
+    history, standings = parts.triggers.history(), parts.triggers.standings()
+    return {
+        "eurekube_refresh_runs_total": {
+            ("/".join(key), str(outcome)): float(count)
+            for key, one in history.items()
+            for outcome, count in one.outcomes.items()
+        },
+        "eurekube_refresh_last_run_seconds": {
+            ("/".join(key),): one.last_seconds for key, one in history.items()
+        },
+        "eurekube_refresh_last_success_timestamp_seconds": {
+            ("/".join(key),): one.succeeded_at for key, one in history.items() if one.succeeded_at is not None
+        },
+        "eurekube_refresh_failures": {
+            ("/".join(key),): float(one.failures) for key, one in standings.items()
+        },
+        "eurekube_refresh_synced": {("/".join(key),): float(one.is_synced) for key, one in standings.items()},
     }
 
 

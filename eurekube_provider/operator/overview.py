@@ -24,6 +24,7 @@ from eurekube_provider.operator.registry import Registry
 from eurekube_provider.operator.settings import Settings
 from eurekube_provider.operator.sources import Sources
 from eurekube_provider.operator.status import StatusWriter
+from eurekube_provider.operator.triggers.triggers import Triggers
 from eurekube_provider.version import __version__
 
 IsLeader = Callable[[], bool | None]
@@ -168,6 +169,7 @@ class Parts:
     :param kubernetes_url: the API server.
     :param registries: one for each Eureka, by the connection's name.
     :param started_at: Unix time.
+    :param triggers: None where nothing is triggered.
     """
 
     settings: Settings
@@ -180,6 +182,7 @@ class Parts:
     queue: WorkQueue[SyncerKey]
     is_leader: IsLeader
     started_at: float
+    triggers: Triggers | None = None
 
     def pulses(self) -> list[Pulse]:
         """All loops that must go on."""
@@ -189,7 +192,16 @@ class Parts:
             *registries,
             *self.controller.pulses(),
             *self.statuses.pulses(),
+            *(self.triggers.pulses() if self.triggers else ()),
         ]
+
+    def watch_restarts(self) -> dict[tuple[str, str], int]:
+        """How often watches began anew, by kind and reason."""
+        refreshes = self.triggers.reflectors.restarts if self.triggers else {}
+        return {
+            **self.sources.watch_restarts,
+            **{("refreshes", reason): count for reason, count in refreshes.items()},
+        }
 
     def not_ready(self) -> list[str]:
         """See :func:`~eurekube_provider.operator.health.not_ready`."""

@@ -20,9 +20,6 @@ from eurekube_provider.core.identity import (
     check_cluster_name,
     default_cluster_name,
 )
-from eurekube_provider.core.model import Status
-from eurekube_provider.core.objects import app_of
-from eurekube_provider.core.syncer import Mode, Selector, Syncer
 from eurekube_provider.eureka.apply import apply
 from eurekube_provider.eureka.peers import Peers
 from eurekube_provider.kube.access import NAMESPACES, KubeAccess
@@ -39,9 +36,9 @@ from eurekube_provider.operator.queue import WorkQueue
 from eurekube_provider.operator.registry import Registry
 from eurekube_provider.operator.settings import Settings
 from eurekube_provider.operator.site import OperatorSite
-from eurekube_provider.operator.sources import AppKey, Sources
+from eurekube_provider.operator.sources import Sources
 from eurekube_provider.operator.status import StatusWriter
-from eurekube_provider.operator.triggers import Webhook
+from eurekube_provider.operator.triggers.triggers import Triggers
 from eurekube_provider.operator.web import Web, parse_address
 from eurekube_provider.version import __version__
 
@@ -54,7 +51,7 @@ def run(settings: Settings, stop: threading.Event, ledger: Ledger | None = None)
     """Run the operator until ``stop`` is set. Deregisters nothing on its way out.
 
     :param ledger: is told of every plan, and says whether plans are carried out, and whether to end after one
-        look at everything. With one there is no election, no web and no webhook.
+        look at everything. With one there is no election, no web and no trigger.
     :raises EurekubeError: it cannot start: no cluster, a cluster name in use, a web address in use.
     """
     site = OperatorSite()
@@ -105,16 +102,17 @@ def _run(settings: Settings, stop: threading.Event, site: OperatorSite, ledger: 
     }
     carry_out = ledger.carry_out if ledger else apply
     controller = Controller(settings, cluster, access, registries, statuses, events, queue, carry_out)
-    webhook: Webhook | None = None
-    if settings.webhook and ledger is None:
-        webhook = Webhook(
-            settings.webhook,
+    triggers = None
+    if ledger is None:
+        triggers = Triggers(
+            settings,
             cluster.name,
-            lambda key: _addresses(sources, cluster, key),
-            leadership.may_write,
+            access,
+            events,
+            lambda selector: sources.selected(selector),  # noqa: PLW0108 - made below
         )
-    touch = webhook.touch if webhook else lambda _: None
-    sources = Sources(access, settings.watch_namespaces, queue.add, touch)
+    changed = triggers.service_changed if triggers else lambda _: None
+    sources = Sources(access, settings.watch_namespaces, queue.add, changed)
     parts = Parts(
         settings,
         cluster,
@@ -126,6 +124,7 @@ def _run(settings: Settings, stop: threading.Event, site: OperatorSite, ledger: 
         queue,
         is_leader=leadership.may_write if is_elected else lambda: None,
         started_at=started_at,
+        triggers=triggers,
     )
     _log.info(
         "operator starts",
@@ -148,9 +147,8 @@ def _run(settings: Settings, stop: threading.Event, site: OperatorSite, ledger: 
     try:
         if _wait_until_read(sources, registries, stop, give_up_at):
             controller.start(sources)
-            if webhook:
-                services = sources.services.objects()
-                webhook.start({(item["metadata"]["namespace"], app_of(item)) for item in services})
+            if triggers:
+                triggers.start()
             _log.info("operator is ready", extra={"syncers": len(sources.syncer_keys())})
             if ledger and ledger.is_once:
                 controller.lead()
@@ -158,7 +156,7 @@ def _run(settings: Settings, stop: threading.Event, site: OperatorSite, ledger: 
                     pass
                 ledger.print({key: str(ClusterOwner(cluster.name, *key)) for key in sources.syncer_keys()})
             else:
-                leadership.follow(_Duties(controller, webhook), stop)
+                leadership.follow(_Duties(controller, triggers), stop)
         for registry in registries.values():
             if registry.refusal is not None:
                 raise registry.refusal
@@ -167,8 +165,8 @@ def _run(settings: Settings, stop: threading.Event, site: OperatorSite, ledger: 
         site.close()
         sources.stop()
         leadership.close()
-        if webhook:
-            webhook.stop()
+        if triggers:
+            triggers.close()
         controller.stop()
         leadership.release()
         statuses.stop()
@@ -176,22 +174,29 @@ def _run(settings: Settings, stop: threading.Event, site: OperatorSite, ledger: 
         for registry in registries.values():
             registry.stop()
             registry.peers.close()
+        if triggers:
+            triggers.join()  # last: a stack's run takes its time to end, which nobody else waits for
 
 
 class _Duties:
     """What this operator does while it leads."""
 
-    def __init__(self, controller: Controller, webhook: Webhook | None) -> None:
+    def __init__(self, controller: Controller, triggers: Triggers | None) -> None:
         self.pause = controller.pause
-        self.stand_by = controller.stand_by
         self._controller = controller
-        self._webhook = webhook
+        self._triggers = triggers
 
     def lead(self) -> None:
-        """Everything, from Eureka to the webhook."""
+        """Everything, from Eureka to the stacks that follow it."""
         self._controller.lead()
-        if self._webhook:
-            self._webhook.lead()
+        if self._triggers:
+            self._triggers.lead()
+
+    def stand_by(self) -> None:
+        """Nothing but watching."""
+        self._controller.stand_by()
+        if self._triggers:
+            self._triggers.stand_by()
 
 
 def _elector(settings: Settings, access: KubeAccess) -> Elector:
@@ -270,14 +275,3 @@ def _wait_until_read(
             extra={"namespace": namespace, "error": why},
         )
     return True
-
-
-def _addresses(sources: Sources, cluster: Cluster, key: AppKey) -> list[str]:
-    """Where the Services of namespace and app can be called now."""
-    namespace, app = key
-    everything = Syncer(namespace, "", Mode.POD, Selector(namespace, app), app)
-    return [
-        f"{instance.ip_address}:{instance.port.number}"
-        for instance in sources.desired(everything, cluster).instances
-        if instance.status is Status.UP
-    ]

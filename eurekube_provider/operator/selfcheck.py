@@ -22,8 +22,9 @@ from eurekube_provider.eureka.connection import Mode
 from eurekube_provider.eureka.peer import Peer
 from eurekube_provider.eureka.peers import BATCHES_FROM_LEASES, Peers
 from eurekube_provider.kube.access import SYNCERS, KubeAccess
-from eurekube_provider.kube.rights import CLUSTER, WORK, Rule, election
+from eurekube_provider.kube.rights import CLUSTER, WORK, Rule, election, pulumi_stack
 from eurekube_provider.operator.settings import Settings
+from eurekube_provider.operator.triggers.targets import PulumiStack
 
 _log = logging.getLogger(__name__)
 
@@ -33,6 +34,9 @@ LARGEST_CLOCK_DIFFERENCE_SECONDS = 30.0
 CONSEQUENCES = {
     "eurekasyncers": "without it no syncer can be served",
     "eurekasyncers/status": "without it syncers show no status; everything else works",
+    "stackrefreshes": "without it no StackRefresh can be served; everything else works",
+    "stackrefreshes/status": "without it no StackRefresh can be served; everything else works",
+    "stacks": "without it a target of the kind pulumiStack cannot run; everything else works",
     "services": "without it nothing is registered or changed",
     "endpointslices": "without it nothing is registered or changed",
     "events": "without it no Events are written; everything else works",
@@ -53,6 +57,13 @@ class Verdict(StrEnum):
     """Worth knowing; nothing to be done."""
     WARNING = "warning"
     """It hampers the operator."""
+
+
+KINDS = {
+    "eurekasyncers": ("EurekaSyncer", "nothing is registered", Verdict.WARNING),
+    "stackrefreshes": ("StackRefresh", "no stack is triggered, and all else works", Verdict.NOTE),
+}
+"""Our kinds by the name of their CRD: what does not work without it, and how bad that is."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,7 +90,9 @@ def check(settings: Settings) -> list[Finding]:
         findings.append(Finding("kubernetes", "kubeconfig", Verdict.WARNING, str(error)))
     else:
         lease = settings.lease(access.namespace) if settings.leader_elect else None
-        findings += check_kubernetes(access, settings.watch_namespaces, lease)
+        ways = [target.way for target in settings.targets.values()]
+        stacks = [way for way in ways if isinstance(way, PulumiStack)]
+        findings += check_kubernetes(access, settings.watch_namespaces, lease, stacks)
     for name, connection in settings.connections.items():
         peers = Peers(connection)
         findings += check_eureka(name, peers)
@@ -88,35 +101,31 @@ def check(settings: Settings) -> list[Finding]:
 
 
 def check_kubernetes(
-    access: KubeAccess, namespaces: Sequence[str], lease: tuple[str, str] | None = None
+    access: KubeAccess,
+    namespaces: Sequence[str],
+    lease: tuple[str, str] | None = None,
+    stacks: Sequence[PulumiStack] = (),
 ) -> list[Finding]:
-    """Whether the API answers, serves the CRD, and grants what the operator needs.
+    """Whether the API answers, serves the CRDs, and grants what the operator needs.
 
     :param namespaces: those to look at; empty for all.
     :param lease: namespace and name of the Lease, None where there is no election.
+    :param stacks: those that are targets.
     """
-    findings = []
     try:
-        access.get(f"/apis/{SYNCERS.group}/{SYNCERS.version}")
-        findings.append(Finding("crd", "eurekasyncers", Verdict.OK, "installed"))
+        answer = access.get(f"/apis/{SYNCERS.group}/{SYNCERS.version}")
+        findings = _crds({item["name"] for item in answer.get("resources") or ()})
     except KubernetesError as error:
         if error.status_code is None:
             return [Finding("kubernetes", access.server, Verdict.WARNING, str(error))]
         if error.status_code == 404:
-            findings.append(
-                Finding(
-                    "crd",
-                    "eurekasyncers",
-                    Verdict.WARNING,
-                    "the cluster does not know the kind EurekaSyncer: install it with `kubectl apply -f"
-                    " crds/eurekasyncers.eurekube.io.yaml`; until then nothing is registered",
-                )
-            )
+            findings = _crds(set())
         else:
-            findings.append(Finding("crd", "eurekasyncers", Verdict.WARNING, str(error)))
+            findings = [Finding("crd", "eurekasyncers", Verdict.WARNING, str(error))]
     scopes = [(rule, namespace) for namespace in namespaces or ("",) for rule in WORK]
     if lease is not None:
         scopes += [(rule, lease[0]) for rule in election(lease[1])]
+    scopes += [(pulumi_stack(stack.name), stack.namespace) for stack in stacks]
     for rule, namespace in (*((rule, "") for rule in CLUSTER), *scopes):
         try:
             findings += _permissions(access, rule, namespace)
@@ -127,6 +136,21 @@ def check_kubernetes(
                 )
             )
             break
+    return findings
+
+
+def _crds(known: set[str]) -> list[Finding]:
+    """Which of our kinds the cluster knows."""
+    findings = []
+    for crd, (kind, consequence, verdict) in KINDS.items():
+        if crd in known:
+            findings.append(Finding("crd", crd, Verdict.OK, "installed"))
+        else:
+            detail = (
+                f"the cluster does not know the kind {kind}: install it with `kubectl apply -f"
+                f" crds/{crd}.eurekube.io.yaml`; until then {consequence}"
+            )
+            findings.append(Finding("crd", crd, verdict, detail))
     return findings
 
 

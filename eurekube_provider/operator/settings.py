@@ -20,7 +20,6 @@ from eurekube_provider.eureka.connection import SECRETS, Connection, Mode, read_
 from eurekube_provider.kube.elector import Timing
 from eurekube_provider.operator.options import (
     FILE,
-    HTTP_URL,
     NAMES,
     SECONDS,
     TEXT,
@@ -36,6 +35,7 @@ from eurekube_provider.operator.options import (
     said,
     variable,
 )
+from eurekube_provider.operator.triggers.targets import Target, keys_table, targets_from
 from eurekube_provider.operator.web import parse_address
 
 DEFAULT_CONNECTION = "default"
@@ -64,13 +64,6 @@ def _has(pairs: frozenset[tuple[str, str]], source: str, target: str) -> bool:
     return any(pair in pairs for pair in ((source, target), (source, "*"), ("*", target), ("*", "*")))
 
 
-def _patterns(text: str) -> tuple[str, ...]:
-    patterns: tuple[str, ...] = NAMES.parse(text)
-    if any(pattern.count("/") != 1 for pattern in patterns):
-        raise ValueError("must be NAMESPACE/APP, e.g. shop/rating or shop/*")
-    return patterns
-
-
 def _object_name(text: str) -> str:
     if len(text) > 253 or not re.fullmatch(r"[a-z0-9]([-a-z0-9.]*[a-z0-9])?", text):
         raise ValueError("must be a Kubernetes object's name: lower case letters, digits, '-' and '.'")
@@ -88,29 +81,15 @@ def _option(metavar: str, kind: Kind, default: Any, text: str, *, name: str = ""
 
 
 @dataclass(frozen=True, slots=True)
-class WebhookSettings:
-    """Whom to tell that endpoints changed.
-
-    :param services: ``namespace/app`` patterns, ``*`` for any namespace or any app; empty for all.
-    :param secret: key of the HMAC signature.
-    :param debounce_seconds: a call waits until nothing has changed for as long.
-    """
-
-    url: str
-    secret: str = field(repr=False)
-    services: tuple[str, ...] = ()
-    debounce_seconds: float = 5.0
-
-
-@dataclass(frozen=True, slots=True)
 class Settings:
     """Everything that the operator can be told; one line here is a flag, a variable and a key of the file.
 
     :param connections: the Eureka clusters by name; there is always one called ``default``.
+    :param targets: what StackRefreshes may name, by name.
     """
 
     connections: Mapping[str, Connection]
-    webhook: WebhookSettings | None = None
+    targets: Mapping[str, Target] = field(default_factory=dict)
     operator_name: str = _option(
         "NAME", TEXT, "eurekube", "whom stacks name to have their registrations renewed"
     )
@@ -272,29 +251,16 @@ CONNECTION_OPTIONS = (
 )
 """What is said of a connection; for the one called default with ``eureka-`` before it."""
 
-_WEBHOOK_OPTIONS = (
-    Option("webhook-url", "URL", HTTP_URL, None, "called, signed, when the addresses of a Service change"),
-    Option("webhook-secret-file", "FILE", TEXT, None, "file with the key of the signature"),
-    Option(
-        "webhook-services",
-        "NAMESPACE/APP[,...]",
-        Kind(_patterns, NAMES.accepts, NAMES.word),
-        (),
-        "which Services the webhook is told of; * is any",
-        shown="all",
-    ),
-    Option("webhook-debounce-seconds", "SECONDS", SECONDS, 5.0, "quiet time before the webhook is called"),
-)
-
 OPTIONS = (
     *(replace(option, name=f"eureka-{option.name}") for option in CONNECTION_OPTIONS),
     *_OF_SETTINGS.values(),
-    *_WEBHOOK_OPTIONS,
 )
 """Whatever flags, environment and file may say."""
 
-_CONFIG = Option("config", "FILE", TEXT, None, "YAML file with the same names, and further connections")
-_SECRETS = ("eureka-password", "eureka-token", "webhook-secret")
+_CONFIG = Option(
+    "config", "FILE", TEXT, None, "YAML file with the same names, further connections, and targets"
+)
+_SECRETS = ("eureka-password", "eureka-token")
 """What only variables say in clear: EUREKA_PASSWORD ..."""
 
 
@@ -314,9 +280,12 @@ def settings_from(
     nearest = said((_CONFIG, *OPTIONS), flags or {}, environment)
     written: dict[str, Given] = {}
     others: dict[str, dict[str, Given]] = {}
+    targets: dict[str, Target] = {}
     file = nearest.get(_CONFIG.name)
     if file is not None:
-        written, others = _read_file(file)
+        document = read_yaml(file.text, file.where)
+        targets = targets_from(document.pop("targets", None) or {}, f"{file.text}: targets")
+        written, others = _read_file(file, document)
     given = {**written, **nearest}
     values = {option.name: option.read(given.get(option.name)) for option in OPTIONS}
 
@@ -342,7 +311,7 @@ def settings_from(
     named = {name: values[option.name] for name, option in _OF_SETTINGS.items()}
     named["lease_name"] = named["lease_name"] or _lease_name(named["operator_name"])
     named["lease_namespace"] = named["lease_namespace"] or environment.get("POD_NAMESPACE") or None
-    settings = Settings(connections=connections, webhook=_webhook(values, secret("webhook-secret")), **named)
+    settings = Settings(connections=connections, targets=targets, **named)
     _ = settings.lease_timing  # says what does not fit together
     return settings
 
@@ -356,12 +325,11 @@ def _lease_name(operator_name: str) -> str:
         ) from None
 
 
-def _read_file(file: Given) -> tuple[dict[str, Given], dict[str, dict[str, Given]]]:
+def _read_file(file: Given, document: dict[str, Any]) -> tuple[dict[str, Given], dict[str, dict[str, Given]]]:
     """What the file says of the options, and of the connections but the one called default.
 
     That one's keys are options: ``url`` below ``default`` is ``eureka-url``.
     """
-    document = read_yaml(file.text, file.where)
     connections = document.pop("connections", None) or {}
     place = f"{file.text}: connections"
     if not isinstance(connections, dict):
@@ -408,21 +376,6 @@ def _connection(
         raise ConfigurationError(f"{url.where}: {error}") from None
 
 
-def _webhook(values: Mapping[str, Any], secret: str | None) -> WebhookSettings | None:
-    if values["webhook-url"] is None:
-        return None
-    if not secret:
-        raise ConfigurationError(
-            "webhook-url needs a key to sign with: set WEBHOOK_SECRET or --webhook-secret-file"
-        )
-    return WebhookSettings(
-        url=values["webhook-url"],
-        secret=secret,
-        services=values["webhook-services"],
-        debounce_seconds=values["webhook-debounce-seconds"],
-    )
-
-
 def _secret(file: Given | None) -> str | None:
     return read_secret(file.text, file.where) if file and file.text else None
 
@@ -439,8 +392,8 @@ flag without its dashes. A flag wins over the environment, the environment over 
 default. An empty value says nothing.
 
 {markdown((_CONFIG, *OPTIONS))}
-Secrets are no flags and stand in no configuration file. They come from the variables `EUREKA_PASSWORD`,
-`EUREKA_TOKEN` and `WEBHOOK_SECRET`, or from files of their own, which the flags that end with `-file` name.
+Secrets are no flags and stand in no configuration file. They come from the variables `EUREKA_PASSWORD` and
+`EUREKA_TOKEN`, or from files of their own, which the flags that end with `-file` name.
 
 Where the flag takes commas, the file takes a list, too. `connections` exists in the file only: Eureka
 clusters by name, each with the keys
@@ -461,4 +414,7 @@ connections:
     url: http://eureka.legacy.example.com:8761/eureka/v2
     mode: rest
 ```
-"""
+
+`targets` exists in the file only, too: what StackRefreshes may have run, see [triggers.md](triggers.md).
+
+{keys_table()}"""

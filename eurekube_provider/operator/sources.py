@@ -31,10 +31,6 @@ from eurekube_provider.kube.reflector import Listener, Reflector, ReflectorGroup
 from eurekube_provider.operator.index import Index, Object, SyncerKey
 from eurekube_provider.operator.ondemand import OnDemand, Scope
 
-AppKey = tuple[str, str]
-"""Namespace and app: what the webhook is told of."""
-
-
 GOODBYE_SECONDS = 600.0
 """For as long it is remembered that an endpoint was seen terminating."""
 
@@ -45,7 +41,7 @@ class Sources:
     """Local copies of the syncers, Services and EndpointSlices; of nodes and pods where a syncer needs them.
 
     :param concerned: called with the key of a syncer that must be looked at again.
-    :param endpoints_changed: called with namespace and app of a Service whose endpoints may have changed.
+    :param service_changed: called with a Service that changed, or whose endpoints may have changed.
     """
 
     def __init__(
@@ -53,10 +49,10 @@ class Sources:
         access: KubeAccess,
         namespaces: tuple[str, ...],
         concerned: Callable[[SyncerKey], None],
-        endpoints_changed: Callable[[AppKey], None],
+        service_changed: Callable[[Object], None],
     ) -> None:
         self._concerned = concerned
-        self._endpoints_changed = endpoints_changed
+        self._tell_others = service_changed
         self._index = Index()
         self._goodbyes: dict[str, float] = {}
 
@@ -65,7 +61,7 @@ class Sources:
                 Reflector(access, resource, trim, listener, namespace) for namespace in namespaces or (None,)
             )
 
-        self.syncers = group(SYNCERS, trim_syncer, self._syncer_changed)
+        self.syncers = group(SYNCERS, trim_own, self._syncer_changed)
         self.services = group(SERVICES, trim_service, self._service_changed)
         self.slices = group(ENDPOINT_SLICES, trim_slice, self._slice_changed)
         self._groups = {"syncers": self.syncers, "services": self.services, "slices": self.slices}
@@ -195,13 +191,17 @@ class Sources:
         """Whether an endpoint of this pod (or address) was seen terminating lately."""
         return f"{namespace}/{pod}" in self._goodbyes
 
+    def selected(self, selector: Selector) -> tuple[list[Object], list[Object]]:
+        """The Services that a selector means, and their EndpointSlices."""
+        return self._index.selected(selector)
+
     def endpoint_count(self) -> int:
         """How many endpoints the slices have, of whatever Service."""
         return sum(len(item["endpoints"]) for item in self.slices.objects())
 
     def _syncer_changed(self, old: Object | None, new: Object | None) -> None:
         # A status that we wrote ourselves comes back as a change without a new generation.
-        if old and new and _intent(old) == _intent(new):
+        if old and new and intent(old) == intent(new):
             return
         subject = new or old
         if subject is None:
@@ -249,14 +249,14 @@ class Sources:
     def _tell(self, *services: Object) -> None:
         for key in {key for service in services for key in self._index.selecting(service)}:
             self._concerned(key)
-        for namespace, app in {(one["metadata"]["namespace"], app_of(one)) for one in services}:
-            self._endpoints_changed((namespace, app))
+        for service in services:
+            self._tell_others(service)
 
 
-def trim_syncer(syncer: Object) -> Object:
-    """What is read of an EurekaSyncer: all but the field managers."""
-    metadata = {key: value for key, value in syncer["metadata"].items() if key != "managedFields"}
-    return {**syncer, "metadata": metadata}
+def trim_own(item: Object) -> Object:
+    """What is read of a custom resource of ours: all but the field managers."""
+    metadata = {key: value for key, value in item["metadata"].items() if key != "managedFields"}
+    return {**item, "metadata": metadata}
 
 
 def trim_service(service: Object) -> Object:
@@ -335,11 +335,11 @@ def trim_pod(pod: Object) -> Object:
     }
 
 
-def _intent(syncer: Object) -> tuple[object, ...]:
-    """What of a syncer a person decides."""
-    metadata = syncer["metadata"]
+def intent(item: Object) -> tuple[object, ...]:
+    """What of a custom resource of ours a person decides."""
+    metadata = item["metadata"]
     return (
-        syncer.get("spec"),
+        item.get("spec"),
         metadata.get("deletionTimestamp"),
         metadata.get("annotations"),
         metadata.get("finalizers"),

@@ -43,30 +43,17 @@ def status_of(syncer: Mapping[str, Any], report: Report, now: datetime) -> dict[
     :param syncer: the object with its current status, whose transition times are kept.
     """
     generation = syncer["metadata"].get("generation", 0)
-    before = {item["type"]: item for item in (syncer.get("status") or {}).get("conditions") or ()}
+    before = {item["type"] for item in (syncer.get("status") or {}).get("conditions") or ()}
     stamp = now.strftime("%Y-%m-%dT%H:%M:%SZ")
-
-    def condition(kind: str, *, holds: bool, reason: str, message: str) -> dict[str, Any]:
-        state = "True" if holds else "False"
-        old = before.get(kind)
-        return {
-            "type": kind,
-            "status": state,
-            "reason": reason,
-            "message": message[:_LONGEST_MESSAGE],
-            "observedGeneration": generation,
-            "lastTransitionTime": old["lastTransitionTime"] if old and old["status"] == state else stamp,
-        }
-
     conditions = [
-        condition(READY, holds=report.is_ready, reason=report.reason, message=report.message),
-        condition(SYNCED, holds=report.is_synced, reason=report.sync_reason, message=report.sync_message),
+        condition(syncer, READY, report.reason, report.message, stamp, holds=report.is_ready),
+        condition(syncer, SYNCED, report.sync_reason, report.sync_message, stamp, holds=report.is_synced),
     ]
     for kind in PROBLEM_TYPES:
         if kind in report.problems:
-            conditions.append(condition(kind, holds=True, reason=kind, message=report.problems[kind]))
+            conditions.append(condition(syncer, kind, kind, report.problems[kind], stamp, holds=True))
         elif kind in before:
-            conditions.append(condition(kind, holds=False, reason="Resolved", message="no longer so"))
+            conditions.append(condition(syncer, kind, "Resolved", "no longer so", stamp, holds=False))
     status: dict[str, Any] = {
         "observedGeneration": generation,
         "conditions": conditions,
@@ -80,6 +67,32 @@ def status_of(syncer: Mapping[str, Any], report: Report, now: datetime) -> dict[
     if report.is_synced:
         status["lastSyncTime"] = stamp
     return status
+
+
+def condition(
+    item: Mapping[str, Any],
+    kind: str,
+    reason: str,
+    message: str,
+    stamp: str,
+    *,
+    holds: bool | None,
+) -> dict[str, Any]:
+    """A condition of ``item``, whose transition time is kept where the status stays as it is.
+
+    :param holds: None where that is not known.
+    """
+    state = {True: "True", False: "False", None: "Unknown"}[holds]
+    conditions = (item.get("status") or {}).get("conditions") or ()
+    old = next((one for one in conditions if one["type"] == kind), None)
+    return {
+        "type": kind,
+        "status": state,
+        "reason": reason,
+        "message": message[:_LONGEST_MESSAGE],
+        "observedGeneration": item["metadata"].get("generation", 0),
+        "lastTransitionTime": old["lastTransitionTime"] if old and old["status"] == state else stamp,
+    }
 
 
 class StatusWriter:

@@ -9,7 +9,7 @@ import pytest
 
 from eurekube_provider.core.errors import KubernetesError
 from eurekube_provider.core.syncer import Syncer
-from eurekube_provider.kube.access import SYNCERS
+from eurekube_provider.kube.access import REFRESHES, SYNCERS, Resource
 from eurekube_provider.resources.files import crd_documents
 from lab.workloads import Cluster
 
@@ -104,6 +104,29 @@ BOUNDS: list[tuple[Object, str]] = [
 ]
 """A spec out of its bounds, and what the answer names."""
 
+REFRESH: Object = {"selector": {"app": "rating"}, "action": "Refresh", "target": "prod"}
+
+REFRESH_RULES: list[tuple[Object, str]] = [
+    ({**REFRESH, "selector": {}}, "name the Services by app, by matchLabels, or by both"),
+    ({**REFRESH, "selector": {"app": "rating", "namespace": "Shop"}}, _NAMESPACE),
+    ({**REFRESH, "selector": {"app": "a/b"}}, _APP),
+    (
+        {**REFRESH, "selector": {"matchLabels": {"a//b": "c"}}},
+        "each key must be a label's, such as app.kubernetes.io/part-of",
+    ),
+    ({**REFRESH, "selector": {"matchLabels": {"a": "b c"}}}, "must be a label value such as web"),
+    ({**REFRESH, "target": "Prod"}, "must be the name of a target, such as shop-prod"),
+    (
+        {**REFRESH, "debounceSeconds": 10, "minIntervalSeconds": 9},
+        "minIntervalSeconds must not be shorter than debounceSeconds, or it would mean nothing",
+    ),
+    ({**REFRESH, "action": "Destroy"}, 'supported values: "Refresh", "Up", "Preview"'),
+    ({**REFRESH, "debounceSeconds": 0}, "greater than or equal to 1"),
+    ({**REFRESH, "minIntervalSeconds": 86401}, "less than or equal to 86400"),
+    ({"selector": {"app": "rating"}, "action": "Up"}, "spec.target: Required value"),
+]
+"""The same for a StackRefresh."""
+
 FULL: Object = {
     "mode": "pod",
     "selector": {"namespace": "shop", "app": "rating", "matchLabels": {"app.kubernetes.io/part-of": "web"}},
@@ -127,15 +150,17 @@ FULL: Object = {
 }
 
 
-def create(cluster: Cluster, spec: Object) -> Object:
-    """What the API server makes of a syncer; nothing is kept."""
+def create(
+    cluster: Cluster, spec: Object, resource: Resource = SYNCERS, kind: str = "EurekaSyncer"
+) -> Object:
+    """What the API server makes of a custom resource; nothing is kept."""
     body = {
         "apiVersion": "eurekube.io/v1alpha1",
-        "kind": "EurekaSyncer",
+        "kind": kind,
         "metadata": {"name": "rating"},
         "spec": spec,
     }
-    return cluster.access.request("POST", SYNCERS.path("default"), {"dryRun": "All"}, body)
+    return cluster.access.request("POST", resource.path("default"), {"dryRun": "All"}, body)
 
 
 def messages(schema: Any) -> Iterator[str]:
@@ -159,10 +184,38 @@ def test_bad_input_is_refused_with_a_sentence(cluster: Cluster, spec: Object, se
     assert sentence in str(refused.value)
 
 
+@pytest.mark.parametrize(("spec", "sentence"), REFRESH_RULES)
+def test_a_bad_stack_refresh_is_refused_with_a_sentence(
+    cluster: Cluster, spec: Object, sentence: str
+) -> None:
+    """As a syncer is."""
+    with pytest.raises(KubernetesError) as refused:
+        create(cluster, spec, REFRESHES, "StackRefresh")
+    assert refused.value.status_code == 422
+    assert sentence in str(refused.value)
+
+
+def test_a_stack_refresh_of_three_fields(cluster: Cluster) -> None:
+    """Nothing else is needed, and nothing that is said gets lost."""
+    stored = create(cluster, REFRESH, REFRESHES, "StackRefresh")
+    assert stored["spec"] == {**REFRESH, "paused": False}
+    full = {
+        **REFRESH,
+        "selector": {"namespace": "shop", "app": "rating", "matchLabels": {"a": ""}},
+        "debounceSeconds": 10,
+        "minIntervalSeconds": 10,
+        "paused": True,
+    }
+    assert create(cluster, full, REFRESHES, "StackRefresh")["spec"] == full
+
+
 def test_every_rule_is_tried() -> None:
-    """No sentence of the schema is left out above."""
-    written = set(messages(crd_documents()))
-    assert {message for message in written if not any(said in message for _, said in RULES)} == set()
+    """No sentence of the schemas is left out above."""
+    tried = {"EurekaSyncer": RULES, "StackRefresh": REFRESH_RULES}
+    for crd in crd_documents():
+        rules = tried[crd["spec"]["names"]["kind"]]
+        written = set(messages(crd))
+        assert {message for message in written if not any(said in message for _, said in rules)} == set()
 
 
 def test_mode_and_selector_are_enough(cluster: Cluster) -> None:

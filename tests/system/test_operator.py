@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-import json
-import threading
 import time
-from http.server import BaseHTTPRequestHandler, HTTPServer
 from typing import Any
 
 import pytest
@@ -16,7 +13,6 @@ from eurekube_provider.core.model import Instance, Port, Status
 from eurekube_provider.eureka.peers import Peers
 from eurekube_provider.kube.access import EVENTS, MERGE_PATCH, SERVICES, SYNCERS
 from eurekube_provider.operator.brake import RELEASE_ANNOTATION
-from eurekube_provider.operator.triggers import IDEMPOTENCY_HEADER, SIGNATURE_HEADER, signature
 from lab import EUREKA_PASSWORD, EUREKA_USER, Lab
 from lab.eureka import Security
 from lab.workloads import Cluster, wait_for
@@ -387,39 +383,3 @@ def test_bad_syncers_are_refused_by_the_api(cluster: Cluster, namespace: str) ->
         cluster.syncer(namespace, "bad", selector={"app": "a/b"})
     with pytest.raises(KubernetesError, match="must be the name of a namespace"):
         cluster.syncer(namespace, "bad", selector={"namespace": "Shop"})
-
-
-def test_webhook_is_called(cluster: Cluster, namespace: str, start_operator: StartOperator) -> None:
-    """When the addresses of a Service change, the configured webhook gets one signed call that names them."""
-    app, calls = f"{namespace}-app", []
-
-    class Receiver(BaseHTTPRequestHandler):
-        def do_POST(self) -> None:
-            body = self.rfile.read(int(self.headers["Content-Length"]))
-            calls.append((body, self.headers[SIGNATURE_HEADER], self.headers[IDEMPOTENCY_HEADER]))
-            self.send_response(204)
-            self.end_headers()
-
-        def log_message(self, *_: object) -> None:
-            """Keep quiet."""
-
-    before = running(cluster, namespace, app, 1)
-    with HTTPServer(("127.0.0.1", 0), Receiver) as server:
-        threading.Thread(target=server.serve_forever, daemon=True).start()
-        start_operator(
-            WEBHOOK_URL=f"http://127.0.0.1:{server.server_port}/hook",
-            WEBHOOK_SECRET="key",
-            WEBHOOK_SERVICES=f"{namespace}/*",
-            WEBHOOK_DEBOUNCE_SECONDS="1",
-        )
-        cluster.scale(namespace, app, 3)
-        after = ready(cluster, namespace, app, 3)
-        wait_for(lambda: calls, "a call")
-        server.shutdown()
-    (body, found_signature, _), *more = calls
-    assert not more
-    assert found_signature == signature("key", body)
-    (service,) = json.loads(body)["services"]
-    expected = [f"{address}:8080" for address in after]
-    assert {"namespace": namespace, "app": app, "addresses": sorted(expected)} == service
-    assert set(before) < set(after)

@@ -31,8 +31,10 @@ def test_every_stack_has_a_label_that_kubernetes_takes(project: str, stack: str)
     assert LABEL_VALUE.fullmatch(stack_label(project, stack))
 
 
-def test_the_crd_is_the_one_of_the_repository() -> None:
-    """One CRD, of the names that everything else relies on."""
-    (crd,) = crd_documents()
-    assert crd["metadata"]["name"] == "eurekasyncers.eurekube.io"
-    assert {"kind": "EurekaSyncer", "plural": "eurekasyncers"}.items() <= crd["spec"]["names"].items()
+def test_the_crds_are_those_of_the_repository() -> None:
+    """Of the names that everything else relies on."""
+    found = {crd["metadata"]["name"]: crd["spec"]["names"]["kind"] for crd in crd_documents()}
+    assert found == {
+        "eurekasyncers.eurekube.io": "EurekaSyncer",
+        "stackrefreshes.eurekube.io": "StackRefresh",
+    }

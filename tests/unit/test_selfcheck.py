@@ -20,9 +20,10 @@ from eurekube_provider.eureka.connection import Connection, Mode
 from eurekube_provider.eureka.peer import Peer, ServerStatus
 from eurekube_provider.eureka.peers import Peers
 from eurekube_provider.kube.access import KubeAccess
-from eurekube_provider.kube.rights import CLUSTER, WORK, election
+from eurekube_provider.kube.rights import CLUSTER, WORK, election, pulumi_stack
 from eurekube_provider.operator.selfcheck import (
     CONSEQUENCES,
+    KINDS,
     REVIEWS,
     Finding,
     Verdict,
@@ -30,6 +31,7 @@ from eurekube_provider.operator.selfcheck import (
     check_kubernetes,
     text,
 )
+from eurekube_provider.operator.triggers.targets import PulumiStack
 
 Attributes = dict[str, str]
 
@@ -45,6 +47,7 @@ class FakeAccess(KubeAccess):
     ) -> None:
         super().__init__(client.ApiClient(client.Configuration(host="http://127.0.0.1:1")))
         self.allows, self.crd, self.reviews = allows, crd, reviews
+        self.kinds = list(KINDS)
         self.asked: list[Attributes] = []
 
     def request(
@@ -61,7 +64,7 @@ class FakeAccess(KubeAccess):
             assert path == "/apis/eurekube.io/v1alpha1"
             if self.crd:
                 raise self.crd
-            return {}
+            return {"resources": [{"name": name} for name in self.kinds]}
         assert (method, path) == ("POST", REVIEWS)
         if self.reviews:
             raise self.reviews
@@ -127,7 +130,7 @@ def test_the_right_to_tell_clusters_apart() -> None:
 
 def test_every_right_has_its_consequence() -> None:
     """Whoever adds a right says what does not work without it."""
-    rules = (*WORK, *CLUSTER, *election("lease"))
+    rules = (*WORK, *CLUSTER, *election("lease"), pulumi_stack("shop"))
     assert {resource for rule in rules for resource in rule.resources} == set(CONSEQUENCES)
 
 
@@ -149,6 +152,24 @@ def test_without_the_crd() -> None:
     assert check == "crd"
     assert "kubectl apply -f crds/eurekasyncers.eurekube.io.yaml" in detail
     assert access.asked
+
+
+def test_without_the_crd_of_stack_refreshes() -> None:
+    """Registering works all the same: a note, no warning."""
+    access = FakeAccess()
+    access.kinds.remove("stackrefreshes")
+    findings = check_kubernetes(access, ())
+    assert warnings(findings) == []
+    (note,) = (one for one in findings if one.verdict is Verdict.NOTE)
+    assert "kubectl apply -f crds/stackrefreshes.eurekube.io.yaml" in note.detail
+
+
+def test_a_stack_that_is_a_target() -> None:
+    """The right to have it run is for this one, in its namespace."""
+    access = FakeAccess(lambda asked: asked["resource"] != "stacks" or asked["verb"] != "patch")
+    ((_, subject, detail),) = warnings(check_kubernetes(access, (), None, [PulumiStack("pulumi", "prod")]))
+    assert subject == "patch stacks prod in namespace pulumi"
+    assert "pulumiStack cannot run" in detail
 
 
 @pytest.mark.parametrize(

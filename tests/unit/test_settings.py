@@ -161,7 +161,7 @@ def test_secrets_are_no_flags() -> None:
     """Flags can be read by every process of the machine: they name files with secrets."""
     flags = {flag for action in parser()._actions for flag in action.option_strings}
     secret = {flag for flag in flags if re.search("password|secret|token", flag)}
-    assert secret == {"--eureka-password-file", "--eureka-token-file", "--webhook-secret-file"}
+    assert secret == {"--eureka-password-file", "--eureka-token-file"}
     with pytest.raises(SystemExit):
         settings("--eureka-password", SECRET)
 
@@ -190,45 +190,10 @@ def test_a_secrets_file_that_is_not_there(tmp_path: Path) -> None:
 
 
 def test_nothing_shows_a_secret() -> None:
-    """Settings can be printed: no password and no webhook key is in them."""
-    result = settings(
-        "--webhook-url=http://h/", EUREKA_USER="ann", EUREKA_PASSWORD=SECRET, WEBHOOK_SECRET=f"key-{SECRET}"
-    )
-    assert result.webhook is not None
-    assert result.webhook.secret == f"key-{SECRET}"
+    """Settings can be printed: no password is in them."""
+    result = settings(EUREKA_USER="ann", EUREKA_PASSWORD=SECRET)
+    assert default(result).password == SECRET
     assert SECRET not in repr(result)
-
-
-def test_a_webhook() -> None:
-    """A webhook has its URL, key, patterns and quiet time."""
-    webhook = settings(
-        "--webhook-url=https://h/x",
-        "--webhook-services=shop/rating,*/order",
-        WEBHOOK_SECRET=SECRET,
-        WEBHOOK_DEBOUNCE_SECONDS="1.5",
-    ).webhook
-    assert webhook is not None
-    assert (webhook.url, webhook.services, webhook.debounce_seconds) == (
-        "https://h/x",
-        ("shop/rating", "*/order"),
-        1.5,
-    )
-
-
-@pytest.mark.parametrize(
-    ("environment", "words"),
-    [
-        ({}, "webhook-url needs a key"),
-        ({"WEBHOOK_SECRET": "x", "WEBHOOK_URL": "h/x"}, "WEBHOOK_URL: 'h/x'"),
-        ({"WEBHOOK_SECRET": "x", "WEBHOOK_SERVICES": "rating"}, "WEBHOOK_SERVICES: 'rating'"),
-        ({"WEBHOOK_SECRET": "x", "WEBHOOK_DEBOUNCE_SECONDS": "x"}, "WEBHOOK_DEBOUNCE_SECONDS: 'x'"),
-    ],
-)
-def test_a_webhook_that_cannot_work(environment: dict[str, str], words: str) -> None:
-    """Each part of a webhook that is wrong is named as it was said."""
-    with pytest.raises(ConfigurationError) as caught:
-        settings(**{"WEBHOOK_URL": "http://h/", **environment})
-    assert words in str(caught.value)
 
 
 @pytest.mark.parametrize(
@@ -278,7 +243,7 @@ def test_a_file_says_the_same(tmp_path: Path) -> None:
         cross-namespace: a=b, c=*
         resync-seconds: 7
         take-over-cluster: true
-        webhook-url:
+        eureka-zone:
         """,
     )
     result = settings_from({"config": file}, {})
@@ -287,7 +252,7 @@ def test_a_file_says_the_same(tmp_path: Path) -> None:
     )
     assert result.watch_namespaces == ("shop", "billing")
     assert result.cross_namespace == {("a", "b"), ("c", "*")}
-    assert (result.resync_seconds, result.take_over_cluster, result.webhook) == (7.0, True, None)
+    assert (result.resync_seconds, result.take_over_cluster) == (7.0, True)
     assert result == settings_from({}, {"CONFIG": file})
 
 
@@ -356,7 +321,7 @@ def test_named_connections(tmp_path: Path) -> None:
         ("take-over-cluster: 1", "FILE: take-over-cluster: 1 must be true or false"),
         ("watch-namespace: [1]", "FILE: watch-namespace: 1 must be text; put it in quotes"),
         ("eureka-password: x", "FILE: eureka-password: a secret must not stand in this file"),
-        ("webhook-secret: x", "FILE: webhook-secret: a secret must not stand in this file"),
+        ("targets: [a]", "FILE: targets: must be names with a kind each"),
         ("eureka-token-file: /none", "FILE: eureka-token-file: /none cannot be read (No such file"),
         ("[a]", "FILE: must be keys with values"),
         ("a: [", "FILE: this is no YAML in line 1"),

@@ -20,10 +20,10 @@ from eurekube_provider.operator.ondemand import OnDemand
 from eurekube_provider.operator.sources import (
     Sources,
     trim_node,
+    trim_own,
     trim_pod,
     trim_service,
     trim_slice,
-    trim_syncer,
 )
 from lab.waiting import wait_until
 from tests.unit import strategies
@@ -56,7 +56,7 @@ def test_what_is_left_out_means_nothing(
 def test_field_managers_are_left_out() -> None:
     """A syncer is kept whole, but for the list of who wrote which field."""
     syncer: Object = {"metadata": {"name": "a", "managedFields": [{}], "uid": "u"}, "spec": {"mode": "pod"}}
-    assert trim_syncer(syncer) == {"metadata": {"name": "a", "uid": "u"}, "spec": {"mode": "pod"}}
+    assert trim_own(syncer) == {"metadata": {"name": "a", "uid": "u"}, "spec": {"mode": "pod"}}
 
 
 class Told:
@@ -64,7 +64,7 @@ class Told:
 
     def __init__(self) -> None:
         self.concerned: list[tuple[str, str]] = []
-        self.changed: list[tuple[str, str]] = []
+        self.changed: list[Object] = []
         access = KubeAccess(client.ApiClient(client.Configuration(host="http://127.0.0.1:1")))
         self.sources = Sources(access, (), self.concerned.append, self.changed.append)
 
@@ -143,7 +143,7 @@ def test_a_syncer_that_selects_elsewhere_is_left_in_peace() -> None:
     assert told.service(None, service("other")) == [("team", "rating")]
     told.syncer(syncer(app="other"), None)
     assert told.service(None, service("other")) == []
-    assert told.changed == [("team", "rating"), ("team", "other"), ("team", "other")]
+    assert [one["metadata"]["name"] for one in told.changed] == ["rating", "other", "other"]
 
 
 def test_labels_select_too() -> None:

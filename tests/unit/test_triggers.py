@@ -1,259 +1,475 @@
-"""The webhook that is told of changed endpoints, against a real HTTP server."""
+"""Which StackRefresh has its target run, and what its status says: API and target are played by the test."""
 
 from __future__ import annotations
 
-import hashlib
-import hmac
-import json
+import copy
 import threading
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import pytest
+from kubernetes import client
 
-from eurekube_provider.operator import triggers
-from eurekube_provider.operator.settings import WebhookSettings
-from eurekube_provider.operator.triggers import AppKey, Webhook
+from eurekube_provider.core.errors import KubernetesError, LeadershipLost
+from eurekube_provider.core.syncer import Selector
+from eurekube_provider.eureka.connection import Connection
+from eurekube_provider.kube.access import KubeAccess
+from eurekube_provider.kube.events import EventRecorder, Kind
+from eurekube_provider.operator.settings import Settings
+from eurekube_provider.operator.triggers import triggers as module
+from eurekube_provider.operator.triggers.run import Outcome, Result, Run
+from eurekube_provider.operator.triggers.standing import duration, stamp
+from eurekube_provider.operator.triggers.targets import Automation, Target
+from eurekube_provider.operator.triggers.triggers import Triggers
 from lab.waiting import wait_until
 
+Object = dict[str, Any]
 KEY = ("shop", "rating")
-OTHER = ("shop", "order")
-SECRET = "key"
+QUIET_SECONDS = 0.05
 
 
-@dataclass
-class Call:
-    """A call as it arrived."""
-
-    headers: dict[str, str]
-    body: bytes
-
-    @property
-    def document(self) -> dict[str, Any]:
-        """The body as JSON."""
-        return dict(json.loads(self.body))
-
-    @property
-    def services(self) -> list[tuple[str, str, list[str]]]:
-        """What it told of each Service."""
-        return [(one["namespace"], one["app"], one["addresses"]) for one in self.document["services"]]
-
-
-class Receiver:
-    """A server that records calls and answers with the next of ``answers``, else with 204."""
+class Api(KubeAccess):
+    """Some StackRefreshes and their statuses; what a replica without the Lease would be refused."""
 
     def __init__(self) -> None:
-        self.calls: list[Call] = []
-        self.answers: list[int] = []
-        receiver = self
+        super().__init__(client.ApiClient(client.Configuration(host="http://127.0.0.1:1")))
+        self.items: dict[str, Object] = {}
+        self.writes: list[Object] = []
+        self.failure: KubernetesError | LeadershipLost | None = None
 
-        class Handler(BaseHTTPRequestHandler):
-            def do_POST(self) -> None:
-                body = self.rfile.read(int(self.headers["Content-Length"]))
-                code = receiver.answers.pop(0) if receiver.answers else 204
-                self.send_response(code)
-                if code in (302, 307):
-                    self.send_header("Location", "/elsewhere")
-                self.end_headers()
-                receiver.calls.append(Call(dict(self.headers), body))
+    def request(self, method: str, path: str, *_: Any, **more: Any) -> Object:
+        """Read one, or patch its status."""
+        if self.failure:
+            raise self.failure
+        name = path.removesuffix("/status").rpartition("/")[2]
+        if name not in self.items:
+            raise KubernetesError("not found", status_code=404)
+        item = self.items[name]
+        if method == "PATCH":
+            status = copy.deepcopy(more["body"]["status"])
+            self.writes.append(status)
+            item["status"] = _merged(item.get("status") or {}, status)
+        return copy.deepcopy(item)
 
-            def log_message(self, *_: Any) -> None:
-                """Say nothing."""
 
-        self.server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-        self.url = f"http://127.0.0.1:{self.server.server_port}/hook"
-        self.thread = threading.Thread(target=self.server.serve_forever, args=(0.02,), daemon=True)
-        self.thread.start()
+def _merged(old: Object, patch: Object) -> Object:
+    result = {key: value for key, value in old.items() if key not in patch}
+    for key, value in patch.items():
+        if isinstance(value, dict):
+            result[key] = _merged(old.get(key) or {}, value)
+        elif value is not None:
+            result[key] = value
+    return result
+
+
+class Events(EventRecorder):
+    """Events as they are recorded."""
+
+    def __init__(self, api: Api) -> None:
+        super().__init__(api, "c", "i")
+        self.recorded: list[tuple[str, str, str]] = []
+
+    def record(self, regarding: Any, kind: Kind, reason: str, note: str) -> None:
+        """Note one."""
+        assert regarding["kind"] == "StackRefresh"
+        self.recorded.append((str(kind), reason, note))
+
+
+class Played:
+    """Triggers of one replica, in a cluster of one Service, with a target that a test plays."""
+
+    def __init__(self, api: Api | None = None) -> None:
+        self.api = api or Api()
+        self.events = Events(self.api)
+        self.addresses: list[str] = ["10.0.0.1"]
+        self.services = ["rating"]
+        self.runs: list[Run] = []
+        self.results: list[Result | Exception] = []
+        self.gate = threading.Event()
+        self.gate.set()
+        target = Target(
+            "prod",
+            Automation("prod", "/"),
+            frozenset({"shop"}),
+            shortest_debounce_seconds=QUIET_SECONDS,
+            shortest_interval_seconds=QUIET_SECONDS,
+        )
+        settings = Settings({"default": Connection.parse("http://h/e")}, targets={"prod": target})
+        self.triggers = Triggers(settings, "eks", self.api, self.events, self._selected, {"prod": self._run})
+
+    def start(self) -> None:
+        """Begin to work, with the first list complete."""
+        (reflector,) = self.triggers.reflectors.reflectors
+        reflector._synced.set()
+        self.triggers._thread.start()
 
     def stop(self) -> None:
-        """End it."""
-        self.server.shutdown()
-        self.server.server_close()
-        self.thread.join()
+        """End, as an operator does."""
+        self.triggers.close()
+        self.triggers.join()
+
+    def _selected(self, _: Selector) -> tuple[list[Object], list[Object]]:
+        services = [{"metadata": {"namespace": "shop", "name": name, "labels": {}}} for name in self.services]
+        labels = {"kubernetes.io/service-name": "rating"}
+        endpoints = [{"addresses": [address], "conditions": {}} for address in self.addresses]
+        metadata = {"namespace": "shop", "name": "rating-1", "labels": labels}
+        return services, [{"metadata": metadata, "ports": [{"port": 80}], "endpoints": endpoints}]
+
+    def _run(self, run: Run) -> Result:
+        self.runs.append(run)
+        while not self.gate.wait(0.02) and not run.cancelled.is_set():
+            pass
+        result = (
+            self.results.pop(0) if self.results else Result(Outcome.CHANGED, "up: 1 created", {"create": 1})
+        )
+        if isinstance(result, Exception):
+            raise result
+        return result
+
+    def put(self, **spec: Any) -> None:
+        """Create the StackRefresh, or change it."""
+        given = {"selector": {"app": "rating"}, "action": "Up", "target": "prod", **spec}
+        old = self.api.items.get("rating")
+        metadata = {
+            "namespace": "shop",
+            "name": "rating",
+            "uid": "u-1",
+            "generation": old["metadata"]["generation"] + 1 if old else 1,
+        }
+        item = {
+            "apiVersion": "eurekube.io/v1alpha1",
+            "kind": "StackRefresh",
+            "metadata": metadata,
+            "spec": given,
+        }
+        if old and "status" in old:
+            item["status"] = old["status"]
+        self.api.items["rating"] = item
+        self.seen()
+
+    def seen(self) -> None:
+        """The watch tells of what there is."""
+        (reflector,) = self.triggers.reflectors.reflectors
+        reflector._take("MODIFIED", copy.deepcopy(self.api.items["rating"]))
+
+    def scale(self, *addresses: str) -> None:
+        """The endpoints change."""
+        self.addresses = list(addresses)
+        self.touched()
+
+    def touched(self) -> None:
+        """Something of the Service has changed."""
+        self.triggers.service_changed({"metadata": {"namespace": "shop", "name": "rating", "labels": {}}})
+
+    @property
+    def status(self) -> Object:
+        """The status that was written last."""
+        return dict(self.api.items["rating"].get("status") or {})
+
+    def condition(self, kind: str) -> tuple[str, str]:
+        """Status and reason of a condition."""
+        found = {one["type"]: one for one in self.status.get("conditions", ())}
+        return (found[kind]["status"], found[kind]["reason"]) if kind in found else ("", "")
+
+    def wait(self, condition: Callable[[], object], what: str) -> None:
+        """Wait for something."""
+        wait_until(condition, what, 20)
+
+    def wait_synced(self, runs: int) -> None:
+        """Wait until so many runs went well and all is served."""
+        self.wait(
+            lambda: self.condition("Synced") == ("True", "Served") and self.status.get("runs") == runs,
+            f"{runs} runs, and all served",
+        )
 
 
 @pytest.fixture
-def receiver() -> Iterator[Receiver]:
-    """Where the webhook leads."""
-    running = Receiver()
-    yield running
-    running.stop()
+def played(monkeypatch: pytest.MonkeyPatch) -> Iterator[Played]:
+    """A replica that leads."""
+    monkeypatch.setattr(module, "RETRY_SECONDS", 0.1)
+    monkeypatch.setattr("eurekube_provider.core.schedule.FIRST_RETRY_SECONDS", 0.05)
+    monkeypatch.setattr("eurekube_provider.operator.triggers.targets.USUAL_DEBOUNCE_SECONDS", QUIET_SECONDS)
+    monkeypatch.setattr("eurekube_provider.operator.triggers.targets.USUAL_INTERVAL_SECONDS", QUIET_SECONDS)
+    replica = Played()
+    replica.start()
+    replica.triggers.lead()
+    yield replica
+    replica.stop()
 
 
-@pytest.fixture
-def addresses() -> dict[AppKey, list[str]]:
-    """Where each Service can be called now."""
-    return {KEY: ["10.0.0.1:80"], OTHER: []}
+def test_a_new_one_runs_once_and_says_so(played: Played) -> None:
+    """Nobody knows yet whether the stack has what there is."""
+    played.put()
+    played.wait_synced(1)
+    (run,) = played.runs
+    assert (run.namespace, run.name, str(run.action), run.cluster) == ("shop", "rating", "Up", "eks")
+    assert run.addresses == {"shop/rating": ("10.0.0.1:80",)}
+    assert played.condition("Ready") == ("True", "Succeeded")
+    status = played.status
+    assert (status["observedGeneration"], status["services"], status["addresses"]) == (1, 1, 1)
+    last = status["lastRun"]
+    assert (last["outcome"], last["changes"], last["message"]) == ("Changed", {"create": 1}, "up: 1 created")
+    assert (last["action"], last["target"], last["addresses"]) == ("Up", "prod", 1)
+    assert last["startTime"] <= last["completionTime"]
+    assert last["duration"].endswith("s")
+    assert [(kind, reason) for kind, reason, _ in played.events.recorded] == [("Normal", "RunChanged")]
 
 
-Start = Callable[..., Webhook]
+def test_a_change_of_the_addresses_runs(played: Played) -> None:
+    """One that leaves them as they are does not."""
+    played.put()
+    played.wait_synced(1)
+    played.touched()
+    played.scale("10.0.0.1", "10.0.0.2")
+    played.wait_synced(2)
+    assert [run.addresses["shop/rating"] for run in played.runs] == [
+        ("10.0.0.1:80",),
+        ("10.0.0.1:80", "10.0.0.2:80"),
+    ]
+    writes = len(played.api.writes)
+    played.touched()
+    played.wait(lambda: not played.triggers._entries[KEY].schedule.is_pending, "the look")
+    assert (len(played.runs), len(played.api.writes)) == (2, writes)
 
 
-@pytest.fixture
-def start(
-    receiver: Receiver, addresses: dict[AppKey, list[str]], monkeypatch: pytest.MonkeyPatch
-) -> Iterator[Start]:
-    """Start webhooks that know the addresses of now and try again soon."""
-    monkeypatch.setattr(triggers, "_FIRST_RETRY_SECONDS", 0.02)
-    running: list[Webhook] = []
-
-    def started(
-        *services: str, debounce_seconds: float = 0.05, may_call: Callable[[], bool] = lambda: True
-    ) -> Webhook:
-        settings = WebhookSettings(receiver.url, SECRET, services, debounce_seconds)
-        webhook = Webhook(settings, "eks", lambda key: addresses.get(key, []), may_call)
-        webhook.start([KEY, OTHER])
-        running.append(webhook)
-        return webhook
-
-    yield started
-    for webhook in running:
-        webhook.stop()
-
-
-def test_a_changed_set_of_addresses_is_told(
-    receiver: Receiver, addresses: dict[AppKey, list[str]], start: Start
-) -> None:
-    """The call names cluster, Service and its addresses now, sorted and each once."""
-    webhook = start()
-    addresses[KEY] = ["10.0.0.2:80", "10.0.0.1:80", "10.0.0.2:80"]
-    webhook.touch(KEY)
-    wait_until(lambda: receiver.calls, "the call", 5)
-    document = receiver.calls[0].document
-    assert receiver.calls[0].services == [("shop", "rating", ["10.0.0.1:80", "10.0.0.2:80"])]
-    assert (document["event"], document["cluster"]) == ("EndpointsChanged", "eks")
-    assert document["id"] == receiver.calls[0].headers["Idempotency-Key"]
-    assert document["time"].endswith("Z")
-
-
-def test_calls_are_signed(receiver: Receiver, addresses: dict[AppKey, list[str]], start: Start) -> None:
-    """Whoever knows the key can prove that the body came from us."""
-    webhook = start()
-    addresses[KEY] = []
-    webhook.touch(KEY)
-    wait_until(lambda: receiver.calls, "the call", 5)
-    expected = hmac.new(SECRET.encode(), receiver.calls[0].body, hashlib.sha256).hexdigest()
-    assert receiver.calls[0].headers["X-Eurekube-Signature-256"] == f"sha256={expected}"
-
-
-def test_the_signature_is_frozen() -> None:
-    """Receivers verify exactly this."""
-    assert triggers.signature("key", b"{}") == (
-        "sha256=a777724d943eb48dc69bca8a4a6d57a04db3f9ec7e1de4e581e860265bdf3032"
-    )
-
-
-def test_what_did_not_change_is_not_told(
-    receiver: Receiver, addresses: dict[AppKey, list[str]], start: Start
-) -> None:
-    """An event that leaves the set of addresses as it is calls nobody; a later change still does."""
-    webhook = start()
-    webhook.touch(KEY)
-    addresses[OTHER] = ["10.0.0.9:80"]
-    webhook.touch(OTHER)
-    wait_until(lambda: receiver.calls, "the call", 5)
-    assert receiver.calls[0].services == [("shop", "order", ["10.0.0.9:80"])]
-    addresses[KEY] = ["10.0.0.2:80"]
-    webhook.touch(KEY)
-    wait_until(lambda: len(receiver.calls) == 2, "the second call", 5)
-    assert receiver.calls[1].services == [("shop", "rating", ["10.0.0.2:80"])]
-
-
-def test_many_changes_are_one_call(
-    receiver: Receiver, addresses: dict[AppKey, list[str]], start: Start
-) -> None:
-    """What changes within the quiet time is told together, as it stands at the end."""
-    webhook = start(debounce_seconds=0.3)
+def test_what_changes_during_a_run_comes_after_it(played: Played) -> None:
+    """Together, and never beside it; meanwhile the status says that one runs."""
+    played.gate.clear()
+    played.put()
+    played.wait(lambda: played.runs, "the run")
+    assert played.condition("Synced") == ("False", "Running")
+    assert played.status["lastRun"]["outcome"] == "Running"
+    assert "servedDigest" not in played.status
     for number in range(20):
-        addresses[KEY] = [f"10.0.0.{number}:80"]
-        webhook.touch(KEY)
-    addresses[OTHER] = ["10.0.0.9:80"]
-    webhook.touch(OTHER)
-    wait_until(lambda: receiver.calls, "the call", 5)
-    assert [call.services for call in receiver.calls] == [
-        [("shop", "order", ["10.0.0.9:80"]), ("shop", "rating", ["10.0.0.19:80"])]
+        played.scale(f"10.0.1.{number}")
+    played.gate.set()
+    played.wait_synced(2)
+    assert [run.addresses["shop/rating"] for run in played.runs] == [("10.0.0.1:80",), ("10.0.1.19:80",)]
+
+
+def test_a_failed_run_is_shown_and_tried_again(played: Played) -> None:
+    """Under the same key, as another attempt, until it goes well."""
+    locked = Result(Outcome.LOCKED, "ann@host works on it")
+    played.results = [Result(Outcome.FAILED, "exit status 255"), RuntimeError("no such program"), locked]
+    seen: list[tuple[str, str]] = []
+    played.put()
+    played.wait_synced(1)
+    for write in played.api.writes:
+        ready = next(one for one in write["conditions"] if one["type"] == "Ready")
+        if ready["status"] == "False" and (ready["reason"], ready["message"]) not in seen:
+            seen.append((ready["reason"], ready["message"]))
+    assert seen == [
+        ("Failed", "exit status 255"),
+        ("Failed", "the run broke off: no such program"),
+        ("Locked", "ann@host works on it"),
     ]
-
-
-def test_endless_change_does_not_postpone_a_call_for_ever(
-    receiver: Receiver, addresses: dict[AppKey, list[str]], start: Start
-) -> None:
-    """Where the endpoints never come to rest, the call comes all the same."""
-    webhook = start(debounce_seconds=0.1)
-    number = 0
-
-    def called_while_changing() -> bool:
-        nonlocal number
-        number += 1
-        addresses[KEY] = [f"10.0.0.{number}:80"]
-        webhook.touch(KEY)
-        return bool(receiver.calls)
-
-    wait_until(called_while_changing, "a call in spite of the changes", 5)
-
-
-@pytest.mark.parametrize("refusals", [[500], [503, 404, 302]])
-def test_a_call_that_was_not_taken_is_repeated(
-    receiver: Receiver, addresses: dict[AppKey, list[str]], start: Start, refusals: list[int]
-) -> None:
-    """Each try of one call has the same id and body, until one is answered with success."""
-    webhook = start()
-    receiver.answers = [*refusals]
-    addresses[KEY] = []
-    webhook.touch(KEY)
-    wait_until(lambda: len(receiver.calls) == len(refusals) + 1, "the last try", 5)
-    assert len({call.headers["Idempotency-Key"] for call in receiver.calls}) == 1
-    assert len({call.body for call in receiver.calls}) == 1
-
-
-def test_newer_changes_go_along_with_the_next_try(
-    receiver: Receiver, addresses: dict[AppKey, list[str]], start: Start, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """After a try that failed the next one says what holds then, under an id of its own."""
-    monkeypatch.setattr(triggers, "_FIRST_RETRY_SECONDS", 0.4)
-    webhook = start()
-    receiver.answers = [500]
-    addresses[KEY] = ["10.0.0.2:80"]
-    webhook.touch(KEY)
-    wait_until(lambda: receiver.calls, "the first try", 5)
-    addresses[KEY], addresses[OTHER] = ["10.0.0.3:80"], ["10.0.0.9:80"]
-    webhook.touch(OTHER)
-    wait_until(lambda: len(receiver.calls) == 2, "the second try", 5)
-    assert receiver.calls[1].services == [
-        ("shop", "order", ["10.0.0.9:80"]),
-        ("shop", "rating", ["10.0.0.3:80"]),
+    assert [run.attempt for run in played.runs] == [1, 2, 3, 4]
+    assert len({run.key for run in played.runs}) == 1
+    assert (played.status["failures"], played.condition("Ready")) == (0, ("True", "Succeeded"))
+    assert [(kind, reason) for kind, reason, _ in played.events.recorded] == [
+        ("Warning", "RunFailed"),
+        ("Warning", "RunFailed"),
+        ("Warning", "StackLocked"),
+        ("Normal", "RunChanged"),
     ]
-    assert receiver.calls[0].document["id"] != receiver.calls[1].document["id"]
+    history = played.triggers.history()[KEY]
+    assert history.outcomes == {Outcome.FAILED: 2, Outcome.LOCKED: 1, Outcome.CHANGED: 1}
 
 
-def test_only_chosen_services_are_told(
-    receiver: Receiver, addresses: dict[AppKey, list[str]], start: Start
+def test_the_next_thing_to_run_has_another_key(played: Played) -> None:
+    """Also where the addresses are again as they were once."""
+    played.put()
+    played.wait_synced(1)
+    played.scale("10.0.0.2")
+    played.wait_synced(2)
+    played.scale("10.0.0.1")
+    played.wait_synced(3)
+    assert len({run.key for run in played.runs}) == 3
+
+
+def test_another_action_is_another_thing_to_run(played: Played) -> None:
+    """What was served was served by the old one."""
+    played.put()
+    played.wait_synced(1)
+    played.put(action="Preview")
+    played.wait_synced(2)
+    assert [str(run.action) for run in played.runs] == ["Up", "Preview"]
+    assert played.status["observedGeneration"] == 2
+
+
+def test_a_pause(played: Played) -> None:
+    """Nothing runs; what changed meanwhile runs afterwards, once."""
+    played.put(paused=True)
+    played.wait(lambda: played.condition("Paused") == ("True", "Paused"), "Paused")
+    played.wait(lambda: not played.triggers._entries[KEY].next_at(may_begin=True), "the look")
+    played.scale("10.0.0.3")
+    played.wait(lambda: not played.triggers._entries[KEY].next_at(may_begin=True), "the look")
+    assert (played.runs, played.condition("Synced")) == ([], ("False", "Pending"))
+    played.put()
+    played.wait_synced(1)
+    assert played.condition("Paused") == ("False", "Resolved")
+    assert [run.addresses["shop/rating"] for run in played.runs] == [("10.0.0.3:80",)]
+
+
+@pytest.mark.parametrize(
+    ("spec", "reason", "words"),
+    [
+        ({"target": "dev"}, "UnknownTarget", "has no target of that name; there are: prod"),
+        ({"action": "Destroy"}, "NotAllowed", "must be Refresh, Up or Preview"),
+        (
+            {"selector": {"app": "rating", "namespace": "other"}},
+            "NotAllowed",
+            "--cross-namespace shop=other",
+        ),
+    ],
+)
+def test_what_may_not_run(played: Played, spec: Object, reason: str, words: str) -> None:
+    """The condition and an Event say why; mended, it runs."""
+    played.put(**spec)
+    played.wait(lambda: played.condition("Ready") == ("False", reason), reason)
+    assert played.condition("Synced") == ("False", reason)
+    ((kind, event, note),) = played.events.recorded
+    assert (kind, event, words in note) == ("Warning", reason, True)
+    assert played.runs == []
+    played.put()
+    played.wait_synced(1)
+    assert played.condition("Ready") == ("True", "Succeeded")
+
+
+def test_without_a_service_nothing_runs_at_first(played: Played) -> None:
+    """A name that was mistyped must not run a stack for nothing; one that vanished later must."""
+    played.services = []
+    played.put()
+    played.wait(lambda: played.condition("Ready") == ("False", "NoMatchingService"), "NoMatchingService")
+    assert played.runs == []
+    played.services = ["rating"]
+    played.touched()
+    played.wait_synced(1)
+    played.services = []
+    played.touched()
+    played.wait_synced(2)
+    assert played.runs[-1].addresses == {}
+
+
+def test_after_a_restart_nothing_runs_that_was_served(played: Played) -> None:
+    """The status remembers it; nothing is written either."""
+    played.put()
+    played.wait_synced(1)
+    played.stop()
+    writes = len(played.api.writes)
+    after = Played(played.api)
+    after.seen()
+    after.start()
+    after.triggers.lead()
+    after.wait(lambda: KEY in after.triggers._entries, "the StackRefresh to be known")
+    after.wait(lambda: not after.triggers._entries[KEY].schedule.is_pending, "the look")
+    assert (after.runs, len(after.api.writes)) == ([], writes)
+    after.scale("10.0.0.7")
+    after.wait_synced(2)
+    after.stop()
+
+
+def test_a_run_that_nobody_saw_end_is_run_again(played: Played) -> None:
+    """Under the same key, so that a webhook's receiver and an operator of Pulumi's know it."""
+    played.put()
+    played.wait_synced(1)
+    played.gate.clear()
+    played.scale("10.0.0.2")
+    played.wait(lambda: len(played.runs) == 2, "the second run")
+    played.stop()
+    after = Played(played.api)
+    after.addresses = played.addresses
+    after.seen()
+    after.start()
+    after.triggers.lead()
+    after.wait_synced(2)
+    (run,) = after.runs
+    assert (run.key, run.attempt) == (played.runs[1].key, 1)
+    assert after.events.recorded[0][:2] == ("Warning", "RunCutOff")
+    after.stop()
+
+
+def test_who_leads_next_keeps_the_distance(played: Played) -> None:
+    """The interval and the back-off go on from what the status says."""
+    began = datetime.now(UTC) - timedelta(seconds=100)
+    played.put()
+    played.wait_synced(1)
+    played.stop()
+    status = played.api.items["rating"]["status"]
+    status["lastRun"] |= {"startTime": stamp(began), "completionTime": stamp(began)}
+    status |= {"failures": 12}
+    del status["servedDigest"]
+    after = Played(played.api)
+    after.seen()
+    after.start()
+    after.triggers.lead()
+    after.wait(lambda: KEY in after.triggers._entries, "the StackRefresh to be known")
+    entry = after.triggers._entries[KEY]
+    waits = entry.schedule.retry_at - entry.schedule.begun_at
+    assert waits == pytest.approx(0.05 * 2**11, abs=0.1)
+    after.stop()
+
+
+def test_a_standby_runs_nothing(played: Played) -> None:
+    """It looks at all when it begins to lead, and tells of no run that another one may have repeated."""
+    played.put()
+    played.wait_synced(1)
+    played.gate.clear()
+    played.scale("10.0.0.2")
+    played.wait(lambda: len(played.runs) == 2, "the second run")
+    played.triggers.stand_by()
+    played.wait(lambda: not played.triggers.standings(), "all to be forgotten")
+    writes = len(played.api.writes)
+    played.scale("10.0.0.3")
+    played.gate.set()
+    played.wait(lambda: played.triggers._runs.may_begin("prod"), "the run to end")
+    assert (len(played.runs), len(played.api.writes)) == (2, writes)
+    played.triggers.lead()
+    played.wait_synced(2)
+    assert played.runs[-1].addresses == {"shop/rating": ("10.0.0.3:80",)}
+
+
+@pytest.mark.parametrize("failure", [KubernetesError("no answer"), LeadershipLost("another one leads")])
+def test_nothing_runs_that_the_status_does_not_say(
+    played: Played, failure: KubernetesError | LeadershipLost
 ) -> None:
-    """Patterns of namespace and app say whom the webhook is told of."""
-    webhook = start("*/order")
-    addresses[KEY], addresses[OTHER] = [], ["10.0.0.9:80"]
-    webhook.touch(KEY)
-    webhook.touch(OTHER)
-    wait_until(lambda: receiver.calls, "the call", 5)
-    assert [call.services for call in receiver.calls] == [[("shop", "order", ["10.0.0.9:80"])]]
+    """Were this replica to die, the next one could not know of it: it waits for the API."""
+    played.put()
+    played.wait_synced(1)
+    played.api.failure = failure
+    played.scale("10.0.0.2")
+    played.wait(lambda: played.triggers._entries[KEY].not_before > 0, "the try")
+    assert len(played.runs) == 1
+    played.api.failure = None
+    played.wait_synced(2)
 
 
-def test_a_standby_tells_what_it_saw_when_it_begins_to_lead(
-    receiver: Receiver, addresses: dict[AppKey, list[str]], start: Start
-) -> None:
-    """Who led before may not have come to it; but what changed long ago was told."""
-    leads = [False]
-    webhook = start(may_call=lambda: leads[0])
-    for key, address in ((OTHER, "10.0.0.8:80"), (KEY, "10.0.0.9:80")):
-        addresses[key] = [address]
-        webhook.touch(key)
-        wait_until(lambda key=key: key in webhook._left, "the change to be seen", 10.0)  # type: ignore[misc]
-    webhook._left[OTHER] -= triggers.REMEMBERED_SECONDS
-    assert receiver.calls == []
-    leads[0] = True
-    webhook.lead()
-    wait_until(lambda: receiver.calls, "the call", 10.0)
-    (call,) = receiver.calls
-    assert call.services == [(*KEY, ["10.0.0.9:80"])]
+def test_a_deleted_one_is_forgotten(played: Played) -> None:
+    """With what was counted of it."""
+    played.put()
+    played.wait_synced(1)
+    assert set(played.triggers.standings()) == set(played.triggers.history()) == {KEY}
+    del played.api.items["rating"]
+    (reflector,) = played.triggers.reflectors.reflectors
+    reflector._take("DELETED", {"metadata": {"namespace": "shop", "name": "rating"}})
+    played.wait(lambda: not played.triggers.standings(), "it to be forgotten")
+    assert played.triggers.history() == {}
+
+
+def test_the_thread_is_watched(played: Played) -> None:
+    """One that is stuck makes the operator unhealthy."""
+    names = [pulse.name for pulse in played.triggers.pulses()]
+    assert names == ["triggers"]
+    assert all(not pulse.problem for pulse in played.triggers.pulses())
+
+
+def test_durations_as_kubectl_writes_them() -> None:
+    """Seconds with a tenth, then minutes and hours."""
+    assert [duration(seconds) for seconds in (0.04, 4.21, 59.9, 123.4, 3723)] == [
+        "0.0s",
+        "4.2s",
+        "59.9s",
+        "2m3s",
+        "1h2m3s",
+    ]

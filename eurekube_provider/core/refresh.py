@@ -1,0 +1,112 @@
+"""What a ``StackRefresh`` asks for, read from the custom resource, and the addresses that it looks at.
+
+The schema, its bounds and its rules stand in ``crds/``.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from enum import StrEnum
+
+from eurekube_provider.core.errors import ConfigurationError
+from eurekube_provider.core.model import EMPTY
+from eurekube_provider.core.objects import SERVICE_NAME_LABEL, Object, is_ready, qualified
+from eurekube_provider.core.syncer import Selector
+
+Addresses = Mapping[str, tuple[str, ...]]
+"""``host:port``, sorted, by ``namespace/name`` of the Service."""
+
+
+class StackAction(StrEnum):
+    """What is done with the stack."""
+
+    REFRESH = "Refresh"
+    """Its state is read anew; its program does not run."""
+
+    UP = "Up"
+    """Its program runs, and what it looks up with it."""
+
+    PREVIEW = "Preview"
+    """Its program runs, and nothing is changed."""
+
+
+@dataclass(frozen=True, slots=True)
+class Refresh:
+    """What a ``StackRefresh`` asks for.
+
+    :param selector: the Services whose endpoints matter.
+    :param target: its name in the operator's configuration.
+    :param debounce_seconds: None for what is usual.
+    :param interval_seconds: None for what is usual.
+    """
+
+    namespace: str
+    name: str
+    selector: Selector
+    action: StackAction
+    target: str
+    debounce_seconds: int | None = None
+    interval_seconds: int | None = None
+    is_paused: bool = False
+
+    @classmethod
+    def from_object(cls, item: Object) -> Refresh:
+        """Read the custom resource.
+
+        :raises ConfigurationError: the API server would have refused it; an older CRD may be installed.
+        """
+        metadata, spec = item["metadata"], item.get("spec") or {}
+        selector, target = spec.get("selector") or {}, spec.get("target")
+        if not target:
+            raise ConfigurationError("spec.target is missing: name a target of the operator's configuration")
+        if not selector.get("app") and not selector.get("matchLabels"):
+            raise ConfigurationError(
+                "spec.selector.app is missing, and so is spec.selector.matchLabels: name the label app of the"
+                " Service, the Service, or other labels of it"
+            )
+        try:
+            action = StackAction(str(spec.get("action")))
+        except ValueError:
+            raise ConfigurationError(
+                f"spec.action is {spec.get('action')!r}; it must be Refresh, Up or Preview"
+            ) from None
+        return cls(
+            namespace=metadata["namespace"],
+            name=metadata["name"],
+            selector=Selector(
+                namespace=selector.get("namespace") or metadata["namespace"],
+                app=selector.get("app") or "",
+                match_labels=selector.get("matchLabels") or EMPTY,
+            ),
+            action=action,
+            target=target,
+            debounce_seconds=spec.get("debounceSeconds"),
+            interval_seconds=spec.get("minIntervalSeconds"),
+            is_paused=bool(spec.get("paused")),
+        )
+
+    def digest(self, addresses: Addresses) -> str:
+        """What tells one thing to do from another: these addresses, this action, this target."""
+        described = [self.target, str(self.action), sorted((name, *each) for name, each in addresses.items())]
+        return hashlib.sha256(json.dumps(described).encode()).hexdigest()[:32]
+
+
+def ready_addresses(services: Iterable[Object], slices: Iterable[Object]) -> Addresses:
+    """Where Services can be called now; a Service without a ready endpoint is there, without addresses."""
+    found: dict[str, set[str]] = {qualified(service): set() for service in services}
+    for item in slices:
+        metadata = item["metadata"]
+        name = f"{metadata['namespace']}/{metadata['labels'].get(SERVICE_NAME_LABEL, '')}"
+        if name not in found:
+            continue
+        ports = [port["port"] for port in item.get("ports") or () if port.get("port")]
+        hosts = [one["addresses"][0] for one in item.get("endpoints") or () if is_ready(one)]
+        for host in hosts:
+            shown = f"[{host}]" if ":" in host else host
+            found[name].update(f"{shown}:{port}" for port in ports)
+            if not ports:
+                found[name].add(shown)
+    return {name: tuple(sorted(hosts)) for name, hosts in found.items()}

@@ -1,0 +1,107 @@
+"""When a stack must run again: a function of time and of what happened, and of nothing else.
+
+No clock is read here and nothing is started. Times are seconds of whatever clock the caller has, as long as
+it never goes back.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, replace
+
+LONGEST_WAIT_FACTOR = 10
+"""Endless change cannot postpone a run for more than so many debounce times."""
+
+FIRST_RETRY_SECONDS, LONGEST_RETRY_SECONDS = 5.0, 600.0
+
+
+@dataclass(frozen=True, slots=True)
+class Pace:
+    """How often a stack may run.
+
+    :param debounce_seconds: a run waits until nothing has changed for as long.
+    :param interval_seconds: at least so long between the beginnings of two runs.
+    """
+
+    debounce_seconds: float
+    interval_seconds: float
+
+
+@dataclass(frozen=True, slots=True)
+class Schedule:
+    """How it stands with one stack; each method answers with how it stands afterwards.
+
+    A touch says only *look again*: whether there is anything to do is found out when the time has come, by
+    comparing what is wanted with what was served.
+
+    :ivar served: what the last run that went well was for, and nothing went wrong since; empty if none.
+    :ivar first_touch: since when something may have changed; None when nothing has.
+    :ivar last_touch: when it may have changed last.
+    :ivar begun_at: when the last run began.
+    :ivar running: what the run is for that goes on now; None when none does.
+    :ivar failures: runs that failed, in a row.
+    :ivar retry_at: nothing runs before.
+    """
+
+    served: str = ""
+    first_touch: float | None = None
+    last_touch: float | None = None
+    begun_at: float = -math.inf
+    running: str | None = None
+    failures: int = 0
+    retry_at: float = -math.inf
+
+    @property
+    def is_pending(self) -> bool:
+        """Whether a look, or a run, is still to come."""
+        return self.last_touch is not None
+
+    def look_at(self, pace: Pace) -> float | None:
+        """When to find out whether there is anything to do; None while there is nothing to wait for."""
+        if self.running is not None or self.first_touch is None or self.last_touch is None:
+            return None
+        quiet = pace.debounce_seconds
+        return min(self.last_touch + quiet, self.first_touch + quiet * LONGEST_WAIT_FACTOR)
+
+    def due_at(self, pace: Pace) -> float | None:
+        """When to run, if there is something to do."""
+        rested = self.look_at(pace)
+        if rested is None:
+            return None
+        return max(rested, self.begun_at + pace.interval_seconds, self.retry_at)
+
+    def touched(self, now: float) -> Schedule:
+        """Something may have changed."""
+        first = now if self.first_touch is None else self.first_touch
+        return replace(self, first_touch=first, last_touch=now)
+
+    def settled(self) -> Schedule:
+        """What is wanted is what was served: there is nothing to do."""
+        return replace(self, first_touch=None, last_touch=None)
+
+    def begun(self, now: float, wanted: str) -> Schedule:
+        """A run for ``wanted`` begins. Until it ends well nobody knows what the stack holds."""
+        return replace(self, first_touch=None, last_touch=None, begun_at=now, running=wanted, served="")
+
+    def succeeded(self) -> Schedule:
+        """The run ended well; what was touched meanwhile is looked at in its time."""
+        return replace(self, served=self.running or "", running=None, failures=0, retry_at=-math.inf)
+
+    def failed(self, now: float, jitter: float) -> Schedule:
+        """The run failed: another one follows, whatever changes.
+
+        :param jitter: 0 to 1, to be drawn anew each time.
+        """
+        failures = self.failures + 1
+        delay = retry_delay(failures) * (0.5 + jitter / 2)
+        return replace(
+            self if self.is_pending else self.touched(self.begun_at),
+            running=None,
+            failures=failures,
+            retry_at=now + delay,
+        )
+
+
+def retry_delay(failures: int) -> float:
+    """For how long nothing runs after so many failures in a row, in seconds; without jitter."""
+    return min(FIRST_RETRY_SECONDS * 2.0 ** min(failures - 1, 20), LONGEST_RETRY_SECONDS)

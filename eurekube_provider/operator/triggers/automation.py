@@ -1,0 +1,108 @@
+"""Runs a stack through Pulumi's Automation API, in a worker process that is started for it.
+
+The operator itself holds no Pulumi: a worker costs its memory only while it runs, and one that hangs or dies
+takes nothing with it. It gets one JSON request on its standard input, and answers with one line of JSON.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from eurekube_provider.operator.triggers.run import Outcome, Result, Run, Runner, failed
+from eurekube_provider.operator.triggers.targets import Automation
+
+COMMAND = (sys.executable, "-m", "eurekube_provider.automation")
+
+GRACE_SECONDS = 30.0
+"""The worker ends a run that takes too long by itself; if it does not within this time, it is ended."""
+
+_END_SECONDS = 30.0
+_POLL_SECONDS = 0.2
+_OUTCOMES = {str(outcome).lower(): outcome for outcome in Outcome}
+_LONGEST_TAIL = 500
+
+
+def worker(
+    automation: Automation, command: Sequence[str] = COMMAND, grace_seconds: float = GRACE_SECONDS
+) -> Runner:
+    """A runner that starts a worker for ``automation``."""
+
+    def run_worker(run: Run) -> Result:
+        request = {
+            "action": str(run.action).lower(),
+            "stack": automation.stack,
+            "work_dir": automation.work_dir,
+            "timeout_seconds": run.timeout_seconds,
+        }
+        # A session of its own: what ends the worker ends the Pulumi processes that it started, too.
+        process = subprocess.Popen(
+            [*command],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+            errors="replace",
+            start_new_session=True,
+        )
+        deadline = time.monotonic() + run.timeout_seconds + grace_seconds
+        given: str | None = json.dumps(request) + "\n"
+        while True:
+            try:
+                output, errors = process.communicate(given, timeout=_POLL_SECONDS)
+                return _result(output, errors, process.returncode)
+            except subprocess.TimeoutExpired:
+                given = None
+            if run.cancelled.is_set():
+                _end(process)
+                return failed("given up, since the operator ends")
+            if time.monotonic() >= deadline:
+                _end(process)
+                return failed(
+                    f"the worker did not end within {run.timeout_seconds:g} s and was ended; if it leaves a"
+                    " lock behind, the next run releases it"
+                )
+
+    return run_worker
+
+
+def _end(process: subprocess.Popen[str]) -> None:
+    """End what still runs: the worker first, which has Pulumi finish what it has begun."""
+    process.terminate()
+    with contextlib.suppress(subprocess.TimeoutExpired):
+        process.communicate(timeout=_END_SECONDS)
+    with contextlib.suppress(ProcessLookupError):
+        os.killpg(process.pid, signal.SIGKILL)
+    process.communicate()
+
+
+def _result(output: str, errors: str, code: int) -> Result:
+    answer = _answer(output)
+    if answer is None:
+        said = " ".join((errors or output).split())[-_LONGEST_TAIL:] or "it said nothing"
+        return failed(f"the worker ended with {code} and without an answer: {said}")
+    outcome = _OUTCOMES.get(str(answer.get("outcome")).lower(), Outcome.FAILED)
+    changes = answer.get("changes")
+    counts = {
+        str(kind): count
+        for kind, count in (changes.items() if isinstance(changes, Mapping) else ())
+        if isinstance(count, int)
+    }
+    return Result(outcome, str(answer.get("message") or ""), counts)
+
+
+def _answer(output: str) -> Mapping[str, Any] | None:
+    """The last line that is a JSON object with an outcome: a program may have printed others."""
+    for line in reversed(output.splitlines()):
+        with contextlib.suppress(ValueError):
+            answer = json.loads(line)
+            if isinstance(answer, Mapping) and "outcome" in answer:
+                return answer
+    return None

@@ -1,0 +1,100 @@
+"""Has the Pulumi Kubernetes Operator run a Stack, and waits for what comes of it.
+
+Its protocol (``ReconcileRequestedPredicate`` in its stack_controller.go): a new value of the annotation makes
+it run the Stack once; ``status.observedReconcileRequest`` shows that it has seen the value, and
+``status.lastUpdate.reconcileRequest`` that a run for it has ended.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping
+from typing import Any
+
+from eurekube_provider.core.errors import EurekubeError, KubernetesError, LeadershipLost
+from eurekube_provider.core.refresh import StackAction
+from eurekube_provider.kube.access import MERGE_PATCH, STACKS, KubeAccess
+from eurekube_provider.operator.triggers.run import Outcome, Result, Run, Runner, failed
+from eurekube_provider.operator.triggers.targets import PulumiStack
+
+REQUEST_ANNOTATION = "pulumi.com/reconciliation-request"
+POLL_SECONDS = 2.0
+
+
+def requester(stack: PulumiStack, access: KubeAccess, poll_seconds: float = POLL_SECONDS) -> Runner:
+    """A runner that has ``stack`` run."""
+    path = STACKS.path(stack.namespace, stack.name)
+    called = f"the Stack {stack.namespace}/{stack.name}"
+
+    def request(run: Run) -> Result:
+        deadline = time.monotonic() + run.timeout_seconds
+        # A failed run is asked for anew: of the same request the operator would only repeat the old answer.
+        value = f"eurekube-{run.key}-{run.attempt}"
+        try:
+            refusal = _refusal(access.get(path), run.action)
+            if refusal:
+                return failed(f"{called} {refusal}")
+            annotation = {"metadata": {"annotations": {REQUEST_ANNOTATION: value}}}
+            access.request("PATCH", path, body=annotation, content_type=MERGE_PATCH)
+        except LeadershipLost:
+            raise
+        except KubernetesError as error:
+            return failed(_explained(error, called))
+        trouble = "is the Pulumi Kubernetes Operator running?"
+        while True:
+            if run.cancelled.wait(poll_seconds):
+                return failed("given up, since the operator ends; the Stack goes on by itself")
+            try:
+                status = access.get(path).get("status") or {}
+            except EurekubeError as error:
+                trouble = str(error)
+            else:
+                result = _result(status, value, called)
+                if result is not None:
+                    return result
+                if status.get("observedReconcileRequest") == value:
+                    trouble = "it has seen the request, and goes on by itself"
+            if time.monotonic() >= deadline:
+                return failed(f"{called} has not ended a run within {run.timeout_seconds:g} s: {trouble}")
+
+    return request
+
+
+def _refusal(stack: Mapping[str, Any], action: StackAction) -> str | None:
+    """Why a request would not do what is asked; a Stack itself says what a request does with it."""
+    spec = stack.get("spec") or {}
+    if stack["metadata"].get("deletionTimestamp"):
+        return "is being deleted"
+    if action is StackAction.PREVIEW and not spec.get("preview"):
+        return "has no spec.preview: a request would change things, and action Preview must not"
+    if action is not StackAction.PREVIEW and spec.get("preview"):
+        return f"has spec.preview: a request would only show what action {action} should do"
+    if action is StackAction.REFRESH and not spec.get("refresh"):
+        return (
+            "has no spec.refresh: a request would run its program without a refresh; set it, or ask for"
+            " action Up"
+        )
+    return None
+
+
+def _result(status: Mapping[str, Any], value: str, called: str) -> Result | None:
+    """What came of the request; None as long as nothing has."""
+    last = status.get("lastUpdate") or {}
+    if last.get("reconcileRequest") == value:
+        if last.get("state") == "succeeded":
+            return Result(Outcome.SUCCEEDED, f"{called} ran: {last.get('type') or 'update'} succeeded")
+        message = str(last.get("message") or "it says no reason")
+        return failed(f"{called} ran: {last.get('type') or 'update'} {last.get('state')}: {message}")
+    conditions: list[Mapping[str, Any]] = status.get("conditions") or []
+    stalled = next((one for one in conditions if one.get("type") == "Stalled"), {})
+    if status.get("observedReconcileRequest") == value and stalled.get("status") == "True":
+        return failed(f"{called} is stalled ({stalled.get('reason')}): {stalled.get('message')}")
+    return None
+
+
+def _explained(error: KubernetesError, called: str) -> str:
+    if error.status_code == 404:
+        return f"{called} is not there, or the cluster does not know the kind: {error}"
+    if error.status_code == 403:
+        return f"{error}; allow the operator to get and patch {called}"
+    return str(error)

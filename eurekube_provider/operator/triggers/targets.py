@@ -1,0 +1,275 @@
+"""What a StackRefresh may name: the targets of the operator's configuration file.
+
+Whoever may write a StackRefresh must not be able to choose a URL, a directory or a stack: those stand here,
+with the namespaces that may use them.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from enum import StrEnum
+from pathlib import Path
+from typing import Any
+
+from eurekube_provider.core.errors import ConfigurationError
+from eurekube_provider.core.refresh import Refresh, StackAction
+from eurekube_provider.core.schedule import Pace
+from eurekube_provider.eureka.connection import read_secret
+from eurekube_provider.operator.options import (
+    HTTP_URL,
+    NAMES,
+    SECONDS,
+    TEXT,
+    Given,
+    Kind,
+    Option,
+    choice,
+    from_file,
+)
+
+USUAL_DEBOUNCE_SECONDS, USUAL_INTERVAL_SECONDS = 5.0, 60.0
+"""Of a StackRefresh that says nothing, where the target allows it."""
+
+
+class Form(StrEnum):
+    """What a webhook is told."""
+
+    EUREKUBE = "eurekube"
+    """Everything, the addresses included."""
+
+    REPOSITORY_DISPATCH = "repository-dispatch"
+    """What GitHub's endpoint ``/repos/OWNER/NAME/dispatches`` takes, with numbers for the addresses."""
+
+
+@dataclass(frozen=True, slots=True)
+class PulumiStack:
+    """A ``Stack`` of the Pulumi Kubernetes Operator."""
+
+    namespace: str
+    name: str
+
+
+@dataclass(frozen=True, slots=True)
+class Webhook:
+    """A URL that is called.
+
+    :ivar secret: key of the HMAC signature; empty for no signature.
+    :ivar authorization: value of the header ``Authorization``; empty for none.
+    """
+
+    url: str = field(repr=False)
+    secret: str = field(default="", repr=False)
+    authorization: str = field(default="", repr=False)
+    form: Form = Form.EUREKUBE
+
+
+@dataclass(frozen=True, slots=True)
+class Automation:
+    """A stack that a worker process runs, beside a Pulumi CLI.
+
+    :ivar work_dir: the directory of its project.
+    """
+
+    stack: str
+    work_dir: str
+
+
+Way = PulumiStack | Webhook | Automation
+
+
+@dataclass(frozen=True, slots=True)
+class Target:
+    """One target.
+
+    :ivar namespaces: whose StackRefreshes may name it; ``*`` is any.
+    :ivar timeout_seconds: a run that takes longer is given up.
+    :ivar shortest_debounce_seconds: a StackRefresh must not ask for less.
+    :ivar shortest_interval_seconds: likewise.
+    """
+
+    name: str
+    way: Way
+    namespaces: frozenset[str]
+    actions: frozenset[StackAction] = frozenset(StackAction)
+    timeout_seconds: float = 600.0
+    shortest_debounce_seconds: float = 1.0
+    shortest_interval_seconds: float = 10.0
+
+    def pace_of(self, refresh: Refresh) -> Pace:
+        """How often a StackRefresh may have it run.
+
+        :raises ConfigurationError: it may not use this target, or not so.
+        """
+        if not self.namespaces & {refresh.namespace, "*"}:
+            raise ConfigurationError(
+                f"spec.target is {self.name!r}, which the namespace {refresh.namespace} may not use: add it"
+                " to the target's namespaces in the operator's configuration"
+            )
+        if refresh.action not in self.actions:
+            allowed = ", ".join(sorted(self.actions))
+            raise ConfigurationError(
+                f"spec.action is {refresh.action}, and the target {self.name!r} allows {allowed} only"
+            )
+        return Pace(
+            self._at_least(
+                "debounceSeconds",
+                refresh.debounce_seconds,
+                self.shortest_debounce_seconds,
+                USUAL_DEBOUNCE_SECONDS,
+            ),
+            self._at_least(
+                "minIntervalSeconds",
+                refresh.interval_seconds,
+                self.shortest_interval_seconds,
+                USUAL_INTERVAL_SECONDS,
+            ),
+        )
+
+    def _at_least(self, key: str, said: int | None, shortest: float, usual: float) -> float:
+        if said is None:
+            return max(usual, shortest)
+        if said < shortest:
+            raise ConfigurationError(
+                f"spec.{key} is {said}, and the target {self.name!r} allows no less than {shortest:g}"
+            )
+        return float(said)
+
+
+def _actions(text: str) -> frozenset[StackAction]:
+    known = {str(action).lower(): action for action in StackAction}
+    try:
+        return frozenset(known[name.lower()] for name in NAMES.parse(text))
+    except KeyError:
+        raise ValueError("must be some of Refresh, Up and Preview") from None
+
+
+def _stack_name(text: str) -> tuple[str, str]:
+    namespace, _, name = text.partition("/")
+    if not re.fullmatch(r"[a-z0-9]([-a-z0-9]*[a-z0-9])?/[a-z0-9]([-a-z0-9.]*[a-z0-9])?", text):
+        raise ValueError("must be NAMESPACE/NAME of a Stack, such as pulumi/shop-prod")
+    return namespace, name
+
+
+def _directory(text: str) -> str:
+    if not Path(text).is_dir():
+        raise ValueError("is no directory: check the path, and what is mounted there")
+    return str(Path(text).absolute())
+
+
+_PULUMI_STACK, _WEBHOOK, _AUTOMATION = "pulumiStack", "webhook", "automation"
+
+_KIND = Option("kind", "KIND", choice(_PULUMI_STACK, _WEBHOOK, _AUTOMATION, read=str), None, "what it is")
+_COMMON = (
+    _KIND,
+    Option("namespaces", "NAME[,NAME...]", NAMES, (), "whose StackRefreshes may name it; * is any"),
+    Option(
+        "actions",
+        "ACTION[,ACTION...]",
+        Kind(_actions, NAMES.accepts, NAMES.word),
+        frozenset(StackAction),
+        "what may be asked of it",
+        shown="Refresh, Up, Preview",
+    ),
+    Option("timeout-seconds", "SECONDS", SECONDS, 600.0, "a run that takes longer is given up"),
+    Option("shortest-debounce-seconds", "SECONDS", SECONDS, 1.0, "a StackRefresh must not ask for less"),
+    Option("shortest-interval-seconds", "SECONDS", SECONDS, 10.0, "a StackRefresh must not ask for less"),
+)
+_OF_KIND = {
+    _PULUMI_STACK: (Option("stack", "NAMESPACE/NAME", Kind(_stack_name), None, "the Stack"),),
+    _WEBHOOK: (
+        Option("url", "URL", HTTP_URL, None, "what is called"),
+        Option("secret-file", "FILE", TEXT, None, "file with the key of the signature"),
+        Option("authorization-file", "FILE", TEXT, None, "file with the value of the header Authorization"),
+        Option("form", "eurekube|repository-dispatch", choice(*Form), str(Form.EUREKUBE), "what it is told"),
+    ),
+    _AUTOMATION: (
+        Option("stack", "NAME", TEXT, None, "the stack"),
+        Option("work-dir", "DIRECTORY", Kind(_directory), None, "where its project is"),
+    ),
+}
+_REQUIRED = {_PULUMI_STACK: ("stack",), _WEBHOOK: ("url",), _AUTOMATION: ("stack", "work-dir")}
+_SECRETS = ("secret", "authorization")
+
+
+def targets_from(written: Any, place: str) -> dict[str, Target]:
+    """The targets of a configuration file, by name.
+
+    :param written: what stands at the file's key ``targets``.
+    :param place: the file and that key, for complaints.
+    :raises ConfigurationError: a target that cannot be used.
+    """
+    if not isinstance(written, Mapping):
+        raise ConfigurationError(f"{place}: must be names with a kind each, e.g. ci: {{kind: webhook, ...}}")
+    found: dict[str, Target] = {}
+    for name, entries in written.items():
+        if not isinstance(name, str) or not re.fullmatch(r"[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?", name):
+            raise ConfigurationError(
+                f"{place}: {name!r} must be a name of small letters, digits and dashes, in quotes if it is"
+                " a number"
+            )
+        if not isinstance(entries, Mapping):
+            raise ConfigurationError(
+                f"{place}: {name}: must be keys such as kind, not {type(entries).__name__}"
+            )
+        found[name] = _target(name, {str(key): value for key, value in entries.items()}, f"{place}: {name}")
+    return found
+
+
+def _target(name: str, entries: Mapping[str, Any], place: str) -> Target:
+    kind = _KIND.read(from_file(place, {"kind": entries.get("kind")}, (_KIND,), ()).get("kind"))
+    if kind is None:
+        raise ConfigurationError(f"{place}: there is no kind: add one of {', '.join(_OF_KIND)}")
+    options = (*_COMMON, *_OF_KIND[kind])
+    given = from_file(place, entries, options, _SECRETS)
+    for key in ("namespaces", *_REQUIRED[kind]):
+        if key not in given or not given[key].text:
+            hint = ": name those that may use it, or '*' for any" if key == "namespaces" else ""
+            raise ConfigurationError(f"{place}: there is no {key}{hint}")
+    values = {option.name: option.read(given.get(option.name)) for option in options}
+    return Target(
+        name=name,
+        way=_way(kind, values, given),
+        namespaces=frozenset(values["namespaces"]),
+        actions=values["actions"],
+        timeout_seconds=values["timeout-seconds"],
+        shortest_debounce_seconds=values["shortest-debounce-seconds"],
+        shortest_interval_seconds=values["shortest-interval-seconds"],
+    )
+
+
+def _way(kind: str, values: Mapping[str, Any], given: Mapping[str, Given]) -> Way:
+    if kind == _PULUMI_STACK:
+        return PulumiStack(*values["stack"])
+    if kind == _AUTOMATION:
+        return Automation(values["stack"], values["work-dir"])
+    secrets = {
+        key: read_secret(one.text, one.where)
+        for key in _SECRETS
+        if (one := given.get(f"{key}-file")) is not None and one.text
+    }
+    if not secrets:
+        raise ConfigurationError(
+            f"{given['url'].where}: whoever is called must be able to tell that it was us: add a secret-file,"
+            " an authorization-file, or both"
+        )
+    return Webhook(url=values["url"], form=Form(values["form"]), **secrets)
+
+
+def keys_table() -> str:
+    """The keys of each kind, for the documentation."""
+    lines = ["| kind | key | value | meaning | default |", "|---|---|---|---|---|"]
+    for kind, options in (("all", _COMMON), *_OF_KIND.items()):
+        required = ("kind", "namespaces", *_REQUIRED.get(kind, ()))
+        for option in options:
+            default = "required" if option.name in required else option.shown_default
+            cells = (
+                kind if kind == "all" else f"`{kind}`",
+                f"`{option.name}`",
+                f"`{option.metavar}`",
+                option.help,
+                default,
+            )
+            lines.append("| " + " | ".join(cell.replace("|", "\\|") for cell in cells) + " |")
+    return "\n".join(lines) + "\n"

@@ -1,0 +1,373 @@
+"""Runs targets for StackRefreshes, in the replica that leads.
+
+One thread looks, decides and writes; runs have threads of their own. Nobody waits for either: the reflectors
+only leave a note.
+"""
+
+from __future__ import annotations
+
+import logging
+import random
+import threading
+import time
+from collections import Counter
+from collections.abc import Callable, Mapping
+from contextlib import suppress
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+
+from eurekube_provider.core.errors import ConfigurationError, KubernetesError, LeadershipLost
+from eurekube_provider.core.pulse import Pulse, pulses_of
+from eurekube_provider.core.refresh import Addresses, Refresh
+from eurekube_provider.core.syncer import Selector
+from eurekube_provider.kube.access import MERGE_PATCH, REFRESHES, KubeAccess
+from eurekube_provider.kube.events import EventRecorder, Kind
+from eurekube_provider.kube.reflector import Reflector, ReflectorGroup
+from eurekube_provider.operator.index import Selectors
+from eurekube_provider.operator.settings import Settings
+from eurekube_provider.operator.sources import intent, trim_own
+from eurekube_provider.operator.triggers.automation import worker
+from eurekube_provider.operator.triggers.entry import Entry, Object, Selected, run_key, says
+from eurekube_provider.operator.triggers.pulumi_stack import requester
+from eurekube_provider.operator.triggers.run import Outcome, Run, Runner
+from eurekube_provider.operator.triggers.runs import Ended, Order, Runs
+from eurekube_provider.operator.triggers.standing import Standing, status_of
+from eurekube_provider.operator.triggers.targets import Automation, PulumiStack, Target
+from eurekube_provider.operator.triggers.webhook import caller
+
+_log = logging.getLogger(__name__)
+
+RETRY_SECONDS = 5.0
+"""When something that the Kubernetes API refused is tried again."""
+
+ROUND_SECONDS = 0.05
+"""What comes within this time is looked at together."""
+
+LONGEST_WAIT_SECONDS = 30.0
+LONGEST_ROUND_SECONDS = 300.0
+LONGEST_STOP_SECONDS = 35.0
+
+Key = tuple[str, str]
+
+
+@dataclass(slots=True)
+class History:
+    """What is counted of one StackRefresh, since this process began."""
+
+    outcomes: Counter[Outcome] = field(default_factory=Counter)
+    last_seconds: float = 0.0
+    succeeded_at: float | None = None
+
+
+class Triggers:
+    """The triggers of an operator.
+
+    :param selected: asked only while this replica leads.
+    :param runners: by target; default those that the settings' targets ask for.
+    """
+
+    def __init__(
+        self,
+        settings: Settings,
+        cluster: str,
+        access: KubeAccess,
+        events: EventRecorder,
+        selected: Selected,
+        runners: Mapping[str, Runner] | None = None,
+    ) -> None:
+        self._settings = settings
+        self._cluster = cluster
+        self._access = access
+        self._events = events
+        self._selected = selected
+        self._selectors = Selectors()
+        self.reflectors = ReflectorGroup(
+            Reflector(access, REFRESHES, trim_own, self._refresh_changed, namespace)
+            for namespace in settings.watch_namespaces or (None,)
+        )
+        made = runners or {name: _runner(target, access) for name, target in settings.targets.items()}
+        self._runs = Runs(made, self._wake)
+        self._condition = threading.Condition()
+        self._is_woken = self._leads = self._stopped = False
+        self._term = 0
+        self._touched: dict[Key, float] = {}
+        self._later: dict[Key, float] = {}  # whose status could not be read, and when to try again
+        self._entries: dict[Key, Entry] = {}
+        self._entries_term = 0
+        self._history: dict[Key, History] = {}
+        self._round_at = time.monotonic()
+        self._thread = threading.Thread(target=self._loop, name="triggers", daemon=True)
+
+    def start(self) -> None:
+        """Watch StackRefreshes, and wait for :meth:`lead`."""
+        self._round_at = time.monotonic()
+        self.reflectors.start()
+        self._thread.start()
+
+    def lead(self) -> None:
+        """From now on this replica runs what is due, the unfinished runs of another one included."""
+        with self._condition:
+            self._leads = True
+            self._term += 1
+        self._wake()
+
+    def stand_by(self) -> None:
+        """Another replica leads: begin nothing. What runs goes on; nobody is told of its end."""
+        with self._condition:
+            self._leads = False
+        self._wake()
+
+    def close(self) -> None:
+        """Begin nothing more, and have end what runs; returns at once."""
+        self.reflectors.stop()
+        self._runs.cancel()
+        self._stopped = True
+        self._wake()
+
+    def join(self) -> None:
+        """After :meth:`close`, wait until all has ended."""
+        deadline = time.monotonic() + LONGEST_STOP_SECONDS
+        if self._thread.is_alive():
+            self._thread.join(timeout=LONGEST_STOP_SECONDS)
+        self._runs.join(max(0.0, deadline - time.monotonic()))
+
+    def service_changed(self, service: Object) -> None:
+        """The endpoints of a Service may have changed; returns at once."""
+        keys = self._selectors.selecting(service)
+        if keys:
+            self._touch(*keys)
+
+    def pulses(self) -> list[Pulse]:
+        """The threads, those of runs left aside."""
+        age = time.monotonic() - self._round_at
+        return [*self.reflectors.pulses(), *pulses_of([self._thread], age, LONGEST_ROUND_SECONDS)]
+
+    def history(self) -> dict[Key, History]:
+        """What is counted, of the StackRefreshes that there are."""
+        there = {_key(item) for item in self.reflectors.objects()}
+        with self._condition:
+            return {key: one for key, one in self._history.items() if key in there}
+
+    def standings(self) -> dict[Key, Standing]:
+        """How it stands, as this replica knows; nothing while it does not lead."""
+        with self._condition:
+            return {key: entry.standing for key, entry in self._entries.items()}
+
+    def _wake(self) -> None:
+        with self._condition:
+            self._is_woken = True
+            self._condition.notify()
+
+    def _touch(self, *keys: Key) -> None:
+        now = time.monotonic()
+        with self._condition:
+            self._touched.update(dict.fromkeys(keys, now))
+        self._wake()
+
+    def _refresh_changed(self, old: Object | None, new: Object | None) -> None:
+        if old and new and intent(old) == intent(new):
+            return  # our own status
+        subject = new or old
+        if subject is not None:
+            self._selectors.changed(_key(subject), _selector(old), _selector(new))
+            self._touch(_key(subject))
+
+    def _loop(self) -> None:
+        while True:
+            self._round_at = time.monotonic()
+            with self._condition:
+                self._condition.wait_for(lambda: self._is_woken, self._wait_seconds())
+                self._condition.wait_for(lambda: self._stopped, ROUND_SECONDS)
+                if self._stopped:
+                    return
+                self._is_woken = False
+                touched, self._touched = self._touched, {}
+                if not self._leads or self._entries_term != self._term:
+                    self._entries, self._later = {}, {}
+            for ended in self._runs.take_ended():
+                self._guarded(ended.order.key, lambda ended=ended: self._end(ended))  # type: ignore[misc]
+            if not self._leads or not self.reflectors.is_synced:
+                continue
+            now = time.monotonic()
+            if self._entries_term != self._term:
+                self._entries_term = self._term
+                touched = {_key(item): now for item in self.reflectors.objects()}
+            again = [key for key, at in self._later.items() if at <= now]
+            for key in again:
+                touched[key] = self._later.pop(key)
+            for key, at in touched.items():
+                self._guarded(key, lambda key=key, at=at: self._look(key, at))  # type: ignore[misc]
+            for key in list(self._entries):
+                self._guarded(key, lambda key=key: self._advance(key))  # type: ignore[misc]
+
+    def _wait_seconds(self) -> float:
+        """Until something is due; shorter where nothing tells of it: a first list that becomes complete."""
+        now = time.monotonic()
+        waits_for_list = self._leads and not self.reflectors.is_synced
+        times = [now + (1.0 if waits_for_list else LONGEST_WAIT_SECONDS), *self._later.values()]
+        for entry in self._entries.values():
+            at = entry.next_at(may_begin=self._may_begin(entry))
+            if at is not None:
+                times.append(at)
+        return max(0.0, min(times) - now)
+
+    def _may_begin(self, entry: Entry) -> bool:
+        return entry.refresh is not None and self._runs.may_begin(entry.refresh.target)
+
+    def _guarded(self, key: Key, do: Callable[[], None]) -> None:
+        """Do one thing for one StackRefresh; what goes wrong is tried again, and stops no other."""
+        try:
+            do()
+            return
+        except LeadershipLost as error:
+            _log.info("stack refresh left as it is", extra={"refresh": "/".join(key), "error": str(error)})
+        except KubernetesError as error:
+            _log.warning(
+                "stack refresh not looked at, tried again",
+                extra={"refresh": "/".join(key), "error": str(error), "retry_seconds": RETRY_SECONDS},
+            )
+        except Exception:  # noqa: BLE001
+            _log.exception("stack refresh not looked at, tried again", extra={"refresh": "/".join(key)})
+        at = time.monotonic() + RETRY_SECONDS
+        entry = self._entries.get(key)
+        if entry is None:
+            self._later[key] = at
+        else:
+            entry.not_before = at
+
+    def _look(self, key: Key, at: float) -> None:
+        """Something of a StackRefresh, or of its Services, may have changed."""
+        item, entry = self.reflectors.get(*key), self._entries.get(key)
+        if item is None or item["metadata"].get("deletionTimestamp"):
+            with self._condition:
+                self._entries.pop(key, None)
+                self._history.pop(key, None)
+            return
+        if entry is None or entry.uid != str(item["metadata"].get("uid")):
+            # Past our own copy: who led before may have written a moment ago.
+            item = self._access.get(REFRESHES.path(*key))
+            standing = Standing.of(item)
+            entry = Entry(item, standing, standing.schedule(time.monotonic(), datetime.now(UTC)))
+            with self._condition:
+                self._entries[key] = entry
+            if standing.was_cut_off:
+                note = "the replica that began the last run did not see its end; it is run again"
+                self._events.record(item, Kind.WARNING, "RunCutOff", note)
+        elif intent(entry.item) != intent(item):
+            entry.item = {**item, "status": entry.item.get("status")}
+        else:
+            entry.schedule = entry.schedule.touched(at)
+            return
+        entry.schedule = entry.schedule.touched(at)
+        refusal = entry.admit(self._settings)
+        if refusal is not None:
+            self._events.record(entry.item, Kind.WARNING, entry.standing.reason, str(refusal))
+
+    def _advance(self, key: Key) -> None:
+        """Do what is due, and have the status say so."""
+        entry, now = self._entries[key], time.monotonic()
+        if entry.not_before > now:
+            return
+        wanted = entry.look(now, self._selected, may_begin=self._may_begin(entry))
+        if wanted is not None and entry.refresh is not None:
+            self._begin(key, entry, entry.refresh, *wanted)
+        elif entry.is_unwritten:
+            self._write(key, entry)
+
+    def _begin(self, key: Key, entry: Entry, refresh: Refresh, wanted: str, addresses: Addresses) -> None:
+        """Begin a run, once the status says so: were this process to die, it must be found there."""
+        before = entry.standing
+        entry.standing = before.begun(refresh, datetime.now(UTC))
+        try:
+            self._write(key, entry)
+        except Exception:
+            entry.standing = before
+            raise
+        timeout_seconds = self._settings.targets[refresh.target].timeout_seconds
+
+        def run(cancelled: threading.Event) -> Run:
+            return Run(
+                namespace=refresh.namespace,
+                name=refresh.name,
+                action=refresh.action,
+                cluster=self._cluster,
+                addresses=addresses,
+                key=run_key(entry, wanted),
+                attempt=before.failures + 1,
+                timeout_seconds=timeout_seconds,
+                cancelled=cancelled,
+            )
+
+        entry.schedule = entry.schedule.begun(time.monotonic(), wanted)
+        _log.info("stack run begins", extra={"refresh": "/".join(key), "target": refresh.target})
+        self._runs.begin(Order(key, entry.uid, self._term, refresh.target, wanted), run)
+
+    def _end(self, ended: Ended) -> None:
+        """Tell of the end of a run; what another replica has taken over meanwhile, that one tells."""
+        order, result, good = ended.order, ended.result, ended.result.outcome.is_good
+        about = {"refresh": "/".join(order.key), "target": order.target, "outcome": str(result.outcome)}
+        told = {**about, "seconds": round(ended.seconds, 1)} | ({} if good else {"error": result.message})
+        _log.log(logging.INFO if good else logging.WARNING, "stack run ended", extra=told)
+        entry = self._entries.get(order.key)
+        if entry is None or (entry.uid, self._entries_term) != (order.uid, order.term):
+            return
+        self._count(order.key, ended)
+        now = time.monotonic()
+        if good:
+            entry.schedule = entry.schedule.succeeded()
+        else:
+            entry.schedule = entry.schedule.failed(now, random.random())  # noqa: S311 - jitter, no secret
+        retry_seconds = max(0.0, (entry.schedule.due_at(entry.pace) or now) - now)
+        entry.standing = entry.standing.ended(
+            result, order.wanted, ended.seconds, datetime.now(UTC), retry_seconds
+        )
+        entry.is_unwritten = True
+        if entry.refresh is None:
+            entry.admit(self._settings)  # it was changed meanwhile, to what cannot work
+        reason = "StackLocked" if result.outcome is Outcome.LOCKED else f"Run{result.outcome}"
+        note = f"{order.target}: {result.message} ({ended.seconds:.1f} s)"
+        self._events.record(entry.item, Kind.NORMAL if good else Kind.WARNING, reason, note)
+
+    def _count(self, key: Key, ended: Ended) -> None:
+        with self._condition:
+            history = self._history.setdefault(key, History())
+            history.outcomes[ended.result.outcome] += 1
+            history.last_seconds = ended.seconds
+            if ended.result.outcome.is_good:
+                history.succeeded_at = time.time()
+
+    def _write(self, key: Key, entry: Entry) -> None:
+        """Write the status, if it says something new."""
+        status = status_of(entry.item, entry.standing, datetime.now(UTC))
+        if not says(entry.item.get("status") or {}, status):
+            try:
+                path = REFRESHES.path(*key, "status")
+                written = self._access.request(
+                    "PATCH", path, body={"status": status}, content_type=MERGE_PATCH
+                )
+            except KubernetesError as error:
+                if error.status_code != 404:
+                    raise
+                self._touch(key)  # it is gone, which is looked at in its turn
+            else:
+                entry.item = {**entry.item, "status": written.get("status")}
+        entry.is_unwritten = False
+
+
+def _runner(target: Target, access: KubeAccess) -> Runner:
+    way = target.way
+    if isinstance(way, PulumiStack):
+        return requester(way, access)
+    return worker(way) if isinstance(way, Automation) else caller(way)
+
+
+def _selector(item: Object | None) -> Selector | None:
+    """Which Services a StackRefresh means; None for none, and for one that asks for nothing possible."""
+    if item is not None:
+        with suppress(ConfigurationError):
+            return Refresh.from_object(item).selector
+    return None
+
+
+def _key(item: Object) -> Key:
+    return (item["metadata"]["namespace"], item["metadata"]["name"])

@@ -1,0 +1,149 @@
+"""When a stack runs: debounced, spaced, one at a time, merged while one runs, backed off on failure."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from itertools import pairwise
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from eurekube_provider.core.schedule import (
+    FIRST_RETRY_SECONDS,
+    LONGEST_RETRY_SECONDS,
+    LONGEST_WAIT_FACTOR,
+    Pace,
+    Schedule,
+    retry_delay,
+)
+
+PACE = Pace(debounce_seconds=2.0, interval_seconds=30.0)
+
+
+@dataclass
+class Played:
+    """A stack's life, played in steps of a tenth of a second.
+
+    :ivar ran: beginning and what for, of each run.
+    """
+
+    schedule: Schedule
+    ran: list[tuple[float, str]] = field(default_factory=list)
+
+
+def play(
+    changes: Sequence[tuple[float, str]],
+    until: float,
+    *,
+    pace: Pace = PACE,
+    run_seconds: float = 3.0,
+    failing_until: float = -1.0,
+    served: str = "a",
+) -> Played:
+    """Have the wanted state change at these times, and runs take so long; those that begin early may fail."""
+    played = Played(Schedule(served=served))
+    wanted, ends_at = "a", 0.0
+    left = sorted(changes)
+    for tick in range(round(until * 10)):
+        now, schedule = tick / 10, played.schedule
+        while left and left[0][0] <= now:
+            wanted = left.pop(0)[1]
+            schedule = schedule.touched(now)
+        if schedule.running is not None and now >= ends_at:
+            failed = schedule.begun_at < failing_until
+            schedule = schedule.failed(now, 0.5) if failed else schedule.succeeded()
+        look, due = schedule.look_at(pace), schedule.due_at(pace)
+        if look is not None and look <= now and wanted == schedule.served:
+            schedule = schedule.settled()
+        elif due is not None and due <= now:
+            schedule = schedule.begun(now, wanted)
+            played.ran.append((now, wanted))
+            ends_at = now + run_seconds
+        played.schedule = schedule
+    return played
+
+
+def test_a_change_runs_after_the_quiet_time() -> None:
+    """Once, for what is wanted then."""
+    played = play([(1.0, "b")], 60)
+    assert played.ran == [(3.0, "b")]
+    assert (played.schedule.served, played.schedule.is_pending) == ("b", False)
+
+
+def test_what_comes_back_to_what_was_served_runs_nothing() -> None:
+    """Neither does an event that changes nothing."""
+    assert play([(1.0, "b"), (1.5, "a")], 60).ran == []
+    assert play([(1.0, "a")], 60).ran == []
+
+
+def test_two_hundred_changes_in_ten_seconds_are_at_most_two_runs() -> None:
+    """The last one is served all the same."""
+    changes = [(number / 20, f"state-{number}") for number in range(200)]
+    for debounce in (0.1, 1.0, 2.0, 5.0):
+        played = play(changes, 120, pace=Pace(debounce, 10.0))
+        assert 1 <= len(played.ran) <= 2
+        assert played.schedule.served == "state-199"
+
+
+def test_endless_change_does_not_postpone_a_run_for_ever() -> None:
+    """After ten quiet times it begins, although nothing was quiet."""
+    changes = [(number / 2, f"state-{number}") for number in range(2, 200)]
+    first, _ = play(changes, 90).ran[0]
+    assert first == pytest.approx(1.0 + LONGEST_WAIT_FACTOR * PACE.debounce_seconds)
+
+
+def test_runs_keep_their_distance() -> None:
+    """The interval is between the beginnings."""
+    played = play([(1.0, "b"), (10.0, "c"), (20.0, "d")], 120)
+    assert played.ran == [(3.0, "b"), (33.0, "d")]
+
+
+def test_what_changes_during_a_run_comes_together_after_it() -> None:
+    """One run at a time, however long it takes."""
+    played = play([(1.0, "b"), (5.0, "c"), (20.0, "d"), (40.0, "e")], 200, run_seconds=50.0)
+    assert played.ran == [(3.0, "b"), (53.0, "e")]
+
+
+def test_a_failed_run_is_tried_again_after_longer_and_longer_times() -> None:
+    """Until it goes well; the distance is kept, too."""
+    played = play([(1.0, "b")], 400, pace=Pace(1.0, 1.0), failing_until=100.0)
+    begun = [at for at, _ in played.ran]
+    waits = [later - earlier - 3.0 for earlier, later in pairwise(begun)]
+    assert waits == pytest.approx([0.75 * retry_delay(number) for number in range(1, len(begun))], abs=0.2)
+    assert (played.schedule.served, played.schedule.failures) == ("b", 0)
+
+
+def test_after_a_failure_what_was_served_before_is_not_trusted() -> None:
+    """Half of the failed run may have been done: the way back is run, too."""
+    played = play([(1.0, "b"), (4.0, "a")], 100, failing_until=5.0)
+    assert [wanted for _, wanted in played.ran] == ["b", "a"]
+
+
+def test_delays_grow_to_a_bound() -> None:
+    """The first is short, the longest ten minutes."""
+    assert retry_delay(1) == FIRST_RETRY_SECONDS
+    assert retry_delay(2) == 2 * FIRST_RETRY_SECONDS
+    assert retry_delay(1000) == LONGEST_RETRY_SECONDS
+
+
+@given(
+    st.lists(st.tuples(st.floats(0, 60), st.sampled_from("abc")), max_size=40),
+    st.floats(0.1, 5.0),
+    st.floats(0.1, 40.0),
+    st.floats(0.1, 20.0),
+    st.floats(-1.0, 60.0),
+)
+def test_whatever_happens_the_end_is_served(
+    changes: list[tuple[float, str]], debounce: float, interval: float, run_seconds: float, failing: float
+) -> None:
+    """And no two runs overlap or come closer than the interval."""
+    played = play(
+        changes, 1500, pace=Pace(debounce, interval), run_seconds=run_seconds, failing_until=failing
+    )
+    wanted = sorted(changes, key=lambda change: change)[-1][1] if changes else "a"
+    assert (played.schedule.served, played.schedule.is_pending) == (wanted, False)
+    begun = [at for at, _ in played.ran]
+    apart = min((later - earlier for earlier, later in pairwise(begun)), default=1e9)
+    assert apart >= max(interval, run_seconds) - 0.11
