@@ -156,7 +156,7 @@ class Sources:
     def desired(self, syncer: Syncer, cluster: Cluster) -> Desired:
         """What ``syncer`` wants to see in Eureka by what is known of the cluster now."""
         namespace = syncer.selector.namespace
-        unread = self.services.without_list(namespace) or self.slices.without_list(namespace)
+        unread = self._unread(namespace)
         if unread is not None:
             sentence = (
                 f"the Services of namespace {namespace} and their endpoints cannot be read: nothing is"
@@ -192,8 +192,20 @@ class Sources:
         return f"{namespace}/{pod}" in self._goodbyes
 
     def selected(self, selector: Selector) -> tuple[list[Object], list[Object]]:
-        """The Services that a selector means, and their EndpointSlices."""
+        """The Services that a selector means, and their EndpointSlices.
+
+        :raises KubernetesError: not all of them have been read.
+        """
+        unread = self._unread(selector.namespace)
+        if unread is not None:
+            raise KubernetesError(
+                f"the Services or EndpointSlices of the namespace {selector.namespace} have not been read"
+                f" ({unread.failure or 'no answer yet'})"
+            )
         return self._index.selected(selector)
+
+    def _unread(self, namespace: str) -> Reflector | None:
+        return self.services.without_list(namespace) or self.slices.without_list(namespace)
 
     def endpoint_count(self) -> int:
         """How many endpoints the slices have, of whatever Service."""

@@ -84,6 +84,7 @@ class Played:
         self.events = Events(self.api)
         self.addresses: list[str] = ["10.0.0.1"]
         self.services = ["rating"]
+        self.unread = False
         self.runs: list[Run] = []
         self.results: list[Result | Exception] = []
         self.gate = threading.Event()
@@ -110,6 +111,8 @@ class Played:
         self.triggers.join()
 
     def _selected(self, _: Selector) -> tuple[list[Object], list[Object]]:
+        if self.unread:
+            raise KubernetesError("the Services have not been read")
         services = [{"metadata": {"namespace": "shop", "name": name, "labels": {}}} for name in self.services]
         labels = {"kubernetes.io/service-name": "rating"}
         endpoints = [{"addresses": [address], "conditions": {}} for address in self.addresses]
@@ -443,6 +446,20 @@ def test_nothing_runs_that_the_status_does_not_say(
     assert len(played.runs) == 1
     played.api.failure = None
     played.wait_synced(2)
+
+
+def test_nothing_runs_for_services_that_were_not_read(played: Played) -> None:
+    """An empty list of a namespace that may not be read is no empty set of addresses."""
+    played.put()
+    played.wait_synced(1)
+    played.unread = True
+    played.services = []
+    played.touched()
+    played.wait(lambda: played.triggers._entries[KEY].not_before > 0, "the try")
+    assert len(played.runs) == 1
+    played.unread, played.services = False, ["rating"]
+    played.wait(lambda: not played.triggers._entries[KEY].schedule.is_pending, "the look")
+    assert len(played.runs) == 1
 
 
 def test_a_deleted_one_is_forgotten(played: Played) -> None:

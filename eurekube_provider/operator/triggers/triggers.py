@@ -13,7 +13,7 @@ import time
 from collections import Counter
 from collections.abc import Callable, Mapping
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 
 from eurekube_provider.core.errors import ConfigurationError, KubernetesError, LeadershipLost
@@ -146,7 +146,8 @@ class Triggers:
         """What is counted, of the StackRefreshes that there are."""
         there = {_key(item) for item in self.reflectors.objects()}
         with self._condition:
-            return {key: one for key, one in self._history.items() if key in there}
+            copies = {key: replace(one, outcomes=one.outcomes.copy()) for key, one in self._history.items()}
+        return {key: one for key, one in copies.items() if key in there}
 
     def standings(self) -> dict[Key, Standing]:
         """How it stands, as this replica knows; nothing while it does not lead."""
@@ -186,7 +187,7 @@ class Triggers:
                     self._entries, self._later = {}, {}
             for ended in self._runs.take_ended():
                 self._guarded(ended.order.key, lambda ended=ended: self._end(ended))  # type: ignore[misc]
-            if not self._leads or not self.reflectors.is_synced:
+            if not self._leads or not self._is_settled():
                 continue
             now = time.monotonic()
             if self._entries_term != self._term:
@@ -203,7 +204,7 @@ class Triggers:
     def _wait_seconds(self) -> float:
         """Until something is due; shorter where nothing tells of it: a first list that becomes complete."""
         now = time.monotonic()
-        waits_for_list = self._leads and not self.reflectors.is_synced
+        waits_for_list = self._leads and not self._is_settled()
         times = [now + (1.0 if waits_for_list else LONGEST_WAIT_SECONDS), *self._later.values()]
         for entry in self._entries.values():
             at = entry.next_at(may_begin=self._may_begin(entry))
@@ -211,11 +212,19 @@ class Triggers:
                 times.append(at)
         return max(0.0, min(times) - now)
 
+    def _is_settled(self) -> bool:
+        """Whether the first lists are complete, but for namespaces that we may not read."""
+        return all(
+            one.is_synced or (one.namespace is not None and one.is_refused)
+            for one in self.reflectors.reflectors
+        )
+
     def _may_begin(self, entry: Entry) -> bool:
         return entry.refresh is not None and self._runs.may_begin(entry.refresh.target)
 
     def _guarded(self, key: Key, do: Callable[[], None]) -> None:
         """Do one thing for one StackRefresh; what goes wrong is tried again, and stops no other."""
+        self._round_at = time.monotonic()  # many that each wait for the API in vain are no loop that is stuck
         try:
             do()
             return

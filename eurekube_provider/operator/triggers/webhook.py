@@ -80,7 +80,9 @@ def _post(webhook: Webhook, body: bytes, key: str, timeout_seconds: float) -> tu
             auth=authorized,  # as a plain header a netrc file would replace it
             timeout=timeout_seconds,
             allow_redirects=False,
+            stream=True,  # the answer's body is not read: it might never end
         )
+        response.close()
     except requests.RequestException as error:
         return f"no answer ({type(error).__name__})", False  # its text would show the URL
     code = response.status_code
