@@ -36,6 +36,7 @@ _OPERATOR_KEYS = (
     "watch_namespaces",
     "resources",
     "environment",
+    "targets",
     "network_policy",
     "web_namespaces",
     "egress_ports",

@@ -20,6 +20,8 @@ import yaml
 import eurekube_provider
 from eurekube_provider.cli.main import main
 from eurekube_provider.core.errors import ConfigurationError
+from eurekube_provider.operator.settings import settings_from
+from eurekube_provider.operator.triggers.targets import PulumiStack, Target
 from eurekube_provider.resources.files import crd_documents
 from eurekube_provider.resources.project import Project
 
@@ -193,6 +195,26 @@ def test_the_operators_pod_is_restricted() -> None:
         "capabilities": {"drop": ["ALL"]},
     }
     assert container["image"].endswith(f":{eurekube_provider.__version__}")
+
+
+def test_targets_come_with_their_file_and_their_rights(tmp_path: Path) -> None:
+    """The operator reads what the stack says; of a Stack it may do what it must, in the Stack's namespace."""
+    target = {"kind": "pulumiStack", "namespaces": ["shop"], "stack": "pulumi/shop-prod"}
+    said = f"eurekube:operator={json.dumps({'replicas': 1, 'targets': {'prod': target}})}"
+    file = tmp_path / "operator.yaml"
+    file.write_text(only("ConfigMap", said)["data"]["operator.yaml"])
+    read = settings_from({"config": str(file)}, {"EUREKA_URL": "http://eureka/eureka"})
+    assert read.targets == {"prod": Target("prod", PulumiStack("pulumi", "shop-prod"), frozenset({"shop"}))}
+    template = only("Deployment", said)["spec"]["template"]
+    assert template["metadata"]["annotations"]["eurekube.io/targets-checksum"]
+    (container,) = template["spec"]["containers"]
+    (mount,), (volume,) = container["volumeMounts"], template["spec"]["volumes"]
+    assert {"name": "CONFIG", "value": f"{mount['mountPath']}/operator.yaml"} in container["env"]
+    assert volume["projected"]["sources"] == [{"configMap": {"name": "eurekube-operator-targets"}}]
+    assert rules("Role", said, namespace="pulumi") == {
+        ("pulumi.com", "stacks", "shop-prod", verb) for verb in ("get", "patch")
+    }
+    assert only("RoleBinding", said, namespace="pulumi")["subjects"][0]["name"] == "eurekube-operator"
 
 
 def test_three_replicas_share_the_work() -> None:

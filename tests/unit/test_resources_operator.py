@@ -54,6 +54,14 @@ def test_ports_of_eureka() -> None:
         ({"web_namespaces": ["monitoring"]}, "web_namespaces means nothing without network_policy"),
         ({"network_policy": True, "egress_ports": [0]}, "egress_ports: 0 must be a port from 1 to 65535"),
         ({"cluster_name": "A_B"}, "cluster name 'A_B'"),
+        ({"targets": {"ci": "webhook"}}, "targets: ci must be an object with a kind"),
+        ({"targets": {"prod": {"kind": "pulumiStack", "stack": "prod"}}}, "stack must be NAMESPACE/NAME"),
+        (
+            {"targets": {"ci": {"kind": "webhook", "secret-file": "/etc/eurekube-targets/key"}}},
+            "targets: ci: secret-file is /etc/eurekube-targets/key: add 'key' to target_secrets",
+        ),
+        ({"target_secrets": {"key": "s3cret"}}, "target_secrets means nothing without targets"),
+        ({"targets": {"ci": {"kind": "webhook"}}, "environment": {"CONFIG": "x"}}, "must not set CONFIG"),
     ],
 )
 def test_what_cannot_work_is_refused(given: dict[str, Any], sentence: str) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import Any
 from urllib.parse import urlsplit
 
 import pulumi
@@ -13,6 +14,7 @@ from eurekube_provider.core.errors import ConfigurationError
 from eurekube_provider.core.identity import check_cluster_name
 from eurekube_provider.eureka.connection import split_credentials
 from eurekube_provider.resources.labels import OPERATOR_APP, SELECTOR_LABEL
+from eurekube_provider.resources.operator.targets import check_targets
 from eurekube_provider.resources.program import ProgramError
 
 DEFAULT_IMAGE = "ghcr.io/eurekube/eurekube-operator"
@@ -51,6 +53,9 @@ class EurekubeOperatorArgs:
     :ivar replicas: one leads, the others take over when it goes. 0 where the operator runs elsewhere.
     :ivar resources: requests and limits of the container.
     :ivar environment: further variables, e.g. ``LOG_LEVEL``; not those that follow from other arguments.
+    :ivar targets: what StackRefreshes may have run, by name, with the keys that docs/triggers.md has.
+    :ivar target_secrets: what targets name as ``/etc/eurekube-targets/NAME``, by that name; kept in a Secret,
+        and read when the operator starts.
     :ivar network_policy: whether a NetworkPolicy lets the pods be called at their web port only, and call
         only DNS, the Kubernetes API (443, 6443) and the ports of ``eureka_urls``.
     :ivar web_namespaces: with ``network_policy``, the namespaces that may call the web port, e.g. that of
@@ -83,6 +88,8 @@ class EurekubeOperatorArgs:
         }
     )
     environment: Mapping[str, pulumi.Input[str]] = field(default_factory=dict)
+    targets: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
+    target_secrets: Mapping[str, pulumi.Input[str]] = field(default_factory=dict)
     network_policy: bool = False
     web_namespaces: Sequence[str] = ()
     egress_ports: Sequence[int] = ()
@@ -143,6 +150,11 @@ class EurekubeOperatorArgs:
                 raise ConfigurationError(f"{name} means nothing without network_policy")
         if self.cluster_name:
             check_cluster_name(self.cluster_name)
+        check_targets(self.targets, self.target_secrets)
+        if self.targets and "CONFIG" in self.environment:
+            raise ConfigurationError(
+                "environment must not set CONFIG: the targets are in a file of their own"
+            )
 
 
 def _names_tag(image: str) -> bool:

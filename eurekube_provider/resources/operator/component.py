@@ -14,6 +14,7 @@ from pulumi_kubernetes.apiextensions.v1.CustomResourceDefinition import CustomRe
 from pulumi_kubernetes.apiextensions.v1.CustomResourceDefinitionPatch import CustomResourceDefinitionPatch
 from pulumi_kubernetes.apps.v1.Deployment import Deployment
 from pulumi_kubernetes.core.v1 import ServicePortArgs, ServiceSpecArgs
+from pulumi_kubernetes.core.v1.ConfigMap import ConfigMap
 from pulumi_kubernetes.core.v1.Namespace import Namespace
 from pulumi_kubernetes.core.v1.Secret import Secret
 from pulumi_kubernetes.core.v1.Service import Service
@@ -36,6 +37,7 @@ from eurekube_provider.resources.operator.deployment import operator_deployment
 from eurekube_provider.resources.operator.monitoring import MONITORING_API, prometheus_rule, service_monitor
 from eurekube_provider.resources.operator.network import operator_network_policy
 from eurekube_provider.resources.operator.rights import Rights
+from eurekube_provider.resources.operator.targets import FILE, TARGETS, pulumi_stacks, targets_file
 
 
 class EurekubeOperator(pulumi.ComponentResource):
@@ -66,6 +68,7 @@ class EurekubeOperator(pulumi.ComponentResource):
         rights = Rights(name, args, self._labels, self)
         needed = [account, *crds, *rights.for_work(), *rights.for_election(namespace)]
         needed += [self._secret(name, namespace)] if self._secrets() else []
+        needed += [*rights.for_stacks(pulumi_stacks(args.targets)), *self._targets(name, namespace)]
         needed += [self._network_policy(name, namespace)] if args.network_policy else []
         self.deployment = Deployment(
             name,
@@ -125,6 +128,28 @@ class EurekubeOperator(pulumi.ComponentResource):
                 parent=self, depends_on=[namespace], additional_secret_outputs=["data", "stringData"]
             ),
         )
+
+    def _targets(self, name: str, namespace: pulumi.Resource) -> list[pulumi.Resource]:
+        args = self._args
+        if not args.targets:
+            return []
+        made: list[pulumi.Resource] = [
+            ConfigMap(
+                f"{name}-targets",
+                metadata=self._metadata(TARGETS),
+                data={FILE: targets_file(args.targets)},
+                opts=self._after(namespace),
+            )
+        ]
+        if args.target_secrets:
+            kept = pulumi.ResourceOptions(
+                parent=self, depends_on=[namespace], additional_secret_outputs=["data", "stringData"]
+            )
+            data = dict(args.target_secrets)
+            made.append(
+                Secret(f"{name}-targets", metadata=self._metadata(TARGETS), string_data=data, opts=kept)
+            )
+        return made
 
     def _disruption_budget(self, name: str, namespace: pulumi.Resource) -> None:
         PodDisruptionBudget(

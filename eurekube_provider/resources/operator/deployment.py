@@ -39,6 +39,12 @@ from eurekube_provider.resources.operator.args import (
     EurekubeOperatorArgs,
     operator_selector,
 )
+from eurekube_provider.resources.operator.targets import (
+    targets_annotation,
+    targets_mount,
+    targets_variables,
+    targets_volume,
+)
 
 _CA_DIRECTORY = "/etc/eurekube"
 
@@ -57,7 +63,11 @@ def operator_deployment(name: str, args: EurekubeOperatorArgs) -> DeploymentSpec
         "prometheus.io/port": str(WEB_PORT),
         "prometheus.io/path": "/metrics",
     }
+    # Two scrapes of one pod would count everything twice.
+    annotations = {**({} if args.service_monitor else scraped), **targets_annotation(args.targets)}
     ca = SecretVolumeSourceArgs(secret_name=CREDENTIALS, items=[KeyToPathArgs(key="ca.crt", path="ca.crt")])
+    volumes = [VolumeArgs(name="ca", secret=ca)] if args.ca_certificate is not None else []
+    volumes += targets_volume(args.targets, args.target_secrets)
     return DeploymentSpecArgs(
         replicas=args.replicas,
         strategy=DeploymentStrategyArgs(
@@ -66,8 +76,7 @@ def operator_deployment(name: str, args: EurekubeOperatorArgs) -> DeploymentSpec
         ),
         selector=LabelSelectorArgs(match_labels=selector),
         template=PodTemplateSpecArgs(
-            # Two scrapes of one pod would count everything twice.
-            metadata=ObjectMetaArgs(labels=selector, annotations=None if args.service_monitor else scraped),
+            metadata=ObjectMetaArgs(labels=selector, annotations=annotations or None),
             spec=PodSpecArgs(
                 service_account_name=ACCOUNT,
                 termination_grace_period_seconds=_GRACE_SECONDS,
@@ -76,7 +85,7 @@ def operator_deployment(name: str, args: EurekubeOperatorArgs) -> DeploymentSpec
                     run_as_non_root=True, seccomp_profile=SeccompProfileArgs(type="RuntimeDefault")
                 ),
                 containers=[_container(args)],
-                volumes=[VolumeArgs(name="ca", secret=ca)] if args.ca_certificate is not None else None,
+                volumes=volumes or None,
             ),
         ),
     )
@@ -93,6 +102,7 @@ def _spread(topology_key: str, selector: dict[str, str]) -> TopologySpreadConstr
 
 def _container(args: EurekubeOperatorArgs) -> ContainerArgs:
     ca = VolumeMountArgs(name="ca", mount_path=_CA_DIRECTORY, read_only=True)
+    mounts = [*([ca] if args.ca_certificate is not None else []), *targets_mount(args.targets)]
     return ContainerArgs(
         name="operator",
         image=args.image_reference,
@@ -111,7 +121,7 @@ def _container(args: EurekubeOperatorArgs) -> ContainerArgs:
             read_only_root_filesystem=True,
             capabilities=CapabilitiesArgs(drop=["ALL"]),
         ),
-        volume_mounts=[ca] if args.ca_certificate is not None else None,
+        volume_mounts=mounts or None,
     )
 
 
@@ -124,6 +134,7 @@ def _environment(args: EurekubeOperatorArgs) -> list[EnvVarArgs]:
         "CLUSTER_NAME": args.cluster_name,
         "WATCH_NAMESPACE": ",".join(args.watch_namespaces) or None,
         "EUREKA_CA_FILE": f"{_CA_DIRECTORY}/ca.crt" if args.ca_certificate is not None else None,
+        **targets_variables(args.targets),
         **args.environment,
     }
     sources = {

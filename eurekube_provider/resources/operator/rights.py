@@ -12,7 +12,7 @@ from pulumi_kubernetes.rbac.v1.ClusterRoleBinding import ClusterRoleBinding
 from pulumi_kubernetes.rbac.v1.Role import Role
 from pulumi_kubernetes.rbac.v1.RoleBinding import RoleBinding
 
-from eurekube_provider.kube.rights import CLUSTER, WORK, Rule, election
+from eurekube_provider.kube.rights import CLUSTER, WORK, Rule, election, pulumi_stack
 from eurekube_provider.resources.operator.args import ACCOUNT, EurekubeOperatorArgs
 
 
@@ -60,6 +60,15 @@ class Rights:
         names = f"{self._name}-election", f"{self._name}-election"
         metadata = self._metadata(ACCOUNT, self._args.namespace)
         return self._local(names, metadata, election(self._args.lease_name), namespace)
+
+    def for_stacks(self, stacks: Sequence[tuple[str, str]]) -> list[pulumi.Resource]:
+        """For each Stack that is a target, a Role in its namespace, which must be there."""
+        rights: list[pulumi.Resource] = []
+        for namespace, stack in stacks:
+            names = f"{self._name}-stack-{namespace}-{stack}", f"{self._name}-stack-{namespace}-{stack}"
+            metadata = self._metadata(f"{self._shared}-{stack}", namespace)
+            rights += self._local(names, metadata, [pulumi_stack(stack)])
+        return rights
 
     def _local(
         self,

@@ -1,0 +1,106 @@
+"""What StackRefreshes may have run: the operator's configuration file, its secrets, and the rights for it."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Collection, Mapping
+from typing import Any
+
+import yaml
+from pulumi_kubernetes.core.v1 import (
+    ConfigMapProjectionArgs,
+    ProjectedVolumeSourceArgs,
+    SecretProjectionArgs,
+    VolumeArgs,
+    VolumeMountArgs,
+    VolumeProjectionArgs,
+)
+
+from eurekube_provider.core.errors import ConfigurationError
+from eurekube_provider.resources.labels import OPERATOR_APP
+
+TARGETS = f"{OPERATOR_APP}-targets"
+"""The ConfigMap with the file, and the Secret with what it names."""
+
+DIRECTORY = "/etc/eurekube-targets"
+"""Where both are in the container; a ``secret-file`` is named with it."""
+
+FILE = "operator.yaml"
+CHECKSUM = "eurekube.io/targets-checksum"
+_VOLUME = "targets"
+
+Targets = Mapping[str, Mapping[str, Any]]
+"""By name, with the keys that the operator's configuration file has."""
+
+
+def targets_file(targets: Targets) -> str:
+    """The configuration file."""
+    return yaml.safe_dump({"targets": _plain(targets)}, sort_keys=True)
+
+
+def targets_annotation(targets: Targets) -> dict[str, str]:
+    """What has the pods replaced when the file changes, which is read at their start."""
+    if not targets:
+        return {}
+    return {CHECKSUM: hashlib.sha256(targets_file(targets).encode()).hexdigest()[:16]}
+
+
+def targets_variables(targets: Targets) -> dict[str, str]:
+    """What names the file to the operator."""
+    return {"CONFIG": f"{DIRECTORY}/{FILE}"} if targets else {}
+
+
+def targets_volume(targets: Targets, secrets: Collection[str]) -> list[VolumeArgs]:
+    """File and secrets in one directory."""
+    if not targets:
+        return []
+    sources = [VolumeProjectionArgs(config_map=ConfigMapProjectionArgs(name=TARGETS))]
+    if secrets:
+        sources.append(VolumeProjectionArgs(secret=SecretProjectionArgs(name=TARGETS)))
+    return [VolumeArgs(name=_VOLUME, projected=ProjectedVolumeSourceArgs(sources=sources))]
+
+
+def targets_mount(targets: Targets) -> list[VolumeMountArgs]:
+    """Where they are."""
+    return [VolumeMountArgs(name=_VOLUME, mount_path=DIRECTORY, read_only=True)] if targets else []
+
+
+def pulumi_stacks(targets: Targets) -> list[tuple[str, str]]:
+    """Namespace and name of each Stack that is a target."""
+    found = [each["stack"] for each in targets.values() if each.get("kind") == "pulumiStack"]
+    return sorted({(namespace, name) for namespace, _, name in (stack.partition("/") for stack in found)})
+
+
+def check_targets(targets: Targets, secrets: Collection[str]) -> None:
+    """Refuse what the operator could not start with, as far as that shows here.
+
+    :param secrets: their names.
+    :raises ConfigurationError: one sentence that names the argument.
+    """
+    for name, target in targets.items():
+        where = f"targets: {name}"
+        if not isinstance(target, Mapping) or not isinstance(target.get("kind"), str):
+            raise ConfigurationError(f"{where} must be an object with a kind, as in docs/triggers.md")
+        stack = target.get("stack")
+        if target["kind"] == "pulumiStack" and not all(str(stack or "").partition("/")):
+            raise ConfigurationError(f"{where}: stack must be NAMESPACE/NAME of a Stack, not {stack!r}")
+        for key in ("secret-file", "authorization-file"):
+            file = str(target.get(key, ""))
+            named = file.removeprefix(f"{DIRECTORY}/")
+            if named != file and named not in secrets:
+                raise ConfigurationError(f"{where}: {key} is {file}: add {named!r} to target_secrets")
+    if secrets and not targets:
+        raise ConfigurationError("target_secrets means nothing without targets")
+    if FILE in secrets:
+        raise ConfigurationError(f"target_secrets must not have {FILE!r}, which is the file with the targets")
+
+
+def _plain(value: Any) -> Any:
+    """Without the classes of mappings and lists that came from a program's configuration."""
+    if isinstance(value, Mapping):
+        return {str(key): _plain(one) for key, one in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [_plain(one) for one in value]
+    if isinstance(value, float) and value.is_integer():
+        return int(value)
+    return value
