@@ -474,6 +474,16 @@ def test_a_deleted_one_is_forgotten(played: Played) -> None:
     assert played.triggers.history() == {}
 
 
+def test_one_that_is_gone_runs_nothing(played: Played) -> None:
+    """Also where the watch has not told of it yet."""
+    played.put()
+    played.wait_synced(1)
+    del played.api.items["rating"]
+    played.scale("10.0.0.2")
+    played.wait(lambda: not played.triggers.standings(), "it to be missed")
+    assert len(played.runs) == 1
+
+
 def test_the_thread_is_watched(played: Played) -> None:
     """One that is stuck makes the operator unhealthy."""
     names = [pulse.name for pulse in played.triggers.pulses()]

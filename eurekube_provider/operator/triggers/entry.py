@@ -93,9 +93,9 @@ class Entry:
         runs = due <= now and may_begin and not self.refresh.is_paused
         if self.looked_at == self.schedule.last_touch and not runs:
             return None
-        self.looked_at = self.schedule.last_touch
         before = self.standing
         addresses = ready_addresses(*selected(self.refresh.selector))
+        self.looked_at = self.schedule.last_touch
         wanted = self.refresh.digest(addresses)
         self.standing = before.observing(addresses)
         if wanted == self.schedule.served:

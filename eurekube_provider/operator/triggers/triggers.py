@@ -109,6 +109,7 @@ class Triggers:
         with self._condition:
             self._leads = True
             self._term += 1
+        self.reflectors.hurry()
         self._wake()
 
     def stand_by(self) -> None:
@@ -198,7 +199,9 @@ class Triggers:
                 touched[key] = self._later.pop(key)
             for key, at in touched.items():
                 self._guarded(key, lambda key=key, at=at: self._look(key, at))  # type: ignore[misc]
-            for key in list(self._entries):
+            # Who waits longest is first where several want one target.
+            waiting = {key: entry.schedule.first_touch or 0.0 for key, entry in self._entries.items()}
+            for key in sorted(waiting, key=lambda key: waiting[key]):
                 self._guarded(key, lambda key=key: self._advance(key))  # type: ignore[misc]
 
     def _wait_seconds(self) -> float:
@@ -254,7 +257,12 @@ class Triggers:
             return
         if entry is None or entry.uid != str(item["metadata"].get("uid")):
             # Past our own copy: who led before may have written a moment ago.
-            item = self._access.get(REFRESHES.path(*key))
+            try:
+                item = self._access.get(REFRESHES.path(*key))
+            except KubernetesError as error:
+                if error.status_code == 404:
+                    return  # its end is on its way to our copy
+                raise
             standing = Standing.of(item)
             entry = Entry(item, standing, standing.schedule(time.monotonic(), datetime.now(UTC)))
             with self._condition:
@@ -288,7 +296,8 @@ class Triggers:
         before = entry.standing
         entry.standing = before.begun(refresh, datetime.now(UTC))
         try:
-            self._write(key, entry)
+            if not self._write(key, entry):
+                return
         except Exception:
             entry.standing = before
             raise
@@ -345,8 +354,8 @@ class Triggers:
             if ended.result.outcome.is_good:
                 history.succeeded_at = time.time()
 
-    def _write(self, key: Key, entry: Entry) -> None:
-        """Write the status, if it says something new."""
+    def _write(self, key: Key, entry: Entry) -> bool:
+        """Write the status, if it says something new; whether there is still something to write it to."""
         status = status_of(entry.item, entry.standing, datetime.now(UTC))
         if not says(entry.item.get("status") or {}, status):
             try:
@@ -357,10 +366,14 @@ class Triggers:
             except KubernetesError as error:
                 if error.status_code != 404:
                     raise
-                self._touch(key)  # it is gone, which is looked at in its turn
+                with self._condition:
+                    self._entries.pop(key, None)
+                self._touch(key)  # there may be another one of its name
+                return False
             else:
                 entry.item = {**entry.item, "status": written.get("status")}
         entry.is_unwritten = False
+        return True
 
 
 def _runner(target: Target, access: KubeAccess) -> Runner:
