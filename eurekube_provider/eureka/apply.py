@@ -1,6 +1,8 @@
 """Carry out a plan: every write is preceded by an uncached read, every removal followed by one.
 
-The read tells whose the instance is *now* and which timestamp it has; a list could be half a minute old.
+The read tells whose the instance is *now* and which timestamp it has; a list could be half a minute old. Only
+what is registered under an id that was never seen is written first, so that it gives way to what may stand
+there after all, and read afterwards.
 """
 
 from __future__ import annotations
@@ -21,7 +23,7 @@ from eurekube_provider.core.errors import (
 from eurekube_provider.core.model import EMPTY, Instance, Status
 from eurekube_provider.core.plan import Action, Change, Plan, same_contents
 from eurekube_provider.eureka.bulk import cancel_many, register_many
-from eurekube_provider.eureka.observer import Observer, next_timestamp, not_ours, overridden
+from eurekube_provider.eureka.observer import Observer, humble_timestamp, next_timestamp, not_ours, overridden
 from eurekube_provider.eureka.peers import Peers
 
 _log = logging.getLogger(__name__)
@@ -156,6 +158,8 @@ class _Step:
 
     def _write(self) -> None:
         want = self.change.instance
+        if self.change.action is Action.REGISTER and self.observer and self.observer.is_new(want.key):
+            self.peers.register(replace(want, last_dirty_timestamp_ms=humble_timestamp()))
         have = self.peers.read(*want.key)
         self._check_owner(have)
         if self.change.action is Action.SET_STATUS and have is not None:

@@ -25,6 +25,9 @@ class Observer(Protocol):
     def gone(self, instance: Instance) -> None:
         """No server that could be asked holds ``instance``."""
 
+    def is_new(self, key: tuple[str, str]) -> bool:
+        """Whether nothing stands or stood lately under ``key``; False too where what is known is old."""
+
     def lost_override(self, key: tuple[str, str]) -> Status:
         """The status that was set over the instance's own when every server forgot it; else UNKNOWN."""
 
@@ -42,6 +45,19 @@ def overridden(sent: Instance) -> Instance:
     if not sent.is_overridden or sent.status not in (Status.UP, Status.OUT_OF_SERVICE):
         return sent
     return replace(sent, status=sent.overridden_status)
+
+
+UNLISTED_SECONDS = 90.0
+"""A list may lack a write for as long: 30 s of server cache on each of two servers, and replication."""
+
+
+def humble_timestamp() -> int:
+    """A ``lastDirtyTimestamp`` in milliseconds that loses against whatever the last list could not show yet.
+
+    A server that holds something newer under the same id keeps it when a registration with this one comes.
+    Source: AbstractInstanceRegistry.register of Netflix/eureka.
+    """
+    return int((time.time() - UNLISTED_SECONDS) * 1000)
 
 
 def next_timestamp(have: Instance | None) -> int:

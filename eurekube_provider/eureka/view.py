@@ -13,11 +13,9 @@ from collections.abc import Callable, Iterable
 
 from eurekube_provider.core.model import Instance
 from eurekube_provider.core.plan import same_contents
+from eurekube_provider.eureka.observer import UNLISTED_SECONDS
 
 Key = tuple[str, str]
-
-SETTLE_SECONDS = 90.0
-"""A list may lack a write for as long: 30 s of server cache on each of two servers, and replication."""
 
 
 class View:
@@ -55,6 +53,11 @@ class View:
         """One instance."""
         with self._lock:
             return self._held.get(key)
+
+    def is_new(self, key: Key) -> bool:
+        """Whether nothing stands there, and nothing was written or removed there lately."""
+        with self._lock:
+            return key not in self._held and key not in self._touched
 
     def owned(self, owner: str) -> list[Instance]:
         """The instances of an owner."""
@@ -95,7 +98,7 @@ class View:
         doubts: list[Key] = []
         with self._lock:
             now = self._clock()
-            self._touched = {key: at for key, at in self._touched.items() if now - at < SETTLE_SECONDS}
+            self._touched = {key: at for key, at in self._touched.items() if now - at < UNLISTED_SECONDS}
             for key, instance in suggested.items():
                 held = self._held.get(key)
                 if held is instance or key in self._touched:

@@ -185,6 +185,11 @@ class Registry:
         self.view.gone(instance.key)
         self.sweeper.removed(instance)
 
+    def is_new(self, key: Key) -> bool:
+        """See :class:`~eurekube_provider.eureka.observer.Observer`."""
+        is_current = self.failure is None and self.was_read and not self._lost_memory
+        return is_current and key not in self._lost_overrides and self.view.is_new(key)
+
     def lost_override(self, key: Key) -> Status:
         """See :class:`~eurekube_provider.eureka.observer.Observer`."""
         return self._lost_overrides.get(key, Status.UNKNOWN)

@@ -69,8 +69,9 @@ def register_until_seen(peers: Peers, instance: Instance) -> peers_module.Sighti
 class Record:
     """An observer that remembers what it was told."""
 
-    def __init__(self) -> None:
+    def __init__(self, *, all_is_new: bool = False) -> None:
         self.told: list[tuple[str, str]] = []
+        self._all_is_new = all_is_new
 
     def registered(self, instance: Instance) -> None:
         """Remember it."""
@@ -87,6 +88,10 @@ class Record:
     def gone(self, instance: Instance) -> None:
         """Remember it."""
         self.told.append(("gone", instance.instance_id))
+
+    def is_new(self, key: tuple[str, str]) -> bool:
+        """What it was told."""
+        return self._all_is_new and bool(key)
 
     def lost_override(self, key: tuple[str, str]) -> Status:
         """Nothing was lost."""
@@ -223,6 +228,47 @@ def test_a_foreign_instance_is_left_alone(peers: Peers, app: str, owner: str) ->
         assert (owner or "not registered by Eurekube") in str(failure.error)
         assert record.told == [("found", foreign.instance_id)]
     assert [one and one.wanted() for one in held(peers, foreign)] == [foreign.wanted()] * 3
+
+
+@pytest.mark.parametrize("owner", [THEIRS, ""], ids=["another cluster's", "nobody's"])
+def test_a_registration_of_an_id_that_was_never_seen_gives_way(peers: Peers, app: str, owner: str) -> None:
+    """Written before it was read: what somebody else registered a moment ago stays, on every server."""
+    foreign = owned(app, owner=owner) if owner else rating(app)
+    peers.register(foreign)
+    wait_level(peers, foreign)
+    assert peers.set_status(foreign, Status.OUT_OF_SERVICE)
+    wait_level(peers, foreign, status=Status.OUT_OF_SERVICE)
+    before = held(peers, foreign)
+    record = Record(all_is_new=True)
+    mine = owned(app, ip_address="10.0.0.9", home_page_url="http://mine/")
+    (failure,) = apply(plan([mine], [], OURS), OURS, peers, record).failures
+    assert isinstance(failure.error, OwnershipConflict)
+    assert record.told == [("found", foreign.instance_id)]
+    last = owned(app, f"last.{app}")  # once this has been forwarded, so has what came before it
+    assert apply(plan([last], [], OURS), OURS, peers, record).failures == ()
+    wait_level(peers, last)
+    now = [one and replace(one, last_updated_timestamp_ms=None) for one in held(peers, foreign)]
+    assert now == [one and replace(one, last_updated_timestamp_ms=None) for one in before]
+
+
+def test_an_id_that_was_never_seen_takes_one_write(peers: Peers, app: str) -> None:
+    """It stands as wanted on every server, and every later write is newer than it."""
+    instance = owned(app)
+    writes: list[Instance] = []
+    register = peers.register
+
+    def count(instance: Instance) -> None:
+        writes.append(instance)
+        register(instance)
+
+    peers.register = count  # type: ignore[method-assign]
+    record = Record(all_is_new=True)
+    assert apply(plan([instance], [], OURS), OURS, peers, record).failures == ()
+    assert (len(writes), record.told) == (1, [("registered", instance.instance_id)])
+    wait_level(peers, instance, status=Status.UP)
+    changed = replace(instance, ip_address="10.0.0.2")
+    assert apply(plan([changed], [instance], OURS), OURS, peers, record).failures == ()
+    wait_level(peers, instance, ip_address="10.0.0.2")
 
 
 @pytest.mark.parametrize("status", [Status.UP, Status.STARTING], ids=str)

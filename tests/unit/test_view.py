@@ -8,7 +8,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from eurekube_provider.core.model import Instance, Port, Status
-from eurekube_provider.eureka.view import SETTLE_SECONDS, View
+from eurekube_provider.eureka.observer import UNLISTED_SECONDS
+from eurekube_provider.eureka.view import View
 from tests.unit import strategies
 from tests.unit.strategies import OURS, THEIRS
 
@@ -39,7 +40,7 @@ def test_a_list_that_agrees_is_kept_instead() -> None:
     clock = Clock()
     view = View(clock)
     view.registered(RATING)
-    clock.now += SETTLE_SECONDS
+    clock.now += UNLISTED_SECONDS
     listed = replace(RATING)
     assert view.merge([listed]) == ([], [])
     assert view.get(RATING.key) is listed
@@ -79,7 +80,7 @@ def test_a_list_that_goes_on_to_contradict_raises_a_doubt() -> None:
     view = View(clock)
     view.registered(RATING)
     view.registered(ORDER)
-    clock.now += SETTLE_SECONDS
+    clock.now += UNLISTED_SECONDS
     assert view.merge([replace(RATING, ip_address="10.0.0.2")]) == ([], [RATING.key, ORDER.key])
     assert view.get(RATING.key) == RATING
     assert view.get(ORDER.key) == ORDER
@@ -101,7 +102,7 @@ def test_a_settled_doubt_is_knowledge() -> None:
     clock = Clock()
     view = View(clock)
     view.registered(RATING)
-    clock.now += SETTLE_SECONDS
+    clock.now += UNLISTED_SECONDS
     assert view.merge([]) == ([], [RATING.key])
     view.gone(RATING.key)
     assert view.merge([RATING]) == ([], [])
@@ -150,7 +151,7 @@ def test_indexes_agree_with_what_is_held(events: list[tuple[str, list[Instance]]
         if kind == "list":
             view.merge(instances)
         elif kind == "wait":
-            clock.now += SETTLE_SECONDS
+            clock.now += UNLISTED_SECONDS
         else:
             for instance in instances:
                 if kind == "registered":
@@ -165,3 +166,19 @@ def test_indexes_agree_with_what_is_held(events: list[tuple[str, list[Instance]]
     assert view.owners() == {one.owner for one in held.values() if one.owner}
     for owner in view.owners():
         assert {one.key for one in view.owned(owner)} == {k for k, one in held.items() if one.owner == owner}
+
+
+def test_what_was_known_lately_is_not_new() -> None:
+    """Only an id that stands in no list, and was neither written nor removed of late, is new."""
+    clock = Clock()
+    view = View(clock)
+    assert view.is_new(RATING.key)
+    view.registered(RATING)
+    assert not view.is_new(RATING.key)
+    view.gone(RATING.key)
+    assert not view.is_new(RATING.key)
+    clock.now += UNLISTED_SECONDS
+    view.merge([])
+    assert view.is_new(RATING.key)
+    view.merge([RATING])
+    assert not view.is_new(RATING.key)
