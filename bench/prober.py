@@ -40,14 +40,17 @@ class Prober:
         self._connection.close()
 
     def request(self, method: str, path: str, body: bytes | None = None) -> tuple[int, bytes]:
-        """One request; status code and body."""
-        try:
-            self._connection.request(method, self._path + path, body, _JSON)
-            answer = self._connection.getresponse()
-            return answer.status, answer.read()
-        except (OSError, http.client.HTTPException):
-            self._connection.close()
-            raise
+        """One request; status code and body. A server closes a connection that was idle: asked once more."""
+        for attempt in (1, 2):
+            try:
+                self._connection.request(method, self._path + path, body, _JSON)
+                answer = self._connection.getresponse()
+                return answer.status, answer.read()
+            except (OSError, http.client.HTTPException):
+                self._connection.close()
+                if attempt == 2:
+                    raise
+        raise AssertionError("unreachable")
 
     def read(self, key: Key) -> dict[str, Any] | None:
         """One instance as the server holds it now, None where it holds none."""

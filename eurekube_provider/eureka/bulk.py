@@ -20,7 +20,13 @@ from eurekube_provider.core.errors import (
 from eurekube_provider.core.model import EMPTY, Instance, Status
 from eurekube_provider.core.plan import same_contents
 from eurekube_provider.eureka import batch
-from eurekube_provider.eureka.observer import Observer, next_timestamp, not_ours, overridden
+from eurekube_provider.eureka.observer import (
+    Observer,
+    humble_timestamp,
+    next_timestamp,
+    not_ours,
+    overridden,
+)
 from eurekube_provider.eureka.peer import Peer
 from eurekube_provider.eureka.peers import Peers
 
@@ -109,6 +115,51 @@ def register_many(
     :returns: what was not registered, and why.
     :raises RegistryError: no server answered.
     """
+    fresh = [instance for instance in instances if observer and observer.is_new(instance.key)]
+    failures, known = _register_new(peers, fresh, owner, observer) if observer and fresh else ({}, [])
+    if len(fresh) < len(instances):
+        new = {instance.key for instance in fresh}
+        known += [instance for instance in instances if instance.key not in new]
+    return {**failures, **_register_known(peers, known, owner, observer)} if known else failures
+
+
+def _register_new(
+    peers: Peers, instances: Sequence[Instance], owner: str, observer: Observer
+) -> tuple[Failures, list[Instance]]:
+    """Register under ids that were never seen, giving way to what may stand there after all.
+
+    :returns: what was not registered, and why; and what is ours and not as wanted, to be written anew.
+    """
+    stamp = humble_timestamp()
+    sent = [replace(one, last_dirty_timestamp_ms=stamp, unknown_fields=EMPTY) for one in instances]
+    refused: Failures = {}
+    held: dict[Key, Instance] = {}
+
+    def ask(peer: Peer) -> None:
+        failures, found = _register_on(peer, sent, look=True)
+        refused.update(failures)
+        held.update(found)
+
+    try:
+        _everywhere(peers, ask)
+    except LeadershipLost:
+        _tell_registered(observer, sent)
+        raise
+    others = {key: one for key, one in held.items() if one.owner != owner}
+    for one in others.values():
+        observer.found(one)
+    wrong = {key for key, one in held.items() if key not in others and one.last_dirty_timestamp_ms != stamp}
+    _tell_registered(
+        observer, [one for one in sent if not (one.key in refused or one.key in others or one.key in wrong)]
+    )
+    conflicts = {key: not_ours(one, owner) for key, one in others.items()}
+    return {**refused, **conflicts}, [one for one in instances if one.key in wrong]
+
+
+def _register_known(
+    peers: Peers, instances: Sequence[Instance], owner: str, observer: Observer | None
+) -> Failures:
+    """Register or update what may stand there: what does is read first."""
     stock = take_stock(peers, instances)
     ours, failures = _ours(stock, instances, owner, observer)
     sent = [
@@ -118,7 +169,7 @@ def register_many(
         for want in ours
     ]
     try:
-        for refused in _everywhere(peers, lambda peer: _register_on(peer, sent))[0].values():
+        for refused, _ in _everywhere(peers, lambda peer: _register_on(peer, sent))[0].values():
             failures.update(refused)
     except LeadershipLost:
         # What was sent before this must not lapse; of the rest, the first renewal tells that it is missing.
@@ -229,12 +280,26 @@ def _replica(want: Instance, have: Instance | None, lost_override: Status) -> In
     )
 
 
-def _register_on(peer: Peer, instances: Sequence[Instance]) -> dict[Key, RegistryError]:
-    """Register on one server; what a batch dropped is sent once more by itself, to hear why."""
+def _register_on(
+    peer: Peer, instances: Sequence[Instance], *, look: bool = False
+) -> tuple[dict[Key, RegistryError], dict[Key, Instance]]:
+    """Register on one server; what a batch dropped is sent once more by itself, to hear why.
+
+    :param look: have the server say where it holds something newer.
+    :returns: what it refused, and what it holds instead.
+    """
     refused: dict[Key, RegistryError] = {}
+    newer: dict[Key, Instance] = {}
     for portion in batch.portions(instances):
         peer.batch([batch.register(instance) for instance in portion])
-        answers = peer.batch([batch.heartbeat(instance) for instance in portion])
+        items = [batch.heartbeat(instance) for instance in portion]
+        if look:
+            items[0] = batch.heartbeat(portion[0], batch.OLDEST_TIMESTAMP_MS)
+        answers = peer.batch(items)
+        if look and answers[0].status_code != 404 and answers[0].instance is None:
+            # A server that does not say what it holds (syncWhenTimestampDiffers off).
+            held = read_many(peer, portion)
+            answers = [batch.Answer(200 if held[one.key] else 404, held[one.key]) for one in portion]
         for instance, answer in zip(portion, answers, strict=True):
             if answer.status_code == 404:
                 try:
@@ -243,7 +308,9 @@ def _register_on(peer: Peer, instances: Sequence[Instance]) -> dict[Key, Registr
                     raise
                 except RegistryError as error:
                     refused[instance.key] = error
-    return refused
+            elif answer.instance is not None:
+                newer[instance.key] = answer.instance
+    return refused, newer
 
 
 def _cancel_on(peer: Peer, instances: Sequence[Instance]) -> None:

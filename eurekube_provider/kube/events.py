@@ -12,7 +12,7 @@ import logging
 import queue
 import threading
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from enum import StrEnum
@@ -25,6 +25,10 @@ _log = logging.getLogger(__name__)
 
 REPEAT_SECONDS = 600.0
 TALLY_SECONDS = 10.0
+
+PATIENCE_SECONDS = 2.0
+"""An Event is written after this time, however much else there is to do."""
+
 _LONGEST_NOTE = 1024
 
 
@@ -46,16 +50,26 @@ class _Tally:
 
 
 class EventRecorder:
-    """Writes Events in the name of ``instance`` (the operator's pod), on a thread of its own."""
+    """Writes Events in the name of ``instance`` (the operator's pod), on a thread of its own.
 
-    def __init__(self, access: KubeAccess, controller: str, instance: str) -> None:
+    :param wait_quiet: waits until there is nothing more urgent to do, for so many seconds at most.
+    """
+
+    def __init__(
+        self,
+        access: KubeAccess,
+        controller: str,
+        instance: str,
+        wait_quiet: Callable[[float], None] = lambda _: None,
+    ) -> None:
         self._access = access
+        self._wait_quiet = wait_quiet
         self._controller = controller
         self._instance = instance[:128]
         self._written: dict[tuple[str, str, str], float] = {}
         self._lock = threading.Lock()
         self._tallies: dict[tuple[str, str], _Tally] = {}
-        self._queue: queue.SimpleQueue[dict[str, Any] | None] = queue.SimpleQueue()
+        self._queue: queue.SimpleQueue[tuple[float, dict[str, Any]] | None] = queue.SimpleQueue()
         self._thread = threading.Thread(target=self._run, name="events", daemon=True)
 
     def start(self) -> None:
@@ -124,45 +138,47 @@ class EventRecorder:
         unique = hashlib.sha256(
             f"{metadata.get('uid')}{reason}{note}{stamp.timestamp()}".encode()
         ).hexdigest()[:16]
-        self._queue.put(
-            {
-                "apiVersion": "events.k8s.io/v1",
-                "kind": "Event",
-                "metadata": {
-                    "namespace": metadata["namespace"],
-                    "name": f"{metadata['name'][:200]}.{unique}",
-                },
-                "eventTime": stamp.strftime("%Y-%m-%dT%H:%M:%S.%fZ"),
-                "reportingController": self._controller,
-                "reportingInstance": self._instance,
-                "action": reason,
-                "reason": reason,
-                "type": kind.value,
-                "note": note,
-                "regarding": {
-                    "apiVersion": regarding["apiVersion"],
-                    "kind": regarding["kind"],
-                    "namespace": metadata["namespace"],
-                    "name": metadata["name"],
-                    "uid": metadata.get("uid"),
-                },
-            }
-        )
+        event = {
+            "apiVersion": "events.k8s.io/v1",
+            "kind": "Event",
+            "metadata": {
+                "namespace": metadata["namespace"],
+                "name": f"{metadata['name'][:200]}.{unique}",
+            },
+            "eventTime": stamp.strftime("%Y-%m-%dT%H:%M:%S.%fZ"),
+            "reportingController": self._controller,
+            "reportingInstance": self._instance,
+            "action": reason,
+            "reason": reason,
+            "type": kind.value,
+            "note": note,
+            "regarding": {
+                "apiVersion": regarding["apiVersion"],
+                "kind": regarding["kind"],
+                "namespace": metadata["namespace"],
+                "name": metadata["name"],
+                "uid": metadata.get("uid"),
+            },
+        }
+        self._queue.put((time.monotonic() + PATIENCE_SECONDS, event))
 
     def _run(self) -> None:
         while True:
             wait = self._close_tallies(all_of_them=False)
             try:
-                event = self._queue.get(timeout=wait)
+                item = self._queue.get(timeout=wait)
             except queue.Empty:
                 continue
-            if event is None:
+            if item is None:
                 break
+            latest_at, event = item
+            if (patience := latest_at - time.monotonic()) > 0:
+                self._wait_quiet(patience)
             self._send(event)
         self._close_tallies(all_of_them=True)
         while not self._queue.empty():
-            if (event := self._queue.get()) is not None:
-                self._send(event)
+            if (item := self._queue.get()) is not None:
+                self._send(item[1])
 
     def _send(self, event: dict[str, Any]) -> None:
         try:

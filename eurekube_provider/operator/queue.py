@@ -17,7 +17,8 @@ class WorkQueue(Generic[K]):
     """As client-go's work queue: what is added while it is worked on comes once more afterwards."""
 
     def __init__(self) -> None:
-        self._condition = threading.Condition()
+        lock = threading.Lock()
+        self._condition, self._drained = threading.Condition(lock), threading.Condition(lock)
         self._waiting: dict[K, None] = {}
         self._working: set[K] = set()
         self._again: set[K] = set()
@@ -73,6 +74,8 @@ class WorkQueue(Generic[K]):
                 if self._waiting:
                     key = next(iter(self._waiting))
                     del self._waiting[key]
+                    if not self._waiting:
+                        self._drained.notify_all()
                     self._working.add(key)
                     return key
                 self._condition.wait(self._later[0][0] - now if self._later else None)
@@ -104,11 +107,17 @@ class WorkQueue(Generic[K]):
         with self._condition:
             return not (self._waiting or self._working)
 
+    def wait_drained(self, timeout_seconds: float) -> None:
+        """Wait until no key waits for a worker, so long at most: for what has time until the workers have."""
+        with self._condition:
+            self._drained.wait_for(lambda: self._closed or not self._waiting, timeout_seconds)
+
     def close(self) -> None:
         """Hand out nothing more."""
         with self._condition:
             self._closed = True
             self._condition.notify_all()
+            self._drained.notify_all()
 
     def _add(self, key: K) -> None:
         if key in self._working:

@@ -43,6 +43,9 @@ RESTART_MEMORY_SECONDS = 120.0
 FEWEST_TO_WARN_OF = 20
 """In smaller registries a share says little."""
 
+RESTART_LOOK_SECONDS = 2.0
+"""How often who renews asks each server since when it runs: one that lost its memory need not wait."""
+
 LONGEST_ROUND_SECONDS = 600.0
 """Reading a large registry, and settling many doubts one by one, takes its time; longer is stuck."""
 
@@ -254,7 +257,16 @@ class Registry:
                 _log.exception("Eureka could not be read")
             self._went_round_at = time.monotonic()
             fast = self.failure is not None or not self.was_read
-            self._stopped.wait(min(2.0, self._resync_seconds) if fast else self._resync_seconds)
+            self._rest(min(2.0, self._resync_seconds) if fast else self._resync_seconds)
+
+    def _rest(self, seconds: float) -> None:
+        """Wait until the next reading."""
+        until = time.monotonic() + seconds
+        while not self._stopped.wait(min(RESTART_LOOK_SECONDS, max(0.0, until - time.monotonic()))):
+            if time.monotonic() >= until:
+                return
+            if not self.renewals.stands_by:
+                self._notice_restarts()
 
     def _resync(self, *, anew: bool = False) -> None:
         with self._reading:
@@ -447,11 +459,9 @@ class Registry:
 
     def _notice_restarts(self) -> None:
         """A server that describes itself anew has forgotten what it held: it is told everything at once."""
+        started_by_url, _ = self.peers.each(lambda peer: peer.status().started_timestamp_ms)
         for peer in self.peers.peers:
-            try:
-                started = peer.status().started_timestamp_ms
-            except RegistryError:
-                continue
+            started = started_by_url.get(peer.url)
             if started is None:
                 continue
             with self._lock:

@@ -85,8 +85,8 @@ def _run(settings: Settings, stop: threading.Event, site: OperatorSite, ledger: 
     if not is_dry:
         access = access.guarded(leadership.may_write)
     queue: WorkQueue[SyncerKey] = WorkQueue()
-    events = EventRecorder(access, "eurekube.io/operator", settings.pod_name)
-    statuses = ledger.statuses(access) if ledger else StatusWriter(access)
+    events = EventRecorder(access, "eurekube.io/operator", settings.pod_name, queue.wait_drained)
+    statuses = ledger.statuses(access) if ledger else StatusWriter(access, queue.wait_drained)
     registries = {
         name: Registry(
             (DryPeers if is_dry else Peers)(connection, leadership.may_write),

@@ -1,6 +1,7 @@
 """What a syncer's status says: conditions and counts, written beside the work and never in its way.
 
-Writes of one syncer are at least half a second apart; only the newest counts.
+Writes of one syncer are at least half a second apart; only the newest counts. They wait a little
+while there is more urgent work.
 """
 
 from __future__ import annotations
@@ -8,7 +9,7 @@ from __future__ import annotations
 import logging
 import threading
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from datetime import UTC, datetime
 from typing import Any
 
@@ -21,6 +22,9 @@ _log = logging.getLogger(__name__)
 
 SHORTEST_INTERVAL_SECONDS = 0.5
 RETRY_SECONDS = 5.0
+
+PATIENCE_SECONDS = 2.0
+"""A report is written after this time, however much else there is to do."""
 _LONGEST_MESSAGE = 4000
 
 READY, SYNCED = "Ready", "Synced"
@@ -96,12 +100,17 @@ def condition(
 
 
 class StatusWriter:
-    """Writes statuses on a thread of its own."""
+    """Writes statuses on a thread of its own.
 
-    def __init__(self, access: KubeAccess) -> None:
+    :param wait_quiet: waits until there is nothing more urgent to do, for so many seconds at most.
+    """
+
+    def __init__(self, access: KubeAccess, wait_quiet: Callable[[float], None] = lambda _: None) -> None:
         self._access = access
+        self._wait_quiet = wait_quiet
         self._condition = threading.Condition()
         self._wanted: dict[tuple[str, str], tuple[Mapping[str, Any], Report]] = {}
+        self._latest_at: dict[tuple[str, str], float] = {}
         self._not_before: dict[tuple[str, str], float] = {}
         self._written: dict[tuple[str, str], dict[str, Any]] = {}
         self._stopped = False
@@ -128,18 +137,19 @@ class StatusWriter:
         key = (syncer["metadata"]["namespace"], syncer["metadata"]["name"])
         with self._condition:
             self._wanted[key] = (syncer, report)
+            self._latest_at.setdefault(key, time.monotonic() + PATIENCE_SECONDS)
             self._condition.notify()
 
     def forget(self, key: tuple[str, str]) -> None:
         """The syncer is gone."""
         with self._condition:
-            for table in (self._wanted, self._not_before, self._written):
+            for table in (self._wanted, self._latest_at, self._not_before, self._written):
                 table.pop(key, None)
 
     def forget_all(self) -> None:
         """Another replica writes from now on, or has written."""
         with self._condition:
-            for table in (self._wanted, self._not_before, self._written):
+            for table in (self._wanted, self._latest_at, self._not_before, self._written):
                 table.clear()
 
     def _run(self) -> None:
@@ -154,12 +164,20 @@ class StatusWriter:
                     self._condition.wait(min(waits, default=None))
                     continue
                 key = due[0]
-                syncer, report = self._wanted.pop(key)
-                self._not_before[key] = now + SHORTEST_INTERVAL_SECONDS
+                patience = 0.0 if self._stopped else self._latest_at.get(key, now) - now
+            if patience > 0:
+                self._wait_quiet(patience)
+            with self._condition:
+                wanted = self._wanted.pop(key, None)
+                if wanted is None:
+                    continue  # forgotten meanwhile
+                syncer, report = wanted
+                self._latest_at.pop(key, None)
+                self._not_before[key] = time.monotonic() + SHORTEST_INTERVAL_SECONDS
             try:
                 self._write(key, syncer, report)
             except LeadershipLost:
-                continue  # who leads now has a report of its own
+                pass  # who leads now has a report of its own
             except Exception:  # noqa: BLE001 - the thread must go on writing the others
                 _log.exception("status not written", extra={"syncer": "/".join(key)})
 
