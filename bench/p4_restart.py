@@ -57,8 +57,9 @@ def _ours(field: Field, keys: list[Key]) -> float:
         return prober.wait_complete(keys) - answered
 
 
-def _floor(field: Field, keys: list[Key]) -> float:
-    """Batches by hand."""
+def _floor(field: Field, our_keys: list[Key]) -> float:
+    """Batches by hand, under ids of its own."""
+    keys = [(app, key.replace(f".{field.cluster_name}:", ".floor:")) for app, key in our_keys]
     stamp = str(time.time_ns() // 1_000_000)
     documents = [
         {
@@ -69,7 +70,9 @@ def _floor(field: Field, keys: list[Key]) -> float:
     ]
     prober, answered = _restart(field)
     prober.register_all(documents)
-    return prober.wait_complete(keys) - answered
+    seconds = prober.wait_complete(keys) - answered
+    prober.cancel(keys)
+    return seconds
 
 
 def _restart(field: Field) -> tuple[Prober, float]:

@@ -290,12 +290,12 @@ def _register_on(
     """
     refused: dict[Key, RegistryError] = {}
     newer: dict[Key, Instance] = {}
-    for portion in batch.portions(instances):
-        peer.batch([batch.register(instance) for instance in portion])
-        items = [batch.heartbeat(instance) for instance in portion]
+    # A server takes the items of a batch in their order, so that one request registers and looks.
+    for portion in batch.portions(instances, batch.MOST_ITEMS // 2):
+        looks = [batch.heartbeat(instance) for instance in portion]
         if look:
-            items[0] = batch.heartbeat(portion[0], batch.OLDEST_TIMESTAMP_MS)
-        answers = peer.batch(items)
+            looks[0] = batch.heartbeat(portion[0], batch.OLDEST_TIMESTAMP_MS)
+        answers = peer.batch([*map(batch.register, portion), *looks])[len(portion) :]
         if look and answers[0].status_code != 404 and answers[0].instance is None:
             # A server that does not say what it holds (syncWhenTimestampDiffers off).
             held = read_many(peer, portion)

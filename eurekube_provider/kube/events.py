@@ -26,6 +26,9 @@ _log = logging.getLogger(__name__)
 REPEAT_SECONDS = 600.0
 TALLY_SECONDS = 10.0
 
+PAUSE_SECONDS = 0.01
+"""Between two writes, so that many at once leave the API server and our own processor to others."""
+
 PATIENCE_SECONDS = 2.0
 """An Event is written after this time, however much else there is to do."""
 
@@ -175,6 +178,7 @@ class EventRecorder:
             if (patience := latest_at - time.monotonic()) > 0:
                 self._wait_quiet(patience)
             self._send(event)
+            time.sleep(PAUSE_SECONDS)
         self._close_tallies(all_of_them=True)
         while not self._queue.empty():
             if (item := self._queue.get()) is not None:

@@ -71,12 +71,12 @@ def _run(settings: Settings, stop: threading.Event, site: OperatorSite, ledger: 
     started_at = time.time()
     is_dry = ledger is not None and ledger.is_dry
     give_up_at = time.monotonic() + PATIENCE_SECONDS if ledger and ledger.is_once else math.inf
-    checking = selfcheck.start(settings)
+    checking = selfcheck.Later(settings)
     access = (DryAccess if is_dry else KubeAccess).load(settings.kubeconfig, settings.context)
     try:
         cluster = _cluster(settings, access, stop, give_up_at)
     except KubernetesError:
-        checking.join(timeout=PATIENCE_SECONDS)  # it says what else is missing
+        checking.at_once(PATIENCE_SECONDS)
         raise
     if cluster is None:
         return

@@ -31,6 +31,9 @@ _log = logging.getLogger(__name__)
 REVIEWS = "/apis/authorization.k8s.io/v1/selfsubjectaccessreviews"
 LARGEST_CLOCK_DIFFERENCE_SECONDS = 30.0
 
+LATER_SECONDS = 3.0
+"""A cold start has registered thousands by then."""
+
 CONSEQUENCES = {
     "eurekasyncers": "without it no syncer can be served",
     "eurekasyncers/status": "without it syncers show no status; everything else works",
@@ -235,11 +238,23 @@ def _batches(name: str, peers: Peers) -> Finding:
     return Finding("batches", name, Verdict.NOTE, f"single requests are sent: {obstacle}")
 
 
-def start(settings: Settings) -> threading.Thread:
-    """Look at everything and log it, beside whatever else starts."""
-    thread = threading.Thread(target=lambda: log(check(settings)), name="self-check", daemon=True)
-    thread.start()
-    return thread
+class Later:
+    """Looks at everything and logs it beside what else starts, once that has had its time."""
+
+    def __init__(self, settings: Settings) -> None:
+        self._settings = settings
+        self._now = threading.Event()
+        self._thread = threading.Thread(target=self._run, name="self-check", daemon=True)
+        self._thread.start()
+
+    def at_once(self, timeout_seconds: float) -> None:
+        """Wait no more: the operator does not start, and this says what is missing."""
+        self._now.set()
+        self._thread.join(timeout=timeout_seconds)
+
+    def _run(self) -> None:
+        self._now.wait(LATER_SECONDS)
+        log(check(self._settings))
 
 
 def log(findings: Sequence[Finding]) -> None:

@@ -23,6 +23,9 @@ _log = logging.getLogger(__name__)
 SHORTEST_INTERVAL_SECONDS = 0.5
 RETRY_SECONDS = 5.0
 
+PAUSE_SECONDS = 0.01
+"""Between two writes, so that many at once leave the API server and our own processor to others."""
+
 PATIENCE_SECONDS = 2.0
 """A report is written after this time, however much else there is to do."""
 _LONGEST_MESSAGE = 4000
@@ -180,6 +183,8 @@ class StatusWriter:
                 pass  # who leads now has a report of its own
             except Exception:  # noqa: BLE001 - the thread must go on writing the others
                 _log.exception("status not written", extra={"syncer": "/".join(key)})
+            if not self._stopped:
+                time.sleep(PAUSE_SECONDS)
 
     def _write(self, key: tuple[str, str], syncer: Mapping[str, Any], report: Report) -> None:
         written = self._written.get(key)
