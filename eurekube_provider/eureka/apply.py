@@ -114,7 +114,7 @@ def _one_by_one(
     executor: Executor | None,
 ) -> list[RegistryError | OwnershipConflict | None]:
     """Carry out changes of one kind by single requests; an error or None for each."""
-    steps = [_Step(change, owner, peers, observer) for change in changes]
+    steps = [_Step(change, owner, peers, observer, _is_new(change, owner, observer)) for change in changes]
     ended = list(executor.map(_Step.run, steps) if executor and len(steps) > 1 else map(_Step.run, steps))
     errors: list[RegistryError | OwnershipConflict | None] = []
     for error in ended:
@@ -122,6 +122,16 @@ def _one_by_one(
             raise error  # only now, when none goes on in the background
         errors.append(error)
     return errors
+
+
+def _is_new(change: Change, owner: str, observer: Observer | None) -> bool:
+    """Whether to write before reading: one more instance of an owner that has some, under an id never seen.
+
+    An owner's first ones are looked at before, since an id that somebody else took is found out with them.
+    """
+    if observer is None or change.action is not Action.REGISTER:
+        return False
+    return observer.is_known(owner) and observer.is_new(change.instance.key)
 
 
 def _in_bulk(
@@ -144,6 +154,7 @@ class _Step:
     owner: str
     peers: Peers
     observer: Observer | None
+    is_new: bool
 
     def run(self) -> RegistryError | OwnershipConflict | LeadershipLost | None:
         """Carry out one change; the error instead of raising it."""
@@ -158,7 +169,7 @@ class _Step:
 
     def _write(self) -> None:
         want = self.change.instance
-        if self.change.action is Action.REGISTER and self.observer and self.observer.is_new(want.key):
+        if self.is_new:
             self.peers.register(replace(want, last_dirty_timestamp_ms=humble_timestamp()))
         have = self.peers.read(*want.key)
         self._check_owner(have)

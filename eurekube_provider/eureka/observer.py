@@ -25,6 +25,9 @@ class Observer(Protocol):
     def gone(self, instance: Instance) -> None:
         """No server that could be asked holds ``instance``."""
 
+    def is_known(self, owner: str) -> bool:
+        """Whether ``owner`` has an instance."""
+
     def is_new(self, key: tuple[str, str]) -> bool:
         """Whether nothing stands or stood lately under ``key``; False too where what is known is old."""
 

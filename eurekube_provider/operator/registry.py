@@ -188,6 +188,10 @@ class Registry:
         self.view.gone(instance.key)
         self.sweeper.removed(instance)
 
+    def is_known(self, owner: str) -> bool:
+        """See :class:`~eurekube_provider.eureka.observer.Observer`."""
+        return self.view.count(owner) > 0
+
     def is_new(self, key: Key) -> bool:
         """See :class:`~eurekube_provider.eureka.observer.Observer`."""
         is_current = self.failure is None and self.was_read and not self._lost_memory

@@ -89,6 +89,10 @@ class Record:
         """Remember it."""
         self.told.append(("gone", instance.instance_id))
 
+    def is_known(self, owner: str) -> bool:
+        """What it was told."""
+        return self._all_is_new and bool(owner)
+
     def is_new(self, key: tuple[str, str]) -> bool:
         """What it was told."""
         return self._all_is_new and bool(key)
