@@ -9,7 +9,6 @@ period SIGKILL, and only then is the object taken away. Understood of a pod are 
 import http.client
 import logging
 import os
-import signal
 import threading
 import time
 from collections.abc import Mapping
@@ -146,8 +145,7 @@ class Pod:
             stopping.kill()
         last = max(self._grace_left(), 0.0 if self._is_removed else _LEAST_GRACE_SECONDS)
         self.life.told_at = time.time()
-        if process.pid is not None:
-            os.kill(process.pid, signal.SIGTERM)
+        process.terminate()
         deadline = time.monotonic() + last
         while process.pid is not None and time.monotonic() < deadline and not self._is_removed:
             time.sleep(_POLL_SECONDS / 4)

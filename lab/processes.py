@@ -126,6 +126,10 @@ class Process:
             self.kill()
         self._child = None
 
+    def terminate(self) -> None:
+        """Ask it to end (SIGTERM), and wait for nothing."""
+        self._signal(signal.SIGTERM)
+
     def kill(self) -> None:
         """SIGKILL, as a power cut would do it."""
         if self._child is None:
@@ -158,10 +162,11 @@ class Process:
         return "\n".join([f"the end of {self.log}:", *(f"  {line}" for line in lines)])
 
     def _signal(self, number: signal.Signals) -> None:
-        if self.pid is None:
+        process_id = self.pid
+        if process_id is None:
             return
         try:
-            os.killpg(self.pid, number)
+            os.killpg(process_id, number)
         except (ProcessLookupError, PermissionError):
             # Between fork and exec the child may not lead its group yet, and macOS refuses groups of zombies.
             if self._child is not None:

@@ -143,20 +143,20 @@ def main() -> None:
     arguments = parser.parse_args()
     form = FORMS[arguments.form]
     with Stage(form) as stage:
-        counted_from = _warm_up(stage)
         lives = stage.lab.kubernetes.kubelet.lives
         bystanders = Bystanders(stage.cluster, lives)
+        counted_from = _warm_up(stage)
+        bystanders.delete()
         play = Play(stage)
         play.run()
-        bystanders.end()
-        braked = stage.braked()
+        ended, braked = bystanders.found(), stage.braked()
         calls = tally(stage.call_files, counted_from)
         findings = [
             found(subject, form, calls.get(subject.name, Tally()), lives, play.began)
             for subject in form.subjects
         ]
         report = document(findings, form, play.events)
-    report |= {"braked": braked, "bystanders": bystanders.found()}
+    report |= {"braked": braked, "bystanders": ended}
     arguments.file.write_text(json.dumps(report))
 
 

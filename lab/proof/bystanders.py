@@ -1,6 +1,5 @@
 """Pods that nobody calls, and that show that the lab's kubelet ends pods as a kubelet does."""
 
-from collections.abc import Iterable
 from typing import Any
 
 from eurekube_provider.kube.access import PODS
@@ -12,7 +11,7 @@ _NAMESPACE = "default"
 _START_SECONDS = 60.0
 _END_SECONDS = 60.0
 
-GRACE_SECONDS = 4
+GRACE_SECONDS = 8
 HOOK_SECONDS = 1
 
 _POLITE = "trap 'exit 0' TERM; while :; do sleep 0.1; done"
@@ -37,22 +36,27 @@ class Bystanders:
         for name, (script, hook) in _PODS.items():
             cluster.access.request("POST", PODS.path(_NAMESPACE), body=_pod(name, script, hook))
 
-    def end(self) -> None:
-        """Delete them, once they run, and wait until they are gone."""
-        wait_for(lambda: all(life.ready_at for life in self._mine()), "bystanders to run", _START_SECONDS)
+    def delete(self) -> None:
+        """Delete them, once they run."""
+        wait_for(self._are_ready, "bystanders to run", _START_SECONDS)
         for name in _PODS:
             self._cluster.delete(PODS, name, _NAMESPACE)
-        wait_for(lambda: all(life.gone_at for life in self._mine()), "bystanders to go", _END_SECONDS)
 
     def found(self) -> dict[str, dict[str, Any]]:
-        """By name: seconds from the deletion to SIGTERM and to the end, and whether SIGKILL was needed."""
+        """Once they are gone, by name: see :func:`_ended`."""
+        wait_for(lambda: all(life.gone_at for life in self._mine()), "bystanders to go", _END_SECONDS)
         return {life.name: _ended(life) for life in self._mine()}
 
-    def _mine(self) -> Iterable[Life]:
+    def _are_ready(self) -> bool:
+        mine = self._mine()
+        return len(mine) == len(_PODS) and all(life.ready_at for life in mine)
+
+    def _mine(self) -> list[Life]:
         return [life for life in list(self._lives) if life.namespace == _NAMESPACE and life.name in _PODS]
 
 
 def _ended(life: Life) -> dict[str, Any]:
+    """Seconds from the deletion to SIGTERM and to the end, and whether SIGKILL was needed."""
     assert life.deleted_at is not None  # noqa: S101 - they have ended
     assert life.told_at is not None  # noqa: S101
     assert life.gone_at is not None  # noqa: S101

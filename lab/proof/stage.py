@@ -184,9 +184,11 @@ class Stage:
 
 def _listed_up(url: str, application: str) -> int:
     """How many instances a server lists as UP: what its clients get."""
-    answer = requests.get(
-        f"{url}/apps/{application.upper()}", headers={"Accept": "application/json"}, timeout=10
-    )
+    with requests.Session() as session:
+        session.trust_env = False
+        answer = session.get(
+            f"{url}/apps/{application.upper()}", headers={"Accept": "application/json"}, timeout=10
+        )
     if answer.status_code == 404:
         time.sleep(0.2)  # cached, too
         return 0

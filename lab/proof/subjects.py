@@ -6,6 +6,7 @@ from enum import StrEnum
 from pathlib import Path
 
 from eurekube_provider.core.drain import Drain
+from eurekube_provider.core.prestop import drained_workload
 from lab.workloads import Object
 
 PORT = 8080
@@ -82,8 +83,6 @@ class Subject:
         if self.strategy is Strategy.SLEEP:
             container["lifecycle"] = {"preStop": {"sleep": {"seconds": _SLEEP_SECONDS}}}
         if self.strategy is Strategy.OURS:
-            container["lifecycle"] = {"preStop": {"sleep": {"seconds": drain.prestop_seconds}}}
-            pod["terminationGracePeriodSeconds"] = drain.grace_period_seconds()
-            spec["minReadySeconds"] = drain.min_ready_seconds
+            spec = drained_workload("Deployment", spec, drain)
         metadata = {"namespace": self.scenario.namespace, "name": self.name}
         return {"apiVersion": "apps/v1", "kind": "Deployment", "metadata": metadata, "spec": spec}

@@ -1,0 +1,24 @@
+"""Where no network of the lab's own can be had, it says why."""
+
+import sys
+from pathlib import Path
+
+import pytest
+
+from lab.errors import LabError
+from lab.kubelet import Kubelet
+from lab.netns import is_inside, why_not
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="network namespaces are a thing of Linux")
+def test_a_tool_that_is_missing_is_named(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """And what to install."""
+    monkeypatch.setenv("PATH", str(tmp_path))
+    assert why_not() == "unshare, nsenter, ip, mount missing: install util-linux and iproute2"
+
+
+def test_real_pods_are_refused_outside(tmp_path: Path) -> None:
+    """A kubelet that would give this machine addresses of pods does not begin."""
+    assert not is_inside()
+    with pytest.raises(LabError, match=r"lab\.netns"):
+        Kubelet(tmp_path / "kubeconfig", ["node-1"], tmp_path)
