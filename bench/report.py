@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import json
-from collections import defaultdict
+from collections import Counter, defaultdict
 from pathlib import Path
 from typing import Any
 
 from bench.harness import RESULTS
+from bench.p11_drain import TOOK
 from bench.plot import Axis, Point, lines
+from lab.proof.subjects import Strategy
 
 DOCS = Path(__file__).parents[1] / "docs"
 PLOTS = DOCS / "plots"
@@ -32,6 +34,7 @@ _TITLES = {
     "P6": "Processor time while nothing changes, 10,000 instances",
     "P7": "The plan of 10,000 and 100,000 instances, 1 % changed",
     "P8": "Churn: 200 endpoint changes a second in 100 slices",
+    "P11": "Rollouts while real Spring Cloud clients call without pause",
     "P12": "Growth",
 }
 
@@ -61,7 +64,7 @@ def _section(name: str, title: str, result: dict[str, Any]) -> str:
         f"|---|{'---:|' * len(columns)}",
     ]
     for row in rows:
-        cells = [f"{figures[row]:,.4g}" if row in figures else "" for figures in columns.values()]
+        cells = [_figure(figures[row]) if row in figures else "" for figures in columns.values()]
         out.append(f"| {_words(row)} | {' | '.join(cells)} |")
     ratios = [f"{_words(ratio)}: {value:.3g}" for ratio, value in result["ratios"].items()]
     out.append(f"\n{'; '.join(ratios)}.\n")
@@ -69,6 +72,11 @@ def _section(name: str, title: str, result: dict[str, Any]) -> str:
         (PLOTS / plot).write_text(text)
         out.append(f"![{title}](plots/{plot})\n")
     return "\n".join(out)
+
+
+def _figure(value: float) -> str:
+    """Counts to the last one, all else to four digits."""
+    return f"{value:,.0f}" if value == int(value) else f"{value:,.4g}"
 
 
 def _words(name: str) -> str:
@@ -85,6 +93,9 @@ def _plots(name: str, result: dict[str, Any]) -> dict[str, str]:
         }
         x, y = Axis("milliseconds", is_log=True), Axis("percent of the samples")
         return {"p1.svg": lines("Patch until Eureka shows the instance", x, y, series, dots=False)}
+    if name == "P11":
+        x, y = Axis("seconds since the rollouts began"), Axis("failed calls a second")
+        return {"p11.svg": lines("Failed calls, by strategy", x, y, _failures(result), dots=False)}
     if name != "P12":
         return {}
     found = {}
@@ -106,3 +117,17 @@ def _distribution(milliseconds: list[float]) -> list[Point]:
         (ordered[min(len(ordered) - 1, int(len(ordered) * percent / 100))], float(percent))
         for percent in range(101)
     ]
+
+
+def _failures(result: dict[str, Any]) -> dict[str, list[Point]]:
+    """Failed calls a second over all scenarios, by strategy; each point is the mean of five seconds."""
+    length, found = 5, {}
+    end = int(result["ours"][TOOK]) + length
+    for strategy in Strategy:
+        seconds = Counter[int]()
+        for application, runs in result["runs"].items():
+            if application.endswith("-".join(strategy.split())):
+                for run in runs:
+                    seconds[run["second"] // length * length] += run["failed"]
+        found[str(strategy)] = [(float(at), seconds[at] / length) for at in range(0, end, length)]
+    return found

@@ -1,0 +1,81 @@
+"""P11: services are rolled, scaled down and disturbed while Spring Cloud clients call them without pause."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from bench.harness import Result, Size
+from lab.errors import LabError
+from lab.netns import why_not
+from lab.proof import prove
+from lab.proof.subjects import Strategy
+
+BAR = "0 failed calls at >= 20 calls a second each, in every scenario; void unless no drain failed calls"
+RATE = 20.0
+TOOK = "every pod that was to go is gone after, s"
+
+Finding = dict[str, Any]
+
+
+def run(size: Size) -> Result:
+    """Run the proof once; in each scenario all strategies meet the same moments."""
+    if reason := why_not():
+        raise LabError(f"P11 cannot run here: {reason}")
+    report = prove("full" if size is Size.FULL else "short")
+    findings: list[Finding] = report["findings"]
+    by_strategy = {
+        strategy: _figures([one for one in findings if one["strategy"] == strategy]) for strategy in Strategy
+    }
+    ours = by_strategy.pop(Strategy.OURS)
+    ours[TOOK] = report["events"][-1]["second"]
+    bounds = {_still(one): one["bound_seconds"] for one in findings if one["strategy"] == Strategy.OURS}
+    notes = [f"{event['second']:7.1f} s: {event['what']}" for event in report["events"]]
+    return Result(
+        id="P11",
+        title="rollouts under calls without pause",
+        unit="failed calls, and seconds after a pod's deletion began",
+        bar=BAR,
+        ours=ours,
+        floor={},
+        peers={
+            **{str(name): figures for name, figures in by_strategy.items() if figures},
+            "computed": bounds,
+        },
+        ratios={
+            f"{one['scenario']}, still called to computed": one["still_called_seconds"] / one["bound_seconds"]
+            for one in findings
+            if one["strategy"] == Strategy.OURS
+        },
+        held=_held(findings),
+        runs={
+            one["application"]: [
+                {"second": int(second), "failed": count} for second, count in one["failures"].items()
+            ]
+            for one in findings
+        },
+        notes=[*notes, *report["braked"]],
+    )
+
+
+def _held(findings: list[Finding]) -> bool:
+    """Whether nothing of ours failed, all was called often enough, and what has no drain did fail."""
+    unprotected = [one for one in findings if one["strategy"] == Strategy.NONE]
+    return (
+        all(one["failed"] == 0 for one in findings if one["strategy"] == Strategy.OURS)
+        and all(one["rate"] >= RATE for one in findings)
+        and all(one["failed"] > 0 for one in unprotected)
+        and bool(unprotected)
+    )
+
+
+def _figures(findings: list[Finding]) -> dict[str, float]:
+    """The rows of the table, for one strategy."""
+    rows: dict[str, float] = {f"failed calls, {one['scenario']}": one["failed"] for one in findings}
+    rows |= {f"of all calls, {one['scenario']}": one["calls"] for one in findings}
+    rows |= {f"slowest answer, {one['scenario']}, s": one["slowest_answer_seconds"] for one in findings}
+    rows |= {_still(one): one["still_called_seconds"] for one in findings}
+    return rows
+
+
+def _still(finding: Finding) -> str:
+    return f"still called after, {finding['scenario']}, s"
