@@ -13,7 +13,7 @@ import pytest
 import requests
 
 from eurekube_provider.eureka.peers import Peers
-from eurekube_provider.kube.access import NAMESPACES, SYNCERS, KubeAccess, Resource
+from eurekube_provider.kube.access import NAMESPACES, REFRESHES, SYNCERS, KubeAccess, Resource
 from eurekube_provider.kube.rights import CLUSTER, WORK, Rule, election
 from eurekube_provider.operator.selfcheck import Verdict, check_kubernetes
 from lab import Lab
@@ -26,8 +26,6 @@ pytestmark = pytest.mark.lab
 HOME, LOST, SERVED = "rights-home", "rights-lost", "rights-served"
 LEASE = "rights-leader"
 PATIENCE_SECONDS = 40.0
-ELSEWHERE = ("stackrefreshes", "stacks")
-"""Kinds that have to do with stacks and not with syncers: nothing here uses the rights to them."""
 _GROUP = "rbac.authorization.k8s.io"
 ACCOUNTS = Resource("", "v1", "serviceaccounts")
 ROLES, BINDINGS = Resource(_GROUP, "v1", "roles"), Resource(_GROUP, "v1", "rolebindings")
@@ -146,7 +144,6 @@ def test_everything_that_it_may_is_used_and_nothing_else(
         for group in rule.api_groups
         for resource in rule.resources
         for verb in rule.verbs
-        if not resource.startswith(ELSEWHERE)
     }
     app, other = f"{SERVED}-app", f"{SERVED}-other"
     since = lab.kubernetes.audit_log.stat().st_size
@@ -160,6 +157,20 @@ def test_everything_that_it_may_is_used_and_nothing_else(
     wait_for(lambda: len(instances(eureka, other)) == 1, "a node", PATIENCE_SECONDS)
     assert {one.metadata["version"] for one in instances(eureka, app)} == {"1"}
     wait_for(lambda: condition(cluster, SERVED, app).get("status") == "True", "Ready", PATIENCE_SECONDS)
+    refresh = {
+        "apiVersion": "eurekube.io/v1alpha1",
+        "kind": "StackRefresh",
+        "metadata": {"namespace": SERVED, "name": app},
+        "spec": {"selector": {"app": app}, "action": "Up", "target": "nowhere"},
+    }
+    cluster.apply(REFRESHES, refresh)
+
+    def refusal() -> str:
+        status = (cluster.get(REFRESHES, app, SERVED) or {}).get("status") or {}
+        return str(next((one["reason"] for one in status.get("conditions") or ()), ""))
+
+    wait_for(lambda: refusal() == "UnknownTarget", "UnknownTarget", PATIENCE_SECONDS)
+    cluster.delete(REFRESHES, app, SERVED)
     for name in (app, other):
         cluster.delete(SYNCERS, name, SERVED)
         wait_for(lambda name=name: cluster.get(SYNCERS, name, SERVED) is None, "its end", PATIENCE_SECONDS)  # type: ignore[misc]
@@ -167,7 +178,7 @@ def test_everything_that_it_may_is_used_and_nothing_else(
         wait_for(lambda: granted <= set(asked_for(lab, since)), "all of it to be used", PATIENCE_SECONDS)
     asked = asked_for(lab, since)
     assert {right for right, decisions in asked.items() if decisions != {"allow"}} == set()
-    assert granted == {right for right in asked if not right[1].startswith(ELSEWHERE)}
+    assert granted == set(asked)
 
 
 REMOVALS = [
