@@ -29,6 +29,7 @@ SCHEDULER = "kube-scheduler"
 KUBECTL = "kubectl"
 KWOK = "kwok"
 HELM = "helm"
+ACTIONLINT = "actionlint"
 
 _KUBERNETES = "1.36.3"
 _KUBERNETES_BUILD = GoBuild(
@@ -57,6 +58,9 @@ _HELM_BUILD = GoBuild(
             "-X helm.sh/helm/v3/pkg/lint/rules.k8sVersionMinor=36",
         ]
     ),
+)
+_ACTIONLINT_BUILD = GoBuild(
+    module="actionlint", packages={ACTIONLINT: "github.com/rhysd/actionlint/cmd/actionlint"}
 )
 
 
@@ -177,6 +181,7 @@ PROGRAMS = {
         Program(SCHEDULER, _KUBERNETES, (1, 33), _KUBERNETES_BUILD, _SERVER_ARCHIVES),
         Program(KWOK, "0.8.0", (0, 6), _KWOK_BUILD, _KWOK_ARCHIVES),
         Program(HELM, _HELM, (3, 14), _HELM_BUILD, _HELM_ARCHIVES, ("version", "--short")),
+        Program(ACTIONLINT, "1.7.12", (1, 7), _ACTIONLINT_BUILD, asks=("-version",)),
     )
 }
 

@@ -38,13 +38,15 @@ class Target:
 
 
 class StackRunner:
-    """Runs one action at a time on one stack; a single run of it can be cancelled.
+    """Runs one action on one stack, which can be cancelled meanwhile.
 
+    :ivar log: everything that the engine told.
     :raises ConfigurationError: there is no project, or no CLI that can be used.
     """
 
     def __init__(self, target: Target) -> None:
         self.target = target
+        self.log = StepLog()
         if not any((target.work_dir / f"Pulumi.{ending}").is_file() for ending in ("yaml", "yml", "json")):
             raise ConfigurationError(f"{target.work_dir} has no Pulumi.yaml: name the folder of a project")
         self._records = Records(pulumi_home() / "eurekube-runs", target.work_dir, target.stack)
@@ -66,7 +68,7 @@ class StackRunner:
         timer = threading.Timer(self.target.timeout_seconds, self.cancel, [limit])
         timer.daemon = True
         timer.start()
-        log, outcome, message = StepLog(), Outcome.FAILED, ""
+        log, outcome, message = self.log, Outcome.FAILED, ""
         try:
             released = self._once(action, log)
             outcome = Outcome.CHANGED if _has_changes(log) else Outcome.UNCHANGED
@@ -152,7 +154,8 @@ def _sentence(action: Action, stack: str, log: StepLog) -> str:
 
 def _reason(log: StepLog, error: str) -> str:
     """One sentence of why: the first error that says something, and how many more there are."""
-    told = [text for text in dict.fromkeys(log.errors) if text and not text.startswith(_NOISE)]
+    messages = dict.fromkeys(problem.message for problem in log.problems)
+    told = [text for text in messages if text and not text.startswith(_NOISE)]
     if not told:
         lines = [plain(line) for line in error.splitlines()]
         told = [line.partition("error: ")[2] for line in lines if "error: " in line] or [error.strip()]

@@ -1,7 +1,4 @@
-"""What Pulumi does to one resource, as a value.
-
-Pulumi tells it in two forms: the events of its engine, and the document of ``pulumi preview --json``.
-"""
+"""What Pulumi does to one resource, as a value, and the events of its engine that tell it."""
 
 from __future__ import annotations
 
@@ -13,6 +10,9 @@ from pulumi.automation.events import EngineEvent, StepEventStateMetadata
 
 UNCHANGED = frozenset({"same", "read", "refresh"})
 """What Pulumi counts and calls an operation, although nothing changes by it."""
+
+HALVES = frozenset({"create-replacement", "delete-replaced"})
+"""Parts of a ``replace``, which tells both states."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,37 +54,56 @@ class Step:
         return self.operation not in UNCHANGED
 
 
+@dataclass(frozen=True, slots=True)
+class Problem:
+    """What an engine says went wrong.
+
+    :ivar urn: the resource concerned; empty where it is none, or the program.
+    """
+
+    message: str
+    urn: str = ""
+
+
 class StepLog:
     """Collects the steps and errors that an engine tells while it works.
 
-    :ivar steps: those of resources that change, in the engine's order.
-    :ivar errors: what it says went wrong, without colours.
+    :ivar problems: what it says went wrong, without colours.
     :ivar changes: how many resources by operation, once the run has ended.
     """
 
     def __init__(self) -> None:
-        self.steps: dict[str, Step] = {}
-        self.errors: list[str] = []
+        self.problems: list[Problem] = []
         self.changes: dict[str, int] = {}
+        self._steps: dict[str, Step] = {}
 
     def add(self, event: EngineEvent) -> None:
         """Take in one event. What a later one says about the same resource counts."""
         told = event.res_outputs_event or event.resource_pre_event
         if told is not None:
             data = told.metadata
-            step = Step(str(data.op.value), data.urn, data.type, _state(data.old), _state(data.new))
-            self.steps[step.urn] = step
-        if event.diagnostic_event is not None and event.diagnostic_event.severity == "error":
-            self.errors.append(plain(event.diagnostic_event.message))
+            self.add_step(Step(data.op.value, data.urn, data.type, _state(data.old), _state(data.new)))
+        said = event.diagnostic_event
+        if said is not None and said.severity == "error":
+            self.problems.append(Problem(plain(said.message), said.urn or ""))
         if event.summary_event is not None:
-            self.changes = {
-                str(getattr(op, "value", op)): n for op, n in event.summary_event.resource_changes.items()
-            }
+            counted = event.summary_event.resource_changes
+            self.changes = {str(getattr(op, "value", op)): count for op, count in counted.items()}
+
+    def add_step(self, step: Step) -> None:
+        """Take in one step."""
+        if step.operation not in HALVES:
+            self._steps[step.urn] = step
+
+    @property
+    def steps(self) -> tuple[Step, ...]:
+        """All of them, in the engine's order."""
+        return tuple(self._steps.values())
 
     @property
     def changing(self) -> tuple[Step, ...]:
-        """The steps after which something is not what it was."""
-        return tuple(step for step in self.steps.values() if step.is_change)
+        """Those after which something is not what it was."""
+        return tuple(step for step in self.steps if step.is_change)
 
 
 def plain(text: str) -> str:

@@ -1,7 +1,7 @@
 """``eurekube``: finds the command, runs it, and turns a failure into one sentence.
 
-Exit codes: 0 done, 1 failed with one sentence on standard error, 2 wrong usage. Only the command that is
-asked for is loaded, so that the operator never loads Pulumi.
+Exit codes: 0 done, 1 failed with one sentence on standard error, 2 wrong usage (or drift, where that is
+sought). Only the command that is asked for is loaded, so that the operator never loads Pulumi.
 """
 
 from __future__ import annotations
@@ -18,6 +18,8 @@ COMMANDS = {
     "render": "print what a stack's program makes",
     "apply": "make cluster and Eureka as a stack's program says, without Pulumi",
     "remove": "remove what eurekube apply made",
+    "summary": "tell what a preview means for discovery, for a pull request or for machines",
+    "drift": "look for what was changed behind a stack's back",
     "keepalive": "renew what stacks registered, where no operator does",
     "operator": "keep the endpoints of Services registered in Eureka, from outside of the cluster",
 }

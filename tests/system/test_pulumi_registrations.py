@@ -185,6 +185,21 @@ def differences(stack: Stack) -> str:
     return re.sub(r"\s+:", ":", " ".join(stack.pulumi("preview", "--diff").split()))
 
 
+def drift(stack: Stack, code: int = 0) -> dict[str, Any]:
+    """What ``eurekube drift`` says, and with which exit code."""
+    done = subprocess.run(
+        [sys.executable, "-m", "eurekube_provider.cli.main", "drift", "--stack", stack.name],
+        cwd=stack.project,
+        env=stack.environment,
+        capture_output=True,
+        text=True,
+        timeout=180,
+    )
+    assert done.returncode == code, done.stdout + done.stderr
+    told: dict[str, Any] = json.loads(done.stdout)
+    return told
+
+
 def test_the_life_of_a_stack(tmp_path: Path, url: str, eureka: Peer) -> None:
     """Up, unchanged, changed, drifted, healed, failed half-way, finished, replaced by force, destroyed."""
     stack = Stack(tmp_path, "life", f"url={url}")
@@ -194,6 +209,7 @@ def test_the_life_of_a_stack(tmp_path: Path, url: str, eureka: Peer) -> None:
     assert '"a": "a.rating.life.shop:rating:8080"' in stack.pulumi("stack", "output", "--json")
     stack.refresh("--expect-no-changes")
     stack.up("--expect-no-changes")
+    assert drift(stack)["drifted"] is False
     rating = stack.state()["rating"]
     assert rating["outputs"]["instances"] == {"a": host(1), "b": host(2)}
     assert len(json.dumps([rating["inputs"], rating["outputs"]])) < 1_500
@@ -213,7 +229,13 @@ def test_the_life_of_a_stack(tmp_path: Path, url: str, eureka: Peer) -> None:
     stamp = (there["a"].last_dirty_timestamp_ms or 0) + 1
     eureka.register(replace(there["a"], host_name="192.0.2.99", last_dirty_timestamp_ms=stamp))
     eureka.deregister(*there["c"].key)
+    found = drift(stack, code=2)
+    assert (found["drifted"], found["changes"]) == (True, {"same": 2, "update": 1})
+    assert [
+        (each["kind"], each["name"], each["details"]) for each in found["applications"][0]["changes"]
+    ] == [("leaves", "c", {}), ("changes", "a", {"host_name": ["192.0.2.3", "192.0.2.99"]})]
     stack.refresh()
+    assert drift(stack)["drifted"] is False  # the state knows by now; to heal it is up to the next update
     shown = differences(stack)
     assert '~ host_name: "192.0.2.99" => "192.0.2.3"' in shown
     assert '+ c: { + host_name: "192.0.2.4" + port: 9090 }' in shown

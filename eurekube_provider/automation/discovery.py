@@ -1,0 +1,354 @@
+"""What a run of a stack means for discovery: who comes, goes and changes, and what deserves a second look.
+
+Pure: from Pulumi's steps to a summary that can be printed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import asdict, dataclass, field
+from enum import StrEnum
+from typing import Any
+
+from eurekube_provider.automation.registered import (
+    APPLICATION,
+    INSTANCE,
+    OPERATOR,
+    SYNCER,
+    Place,
+    Registered,
+    flattened,
+    is_known,
+    registered,
+)
+from eurekube_provider.automation.steps import Problem, State, Step, StepLog
+from eurekube_provider.core.brake import FEWEST, LARGEST_SHARE_OF_SYNCER
+from eurekube_provider.core.identity import SELF_RENEWED
+
+
+class Kind(StrEnum):
+    """What happens to one instance, or to a syncer."""
+
+    REGISTERS = "registers"
+    LEAVES = "leaves"
+    MOVES = "moves"
+    """It is registered under another id, or elsewhere, and the old one goes."""
+    CHANGES = "changes"
+
+
+class Concern(StrEnum):
+    """Why something deserves a second look."""
+
+    BRAKE = "brake"
+    RENEWER = "renewer"
+    OWNER = "owner"
+    UNKNOWN = "unknown"
+
+
+@dataclass(frozen=True, slots=True)
+class Change:
+    """One instance of an application, or one syncer.
+
+    :ivar name: the resource's name, or the key within its EurekaApplication; ``namespace/name`` of a syncer.
+    :ivar details: by property, what it was and what it becomes; empty texts for what is not set.
+    :ivar drain_seconds: how long it stays out of service before it goes.
+    """
+
+    kind: Kind
+    name: str
+    address: str = ""
+    instance_id: str = ""
+    details: Mapping[str, tuple[str, str]] = field(default_factory=dict)
+    drain_seconds: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class ApplicationChange:
+    """What happens to one application at one Eureka.
+
+    :ivar before, after: how many instances of this stack it has; None where that is not told.
+    """
+
+    application: str
+    service_url: str
+    changes: tuple[Change, ...]
+    before: int | None
+    after: int | None
+
+    def of(self, kind: Kind) -> tuple[Change, ...]:
+        """The changes of one kind."""
+        return tuple(change for change in self.changes if change.kind is kind)
+
+
+@dataclass(frozen=True, slots=True)
+class Refusal:
+    """What will not be done, and why."""
+
+    name: str
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class Warned:
+    """What deserves a second look, and why."""
+
+    concern: Concern
+    about: str
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
+class Discovery:
+    """The summary of one run.
+
+    :ivar other_changes: resources beside registrations and syncers, by what happens to them.
+    :ivar has_failed: the run ended with an error, so that the rest may lack something.
+    """
+
+    project: str
+    stack: str
+    applications: tuple[ApplicationChange, ...]
+    syncers: tuple[Change, ...]
+    refused: tuple[Refusal, ...]
+    warnings: tuple[Warned, ...]
+    other_changes: Mapping[str, int]
+    has_failed: bool
+
+    @property
+    def is_empty(self) -> bool:
+        """Whether nothing happens to discovery, and nothing is to be said."""
+        return not (self.applications or self.syncers or self.refused or self.warnings)
+
+    def to_json(self) -> dict[str, Any]:
+        """All of it, for machines."""
+        return asdict(self)
+
+
+class _Tally:
+    """Gathers, application by application."""
+
+    def __init__(self) -> None:
+        self.changes: dict[Place, list[Change]] = {}
+        self.before: dict[Place, list[Registered]] = {}
+        self.after: dict[Place, list[Registered]] = {}
+        self.losses: dict[Place, int] = {}
+        self.is_partial: set[Place] = set()
+        self.refused: list[Refusal] = []
+        self.warnings: list[Warned] = []
+
+    def change(self, of: Registered, change: Change, *, is_lost: bool = False) -> None:
+        self.changes.setdefault(of.place, []).append(change)
+        self.losses[of.place] = self.losses.get(of.place, 0) + is_lost
+
+
+def summarise(log: StepLog) -> Discovery:
+    """What a preview, or an update, means for discovery."""
+    return _summary(log, found=False)
+
+
+def summarise_drift(log: StepLog) -> Discovery:
+    """What a look for drift found: old states are the stack's, new ones Eureka's and the cluster's."""
+    return _summary(log, found=True)
+
+
+def _summary(log: StepLog, *, found: bool) -> Discovery:
+    tally = _Tally()
+    syncers: list[Change] = []
+    others: dict[str, int] = {}
+    told_same = sum(step.operation == "same" for step in log.steps)
+    is_complete = told_same >= log.changes.get("same", 0)
+    for step in log.steps:
+        if step.type in (INSTANCE, APPLICATION):
+            _registrations(step, tally, found=found)
+            if step.type == INSTANCE and not is_complete:
+                tally.is_partial |= {each.place for each in _both(step, found=found)}
+        elif step.is_change and step.type == SYNCER:
+            syncers.append(_syncer(step, found=found))
+        elif step.is_change and step.type == OPERATOR and step.new is None:
+            text = "the operator goes: what it renews lapses within three minutes unless another renews it"
+            tally.warnings.append(Warned(Concern.RENEWER, step.name, text))
+        elif step.is_change and not step.type.startswith(("pulumi:", "eurekube:index:")):
+            others[step.operation] = others.get(step.operation, 0) + 1
+    applications = tuple(_application(place, tally) for place in sorted(tally.changes))
+    if not found:
+        tally.warnings += [warned for each in applications if (warned := _braked(each, tally))]
+    project, stack = _names(log.steps, log.problems)
+    return Discovery(
+        project=project,
+        stack=stack,
+        applications=applications,
+        syncers=tuple(syncers),
+        refused=(*map(_refusal, log.problems), *tally.refused),
+        warnings=tuple(sorted(tally.warnings, key=lambda each: list(Concern).index(each.concern))),
+        other_changes=dict(sorted(others.items())),
+        has_failed=bool(log.problems),
+    )
+
+
+def _registrations(step: Step, tally: _Tally, *, found: bool) -> None:
+    old = {each.key: each for each in _instances(step, step.old, found=True)}
+    new = {each.key: each for each in _instances(step, step.new, found=found)}
+    if not step.is_change:
+        new = old = old or new
+    for each in old.values():
+        tally.before.setdefault(each.place, []).append(each)
+    for each in new.values():
+        tally.after.setdefault(each.place, []).append(each)
+    if not step.is_change:
+        return
+    if step.new is not None and not is_known(step.new.inputs):
+        text = "which instances it will have is looked up in the update only"
+        tally.warnings.append(Warned(Concern.UNKNOWN, step.name, text))
+        return
+    for key in sorted({*old, *new}):
+        _instance(old.get(key), new.get(key), tally)
+    if not found:
+        _owners(step, old, new, tally)
+        _renewers(step, old, new, tally)
+
+
+def _instance(old: Registered | None, new: Registered | None, tally: _Tally) -> None:
+    if old is not None and new is not None and old.application == new.application:
+        details = _details(old.contents, new.contents)
+        if (old.instance_id, old.service_url) != (new.instance_id, new.service_url):
+            if old.service_url != new.service_url:
+                details = {"service_url": (old.service_url, new.service_url), **details}
+            moved = Change(Kind.MOVES, new.key, new.address, new.instance_id, details, _drain(old))
+            tally.change(new, moved)
+        elif details:
+            tally.change(new, Change(Kind.CHANGES, new.key, new.address, new.instance_id, details))
+        return
+    if old is not None:
+        gone = Change(Kind.LEAVES, old.key, old.address, old.instance_id, drain_seconds=_drain(old))
+        tally.change(old, gone, is_lost=old.is_up and not old.foreign_owner)
+    if new is not None:
+        tally.change(new, Change(Kind.REGISTERS, new.key, new.address, new.instance_id))
+
+
+def _owners(step: Step, old: Mapping[str, Registered], new: Mapping[str, Registered], tally: _Tally) -> None:
+    for each in old.values():
+        if not each.foreign_owner:
+            continue
+        where = f"{each.application} {each.instance_id}"
+        if each.key not in new:
+            text = f"{where} belongs to {each.foreign_owner} by now and is left as it is"
+            tally.warnings.append(Warned(Concern.OWNER, each.key, text))
+        elif new[each.key].adopts:
+            text = f"{where} is taken over from {each.foreign_owner}"
+            tally.warnings.append(Warned(Concern.OWNER, each.key, text))
+        else:
+            reason = f"{where} belongs to {each.foreign_owner} by now; only on_conflict=adopt takes it over"
+            tally.refused.append(Refusal(each.key, reason))
+    adopting = [each for each in new.values() if each.adopts and each.key not in old]
+    if adopting:
+        text = (
+            f"whatever stands in Eureka under {_listed([each.instance_id for each in adopting])} is taken"
+            " over, and removed with this stack"
+        )
+        tally.warnings.append(Warned(Concern.OWNER, step.name, text))
+
+
+def _renewers(
+    step: Step, old: Mapping[str, Registered], new: Mapping[str, Registered], tally: _Tally
+) -> None:
+    before = {each.renewer for each in old.values()}
+    after = {each.renewer for each in new.values()}
+    for renewer in sorted(after - before):
+        if renewer == SELF_RENEWED:
+            text = "nobody of ours renews it: the application must send its own renewals, or it lapses"
+        elif before:
+            text = (
+                f"from now on {renewer} renews it, and no more {', '.join(sorted(before))}: where no operator"
+                " of that name runs, it lapses"
+            )
+        else:
+            continue
+        tally.warnings.append(Warned(Concern.RENEWER, step.name, text))
+
+
+def _application(place: Place, tally: _Tally) -> ApplicationChange:
+    changes = sorted(tally.changes[place], key=lambda each: (list(Kind).index(each.kind), each.name))
+    counts: tuple[int | None, int | None] = (None, None)
+    if place not in tally.is_partial:
+        counts = (len(tally.before.get(place, ())), len(tally.after.get(place, ())))
+    return ApplicationChange(*place, tuple(changes), *counts)
+
+
+def _braked(of: ApplicationChange, tally: _Tally) -> Warned | None:
+    """Whether so many go at once that the operator's brake would hold it; a stack has no brake."""
+    place = (of.application, of.service_url)
+    lost, arriving = tally.losses.get(place, 0), len(of.of(Kind.REGISTERS))
+    up = sum(each.is_up for each in tally.before.get(place, ()))
+    is_all = up >= 2 and lost >= up and not arriving
+    is_most = lost >= FEWEST and lost - arriving > up * LARGEST_SHARE_OF_SYNCER
+    if of.before is None or not (is_all or is_most):
+        return None
+    share = f"all {up}" if lost >= up else f"{lost} of {up}"
+    text = f"{share} instances leave at once; an operator would hold that for a minute, an update does not"
+    return Warned(Concern.BRAKE, of.application, text)
+
+
+def _syncer(step: Step, *, found: bool) -> Change:
+    def inputs(state: State | None) -> Mapping[str, Any]:
+        if state is None:
+            return {}
+        return state.outputs if found and state.outputs else state.inputs
+
+    old, new = inputs(step.old), inputs(step.new)
+    metadata = (new or old).get("metadata") or {}
+    name = f"{metadata.get('namespace') or 'default'}/{metadata.get('name') or step.name}"
+    if step.old is None:
+        return Change(Kind.REGISTERS, name)
+    if step.new is None:
+        return Change(Kind.LEAVES, name)
+    details = _details(flattened({"spec": old.get("spec") or {}}), flattened({"spec": new.get("spec") or {}}))
+    return Change(Kind.CHANGES, name, details=details)
+
+
+def _refusal(problem: Problem) -> Refusal:
+    """A sentence of the engine's, without what surrounds ours."""
+    name, message = problem.urn.rpartition("::")[2], problem.message
+    before, separator, reason = message.partition(" has a problem: ")
+    if separator:
+        _, _, told = before.partition("property ")
+        message = f"{told.partition(' value ')[0]}: {reason}" if told else reason
+    lines = [line.strip() for line in message.splitlines() if line.strip()]
+    return Refusal(name, lines[-1] if "Traceback" in message else " ".join(lines))
+
+
+def _both(step: Step, *, found: bool) -> list[Registered]:
+    return [*_instances(step, step.old, found=True), *_instances(step, step.new, found=found)]
+
+
+def _instances(step: Step, state: State | None, *, found: bool) -> Iterable[Registered]:
+    """Those of one state: what there is where it was ``found``, else what the program asks for."""
+    if state is None:
+        return ()
+    properties = state.outputs if found and state.outputs else state.inputs
+    return registered(step.type, step.name, properties)
+
+
+def _details(old: Mapping[str, str], new: Mapping[str, str]) -> dict[str, tuple[str, str]]:
+    # A status that nobody asks for is Eureka's own, or a person's.
+    names = sorted({*old, *new} - (set() if "status" in new else {"status"}))
+    if all(each.get("ip_address") == each.get("host_name") for each in (old, new)):
+        names = [name for name in names if name != "ip_address"]  # says nothing that the name does not
+    return {name: (old.get(name, ""), new.get(name, "")) for name in names if old.get(name) != new.get(name)}
+
+
+def _drain(of: Registered) -> int:
+    return of.drain_seconds if of.is_up and not of.foreign_owner else 0
+
+
+def _listed(texts: list[str]) -> str:
+    more = f" and {len(texts) - 3} more" if len(texts) > 3 else ""
+    return ", ".join(texts[:3]) + more
+
+
+def _names(steps: tuple[Step, ...], problems: list[Problem]) -> tuple[str, str]:
+    """Project and stack, as every URN has them: ``urn:pulumi:<stack>::<project>::...``."""
+    for urn in (*(step.urn for step in steps), *(problem.urn for problem in problems)):
+        parts = urn.split("::")
+        if len(parts) >= 3:
+            return parts[1], parts[0].rpartition(":")[2]
+    return "", ""

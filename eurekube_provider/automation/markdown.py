@@ -1,0 +1,178 @@
+"""A summary as Markdown for a pull request's comment: a table to be read at once, and details folded away.
+
+Whatever comes from a program stands in code spans, so that a value is never markup, a mention or a link.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from eurekube_provider.automation.discovery import ApplicationChange, Change, Discovery, Kind
+
+LARGEST = 60_000
+"""Characters. GitHub refuses a comment of more than 65,536."""
+
+LISTED = 25
+"""Changes that are told one by one, for each application; of what happens to many alike, as many names."""
+
+VERBS = {Kind.REGISTERS: "register", Kind.LEAVES: "leave", Kind.MOVES: "move", Kind.CHANGES: "change"}
+_FOUND = {
+    Kind.REGISTERS: "is there, though the stack does not know it",
+    Kind.LEAVES: "is gone",
+    Kind.MOVES: "is registered elsewhere",
+    Kind.CHANGES: "was changed",
+}
+_SYNCERS = {
+    Kind.REGISTERS: "comes: the endpoints that it selects register",
+    Kind.LEAVES: "goes: its instances leave first",
+    Kind.CHANGES: "changes",
+}
+
+
+def marker(summary: Discovery) -> str:
+    """The first line of a comment, by which the next run finds it again: one for each stack."""
+    return f"<!-- eurekube summary of {summary.project}/{summary.stack} -->"
+
+
+def comment(summary: Discovery) -> str:
+    """What an update would do to discovery."""
+    return _fitted(summary, "Discovery", _headline(summary), found=False)
+
+
+def drift_report(summary: Discovery) -> str:
+    """What was changed behind the stack's back."""
+    count = sum(len(each.changes) for each in summary.applications) + len(summary.syncers)
+    said = f"**{_many(count, 'difference')}** between the stack and what is there." if count else ""
+    return _fitted(summary, "Drift", said or "Nothing was changed behind the stack's back.", found=True)
+
+
+def code(text: str) -> str:
+    """A code span that shows ``text``, whatever is in it."""
+    shown = " ".join(text.split()).replace("`", "'").replace("|", "¦") or " "
+    return f"`{shown}`"
+
+
+def _fitted(summary: Discovery, title: str, headline: str, *, found: bool) -> str:
+    """The whole, with as many details as a comment takes."""
+    for listed in (LISTED, 5, 0):
+        text = "\n".join(_lines(summary, title, headline, listed, found=found))
+        if len(text) <= LARGEST:
+            return text
+    return f"{text[:LARGEST]}\n\n…\n"
+
+
+def _lines(summary: Discovery, title: str, headline: str, listed: int, *, found: bool) -> Iterable[str]:
+    yield marker(summary)
+    yield f"### {title} of {code(f'{summary.project}/{summary.stack}')}"
+    yield ""
+    if summary.has_failed:
+        yield "**The preview failed**, so that something may be missing below.\n"
+    if headline:
+        yield headline
+    yield from _table(summary, found=found)
+    yield from _section("Refused", (f"{code(each.name)}: {code(each.reason)}" for each in summary.refused))
+    yield from _section(
+        "Warnings",
+        (f"**{each.concern}** {code(each.about)}: {_prose(each.text)}" for each in summary.warnings),
+    )
+    words = _FOUND if found else _SYNCERS
+    yield from _section(
+        "Syncers",
+        (f"{code(each.name)} {words[each.kind]}{_details(each)}" for each in summary.syncers),
+    )
+    for each in summary.applications:
+        yield from _folded(each, listed, found=found)
+    if summary.other_changes:
+        counted = ", ".join(f"{count} {name}" for name, count in summary.other_changes.items())
+        yield f"\nOther resources: {counted}."
+    yield ""
+
+
+def _headline(summary: Discovery) -> str:
+    if not summary.applications and not summary.syncers:
+        return "Nothing changes in Eureka." if not summary.has_failed else ""
+    counts = [
+        (sum(len(each.of(kind)) for each in summary.applications), verb) for kind, verb in VERBS.items()
+    ]
+    told = [f"{count:,} {verb}{'s' if count == 1 else ''}" for count, verb in counts if count]
+    if told:
+        number, _, verb = told[0].partition(" ")
+        told[0] = f"{number} {'instance' if number == '1' else 'instances'} {verb}"
+    if summary.syncers:
+        told.append(_many(len(summary.syncers), "syncer changes", "syncers change"))
+    applications = _many(len(summary.applications), "application")
+    return f"**{', '.join(told)}**" + (f" in {applications}." if summary.applications else ".")
+
+
+def _table(summary: Discovery, *, found: bool) -> Iterable[str]:
+    if not summary.applications:
+        return
+    several = len({each.service_url for each in summary.applications}) > 1
+    titles = "unknown | gone | elsewhere | changed" if found else " | ".join(VERBS)
+    yield f"\n| application | {titles} | instances |"
+    yield "|---|--:|--:|--:|--:|--:|"
+    for each in summary.applications:
+        name = code(each.application) + (f" at {code(each.service_url)}" if several else "")
+        counts = " | ".join(str(len(each.of(kind)) or "") for kind in VERBS)
+        total = (
+            f"{each.before:,} → {each.after:,}" if each.before is not None and each.after is not None else ""
+        )
+        yield f"| {name} | {counts} | {total} |"
+
+
+def _section(title: str, items: Iterable[str]) -> Iterable[str]:
+    told = list(items)
+    if not told:
+        return
+    yield f"\n**{title}**\n"
+    yield from (f"- {item}" for item in told[:LISTED])
+    if len(told) > LISTED:
+        yield f"- and {len(told) - LISTED:,} more"
+
+
+def _folded(of: ApplicationChange, listed: int, *, found: bool) -> Iterable[str]:
+    said = "what was found" if found else "what happens to each instance"
+    yield f"\n<details><summary><b>{_prose(of.application)}</b>: {said}</summary>\n"
+    for kind in VERBS:
+        changes = of.of(kind)
+        alike: dict[str, list[Change]] = {}
+        for change in changes:
+            alike.setdefault(_details(change) + _drained(change), []).append(change)
+        groups = [each for each in alike.values() if len(each) > LISTED]
+        for each in groups:
+            names = ", ".join(code(change.name) for change in each[: min(listed, 5)])
+            yield f"- {len(each):,} {_verb(kind, each[0], found=found)}{_details(each[0])}: {names} …"
+        singles = [change for change in changes if not any(change in each for each in groups)]
+        for change in singles[:listed]:
+            at = f" at {code(change.address)}" if change.address else ""
+            verb = _FOUND[kind] if found else f"{kind}"
+            yield f"- {code(change.name)} {verb}{at}{_drained(change)}{_details(change)}"
+        if len(singles) > listed:
+            yield f"- and {len(singles) - listed:,} more {_verb(kind, singles[0], found=found)}"
+    yield "\n</details>"
+
+
+def _verb(kind: Kind, example: Change, *, found: bool) -> str:
+    return _FOUND[kind] if found else f"{VERBS[kind]}{_drained(example)}"
+
+
+def _drained(change: Change) -> str:
+    return f", drained for {change.drain_seconds} s before" if change.drain_seconds else ""
+
+
+def _details(change: Change) -> str:
+    told = [
+        f"{code(name)} {code(old) if old else 'unset'} → {code(new) if new else 'unset'}"
+        for name, (old, new) in change.details.items()
+    ]
+    return f" ({', '.join(told)})" if told else ""
+
+
+def _prose(text: str) -> str:
+    """A sentence of ours, in which names are the program's: nothing in it is markup, a link or a mention."""
+    plain = " ".join(text.split()).replace("`", "'").replace("|", "¦").replace("@", "@\u200b")
+    return plain.replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;").replace("[", "&#91;")
+
+
+def _many(count: int, one: str, several: str = "") -> str:
+    return f"{count:,} {one if count == 1 else several or f'{one}s'}"

@@ -1,0 +1,159 @@
+"""The registrations of a stack as Pulumi's states have them: one instance at a time, ready to be compared.
+
+An :class:`EurekaApplication`'s instances have what they do not say themselves from their application.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from pulumi.runtime.rpc import UNKNOWN
+
+INSTANCE = "pulumi-python:dynamic/eurekube:EurekaInstance"
+APPLICATION = "pulumi-python:dynamic/eurekube:EurekaApplication"
+SYNCER = "kubernetes:eurekube.io/v1alpha1:EurekaSyncer"
+OPERATOR = "eurekube:index:EurekubeOperator"
+
+NOT_KNOWN_YET = "(known in the update only)"
+
+_BESIDE = frozenset(
+    {
+        "application",
+        "connection",
+        "held_by_others",
+        "id_base",
+        "instance_id",
+        "instance_id_is_default",
+        "instances",
+        "last_updated",
+        "on_conflict",
+        "overridden_status",
+        "owner",
+        "seen_owner",
+        "service_url",
+        "status_is_enforced",
+        "statuses",
+    }
+)
+"""Properties that are no contents of an instance, or are looked at on their own."""
+
+
+Place = tuple[str, str]
+"""Application and service URL."""
+
+
+@dataclass(frozen=True, slots=True)
+class Registered:
+    """One instance as a state has it.
+
+    :ivar key: what the program calls it: the resource's name, or the key within its application.
+    :ivar contents: everything else that can differ, by names such as ``host_name`` and ``metadata.tier``.
+    :ivar foreign_owner: whom Eureka names as its owner where that is somebody else; else empty.
+    """
+
+    application: str
+    service_url: str
+    key: str
+    instance_id: str
+    contents: Mapping[str, str]
+    is_up: bool
+    drain_seconds: int
+    renewer: str
+    adopts: bool
+    foreign_owner: str
+
+    @property
+    def place(self) -> Place:
+        """Where it is registered."""
+        return self.application, self.service_url
+
+    @property
+    def address(self) -> str:
+        """Where callers find it."""
+        host, port = self.contents.get("host_name", ""), self.contents.get("port", "")
+        secure = self.contents.get("secure_port", "")
+        is_secure = self.contents.get("secure_port_enabled") == "true"
+        if NOT_KNOWN_YET in (host, port):
+            return NOT_KNOWN_YET
+        return f"https://{host}:{secure}" if is_secure else f"{host}:{port}"
+
+
+def is_known(properties: Mapping[str, Any]) -> bool:
+    """Whether it can be said which instances there are."""
+    return UNKNOWN not in (properties.get("instances"), properties.get("application"))
+
+
+def registered(kind: str, name: str, properties: Mapping[str, Any]) -> Iterator[Registered]:
+    """The instances of one resource."""
+    if kind == INSTANCE:
+        yield _one(name, properties, properties, properties.get("status", "UP"), _foreign(properties))
+        return
+    if not is_known(properties):
+        return
+    statuses, others = properties.get("statuses") or {}, properties.get("held_by_others") or {}
+    for key, own in (properties.get("instances") or {}).items():
+        full = {**properties, **own}
+        full["metadata"] = {**(properties.get("metadata") or {}), **(own.get("metadata") or {})}
+        if "secure_port" in own and "secure_port_enabled" not in own:
+            full["secure_port_enabled"] = True
+        foreign = (others[key] or "nobody that Eurekube knows") if key in others else ""
+        yield _one(key, properties, full, statuses.get(key, "UP"), foreign)
+
+
+def as_text(value: Any) -> str:
+    """A property's value as a person writes it; empty for one that is not set."""
+    if value is None:
+        return ""
+    if value == UNKNOWN:
+        return NOT_KNOWN_YET
+    if isinstance(value, bool):
+        return str(value).lower()
+    if isinstance(value, float) and value.is_integer():
+        return str(int(value))
+    return str(value)
+
+
+def flattened(properties: Mapping[str, Any], before: str = "") -> dict[str, str]:
+    """Nested properties by their dotted names."""
+    flat: dict[str, str] = {}
+    for name, value in properties.items():
+        if isinstance(value, Mapping):
+            flat |= flattened(value, f"{before}{name}.")
+        elif value is not None:
+            flat[f"{before}{name}"] = as_text(value)
+    return flat
+
+
+def _one(
+    key: str, resource: Mapping[str, Any], full: Mapping[str, Any], status: str, foreign: str
+) -> Registered:
+    contents = flattened({name: value for name, value in full.items() if _is_content(name)})
+    contents.setdefault("ip_address", contents.get("host_name", ""))
+    application = as_text(resource.get("application"))
+    default = f"{key}.{resource.get('id_base')}:{application.lower()}:{contents.get('port', '')}"
+    return Registered(
+        application=application,
+        service_url=as_text(resource.get("service_url")),
+        key=key,
+        instance_id=as_text(full.get("instance_id")) or default,
+        contents=contents,
+        is_up=status == "UP",
+        drain_seconds=int(resource.get("drain_seconds") or 0),
+        renewer=as_text(resource.get("renewer")),
+        adopts=resource.get("on_conflict") == "adopt",
+        foreign_owner=foreign,
+    )
+
+
+def _is_content(name: str) -> bool:
+    # Its status is Eureka's, or a person's, and not what a program changes unless it enforces one.
+    return name not in _BESIDE and not name.startswith("__")
+
+
+def _foreign(properties: Mapping[str, Any]) -> str:
+    seen = properties.get("seen_owner")
+    if seen is None or seen == properties.get("owner"):
+        return ""
+    return str(seen) or "nobody that Eurekube knows"

@@ -1,0 +1,57 @@
+"""What Pulumi wrote about a run, read back: the document of ``preview --json``, or an event log.
+
+``pulumi preview --json`` leaves out what stays as it is unless ``--show-sames`` is given. An event log
+(``--event-log``, or ``--json`` with PULUMI_ENABLE_STREAMING_JSON_PREVIEW) is one event of the engine a line.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from typing import Any
+
+from pulumi.automation.events import EngineEvent
+
+from eurekube_provider.automation.steps import Problem, State, Step, StepLog, plain
+from eurekube_provider.core.errors import ConfigurationError
+
+
+def read_transcript(text: str) -> StepLog:
+    """Read either form.
+
+    :raises ConfigurationError: it is neither.
+    """
+    log = StepLog()
+    try:
+        document = json.loads(text)
+    except ValueError:
+        document = None
+    try:
+        if isinstance(document, dict) and "sequence" not in document:
+            _read_document(document, log)
+        else:
+            for line in filter(None, map(str.strip, text.splitlines())):
+                log.add(EngineEvent.from_json(json.loads(line)))
+    except (ValueError, KeyError, TypeError, AttributeError) as error:
+        raise ConfigurationError(
+            "this is neither what 'pulumi preview --json' prints nor an event log of Pulumi's"
+            f" ({type(error).__name__}: {error})"
+        ) from None
+    if not log.changes and not log.problems and not log.steps:
+        raise ConfigurationError("there is nothing in it: neither a step nor an error; did the preview run?")
+    return log
+
+
+def _read_document(document: Mapping[str, Any], log: StepLog) -> None:
+    for told in document.get("steps") or ():
+        old, new = told.get("oldState"), told.get("newState")
+        kind = (new or old)["type"]
+        log.add_step(Step(told["op"], told["urn"], kind, _state(old), _state(new)))
+    for said in document.get("diagnostics") or ():
+        if said.get("severity") == "error":
+            log.problems.append(Problem(plain(said["message"]), said.get("urn") or ""))
+    log.changes = dict(document.get("changeSummary") or {})
+
+
+def _state(told: Mapping[str, Any] | None) -> State | None:
+    return None if told is None else State(told.get("inputs") or {}, told.get("outputs") or {})

@@ -1,0 +1,148 @@
+"""What a preview means for discovery, as a reviewer and a machine read it.
+
+The previews in ``summaries`` were printed by a real Pulumi CLI for stacks in a real Eureka and cluster, and
+trimmed: no source positions, no providers. After a change on purpose,
+EUREKUBE_WRITE_GOLDEN=1 writes the expected texts anew; read what they say then.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from markdown_it import MarkdownIt
+
+from eurekube_provider.automation.discovery import Change, Discovery, Kind, summarise, summarise_drift
+from eurekube_provider.automation.markdown import LARGEST, code, comment, drift_report
+from eurekube_provider.automation.transcript import read_transcript
+from eurekube_provider.cli.main import main
+from eurekube_provider.core.errors import ConfigurationError
+
+FOLDER = Path(__file__).parent / "summaries"
+KINDS = [
+    "first",
+    "nothing",
+    "gain-and-loss",
+    "change",
+    "replacement",
+    "removal",
+    "refused",
+    "renewer",
+    "foreign-owner",
+    "brake",
+    "after-drift",
+    "offline",
+    "syncers",
+    "thousand",
+]
+
+
+def previewed(name: str) -> Discovery:
+    """The summary of one of the previews."""
+    return summarise(read_transcript((FOLDER / name).read_text()))
+
+
+def golden(name: str, text: str) -> str:
+    """What is expected."""
+    path = FOLDER / name
+    if os.environ.get("EUREKUBE_WRITE_GOLDEN"):
+        path.write_text(text)
+    return path.read_text()
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_comment_tells_what_would_happen(kind: str, capsys: pytest.CaptureFixture[str]) -> None:
+    """The command prints it, short enough for a comment."""
+    assert main(["summary", str(FOLDER / f"{kind}.json")]) == 0
+    text = capsys.readouterr().out
+    assert text == golden(f"{kind}.md", text)
+    assert len(text) < 2_000
+
+
+@pytest.mark.parametrize("kind", [kind for kind in KINDS if kind != "thousand"])
+def test_a_machine_reads_the_same_as_json(kind: str, capsys: pytest.CaptureFixture[str]) -> None:
+    """With nothing folded or left out."""
+    assert main(["summary", "--format", "json", str(FOLDER / f"{kind}.json")]) == 0
+    text = capsys.readouterr().out
+    assert text == golden(f"{kind}.summary.json", text)
+
+
+def test_a_thousand_instances_are_told_one_by_one_to_a_machine() -> None:
+    """500 come, 200 go, 300 get another zone, and 200 stay."""
+    (application,) = previewed("thousand.json").applications
+    assert (application.before, application.after) == (700, 1000)
+    assert [len(application.of(kind)) for kind in Kind] == [500, 200, 0, 300]
+    assert {tuple(each.details.items()) for each in application.of(Kind.CHANGES)} == {
+        (("zone", ("", "zone-b")),)
+    }
+    last = application.of(Kind.REGISTERS)[-1]
+    assert (last.name, last.address) == ("i1199", "192.0.6.199:8080")
+
+
+def test_an_event_log_says_the_same_and_how_many_there_are() -> None:
+    """It tells what stays, too, so that the instances can be counted."""
+    document, log = previewed("replacement.json"), previewed("replacement.events")
+    (moved,) = log.applications
+    assert (moved.before, moved.after) == (1, 1)
+    assert replace(log, applications=(replace(moved, before=None, after=None),)) == document
+
+
+def test_drift_is_told_from_the_stacks_side() -> None:
+    """The state is the old, and what Eureka holds the new: who is gone, and what was changed by hand."""
+    found = summarise_drift(read_transcript((FOLDER / "drift.events").read_text()))
+    text = drift_report(found)
+    assert text == golden("drift.md", text)
+
+
+def test_what_a_program_writes_is_never_markup() -> None:
+    """A value cannot close its code span, break the table, fold something away or call people."""
+    (application,) = previewed("gain-and-loss.json").applications
+    nasty = "`</details>\n\n| @everyone <img src=x> [x](http://y)"
+    change = Change(Kind.CHANGES, nasty, nasty, details={nasty: (nasty, nasty)})
+    changed = replace(application, application=nasty, changes=(change,))
+    summary = replace(previewed("brake.json"), applications=(changed,))
+    text = comment(replace(summary, warnings=tuple(replace(each, text=nasty) for each in summary.warnings)))
+    assert code(nasty) == "`'</details> ¦ @everyone <img src=x> [x](http://y)`"
+    page = MarkdownIt("commonmark", {"html": True}).enable("table").render(text)
+    assert page.count("<details>") == page.count("</details>") == page.count("<table>") == 1
+    assert "<img" not in page
+    assert "<a " not in page
+    outside = re.sub("<code>.*?</code>", "", page)
+    assert "@everyone" not in outside
+
+
+def test_a_comment_never_grows_beyond_what_a_forge_takes() -> None:
+    """Details go first; the counts stay."""
+    summary = previewed("gain-and-loss.json")
+    (application,) = summary.applications
+    changes = tuple(Change(Kind.CHANGES, f"i{n}", details={"x": ("y" * 500, str(n))}) for n in range(30))
+    many = [replace(application, application=f"A{n}", changes=changes) for n in range(40)]
+    text = comment(replace(summary, applications=tuple(many)))
+    assert len(text) <= LARGEST
+    assert "| `A39` |  |  |  | 30 | 2 → 2 |" in text
+    text = comment(replace(summary, applications=tuple(many) * 100))
+    assert len(text) <= LARGEST + 10
+
+
+@pytest.mark.parametrize(
+    "text", ["", "Previewing update (dev):", "[]", '{"steps": [{}]}', "{}", '{"x": 1}\n{']
+)
+def test_something_else_is_refused_with_a_sentence(text: str, tmp_path: Path) -> None:
+    """It says what is wanted, or that there is nothing in it."""
+    with pytest.raises(ConfigurationError, match="neither"):
+        read_transcript(text)
+    (tmp_path / "it").write_text(text)
+    assert main(["summary", str(tmp_path / "it")]) == 1
+    assert main(["summary", str(tmp_path / "missing")]) == 1
+
+
+def test_the_summary_is_json_all_through() -> None:
+    """Nothing in it needs more than JSON has."""
+    summary = previewed("foreign-owner.json")
+    assert json.loads(json.dumps(summary.to_json()))["refused"][0]["name"] == "billing"
+    assert not summary.is_empty
+    assert previewed("nothing.json").is_empty
