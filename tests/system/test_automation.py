@@ -215,12 +215,14 @@ def test_a_run_that_was_killed_leaves_a_stack_that_the_next_can_use(project: Pro
     assert is_running(provider)
     assert project.locked()
     project.mark("closed", there=False)
-    told = project.run("up")
-    assert told["outcome"] == "changed", told
+    told = project.run("refresh")
+    assert told["outcome"] == "unchanged", told
     assert told["message"].endswith("the lock of an earlier run of ours that had died was released")
     assert project.locked() == []
     assert list((project.home / "eurekube-runs").iterdir()) == []
     assert not is_running(provider)  # it would have gone on for the dead run
+    told = project.run("up")
+    assert (told["outcome"], told["message"]) == ("changed", "up of dev: 1 create, 1 same")
 
     foreign = project.locks / "0ba90a3d-6d56-45b9-a905-4a06bcc09baa.json"
     content = {"pid": cli, "username": "ci", "hostname": "builder-1", "timestamp": "2026-01-02T03:04:05Z"}

@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import json
+import os
 import shutil
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -12,9 +15,10 @@ import pytest
 from eurekube_provider.automation import Outcome, Target, up
 from eurekube_provider.eureka.peers import Peers
 from lab import Lab
+from lab.programs import find_kubectl
 from lab.workloads import Cluster, wait_for
 from tests.system.conftest import addresses, instances
-from tests.system.stacks import Example, own_pulumi
+from tests.system.stacks import ROOT, Example, own_pulumi
 
 pytestmark = [
     pytest.mark.lab,
@@ -100,6 +104,59 @@ def test_a_team_cannot_touch_what_others_registered(lab: Lab, eureka: Peers, tmp
     assert [each.host_name for each in instances(eureka, "billing")] == [before.host_name]
     theirs.destroy()
     assert instances(eureka, "billing") == []
+
+
+def test_the_three_ways_of_the_readme(lab: Lab, cluster: Cluster, eureka: Peers, tmp_path: Path) -> None:
+    """Its commands, as they stand there, in a copy of what they name."""
+    kubectl = find_kubectl()
+    if kubectl is None:
+        pytest.skip("no kubectl")
+    section = (ROOT / "README.md").read_text().partition("## Three ways to use it")[2].partition("\n## ")[0]
+    first, second, third = section.split("```")[1::2]
+    for name in ("crds", "examples"):
+        shutil.copytree(ROOT / name, tmp_path / name)
+    (tmp_path / ".venv").symlink_to(sys.prefix)
+    own = own_pulumi(tmp_path)
+    environment = {
+        **own,
+        "PATH": os.pathsep.join([str(Path(sys.executable).parent), str(kubectl.parent), own["PATH"]]),
+        "KUBECONFIG": str(lab.kubeconfig),
+        "EUREKA_URL": ",".join(lab.eureka_urls),
+    }
+
+    def run(commands: str, folder: str = ".") -> str:
+        done = subprocess.run(
+            ["bash", "-euo", "pipefail", "-c", commands],
+            cwd=tmp_path / folder,
+            env=environment,
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            text=True,
+            timeout=240,
+        )
+        assert done.returncode == 0, done.stdout + done.stderr
+        return done.stdout
+
+    cluster.namespace("shop")
+    for service in ("rating", "cart"):
+        cluster.deployment("shop", service, 2)
+        cluster.service("shop", service)
+        wait_for(lambda: len(cluster.ready_addresses("shop", service)) == 2, "endpoints")  # noqa: B023
+    run(first)
+    ready = dict.fromkeys(cluster.ready_addresses("shop", "rating"), "UP")
+    assert addresses(eureka, "rating") == ready
+    run(second)
+    assert addresses(eureka, "cart") == dict.fromkeys(cluster.ready_addresses("shop", "cart"), "UP")
+    said = run(third, "examples/endpoints")
+    assert '"outcome": "unchanged"' in said
+    assert "Nothing changes in Eureka." in said
+    assert '"drifted": false' in said
+    run("pulumi destroy --yes --stack dev", "examples/endpoints")
+    run(
+        "kubectl delete --wait=false -f examples/rating-syncer.yaml;"
+        " eurekube operator --once --watch-namespace shop"
+    )
+    assert addresses(eureka, "cart") == {}
 
 
 def registration(application: str, **more: str) -> dict[str, Any]:

@@ -1,0 +1,144 @@
+"""The example workflows: what the forge's linter says, and the step that keeps one comment."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import subprocess
+import threading
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from eurekube_provider.cli.main import main
+from lab.errors import LabError
+from lab.programs import ACTIONLINT, provide
+from tests.system.stacks import ROOT
+
+CI = ROOT / "examples" / "ci"
+PREVIEWS = ROOT / "tests" / "unit" / "summaries"
+
+needs_tools = pytest.mark.skipif(
+    not all(map(shutil.which, ("bash", "curl", "jq"))), reason="no bash, curl or jq, which the step uses"
+)
+
+
+@dataclass
+class Forge:
+    """Keeps comments as a forge does; ``url`` is where those of one pull request are."""
+
+    url: str = ""
+    comments: list[dict[str, Any]] = field(default_factory=list)
+    tokens: set[str] = field(default_factory=set)
+    methods: list[str] = field(default_factory=list)
+
+
+@pytest.fixture
+def forge() -> Iterator[Forge]:
+    """A real HTTP server with the two calls of a forge: list comments, and write one."""
+    kept = Forge()
+
+    class Handler(BaseHTTPRequestHandler):
+        def do_GET(self) -> None:
+            self.answer(200, kept.comments)
+
+        def do_POST(self) -> None:
+            user = {"type": "Bot", "login": "github-actions[bot]"}
+            number = len(kept.comments) + 1
+            comment = {"id": number, "url": f"{kept.url}/{number}", "user": user, **self.body()}
+            kept.comments.append(comment)
+            self.answer(201, comment)
+
+        def do_PATCH(self) -> None:
+            comment = kept.comments[int(self.path.rpartition("/")[2]) - 1]
+            comment |= self.body()
+            self.answer(200, comment)
+
+        def do_PUT(self) -> None:
+            self.do_PATCH()
+
+        def body(self) -> dict[str, Any]:
+            told: dict[str, Any] = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
+            return told
+
+        def answer(self, status: int, content: Any) -> None:
+            kept.methods.append(self.command)
+            kept.tokens.add(self.headers["Authorization"] or self.headers["PRIVATE-TOKEN"])
+            self.send_response(status)
+            self.end_headers()
+            self.wfile.write(json.dumps(content).encode())
+
+        def log_message(self, *_: Any) -> None:
+            """Nothing."""
+
+    with ThreadingHTTPServer(("127.0.0.1", 0), Handler) as server:
+        kept.url = f"http://127.0.0.1:{server.server_port}/comments"
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        yield kept
+        server.shutdown()
+
+
+def test_the_linter_of_the_forge_has_nothing_to_say() -> None:
+    """Neither about the workflow for pull requests nor about the one for drift."""
+    try:
+        actionlint = provide([ACTIONLINT])[ACTIONLINT]
+    except LabError as error:
+        pytest.skip(f"actionlint cannot be had: {error}")
+    workflows = sorted(map(str, CI.glob("*.yml")))
+    assert len(workflows) == 2
+    done = subprocess.run(
+        [actionlint, "-no-color", "-shellcheck=", "-pyflakes=", *workflows], capture_output=True, text=True
+    )
+    assert (done.returncode, done.stdout, done.stderr) == (0, "", "")
+
+
+def step(name: str) -> str:
+    """The script of one step of the workflow for pull requests."""
+    workflow = yaml.safe_load((CI / "discovery-preview.yml").read_text())
+    (found,) = [each["run"] for each in workflow["jobs"]["preview"]["steps"] if each.get("name") == name]
+    return str(found)
+
+
+def on_gitlab() -> str:
+    """The step with the two lines that differ on GitLab, as the README has them."""
+    lines = (CI / "README.md").read_text().splitlines()
+    find, write = lines.index(next(each for each in lines if each.startswith("found="))), -2
+    begin = step("Comment").partition("# The oldest hundred")[0]
+    return "\n".join([begin, 'NOTES="$COMMENTS"', lines[find], lines[write]])
+
+
+@needs_tools
+@pytest.mark.parametrize("forge_name", ["github", "gitlab"])
+def test_one_comment_is_made_and_then_kept(
+    forge_name: str, forge: Forge, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The second run changes what the first one wrote; others' comments stay, whatever they begin with."""
+    script = step("Comment") if forge_name == "github" else on_gitlab()
+    write = "PATCH" if forge_name == "github" else "PUT"
+    forge.comments.append({"id": 1, "url": "", "user": {"type": "User"}, "body": "first!"})
+
+    def comment(preview: str) -> str:
+        assert main(["summary", str(PREVIEWS / preview)]) == 0
+        (tmp_path / "summary.md").write_text(capsys.readouterr().out)
+        subprocess.run(
+            ["bash", "-eo", "pipefail", "-c", script],
+            cwd=tmp_path,
+            env={"PATH": "/usr/local/bin:/usr/bin:/bin", "TOKEN": "t0ken", "COMMENTS": forge.url},
+            check=True,
+        )
+        return (tmp_path / "summary.md").read_text()
+
+    text = comment("gain-and-loss.json")
+    assert [each["body"] for each in forge.comments] == ["first!", text]
+    changed = comment("brake.json")
+    assert [each["body"] for each in forge.comments] == ["first!", changed]
+    other = comment("syncers.json")  # of another stack
+    assert [each["body"] for each in forge.comments] == ["first!", changed, other]
+    assert forge.methods == ["GET", "POST", "GET", write, "GET", "POST"]
+    assert len(forge.tokens) == 1
+    assert forge.tokens.pop().endswith("t0ken")
