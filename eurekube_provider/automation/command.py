@@ -80,9 +80,9 @@ class Cancellable(PulumiCommand):
             finally:
                 with self._lock:
                     self._process = None
-            if code >= 0:  # one that a signal ended may have left its lock behind
-                record.unlink(missing_ok=True)
             end_session(process.pid)
+            if code >= 0:  # what was killed may have left its lock
+                record.unlink(missing_ok=True)
             told = CommandResult(_told(output, on_output), _told(errors, on_error), code)
         if code != 0:
             raise create_command_error(told)

@@ -98,11 +98,16 @@ class Records:
             any(record.is_of(holder) and record.is_dead for record in records.values()) for holder in found
         )
 
-    def forget_dead(self) -> None:
-        """Remove what was left by runs that are over, and end the providers that still work for them."""
-        for path, record in self._read().items():
+    def end_dead(self) -> None:
+        """End the providers that still work for runs that are over."""
+        for record in self._read().values():
             if record.is_dead:
                 end_session(record.pid)
+
+    def forget_dead(self) -> None:
+        """Remove the records of runs that are over."""
+        for path, record in self._read().items():
+            if record.is_dead:
                 path.unlink(missing_ok=True)
 
     def _read(self) -> dict[Path, Record]:

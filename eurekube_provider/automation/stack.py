@@ -86,16 +86,19 @@ class StackRunner:
     def _once(self, action: Action, log: StepLog) -> str:
         """Run; where a dead run of ours stands in the way, release its lock first, and say so."""
         stack = Stack.select(self.target.stack, _Workspace(self.target.work_dir, self._command))
+        released = ""
         try:
             _act(stack, action, log)
         except ConcurrentUpdateError as error:
             if not self._records.all_ours_and_dead(holders(str(error))):
                 raise
+            self._records.end_dead()
             stack.cancel()
-            self._records.forget_dead()
             _act(stack, action, log)
-            return "; the lock of an earlier run of ours that had died was released"
-        return ""
+            released = "; the lock of an earlier run of ours that had died was released"
+        if action in (Action.UP, Action.REFRESH):
+            self._records.forget_dead()  # it held the stack itself, so that no dead run can
+        return released
 
     def _who_holds_it(self, error: str) -> str:
         found = ", ".join(map(str, holders(error))) or "another update that is under way"

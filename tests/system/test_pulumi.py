@@ -320,6 +320,41 @@ def test_another_stack_builds_on_its_exports(deployed: Stack, peer: Peer, lab: L
     assert peer.read(*instance.key) is None
 
 
+def test_a_pull_requests_preview_reaches_nobody(deployed: Stack, lab: Lab, tmp_path: Path) -> None:
+    """The step of the example workflow, in a network with neither Eureka nor the cluster."""
+    alone = ["unshare", "--net", "bash", "-eo", "pipefail", "-c"]
+    if (
+        not shutil.which("ip")
+        or subprocess.run([*alone, "ip link set lo up"], capture_output=True).returncode
+    ):
+        pytest.skip("a network of one's own is not allowed here")
+    workflow = yaml.safe_load((ROOT / "examples" / "ci" / "discovery-preview.yml").read_text())
+    (step,) = [each for each in workflow["jobs"]["preview"]["steps"] if each.get("id") == "preview"]
+    files = {name: tmp_path / name for name in ("GITHUB_OUTPUT", "GITHUB_STEP_SUMMARY")}
+    (registration,) = settings(lab, "deployed")["registrations"]
+    deployed.configure({"registrations": [{**registration, "hostName": "192.0.2.11"}]})
+    done = subprocess.run(
+        [*alone, f"ip link set lo up; {step['run']}"],
+        cwd=deployed.project,
+        env={
+            **deployed.environment,
+            **{name: str(path) for name, path in files.items()},
+            "STACK": "deployed",
+            "EUREKUBE_OFFLINE": workflow["jobs"]["preview"]["env"]["EUREKUBE_OFFLINE"],
+        },
+        capture_output=True,
+        text=True,
+        timeout=120,
+    )
+    deployed.configure({"registrations": [registration]})
+    assert done.returncode == 0, done.stderr
+    assert files["GITHUB_OUTPUT"].read_text() == "code=0\n"
+    summary = files["GITHUB_STEP_SUMMARY"].read_text()
+    assert "**1 instance changes** in 1 application." in summary
+    assert "(`host_name` `192.0.2.10` → `192.0.2.11`)" in summary
+    assert "Other resources" not in summary
+
+
 def test_the_state_is_small_and_without_secrets(
     lab: Lab, cluster: Cluster, tmp_path: Path, peer: Peer
 ) -> None:

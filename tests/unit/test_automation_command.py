@@ -73,6 +73,7 @@ def test_what_does_not_listen_is_killed(gate: Path, monkeypatch: pytest.MonkeyPa
     (error,) = errors
     assert "code: -9" in str(error)
     assert str(error).count("error: interrupted") >= 1
+    assert len(list((folder / "runs").iterdir())) == 1  # it may have left its lock
     # A cancelled run starts nothing more.
     (folder / "arrived").unlink()
     with pytest.raises(CommandError, match="no time"):
