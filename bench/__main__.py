@@ -20,6 +20,7 @@ BENCHMARKS = {
     "P7": "bench.p7_plan",
     "P8": "bench.p8_churn",
     "P9": "bench.p9_up",
+    "P10": "bench.p10_failover",
     "P11": "bench.p11_drain",
     "P12": "bench.p12_growth",
 }

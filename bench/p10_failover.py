@@ -1,0 +1,142 @@
+"""P10: fail-over: from the leader's end until the next one's first change in Eureka."""
+
+from __future__ import annotations
+
+import itertools
+import time
+from collections.abc import Callable
+
+from bench.contestant import Contestant
+from bench.field import Field, Key, endpoint
+from bench.harness import Result, Size, show, spread
+from bench.prober import Prober, wait_until
+from eurekube_provider.core.errors import KubernetesError
+from eurekube_provider.kube.access import LEASES
+from eurekube_provider.kube.elector import Timing
+from lab import Lab
+
+TIMING = Timing()
+KILLED_SECONDS = TIMING.lease_duration_seconds + 2 * TIMING.retry_period_seconds
+STOPPED_SECONDS = 1.0
+BAR = (
+    f"SIGKILL: <= Lease duration + 2x retry period ({KILLED_SECONDS:g} s), 0 lapsed Eureka leases;"
+    f" SIGTERM: <= {STOPPED_SECONDS:g} s"
+)
+COUNT = {Size.FULL: 1000, Size.QUICK: 200}
+ROUNDS = {Size.FULL: (6, 10), Size.QUICK: (1, 2)}
+"""How often the leader is killed, and how often it is asked to end."""
+
+REPLICAS = 3
+NAMESPACE = "shop"
+_LONGEST_SECONDS = 60.0
+
+
+def run(size: Size) -> Result:
+    """End the leader of three replicas again and again, and add an endpoint each time it is gone."""
+    count = COUNT[size]
+    killed, stopped = ROUNDS[size]
+    with Lab(eureka=1, quick_view=False) as lab:
+        field = Field(lab)
+        field.namespace(NAMESPACE)
+        field.services(NAMESPACE, range(count), syncers=True)
+        team = _Team(field)
+        try:
+            keys = field.keys(NAMESPACE, range(count))
+            team.prober.wait_complete(keys)
+            since = team.registered_at(keys)
+            numbers = itertools.count(count)
+            runs = {
+                name: [{"seconds": team.takes_over(end, next(numbers))} for _ in range(rounds)]
+                for name, end, rounds in (
+                    ("SIGKILL", Contestant.kill, killed),
+                    ("SIGTERM", Contestant.stop, stopped),
+                )
+            }
+            now = team.registered_at(keys)
+        finally:
+            team.end()
+    lapsed = sum(now.get(key) != at for key, at in since.items())
+    ours = {
+        f"{name}, {figure.removesuffix('_ms')}_seconds": value / 1000
+        for name, found in runs.items()
+        for figure, value in spread([one["seconds"] * 1000 for one in found]).items()
+    }
+    worst = {name: max(one["seconds"] for one in found) for name, found in runs.items()}
+    ours |= {f"{name}, longest_seconds": seconds for name, seconds in worst.items()}
+    ours["lapsed"] = float(lapsed)
+    return Result(
+        id="P10",
+        title=f"the end of the leader of {REPLICAS} replicas until the next change; {count:,} instances",
+        unit="seconds",
+        bar=BAR,
+        ours=ours,
+        floor={"SIGKILL, longest_seconds": TIMING.lease_duration_seconds},
+        peers={},
+        ratios={"SIGKILL, ours to the Lease duration": worst["SIGKILL"] / TIMING.lease_duration_seconds},
+        held=worst["SIGKILL"] <= KILLED_SECONDS and worst["SIGTERM"] <= STOPPED_SECONDS and lapsed == 0,
+        runs=runs,
+        notes=["lapsed: Eureka leases that are not the ones of the beginning any more"],
+    )
+
+
+class _Team:
+    """Three replicas; one that was ended is started anew, so that there are always two to take over."""
+
+    def __init__(self, field: Field) -> None:
+        self.prober = Prober(field.lab.eureka_urls[0])
+        self._field = field
+        self._numbers = itertools.count()
+        self._replicas: dict[str, Contestant] = {}
+        for _ in range(REPLICAS):
+            self._start()
+
+    def takes_over(self, end: Callable[[Contestant], None], number: int) -> float:
+        """End the leader, add an endpoint, and wait for it; seconds from the leader's end."""
+        leader = self._leader()
+        replica = self._replicas.pop(leader)
+        started = time.perf_counter()
+        end(replica)
+        name = "app-0"
+        change = {"op": "add", "path": "/endpoints/-", "value": endpoint(number)}
+        self._field.patch_slice(NAMESPACE, name, [change])
+        key = (name.upper(), self._field.instance_id(NAMESPACE, name, number))
+        seconds = wait_until(lambda: self.prober.shows(key), str(key), _LONGEST_SECONDS, 0.005) - started
+        show(f"  {end.__name__}: {seconds:.2f} s")
+        self._start()
+        return seconds
+
+    def registered_at(self, keys: list[Key]) -> dict[Key, int]:
+        """When each Eureka lease began, by the server; it begins anew where one had lapsed."""
+        found = {}
+        for key in keys:
+            instance = self.prober.read(key)
+            if instance is not None:
+                found[key] = int(instance["leaseInfo"]["registrationTimestamp"])
+        return found
+
+    def end(self) -> None:
+        """End all."""
+        for replica in self._replicas.values():
+            replica.kill()
+
+    def _start(self) -> None:
+        name = f"replica-{next(self._numbers)}"
+        replica = self._field.operator(POD_NAME=name, WEB_ADDRESS="127.0.0.1:0")
+        self._replicas[name] = replica
+        replica.wait_for("operator is ready")
+
+    def _leader(self) -> str:
+        """The name of the replica that leads, once one of ours does."""
+        path = LEASES.path("default", "eurekube-leader")
+        found: list[str] = []
+
+        def leads() -> bool:
+            try:
+                holder = str(self._field.access.get(path)["spec"].get("holderIdentity") or "")
+            except KubernetesError:
+                return False
+            found[:] = [name for name in self._replicas if holder.rpartition("_")[0] == name]
+            return bool(found) and "this replica leads" in self._replicas[found[0]].log.read_text()
+
+        wait_until(leads, "a leader", _LONGEST_SECONDS, 0.1)
+        return found[0]
