@@ -345,7 +345,7 @@ def _by_status(row: SyncerRow, status: Object) -> SyncerRow:
 
 
 def _eureka(name: str, registry: Registry, figures: Figures) -> EurekaRow:
-    gauges, started = registry.gauges, registry.started_by_url
+    gauges, started = registry.gauges, registry.restarts.started_by_url
     servers: list[ServerRow] = []
     for peer in registry.peers.peers:
         standing, page, at = peer.traffic.standing, figures(peer.url), started.get(peer.url)

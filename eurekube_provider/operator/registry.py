@@ -10,19 +10,16 @@ import itertools
 import logging
 import threading
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 
-from eurekube_provider.core.errors import ConfigurationError, LeadershipLost, RegistryError
+from eurekube_provider.core.errors import ConfigurationError, RegistryError
 from eurekube_provider.core.identity import (
     CLUSTER_UID_KEY,
     LEAVING_KEY,
     Cluster,
-    StackOwner,
-    parse_owner,
 )
 from eurekube_provider.core.model import Instance, Status
 from eurekube_provider.core.pulse import Pulse, pulses_of
-from eurekube_provider.eureka.apply import write
 from eurekube_provider.eureka.bulk import bring_level, read_many
 from eurekube_provider.eureka.gauges import Gauges
 from eurekube_provider.eureka.listing import Listing
@@ -31,14 +28,12 @@ from eurekube_provider.eureka.peers import Peers
 from eurekube_provider.eureka.renewals import Renewals
 from eurekube_provider.eureka.sweeper import Sweeper
 from eurekube_provider.eureka.view import View
+from eurekube_provider.operator.adopted import Adopted, is_of_stack
+from eurekube_provider.operator.restarts import Restarts
 
 _log = logging.getLogger(__name__)
 
 Key = tuple[str, str]
-
-RESTART_MEMORY_SECONDS = 120.0
-"""How long after a server's restart a missing registration is put down to its lost memory."""
-
 
 FEWEST_TO_WARN_OF = 20
 """In smaller registries a share says little."""
@@ -80,6 +75,10 @@ class Registry:
         self.view = View()
         self._listing = Listing(peers)
         self.renewals = Renewals(peers, self)
+        self.restarts = Restarts(peers, self.renewals.renew_all_now)
+        self._adopted = Adopted(
+            peers, self.view, self.renewals, self.restarts, operator_name, self.registered
+        )
         self.sweeper = Sweeper(peers, is_registered=lambda key: self.view.get(key) is not None)
         self.failure: RegistryError | None = None
         """Why the registry could not be read the last time; None while all is well."""
@@ -91,7 +90,6 @@ class Registry:
         self.read_at: float | None = None
         """Unix time of the last complete reading; None before the first."""
         self._cluster = cluster
-        self._operator_name = operator_name
         self._resync_seconds = resync_seconds
         self._concerned = concerned
         self._checks_cluster = check_cluster
@@ -99,13 +97,9 @@ class Registry:
         self._reachability_changed = reachability_changed
         self._was_read = threading.Event()
         self._stopped = threading.Event()
-        self._started_by_url: dict[str, int] = {}
-        self._restart_seen_at = -RESTART_MEMORY_SECONDS
         self._expected_leases = 0
-        self._lock = threading.Lock()
-        self._dropped: dict[Key, float] = {}
         self._lost_overrides: dict[Key, Status] = {}
-        self._forgotten: set[Key] = set()
+        self._looks_everywhere = False
         self._reading = threading.Lock()
         self._went_round_at = time.monotonic()
         self._thread = threading.Thread(target=self._run, name="registry", daemon=True)
@@ -114,12 +108,6 @@ class Registry:
     def was_read(self) -> bool:
         """Whether the registry has been read once: nothing may be removed before."""
         return self._was_read.is_set()
-
-    @property
-    def started_by_url(self) -> Mapping[str, int]:
-        """When each server was started, in milliseconds by its own clock; those that said so."""
-        with self._lock:
-            return dict(self._started_by_url)
 
     def pulses(self) -> list[Pulse]:
         """The threads that read, renew and sweep."""
@@ -145,10 +133,14 @@ class Registry:
         self.sweeper.stop()
 
     def take_over(self) -> None:
-        """Begin to renew, from a list that was made for this: what another replica wrote is in it."""
+        """Begin to renew, from a list that was made for this: what another replica wrote is in it.
+
+        It is of one server, for speed; what only others hold is looked for soon after.
+        """
         self.renewals.resume()
         try:
             self._resync(anew=True)
+            self._looks_everywhere = len(self.peers.peers) > 1
         except RegistryError as error:
             self.failure = error
             _log.warning("Eureka cannot be read", extra={"error": str(error)})
@@ -158,7 +150,7 @@ class Registry:
         self.renewals.stand_by()
         self.view.doubt()
         self._lost_overrides.clear()
-        self._forgotten.clear()
+        self._adopted.stand_by()
 
     def abandon(self, owner: str) -> list[Instance]:
         """Renew nothing of ``owner`` any more, so that it lapses; returns what is known to stand there."""
@@ -194,7 +186,7 @@ class Registry:
 
     def is_new(self, key: Key) -> bool:
         """See :class:`~eurekube_provider.eureka.observer.Observer`."""
-        is_current = self.failure is None and self.was_read and not self._lost_memory
+        is_current = self.failure is None and self.was_read and not self.restarts.lost_memory
         return is_current and key not in self._lost_overrides and self.view.is_new(key)
 
     def lost_override(self, key: Key) -> Status:
@@ -267,22 +259,27 @@ class Registry:
         """Wait until the next reading."""
         until = time.monotonic() + seconds
         while not self._stopped.wait(min(RESTART_LOOK_SECONDS, max(0.0, until - time.monotonic()))):
-            if time.monotonic() >= until:
+            if time.monotonic() >= until or self._looks_everywhere:
                 return
             if not self.renewals.stands_by:
-                self._notice_restarts()
+                self.restarts.notice()
 
     def _resync(self, *, anew: bool = False) -> None:
         with self._reading:
-            self._notice_restarts()
-            listed = self.peers.list_instances(anew=True) if anew else self._listing.read()
+            self.restarts.notice()
             if anew:
+                listed = self.peers.list_instances(anew=True)
                 self.view.doubt()
+            elif self._looks_everywhere:
+                self._looks_everywhere = False
+                listed = self._listing.everywhere()
+            else:
+                listed = self._listing.read()
             self._take(listed)
 
     def _take(self, listed: list[Instance]) -> None:
         """Learn from a list of the whole registry."""
-        overridden = self.view.overridden() if self._lost_memory else []
+        overridden = self.view.overridden() if self.restarts.lost_memory else []
         news, doubts = self.view.merge(listed)
         for instance in overridden:
             if self.view.get(instance.key) is None:
@@ -293,7 +290,7 @@ class Registry:
                 self._concerned(owner)
         for key in doubts:
             self._settle(key)
-        self._adopt(listed)
+        self._adopted.take(listed)
         self._gauge(len(listed))
         self.read_at = time.time()
         is_first = not self.was_read
@@ -329,47 +326,14 @@ class Registry:
             if instance is not None and instance.owner:
                 self._concerned(instance.owner)
 
-    def _adopt(self, listed: list[Instance]) -> None:
-        """Renew what stacks ask this operator to renew."""
-        if self.renewals.stands_by:
-            return
-        now = time.monotonic()
-        with self._lock:
-            self._dropped = {
-                key: at for key, at in self._dropped.items() if now - at < RESTART_MEMORY_SECONDS
-            }
-            dropped = set(self._dropped)
-        for instance in listed:
-            if instance.renewer != self._operator_name or not isinstance(
-                parse_owner(instance.owner), StackOwner
-            ):
-                continue
-            if instance.key in dropped:
-                # Still in the list because that is old, or registered anew since.
-                current = self.peers.read(*instance.key)
-                if current is None:
-                    continue
-                with self._lock:
-                    self._dropped.pop(instance.key, None)
-            if instance.key not in self.renewals:
-                _log.info(
-                    "renewing for a stack",
-                    extra={
-                        "application": instance.application,
-                        "instance": instance.instance_id,
-                        "owner": instance.owner,
-                    },
-                )
-            self.renewals.add(instance, just_registered=False)
-
     def missing(self, instances: Sequence[Instance], peer: Peer | None) -> None:
         """See :class:`~eurekube_provider.eureka.renewals.Listener`."""
         lost = self._level(instances, peer) if peer is not None else instances
         if not lost:
             return
-        ours = [instance for instance in lost if not isinstance(parse_owner(instance.owner), StackOwner)]
+        ours = [instance for instance in lost if not is_of_stack(instance)]
         if any(known.is_overridden for instance in ours if (known := self.view.get(instance.key))):
-            self._notice_restarts()
+            self.restarts.notice()
         for instance in ours:
             self.renewals.remove(instance.key)
             self._vanished(instance.key)
@@ -379,8 +343,8 @@ class Registry:
             if owner:
                 self._concerned(owner)
         for instance in lost:
-            if isinstance(parse_owner(instance.owner), StackOwner):
-                self._lost_by_stack(instance)
+            if is_of_stack(instance):
+                self._adopted.lost(instance)
 
     def newer(self, stored: Instance) -> None:
         """See :class:`~eurekube_provider.eureka.renewals.Listener`."""
@@ -397,7 +361,7 @@ class Registry:
     def answers_again(self, peer: Peer) -> None:
         """See :class:`~eurekube_provider.eureka.renewals.Listener`."""
         _log.warning("Eureka server answers again", extra={"url": peer.url})
-        self._notice_restarts()
+        self.restarts.notice()
 
     def _level(self, instances: Sequence[Instance], peer: Peer) -> list[Instance]:
         """Register on ``peer`` what its fellows hold; returns what none of them does."""
@@ -417,61 +381,13 @@ class Registry:
             _log.warning("an Eureka server was brought level", extra={"url": peer.url, "count": len(found)})
         return [instance for instance in instances if instance.key not in found]
 
-    def _lost_by_stack(self, instance: Instance) -> None:
-        """No server holds a stack's registration: restored if one forgot it, else dropped."""
-        details = {"application": instance.application, "instance": instance.instance_id}
-        self.renewals.remove(instance.key)
-        self.view.gone(instance.key)
-        try:
-            self._notice_restarts()
-            sighting = self.peers.read_everywhere(*instance.key)
-            if sighting.found is not None or self._lost_memory or instance.key in self._forgotten:
-                self._forgotten.add(instance.key)
-                self.registered(write(self.peers, sighting.found or instance, None))
-                self._forgotten.discard(instance.key)
-                _log.warning("restored a stack's registration that a server had lost", extra=details)
-                return
-        except RegistryError as error:
-            _log.warning(
-                "a stack's registration could not be looked at", extra={**details, "error": str(error)}
-            )
-            self.renewals.add(instance, just_registered=False)
-            return
-        except LeadershipLost:
-            # The next renewal finds it missing again: it is restored as soon as this replica may write.
-            self.renewals.add(instance, just_registered=True)
-            return
-        _log.warning("a stack's registration was removed by somebody and is renewed no more", extra=details)
-        with self._lock:
-            self._dropped[instance.key] = time.monotonic()
-
-    @property
-    def _lost_memory(self) -> bool:
-        """Whether what is missing may have been forgotten, and not removed."""
-        return time.monotonic() - self._restart_seen_at < RESTART_MEMORY_SECONDS
-
     def _vanished(self, key: Key) -> None:
         """No server holds it. If they forgot it, what a person had set over its status comes back with it."""
         known = self.view.get(key)
-        if known is not None and known.is_overridden and self._lost_memory:
+        if known is not None and known.is_overridden and self.restarts.lost_memory:
             self._remember_override(known)
         self.view.gone(key)
 
     def _remember_override(self, lost: Instance) -> None:
         if LEAVING_KEY not in lost.metadata:  # which is ours, not a person's
             self._lost_overrides[lost.key] = lost.overridden_status
-
-    def _notice_restarts(self) -> None:
-        """A server that describes itself anew has forgotten what it held: it is told everything at once."""
-        started_by_url, _ = self.peers.each(lambda peer: peer.status().started_timestamp_ms)
-        for peer in self.peers.peers:
-            started = started_by_url.get(peer.url)
-            if started is None:
-                continue
-            with self._lock:
-                before = self._started_by_url.get(peer.url)
-                self._started_by_url[peer.url] = started
-            if before is not None and before != started:
-                self._restart_seen_at = time.monotonic()
-                _log.warning("an Eureka server was restarted", extra={"url": peer.url})
-                self.renewals.renew_all_now(peer)

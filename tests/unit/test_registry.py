@@ -1,0 +1,70 @@
+"""What the operator learns of Eureka: what fakes are enough for; the rest is proven on real servers."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from eurekube_provider.core.errors import RegistryError
+from eurekube_provider.core.identity import Cluster
+from eurekube_provider.core.model import Instance, Port
+from eurekube_provider.eureka.connection import Connection
+from eurekube_provider.eureka.peer import Peer, ServerStatus
+from eurekube_provider.eureka.peers import Peers
+from eurekube_provider.operator.registry import Registry
+from lab.waiting import wait_until
+
+OWNER = "cluster/lab/shop/rating"
+STATUS = ServerStatus("1m", 1, (), (), (), 0.0)
+
+
+def instance(name: str) -> Instance:
+    """One of ours."""
+    return Instance("rating", name, "10.0.0.1", "10.0.0.1", Port(8080), metadata={"eurekube.owner": OWNER})
+
+
+class TwoServers(Peers):
+    """The first one was restarted empty a moment ago; the second one still holds an instance."""
+
+    def __init__(self, held: list[Instance]) -> None:
+        super().__init__(Connection(("http://127.0.0.1:1/eureka", "http://127.0.0.1:2/eureka")))
+        self._held = held
+        for peer, lists in zip(self.peers, ([], held), strict=True):
+            peer.list_instances = lambda *_, lists=lists, **__: lists  # type: ignore[method-assign]
+            peer.status = lambda: STATUS  # type: ignore[method-assign]
+
+    def list_instances(self, application: str | None = None, *, anew: bool = False) -> list[Instance]:
+        """What the first one lists."""
+        assert not application
+        assert anew
+        return []
+
+    def list_by(self, read: Callable[[Peer], list[Instance]]) -> list[Instance]:
+        """The same."""
+        assert callable(read)
+        return []
+
+    def read(self, application: str, instance_id: str) -> Instance | None:
+        """Whichever holds it."""
+        return next((one for one in self._held if one.key == (application, instance_id)), None)
+
+    def each(self, ask: Callable[[Peer], Any]) -> tuple[dict[str, Any], dict[str, RegistryError]]:
+        """Both answer."""
+        return {peer.url: ask(peer) for peer in self.peers}, {}
+
+
+def test_who_takes_over_looks_for_what_only_other_servers_hold() -> None:
+    """The server that was asked first had lost its memory: what is stale on the others is found, too."""
+    stale = instance("stale")
+    concerned: list[str] = []
+    registry = Registry(
+        TwoServers([stale]), Cluster("lab", "u"), "operator", 600.0, concerned.append, lambda: None
+    )
+    registry.start()
+    try:
+        assert registry.wait_read(10.0)
+        registry.take_over()
+        wait_until(lambda: OWNER in concerned, "its owner to be looked at", 30.0)
+        assert registry.view.owned(OWNER) == [stale]
+    finally:
+        registry.stop()
