@@ -137,6 +137,7 @@ def _pod_instances(
     family = _address_type(service, slices)
     common = _labels_as_metadata(syncer.metadata_from_labels, service["metadata"].get("labels"))
     fixed = _fixed_metadata(syncer, cluster)
+    by_zone: dict[str, dict[str, str]] = {}  # thousands of instances share a handful of these
     instances: dict[str, Instance] = {}
     problems: dict[Problem, None] = {}
     terminating: set[str] = set()
@@ -165,11 +166,14 @@ def _pod_instances(
             ready = is_ready(endpoint)
             if not ready and (instance_id in instances or syncer.not_ready is NotReady.REMOVE):
                 continue
-            metadata = {"zone": endpoint["zone"]} if endpoint.get("zone") else {}
-            metadata |= common
+            zone = endpoint.get("zone") or ""
             if pod and labels_of_pod is not None and syncer.metadata_from_pod_labels:
-                metadata |= _labels_as_metadata(syncer.metadata_from_pod_labels, labels_of_pod(pod))
-            metadata |= fixed
+                of_pod = _labels_as_metadata(syncer.metadata_from_pod_labels, labels_of_pod(pod))
+                metadata = _metadata(zone, {**common, **of_pod}, fixed)
+            elif zone in by_zone:
+                metadata = by_zone[zone]
+            else:
+                metadata = by_zone[zone] = _metadata(zone, common, fixed)
             try:
                 instances[instance_id] = _instance(
                     syncer, instance_id, Address.of(address), ports, metadata, is_up=ready
@@ -256,6 +260,10 @@ def _instance(
 def _fixed_metadata(syncer: Syncer, cluster: Cluster) -> dict[str, str]:
     """What wins over labels and zones: the syncer's own values, and ours over these."""
     return {**syncer.metadata, OWNER_KEY: syncer.owner(cluster), CLUSTER_UID_KEY: cluster.uid}
+
+
+def _metadata(zone: str, labels: Mapping[str, str], fixed: Mapping[str, str]) -> dict[str, str]:
+    return {**({"zone": zone} if zone else {}), **labels, **fixed}
 
 
 def _labels_as_metadata(wanted: Iterable[str], labels: Mapping[str, str] | None) -> dict[str, str]:

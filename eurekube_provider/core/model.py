@@ -66,6 +66,9 @@ class DataCenter:
     metadata: Mapping[str, str] = field(default_factory=lambda: EMPTY)
 
 
+_DEFAULT_DATA_CENTER = DataCenter()
+
+
 @dataclass(frozen=True, slots=True)
 class Instance:
     """One copy of an application: where it can be called, in which state, and who put it there.
@@ -91,7 +94,7 @@ class Instance:
     status_page_url: str = ""
     health_check_url: str = ""
     secure_health_check_url: str = ""
-    data_center: DataCenter = field(default_factory=DataCenter)
+    data_center: DataCenter = _DEFAULT_DATA_CENTER
     # What follows is the server's, or kept only to be handed back.
     overridden_status: Status = Status.UNKNOWN
     last_dirty_timestamp_ms: int | None = None
