@@ -23,7 +23,7 @@ from prometheus_client.exposition import choose_encoder
 from prometheus_client.registry import Collector
 
 from eurekube_provider.core.histogram import BOUNDS_SECONDS, Distribution
-from eurekube_provider.operator.overview import Parts
+from eurekube_provider.operator.parts import Parts
 from eurekube_provider.version import __version__
 
 Labels = tuple[str, ...]

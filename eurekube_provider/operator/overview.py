@@ -8,32 +8,21 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any, TypedDict
 
-from eurekube_provider.core.identity import Cluster, ClusterOwner
-from eurekube_provider.core.pulse import Pulse
 from eurekube_provider.eureka.gauges import ServerFigures
-from eurekube_provider.operator.controller import Controller
-from eurekube_provider.operator.health import not_ready, stuck
-from eurekube_provider.operator.index import SyncerKey
+from eurekube_provider.operator.health import stuck
 from eurekube_provider.operator.looks import Look
-from eurekube_provider.operator.queue import WorkQueue
+from eurekube_provider.operator.parts import Parts
 from eurekube_provider.operator.registry import Registry
-from eurekube_provider.operator.settings import Settings
-from eurekube_provider.operator.sources import Sources
-from eurekube_provider.operator.status import StatusWriter
-from eurekube_provider.operator.triggers.triggers import Triggers
+from eurekube_provider.operator.triggers.rows import RefreshRow, rows
 from eurekube_provider.version import __version__
-
-IsLeader = Callable[[], bool | None]
-"""Whether this replica leads; None where there is no election."""
 
 Figures = Callable[[str], ServerFigures | None]
 """What is known of a server's front page, by the server's URL."""
 
-MOST_STACK_REGISTRATIONS = 50
+MOST_STACK_REGISTRATIONS = MOST_STACK_REFRESHES = 50
 
 Object = Mapping[str, Any]
 
@@ -157,60 +146,11 @@ class Overview(TypedDict):
     eurekas: list[EurekaRow]
     syncerCount: int
     syncers: list[SyncerRow]
+    stackRefreshCount: int
+    stackRefreshes: list[RefreshRow]
     stackRegistrationCount: int
     stackRegistrations: list[StackRow]
     changes: list[ChangeRow]
-
-
-@dataclass(frozen=True, slots=True)
-class Parts:
-    """The running operator.
-
-    :param kubernetes_url: the API server.
-    :param registries: one for each Eureka, by the connection's name.
-    :param started_at: Unix time.
-    :param triggers: None where nothing is triggered.
-    """
-
-    settings: Settings
-    cluster: Cluster
-    kubernetes_url: str
-    sources: Sources
-    registries: Mapping[str, Registry]
-    controller: Controller
-    statuses: StatusWriter
-    queue: WorkQueue[SyncerKey]
-    is_leader: IsLeader
-    started_at: float
-    triggers: Triggers | None = None
-
-    def pulses(self) -> list[Pulse]:
-        """All loops that must go on."""
-        registries = [pulse for registry in self.registries.values() for pulse in registry.pulses()]
-        return [
-            *self.sources.pulses(),
-            *registries,
-            *self.controller.pulses(),
-            *self.statuses.pulses(),
-            *(self.triggers.pulses() if self.triggers else ()),
-        ]
-
-    def watch_restarts(self) -> dict[tuple[str, str], int]:
-        """How often watches began anew, by kind and reason."""
-        refreshes = self.triggers.reflectors.restarts if self.triggers else {}
-        return {
-            **self.sources.watch_restarts,
-            **{("refreshes", reason): count for reason, count in refreshes.items()},
-        }
-
-    def not_ready(self) -> list[str]:
-        """See :func:`~eurekube_provider.operator.health.not_ready`."""
-        return not_ready(self.sources, self.registries)
-
-    def registered(self, key: SyncerKey) -> int:
-        """How many instances of a syncer are in Eureka, as far as known."""
-        owner = str(ClusterOwner(self.cluster.name, *key))
-        return sum(registry.view.count(owner) for registry in self.registries.values())
 
 
 def overview(parts: Parts, figures: Figures, syncer: str = "", application: str = "") -> Overview:
@@ -222,15 +162,20 @@ def overview(parts: Parts, figures: Figures, syncer: str = "", application: str 
     wanted = application.upper()
     problems = stuck(parts.pulses())
     missing = parts.not_ready()
-    rows = [_syncer(parts, item) for item in parts.sources.syncers.objects()]
+    syncers = [_syncer(parts, item) for item in parts.sources.syncers.objects()]
     shown = [
         row
-        for row in rows
+        for row in syncers
         if (not syncer or f"{row['namespace']}/{row['name']}" == syncer)
         and (not wanted or row["application"].upper() == wanted)
     ]
     stacks = [
         row for row in _stacks(parts) if not syncer and (not wanted or row["application"].upper() == wanted)
+    ]
+    refreshes = [
+        row
+        for row in (rows(parts.triggers) if parts.triggers else ())
+        if not syncer and (not wanted or row["application"].upper() == wanted)
     ]
     settings = parts.settings
     return {
@@ -258,8 +203,10 @@ def overview(parts: Parts, figures: Figures, syncer: str = "", application: str 
             ],
         },
         "eurekas": [_eureka(name, one, figures) for name, one in parts.registries.items()],
-        "syncerCount": len(rows),
+        "syncerCount": len(syncers),
         "syncers": sorted(shown, key=lambda row: (row["ready"] is True, row["namespace"], row["name"])),
+        "stackRefreshCount": len(refreshes),
+        "stackRefreshes": refreshes[:MOST_STACK_REFRESHES],
         "stackRegistrationCount": len(stacks),
         "stackRegistrations": stacks[:MOST_STACK_REGISTRATIONS],
         "changes": [

@@ -1,18 +1,12 @@
-"""The status page: HTML and CSS in one answer, made from the same document as ``/status.json``.
-
-Works without scripts, and may run none. Names come from the cluster and from Eureka, so that every text is
-escaped where it becomes HTML: by :func:`tag`, which takes as it is only what it made itself.
-"""
+"""The status page, made from the same document as ``/status.json``; of what, says ``markup``."""
 
 from __future__ import annotations
 
-import base64
-import hashlib
 from collections.abc import Iterable, Sequence
 from datetime import datetime
-from html import escape
 from urllib.parse import urlencode
 
+from eurekube_provider.operator.markup import Html, document, joined, mark, tag
 from eurekube_provider.operator.overview import (
     ChangeRow,
     EurekaRow,
@@ -21,6 +15,7 @@ from eurekube_provider.operator.overview import (
     StackRow,
     SyncerRow,
 )
+from eurekube_provider.operator.triggers.rows import RefreshRow
 
 REFRESH_SECONDS = 10
 MOST_SYNCERS = 200
@@ -28,79 +23,11 @@ MOST_SYNCERS = 200
 
 MOST_SYNCERS_WITH_DIFFERENCES = 20
 
-_STYLE = """
-:root{color-scheme:light dark;--fg:#1c2430;--dim:#5b6675;--bg:#f6f7f9;--card:#fff;--line:#dde2e8;--ok:#17683a;
---okbg:#dff3e6;--bad:#9b1c1c;--badbg:#fbe3e3;--mid:#7a4d00;--midbg:#fdf0d3;--link:#0b57a4}
-@media(prefers-color-scheme:dark){:root{--fg:#e4e8ee;--dim:#9aa6b4;--bg:#14181d;--card:#1c2229;--line:#313a44;
---ok:#8fe0ab;--okbg:#123822;--bad:#ffb1ab;--badbg:#4a1717;--mid:#ffd98a;--midbg:#42310b;--link:#8cc2ff}}
-*{box-sizing:border-box}
-body{margin:0;font:15px/1.45 system-ui,sans-serif;color:var(--fg);background:var(--bg)}
-main{max-width:1180px;margin:0 auto;padding:1rem}
-h1{font-size:1.35rem;margin:0 0 .2rem;display:flex;flex-wrap:wrap;gap:.5rem;align-items:center}
-h2{font-size:1.05rem;margin:1.6rem 0 .5rem}h3{font-size:.95rem;margin:1rem 0 .4rem;overflow-wrap:anywhere}
-p{margin:.2rem 0}.dim{color:var(--dim)}a{color:var(--link)}
-.mark{display:inline-block;padding:0 .5em;border-radius:1em;font-size:.8rem;font-weight:600;line-height:1.7;
-white-space:nowrap;background:var(--line)}
-.ok{color:var(--ok);background:var(--okbg)}.bad{color:var(--bad);background:var(--badbg)}
-.mid{color:var(--mid);background:var(--midbg)}
-.note{border-left:4px solid var(--bad);background:var(--badbg);color:var(--bad);padding:.5rem .8rem;
-margin:.6rem 0;border-radius:4px;overflow-wrap:anywhere}.note.mid{border-color:var(--mid);
-background:var(--midbg);color:var(--mid)}
-.sheet{background:var(--card);border:1px solid var(--line);border-radius:8px;overflow-x:auto}
-table{border-collapse:collapse;width:100%}
-th,td{text-align:left;vertical-align:top;padding:.4rem .7rem;border-bottom:1px solid var(--line)}
-tr:last-child td{border-bottom:0}th{font-size:.8rem;color:var(--dim);font-weight:600;white-space:nowrap}
-td.n{white-space:nowrap}td.w{overflow-wrap:anywhere}
-form{display:flex;flex-wrap:wrap;gap:.5rem;align-items:end;margin:.5rem 0}
-label{font-size:.8rem;color:var(--dim);display:grid;gap:.15rem}
-input,button{font:inherit;color:inherit;background:var(--card);border:1px solid var(--line);border-radius:6px;
-padding:.3rem .6rem;max-width:100%}
-@media(max-width:700px){thead{display:none}table,tbody,tr,td{display:block}
-tr{padding:.5rem .2rem;border-bottom:1px solid var(--line)}tr:last-child{border-bottom:0}
-td{border:0;padding:.15rem .6rem;display:grid;grid-template-columns:7.5rem 1fr;gap:.5rem}
-td:has(div:empty){display:none}td.n,td.w{white-space:normal;overflow-wrap:anywhere}
-td::before{content:attr(data-label);color:var(--dim);font-size:.8rem}}
-"""
-
-_HASH = base64.b64encode(hashlib.sha256(_STYLE.encode()).digest()).decode()
-POLICY = (
-    f"default-src 'none'; style-src 'sha256-{_HASH}'; form-action 'self'; base-uri 'none';"
-    " frame-ancestors 'none'"
-)
-"""The page's ``Content-Security-Policy``: its own style, and nothing else."""
-
-
-class Html(str):
-    """A text that is HTML already."""
-
-    __slots__ = ()
-
-
-def tag(name: str, *children: str, **attributes: str | bool) -> Html:
-    """An element; every text in it that is not :class:`Html` is escaped.
-
-    :param attributes: ``class_`` for class, ``data_label`` for data-label; True stands without a value, False
-        and the empty text are left out.
-    """
-    shown = "".join(
-        f" {key.rstrip('_').replace('_', '-')}" + ("" if value is True else f'="{escape(str(value))}"')
-        for key, value in attributes.items()
-        if value is not False and value != ""
-    )
-    if name in ("input", "meta", "option"):
-        return Html(f"<{name}{shown}>")
-    return Html(f"<{name}{shown}>{joined(children)}</{name}>")
-
-
-def joined(children: Iterable[str]) -> Html:
-    """One after the other, escaped where they are not HTML yet."""
-    return Html("".join(one if isinstance(one, Html) else escape(one) for one in children))
-
 
 def without_data(sentence: str) -> str:
     """The page while there is nothing to show but one sentence."""
-    body = joined([tag("h1", "Eurekube", _mark("not ready", "mid")), tag("p", sentence)])
-    return _document("Eurekube", body, refreshes=True)
+    body = joined([tag("h1", "Eurekube", mark("not ready", "mid")), tag("p", sentence)])
+    return document("Eurekube", body, REFRESH_SECONDS)
 
 
 def html(data: Overview, *, refreshes: bool = True) -> str:
@@ -115,24 +42,13 @@ def html(data: Overview, *, refreshes: bool = True) -> str:
             *(_eureka(data, one) for one in data["eurekas"]),
             _syncers(data, refreshes=refreshes),
             _differences(data),
+            _refreshes(data),
             _stacks(data),
             _changes(data),
         ]
     )
-    return _document(f"Eurekube {operator['name']} on {operator['cluster']}", body, refreshes=refreshes)
-
-
-def _document(title: str, body: Html, *, refreshes: bool) -> str:
-    refresh = tag("meta", http_equiv="refresh", content=str(REFRESH_SECONDS)) if refreshes else Html()
-    head = tag(
-        "head",
-        tag("meta", charset="utf-8"),
-        tag("meta", name_="viewport", content="width=device-width,initial-scale=1"),
-        refresh,
-        tag("title", title),
-        tag("style", Html(_STYLE)),
-    )
-    return f"<!DOCTYPE html>\n{tag('html', head, tag('body', tag('main', body)), lang='en')}\n"
+    title = f"Eurekube {operator['name']} on {operator['cluster']}"
+    return document(title, body, REFRESH_SECONDS if refreshes else None)
 
 
 def _head(data: Overview, *, refreshes: bool) -> Html:
@@ -150,9 +66,9 @@ def _head(data: Overview, *, refreshes: bool) -> Html:
             tag(
                 "h1",
                 f"Eurekube operator {operator['name']}",
-                _mark("live" if health["live"] else "stuck", "ok" if health["live"] else "bad"),
-                _mark("ready" if health["ready"] else "not ready", "ok" if health["ready"] else "bad"),
-                _mark(role, kind),
+                mark("live" if health["live"] else "stuck", "ok" if health["live"] else "bad"),
+                mark("ready" if health["ready"] else "not ready", "ok" if health["ready"] else "bad"),
+                mark(role, kind),
             ),
             tag(
                 "p",
@@ -200,9 +116,9 @@ def _eureka(data: Overview, one: EurekaRow) -> Html:
 
 def _server(data: Overview, row: ServerRow) -> list[str]:
     if row["up"] is None:
-        state = _mark("not asked yet", "")
+        state = mark("not asked yet", "")
     else:
-        state = _mark("up", "ok") if row["up"] else _mark("away", "bad")
+        state = mark("up", "ok") if row["up"] else mark("away", "bad")
     renewals = (
         "not known"
         if row["renewalsLastMinute"] is None
@@ -210,8 +126,8 @@ def _server(data: Overview, row: ServerRow) -> list[str]:
     )
     endangered = {
         None: Html("not known"),
-        True: _mark("on, or near", "mid"),
-        False: _mark("off", "ok"),
+        True: mark("on, or near", "mid"),
+        False: mark("off", "ok"),
     }[row["selfPreservation"]]
     server = joined([row["url"], tag("p", row["error"], class_="dim")]) if row["error"] else row["url"]
     return [
@@ -245,9 +161,9 @@ def _syncers(data: Overview, *, refreshes: bool) -> Html:
 
 def _syncer(data: Overview, row: SyncerRow) -> list[str]:
     if row["ready"] is None:
-        ready = _mark("not known", "")
+        ready = mark("not known", "")
     else:
-        ready = _mark("ready", "ok") if row["ready"] else _mark(row["reason"], "bad")
+        ready = mark("ready", "ok") if row["ready"] else mark(row["reason"], "bad")
     wrong = "" if row["ready"] else row["message"]
     if row["heldSince"]:
         wrong = joined([tag("p", "braked for ", _ago(data, row["heldSince"], suffix="")), wrong])
@@ -310,6 +226,41 @@ def _differences(data: Overview) -> Html:
     return joined(parts)
 
 
+def _refreshes(data: Overview) -> Html:
+    rows = [_refresh(data, row) for row in data["stackRefreshes"]]
+    if not rows:
+        return Html()
+    rest = data["stackRefreshCount"] - len(rows)
+    return joined(
+        [
+            tag("h2", f"Stack refreshes ({data['stackRefreshCount']})"),
+            _table(
+                ("Stack refresh", "Action", "Target", "Ready", "Synced", "Last run", "Next run", "Message"),
+                rows,
+            ),
+            tag("p", f"and {rest} more", class_="dim") if rest else Html(),
+        ]
+    )
+
+
+def _refresh(data: Overview, row: RefreshRow) -> list[str]:
+    name, kind = {True: ("ready", "ok"), False: (row["reason"], "bad"), None: ("not known", "")}[row["ready"]]
+    ready = [mark(name, kind)] + ([Html(" "), mark("paused", "mid")] if row["paused"] else [])
+    synced = mark("synced", "ok") if row["synced"] else mark(row["syncReason"], "mid")
+    last = joined([row["outcome"], " ", _ago(data, row["lastRunAt"])]) if row["outcome"] else "—"
+    failures = f"{row['failures']} failed in a row: " if row["failures"] > 1 else ""
+    return [
+        f"{row['namespace']}/{row['name']}",
+        row["action"],
+        row["target"],
+        joined(ready),
+        synced,
+        last,
+        _until(data, row["nextRunAt"]),
+        failures + row["message"],
+    ]
+
+
 def _stacks(data: Overview) -> Html:
     rows = [_stack(row) for row in data["stackRegistrations"]]
     if not rows:
@@ -344,7 +295,7 @@ def _change(data: Overview, row: ChangeRow) -> list[str]:
     kind = {"registered": "ok", "refused": "bad", "deregistered": "mid"}.get(row["action"], "")
     return [
         _ago(data, row["at"]),
-        _mark(row["action"], kind),
+        mark(row["action"], kind),
         row["application"],
         row["instanceId"],
         row["syncer"],
@@ -354,9 +305,9 @@ def _change(data: Overview, row: ChangeRow) -> list[str]:
 
 _NARROW = frozenset(
     {"State", "Since", "Started", "Mode", "Ready", "Eureka/Kubernetes", "Looked at", "When", "What"}
-    | {"In Kubernetes", "In Eureka"}
+    | {"In Kubernetes", "In Eureka", "Action", "Synced", "Last run", "Next run"}
 )
-_WIDE = frozenset({"Server", "Instance", "What is wrong", "Why", "Owner"})
+_WIDE = frozenset({"Server", "Instance", "What is wrong", "Why", "Owner", "Stack refresh", "Message"})
 
 
 def _table(headings: Sequence[str], rows: Iterable[Sequence[str]]) -> Html:
@@ -380,19 +331,31 @@ def _table(headings: Sequence[str], rows: Iterable[Sequence[str]]) -> Html:
     return tag("div", tag("table", head, tag("tbody", *lines)), class_="sheet")
 
 
-def _mark(text: str, kind: str) -> Html:
-    return tag("span", text, class_=f"mark {kind}".strip())
-
-
 def _ago(data: Overview, stamp: str | None, suffix: str = " ago") -> Html:
     """How long ago something was, and on a closer look when."""
     if stamp is None:
         return Html("—")
-    seconds = max(0.0, (datetime.fromisoformat(data["now"]) - datetime.fromisoformat(stamp)).total_seconds())
+    return tag("time", _long(-_ahead(data, stamp)) + suffix, datetime=stamp, title=stamp)
+
+
+def _until(data: Overview, stamp: str | None) -> Html:
+    """In what time something is due, and on a closer look when."""
+    if stamp is None:
+        return Html("—")
+    seconds = _ahead(data, stamp)
+    return tag("time", f"in {_long(seconds)}" if seconds > 0 else "due", datetime=stamp, title=stamp)
+
+
+def _ahead(data: Overview, stamp: str) -> float:
+    return (datetime.fromisoformat(stamp) - datetime.fromisoformat(data["now"])).total_seconds()
+
+
+def _long(seconds: float) -> str:
+    """How long it is, in the largest unit of which there are two; 0 s for less than nothing."""
     for unit, length in (("d", 86400), ("h", 3600), ("min", 60)):
         if seconds >= 2 * length:
-            return tag("time", f"{seconds // length:.0f} {unit}{suffix}", datetime=stamp, title=stamp)
-    return tag("time", f"{seconds:.0f} s{suffix}", datetime=stamp, title=stamp)
+            return f"{seconds // length:.0f} {unit}"
+    return f"{max(0.0, seconds):.0f} s"
 
 
 def _url(data: Overview, path: str = "./", **more: str) -> str:

@@ -31,7 +31,7 @@ from eurekube_provider.operator.dry import DryAccess, DryPeers
 from eurekube_provider.operator.index import SyncerKey
 from eurekube_provider.operator.leadership import Leadership
 from eurekube_provider.operator.once import PATIENCE_SECONDS, Ledger
-from eurekube_provider.operator.overview import Parts
+from eurekube_provider.operator.parts import Parts
 from eurekube_provider.operator.queue import WorkQueue
 from eurekube_provider.operator.registry import Registry
 from eurekube_provider.operator.settings import Settings

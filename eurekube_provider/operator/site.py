@@ -7,9 +7,11 @@ from http import HTTPStatus
 
 from eurekube_provider.operator.figures import FigureReader
 from eurekube_provider.operator.health import stuck
+from eurekube_provider.operator.markup import POLICY
 from eurekube_provider.operator.metrics import Metrics
-from eurekube_provider.operator.overview import Parts, overview
-from eurekube_provider.operator.page import POLICY, html, without_data
+from eurekube_provider.operator.overview import overview
+from eurekube_provider.operator.page import html, without_data
+from eurekube_provider.operator.parts import Parts
 from eurekube_provider.operator.web import Answer, Request
 
 STARTING = "the operator is starting: the Kubernetes API has not said yet which cluster this is"

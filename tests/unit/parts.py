@@ -17,13 +17,14 @@ from eurekube_provider.kube.access import KubeAccess
 from eurekube_provider.kube.events import EventRecorder
 from eurekube_provider.operator.controller import Controller
 from eurekube_provider.operator.index import SyncerKey
-from eurekube_provider.operator.overview import Parts
+from eurekube_provider.operator.parts import Parts
 from eurekube_provider.operator.queue import WorkQueue
 from eurekube_provider.operator.registry import Registry
 from eurekube_provider.operator.report import Report
 from eurekube_provider.operator.settings import Settings
 from eurekube_provider.operator.sources import Sources
 from eurekube_provider.operator.status import StatusWriter
+from eurekube_provider.operator.triggers.triggers import Triggers
 
 CLUSTER = Cluster("lab", "uid-1")
 URL = "http://127.0.0.1:9/eureka"
@@ -35,7 +36,7 @@ class Told:
     def __init__(self) -> None:
         connection = Connection.parse(URL)
         settings = Settings({"default": connection}, pod_name="pod-1")
-        access = KubeAccess(client.ApiClient(client.Configuration(host="http://127.0.0.1:1")))
+        access = self._access = KubeAccess(client.ApiClient(client.Configuration(host="http://127.0.0.1:1")))
         queue: WorkQueue[SyncerKey] = WorkQueue()
         statuses = StatusWriter(access)
         self.registry = Registry(Peers(connection), CLUSTER, "eurekube", 15.0, lambda _: None, lambda: None)
@@ -68,6 +69,18 @@ class Told:
         item = {"metadata": {"namespace": namespace, "name": name}, "spec": spec, **more}
         reflector._take("ADDED", item)
         return (namespace, name)
+
+    def refresh(self, name: str, namespace: str = "shop", target: str = "prod", **more: Any) -> None:
+        """A StackRefresh that the cluster has."""
+        if self.parts.triggers is None:
+            access = self._access
+            events = EventRecorder(access, "c", "i")
+            triggers = Triggers(self.parts.settings, "lab", access, events, lambda _: ([], []), {})
+            self.parts = replace(self.parts, triggers=triggers)
+        assert self.parts.triggers is not None
+        (reflector,) = self.parts.triggers.reflectors.reflectors
+        spec = {"selector": {"app": name}, "action": "Up", "target": target}
+        reflector._take("ADDED", {"metadata": {"namespace": namespace, "name": name}, "spec": spec, **more})
 
     def removed(self, key: SyncerKey) -> None:
         """The cluster has it no more."""

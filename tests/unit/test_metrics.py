@@ -14,8 +14,9 @@ from eurekube_provider.core.histogram import BOUNDS_SECONDS, Histogram
 from eurekube_provider.operator import overview
 from eurekube_provider.operator.looks import Result
 from eurekube_provider.operator.metrics import METRICS, Metrics
-from eurekube_provider.operator.overview import Parts
+from eurekube_provider.operator.parts import Parts
 from eurekube_provider.operator.report import Report
+from eurekube_provider.operator.triggers.rows import RefreshRow
 from tests.unit.parts import URL, Told
 
 DOCS = (Path(__file__).parents[2] / "docs" / "web.md").read_text()
@@ -170,6 +171,7 @@ def test_every_key_of_the_document_is_documented() -> None:
         "eurekas[].servers[]": overview.ServerRow,
         "syncers[]": overview.SyncerRow,
         "syncers[].differences[]": overview.DifferenceRow,
+        "stackRefreshes[]": RefreshRow,
         "stackRegistrations[]": overview.StackRow,
         "changes[]": overview.ChangeRow,
     }

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import json
 from dataclasses import replace
+from datetime import UTC, datetime, timedelta
 from html.parser import HTMLParser
+from typing import Any
 
 import pytest
 
@@ -14,9 +16,11 @@ from eurekube_provider.core.plan import plan
 from eurekube_provider.eureka.apply import Failure, Outcome
 from eurekube_provider.eureka.gauges import ServerFigures
 from eurekube_provider.operator.looks import MOST_CHANGES, MOST_DIFFERENCES
+from eurekube_provider.operator.markup import Html, tag
 from eurekube_provider.operator.overview import Overview, overview
-from eurekube_provider.operator.page import Html, html, tag, without_data
+from eurekube_provider.operator.page import html, without_data
 from eurekube_provider.operator.report import Report
+from eurekube_provider.operator.triggers.standing import stamp
 from tests.unit.parts import URL, Told
 
 HOSTILE = "<script>alert('1')</script>\"'&<img src=x onerror=alert(1)>"
@@ -48,6 +52,18 @@ class Page(HTMLParser):
             self.words.append(data)
 
 
+def run_status(reason: str, **more: Any) -> dict[str, Any]:
+    """The status of a StackRefresh whose run of ten minutes ago failed for this reason."""
+    begun = stamp(datetime.now(UTC) - timedelta(minutes=10))
+    condition = {"status": "False", "reason": reason, "message": f"{reason}: exit status 255"}
+    return {
+        "conditions": [{"type": "Ready", **condition}, {"type": "Synced", **condition}],
+        "lastRun": {"outcome": reason, "startTime": begun},
+        "failures": 3,
+        **more,
+    }
+
+
 def seen(told: Told, syncer: str = "", application: str = "") -> Overview:
     """The document, no server's front page being known."""
     return overview(told.parts, lambda _: None, syncer, application)
@@ -61,7 +77,9 @@ def test_hostile_names_stay_text() -> None:
     evil = Instance("A", "b", HOSTILE, HOSTILE, Port(1), metadata={"eurekube.owner": f"stack/{HOSTILE}"})
     told.registry.renewals.add(evil, just_registered=True)
     told.registry.peers.peers[0].traffic.judge(HOSTILE)
+    told.refresh(HOSTILE, HOSTILE, HOSTILE, status=run_status(HOSTILE))
     harmless = Told()
+    harmless.refresh("rating", status=run_status("Failed"))
     harmless.conflict(harmless.syncer("rating"))
     harmless.syncer("order", "shop")
     plain = replace(evil, ip_address="10.0.0.1", metadata={"eurekube.owner": "stack/x"})
@@ -196,6 +214,37 @@ def test_a_standby_shows_what_the_leader_wrote() -> None:
     assert (order["ready"], order["reason"]) == (None, "NotLookedAt")
 
 
+def test_a_stack_refresh_shows_how_its_last_run_went() -> None:
+    """The status says it to every replica; a page of one syncer has none, one of an application its own."""
+    told = Told()
+    told.refresh("rating", status=run_status("Failed", addresses=3))
+    told.refresh("order", target="ci")
+    data = seen(told)
+    order, rating = data["stackRefreshes"]
+    assert (order["name"], order["target"], order["ready"], order["lastRunAt"]) == ("order", "ci", None, None)
+    assert (rating["ready"], rating["synced"], rating["outcome"]) == (False, False, "Failed")
+    assert (rating["failures"], rating["addresses"], rating["nextRunAt"]) == (3, 3, None)
+    text = Page(html(data)).text
+    assert "Stack refreshes (2)" in text
+    assert "10 min ago" in text
+    assert "3 failed in a row: Failed: exit status 255" in text
+    assert [row["name"] for row in seen(told, application="Rating")["stackRefreshes"]] == ["rating"]
+    assert seen(told, syncer="shop/rating")["stackRefreshCount"] == 0
+    assert "Stack refreshes" not in Page(html(seen(Told()))).text
+
+
+def test_a_next_run_says_in_what_time() -> None:
+    """And that it is due once its time has come: its target may be busy."""
+    told = Told()
+    told.refresh("rating")
+    data = seen(told)
+    now = datetime.fromisoformat(data["now"])
+    for seconds, expected in ((90, "in 90 s"), (180, "in 3 min"), (0, "due")):
+        (row,) = data["stackRefreshes"]
+        row["nextRunAt"] = stamp(now + timedelta(seconds=seconds))
+        assert expected in Page(html(data)).words
+
+
 def test_servers_show_their_own_figures() -> None:
     """Up or away with the reason, and the renewals that the front page shows."""
     told = Told()
@@ -213,6 +262,7 @@ def test_the_document_is_plain_json() -> None:
     """Everything in it can be written as JSON and read back."""
     told = Told()
     told.conflict(told.syncer("rating"))
+    told.refresh("rating", status=run_status("Failed"))
     document = seen(told)
     assert json.loads(json.dumps(document)) == document
 

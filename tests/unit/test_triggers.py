@@ -18,6 +18,7 @@ from eurekube_provider.kube.access import KubeAccess
 from eurekube_provider.kube.events import EventRecorder, Kind
 from eurekube_provider.operator.settings import Settings
 from eurekube_provider.operator.triggers import triggers as module
+from eurekube_provider.operator.triggers.rows import rows
 from eurekube_provider.operator.triggers.run import Outcome, Result, Run
 from eurekube_provider.operator.triggers.standing import duration, stamp
 from eurekube_provider.operator.triggers.targets import Automation, Target
@@ -249,6 +250,27 @@ def test_what_changes_during_a_run_comes_after_it(played: Played) -> None:
     played.gate.set()
     played.wait_synced(2)
     assert [run.addresses["shop/rating"] for run in played.runs] == [("10.0.0.1:80",), ("10.0.1.19:80",)]
+
+
+def test_what_is_shown_of_one_is_what_the_leader_knows(played: Played) -> None:
+    """How its last run went, also while the status is not written; when it runs next, unless it is paused."""
+    played.put()
+    played.wait_synced(1)
+    (row,) = rows(played.triggers)
+    assert (row["name"], row["action"], row["target"]) == ("rating", "Up", "prod")
+    assert (row["application"], row["addresses"]) == ("RATING", 1)
+    assert (row["ready"], row["synced"], row["outcome"]) == (True, True, "Changed")
+    assert row["lastRunAt"] == played.status["lastRun"]["startTime"]
+    assert row["nextRunAt"] is None
+    before = datetime.now(UTC)
+    played.put(minIntervalSeconds=3600)
+    played.scale("10.0.0.9")
+    played.wait(lambda: rows(played.triggers)[0]["nextRunAt"], "the next run")
+    due = datetime.fromisoformat(rows(played.triggers)[0]["nextRunAt"] or "")
+    assert timedelta(minutes=55) < due - before < timedelta(minutes=61)
+    played.put(minIntervalSeconds=3600, paused=True)
+    played.wait(lambda: rows(played.triggers)[0]["nextRunAt"] is None, "the pause")
+    assert rows(played.triggers)[0]["paused"]
 
 
 def test_a_failed_run_is_shown_and_tried_again(played: Played) -> None:

@@ -81,6 +81,13 @@ class Entry:
                 times.append(max(due, self.not_before))
         return min(times, default=None)
 
+    def due_at(self) -> float | None:
+        """When it runs, should there be something to run for; None while nothing may have changed."""
+        if self.refresh is None or self.refresh.is_paused:
+            return None
+        due = self.schedule.due_at(self.pace)
+        return None if due is None else max(due, self.not_before)
+
     def look(self, now: float, selected: Selected, *, may_begin: bool) -> tuple[str, Addresses] | None:
         """If it is time, compare what is wanted with what was served.
 

@@ -88,6 +88,11 @@ class Standing:
         """Whether nobody has seen the end of the last run."""
         return self.last_run is not None and self.last_run.get("outcome") == RUNNING
 
+    @property
+    def begun_at(self) -> datetime | None:
+        """When the last run began."""
+        return _read((self.last_run or {}).get("startTime"))
+
     def schedule(self, now: float, wall: datetime) -> Schedule:
         """The schedule that goes on from here, with everything to be looked at.
 

@@ -155,6 +155,14 @@ class Triggers:
         with self._condition:
             return {key: entry.standing for key, entry in self._entries.items()}
 
+    def due(self) -> dict[Key, float]:
+        """When it is looked whether to run again, as Unix time; only what is to be looked at."""
+        offset = time.time() - time.monotonic()
+        with self._condition:
+            entries = list(self._entries.items())
+        times = {key: entry.due_at() for key, entry in entries}
+        return {key: at + offset for key, at in times.items() if at is not None}
+
     def _wake(self) -> None:
         with self._condition:
             self._is_woken = True

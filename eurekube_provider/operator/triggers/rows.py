@@ -1,0 +1,69 @@
+"""StackRefreshes for the status page: what each asks for, how it stands, and when it runs."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+from typing import TypedDict
+
+from eurekube_provider.operator.triggers.standing import Object, Standing, stamp
+from eurekube_provider.operator.triggers.triggers import Triggers
+
+
+class RefreshRow(TypedDict):
+    """One StackRefresh."""
+
+    namespace: str
+    name: str
+    application: str
+    action: str
+    target: str
+    paused: bool
+    ready: bool | None
+    reason: str
+    message: str
+    synced: bool
+    syncReason: str
+    syncMessage: str
+    addresses: int
+    failures: int
+    outcome: str
+    lastRunAt: str | None
+    nextRunAt: str | None
+
+
+def rows(triggers: Triggers) -> list[RefreshRow]:
+    """All that there are, those that are not ready first.
+
+    How one stands is what this replica knows, and what the object's status says where another one leads: when
+    it runs next is known to the leader only.
+    """
+    standings, due = triggers.standings(), triggers.due()
+    found = []
+    for item in triggers.reflectors.objects():
+        key = (item["metadata"]["namespace"], item["metadata"]["name"])
+        found.append(_row(item, standings.get(key) or Standing.of(item), due.get(key)))
+    return sorted(found, key=lambda row: (row["ready"] is True, row["namespace"], row["name"]))
+
+
+def _row(item: Object, standing: Standing, due: float | None) -> RefreshRow:
+    metadata, spec, run = item["metadata"], item.get("spec") or {}, standing.last_run or {}
+    begun = standing.begun_at
+    return {
+        "namespace": metadata["namespace"],
+        "name": metadata["name"],
+        "application": str((spec.get("selector") or {}).get("app") or "").upper(),
+        "action": str(spec.get("action", "")),
+        "target": str(spec.get("target", "")),
+        "paused": bool(spec.get("paused")),
+        "ready": standing.is_ready,
+        "reason": standing.reason,
+        "message": standing.message,
+        "synced": standing.is_synced,
+        "syncReason": standing.sync_reason,
+        "syncMessage": standing.sync_message,
+        "addresses": standing.addresses,
+        "failures": standing.failures,
+        "outcome": str(run.get("outcome") or ""),
+        "lastRunAt": None if begun is None else stamp(begun),
+        "nextRunAt": None if due is None else stamp(datetime.fromtimestamp(due, UTC)),
+    }
