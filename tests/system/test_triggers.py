@@ -38,6 +38,7 @@ from lab import Lab
 from lab.workloads import CRDS, Cluster, wait_for
 from tests.system.conftest import StartOperator, addresses
 from tests.system.stacks import Example, own_pulumi
+from tests.system.test_web import document, listening_port, page
 
 pytestmark = pytest.mark.lab
 
@@ -253,12 +254,16 @@ def parent_of(pid: int) -> int:
 
 
 class Receiver:
-    """An HTTP server that refuses the first call, leaves the second unanswered, and takes the others."""
+    """An HTTP server that refuses the first call, leaves the second unanswered, and takes the others.
+
+    While it is not ``free``, nothing is answered at all.
+    """
 
     def __init__(self) -> None:
         self.calls: list[tuple[bytes, str, str]] = []
         self.taken: list[Object] = []
-        self.released = threading.Event()
+        self.free = threading.Event()
+        self.free.set()
         receiver = self
 
         class Handler(BaseHTTPRequestHandler):
@@ -267,6 +272,9 @@ class Receiver:
                 receiver.calls.append(
                     (body, self.headers[SIGNATURE_HEADER], self.headers[IDEMPOTENCY_HEADER])
                 )
+                if not receiver.free.is_set():
+                    receiver.free.wait(RUN_SECONDS)
+                    return  # who called may be gone
                 if len(receiver.calls) == 1:
                     self.send_response(503)
                 elif len(receiver.calls) == 2:
@@ -288,6 +296,7 @@ def receiver() -> Iterator[Receiver]:
     """Where the webhook leads."""
     running = Receiver()
     yield running
+    running.free.set()
     running.server.shutdown()
     running.server.server_close()
 
@@ -346,18 +355,27 @@ has 20,000 lines."""
 
 
 def test_webhooks_and_stacks_of_pulumis_operator(
-    cluster: Cluster, namespace: str, start_operator: StartOperator, receiver: Receiver, tmp_path: Path
+    cluster: Cluster,
+    namespace: str,
+    eureka: Peers,
+    start_operator: StartOperator,
+    receiver: Receiver,
+    tmp_path: Path,
 ) -> None:
-    """Each target is asked once for each change, again while it fails, and only by who may use it."""
+    """Each target is asked once for each change, again while it fails, and only by who may use it.
+
+    One that never answers delays no registration.
+    """
     if cluster.get(CRDS, "stacks.pulumi.com") is None:
         cluster.install_crd(STACK_CRD)
     app, other = f"{namespace}-app", f"{namespace}-other"
     cluster.namespace(other)
     (tmp_path / "key").write_text("key\n")
-    pace = {"shortest-interval-seconds": 1, "timeout-seconds": 60}
+    pace = {"shortest-interval-seconds": 1, "timeout-seconds": RUN_SECONDS}
     url = f"http://127.0.0.1:{receiver.server.server_port}/hook"
-    start_operator(
+    operator = start_operator(
         WATCH_NAMESPACE=f"{namespace},{other}",
+        WEB_ADDRESS="127.0.0.1:0",
         CONFIG=configured(
             tmp_path,
             ci={
@@ -417,6 +435,35 @@ def test_webhooks_and_stacks_of_pulumis_operator(
     assert receiver.taken[-1]["services"][0]["ready"] == 2
     assert len({one["id"] for one in receiver.taken}) == len(receiver.taken)
     assert {"RunSucceeded", "RunFailed"} <= stack.reasons()
+
+    # A target that does not answer: meanwhile a new endpoint reaches Eureka, and the page tells of the run.
+    stack.apply(**asked, target="pko", paused=True)
+    cluster.syncer(namespace, app)
+    wait_for(lambda: len(addresses(eureka, app)) == 2, "two instances", RUN_SECONDS)
+    receiver.free.clear()
+    calls = len(receiver.calls)
+    cluster.scale(namespace, app, 3)
+    wait_for(lambda: len(receiver.calls) > calls, "the call", RUN_SECONDS)
+    run = hook.status["lastRun"]
+    assert run["outcome"] == "Running"
+    cluster.scale(namespace, app, 4)
+    wait_for(lambda: len(addresses(eureka, app)) == 4, "four instances", RUN_SECONDS)
+    ready = cluster.ready_addresses(namespace, app)
+    assert (addresses(eureka, app), len(ready)) == (dict.fromkeys(ready, "UP"), 4)
+    port = wait_for(lambda: listening_port(operator.text()), "the web's port")
+    shown = {row["name"]: row for row in document(port)["stackRefreshes"]}
+    assert [shown["hook"][key] for key in ("target", "outcome", "lastRunAt", "syncReason")] == [
+        "ci",
+        "Running",
+        run["startTime"],
+        "Running",
+    ]
+    assert (shown["foreign"]["reason"], shown["stack"]["paused"]) == ("NotAllowed", True)
+    assert f"{namespace}/hook" in page(port, "/")
+    assert hook.status["lastRun"] == run
+    receiver.free.set()
+    hook.wait_served(4)
+    assert document(port, f"?application={app}")["stackRefreshCount"] == 3
 
 
 def acknowledge(cluster: Cluster, namespace: str, seen: set[str], state: str) -> str:
