@@ -265,6 +265,80 @@ def test_the_life_of_a_stack(tmp_path: Path, url: str, eureka: Peer) -> None:
     assert (held(eureka, "rating"), held(eureka, "billing")) == ({}, {})
 
 
+EACH: dict[str, tuple[Any, str, str]] = {
+    "application": ("other", "replace", "replace"),
+    "host_name": ("192.0.2.51", "update", ""),
+    "ip_address": ("192.0.2.52", "update", ""),
+    "instance_id": ("of-its-own", "replace", ""),
+    "port": (9090, "replace", "update"),  # part of the default id
+    "port_enabled": (False, "update", "update"),
+    "secure_port": (8443, "update", "update"),
+    "secure_port_enabled": (True, "update", "update"),
+    "vip_address": ("vip", "update", "update"),
+    "secure_vip_address": ("vips", "update", "update"),
+    "status": ("DOWN", "update", "update"),
+    "metadata": ({"tier": "2"}, "update", "update"),
+    "zone": ("zone-b", "update", "update"),
+    "renewal_interval_seconds": (10, "update", "update"),
+    "duration_seconds": (60, "update", "update"),
+    "home_page_url": ("http://192.0.2.50/", "update", "update"),
+    "status_page_url": ("http://192.0.2.50/status", "update", "update"),
+    "health_check_url": ("http://192.0.2.50/health", "update", "update"),
+    "secure_health_check_url": ("https://192.0.2.50/health", "update", "update"),
+    "renewer": ("self", "update", "update"),
+    "on_conflict": ("adopt", "update", "update"),
+    "drain_seconds": (1, "update", "update"),
+    "connection": ("alias", "replace", "replace"),
+}
+"""Of each property: another value, and what Pulumi does to an EurekaInstance and to an EurekaApplication."""
+
+
+def test_each_property_changes_as_it_is_documented(tmp_path: Path, url: str, eureka: Peer) -> None:
+    """In place or by a replacement, for one and for many, there and back; a refresh finds no more to say."""
+    stack = Stack(
+        tmp_path, "each", f"url={url}", "connections.alias.url=" + url.replace("127.0.0.1", "localhost")
+    )
+
+    def program(*, changed: bool) -> list[Wanted]:
+        wanted = []
+        for name, (value, _, several) in EACH.items():
+            given = {name: value} if changed else {}
+            key = name.replace("_", "-")
+            wanted.append(one(f"one-{key}", **given))
+            if several:
+                application = many(f"many-{key}", f"many-{key}", {"a": host(1)})
+                application["args"] |= given
+                wanted.append(application)
+        return wanted
+
+    def steps() -> dict[str, str]:
+        shown = json.loads(stack.pulumi("preview", "--json"))["steps"]
+        ours = (each for each in shown if "eurekube" in each["urn"])
+        return {each["urn"].rpartition("::")[2]: each["op"] for each in ours}
+
+    stack.wants(*program(changed=False))
+    stack.up()
+    expected = {f"one-{name}": single for name, (_, single, _) in EACH.items()}
+    expected |= {f"many-{name}": several for name, (_, _, several) in EACH.items() if several}
+    expected = {key.replace("_", "-"): operation for key, operation in expected.items()}
+    stack.wants(*program(changed=True))
+    assert steps() == expected
+    stack.up()
+    stack.refresh("--expect-no-changes")
+    stack.up("--expect-no-changes")
+    state = stack.state()
+    for name, (value, _, several) in EACH.items():
+        for kind in ("one", "many") if several else ("one",):
+            outputs = state[f"{kind}-{name.replace('_', '-')}"]["outputs"]
+            assert outputs[name] == (value.upper() if name == "application" else value), name
+    stack.wants(*program(changed=False))
+    assert steps() == expected
+    stack.destroy()
+    names = {f"{kind}-{name.replace('_', '-')}".upper() for kind in ("one", "many") for name in EACH}
+    left = {each.application for each in eureka.list_instances(anew=True)}
+    assert left & {*names, "OTHER"} == set()
+
+
 def test_names_change_and_the_registrations_stay(tmp_path: Path, url: str, eureka: Peer) -> None:
     """A renamed stack and a renamed resource update in place; protected and retained ones stay."""
     stack = Stack(tmp_path, "before", f"url={url}")
