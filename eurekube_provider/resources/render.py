@@ -202,8 +202,17 @@ def _run(
         raise ConfigurationError(str(error)) from None
     finally:
         signal.signal(signal.SIGINT, interrupt)  # the program set its own, for Pulumi's sake
+        _cancel_all(loop)
         loop.close()
         asyncio.set_event_loop(None)
+
+
+def _cancel_all(loop: asyncio.AbstractEventLoop) -> None:
+    """What a failure left waiting would complain of it on standard error, above the one sentence."""
+    waiting = asyncio.all_tasks(loop)
+    for task in waiting:
+        task.cancel()
+    loop.run_until_complete(asyncio.gather(*waiting, return_exceptions=True))
 
 
 def _program(file: Path) -> Callable[[], None]:

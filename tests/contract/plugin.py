@@ -24,12 +24,15 @@ NOBODY = "http://127.0.0.1:9/eureka"
 
 
 class Plugin:
-    """A running ``python -m pulumi.dynamic``, spoken to as the engine does."""
+    """A running ``python -m pulumi.dynamic``, spoken to as the engine does.
 
-    def __init__(self, port: int, provider: ResourceProvider) -> None:
+    :param provider: as a program has it, or as a state does.
+    """
+
+    def __init__(self, port: int, provider: ResourceProvider | str) -> None:
         self._channel = grpc.insecure_channel(f"127.0.0.1:{port}")  # type: ignore[no-untyped-call]
         self._stub = provider_pb2_grpc.ResourceProviderStub(self._channel)
-        self._provider = dynamic.serialize_provider(provider)
+        self._provider = provider if isinstance(provider, str) else dynamic.serialize_provider(provider)
         self.configure({})
 
     def close(self) -> None:
@@ -103,7 +106,7 @@ def plugins(directory: Path) -> Iterator[StartPlugin]:
     processes: list[subprocess.Popen[bytes]] = []
     started: list[Plugin] = []
 
-    def start(provider: ResourceProvider | None = None, **environment: str) -> Plugin:
+    def start(provider: ResourceProvider | str | None = None, **environment: str) -> Plugin:
         foreign = ("EUREKA_", "EUREKUBE_")
         clean = {key: value for key, value in os.environ.items() if not key.startswith(foreign)}
         process = subprocess.Popen(

@@ -6,10 +6,12 @@ calls at once, and what a person gets to read of an error.
 
 from __future__ import annotations
 
+import json
 import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
+from pathlib import Path
 
 import grpc
 import pytest
@@ -22,6 +24,8 @@ from lab import Lab
 from tests.contract.plugin import NOBODY, Plugin, Properties, StartPlugin, plugins, sentence
 
 pytestmark = pytest.mark.lab
+
+STATES = Path(__file__).parents[1] / "states"
 
 
 @pytest.fixture(scope="module")
@@ -255,6 +259,28 @@ def test_a_status_that_is_asked_for_is_enforced(plugin: Plugin, peer: Peer, news
     wanted = plugin.check({**news, "status": "UP"})
     assert plugin.diff(refreshed, wanted)[0]
     assert plugin.update(refreshed, wanted)["status"] == "UP"
+
+
+@pytest.mark.parametrize("file", sorted(STATES.glob("*.json")), ids=lambda file: file.stem)
+def test_the_state_of_an_earlier_release_is_understood(
+    file: Path, start_plugin: StartPlugin, lab: Lab
+) -> None:
+    """By the provider that is pickled in it: checked, compared, registered, read and removed as it is."""
+    text = file.read_text().replace("http://eureka.example.com:8761/eureka", lab.eureka_urls[0])
+    exported = json.loads(text)["deployment"]["resources"]
+    resources = [each for each in exported if "__provider" in each.get("inputs", {})]
+    assert len(resources) == 3
+    for resource in resources:
+        plugin = start_plugin(resource["inputs"].pop("__provider"))
+        olds = {key: value for key, value in resource["outputs"].items() if key != "__provider"}
+        inputs = plugin.check(resource["inputs"], resource["inputs"])
+        assert inputs == resource["inputs"]
+        assert plugin.diff(olds, inputs) == (False, [], False)
+        state = plugin.create(inputs)
+        assert olds.keys() == state.keys()
+        assert plugin.read(olds)[2] == inputs
+        plugin.delete(olds)
+        assert plugin.read(olds)[0] == ""
 
 
 def test_draining_takes_out_of_service_first(plugin: Plugin, peer: Peer, news: Properties) -> None:

@@ -1,7 +1,8 @@
-"""Projects for the tests that run a real Pulumi CLI, with a home, a backend and a passphrase of their own."""
+"""Stacks of a real Pulumi CLI, with a home, a backend and a passphrase of their own."""
 
 from __future__ import annotations
 
+import json
 import os
 import shutil
 import subprocess
@@ -10,18 +11,24 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+import pytest
 import yaml
 
 ROOT = Path(__file__).parents[2]
 
+needs_pulumi = pytest.mark.skipif(shutil.which("pulumi") is None, reason="no Pulumi CLI on PATH")
 
-def own_pulumi(directory: Path) -> dict[str, str]:
-    """The environment of a CLI that touches nothing outside of ``directory``, where its state lies, too."""
+
+def own_pulumi(directory: Path, package: Path = ROOT) -> dict[str, str]:
+    """The environment of a CLI that touches nothing outside of ``directory``, where its state lies, too.
+
+    :param package: where ``eurekube_provider`` is imported from.
+    """
     foreign = ("PULUMI_", "EUREKA_", "EUREKUBE_", "KUBECONFIG")
     (directory / "backend").mkdir(exist_ok=True)
     return {
         **{key: value for key, value in os.environ.items() if not key.startswith(foreign)},
-        "PYTHONPATH": str(ROOT),
+        "PYTHONPATH": str(package),
         "PULUMI_HOME": str(directory / "home"),
         "PULUMI_BACKEND_URL": (directory / "backend").as_uri(),
         "PULUMI_CONFIG_PASSPHRASE": "test",
@@ -29,30 +36,12 @@ def own_pulumi(directory: Path) -> dict[str, str]:
     }
 
 
-class Example:
-    """One of the example programs with a stack dev, on a copy, since the CLI writes into the stack's file."""
+class Stack:
+    """One stack of a project."""
 
-    def __init__(self, name: str, directory: Path, environment: Mapping[str, str]) -> None:
-        self.project = directory / "examples" / name
-        shutil.copytree(ROOT / "examples" / name, self.project, ignore=shutil.ignore_patterns("__pycache__"))
-        interpreter = directory / ".venv"
-        if not interpreter.exists():
-            interpreter.symlink_to(sys.prefix)
+    def __init__(self, project: Path, environment: Mapping[str, str]) -> None:
+        self.project = project
         self.environment = dict(environment)
-
-    def init(self, config: Mapping[str, Any]) -> None:
-        """Make the stack and configure it."""
-        self.pulumi("stack", "init", "dev")
-        self.configure(config)
-
-    def configure(self, config: Mapping[str, Any]) -> None:
-        """Change keys of the stack's configuration: the project's own, or Eurekube's as ``eurekube:url``."""
-        project = yaml.safe_load((self.project / "Pulumi.yaml").read_text())["name"]
-        file = self.project / "Pulumi.dev.yaml"
-        document = (yaml.safe_load(file.read_text()) if file.exists() else None) or {}
-        written = {key if ":" in key else f"{project}:{key}": value for key, value in config.items()}
-        document["config"] = {**document.get("config", {}), **written}
-        file.write_text(yaml.safe_dump(document))
 
     def pulumi(self, *arguments: str, fails: bool = False) -> str:
         """Run the CLI; what it printed."""
@@ -70,10 +59,46 @@ class Example:
         assert "Traceback" not in output
         return output
 
-    def up(self, *, fails: bool = False) -> str:
+    def up(self, *arguments: str, fails: bool = False) -> str:
         """``pulumi up`` without its preview."""
-        return self.pulumi("up", "--yes", "--skip-preview", fails=fails)
+        return self.pulumi("up", "--yes", "--skip-preview", *arguments, fails=fails)
 
-    def destroy(self) -> None:
+    def refresh(self, *arguments: str, fails: bool = False) -> str:
+        """``pulumi refresh`` without its preview."""
+        return self.pulumi("refresh", "--yes", "--skip-preview", *arguments, fails=fails)
+
+    def destroy(self, *arguments: str, fails: bool = False) -> str:
         """``pulumi destroy`` without its preview."""
-        self.pulumi("destroy", "--yes", "--skip-preview")
+        return self.pulumi("destroy", "--yes", "--skip-preview", *arguments, fails=fails)
+
+    def state(self) -> dict[str, dict[str, Any]]:
+        """The registrations' resources in the state, by name."""
+        exported = json.loads(self.pulumi("stack", "export"))["deployment"].get("resources", [])
+        ours = (each for each in exported if each["type"].startswith("pulumi-python:dynamic/eurekube:"))
+        return {each["urn"].rpartition("::")[2]: each for each in ours}
+
+
+class Example(Stack):
+    """One of the example programs with a stack dev, on a copy, since the CLI writes into the stack's file."""
+
+    def __init__(self, name: str, directory: Path, environment: Mapping[str, str]) -> None:
+        super().__init__(directory / "examples" / name, environment)
+        shutil.copytree(ROOT / "examples" / name, self.project, ignore=shutil.ignore_patterns("__pycache__"))
+        project = yaml.safe_load((self.project / "Pulumi.yaml").read_text())
+        interpreter = self.project / project["runtime"]["options"]["virtualenv"]
+        if not interpreter.exists():
+            interpreter.symlink_to(sys.prefix)
+
+    def init(self, config: Mapping[str, Any]) -> None:
+        """Make the stack and configure it."""
+        self.pulumi("stack", "init", "dev")
+        self.configure(config)
+
+    def configure(self, config: Mapping[str, Any]) -> None:
+        """Change keys of the stack's configuration: the project's own, or Eurekube's as ``eurekube:url``."""
+        project = yaml.safe_load((self.project / "Pulumi.yaml").read_text())["name"]
+        file = self.project / "Pulumi.dev.yaml"
+        document = (yaml.safe_load(file.read_text()) if file.exists() else None) or {}
+        written = {key if ":" in key else f"{project}:{key}": value for key, value in config.items()}
+        document["config"] = {**document.get("config", {}), **written}
+        file.write_text(yaml.safe_dump(document))

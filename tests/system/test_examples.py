@@ -18,12 +18,12 @@ from lab import Lab
 from lab.programs import find_kubectl
 from lab.workloads import Cluster, wait_for
 from tests.system.conftest import addresses, instances
-from tests.system.stacks import ROOT, Example, own_pulumi
+from tests.system.stacks import ROOT, Example, needs_pulumi, own_pulumi
 
 pytestmark = [
     pytest.mark.lab,
     pytest.mark.pulumi,
-    pytest.mark.skipif(shutil.which("pulumi") is None, reason="no Pulumi CLI on PATH"),
+    needs_pulumi,
 ]
 
 

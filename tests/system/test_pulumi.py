@@ -7,10 +7,8 @@ file.
 from __future__ import annotations
 
 import json
-import os
 import re
 import shutil
-import subprocess
 import sys
 import threading
 import time
@@ -31,7 +29,7 @@ from eurekube_provider.kube.access import NAMESPACES, SYNCERS
 from lab import Lab
 from lab.workloads import Cluster
 from tests.system.conftest import ROOT, StartOperator
-from tests.system.stacks import Example
+from tests.system.stacks import Example, Stack, own_pulumi
 
 pytestmark = [
     pytest.mark.lab,
@@ -44,67 +42,28 @@ pytestmark = [
 ]
 
 
-class Stack:
+class Bridge(Stack):
     """One stack on a copy of the project."""
 
-    def __init__(self, directory: Path, name: str, config: dict[str, Any], **environment: str) -> None:
-        self.name = name
-        self.project = directory / "project"
-        self.project.mkdir()
+    def __init__(self, directory: Path, name: str, config: dict[str, Any]) -> None:
+        project = directory / "project"
+        project.mkdir()
         for file in ("Pulumi.yaml", "__main__.py"):
-            shutil.copy(ROOT / file, self.project)
-        (self.project / ".venv").symlink_to(sys.prefix)
-        self.file = self.project / "stacks" / f"Pulumi.{name}.yaml"
+            shutil.copy(ROOT / file, project)
+        self.file = project / "stacks" / f"Pulumi.{name}.yaml"
         self.file.parent.mkdir()
-        self.configure(config)
-        backend = directory / "backend"
-        backend.mkdir()
-        foreign = ("PULUMI_", "EUREKA_", "KUBECONFIG")
-        self.environment = {
-            **{key: value for key, value in os.environ.items() if not key.startswith(foreign)},
-            "PYTHONPATH": str(ROOT),
-            "PULUMI_HOME": str(directory / "home"),
-            "PULUMI_BACKEND_URL": backend.as_uri(),
-            "PULUMI_CONFIG_PASSPHRASE": "test",
-            "PULUMI_SKIP_UPDATE_CHECK": "true",
-            **environment,
-        }
+        self.write(config)
+        (project / ".venv").symlink_to(sys.prefix)
+        super().__init__(project, own_pulumi(directory))
+        self.name = name
         self.pulumi("stack", "init", name)
 
-    def configure(self, config: dict[str, Any]) -> None:
+    def write(self, config: dict[str, Any]) -> None:
         """Change keys of the stack's configuration, and keep what the CLI has written there."""
         document = yaml.safe_load(self.file.read_text()) if self.file.exists() else {}
         written = {f"eurekube:{key}": value for key, value in config.items()}
         document["config"] = {**document.get("config", {}), **written}
         self.file.write_text(yaml.safe_dump(document))
-
-    def pulumi(self, *arguments: str, fails: bool = False) -> str:
-        """Run the CLI; what it printed."""
-        done = subprocess.run(
-            ["pulumi", *arguments, "--non-interactive", "--color", "never"],
-            cwd=self.project,
-            env=self.environment,
-            stdin=subprocess.DEVNULL,
-            capture_output=True,
-            text=True,
-            timeout=120,
-        )
-        output = done.stdout + done.stderr
-        assert (done.returncode != 0) is fails, output
-        return output
-
-    def up(self, *arguments: str, fails: bool = False) -> str:
-        """``pulumi up`` without its preview."""
-        return self.pulumi("up", "--yes", "--skip-preview", *arguments, fails=fails)
-
-    def registrations(self) -> list[dict[str, Any]]:
-        """The outputs of the registrations in the state."""
-        state = json.loads(self.pulumi("stack", "export"))
-        return [
-            resource["outputs"]
-            for resource in state["deployment"].get("resources", [])
-            if resource["type"] == "pulumi-python:dynamic/eurekube:EurekaInstance"
-        ]
 
 
 def settings(lab: Lab, name: str, **more: Any) -> dict[str, Any]:
@@ -136,28 +95,28 @@ def peer(lab: Lab) -> Iterator[Peer]:
 
 
 @pytest.fixture(scope="module")
-def deployed(lab: Lab, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stack]:
+def deployed(lab: Lab, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Bridge]:
     """A stack that is up; each test leaves it as its program says."""
-    stack = Stack(tmp_path_factory.mktemp("deployed"), "deployed", settings(lab, "deployed"))
+    stack = Bridge(tmp_path_factory.mktemp("deployed"), "deployed", settings(lab, "deployed"))
     stack.pulumi("preview")  # the CRD and all that needs it are yet to come
     stack.up()
     yield stack
-    stack.pulumi("destroy", "--yes", "--skip-preview")
+    stack.destroy()
 
 
-def held(peer: Peer, stack: Stack) -> Instance | None:
+def held(peer: Peer, stack: Bridge) -> Instance | None:
     """What Eureka holds of the stack's registration."""
     return peer.read(stack.name, f"billing.{stack.name}.eurekube:{stack.name}:8080")
 
 
-def must_hold(peer: Peer, stack: Stack) -> Instance:
+def must_hold(peer: Peer, stack: Bridge) -> Instance:
     """The same, and it is there."""
     instance = held(peer, stack)
     assert instance is not None
     return instance
 
 
-def differences(stack: Stack) -> set[str]:
+def differences(stack: Bridge) -> set[str]:
     """The properties that a preview shows as changed, without the layout."""
     lines = (re.sub(r"\s+", " ", line).strip() for line in stack.pulumi("preview", "--diff").splitlines())
     found = (re.fullmatch(r"([~+-]) (\w+) ?: (\".*)", line) for line in lines)
@@ -185,23 +144,23 @@ def renewing(peer: Peer, instance: Instance) -> Iterator[None]:
         thread.join()
 
 
-def test_up_registers_and_a_second_up_changes_nothing(deployed: Stack, peer: Peer) -> None:
+def test_up_registers_and_a_second_up_changes_nothing(deployed: Bridge, peer: Peer) -> None:
     """What Eureka computes, and numbers that arrive as floats, are no change; nor is it after a refresh."""
     instance = must_hold(peer, deployed)
     assert (instance.host_name, instance.metadata["tier"]) == ("192.0.2.10", "1")
     deployed.up("--expect-no-changes")
-    deployed.pulumi("refresh", "--yes", "--skip-preview", "--expect-no-changes")
+    deployed.refresh("--expect-no-changes")
     deployed.up("--expect-no-changes")
     assert instance == held(peer, deployed)
 
 
-def test_preview_shows_a_change_and_makes_none(deployed: Stack, peer: Peer, lab: Lab) -> None:
+def test_preview_shows_a_change_and_makes_none(deployed: Bridge, peer: Peer, lab: Lab) -> None:
     """A property, an update in place."""
     before = must_hold(peer, deployed)
     (registration,) = settings(lab, "deployed")["registrations"]
-    deployed.configure({"registrations": [{**registration, "hostName": "192.0.2.11"}]})
+    deployed.write({"registrations": [{**registration, "hostName": "192.0.2.11"}]})
     shown = differences(deployed)
-    deployed.configure({"registrations": [registration]})
+    deployed.write({"registrations": [registration]})
     assert {
         '~ host_name: "192.0.2.10" => "192.0.2.11"',
         '~ ip_address: "192.0.2.10" => "192.0.2.11"',
@@ -209,17 +168,17 @@ def test_preview_shows_a_change_and_makes_none(deployed: Stack, peer: Peer, lab:
     assert before == held(peer, deployed)
 
 
-def test_what_was_removed_behind_its_back_comes_back(deployed: Stack, peer: Peer) -> None:
+def test_what_was_removed_behind_its_back_comes_back(deployed: Bridge, peer: Peer) -> None:
     """Refresh drops it from the state, and up registers it anew."""
     instance = must_hold(peer, deployed)
     peer.deregister(*instance.key)
-    deployed.pulumi("refresh", "--yes", "--skip-preview")
-    assert deployed.registrations() == []
+    deployed.refresh()
+    assert deployed.state() == {}
     deployed.up()
     assert must_hold(peer, deployed).metadata == instance.metadata
 
 
-def test_drift_shows_and_is_healed(deployed: Stack, peer: Peer) -> None:
+def test_drift_shows_and_is_healed(deployed: Bridge, peer: Peer) -> None:
     """Contents that somebody changed by hand: refresh sees them, preview shows them, up puts them right."""
     instance = must_hold(peer, deployed)
     drifted = {**instance.metadata, "tier": "99", "added": "by-hand"}
@@ -231,7 +190,7 @@ def test_drift_shows_and_is_healed(deployed: Stack, peer: Peer) -> None:
             last_dirty_timestamp_ms=(instance.last_dirty_timestamp_ms or 0) + 1,
         )
     )
-    deployed.pulumi("refresh", "--yes", "--skip-preview")
+    deployed.refresh()
     assert {
         '~ host_name: "192.0.2.99" => "192.0.2.10"',
         '- added: "by-hand"',
@@ -243,66 +202,66 @@ def test_drift_shows_and_is_healed(deployed: Stack, peer: Peer) -> None:
 
 
 def test_a_persons_override_is_kept_and_an_enforced_status_is_not_given_up(
-    deployed: Stack, peer: Peer, lab: Lab
+    deployed: Bridge, peer: Peer, lab: Lab
 ) -> None:
     """Without a status in the program a person's is theirs; with one, the program's counts."""
     peer.set_status(must_hold(peer, deployed), Status.OUT_OF_SERVICE)
-    deployed.pulumi("refresh", "--yes", "--skip-preview")
+    deployed.refresh()
     deployed.up("--expect-no-changes")
     assert must_hold(peer, deployed).status is Status.OUT_OF_SERVICE
     (registration,) = settings(lab, "deployed")["registrations"]
-    deployed.configure({"registrations": [{**registration, "status": "UP"}]})
+    deployed.write({"registrations": [{**registration, "status": "UP"}]})
     deployed.up()
     assert must_hold(peer, deployed).status is Status.UP
-    deployed.configure({"registrations": [registration]})
+    deployed.write({"registrations": [registration]})
     deployed.up()
     assert must_hold(peer, deployed).status is Status.UP
 
 
 def test_the_same_eureka_under_another_url_keeps_the_registration(
-    deployed: Stack, peer: Peer, lab: Lab
+    deployed: Bridge, peer: Peer, lab: Lab
 ) -> None:
     """It is a replacement, which must not end with the removal of what it has just registered."""
     url = lab.eureka_urls[0]
-    deployed.configure({"url": url.replace("127.0.0.1", "localhost")})
+    deployed.write({"url": url.replace("127.0.0.1", "localhost")})
     deployed.up()
     assert held(peer, deployed) is not None
-    deployed.configure({"url": f"{url.replace('127.0.0.1', 'localhost')},{url}"})
+    deployed.write({"url": f"{url.replace('127.0.0.1', 'localhost')},{url}"})
     assert "replace" not in deployed.up()
-    deployed.configure({"url": url})
+    deployed.write({"url": url})
     deployed.up()
     assert held(peer, deployed) is not None
 
 
-def test_another_port_is_registered_before_the_old_one_goes(deployed: Stack, peer: Peer, lab: Lab) -> None:
+def test_another_port_is_registered_before_the_old_one_goes(deployed: Bridge, peer: Peer, lab: Lab) -> None:
     """A default id follows the port: a replacement, and nobody misses the application in between."""
     (registration,) = settings(lab, "deployed")["registrations"]
-    deployed.configure({"registrations": [{**registration, "port": 9090}]})
+    deployed.write({"registrations": [{**registration, "port": 9090}]})
     deployed.up()
     assert held(peer, deployed) is None
     assert peer.read(deployed.name, "billing.deployed.eurekube:deployed:9090") is not None
-    deployed.configure({"registrations": [registration]})
+    deployed.write({"registrations": [registration]})
     deployed.up()
     assert held(peer, deployed) is not None
 
 
-def test_an_unreachable_eureka_drops_nothing(deployed: Stack, lab: Lab) -> None:
+def test_an_unreachable_eureka_drops_nothing(deployed: Bridge, lab: Lab) -> None:
     """Refresh fails, with a sentence, and the state keeps the registration."""
     state = json.loads(deployed.pulumi("stack", "export"))
     text = json.dumps(state).replace(lab.eureka_urls[0], "http://127.0.0.1:9/eureka")
     exported = deployed.project / "state.json"
     exported.write_text(text)
     deployed.pulumi("stack", "import", "--file", str(exported), "--force")
-    said = deployed.pulumi("refresh", "--yes", "--skip-preview", fails=True)
+    said = deployed.refresh(fails=True)
     assert "no connection to http://127.0.0.1:9/eureka" in said
     assert "Traceback" not in said
-    assert len(deployed.registrations()) == 1
+    assert len(deployed.state()) == 1
     exported.write_text(json.dumps(state))
     deployed.pulumi("stack", "import", "--file", str(exported), "--force")
     deployed.up("--expect-no-changes")
 
 
-def test_another_stack_builds_on_its_exports(deployed: Stack, peer: Peer, lab: Lab, tmp_path: Path) -> None:
+def test_another_stack_builds_on_its_exports(deployed: Bridge, peer: Peer, lab: Lab, tmp_path: Path) -> None:
     """Its operator renews what the other one registers; where that one asks another Eureka, it is refused."""
     example = Example("stack-reference", tmp_path, deployed.environment)
     url = lab.eureka_urls[0]
@@ -360,7 +319,7 @@ def test_the_state_is_small_and_without_secrets(
 ) -> None:
     """Neither the state nor the stack's file has credentials in clear; the provider is 100 characters."""
     config = settings(lab, "secretive", url=lab.eureka_urls[0].replace("//", "//bridge:s3cret-in-url@"))
-    stack = Stack(tmp_path, "secretive", config)
+    stack = Bridge(tmp_path, "secretive", config)
     stack.pulumi("config", "set", "--secret", "eurekube:password", "s3cret-in-config")
     stack.pulumi("config", "set", "--secret", "eurekube:url", config["url"])
     stack.pulumi("config", "set", "eurekube:user", "bridge")
@@ -369,23 +328,23 @@ def test_the_state_is_small_and_without_secrets(
     assert "s3cret" not in stack.file.read_text() + stack.pulumi("stack", "export")
     secret = cluster.access.get("/api/v1/namespaces/secretive-system/secrets/eurekube-operator-eureka")
     assert {"user", "password"} == set(secret["data"])
-    (outputs,) = stack.registrations()
+    outputs = stack.state()["billing"]["outputs"]
     assert lab.eureka_urls[0] == outputs["service_url"]
     assert len(outputs["__provider"]) < 150
-    stack.pulumi("destroy", "--yes", "--skip-preview")
+    stack.destroy()
     assert held(peer, stack) is None
 
 
 def test_a_renamed_stack_updates_in_place(lab: Lab, tmp_path: Path, peer: Peer) -> None:
     """The registration keeps its id and changes its owner."""
-    stack = Stack(tmp_path, "before", settings(lab, "before"))
+    stack = Bridge(tmp_path, "before", settings(lab, "before"))
     stack.up()
     stack.pulumi("stack", "rename", "after")
     said = stack.up("--stack", "after")
     assert "replace" not in said
     instance = must_hold(peer, stack)
     assert instance.owner == "stack/organization/eurekube/after/billing"
-    stack.pulumi("destroy", "--yes", "--skip-preview", "--stack", "after")
+    stack.destroy("--stack", "after")
     assert held(peer, stack) is None
 
 
@@ -403,18 +362,18 @@ def test_destroy_leaves_everything_clean_while_an_operator_works(
         namespaces=["cleared"],
         syncers=[{"name": "rating", "namespace": "cleared", "app": "rating"}],
     )
-    stack = Stack(tmp_path, "cleared", config)
+    stack = Bridge(tmp_path, "cleared", config)
     stack.up()
     start_operator(WATCH_NAMESPACE="cleared", OPERATOR_NAME="eurekube")
     wait_for_finalizer(cluster, "cleared", "rating")
     with renewing(peer, must_hold(peer, stack)):
-        stack.pulumi("destroy", "--yes", "--skip-preview")
+        stack.destroy()
         assert held(peer, stack) is None
     assert held(peer, stack) is None
     for name in ("cleared", "cleared-system"):
         assert cluster.get(NAMESPACES, name) is None
     stack.up()  # the CRD was kept, and is taken over again
-    stack.pulumi("destroy", "--yes", "--skip-preview")
+    stack.destroy()
 
 
 def wait_for_finalizer(cluster: Cluster, namespace: str, name: str) -> None:
@@ -443,11 +402,11 @@ def test_wrong_configuration_is_told_in_seconds(
     lab: Lab, tmp_path: Path, unique_name: str, config: dict[str, Any], sentence: str
 ) -> None:
     """One sentence with what is wrong, and no traceback."""
-    stack = Stack(tmp_path, unique_name, settings(lab, unique_name, **config))
+    stack = Bridge(tmp_path, unique_name, settings(lab, unique_name, **config))
     started = time.monotonic()
     said = stack.up(fails=True)
     assert time.monotonic() - started < 30
     assert sentence in said, said
     assert "Traceback" not in said
-    stack.configure(settings(lab, "wrong", registrations=[]))
-    stack.pulumi("destroy", "--yes", "--skip-preview")
+    stack.write(settings(lab, "wrong", registrations=[]))
+    stack.destroy()

@@ -9,7 +9,6 @@ from __future__ import annotations
 import json
 import os
 import re
-import shutil
 import subprocess
 import sys
 import time
@@ -27,12 +26,13 @@ from eurekube_provider.eureka.peer import Peer
 from lab import Lab
 from lab.eureka import EUREKA_PASSWORD, EUREKA_USER
 from tests.system.conftest import ROOT
+from tests.system.stacks import Stack, needs_pulumi, own_pulumi
 
 pytestmark = [
     pytest.mark.lab,
     pytest.mark.pulumi,
     pytest.mark.slow,
-    pytest.mark.skipif(shutil.which("pulumi") is None, reason="no Pulumi CLI on PATH"),
+    needs_pulumi,
 ]
 
 PROGRAM = """
@@ -55,34 +55,27 @@ for item in json.loads(Path("wanted.json").read_text()):
         pulumi.export(item["name"], made.instance_ids)
 """
 
+STATES = ROOT / "tests" / "states"
+STATES_URL = "http://eureka.example.com:8761/eureka"
 NOBODY = "http://127.0.0.1:9/eureka"
 Wanted = dict[str, Any]
 
 
-class Stack:
-    """One stack of such a program."""
+class Shop(Stack):
+    """One stack of such a program; ``config`` is what follows ``eurekube:``."""
 
     def __init__(self, directory: Path, name: str, *config: str) -> None:
-        self.name = name
-        self.project = directory / "project"
-        self.project.mkdir()
-        (self.project / "__main__.py").write_text(PROGRAM)
+        project = directory / "project"
+        project.mkdir()
+        (project / "__main__.py").write_text(PROGRAM)
         runtime = {"name": "python", "options": {"toolchain": "pip", "virtualenv": ".venv"}}
-        (self.project / "Pulumi.yaml").write_text(yaml.safe_dump({"name": "shop", "runtime": runtime}))
-        (self.project / ".venv").symlink_to(sys.prefix)
-        (directory / "backend").mkdir()
-        foreign = ("PULUMI_", "EUREKA_", "EUREKUBE_")
-        self.environment = {
-            **{key: value for key, value in os.environ.items() if not key.startswith(foreign)},
-            "PYTHONPATH": str(ROOT),
-            "PULUMI_HOME": str(directory / "home"),
-            "PULUMI_BACKEND_URL": (directory / "backend").as_uri(),
-            "PULUMI_CONFIG_PASSPHRASE": "test",
-            "PULUMI_SKIP_UPDATE_CHECK": "true",
-        }
+        (project / "Pulumi.yaml").write_text(yaml.safe_dump({"name": "shop", "runtime": runtime}))
+        (project / ".venv").symlink_to(sys.prefix)
+        super().__init__(project, own_pulumi(directory))
         self.pulumi("stack", "init", name)
         for setting in config:
-            self.configure(*setting.split("=", 1))
+            key, _, value = setting.partition("=")
+            self.configure(key, value)
 
     def configure(self, key: str, value: str, *flags: str) -> None:
         """``pulumi config set``."""
@@ -91,40 +84,6 @@ class Stack:
     def wants(self, *wanted: Wanted) -> None:
         """Change the program."""
         (self.project / "wanted.json").write_text(json.dumps(wanted))
-
-    def pulumi(self, *arguments: str, fails: bool = False) -> str:
-        """Run the CLI; what it printed."""
-        done = subprocess.run(
-            ["pulumi", *arguments, "--non-interactive", "--color", "never"],
-            cwd=self.project,
-            env=self.environment,
-            stdin=subprocess.DEVNULL,
-            capture_output=True,
-            text=True,
-            timeout=180,
-        )
-        output = done.stdout + done.stderr
-        assert (done.returncode != 0) is fails, output
-        assert "Traceback" not in output
-        return output
-
-    def up(self, *arguments: str, fails: bool = False) -> str:
-        """``pulumi up`` without its preview."""
-        return self.pulumi("up", "--yes", "--skip-preview", *arguments, fails=fails)
-
-    def refresh(self, *arguments: str) -> str:
-        """``pulumi refresh`` without its preview."""
-        return self.pulumi("refresh", "--yes", "--skip-preview", *arguments)
-
-    def destroy(self, *arguments: str, fails: bool = False) -> str:
-        """``pulumi destroy`` without its preview."""
-        return self.pulumi("destroy", "--yes", "--skip-preview", *arguments, fails=fails)
-
-    def state(self) -> dict[str, dict[str, Any]]:
-        """The registrations' resources in the state, by name."""
-        exported = json.loads(self.pulumi("stack", "export"))["deployment"].get("resources", [])
-        ours = (each for each in exported if each["type"].startswith("pulumi-python:dynamic/eurekube:"))
-        return {each["urn"].rpartition("::")[2]: each for each in ours}
 
 
 @pytest.fixture(scope="module")
@@ -180,7 +139,7 @@ def hosts(eureka: Peer, application: str) -> dict[str, str]:
     return {key: each.host_name for key, each in held(eureka, application).items()}
 
 
-def differences(stack: Stack) -> str:
+def differences(stack: Shop) -> str:
     """What a preview shows, without the layout."""
     return re.sub(r"\s+:", ":", " ".join(stack.pulumi("preview", "--diff").split()))
 
@@ -202,7 +161,7 @@ def drift(stack: Stack, code: int = 0) -> dict[str, Any]:
 
 def test_the_life_of_a_stack(tmp_path: Path, url: str, eureka: Peer) -> None:
     """Up, unchanged, changed, drifted, healed, failed half-way, finished, replaced by force, destroyed."""
-    stack = Stack(tmp_path, "life", f"url={url}")
+    stack = Shop(tmp_path, "life", f"url={url}")
     stack.wants(one("billing"), many("rating", "rating", {"a": host(1), "b": host(2)}))
     stack.up()
     assert hosts(eureka, "rating") == {"a": "192.0.2.1", "b": "192.0.2.2"}
@@ -295,7 +254,7 @@ EACH: dict[str, tuple[Any, str, str]] = {
 
 def test_each_property_changes_as_it_is_documented(tmp_path: Path, url: str, eureka: Peer) -> None:
     """In place or by a replacement, for one and for many, there and back; a refresh finds no more to say."""
-    stack = Stack(
+    stack = Shop(
         tmp_path, "each", f"url={url}", "connections.alias.url=" + url.replace("127.0.0.1", "localhost")
     )
 
@@ -339,15 +298,43 @@ def test_each_property_changes_as_it_is_documented(tmp_path: Path, url: str, eur
     assert left & {*names, "OTHER"} == set()
 
 
+KEPT = (
+    one("single", metadata={"tier": "1"}, zone="zone-a", secure_port=8443, status="UP", drain_seconds=1),
+    one("plain"),
+    many("several", "several", {"a": host(1), "b": {**host(2), "port": 9090, "metadata": {"canary": "yes"}}}),
+)
+"""What the stack of tests/states makes, whichever release exported it."""
+
+
+@pytest.mark.parametrize("file", sorted(STATES.glob("*.json")), ids=lambda file: file.stem)
+def test_the_state_of_an_earlier_release_goes_on(file: Path, tmp_path: Path, url: str, eureka: Peer) -> None:
+    """No change in preview, none after a refresh, and its destroy leaves nothing."""
+    stack = Shop(tmp_path, "kept", f"url={url}")
+    stack.wants(*KEPT)
+    stack.up()
+    old = stack.project / "old.json"
+    old.write_text(file.read_text().replace(STATES_URL, url))
+    stack.pulumi("stack", "import", "--file", str(old), "--force")
+    assert set(stack.state()) == {"single", "plain", "several"}
+    stack.pulumi("preview", "--expect-no-changes")
+    stack.refresh()
+    stack.up("--expect-no-changes")
+    stack.pulumi("stack", "import", "--file", str(old), "--force")
+    stack.destroy()
+    assert [held(eureka, name) for name in ("single", "plain", "several")] == [{}, {}, {}]
+
+
 def test_names_change_and_the_registrations_stay(tmp_path: Path, url: str, eureka: Peer) -> None:
     """A renamed stack and a renamed resource update in place; protected and retained ones stay."""
-    stack = Stack(tmp_path, "before", f"url={url}")
+    stack = Shop(tmp_path, "before", f"url={url}")
     stack.wants(one("orders"), many("cart", "cart", {"a": host(1), "b": host(2)}))
     stack.up()
     ids = {each.instance_id for each in held(eureka, "cart").values()}
+    (order,) = held(eureka, "orders").values()
     stack.pulumi("stack", "rename", "after")
+    renamed = one("purchases", application="orders")
     stack.wants(
-        {**one("orders"), "options": {"protect": True}},
+        {**renamed, "options": {"protect": True, "alias": "orders"}},
         many("basket", "cart", {"a": host(1), "b": host(2)}, alias="cart", retain_on_delete=True),
     )
     assert "replace" not in stack.up()
@@ -355,11 +342,12 @@ def test_names_change_and_the_registrations_stay(tmp_path: Path, url: str, eurek
     assert ids == {each.instance_id for each in there.values()}
     assert {each.owner for each in there.values()} == {"stack/organization/shop/after/basket"}
     assert {each.owner for each in held(eureka, "orders").values()} == {
-        "stack/organization/shop/after/orders"
+        "stack/organization/shop/after/purchases"
     }
+    assert [each.instance_id for each in held(eureka, "orders").values()] == [order.instance_id]
     assert "protected" in stack.destroy(fails=True)
     assert held(eureka, "orders")
-    stack.wants(one("orders"), many("basket", "cart", {"a": host(1), "b": host(2)}, retain_on_delete=True))
+    stack.wants(renamed, many("basket", "cart", {"a": host(1), "b": host(2)}, retain_on_delete=True))
     stack.up()
     stack.destroy()
     assert held(eureka, "orders") == {}
@@ -372,7 +360,7 @@ def test_another_eureka_by_name_and_no_credential_in_the_state(
     tmp_path: Path, url: str, eureka: Peer, other: Peer
 ) -> None:
     """To move is a replacement that leaves nothing behind; what is wrong is said in seconds."""
-    stack = Stack(tmp_path, "move", f"url={url}", f"connections.eu.url={other.url}")
+    stack = Shop(tmp_path, "move", f"url={url}", f"connections.eu.url={other.url}")
     stack.wants(one("moving"), many("van", "van", {"a": host(1)}))
     stack.up()
     stack.wants(
@@ -498,14 +486,14 @@ def test_what_is_wrong_is_told_in_one_sentence(
     tmp_path: Path, config: list[str], wanted: Wanted, sentence: str
 ) -> None:
     """With what to do about it, and no traceback."""
-    stack = Stack(tmp_path, "wrong", *config)
+    stack = Shop(tmp_path, "wrong", *config)
     stack.wants(wanted)
     assert sentence in stack.up(fails=True)
 
 
 def test_a_preview_asks_nobody(tmp_path: Path) -> None:
     """Without lookups never, with them where that is asked for: the CLI's preview of a pull request."""
-    stack = Stack(tmp_path, "offline", f"url={NOBODY}")
+    stack = Shop(tmp_path, "offline", f"url={NOBODY}")
     stack.wants(one("x"), many("y", "y", {"a": host(1)}))
     assert "3 to create" in stack.pulumi("preview")
     program = """
