@@ -10,6 +10,7 @@ import pulumi
 import pulumi_kubernetes as kubernetes
 
 from eurekube_provider import EurekaInstance, EurekaSyncer, EurekubeOperator
+from eurekube_provider.resources.exports import export
 from eurekube_provider.resources.labels import object_labels
 from eurekube_provider.resources.program import leave_quietly_when_interrupted
 from eurekube_provider.resources.settings import StackSettings
@@ -42,15 +43,21 @@ namespaces = [
 operator = EurekubeOperator("eurekube", settings.operator, opts=after(*namespaces))
 
 # The operator deregisters what a syncer brought before the syncer goes, so that it must be there until then.
-syncers = [EurekaSyncer(name, args, opts=after(operator)) for name, args in settings.syncers.items()]
+syncers = {name: EurekaSyncer(name, args, opts=after(operator)) for name, args in settings.syncers.items()}
 
 # The operator must be there to renew them: after 90 seconds without a renewal they lapse.
-registrations = [
-    EurekaInstance(name, args, opts=pulumi.ResourceOptions(depends_on=[operator]))
+registrations = {
+    name: EurekaInstance(name, args, opts=pulumi.ResourceOptions(depends_on=[operator]))
     for name, args in settings.registrations.items()
-]
+}
 
-pulumi.export("eurekaUrls", list(settings.operator.eureka_urls))
-pulumi.export("operator", {"name": operator.operator_name, "namespace": operator.namespace})
-pulumi.export("syncers", [pulumi.Output.concat(item.namespace, "/", item.name) for item in syncers])
-pulumi.export("registrations", [item.instance_id for item in registrations])
+export(
+    {
+        "eurekaUrls": list(settings.operator.eureka_urls),
+        "operator": {"name": operator.operator_name, "namespace": operator.namespace},
+        "syncers": {
+            name: pulumi.Output.concat(item.namespace, "/", item.name) for name, item in syncers.items()
+        },
+        "registrations": {name: item.instance_id for name, item in registrations.items()},
+    }
+)

@@ -265,6 +265,12 @@ def test_another_stack_builds_on_its_exports(deployed: Bridge, peer: Peer, lab: 
     """Its operator renews what the other one registers; where that one asks another Eureka, it is refused."""
     example = Example("stack-reference", tmp_path, deployed.environment)
     url = lab.eureka_urls[0]
+    assert json.loads(deployed.pulumi("stack", "output", "--json")) == {
+        "eurekaUrls": [url],
+        "operator": {"name": "eurekube", "namespace": "deployed-system"},
+        "syncers": {},
+        "registrations": {"billing": "billing.deployed.eurekube:deployed:8080"},
+    }
     platform = "organization/eurekube/deployed"
     example.init({"platform": platform, "eurekube:url": url, "hosts": ["192.0.2.61"]})
     example.up()
