@@ -22,6 +22,33 @@ from eurekube_provider.resources.instance import InstanceProvider
 Properties = dict[str, Any]
 NOBODY = "http://127.0.0.1:9/eureka"
 
+EACH: dict[str, tuple[Any, str, str]] = {
+    "application": ("other", "replace", "replace"),
+    "host_name": ("192.0.2.51", "update", ""),
+    "ip_address": ("192.0.2.52", "update", ""),
+    "instance_id": ("of-its-own", "replace", ""),
+    "port": (9090, "replace", "update"),  # part of the default id
+    "port_enabled": (False, "update", "update"),
+    "secure_port": (8443, "update", "update"),
+    "secure_port_enabled": (True, "update", "update"),
+    "vip_address": ("vip", "update", "update"),
+    "secure_vip_address": ("vips", "update", "update"),
+    "status": ("DOWN", "update", "update"),
+    "metadata": ({"tier": "2"}, "update", "update"),
+    "zone": ("zone-b", "update", "update"),
+    "renewal_interval_seconds": (10, "update", "update"),
+    "duration_seconds": (60, "update", "update"),
+    "home_page_url": ("http://192.0.2.50/", "update", "update"),
+    "status_page_url": ("http://192.0.2.50/status", "update", "update"),
+    "health_check_url": ("http://192.0.2.50/health", "update", "update"),
+    "secure_health_check_url": ("https://192.0.2.50/health", "update", "update"),
+    "renewer": ("self", "update", "update"),
+    "on_conflict": ("adopt", "update", "update"),
+    "drain_seconds": (1, "update", "update"),
+    "connection": ("alias", "replace", "replace"),
+}
+"""Of each property: another value, and what Pulumi does to an EurekaInstance and to an EurekaApplication."""
+
 
 class Plugin:
     """A running ``python -m pulumi.dynamic``, spoken to as the engine does.

@@ -21,7 +21,7 @@ from eurekube_provider.core.model import Instance, Port, Status
 from eurekube_provider.eureka.connection import Connection
 from eurekube_provider.eureka.peer import Peer
 from lab import Lab
-from tests.contract.plugin import NOBODY, Plugin, Properties, StartPlugin, plugins, sentence
+from tests.contract.plugin import EACH, NOBODY, Plugin, Properties, StartPlugin, plugins, sentence
 
 pytestmark = pytest.mark.lab
 
@@ -96,6 +96,25 @@ def test_a_registration_from_check_to_delete(plugin: Plugin, peer: Peer, news: P
     assert held(peer, state) is None
     plugin.delete(state)  # a second time is no error
     assert plugin.read(state)[0] == ""
+
+
+def test_each_property_is_compared_and_updated(plugin: Plugin, news: Properties) -> None:
+    """In place, and then the state has what Eureka holds, or by a replacement; never for nothing."""
+    inputs = plugin.check(news)
+    state = plugin.create(inputs)
+    for name, (value, single, _) in EACH.items():
+        where = {"service_url": news["service_url"].replace("127.0.0.1", "localhost")}
+        changed = plugin.check({**news, name: value, **(where if name == "connection" else {})}, inputs)
+        changes, replaces, _ = plugin.diff(state, changed)
+        assert (changes, bool(replaces)) == (True, single == "replace"), name
+        if single == "update":
+            updated = plugin.update(state, changed)
+            assert updated[name] == value
+            assert plugin.read(updated)[1:] == (updated, changed)
+            assert plugin.diff(updated, changed) == (False, [], False)
+            state = plugin.update(updated, inputs)
+            assert plugin.diff(state, inputs) == (False, [], False)
+    plugin.delete(state)
 
 
 def test_unknown_values_in_a_preview(plugin: Plugin, news: Properties) -> None:

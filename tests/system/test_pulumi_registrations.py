@@ -25,6 +25,7 @@ from eurekube_provider.eureka.connection import Connection
 from eurekube_provider.eureka.peer import Peer
 from lab import Lab
 from lab.eureka import EUREKA_PASSWORD, EUREKA_USER
+from tests.contract.plugin import EACH
 from tests.system.conftest import ROOT
 from tests.system.stacks import Stack, needs_pulumi, own_pulumi
 
@@ -72,14 +73,24 @@ class Shop(Stack):
         (project / "Pulumi.yaml").write_text(yaml.safe_dump({"name": "shop", "runtime": runtime}))
         (project / ".venv").symlink_to(sys.prefix)
         super().__init__(project, own_pulumi(directory))
+        self.file = project / f"Pulumi.{name}.yaml"
         self.pulumi("stack", "init", name)
         for setting in config:
             key, _, value = setting.partition("=")
             self.configure(key, value)
 
     def configure(self, key: str, value: str, *flags: str) -> None:
-        """``pulumi config set``."""
-        self.pulumi("config", "set", "--path", *flags, f"eurekube:{key}", value)
+        """``pulumi config set --path``; what is no secret is written into the stack's file directly."""
+        if flags:
+            self.pulumi("config", "set", "--path", *flags, f"eurekube:{key}", value)
+            return
+        document = yaml.safe_load(self.file.read_text()) if self.file.exists() else {}
+        *above, last = f"eurekube:{key}".split(".")
+        place = document.setdefault("config", {})
+        for name in above:
+            place = place.setdefault(name, {})
+        place[last] = value
+        self.file.write_text(yaml.safe_dump(document))
 
     def wants(self, *wanted: Wanted) -> None:
         """Change the program."""
@@ -224,34 +235,6 @@ def test_the_life_of_a_stack(tmp_path: Path, url: str, eureka: Peer) -> None:
     assert (held(eureka, "rating"), held(eureka, "billing")) == ({}, {})
 
 
-EACH: dict[str, tuple[Any, str, str]] = {
-    "application": ("other", "replace", "replace"),
-    "host_name": ("192.0.2.51", "update", ""),
-    "ip_address": ("192.0.2.52", "update", ""),
-    "instance_id": ("of-its-own", "replace", ""),
-    "port": (9090, "replace", "update"),  # part of the default id
-    "port_enabled": (False, "update", "update"),
-    "secure_port": (8443, "update", "update"),
-    "secure_port_enabled": (True, "update", "update"),
-    "vip_address": ("vip", "update", "update"),
-    "secure_vip_address": ("vips", "update", "update"),
-    "status": ("DOWN", "update", "update"),
-    "metadata": ({"tier": "2"}, "update", "update"),
-    "zone": ("zone-b", "update", "update"),
-    "renewal_interval_seconds": (10, "update", "update"),
-    "duration_seconds": (60, "update", "update"),
-    "home_page_url": ("http://192.0.2.50/", "update", "update"),
-    "status_page_url": ("http://192.0.2.50/status", "update", "update"),
-    "health_check_url": ("http://192.0.2.50/health", "update", "update"),
-    "secure_health_check_url": ("https://192.0.2.50/health", "update", "update"),
-    "renewer": ("self", "update", "update"),
-    "on_conflict": ("adopt", "update", "update"),
-    "drain_seconds": (1, "update", "update"),
-    "connection": ("alias", "replace", "replace"),
-}
-"""Of each property: another value, and what Pulumi does to an EurekaInstance and to an EurekaApplication."""
-
-
 def test_each_property_changes_as_it_is_documented(tmp_path: Path, url: str, eureka: Peer) -> None:
     """In place or by a replacement, for one and for many, there and back; a refresh finds no more to say."""
     stack = Shop(
@@ -284,12 +267,6 @@ def test_each_property_changes_as_it_is_documented(tmp_path: Path, url: str, eur
     assert steps() == expected
     stack.up()
     stack.refresh("--expect-no-changes")
-    stack.up("--expect-no-changes")
-    state = stack.state()
-    for name, (value, _, several) in EACH.items():
-        for kind in ("one", "many") if several else ("one",):
-            outputs = state[f"{kind}-{name.replace('_', '-')}"]["outputs"]
-            assert outputs[name] == (value.upper() if name == "application" else value), name
     stack.wants(*program(changed=False))
     assert steps() == expected
     stack.destroy()
