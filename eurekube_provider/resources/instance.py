@@ -77,8 +77,7 @@ class InstanceProvider(ResourceProvider):
         wanted = Registration.from_properties(news)
         peers = self._peers(wanted)
         LOOKS.forget(peers, wanted.instance.key)
-        before = peers.read(*wanted.instance.key)
-        held = registration.create(wanted, peers)
+        held, before = registration.create(wanted, peers)
         if before is not None and before.owner == wanted.owner:
             REPLACED.add(peers, [wanted.instance.key])
         return CreateResult(_id(wanted), registration.outputs(news, held))

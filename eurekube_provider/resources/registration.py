@@ -156,14 +156,15 @@ def at_other_servers(olds: Mapping[str, Any], news: Mapping[str, Any]) -> bool:
     return url is UNKNOWN or set(str(olds.get("service_url")).split(",")).isdisjoint(str(url).split(","))
 
 
-def create(wanted: Registration, peers: Peers) -> Instance:
+def create(wanted: Registration, peers: Peers) -> tuple[Instance, Instance | None]:
     """Register ``wanted``, or bring what is there already up to date where it is ours.
 
-    :returns: the instance as Eureka holds it now.
+    :returns: the instance as Eureka holds it now, and what it held before.
     :raises OwnershipConflict: it is there and belongs to somebody else, and is not to be adopted.
     :raises RegistryError: Eureka did not do it, or said so and holds something else.
     """
-    return _put(wanted, peers, "register", {wanted.owner})
+    before = peers.read(*wanted.instance.key)
+    return _put(wanted, before, peers, "register", {wanted.owner}), before
 
 
 def update(previous: Registration, wanted: Registration, peers: Peers) -> Instance:
@@ -172,7 +173,8 @@ def update(previous: Registration, wanted: Registration, peers: Peers) -> Instan
     An instance of the previous owner is ours too: a renamed stack updates in place. Otherwise as
     :func:`create`.
     """
-    return _put(wanted, peers, "update", {previous.owner, wanted.owner})
+    before = peers.read(*wanted.instance.key)
+    return _put(wanted, before, peers, "update", {previous.owner, wanted.owner})
 
 
 def preview(wanted: Registration, have: Instance | None) -> str:
@@ -313,8 +315,7 @@ def _iso(timestamp_ms: int | None) -> str | None:
     return moment.isoformat(timespec="milliseconds").replace("+00:00", "Z")
 
 
-def _put(wanted: Registration, peers: Peers, verb: str, owners: set[str]) -> Instance:
-    have = peers.read(*wanted.instance.key)
+def _put(wanted: Registration, have: Instance | None, peers: Peers, verb: str, owners: set[str]) -> Instance:
     if have is not None and have.owner not in owners and wanted.on_conflict is OnConflict.FAIL:
         whose = f"belongs to {have.owner}" if have.owner else "was not registered by Eurekube"
         raise OwnershipConflict(

@@ -48,7 +48,8 @@ def registered(peers: Peers, name: str, renewer: str) -> Instance:
             "owner": f"stack/organization/shop/dev/{name}",
         },
     )
-    return create(Registration.from_properties(checked.properties), peers)
+    held, _ = create(Registration.from_properties(checked.properties), peers)
+    return held
 
 
 def renewed_at(peers: Peers, instance: Instance) -> int:
