@@ -78,6 +78,44 @@ class Stack:
         return {each["urn"].rpartition("::")[2]: each for each in ours}
 
 
+class Shop(Stack):
+    """A stack of the project ``shop`` with a program of the test's, which makes what wanted.json says.
+
+    :param config: what follows ``eurekube:``, e.g. ``url=http://...``.
+    """
+
+    def __init__(self, directory: Path, program: str, name: str, *config: str) -> None:
+        project = directory / "project"
+        project.mkdir()
+        (project / "__main__.py").write_text(program)
+        runtime = {"name": "python", "options": {"toolchain": "pip", "virtualenv": ".venv"}}
+        (project / "Pulumi.yaml").write_text(yaml.safe_dump({"name": "shop", "runtime": runtime}))
+        (project / ".venv").symlink_to(sys.prefix)
+        super().__init__(project, own_pulumi(directory))
+        self._file = project / f"Pulumi.{name}.yaml"
+        self.pulumi("stack", "init", name)
+        for setting in config:
+            key, _, value = setting.partition("=")
+            self.configure(key, value)
+
+    def configure(self, key: str, value: str, *flags: str) -> None:
+        """``pulumi config set --path``; what is no secret is written into the stack's file directly."""
+        if flags:
+            self.pulumi("config", "set", "--path", *flags, f"eurekube:{key}", value)
+            return
+        document = yaml.safe_load(self._file.read_text()) if self._file.exists() else {}
+        *above, last = f"eurekube:{key}".split(".")
+        place = document.setdefault("config", {})
+        for name in above:
+            place = place.setdefault(name, {})
+        place[last] = value
+        self._file.write_text(yaml.safe_dump(document))
+
+    def wants(self, *wanted: dict[str, Any]) -> None:
+        """Change what the program makes."""
+        (self.project / "wanted.json").write_text(json.dumps(wanted))
+
+
 class Example(Stack):
     """One of the example programs with a stack dev, on a copy, since the CLI writes into the stack's file."""
 

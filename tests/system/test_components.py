@@ -22,7 +22,7 @@ from eurekube_provider.kube.access import MERGE_PATCH, NAMESPACES, PODS, SYNCERS
 from lab import Lab
 from lab.workloads import CRDS, DEPLOYMENTS, Cluster, Object, wait_for
 from tests.system.conftest import Operator, addresses, operator_environment
-from tests.system.test_pulumi_registrations import Stack
+from tests.system.stacks import Shop, Stack
 
 pytestmark = [
     pytest.mark.lab,
@@ -155,8 +155,7 @@ def monitoring(cluster: Cluster) -> None:
 @pytest.fixture
 def stack(lab: Lab, tmp_path: Path, monitoring: None) -> Stack:  # noqa: ARG001 - knows the kinds
     """A stack of such a program."""
-    stack = Stack(tmp_path, "components")
-    (stack.project / "__main__.py").write_text(PROGRAM)
+    stack = Shop(tmp_path, PROGRAM, "components")
     stack.environment["KUBECONFIG"] = str(lab.kubeconfig)
     return stack
 

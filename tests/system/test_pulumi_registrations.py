@@ -27,7 +27,7 @@ from lab import Lab
 from lab.eureka import EUREKA_PASSWORD, EUREKA_USER
 from tests.contract.plugin import EACH
 from tests.system.conftest import ROOT
-from tests.system.stacks import Stack, needs_pulumi, own_pulumi
+from tests.system.stacks import Shop, needs_pulumi
 
 pytestmark = [
     pytest.mark.lab,
@@ -60,41 +60,6 @@ STATES = ROOT / "tests" / "states"
 STATES_URL = "http://eureka.example.com:8761/eureka"
 NOBODY = "http://127.0.0.1:9/eureka"
 Wanted = dict[str, Any]
-
-
-class Shop(Stack):
-    """One stack of such a program; ``config`` is what follows ``eurekube:``."""
-
-    def __init__(self, directory: Path, name: str, *config: str) -> None:
-        project = directory / "project"
-        project.mkdir()
-        (project / "__main__.py").write_text(PROGRAM)
-        runtime = {"name": "python", "options": {"toolchain": "pip", "virtualenv": ".venv"}}
-        (project / "Pulumi.yaml").write_text(yaml.safe_dump({"name": "shop", "runtime": runtime}))
-        (project / ".venv").symlink_to(sys.prefix)
-        super().__init__(project, own_pulumi(directory))
-        self.file = project / f"Pulumi.{name}.yaml"
-        self.pulumi("stack", "init", name)
-        for setting in config:
-            key, _, value = setting.partition("=")
-            self.configure(key, value)
-
-    def configure(self, key: str, value: str, *flags: str) -> None:
-        """``pulumi config set --path``; what is no secret is written into the stack's file directly."""
-        if flags:
-            self.pulumi("config", "set", "--path", *flags, f"eurekube:{key}", value)
-            return
-        document = yaml.safe_load(self.file.read_text()) if self.file.exists() else {}
-        *above, last = f"eurekube:{key}".split(".")
-        place = document.setdefault("config", {})
-        for name in above:
-            place = place.setdefault(name, {})
-        place[last] = value
-        self.file.write_text(yaml.safe_dump(document))
-
-    def wants(self, *wanted: Wanted) -> None:
-        """Change the program."""
-        (self.project / "wanted.json").write_text(json.dumps(wanted))
 
 
 @pytest.fixture(scope="module")
@@ -172,7 +137,7 @@ def drift(stack: Stack, code: int = 0) -> dict[str, Any]:
 
 def test_the_life_of_a_stack(tmp_path: Path, url: str, eureka: Peer) -> None:
     """Up, unchanged, changed, drifted, healed, failed half-way, finished, replaced by force, destroyed."""
-    stack = Shop(tmp_path, "life", f"url={url}")
+    stack = Shop(tmp_path, PROGRAM, "life", f"url={url}")
     stack.wants(one("billing"), many("rating", "rating", {"a": host(1), "b": host(2)}))
     stack.up()
     assert hosts(eureka, "rating") == {"a": "192.0.2.1", "b": "192.0.2.2"}
@@ -286,7 +251,7 @@ KEPT = (
 @pytest.mark.parametrize("file", sorted(STATES.glob("*.json")), ids=lambda file: file.stem)
 def test_the_state_of_an_earlier_release_goes_on(file: Path, tmp_path: Path, url: str, eureka: Peer) -> None:
     """No change in preview, none after a refresh, and its destroy leaves nothing."""
-    stack = Shop(tmp_path, "kept", f"url={url}")
+    stack = Shop(tmp_path, PROGRAM, "kept", f"url={url}")
     stack.wants(*KEPT)
     stack.up()
     old = stack.project / "old.json"
@@ -303,7 +268,7 @@ def test_the_state_of_an_earlier_release_goes_on(file: Path, tmp_path: Path, url
 
 def test_names_change_and_the_registrations_stay(tmp_path: Path, url: str, eureka: Peer) -> None:
     """A renamed stack and a renamed resource update in place; protected and retained ones stay."""
-    stack = Shop(tmp_path, "before", f"url={url}")
+    stack = Shop(tmp_path, PROGRAM, "before", f"url={url}")
     stack.wants(one("orders"), many("cart", "cart", {"a": host(1), "b": host(2)}))
     stack.up()
     ids = {each.instance_id for each in held(eureka, "cart").values()}
@@ -337,7 +302,7 @@ def test_another_eureka_by_name_and_no_credential_in_the_state(
     tmp_path: Path, url: str, eureka: Peer, other: Peer
 ) -> None:
     """To move is a replacement that leaves nothing behind; what is wrong is said in seconds."""
-    stack = Shop(tmp_path, "move", f"url={url}", f"connections.eu.url={other.url}")
+    stack = Shop(tmp_path, PROGRAM, "move", f"url={url}", f"connections.eu.url={other.url}")
     stack.wants(one("moving"), many("van", "van", {"a": host(1)}))
     stack.up()
     stack.wants(
@@ -463,14 +428,14 @@ def test_what_is_wrong_is_told_in_one_sentence(
     tmp_path: Path, config: list[str], wanted: Wanted, sentence: str
 ) -> None:
     """With what to do about it, and no traceback."""
-    stack = Shop(tmp_path, "wrong", *config)
+    stack = Shop(tmp_path, PROGRAM, "wrong", *config)
     stack.wants(wanted)
     assert sentence in stack.up(fails=True)
 
 
 def test_a_preview_asks_nobody(tmp_path: Path) -> None:
     """Without lookups never, with them where that is asked for: the CLI's preview of a pull request."""
-    stack = Shop(tmp_path, "offline", f"url={NOBODY}")
+    stack = Shop(tmp_path, PROGRAM, "offline", f"url={NOBODY}")
     stack.wants(one("x"), many("y", "y", {"a": host(1)}))
     assert "3 to create" in stack.pulumi("preview")
     program = """
