@@ -203,7 +203,11 @@ def test_the_life_of_a_stack(tmp_path: Path, url: str, eureka: Peer) -> None:
 def test_each_property_changes_as_it_is_documented(tmp_path: Path, url: str, eureka: Peer) -> None:
     """In place or by a replacement, for one and for many, there and back; a refresh finds no more to say."""
     stack = Shop(
-        tmp_path, "each", f"url={url}", "connections.alias.url=" + url.replace("127.0.0.1", "localhost")
+        tmp_path,
+        PROGRAM,
+        "each",
+        f"url={url}",
+        "connections.alias.url=" + url.replace("127.0.0.1", "localhost"),
     )
 
     def program(*, changed: bool) -> list[Wanted]:
