@@ -26,6 +26,7 @@ from eurekube_provider.resources.looks import FORWARDED_WITHIN_SECONDS
 from eurekube_provider.resources.members import check_members
 from eurekube_provider.resources.roster import Roster
 from lab import Lab
+from lab.workloads import wait_for
 from tests.contract.plugin import NOBODY, Plugin, Properties, plugins, sentence
 
 pytestmark = pytest.mark.lab
@@ -228,7 +229,8 @@ def test_drift_shows_instance_by_instance_and_is_healed(
         healed["a"].metadata["tier"],
         healed["a"].metadata.get("by"),
     ) == ("192.0.2.1", "1", None)
-    assert [each.status for each in healed.values()] == [Status.UP] * 3
+    # The server that a status is cleared on tells the other one up to half a second later.
+    wait_for(lambda: {each.status for each in held(eureka, news).values()} == {Status.UP}, "all UP")
     assert inputs["instances"] == state["instances"]
 
 
