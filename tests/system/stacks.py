@@ -92,6 +92,7 @@ class Shop(Stack):
         (project / "Pulumi.yaml").write_text(yaml.safe_dump({"name": "shop", "runtime": runtime}))
         (project / ".venv").symlink_to(sys.prefix)
         super().__init__(project, own_pulumi(directory))
+        self.name = name
         self._file = project / f"Pulumi.{name}.yaml"
         self.pulumi("stack", "init", name)
         for setting in config:

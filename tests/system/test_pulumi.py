@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 import re
 import shutil
+import subprocess
 import sys
 import threading
 import time
@@ -285,7 +286,7 @@ def test_another_stack_builds_on_its_exports(deployed: Bridge, peer: Peer, lab: 
     assert peer.read(*instance.key) is None
 
 
-def test_a_pull_requests_preview_reaches_nobody(deployed: Stack, lab: Lab, tmp_path: Path) -> None:
+def test_a_pull_requests_preview_reaches_nobody(deployed: Bridge, lab: Lab, tmp_path: Path) -> None:
     """The step of the example workflow, in a network with neither Eureka nor the cluster."""
     alone = ["unshare", "--net", "bash", "-eo", "pipefail", "-c"]
     if (
@@ -297,7 +298,7 @@ def test_a_pull_requests_preview_reaches_nobody(deployed: Stack, lab: Lab, tmp_p
     (step,) = [each for each in workflow["jobs"]["preview"]["steps"] if each.get("id") == "preview"]
     files = {name: tmp_path / name for name in ("GITHUB_OUTPUT", "GITHUB_STEP_SUMMARY")}
     (registration,) = settings(lab, "deployed")["registrations"]
-    deployed.configure({"registrations": [{**registration, "hostName": "192.0.2.11"}]})
+    deployed.write({"registrations": [{**registration, "hostName": "192.0.2.11"}]})
     done = subprocess.run(
         [*alone, f"ip link set lo up; {step['run']}"],
         cwd=deployed.project,
@@ -311,7 +312,7 @@ def test_a_pull_requests_preview_reaches_nobody(deployed: Stack, lab: Lab, tmp_p
         text=True,
         timeout=120,
     )
-    deployed.configure({"registrations": [registration]})
+    deployed.write({"registrations": [registration]})
     assert done.returncode == 0, done.stderr
     assert files["GITHUB_OUTPUT"].read_text() == "code=0\n"
     summary = files["GITHUB_STEP_SUMMARY"].read_text()

@@ -120,7 +120,7 @@ def differences(stack: Shop) -> str:
     return re.sub(r"\s+:", ":", " ".join(stack.pulumi("preview", "--diff").split()))
 
 
-def drift(stack: Stack, code: int = 0) -> dict[str, Any]:
+def drift(stack: Shop, code: int = 0) -> dict[str, Any]:
     """What ``eurekube drift`` says, and with which exit code."""
     done = subprocess.run(
         [sys.executable, "-m", "eurekube_provider.cli.main", "drift", "--stack", stack.name],
