@@ -9,8 +9,8 @@ from eurekube_provider.cli.stack import (
     add_stack_options,
     cluster_of,
     rendered_stack,
-    say,
 )
+from eurekube_provider.cli.terminal import say
 from eurekube_provider.resources.stateless import apply_rendered, preview_rendered
 
 

@@ -21,6 +21,9 @@ COMMANDS = {
     "summary": "tell what a preview means for discovery, for a pull request or for machines",
     "drift": "look for what was changed behind a stack's back",
     "keepalive": "renew what stacks registered, where no operator does",
+    "doctor": "find what would cost callers an answer, and how it is mended",
+    "drain": "put an application or an instance out of service, and say when nobody calls it",
+    "undrain": "put it back",
     "operator": "keep the endpoints of Services registered in Eureka, from outside of the cluster",
 }
 """Each is a module beside this one with ``add_to(parser)``, which sets ``run(options) -> int | None``."""

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import sys
 from pathlib import Path
 
 from eurekube_provider.core.errors import ConfigurationError
@@ -68,9 +67,3 @@ def cluster_of(options: argparse.Namespace, rendered: Rendered) -> KubeAccess | 
         if rendered.objects or named or options.context:
             raise
         return None
-
-
-def say(line: str) -> None:
-    """Print one line at once."""
-    sys.stdout.write(f"{line}\n")
-    sys.stdout.flush()

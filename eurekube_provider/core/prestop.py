@@ -36,15 +36,23 @@ def serving_seconds(pod_spec: Object) -> int:
     A container that names no port counts only where none does. A preStop that does not sleep counts as
     none, and a grace period that is shorter than a sleep cuts it off.
     """
+    return min((*map(slept_seconds, servers(pod_spec)), grace_period_seconds(pod_spec)))
+
+
+def servers(pod_spec: Object) -> Sequence[Object]:
+    """The containers that serve: those that name a port or, where none does, all."""
     containers: Sequence[Object] = pod_spec.get("containers") or ()
-    servers = [one for one in containers if one.get("ports")] or containers
-    grace_period = pod_spec.get("terminationGracePeriodSeconds")
-    if grace_period is None:
-        grace_period = DEFAULT_SHUTDOWN_SECONDS
-    return min((*(_slept_seconds(one) for one in servers), int(grace_period)))
+    return [one for one in containers if one.get("ports")] or containers
 
 
-def _slept_seconds(container: Object) -> int:
+def grace_period_seconds(pod_spec: Object) -> int:
+    """What the pod has for its preStop and its end together."""
+    given = pod_spec.get("terminationGracePeriodSeconds")
+    return DEFAULT_SHUTDOWN_SECONDS if given is None else int(given)
+
+
+def slept_seconds(container: Object) -> int:
+    """For how long its preStop sleeps, by itself or in a command; 0 where it does neither."""
     hook = (container.get("lifecycle") or {}).get("preStop") or {}
     if hook.get("sleep"):
         return int(hook["sleep"].get("seconds") or 0)

@@ -177,8 +177,13 @@ class Syncer:
             "LeaseTooShort",
             f"spec.lease.durationSeconds is {self.lease.duration_seconds}: instances live {lives} s after a"
             f" renewal, and until a standby operator renews in place of one that died, {needed} s may pass:"
-            f" take at least {needed // 2 + 1}",
+            f" take at least {self.shortest_lease_seconds}",
         )
+
+    @property
+    def shortest_lease_seconds(self) -> int:
+        """The shortest ``durationSeconds`` with which its instances outlive a take-over."""
+        return (FAIL_OVER_SECONDS + self.lease.renewal_interval_seconds) // 2 + 1
 
 
 class _Reader:

@@ -10,7 +10,7 @@ import argparse
 import os
 import re
 import socket
-from collections.abc import Mapping
+from collections.abc import Container, Mapping
 from dataclasses import dataclass, field, fields, replace
 from typing import Any
 
@@ -264,9 +264,12 @@ _SECRETS = ("eureka-password", "eureka-token")
 """What only variables say in clear: EUREKA_PASSWORD ..."""
 
 
-def add_settings(parser: argparse.ArgumentParser) -> None:
-    """Add the flags of all settings."""
-    add_flags(parser, (_CONFIG, *OPTIONS))
+def add_settings(parser: argparse.ArgumentParser, only: Container[str] | None = None) -> None:
+    """Add the flags of all settings.
+
+    :param only: the names of those that are wanted; None for all.
+    """
+    add_flags(parser, [one for one in (_CONFIG, *OPTIONS) if only is None or one.name in only])
 
 
 def settings_from(

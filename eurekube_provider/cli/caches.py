@@ -1,0 +1,46 @@
+"""How old callers' caches may be, as the command line says it."""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Iterable
+
+from eurekube_provider.core.drain import Drain
+from eurekube_provider.core.errors import ConfigurationError
+
+PARTS = {
+    "server_cache_seconds": "Eureka's read-only cache; 0 where it is off",
+    "client_fetch_seconds": "how often the slowest caller fetches the registry",
+    "load_balancer_cache_seconds": "the slowest caller's load-balancer cache; 0 where it is off",
+    "replication_seconds": "from one Eureka server to its peers",
+    "take_over_seconds": "until a standby operator goes on in place of one that died",
+    "margin_seconds": "requests under way, pauses and clocks",
+}
+"""The parts of :class:`~eurekube_provider.core.drain.Drain`."""
+
+
+def add_cache_options(parser: argparse.ArgumentParser, leave_out: Iterable[str] = ()) -> None:
+    """Add a flag for each part of the drain."""
+    default = Drain()
+    for name, text in PARTS.items():
+        if name not in leave_out:
+            parser.add_argument(
+                f"--{name.replace('_', '-')}",
+                type=_seconds,
+                default=getattr(default, name),
+                metavar="SECONDS",
+                help=f"{text} [{getattr(default, name):g}]",
+            )
+
+
+def drain_of(options: argparse.Namespace) -> Drain:
+    """What the flags say."""
+    said = vars(options)
+    return Drain(**{name: said[name] for name in PARTS if name in said})
+
+
+def _seconds(text: str) -> float:
+    try:
+        return Drain(margin_seconds=float(text)).margin_seconds
+    except (ValueError, ConfigurationError):
+        raise argparse.ArgumentTypeError(f"{text!r} must be a number of seconds from 0 on") from None

@@ -1,0 +1,47 @@
+"""Lines for a person, and a wait that can be watched: a plain bar where standard error is a terminal."""
+
+from __future__ import annotations
+
+import math
+import sys
+import time
+from collections.abc import Callable
+from typing import TextIO
+
+WIDTH = 30
+_TICK_SECONDS = 0.5
+
+
+def say(line: str) -> None:
+    """Print one line at once."""
+    sys.stdout.write(f"{line}\n")
+    sys.stdout.flush()
+
+
+def wait(
+    seconds: float,
+    total_seconds: float,
+    label: str,
+    stream: TextIO = sys.stderr,
+    sleep: Callable[[float], None] = time.sleep,
+) -> None:
+    """Sleep; shows how much of ``total_seconds`` is over, of which ``seconds`` are left.
+
+    Where ``stream`` is no terminal nothing is shown.
+    """
+    end = time.monotonic() + seconds
+    shows = stream.isatty()
+    while (left := end - time.monotonic()) > 0:
+        if shows:
+            stream.write(f"\r{bar(total_seconds - left, total_seconds)} {label} for {math.ceil(left)} s  ")
+            stream.flush()
+        sleep(min(_TICK_SECONDS, left))
+    if shows:
+        stream.write(f"\r{bar(total_seconds, total_seconds)}{' ' * (len(label) + 20)}\n")
+        stream.flush()
+
+
+def bar(done: float, total: float) -> str:
+    """``[######....]``: how much of the total is done."""
+    filled = WIDTH if total <= 0 else min(WIDTH, max(0, round(WIDTH * done / total)))
+    return f"[{'#' * filled}{'.' * (WIDTH - filled)}]"

@@ -1,0 +1,44 @@
+"""``eurekube undrain``: takes back what ``eurekube drain`` set."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+
+from eurekube_provider.cli.drain import add_target, describe, peers_of
+from eurekube_provider.cli.terminal import say
+from eurekube_provider.core.model import Status
+from eurekube_provider.eureka.manual import instances_named, put_back
+
+
+def add_to(parser: argparse.ArgumentParser) -> None:
+    """Add the command's options."""
+    parser.description = (
+        "Clear the status that a person set over what an application, or one instance of any, says of"
+        " itself, on every Eureka server. What is not ready stays DOWN; the rest is UP at once, and callers"
+        " find it when their caches are renewed. Nothing is done where no status was set."
+    )
+    add_target(parser)
+    parser.set_defaults(run=run)
+
+
+def run(options: argparse.Namespace) -> int:
+    """Put back; the exit code: 1 where something is still out of service, or a server did not answer."""
+    peers = peers_of(options)
+    try:
+        standings = put_back(peers, instances_named(peers, options.target))
+    finally:
+        peers.close()
+    complaints = dict.fromkeys(
+        f"{url} did not answer and may keep it: {error}"
+        for one in standings
+        for url, error in one.failures.items()
+    )
+    for one in standings:
+        say(describe(one))
+        if Status.OUT_OF_SERVICE in one.statuses.values():
+            name = f"{one.instance.application} {one.instance.instance_id}"
+            complaints[f"{name} is still out of service: its owner puts it there, e.g. on its way out"] = None
+    for sentence in complaints:
+        print(f"eurekube undrain: {sentence}", file=sys.stderr)
+    return 1 if complaints else 0

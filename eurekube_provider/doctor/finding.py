@@ -1,0 +1,155 @@
+"""What is wrong with one thing, and the change that mends it."""
+
+from __future__ import annotations
+
+import json
+import shlex
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Any
+
+Body = Mapping[str, Any]
+
+
+class Fault(StrEnum):
+    """What the doctor knows to look for."""
+
+    NO_PRE_STOP = "NoPreStop"
+    """Pods end at once when they are deleted, while callers go on calling them."""
+
+    PRE_STOP_TOO_SHORT = "PreStopTooShort"
+    """Pods wait before they end, but not as long as callers remember them."""
+
+    GRACE_PERIOD_TOO_SHORT = "GracePeriodTooShort"
+    """The kubelet cuts the preStop off."""
+
+    MIN_READY_TOO_SHORT = "MinReadyTooShort"
+    """A rollout takes away pods that callers know before they know the new ones."""
+
+    NO_READINESS_PROBE = "NoReadinessProbe"
+    """A pod is registered before its server answers."""
+
+    UNRESOLVABLE_HOST_NAME = "UnresolvableHostName"
+    """A host name that is known in the cluster alone."""
+
+    SECURE_PORT_BY_MISTAKE = "SecurePortByMistake"
+    """Spring calls https on a port that speaks http."""
+
+    MIXED_VIP_CASE = "MixedVipCase"
+    """One VIP address in several spellings: servers and most clients take them for several."""
+
+    LEASE_TOO_SHORT = "LeaseTooShort"
+    """Instances lapse while another operator takes over."""
+
+    SELF_REGISTERED = "SelfRegistered"
+    """A pod registers itself, and has a syncer as well."""
+
+    SELF_PRESERVATION_NEAR = "SelfPreservationNear"
+    """Eureka is about to forget nobody any more, or does so already."""
+
+    PEERS_DISAGREE = "PeersDisagree"
+    """Callers of one server find what callers of another do not."""
+
+    SERVER_TROUBLE = "ServerTrouble"
+    """An Eureka server that does not answer, refuses us, or has another time."""
+
+    SYNCER_TROUBLE = "SyncerTrouble"
+    """A syncer that the operator cannot serve, or that no operator serves."""
+
+
+class PatchKind(StrEnum):
+    """How a patch is meant, as ``kubectl patch --type`` has it."""
+
+    STRATEGIC = "strategic"
+    """Lists are merged by their entries' names: for Kubernetes' own objects."""
+
+    MERGE = "merge"
+    """A JSON merge patch, in which null removes: for custom resources."""
+
+
+@dataclass(frozen=True, slots=True)
+class Patch:
+    """A change of one object.
+
+    :ivar resource: as kubectl names it, e.g. ``deployment``.
+    """
+
+    resource: str
+    namespace: str
+    name: str
+    kind: PatchKind
+    body: Body
+
+    @property
+    def command(self) -> str:
+        """The command that applies it, for a shell."""
+        words = ["kubectl", "patch", self.resource, self.name, "--namespace", self.namespace]
+        words += ["--type", str(self.kind), "--patch", json.dumps(self.body)]
+        return shlex.join(words)
+
+    def to_dict(self) -> dict[str, Any]:
+        """The same as plain JSON values."""
+        return {
+            "resource": self.resource,
+            "namespace": self.namespace,
+            "name": self.name,
+            "type": str(self.kind),
+            "patch": self.body,
+        }
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """One fault of one thing.
+
+    :ivar subject: which one, e.g. ``Deployment shop/rating``.
+    :ivar problem: what it is, and what comes of it.
+    :ivar remedy: the change that mends it, in words.
+    :ivar patch: the same for kubectl; None where no object of the cluster has to be changed.
+    """
+
+    fault: Fault
+    subject: str
+    problem: str
+    remedy: str
+    patch: Patch | None = None
+
+    def to_dict(self) -> dict[str, Any]:
+        """The same as plain JSON values."""
+        return {
+            "fault": str(self.fault),
+            "subject": self.subject,
+            "problem": self.problem,
+            "remedy": self.remedy,
+            "patch": self.patch.to_dict() if self.patch else None,
+        }
+
+
+def combined(findings: Iterable[Finding]) -> list[Patch]:
+    """One patch for each object that must be changed: a Deployment is rolled once, not for each fault."""
+    patches: dict[tuple[str, str, str], Patch] = {}
+    for finding in findings:
+        patch = finding.patch
+        if patch is None:
+            continue
+        key = (patch.resource, patch.namespace, patch.name)
+        before = patches.get(key)
+        body = patch.body if before is None else _merged(before.body, patch.body)
+        patches[key] = Patch(*key, patch.kind, body)
+    return list(patches.values())
+
+
+def _merged(one: Any, other: Any) -> Any:
+    """Both patches at once. Lists of named entries are merged by name; of two numbers the larger counts."""
+    if isinstance(one, Mapping) and isinstance(other, Mapping):
+        both = {key: _merged(one[key], other[key]) for key in one.keys() & other.keys()}
+        return {**one, **other, **both}
+    if isinstance(one, list) and all(isinstance(item, Mapping) for item in (*one, *other)):
+        named = {item["name"]: item for item in one}
+        for item in other:
+            named[item["name"]] = _merged(named.get(item["name"], {}), item)
+        return list(named.values())
+    if isinstance(one, int) and isinstance(other, int):
+        return max(one, other)
+    return other

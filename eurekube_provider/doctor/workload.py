@@ -1,0 +1,210 @@
+"""What runs the pods of a Service, and whether these pods begin and end so that no caller notices.
+
+Pure, on the objects as the API's JSON has them.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from eurekube_provider.core.drain import DEFAULT_SHUTDOWN_SECONDS, Drain
+from eurekube_provider.core.objects import Object, qualified
+from eurekube_provider.core.prestop import (
+    DEFAULT_PROGRESS_DEADLINE_SECONDS,
+    Hook,
+    grace_period_seconds,
+    servers,
+    slept_seconds,
+)
+from eurekube_provider.doctor.finding import Fault, Finding, Patch, PatchKind
+
+_SLEEP = re.compile(r"(^|[\s;&/])sleep\s+\d+(?:\.\d+)?\b")
+
+
+@dataclass(frozen=True, slots=True)
+class Workload:
+    """What runs pods: a Deployment, StatefulSet or DaemonSet, or a pod whose owner is none of these.
+
+    :ivar item: the object; ``kind`` says which of them it is.
+    """
+
+    kind: str
+    item: Object
+
+    @property
+    def subject(self) -> str:
+        """Kind, namespace and name, for a person."""
+        return f"{self.kind} {qualified(self.item)}"
+
+    @property
+    def namespace(self) -> str:
+        """Its namespace."""
+        return str(self.item["metadata"]["namespace"])
+
+    @property
+    def pod_spec(self) -> Object:
+        """The ``spec`` of its pods."""
+        spec: Object = self.item.get("spec") or {}
+        if self.kind == "Pod":
+            return spec
+        found: Object = (spec.get("template") or {}).get("spec") or {}
+        return found
+
+    @property
+    def labels(self) -> Mapping[str, str]:
+        """The labels of its pods."""
+        holder = self.item if self.kind == "Pod" else (self.item.get("spec") or {}).get("template") or {}
+        found: Mapping[str, str] = (holder.get("metadata") or {}).get("labels") or {}
+        return found
+
+    def patch(self, pod_spec: Mapping[str, Any], **spec: Any) -> Patch | None:
+        """A change of its pods' spec, and of its own; None for a pod, which cannot be changed."""
+        if self.kind == "Pod":
+            return None
+        body = {**spec, **({"template": {"spec": pod_spec}} if pod_spec else {})}
+        name = str(self.item["metadata"]["name"])
+        return Patch(self.kind.lower(), self.namespace, name, PatchKind.STRATEGIC, {"spec": body})
+
+
+def of_service(service: Object, workloads: Iterable[Workload]) -> list[Workload]:
+    """Those whose pods the Service selects; none for a Service whose endpoints are written by hand."""
+    selector = (service.get("spec") or {}).get("selector") or {}
+    namespace = service["metadata"]["namespace"]
+    return [
+        one
+        for one in workloads
+        if selector and one.namespace == namespace and selector.items() <= one.labels.items()
+    ]
+
+
+def drain_findings(
+    workload: Workload, drain: Drain, hook: Hook, shutdown_seconds: int = DEFAULT_SHUTDOWN_SECONDS
+) -> Iterator[Finding]:
+    """Whether its pods serve until no caller knows them any more, and the new ones are known by then.
+
+    :param hook: how a preStop waits that is not there yet.
+    :param shutdown_seconds: what the process itself needs after SIGTERM.
+    """
+    needed, spec = drain.prestop_seconds, workload.pod_spec
+    grace = grace_period_seconds(spec)
+    for container in servers(spec):
+        name, slept = str(container.get("name")), slept_seconds(container)
+        prestop: Object = (container.get("lifecycle") or {}).get("preStop") or {}
+        enough = {"terminationGracePeriodSeconds": max(grace, max(needed, slept) + shutdown_seconds)}
+        if slept < needed:
+            waiting = _waiting(prestop, needed, hook)
+            change = {"name": name, "lifecycle": {"preStop": waiting}}
+            yield Finding(
+                Fault.PRE_STOP_TOO_SHORT if slept else Fault.NO_PRE_STOP,
+                workload.subject,
+                f"container {name} {_says(prestop, slept)} when its pod is deleted, and callers may call it"
+                f" for {needed} s more",
+                f"let a preStop sleep for {needed} s"
+                + ("" if waiting else ", after what it does already")
+                + f", and set terminationGracePeriodSeconds to {enough['terminationGracePeriodSeconds']}",
+                workload.patch({**enough, "containers": [change]}) if waiting else None,
+            )
+        if slept and grace <= slept:
+            yield Finding(
+                Fault.GRACE_PERIOD_TOO_SHORT,
+                workload.subject,
+                f"terminationGracePeriodSeconds is {grace}: the preStop of container {name}, which sleeps for"
+                f" {slept} s, is cut off, and the process is killed while it answers",
+                f"set terminationGracePeriodSeconds to {enough['terminationGracePeriodSeconds']}",
+                workload.patch(enough),
+            )
+    yield from _min_ready(workload, drain.min_ready_seconds)
+
+
+def _says(prestop: Object, slept: int) -> str:
+    if slept:
+        return f"serves on for {slept} s"
+    return "has a preStop that does not sleep" if prestop else "has no preStop and ends at once"
+
+
+def _waiting(prestop: Object, seconds: int, hook: Hook) -> dict[str, Any] | None:
+    """The preStop that sleeps for so long; None where one is there that does something else."""
+    if prestop.get("sleep"):
+        return {"sleep": {"seconds": seconds}}
+    if not prestop:
+        sleeps = {Hook.SLEEP: {"sleep": {"seconds": seconds}}}
+        return sleeps.get(hook) or {"exec": {"command": ["sleep", str(seconds)]}}
+    command: Sequence[str] = (prestop.get("exec") or {}).get("command") or ()
+    if len(command) == 2 and _SLEEP.search(" ".join(command)):
+        return {"exec": {"command": [command[0], str(seconds)]}}
+    if sum(len(_SLEEP.findall(word)) for word in command) != 1:
+        return None
+    return {"exec": {"command": [_SLEEP.sub(rf"\g<1>sleep {seconds}", word) for word in command]}}
+
+
+def _min_ready(workload: Workload, needed: int) -> Iterator[Finding]:
+    spec: Object = workload.item.get("spec") or {}
+    given = int(spec.get("minReadySeconds") or 0)
+    if workload.kind == "Pod" or given >= needed:
+        return
+    change = {"minReadySeconds": needed}
+    deadline = int(spec.get("progressDeadlineSeconds") or DEFAULT_PROGRESS_DEADLINE_SECONDS)
+    if workload.kind == "Deployment" and deadline <= needed:
+        # The API server refuses a deadline within which no pod can become available.
+        change["progressDeadlineSeconds"] = needed + DEFAULT_PROGRESS_DEADLINE_SECONDS
+    yield Finding(
+        Fault.MIN_READY_TOO_SHORT,
+        workload.subject,
+        f"minReadySeconds is {given}, and callers may need {needed} s to find a new pod: a rollout takes away"
+        " those that they know before",
+        f"set minReadySeconds to {needed}",
+        workload.patch({}, **change),
+    )
+
+
+def readiness_findings(workload: Workload) -> Iterator[Finding]:
+    """Whether Kubernetes knows when its containers answer."""
+    for container in servers(workload.pod_spec):
+        if container.get("readinessProbe"):
+            continue
+        name = str(container.get("name"))
+        port = next((one.get("containerPort") for one in container.get("ports") or ()), None)
+        probe = {"tcpSocket": {"port": port}, "periodSeconds": 2} if port else None
+        yield Finding(
+            Fault.NO_READINESS_PROBE,
+            workload.subject,
+            f"container {name} has no readinessProbe: it counts as ready before it answers, and the first"
+            " callers fail",
+            "give it a readinessProbe; for Spring Boot an httpGet of /actuator/health/readiness tells more"
+            f" than {'the port, which the patch tries' if port else 'a port'}",
+            workload.patch({"containers": [{"name": name, "readinessProbe": probe}]}) if probe else None,
+        )
+
+
+def environment_patch(workload: Workload, variable: str, value: str, port: int | None = None) -> Patch | None:
+    """Set a variable in the container that listens at ``port``, else in the first that serves."""
+    containers = servers(workload.pod_spec)
+    if not containers:
+        return None
+    chosen = next(
+        (
+            one
+            for one in containers
+            if any(each.get("containerPort") == port for each in one.get("ports") or ())
+        ),
+        containers[0],
+    )
+    entry = {"name": chosen.get("name"), "env": [{"name": variable, "value": value}]}
+    return workload.patch({"containers": [entry]})
+
+
+def speaks_http(workload: Workload, port: int) -> bool:
+    """Whether a probe asks that port in plain http."""
+    for container in workload.pod_spec.get("containers") or ():
+        names = {
+            port,
+            *(each.get("name") for each in container.get("ports") or () if each.get("containerPort") == port),
+        }
+        for probe in ("readinessProbe", "livenessProbe", "startupProbe"):
+            asked = (container.get(probe) or {}).get("httpGet") or {}
+            if asked.get("port") in names and asked.get("scheme", "HTTP") == "HTTP":
+                return True
+    return False

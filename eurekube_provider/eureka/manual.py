@@ -1,0 +1,138 @@
+"""A person's hand on the status of instances: out of service on every server, and back.
+
+What is set here is an override: it stands over what the instance's owner says, until it is cleared.
+"""
+
+from __future__ import annotations
+
+import difflib
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+from eurekube_provider.core.errors import RegistryError, RegistryRejected
+from eurekube_provider.core.model import Instance, Status
+from eurekube_provider.eureka.peer import Peer
+from eurekube_provider.eureka.peers import Peers
+
+
+@dataclass(frozen=True, slots=True)
+class Standing:
+    """How one instance stands, by every server's uncached read.
+
+    :ivar statuses: by URL, of the servers that answered; None where one does not hold it.
+    :ivar failures: the servers that did not answer, by URL.
+    """
+
+    instance: Instance
+    statuses: dict[str, Status | None]
+    failures: dict[str, RegistryError]
+
+    @property
+    def up_at(self) -> list[str]:
+        """The servers whose callers still find it."""
+        return [url for url, status in self.statuses.items() if status is Status.UP]
+
+    @property
+    def is_gone(self) -> bool:
+        """No server that answered holds it."""
+        return not any(self.statuses.values())
+
+
+def instances_named(peers: Peers, word: str) -> list[Instance]:
+    """The instances of an application, in any case, or the one with this id, in whatever application.
+
+    :raises RegistryRejected: there is none; names what comes near.
+    :raises RegistryError: no server answers.
+    """
+    lists, failures = peers.each(lambda peer: peer.list_instances(anew=True))
+    if not lists:
+        raise next(iter(failures.values()))
+    held = {one.key: one for listed in lists.values() for one in listed}
+    found = [one for one in held.values() if one.application == word.upper()]
+    found = found or [one for one in held.values() if one.instance_id == word]
+    if not found:
+        applications = sorted({one.application for one in held.values()})
+        near = difflib.get_close_matches(word.upper(), applications, n=1)
+        near = near or difflib.get_close_matches(word, [key[1] for key in held], n=1)
+        hint = f"did you mean {near[0]}?" if near else f"it holds {', '.join(applications) or 'nothing'}"
+        raise RegistryRejected(f"Eureka has neither an application nor an instance {word}; {hint}")
+    return sorted(found, key=lambda one: one.key)
+
+
+def take_out(peers: Peers, instances: Sequence[Instance]) -> list[Standing]:
+    """Put each out of service on every server, and look.
+
+    :raises RegistryError: no server can be asked.
+    """
+    for one in instances:
+
+        def set_out(peer: Peer, one: Instance = one) -> bool:
+            return peer.set_status(one, Status.OUT_OF_SERVICE)
+
+        _everywhere(peers, set_out)
+    return look(peers, instances)
+
+
+def put_back(peers: Peers, instances: Sequence[Instance]) -> list[Standing]:
+    """Clear each one's override on every server, and look.
+
+    Who says DOWN meanwhile shows as DOWN over an override, and stays so; else it is UP at once.
+
+    :raises RegistryError: no server can be asked.
+    """
+    for one in instances:
+
+        def clear(peer: Peer, one: Instance = one) -> bool:
+            held = peer.read(*one.key)
+            if held is None or not (held.is_overridden or held.status is Status.OUT_OF_SERVICE):
+                return False
+            status = Status.UP if held.status is Status.OUT_OF_SERVICE else held.status
+            return peer.clear_status(held, status)
+
+        _everywhere(peers, clear)
+    return look(peers, instances)
+
+
+def look(peers: Peers, instances: Sequence[Instance]) -> list[Standing]:
+    """How each stands now."""
+    found = []
+    for one in instances:
+        seen = peers.read_everywhere(*one.key)
+        statuses = {url: held.status if held else None for url, held in seen.instances.items()}
+        found.append(Standing(one, statuses, seen.failures))
+    return found
+
+
+def out_since(peers: Peers, instances: Sequence[Instance]) -> float | None:
+    """Since when none of them was UP anywhere, as Unix time by this machine's clock.
+
+    A server changes an instance's time with its status. An owner's update changes it as well, so that the
+    answer may be later than the truth, and never earlier.
+
+    :returns: None where one of them is UP, or a server does not say.
+    """
+    held, failures = peers.each(
+        lambda peer: ([peer.read(*one.key) for one in instances], peer.status().clock_ahead_seconds)
+    )
+    if failures:
+        return None
+    latest = 0.0
+    for there, ahead in held.values():
+        for one in there:
+            if one is None:
+                continue
+            if one.status is Status.UP or one.last_updated_timestamp_ms is None or ahead is None:
+                return None
+            latest = max(latest, one.last_updated_timestamp_ms / 1000 - ahead)
+    return min(latest, time.time()) or None
+
+
+def _everywhere(peers: Peers, change: Callable[[Peer], bool]) -> None:
+    """Ask every server.
+
+    :raises RegistryError: none can be asked.
+    """
+    _, failures = peers.each(change)
+    if len(failures) == len(peers.peers):
+        raise next(iter(failures.values()))

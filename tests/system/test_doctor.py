@@ -1,0 +1,274 @@
+"""``eurekube doctor`` on real servers: quiet where all is well, each fault found, each patch mends."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from eurekube_provider.cli.main import main
+from eurekube_provider.core.model import EurekaLease, Instance, Port
+from eurekube_provider.eureka import batch
+from eurekube_provider.eureka.connection import Connection
+from eurekube_provider.eureka.peers import Peers
+from eurekube_provider.kube.access import SYNCERS
+from lab import Lab
+from lab.programs import find_kubectl
+from lab.workloads import DEPLOYMENTS, Cluster, wait_for
+from tests.system.conftest import Operator, operator_environment
+
+pytestmark = pytest.mark.lab
+
+WELL, ILL = "doctor-well", "doctor-ill"
+UNRENEWED = 60
+PRE_STOP = {"preStop": {"sleep": {"seconds": 120}}}
+PROBE = {"httpGet": {"path": "/actuator/health/readiness", "port": "http"}}
+
+Answer = tuple[int, str, str]
+Doctor = Callable[..., Answer]
+
+
+@pytest.fixture(scope="module")
+def eurekas() -> Iterator[Lab]:
+    """Two servers that are peers, with nothing in them but what these tests put there."""
+    with Lab(eureka=2, kubernetes=False) as running:
+        yield running
+
+
+@pytest.fixture(scope="module")
+def registry(eurekas: Lab) -> Iterator[Peers]:
+    """They, as anybody may talk to them."""
+    peers = Peers(Connection(tuple(eurekas.eureka_urls)))
+    yield peers
+    peers.close()
+
+
+@pytest.fixture(scope="module", autouse=True)
+def operator(
+    lab: Lab, eurekas: Lab, cluster: Cluster, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[Operator]:
+    """An operator for both namespaces."""
+    for name in (WELL, ILL):
+        cluster.namespace(name)
+    environment = operator_environment(
+        lab, f"{WELL},{ILL}", EUREKA_URL=",".join(eurekas.eureka_urls), LEASE_NAME="doctor-leader"
+    )
+    running = Operator(tmp_path_factory.mktemp("doctor") / "operator.log", environment, [])
+    running.wait_ready()
+    yield running
+    running.stop()
+    print(running.text())
+
+
+@pytest.fixture
+def doctor(lab: Lab, eurekas: Lab, capsys: pytest.CaptureFixture[str]) -> Doctor:
+    """Runs ``eurekube doctor``: its exit code, and what it printed on both streams."""
+
+    def run(*arguments: str, url: str = "") -> Answer:
+        capsys.readouterr()
+        urls = url or ",".join(eurekas.eureka_urls)
+        code = main(["doctor", "--eureka-url", urls, "--kubeconfig", str(lab.kubeconfig), *arguments])
+        said = capsys.readouterr()
+        return code, said.out, said.err
+
+    return run
+
+
+def deployment(
+    cluster: Cluster,
+    namespace: str,
+    name: str,
+    *,
+    lifecycle: dict[str, Any] | None = PRE_STOP,
+    grace: int = 150,
+    probe: dict[str, Any] | None = PROBE,
+    min_ready: int = 120,
+) -> None:
+    """A Deployment of one pod and its Service; as it should be, unless told otherwise."""
+    container: dict[str, Any] = {
+        "name": "main",
+        "image": f"example.invalid/{name}",
+        "ports": [{"name": "http", "containerPort": 8080}],
+    }
+    container |= {"lifecycle": lifecycle} if lifecycle else {}
+    container |= {"readinessProbe": probe} if probe else {}
+    cluster.apply(
+        DEPLOYMENTS,
+        {
+            "apiVersion": "apps/v1",
+            "kind": "Deployment",
+            "metadata": {"namespace": namespace, "name": name},
+            "spec": {
+                "replicas": 1,
+                "minReadySeconds": min_ready,
+                "selector": {"matchLabels": {"app": name}},
+                "template": {
+                    "metadata": {"labels": {"app": name}},
+                    "spec": {"terminationGracePeriodSeconds": grace, "containers": [container]},
+                },
+            },
+        },
+    )
+
+
+def address(cluster: Cluster, name: str) -> str:
+    """The address of the one pod of a Service."""
+    return wait_for(lambda: cluster.ready_addresses(ILL, name), f"{name} to be ready", 60.0)[0]
+
+
+def wait_served(cluster: Cluster, namespace: str, name: str, reason: str) -> None:
+    """Wait until the operator says this of a syncer."""
+
+    def is_served() -> bool:
+        status = (cluster.get(SYNCERS, name, namespace) or {}).get("status") or {}
+        return any(
+            (one["type"], one["reason"]) == ("Synced", reason) for one in status.get("conditions") or ()
+        )
+
+    wait_for(is_served, f"syncer {name} {reason}", 60.0)
+
+
+def stranger(application: str, place: str, host: str = "", **more: Any) -> Instance:
+    """An instance that registered itself, long ago."""
+    stamp = int((time.time() - 3600) * 1000)
+    lease = EurekaLease(30, 3600)  # outlives the tests without a renewal
+    return Instance(
+        application,
+        f"{host or place}:{application}:8080",
+        host or place,
+        place,
+        Port(8080),
+        lease=lease,
+        last_dirty_timestamp_ms=stamp,
+        **more,
+    )
+
+
+def awaited(doctor: Doctor, is_enough: Callable[[Answer], bool], *arguments: str) -> Answer:
+    """Look until the answer will do, and for at most a minute; the last answer."""
+    deadline = time.monotonic() + 60.0
+    while not is_enough(answer := doctor(*arguments)) and time.monotonic() < deadline:
+        time.sleep(0.2)
+    assert is_enough(answer), answer
+    return answer
+
+
+def test_nothing_is_found_where_all_is_well(cluster: Cluster, doctor: Doctor) -> None:
+    """A drained Deployment, its syncer, two Eureka servers that agree: exit code 0, and nothing to mend."""
+    deployment(cluster, WELL, "sound")
+    cluster.service(WELL, "sound")
+    cluster.syncer(WELL, "sound")
+    wait_served(cluster, WELL, "sound", "Synced")
+    code, said, complaints = awaited(doctor, lambda answer: answer[0] == 0, "--namespace", WELL)
+    assert (code, complaints) == (0, "")
+    assert said == (
+        "looked at 1 syncers, 1 services, 1 workloads, 1 instances, 2 Eureka servers: all is well\n"
+    )
+    assert doctor("--namespace", WELL, "--fix")[:2] == (0, "")
+
+
+def test_each_fault_is_found_and_mended_by_what_is_printed(
+    lab: Lab, cluster: Cluster, registry: Peers, doctor: Doctor
+) -> None:
+    """All at once; then the shell runs what ``--fix`` printed, and the rest is mended by hand."""
+    strangers = planted(cluster, registry)
+
+    def has_all(answer: Answer) -> bool:
+        return len(json.loads(answer[1])["findings"]) >= len(EXPECTED) + len(registry.peers)
+
+    code, said, complaints = awaited(doctor, has_all, "--namespace", ILL, "--output", "json")
+    assert (code, complaints) == (1, "")
+    document = json.loads(said)
+    found = {(one["fault"], one["subject"]) for one in document["findings"]}
+    servers = {("SelfPreservationNear", f"Eureka server {peer.url}") for peer in registry.peers}
+    assert found == EXPECTED | servers
+    assert doctor("--namespace", WELL)[0] == 1  # its Eureka is the same
+    assert doctor("--namespace", WELL, "--ignore", "SelfPreservationNear,PeersDisagree")[0] == 0
+
+    code, said, _ = doctor("--namespace", ILL, "--fix")
+    assert code == 1
+    assert said.count("kubectl patch") == len(document["patches"]) == 7
+    if find_kubectl() is None:
+        pytest.skip("no kubectl to run what was printed")
+    environment = {**os.environ, "KUBECONFIG": str(lab.kubeconfig)}
+    environment["PATH"] = f"{Path(str(find_kubectl())).parent}:{environment['PATH']}"
+    subprocess.run(["bash", "-euc", said], env=environment, check=True, timeout=60, capture_output=True)
+    for one in strangers:  # what registered itself ended with its pod; what was left over is taken out
+        registry.deregister(*one.key)
+    cluster.service(ILL, "nobody")
+    cluster.deployment(ILL, "nobody", 0)
+    passed_over = ("--ignore", "NoPreStop,NoReadinessProbe,MinReadyTooShort")
+    awaited(doctor, lambda answer: answer[0] == 0, "--namespace", ILL, *passed_over)
+    left = doctor("--namespace", ILL)[1]
+    assert "Deployment doctor-ill/nobody" in left  # made in a hurry just now
+    assert "Deployment doctor-ill/hurried" not in left
+
+
+EXPECTED = {
+    ("NoPreStop", f"Deployment {ILL}/hurried"),
+    ("NoReadinessProbe", f"Deployment {ILL}/hurried"),
+    ("MinReadyTooShort", f"Deployment {ILL}/hurried"),
+    ("SecurePortByMistake", f"EurekaSyncer {ILL}/hurried"),
+    ("PreStopTooShort", f"Deployment {ILL}/cut"),
+    ("GracePeriodTooShort", f"Deployment {ILL}/cut"),
+    ("LeaseTooShort", f"EurekaSyncer {ILL}/cut"),
+    ("SelfRegistered", f"Deployment {ILL}/twice"),
+    ("UnresolvableHostName", f"Deployment {ILL}/old"),
+    ("UnresolvableHostName", f"EurekaSyncer {ILL}/inside"),
+    ("MixedVipCase", f"EurekaSyncer {ILL}/mixed"),
+    ("SyncerTrouble", f"EurekaSyncer {ILL}/nobody"),
+    ("PeersDisagree", "Eureka default"),
+}
+
+
+def planted(cluster: Cluster, registry: Peers) -> list[Instance]:
+    """Plant the faults; what registered itself."""
+    deployment(cluster, ILL, "hurried", lifecycle=None, grace=30, probe=None, min_ready=0)
+    sleep = {"exec": {"command": ["sh", "-c", "touch /tmp/leaving; sleep 60"]}}
+    deployment(cluster, ILL, "cut", lifecycle={"preStop": sleep}, grace=40)
+    for name in ("twice", "old", "mixed"):
+        deployment(cluster, ILL, name)
+    for name in ("hurried", "cut", "twice", "old", "mixed"):
+        cluster.service(ILL, name)
+    cluster.service(ILL, "inside", type="NodePort")
+    twin = stranger("twice", address(cluster, "twice"))
+    (pod,) = cluster.pods(ILL, "old")
+    others = [
+        twin,
+        stranger("old", pod["status"]["podIP"], pod["metadata"]["name"]),
+        stranger("mixed", "192.0.2.9", vip_address="Mixed"),
+        *(stranger("gone", f"192.0.2.{number}") for number in range(10, 10 + UNRENEWED)),
+    ]
+    for one in others:
+        registry.register(one)
+    lonely = stranger("lonely", "192.0.2.8")
+    registry.peers[0].batch([batch.register(lonely)])  # which a server keeps to itself
+
+    cluster.syncer(ILL, "hurried", securePort="http")
+    cluster.syncer(ILL, "cut", lease={"renewalIntervalSeconds": 5, "durationSeconds": 8})
+    for name in ("twice", "mixed", "nobody"):
+        cluster.syncer(ILL, name)
+    cluster.syncer(ILL, "inside", mode="service", advertise="ClusterDNS", notReady="Remove")
+    for name in ("hurried", "cut", "mixed", "inside"):
+        wait_served(cluster, ILL, name, "Synced")
+    wait_served(cluster, ILL, "twice", "SelfRegistered")
+    wait_served(cluster, ILL, "nobody", "NoMatchingService")
+    return [*others, lonely]
+
+
+def test_a_server_that_is_away_and_a_cluster_that_is(eurekas: Lab, doctor: Doctor, lab: Lab) -> None:
+    """The one is a fault, and the rest is looked at; without the other nothing can be said."""
+    code, said, _ = doctor("-n", WELL, url=f"{eurekas.eureka_urls[0]},http://127.0.0.1:9/eureka")
+    assert code == 1
+    assert "ServerTrouble  Eureka server http://127.0.0.1:9/eureka\n    not reachable" in said
+    code, said, complaints = doctor("-n", WELL, url="http://127.0.0.1:9/eureka")
+    assert code == 2
+    assert "could not look at the Eureka default: list the registry: no connection" in complaints
+    code, said, complaints = doctor("--kubeconfig", str(lab.kubeconfig.parent / "none"))
+    assert (code, said, len(complaints.splitlines())) == (2, "", 1)
