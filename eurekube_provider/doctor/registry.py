@@ -201,7 +201,7 @@ def preservation_findings(
     oldest = (now_seconds - SETTLED_SECONDS) * 1000
     settled = sum(1 for one in instances if (one.last_dirty_timestamp_ms or oldest) < oldest)
     expected = RENEWALS_A_MINUTE * settled * _THRESHOLD_SHARE
-    if figures.is_endangered and figures.last_minute <= expected:
+    if figures.is_endangered and figures.last_minute < expected:
         yield Finding(
             Fault.SELF_PRESERVATION_NEAR,
             f"Eureka server {url}",

@@ -11,6 +11,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from eurekube_provider.core.errors import RegistryError, RegistryRejected
+from eurekube_provider.core.identity import LEAVING_KEY, ClusterOwner, parse_owner
 from eurekube_provider.core.model import Instance, Status
 from eurekube_provider.eureka.peer import Peer
 from eurekube_provider.eureka.peers import Peers
@@ -32,6 +33,11 @@ class Standing:
     def up_at(self) -> list[str]:
         """The servers whose callers still find it."""
         return [url for url, status in self.statuses.items() if status is Status.UP]
+
+    @property
+    def is_up(self) -> bool:
+        """Every server that answered has it UP."""
+        return bool(self.statuses) and set(self.statuses.values()) == {Status.UP}
 
     @property
     def is_gone(self) -> bool:
@@ -77,7 +83,9 @@ def take_out(peers: Peers, instances: Sequence[Instance]) -> list[Standing]:
 def put_back(peers: Peers, instances: Sequence[Instance]) -> list[Standing]:
     """Clear each one's override on every server, and look.
 
-    Who says DOWN meanwhile shows as DOWN over an override, and stays so; else it is UP at once.
+    Who says DOWN meanwhile shows as DOWN over an override, and stays so. An operator says nothing as long as
+    a person does, so that what it owns is DOWN until it has looked whether the pod is ready; anything else is
+    UP at once. What the operator itself put out of service, on the way out, is left alone.
 
     :raises RegistryError: no server can be asked.
     """
@@ -85,13 +93,19 @@ def put_back(peers: Peers, instances: Sequence[Instance]) -> list[Standing]:
 
         def clear(peer: Peer, one: Instance = one) -> bool:
             held = peer.read(*one.key)
-            if held is None or not (held.is_overridden or held.status is Status.OUT_OF_SERVICE):
+            if held is None or not held.is_overridden or LEAVING_KEY in held.metadata:
                 return False
-            status = Status.UP if held.status is Status.OUT_OF_SERVICE else held.status
-            return peer.clear_status(held, status)
+            return peer.clear_status(held, _status_below(held))
 
         _everywhere(peers, clear)
     return look(peers, instances)
+
+
+def _status_below(held: Instance) -> Status:
+    """The status that holds when the override is gone, as far as that is known."""
+    if held.status is not Status.OUT_OF_SERVICE:
+        return held.status
+    return Status.DOWN if isinstance(parse_owner(held.owner), ClusterOwner) else Status.UP
 
 
 def look(peers: Peers, instances: Sequence[Instance]) -> list[Standing]:

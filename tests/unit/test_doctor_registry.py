@@ -234,6 +234,7 @@ def test_self_preservation_is_judged_by_who_should_have_renewed() -> None:
 
     assert [one.fault for one in found(few, old)] == [Fault.SELF_PRESERVATION_NEAR]
     assert found(few, new) == []
+    assert found(ServerFigures(17, 0), new) == []
     assert found(enough, old) == []
 
 

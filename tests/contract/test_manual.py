@@ -1,0 +1,90 @@
+"""A drain by hand on three servers that are peers, of which some may be away."""
+
+from __future__ import annotations
+
+import time
+
+import pytest
+
+from eurekube_provider.core.errors import RegistryRejected, RegistryUnreachable
+from eurekube_provider.core.model import Status
+from eurekube_provider.eureka.connection import Connection
+from eurekube_provider.eureka.manual import instances_named, look, out_since, put_back, take_out
+from eurekube_provider.eureka.peers import Peers
+from lab import Lab
+from tests.contract.conftest import rating
+
+pytestmark = pytest.mark.lab
+
+
+def test_out_on_every_server_and_back(peers: Peers, app: str) -> None:
+    """Each says so by itself, whatever the others have told it; the time counts from when it was set."""
+    mine, other = rating(app, f"mine.{app}"), rating(app, f"other.{app}")
+    for one in (mine, other):
+        for peer in peers.peers:
+            peer.register(one)
+    assert [one.instance_id for one in instances_named(peers, app.title())] == [f"mine.{app}", f"other.{app}"]
+    (found,) = instances_named(peers, f"mine.{app}")
+    assert out_since(peers, [found]) is None
+    before = time.time()
+    (standing,) = take_out(peers, [found])
+    assert set(standing.statuses.values()) == {Status.OUT_OF_SERVICE}
+    assert len(standing.statuses) == 3
+    assert (standing.up_at, standing.failures, standing.is_gone) == ([], {}, False)
+    since = out_since(peers, [found])
+    assert since is not None
+    assert abs(since - before) < 10
+    take_out(peers, [found])  # twice changes nothing, and the time goes on
+    again = out_since(peers, [found])
+    assert again is not None
+    assert abs(again - since) < 2  # as near as servers tell their time
+    peers.register(mine)
+    assert set(look(peers, [found])[0].statuses.values()) == {Status.OUT_OF_SERVICE}
+    assert set(look(peers, [other])[0].statuses.values()) == {Status.UP}
+
+    (standing,) = put_back(peers, [found])
+    assert standing.is_up
+    held = peers.read(*found.key)
+    assert held is not None
+    assert not held.is_overridden
+    for peer in peers.peers:
+        peer.deregister(*mine.key)
+    assert look(peers, [mine])[0].is_gone
+
+
+def test_who_says_down_stays_down(peers: Peers, app: str) -> None:
+    """And what an operator owns is its to call ready."""
+    down = rating(app, f"down.{app}")
+    owned = rating(app, f"owned.{app}", metadata={"eurekube.owner": "cluster/lab/shop/rating"})
+    for one in (down, owned):
+        for peer in peers.peers:
+            peer.register(one)
+    take_out(peers, [down, owned])
+    for peer in peers.peers:
+        peer.register(rating(app, f"down.{app}", status=Status.DOWN))
+    standings = put_back(peers, [down, owned])
+    assert [set(one.statuses.values()) for one in standings] == [{Status.DOWN}, {Status.DOWN}]
+
+
+def test_what_is_not_there(peers: Peers, app: str) -> None:
+    """The sentence names what comes near."""
+    peers.register(rating(f"{app}-orders"))
+    with pytest.raises(RegistryRejected, match=f"did you mean {app.upper()}-ORDERS"):
+        instances_named(peers, f"{app}-order")
+
+
+def test_servers_that_are_away(three: Lab, app: str) -> None:
+    """One of two is told of; both are an error."""
+    half = Peers(Connection((three.eureka_urls[0], "http://127.0.0.1:9/eureka")))
+    nobody = Peers(Connection(("http://127.0.0.1:9/eureka",)))
+    one = rating(app)
+    half.register(one)
+    (standing,) = take_out(half, [one])
+    assert list(standing.failures) == ["http://127.0.0.1:9/eureka"]
+    assert list(standing.statuses.values()) == [Status.OUT_OF_SERVICE]
+    assert out_since(half, [one]) is None
+    for ask in (lambda: take_out(nobody, [one]), lambda: instances_named(nobody, app)):
+        with pytest.raises(RegistryUnreachable):
+            ask()
+    half.close()
+    nobody.close()

@@ -1,0 +1,107 @@
+"""``eurekube drain`` and ``undrain`` by hand, with an operator that goes on beside them."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+
+import pytest
+
+from eurekube_provider.cli.main import main
+from eurekube_provider.eureka.peers import Peers
+from eurekube_provider.kube.access import SYNCERS
+from lab import Lab
+from lab.workloads import Cluster, wait_for
+from tests.system.conftest import StartOperator, addresses, instances
+
+pytestmark = pytest.mark.lab
+
+FAST = (
+    *("--server-cache-seconds", "0", "--client-fetch-seconds", "2", "--load-balancer-cache-seconds", "0"),
+    *("--replication-seconds", "0", "--margin-seconds", "0.5"),
+)
+Cli = Callable[..., tuple[int, str, str]]
+
+
+@pytest.fixture
+def cli(lab: Lab, capsys: pytest.CaptureFixture[str]) -> Cli:
+    """Runs ``eurekube``: its exit code, and what it printed on both streams."""
+
+    def run(*words: str) -> tuple[int, str, str]:
+        capsys.readouterr()
+        code = main([*words, "--eureka-url", ",".join(lab.eureka_urls)])
+        said = capsys.readouterr()
+        return code, said.out, said.err
+
+    return run
+
+
+def message(cluster: Cluster, namespace: str, app: str) -> str:
+    """What the syncer says of itself."""
+    status = (cluster.get(SYNCERS, app, namespace) or {}).get("status") or {}
+    return next((one["message"] for one in status.get("conditions") or () if one["type"] == "Ready"), "")
+
+
+def test_a_drain_by_hand_holds_until_it_is_taken_back(
+    cluster: Cluster, eureka: Peers, namespace: str, cli: Cli, start_operator: StartOperator
+) -> None:
+    """The operator shows it, registers others beside it, and in the end puts back what is ready."""
+    app = f"{namespace}-app"
+    cluster.deployment(namespace, app, 2)
+    cluster.service(namespace, app)
+    cluster.syncer(namespace, app)
+    start_operator()
+    wait_for(lambda: list(addresses(eureka, app).values()) == ["UP", "UP"], "two instances", 60.0)
+    one = instances(eureka, app)[0]
+
+    started = time.monotonic()
+    code, said, complaints = cli("drain", one.instance_id, *FAST)
+    assert time.monotonic() - started >= 2.5
+    assert (code, complaints) == (0, "")
+    assert said.splitlines() == [
+        f"{app.upper()} {one.instance_id}: OUT_OF_SERVICE on 1 server",
+        "callers may call them for 3 s more: waiting",
+        "safe: they were out of service for 3 s, and no caller knows them any more",
+    ]
+    time.sleep(max(0.0, started + 4 - time.monotonic()))
+    code, said, complaints = cli("drain", one.instance_id, *FAST)
+    assert (code, complaints) == (0, "")
+    assert len(said.splitlines()) == 2  # it has been out for long enough already
+
+    cluster.scale(namespace, app, 3)
+    wait_for(lambda: len(addresses(eureka, app)) == 3, "a third instance", 60.0)
+    wait_for(lambda: "1 not ready" in message(cluster, namespace, app), "the operator to show it", 60.0)
+    statuses = addresses(eureka, app)
+    assert statuses.pop(one.ip_address) == "OUT_OF_SERVICE"
+    assert list(statuses.values()) == ["UP", "UP"]
+
+    code, said, complaints = cli("drain", app.capitalize(), "--no-wait")
+    assert (code, said.count("OUT_OF_SERVICE on 1 server")) == (0, 3)
+    assert "callers may call them for 103 s more; then they may be stopped" in said
+    assert complaints == (
+        f"eurekube drain: no other instance of {app.upper()} is UP: its callers will find none\n"
+    )
+    wait_for(lambda: "none is UP" in message(cluster, namespace, app), "the operator to show it", 60.0)
+
+    unready = cluster.pods(namespace, app)[0]
+    cluster.set_ready(unready, ready=False)
+    place = unready["status"]["podIP"]
+    wait_for(lambda: len(cluster.ready_addresses(namespace, app)) == 2, "an unready pod")
+    rest = [held.instance_id for held in instances(eureka, app) if held.ip_address != place]
+    for instance_id in rest:
+        code, said, complaints = cli("undrain", instance_id)
+        assert (code, said, complaints) == (0, f"{app.upper()} {instance_id}: UP on 1 server\n", "")
+    code, said, _ = cli("undrain", app, "--no-wait")
+    assert code == 0
+    assert (said.count("UP on 1 server"), said.count("DOWN on 1 server")) == (2, 1)
+    cluster.set_ready(unready, ready=True)
+    wait_for(lambda: set(addresses(eureka, app).values()) == {"UP"}, "all to be UP", 60.0)
+    assert cli("undrain", app)[0] == 0  # there is nothing to take back
+
+
+def test_what_is_not_there_is_told_in_one_sentence(unique_name: str, cli: Cli) -> None:
+    """With what comes near."""
+    for command in ("drain", "undrain"):
+        code, said, complaints = cli(command, f"{unique_name}-not")
+        assert (code, said, len(complaints.splitlines())) == (1, "", 1)
+        assert f"neither an application nor an instance {unique_name}-not" in complaints

@@ -1,0 +1,40 @@
+"""The bar of a wait, and who gets to see it."""
+
+from __future__ import annotations
+
+import io
+
+from eurekube_provider.cli.terminal import bar, wait
+
+
+class Terminal(io.StringIO):
+    """A stream that a person watches."""
+
+    def isatty(self) -> bool:
+        return True
+
+
+def test_the_bar_fills() -> None:
+    """From nothing to all; never more, and with nothing to wait for it is full."""
+    assert bar(0, 100) == f"[{'.' * 30}]"
+    assert bar(50, 100) == f"[{'#' * 15}{'.' * 15}]"
+    assert bar(200, 100) == bar(0, 0) == f"[{'#' * 30}]"
+
+
+def test_a_person_watches_and_a_log_does_not() -> None:
+    """On a terminal one line is drawn over and over; elsewhere nothing is written."""
+    watched, logged = Terminal(), io.StringIO()
+    for stream in (watched, logged):
+        wait(0.02, 10.0, "caches may still be warm", stream=stream)
+    drawn = watched.getvalue()
+    assert drawn.startswith(f"\r{bar(9.98, 10)} caches may still be warm for 1 s")
+    assert drawn.endswith("\n")
+    assert drawn.count("\n") == 1
+    assert logged.getvalue() == ""
+
+
+def test_a_wait_ends_when_there_is_nothing_left_to_wait_for() -> None:
+    """Asked before each pause."""
+    asked: list[float] = []
+    wait(60.0, 60.0, "it may take", lambda: len(asked) >= 2, io.StringIO(), asked.append)
+    assert len(asked) == 2
