@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import math
 import sys
 import time
 from collections.abc import Sequence
@@ -69,7 +70,7 @@ def run(options: argparse.Namespace) -> int:
 
 def _drain(peers: Peers, options: argparse.Namespace) -> int:
     drain = drain_of(options)
-    total = float(drain.forgotten_after_seconds + drain.margin_seconds)
+    total = math.ceil(drain.forgotten_after_seconds + drain.margin_seconds)
     instances = instances_named(peers, options.target)
     since = out_since(peers, instances)
     standings = take_out(peers, instances)
@@ -77,16 +78,16 @@ def _drain(peers: Peers, options: argparse.Namespace) -> int:
         say(describe(one))
     _warn_of_the_last(peers, standings)
     complaints = _complaints(standings)
-    left = total if since is None else max(0.0, total - (time.time() - since))
+    left = total if since is None else max(0, math.ceil(total - (time.time() - since)))
     if options.no_wait:
-        say(f"callers may call them for {left:.0f} s more; then they may be stopped")
+        say(f"callers may call them for {left} s more; then they may be stopped")
         return _told(complaints)
     if left:
-        say(f"callers may call them for {left:.0f} s more: waiting")
+        say(f"callers may call them for {left} s more: waiting")
         wait(left, total, "caches may still be warm")
         complaints = _complaints(look(peers, instances))
     if not complaints:
-        say(f"safe: they were out of service for {total:.0f} s, and no caller knows them any more")
+        say(f"safe: they were out of service for {total} s, and no caller knows them any more")
     return _told(complaints)
 
 

@@ -74,9 +74,9 @@ def self_registered_findings(
                 workload.subject
                 if workload
                 else f"Service {syncer.selector.namespace}/{service['metadata']['name']}",
-                f"its pods register themselves as {twins[0].application} ({ids}), and the EurekaSyncer"
-                f" {syncer.namespace}/{syncer.name} leaves them alone: they leave Eureka when their process"
-                " ends, and not before",
+                f"its pods register themselves as {twins[0].application} ({ids}), beside the EurekaSyncer"
+                f" {syncer.namespace}/{syncer.name}: what it finds there it leaves alone, and that leaves"
+                " Eureka when the process ends, not before",
                 f"switch their Eureka client's registration off: {NO_SELF_REGISTRATION}=false",
                 environment_patch(workload, NO_SELF_REGISTRATION, "false", twins[0].port.number)
                 if workload

@@ -90,22 +90,29 @@ def put_back(peers: Peers, instances: Sequence[Instance]) -> list[Standing]:
     :raises RegistryError: no server can be asked.
     """
     for one in instances:
+        held = [found for found in peers.read_everywhere(*one.key).instances.values() if found]
+        if not any(found.is_overridden for found in held) or any(
+            LEAVING_KEY in found.metadata for found in held
+        ):
+            continue
+        status = _status_below(held)
 
-        def clear(peer: Peer, one: Instance = one) -> bool:
-            held = peer.read(*one.key)
-            if held is None or not held.is_overridden or LEAVING_KEY in held.metadata:
-                return False
-            return peer.clear_status(held, _status_below(held))
+        def clear(peer: Peer, one: Instance = one, status: Status = status) -> bool:
+            return peer.clear_status(one, status)
 
         _everywhere(peers, clear)
     return look(peers, instances)
 
 
-def _status_below(held: Instance) -> Status:
-    """The status that holds when the override is gone, as far as that is known."""
-    if held.status is not Status.OUT_OF_SERVICE:
-        return held.status
-    return Status.DOWN if isinstance(parse_owner(held.owner), ClusterOwner) else Status.UP
+def _status_below(held: Sequence[Instance]) -> Status:
+    """The status that holds when the override is gone, as far as that is known.
+
+    :param held: one instance, as each server holds it.
+    """
+    if isinstance(parse_owner(held[0].owner), ClusterOwner):
+        return Status.DOWN
+    said = [one.status for one in held if one.status not in (Status.OUT_OF_SERVICE, Status.UP)]
+    return said[0] if said else Status.UP
 
 
 def look(peers: Peers, instances: Sequence[Instance]) -> list[Standing]:
