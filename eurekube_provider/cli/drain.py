@@ -10,8 +10,9 @@ from collections.abc import Sequence
 
 from eurekube_provider.cli.caches import add_cache_options, drain_of
 from eurekube_provider.cli.terminal import say, wait
-from eurekube_provider.core.errors import ConfigurationError
-from eurekube_provider.core.model import Status
+from eurekube_provider.core.errors import ConfigurationError, RegistryRejected
+from eurekube_provider.core.identity import parse_owner
+from eurekube_provider.core.model import Instance, Status
 from eurekube_provider.eureka.manual import Standing, instances_named, look, out_since, take_out
 from eurekube_provider.eureka.peers import Peers
 from eurekube_provider.operator.settings import DEFAULT_CONNECTION, add_settings, settings_from
@@ -43,6 +44,11 @@ def add_target(parser: argparse.ArgumentParser) -> None:
         metavar="NAME",
         help=f"which Eureka of the configuration file [{DEFAULT_CONNECTION}]",
     )
+    parser.add_argument(
+        "--self-registered",
+        action="store_true",
+        help="of an application only what registered itself: neither a syncer's instances nor a stack's",
+    )
     add_settings(parser, frozenset({"config", "eureka-url"}))
 
 
@@ -59,6 +65,20 @@ def peers_of(options: argparse.Namespace) -> Peers:
     return Peers(connections[options.connection])
 
 
+def chosen(peers: Peers, options: argparse.Namespace) -> list[Instance]:
+    """The instances that the options mean.
+
+    :raises RegistryRejected: there is none.
+    """
+    found = instances_named(peers, options.target)
+    if not options.self_registered:
+        return found
+    own = [one for one in found if parse_owner(one.owner) is None]
+    if not own:
+        raise RegistryRejected(f"nothing of {options.target} registered itself: {len(found)} by Eurekube")
+    return own
+
+
 def run(options: argparse.Namespace) -> int:
     """Drain; the exit code: 1 where a caller may still find something UP."""
     peers = peers_of(options)
@@ -71,7 +91,7 @@ def run(options: argparse.Namespace) -> int:
 def _drain(peers: Peers, options: argparse.Namespace) -> int:
     drain = drain_of(options)
     total = math.ceil(drain.forgotten_after_seconds + drain.margin_seconds)
-    instances = instances_named(peers, options.target)
+    instances = chosen(peers, options)
     since = out_since(peers, instances)
     standings = take_out(peers, instances)
     for one in standings:

@@ -22,19 +22,16 @@ def wait(
     seconds: float,
     total_seconds: float,
     label: str,
-    is_over: Callable[[], bool] = lambda: False,
     stream: TextIO = sys.stderr,
     sleep: Callable[[float], None] = time.sleep,
 ) -> None:
     """Wait; shows how much of ``total_seconds`` is over, of which ``seconds`` are left.
 
-    :param is_over: asked twice a second whether there is anything left to wait for.
-
     Where ``stream`` is no terminal nothing is shown.
     """
     end = time.monotonic() + seconds
     shows = stream.isatty()
-    while (left := end - time.monotonic()) > 0 and not is_over():
+    while (left := end - time.monotonic()) > 0:
         if shows:
             stream.write(f"\r{bar(total_seconds - left, total_seconds)} {label} for {math.ceil(left)} s  ")
             stream.flush()

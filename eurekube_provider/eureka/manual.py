@@ -11,7 +11,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from eurekube_provider.core.errors import RegistryError, RegistryRejected
-from eurekube_provider.core.identity import LEAVING_KEY, ClusterOwner, parse_owner
+from eurekube_provider.core.identity import LEAVING_KEY
 from eurekube_provider.core.model import Instance, Status
 from eurekube_provider.eureka.peer import Peer
 from eurekube_provider.eureka.peers import Peers
@@ -83,17 +83,15 @@ def take_out(peers: Peers, instances: Sequence[Instance]) -> list[Standing]:
 def put_back(peers: Peers, instances: Sequence[Instance]) -> list[Standing]:
     """Clear each one's override on every server, and look.
 
-    Who says DOWN meanwhile shows as DOWN over an override, and stays so. An operator says nothing as long as
-    a person does, so that what it owns is DOWN until it has looked whether the pod is ready; anything else is
-    UP at once. What the operator itself put out of service, on the way out, is left alone.
+    Who says DOWN meanwhile shows as DOWN over an override, and stays so; anything else is UP at once.
+    What the operator itself put out of service, on the way out, is left alone.
 
     :raises RegistryError: no server can be asked.
     """
     for one in instances:
         held = [found for found in peers.read_everywhere(*one.key).instances.values() if found]
-        if not any(found.is_overridden for found in held) or any(
-            LEAVING_KEY in found.metadata for found in held
-        ):
+        is_leaving = any(LEAVING_KEY in found.metadata for found in held)
+        if is_leaving or not any(found.is_overridden for found in held):
             continue
         status = _status_below(held)
 
@@ -109,8 +107,6 @@ def _status_below(held: Sequence[Instance]) -> Status:
 
     :param held: one instance, as each server holds it.
     """
-    if isinstance(parse_owner(held[0].owner), ClusterOwner):
-        return Status.DOWN
     said = [one.status for one in held if one.status not in (Status.OUT_OF_SERVICE, Status.UP)]
     return said[0] if said else Status.UP
 

@@ -7,6 +7,7 @@ import time
 import pytest
 
 from eurekube_provider.core.errors import RegistryRejected, RegistryUnreachable
+from eurekube_provider.core.identity import LEAVING_KEY
 from eurekube_provider.core.model import Status
 from eurekube_provider.eureka.connection import Connection
 from eurekube_provider.eureka.manual import instances_named, look, out_since, put_back, take_out
@@ -53,20 +54,19 @@ def test_out_on_every_server_and_back(peers: Peers, app: str) -> None:
         peer.deregister(*mine.key)
 
 
-def test_who_says_down_stays_down(single: Lab, app: str) -> None:
-    """And what an operator owns is its to call ready."""
+def test_who_says_down_stays_down_and_who_leaves_goes_on(single: Lab, app: str) -> None:
+    """Over an override, and after it."""
     peers = Peers(Connection(tuple(single.eureka_urls)))
-    down = rating(app, f"down.{app}")
-    owned = rating(app, f"owned.{app}", metadata={"eurekube.owner": "cluster/lab/shop/rating"})
-    for one in (down, owned):
+    down, leaving = rating(app, f"down.{app}"), rating(app, f"leaving.{app}", metadata={LEAVING_KEY: "true"})
+    for one in (down, leaving):
         for peer in peers.peers:
             peer.register(one)
-    take_out(peers, [down, owned])
+    take_out(peers, [down, leaving])
     for peer in peers.peers:
         peer.register(rating(app, f"down.{app}", status=Status.DOWN))
-    standings = put_back(peers, [down, owned])
+    standings = put_back(peers, [down, leaving])
     peers.close()
-    assert [set(one.statuses.values()) for one in standings] == [{Status.DOWN}, {Status.DOWN}]
+    assert [set(one.statuses.values()) for one in standings] == [{Status.DOWN}, {Status.OUT_OF_SERVICE}]
 
 
 def test_what_is_not_there(peers: Peers, app: str) -> None:

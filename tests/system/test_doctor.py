@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import subprocess
+import sys
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -21,11 +23,17 @@ from eurekube_provider.kube.access import SYNCERS
 from lab import Lab
 from lab.programs import find_kubectl
 from lab.workloads import DEPLOYMENTS, Cluster, wait_for
-from tests.system.conftest import Operator, operator_environment
+from tests.system.conftest import ROOT, Operator, instances, operator_environment
 
 pytestmark = pytest.mark.lab
 
-WELL, ILL = "doctor-well", "doctor-ill"
+WELL, ILL, STORE = "doctor-well", "doctor-ill", "store"
+FAST = (
+    "--server-cache-seconds 0 --client-fetch-seconds 1 --load-balancer-cache-seconds 0"
+    " --replication-seconds 0 --margin-seconds 0"
+)
+"""Callers with fast caches."""
+
 UNRENEWED = 60
 PRE_STOP = {"preStop": {"sleep": {"seconds": 120}}}
 PROBE = {"httpGet": {"path": "/actuator/health/readiness", "port": "http"}}
@@ -54,10 +62,10 @@ def operator(
     lab: Lab, eurekas: Lab, cluster: Cluster, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[Operator]:
     """An operator for both namespaces."""
-    for name in (WELL, ILL):
+    for name in (WELL, ILL, STORE):
         cluster.namespace(name)
     environment = operator_environment(
-        lab, f"{WELL},{ILL}", EUREKA_URL=",".join(eurekas.eureka_urls), LEASE_NAME="doctor-leader"
+        lab, f"{WELL},{ILL},{STORE}", EUREKA_URL=",".join(eurekas.eureka_urls), LEASE_NAME="doctor-leader"
     )
     running = Operator(tmp_path_factory.mktemp("doctor") / "operator.log", environment, [])
     running.wait_ready()
@@ -134,9 +142,11 @@ def wait_served(cluster: Cluster, namespace: str, name: str, *reasons: str) -> N
     wait_for(is_served, f"syncer {name} {reasons}", 60.0)
 
 
-def stranger(application: str, place: str, host: str = "", **more: Any) -> Instance:
-    """An instance that registered itself, long ago."""
-    stamp = int((time.time() - 3600) * 1000)
+def stranger(
+    application: str, place: str, host: str = "", *, age_seconds: float = 3600, **more: Any
+) -> Instance:
+    """An instance that registered itself, long ago unless told otherwise."""
+    stamp = int((time.time() - age_seconds) * 1000)
     lease = EurekaLease(30, 3600)  # outlives the tests without a renewal
     return Instance(
         application,
@@ -171,6 +181,85 @@ def test_nothing_is_found_where_all_is_well(cluster: Cluster, doctor: Doctor) ->
         "looked at 1 syncers, 1 services, 1 workloads, 1 instances, 2 Eureka servers: all is well\n"
     )
     assert doctor("--namespace", WELL, "--fix")[:2] == (0, "")
+
+
+def test_the_guide_to_a_migration(
+    lab: Lab, eurekas: Lab, cluster: Cluster, registry: Peers, tmp_path: Path
+) -> None:
+    """Every command of docs/migration.md, as it stands there, for callers with fast caches."""
+    kubectl = find_kubectl()
+    if kubectl is None:
+        pytest.skip("no kubectl")
+    page = (ROOT / "docs" / "migration.md").read_text()
+    setting, *steps = [block.removeprefix("\n") for block in page.split("```")[1::2]]
+    setting = setting.replace("http://eureka:8761/eureka", ",".join(eurekas.eureka_urls))
+    setting = re.sub('CACHES=".*"', f'CACHES="{FAST}"', setting)
+    assert FAST in setting
+    environment = {
+        **{key: value for key, value in os.environ.items() if not key.startswith("EUREKA_")},
+        "PATH": os.pathsep.join([str(Path(sys.executable).parent), str(kubectl.parent), os.environ["PATH"]]),
+        "PYTHONPATH": str(ROOT),
+        "KUBECONFIG": str(lab.kubeconfig),
+    }
+
+    def take(count: int) -> str:
+        """The next steps; what they printed."""
+        script = "".join([setting, *steps[:count]])
+        del steps[:count]
+        done = subprocess.run(
+            ["bash", "-euc", script],
+            cwd=tmp_path,
+            env=environment,
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            text=True,
+            timeout=240,
+        )
+        assert done.returncode == 0, done.stdout + done.stderr
+        return done.stdout
+
+    def statuses(application: str, *, ours: bool) -> list[str]:
+        held = [one for one in instances(registry, application) if bool(one.owner) is ours]
+        return sorted(str(one.status) for one in held)
+
+    deployment(cluster, STORE, "billing", lifecycle=None, grace=30, min_ready=0)
+    cluster.scale(STORE, "billing", 2)
+    cluster.service(STORE, "billing")
+    wait_for(lambda: len(cluster.ready_addresses(STORE, "billing")) == 2, "billing to be ready", 60.0)
+    themselves = [
+        stranger("billing", place, age_seconds=0) for place in cluster.ready_addresses(STORE, "billing")
+    ]
+    machines = [stranger("orders", f"192.0.2.{number}", f"vm-{number}", age_seconds=0) for number in (1, 2)]
+    for one in (*themselves, *machines):
+        registry.register(one)
+
+    take(3)  # the pods, and a syncer that waits
+    assert (statuses("orders", ours=True), statuses("orders", ours=False)) == ([], ["UP", "UP"])
+    take(1)
+    assert statuses("orders", ours=True) == ["UP", "UP"]
+    assert "safe: " in take(1)
+    assert statuses("orders", ours=False) == ["OUT_OF_SERVICE", "UP"]
+    take(1)
+    assert statuses("orders", ours=False) == ["UP", "UP"]
+    assert "safe: " in take(1)
+    assert statuses("orders", ours=False) == ["OUT_OF_SERVICE", "OUT_OF_SERVICE"]
+    assert statuses("orders", ours=True) == ["UP", "UP"]
+    for one in machines:
+        registry.deregister(*one.key)
+
+    take(2)
+    assert statuses("billing", ours=True) == []
+    assert "EUREKA_CLIENT_REGISTER_WITH_EUREKA" in take(1)
+    assert statuses("billing", ours=False) == ["UP", "UP"]
+    assert "safe: " in take(1)
+    assert statuses("billing", ours=False) == ["OUT_OF_SERVICE", "OUT_OF_SERVICE"]
+    assert statuses("billing", ours=True) == ["UP", "UP"]
+    take(1)
+    for one in themselves:  # as their clients do when their process ends
+        registry.deregister(*one.key)
+    wait_served(cluster, STORE, "billing", "Synced")
+    assert "all is well" in take(1)
+    assert steps == []
 
 
 def test_each_fault_is_found_and_mended_by_what_is_printed(

@@ -45,7 +45,7 @@ def message(cluster: Cluster, namespace: str, app: str) -> str:
 def test_a_drain_by_hand_holds_until_it_is_taken_back(
     cluster: Cluster, eureka: Peers, namespace: str, cli: Cli, start_operator: StartOperator
 ) -> None:
-    """The operator shows it, registers others beside it, and in the end puts back what is ready."""
+    """The operator shows it, changes it, and leaves its status to the person."""
     app = f"{namespace}-app"
     cluster.deployment(namespace, app, 2)
     cluster.service(namespace, app)
@@ -68,7 +68,14 @@ def test_a_drain_by_hand_holds_until_it_is_taken_back(
     )
 
     cluster.scale(namespace, app, 3)
-    wait_for(lambda: len(addresses(eureka, app)) == 3, "a third instance", 60.0)
+    cluster.syncer(namespace, app, metadata={"team": "stars"})  # has the operator register all anew
+
+    def is_kept() -> bool:
+        held = eureka.read(*one.key)
+        return held is not None and held.metadata.get("team") == "stars"
+
+    wait_for(is_kept, "the operator's next change of the drained one", 60.0)
+    wait_for(lambda: "3 instances" in message(cluster, namespace, app), "a third instance", 60.0)
     wait_for(lambda: "1 not ready" in message(cluster, namespace, app), "the operator to show it", 60.0)
     statuses = addresses(eureka, app)
     assert statuses.pop(one.ip_address) == "OUT_OF_SERVICE"
@@ -80,22 +87,17 @@ def test_a_drain_by_hand_holds_until_it_is_taken_back(
     assert complaints == (
         f"eurekube drain: no other instance of {app.upper()} is UP: its callers will find none\n"
     )
-    wait_for(lambda: "none is UP" in message(cluster, namespace, app), "the operator to show it", 60.0)
 
-    unready = cluster.pods(namespace, app)[0]
-    cluster.set_ready(unready, ready=False)
-    place = unready["status"]["podIP"]
-    wait_for(lambda: len(cluster.ready_addresses(namespace, app)) == 2, "an unready pod")
-    rest = [held.instance_id for held in instances(eureka, app) if held.ip_address != place]
-    for instance_id in rest:
-        code, said, complaints = cli("undrain", instance_id)
-        assert (code, said, complaints) == (0, f"{app.upper()} {instance_id}: UP on 1 server\n", "")
-    code, said, _ = cli("undrain", app, "--no-wait")
-    assert code == 0
-    assert (said.count("UP on 1 server"), said.count("DOWN on 1 server")) == (2, 1)
-    cluster.set_ready(unready, ready=True)
-    wait_for(lambda: set(addresses(eureka, app).values()) == {"UP"}, "all to be UP", 60.0)
+    code, said, complaints = cli("undrain", one.instance_id)
+    assert (code, said, complaints) == (0, f"{app.upper()} {one.instance_id}: UP on 1 server\n", "")
+    code, said, complaints = cli("undrain", app)
+    assert (code, said.count(": UP on 1 server"), complaints) == (0, 3, "")
+    assert list(addresses(eureka, app).values()) == ["UP", "UP", "UP"]
+    held = eureka.read(*one.key)
+    assert held is not None
+    assert not held.is_overridden
     assert cli("undrain", app)[0] == 0  # there is nothing to take back
+    assert "nothing of" in cli("drain", app, "--self-registered")[2]
 
 
 def test_what_is_not_there_is_told_in_one_sentence(unique_name: str, cli: Cli) -> None:

@@ -31,10 +31,3 @@ def test_a_person_watches_and_a_log_does_not() -> None:
     assert drawn.endswith("\n")
     assert drawn.count("\n") == 1
     assert logged.getvalue() == ""
-
-
-def test_a_wait_ends_when_there_is_nothing_left_to_wait_for() -> None:
-    """Asked before each pause."""
-    asked: list[float] = []
-    wait(60.0, 60.0, "it may take", lambda: len(asked) >= 2, io.StringIO(), asked.append)
-    assert len(asked) == 2
