@@ -22,13 +22,14 @@ def wait(
     seconds: float,
     total_seconds: float,
     label: str,
-    stream: TextIO = sys.stderr,
+    stream: TextIO | None = None,
     sleep: Callable[[float], None] = time.sleep,
 ) -> None:
     """Wait; shows how much of ``total_seconds`` is over, of which ``seconds`` are left.
 
-    Where ``stream`` is no terminal nothing is shown.
+    :param stream: where to; default standard error. Where it is no terminal nothing is shown.
     """
+    stream = stream or sys.stderr
     end = time.monotonic() + seconds
     shows = stream.isatty()
     while (left := end - time.monotonic()) > 0:

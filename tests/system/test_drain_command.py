@@ -8,6 +8,7 @@ from collections.abc import Callable
 import pytest
 
 from eurekube_provider.cli.main import main
+from eurekube_provider.core.model import Instance, Port
 from eurekube_provider.eureka.peers import Peers
 from eurekube_provider.kube.access import SYNCERS
 from lab import Lab
@@ -27,9 +28,9 @@ Cli = Callable[..., tuple[int, str, str]]
 def cli(lab: Lab, capsys: pytest.CaptureFixture[str]) -> Cli:
     """Runs ``eurekube``: its exit code, and what it printed on both streams."""
 
-    def run(*words: str) -> tuple[int, str, str]:
+    def run(*words: str, url: str = "") -> tuple[int, str, str]:
         capsys.readouterr()
-        code = main([*words, "--eureka-url", ",".join(lab.eureka_urls)])
+        code = main([*words, "--eureka-url", url or lab.eureka_urls[0]])
         said = capsys.readouterr()
         return code, said.out, said.err
 
@@ -106,3 +107,22 @@ def test_what_is_not_there_is_told_in_one_sentence(unique_name: str, cli: Cli) -
         code, said, complaints = cli(command, f"{unique_name}-not")
         assert (code, said, len(complaints.splitlines())) == (1, "", 1)
         assert f"neither an application nor an instance {unique_name}-not" in complaints
+    assert (
+        "--connection legacy: there is none; there are default"
+        in cli("drain", "x", "--connection", "legacy")[2]
+    )
+
+
+def test_a_server_that_is_away_leaves_it_unsafe(lab: Lab, eureka: Peers, unique_name: str, cli: Cli) -> None:
+    """What can be set is set; what nobody knows is told, and the exit code says so."""
+    eureka.register(Instance(unique_name, f"it.{unique_name}", "192.0.2.1", "192.0.2.1", Port(8080)))
+    away = f"{lab.eureka_urls[0]},http://127.0.0.1:9/eureka"
+    code, said, complaints = cli("drain", unique_name, *FAST, url=away)
+    assert code == 1
+    assert "OUT_OF_SERVICE on 1 server\n" in said
+    assert "safe:" not in said
+    assert "not safe: not known what callers of http://127.0.0.1:9/eureka find" in complaints
+    code, said, complaints = cli("undrain", unique_name, url=away)
+    assert code == 1
+    assert ": UP on 1 server\n" in said
+    assert "http://127.0.0.1:9/eureka did not answer and may keep the status" in complaints
