@@ -121,7 +121,7 @@ def differences(stack: Shop) -> str:
 
 
 def drift(stack: Shop, code: int = 0) -> dict[str, Any]:
-    """What ``eurekube drift`` says, and with which exit code."""
+    """What ``eurekube drift`` says, and with which exit code; as ``error`` what kept it from looking."""
     done = subprocess.run(
         [sys.executable, "-m", "eurekube_provider.cli.main", "drift", "--stack", stack.name],
         cwd=stack.project,
@@ -131,7 +131,7 @@ def drift(stack: Shop, code: int = 0) -> dict[str, Any]:
         timeout=180,
     )
     assert done.returncode == code, done.stdout + done.stderr
-    told: dict[str, Any] = json.loads(done.stdout)
+    told: dict[str, Any] = json.loads(done.stdout) if done.stdout else {"error": done.stderr}
     return told
 
 
@@ -271,11 +271,17 @@ def test_the_state_of_an_earlier_release_goes_on(file: Path, tmp_path: Path, url
 
 
 def test_names_change_and_the_registrations_stay(tmp_path: Path, url: str, eureka: Peer) -> None:
-    """A renamed stack and a renamed resource update in place; protected and retained ones stay."""
+    """A renamed stack and a renamed resource update in place; protected and retained ones stay.
+
+    While Eureka cannot be reached, nobody says that there is no drift.
+    """
     stack = Shop(tmp_path, PROGRAM, "before", f"url={url}")
     stack.wants(one("orders"), many("cart", "cart", {"a": host(1), "b": host(2)}))
     stack.up()
     ids = {each.instance_id for each in held(eureka, "cart").values()}
+    stack.environment["EUREKA_PROXY"] = NOBODY
+    assert re.match(rf"eurekube: .*no connection to {url}", drift(stack, code=1)["error"], re.DOTALL)
+    del stack.environment["EUREKA_PROXY"]
     (order,) = held(eureka, "orders").values()
     stack.pulumi("stack", "rename", "after")
     renamed = one("purchases", application="orders")
