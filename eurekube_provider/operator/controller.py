@@ -21,25 +21,27 @@ from eurekube_provider.core.errors import (
     RegistryError,
 )
 from eurekube_provider.core.identity import Cluster, ClusterOwner
-from eurekube_provider.core.mapping import UNREAD, Desired, leaving
+from eurekube_provider.core.mapping import Desired, leaving
 from eurekube_provider.core.model import Instance
 from eurekube_provider.core.plan import Action, Change, Plan, Policy, plan
 from eurekube_provider.core.pulse import Pulse, pulses_of
 from eurekube_provider.core.syncer import OnTermination, Syncer
 from eurekube_provider.eureka.apply import CarryOut, Failure, Outcome, apply
 from eurekube_provider.kube.access import KubeAccess
-from eurekube_provider.kube.events import EventRecorder, Kind
+from eurekube_provider.kube.events import EventRecorder
+from eurekube_provider.operator.admission import Admission, UnknownEureka
 from eurekube_provider.operator.brake import Brake
-from eurekube_provider.operator.departure import Departure, require_read
+from eurekube_provider.operator.departure import Departure
 from eurekube_provider.operator.finalizer import has_finalizer, set_finalizer
 from eurekube_provider.operator.index import SyncerKey
 from eurekube_provider.operator.looks import Look, Looks
 from eurekube_provider.operator.queue import WorkQueue
 from eurekube_provider.operator.registry import Registry
-from eurekube_provider.operator.report import Report, failure_report, reason_of, report
+from eurekube_provider.operator.report import failure_report, reason_of, report
 from eurekube_provider.operator.settings import Settings
 from eurekube_provider.operator.sources import Sources
 from eurekube_provider.operator.status import StatusWriter
+from eurekube_provider.operator.teller import Teller
 
 _log = logging.getLogger(__name__)
 
@@ -51,10 +53,6 @@ LONGEST_LOOK_SECONDS = 600.0
 """A look that takes longer although Eureka answers is stuck."""
 
 Object = Mapping[str, Any]
-
-
-class _UnknownEureka(ConfigurationError):
-    """A syncer names a connection that the operator does not have."""
 
 
 class Controller:
@@ -80,8 +78,8 @@ class Controller:
         self._cluster = cluster
         self._access = access
         self._registries = registries
-        self._statuses = statuses
-        self._events = events
+        self._admission = Admission(settings, registries)
+        self._teller = Teller(events, statuses)
         self._queue = queue
         self._sources: Sources | None = None
         self._brake = Brake(cluster, [registry.view for registry in registries.values()], access)
@@ -95,7 +93,6 @@ class Controller:
             settings.release_after_seconds,
             self._gone,
         )
-        self._cut_off: set[SyncerKey] = set()
         self._busy_since: dict[str, float] = {}
         self._executor = ThreadPoolExecutor(8, thread_name_prefix="apply")
         self._workers = [
@@ -136,9 +133,8 @@ class Controller:
         for registry in self._registries.values():
             registry.stand_by()
         self._brake.forget_all()
-        self._statuses.forget_all()
+        self._teller.forget_all()
         self._departure.forget_all()
-        self._cut_off.clear()
 
     @property
     def looks(self) -> Mapping[SyncerKey, Look]:
@@ -229,8 +225,8 @@ class Controller:
             self._departure.of(key, syncer, self._sources)
             return None
         try:
-            wanted = self._admit(Syncer.from_object(syncer))
-            registry = self._registry(wanted)
+            wanted = Syncer.from_object(syncer)
+            registry = self._admission.registry_of(wanted, self._sources)
         except ConfigurationError as error:
             self._refuse(syncer, error)
             return None
@@ -271,7 +267,7 @@ class Controller:
             braked=hold.message if hold else "",
             trouble=registry.trouble,
         )
-        self._tell(syncer, wanted, found, outcome, time.monotonic() - started)
+        self._teller.tell_look(syncer, found, outcome, time.monotonic() - started)
         self.history.saw(key, found, wished, outcome, (hold.held_seconds, hold.message) if hold else None)
         errors = [failure.error for failure in outcome.failures]
         if steps.refusals or errors or desired.is_unread:
@@ -324,59 +320,14 @@ class Controller:
 
     def _gone(self, key: SyncerKey, instances: list[Instance]) -> None:
         """A deleted syncer has gone, and these instances with it."""
-        self._statuses.forget(key)
+        self._teller.forget(key)
         self._brake.forget(key)
-        self._cut_off.discard(key)
         self.history.forget(key, instances)
-
-    def _admit(self, syncer: Syncer) -> Syncer:
-        """Whether the operator's configuration lets this syncer publish.
-
-        :raises ConfigurationError: it does not.
-        """
-        target = syncer.selector.namespace
-        if not self._settings.may_select(syncer.namespace, target):
-            raise ConfigurationError(
-                f"spec.selector.namespace is {target}, and syncers of {syncer.namespace} may"
-                " not select Services there: move the syncer, or allow it in the operator's configuration"
-                f" with --cross-namespace {syncer.namespace}={target}"
-            )
-        if not self._settings.watches(target):
-            raise ConfigurationError(
-                f"spec.selector.namespace is {target}, which this operator does not watch:"
-                " add it to --watch-namespace"
-            )
-        assert self._sources is not None  # noqa: S101 - workers start with the sources
-        own = self._sources.names_of(syncer.selector)
-        for name in sorted(syncer.names - own) if own else ():
-            if not self._settings.may_publish(syncer.namespace, name):
-                called = ", ".join(sorted(own))
-                raise ConfigurationError(
-                    f"it would be called {name!r}, and its Services are called {called}: whoever"
-                    " calls another service by that name would come here. Leave the name out, or allow it in"
-                    f" the operator's configuration with --publish {syncer.namespace}={name}"
-                )
-        return syncer
-
-    def _registry(self, wanted: Syncer) -> Registry:
-        """Where a syncer registers.
-
-        :raises ConfigurationError: there is no such connection.
-        :raises RegistryError: it has not been read yet.
-        """
-        registry = self._registries.get(wanted.eureka)
-        if registry is None:
-            raise _UnknownEureka(
-                f"spec.eureka is {wanted.eureka!r}, and the operator's configuration has no connection of"
-                f" that name; there are {', '.join(sorted(self._registries))}"
-            )
-        require_read(registry, wanted.eureka)
-        return registry
 
     def _refuse(self, syncer: Object, error: ConfigurationError) -> None:
         """Say why nothing is done; what is registered stays and is renewed."""
         self._hold(_key(syncer))
-        reason = "UnknownEureka" if isinstance(error, _UnknownEureka) else "NotAllowed"
+        reason = "UnknownEureka" if isinstance(error, UnknownEureka) else "NotAllowed"
         self._report_failure(syncer, reason, error)
 
     def _hold(self, key: SyncerKey) -> None:
@@ -384,25 +335,6 @@ class Controller:
         for registry in self._registries.values():
             for instance in registry.view.owned(self._owner(key)):
                 registry.hold(instance)
-
-    def _tell(self, syncer: Object, wanted: Syncer, found: Report, outcome: Outcome, seconds: float) -> None:
-        """Log, Events and status of one look."""
-        done = {action: sum(change.action is action for change in outcome.done) for action in Action}
-        if outcome.done:
-            _log.info(
-                "Eureka was brought in line",
-                extra={
-                    "syncer": f"{wanted.namespace}/{wanted.name}",
-                    "application": found.application,
-                    **{str(action): count for action, count in done.items() if count},
-                    "milliseconds": round(seconds * 1000, 1),
-                },
-            )
-        for action, reason in ((Action.REGISTER, "Registered"), (Action.DEREGISTER, "Deregistered")):
-            if done[action]:
-                verb = reason.lower()
-                self._events.tally(syncer, reason, done[action], f"of {found.application} {verb}")
-        self._publish(syncer, found)
 
     def _report_failure(self, syncer: Object, reason: str, error: EurekubeError) -> None:
         """A look that ended early still shows in the syncer's status and as an Event."""
@@ -412,21 +344,8 @@ class Controller:
         desired = before.get("desired", len(held))
         application = before.get("application", "")
         found = failure_report(application, reason, str(error), held, desired)
-        self._publish(syncer, found)
+        self._teller.tell(syncer, found)
         self.history.saw(_key(syncer), found)
-
-    def _publish(self, syncer: Object, found: Report) -> None:
-        """Write status and Events."""
-        key = _key(syncer)
-        for reason, message in found.problems.items():
-            if reason != "Paused" and reason not in UNREAD:
-                self._events.record(syncer, Kind.WARNING, reason, message)
-        if "EurekaUnreachable" in found.problems:
-            self._cut_off.add(key)
-        elif key in self._cut_off:
-            self._cut_off.discard(key)
-            self._events.record(syncer, Kind.NORMAL, "EurekaReachable", "Eureka answers again")
-        self._statuses.report(syncer, found)
 
 
 def _key(syncer: Object) -> SyncerKey:

@@ -49,7 +49,7 @@ class Registry:
     """One Eureka cluster as this operator sees it.
 
     An :class:`~eurekube_provider.eureka.observer.Observer`: what is applied is renewed and remembered. A
-    :class:`~eurekube_provider.eureka.renewals.Listener`: what renewals find out is looked after.
+    :class:`~eurekube_provider.eureka.lane.Listener`: what renewals find out is looked after.
 
     :param concerned: called with an owner whose instances are not what they were.
     :param reachability_changed: called when Eureka was read for the first time, when it cannot be read any
@@ -327,7 +327,7 @@ class Registry:
                 self._concerned(instance.owner)
 
     def missing(self, instances: Sequence[Instance], peer: Peer | None) -> None:
-        """See :class:`~eurekube_provider.eureka.renewals.Listener`."""
+        """See :class:`~eurekube_provider.eureka.lane.Listener`."""
         lost = self._level(instances, peer) if peer is not None else instances
         if not lost:
             return
@@ -347,7 +347,7 @@ class Registry:
                 self._adopted.lost(instance)
 
     def newer(self, stored: Instance) -> None:
-        """See :class:`~eurekube_provider.eureka.renewals.Listener`."""
+        """See :class:`~eurekube_provider.eureka.lane.Listener`."""
         known = self.view.get(stored.key)
         self.view.registered(stored)
         if known is None or known.owner == stored.owner:
@@ -359,7 +359,7 @@ class Registry:
                 self._concerned(owner)
 
     def answers_again(self, peer: Peer) -> None:
-        """See :class:`~eurekube_provider.eureka.renewals.Listener`."""
+        """See :class:`~eurekube_provider.eureka.lane.Listener`."""
         _log.warning("Eureka server answers again", extra={"url": peer.url})
         self.restarts.notice()
 

@@ -15,6 +15,7 @@ import pytest
 from eurekube_provider.core.clock import elapsed_seconds
 from eurekube_provider.core.errors import RegistryUnreachable
 from eurekube_provider.core.model import EurekaLease, Instance, Port
+from eurekube_provider.eureka import lane
 from eurekube_provider.eureka import renewals as module
 from eurekube_provider.eureka.batch import MOST_ITEMS, Answer
 from eurekube_provider.eureka.renewals import Renewals
@@ -144,7 +145,7 @@ def start(listener: Listening, monkeypatch: pytest.MonkeyPatch) -> Iterator[Star
     """Start renewals in which a tick is a hundredth of a second."""
     monkeypatch.setattr(module, "TICK_SECONDS", 0.02)
     monkeypatch.setattr(module, "FIRST_WITHIN_SECONDS", 0.1)
-    monkeypatch.setattr(module, "FIRST_RETRY_SECONDS", 0.02)
+    monkeypatch.setattr(lane, "FIRST_RETRY_SECONDS", 0.02)
     running: list[tuple[Renewals, FakePeers]] = []
 
     def started(peers: FakePeers, interval_seconds: float = 0.2) -> Renewals:
