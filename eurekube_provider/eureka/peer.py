@@ -20,7 +20,6 @@ from urllib.parse import quote, urlsplit
 from eurekube_provider.core.errors import (
     LeadershipLost,
     RegistryDenied,
-    RegistryError,
     RegistryRejected,
     RegistryUnreachable,
 )
@@ -30,6 +29,7 @@ from eurekube_provider.eureka.batch import Answer
 from eurekube_provider.eureka.codec import instance_from_json, instance_to_json, instances_from_text
 from eurekube_provider.eureka.connection import Connection
 from eurekube_provider.eureka.gauges import ServerFigures, figures_from_page
+from eurekube_provider.eureka.refusal import refusal
 from eurekube_provider.eureka.traffic import NO_ANSWER, Traffic
 from eurekube_provider.eureka.transport import Broken, TimedOut, TlsFailed, Transport, TransportError
 
@@ -361,7 +361,7 @@ class Peer:
                 return response
             if response.status_code == 404 and missing:
                 return None
-            raise _refusal(what, self.url, response)
+            raise refusal(what, self.url, response)
         raise AssertionError("unreachable")
 
 
@@ -379,36 +379,6 @@ def _renewal(instance: Instance) -> dict[str, str]:
     if instance.last_dirty_timestamp_ms is not None:
         query["lastDirtyTimestamp"] = str(instance.last_dirty_timestamp_ms)
     return query
-
-
-def _refusal(what: str, url: str, response: transport.Answer) -> RegistryError:
-    code = response.status_code
-    if code == 401:
-        return RegistryDenied(
-            f"{what}: {url} answered 401, so that it wants other credentials:"
-            " check eurekube:user and eurekube:password (EUREKA_USER, EUREKA_PASSWORD)",
-            url=url,
-            status_code=code,
-        )
-    if code == 403:
-        return RegistryDenied(
-            f"{what}: {url} answered 403: Spring Security's CSRF protection must be off for /eureka/**,"
-            " the user must be allowed to write, and a server that has just started answers so as long as"
-            " it has nothing to show",
-            url=url,
-            status_code=code,
-        )
-    body = " ".join(response.text.split())[:200]
-    said = f"{url} answered {code}{f' ({body})' if body else ''}"
-    if code >= 500:
-        return RegistryUnreachable(f"{what}: {said}", url=url, status_code=code)
-    hint = ""
-    if code in (301, 302, 303, 307, 308):
-        location = response.headers.get("Location", "").rpartition("@")[2]
-        hint = f"; it redirects to {location}: use that address"
-    elif code == 404:
-        hint = "; the service URL usually ends with /eureka (or /eureka/v2)"
-    return RegistryRejected(f"{what}: {said}{hint}", url=url, status_code=code)
 
 
 def _path(instance: Instance) -> str:

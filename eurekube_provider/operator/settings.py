@@ -16,10 +16,10 @@ from typing import Any
 
 from eurekube_provider.core.errors import ConfigurationError
 from eurekube_provider.core.identity import check_cluster_name
-from eurekube_provider.eureka.connection import SECRETS, Connection, Mode, read_secret
+from eurekube_provider.eureka.connection import SECRETS, Connection
 from eurekube_provider.kube.elector import Timing
+from eurekube_provider.operator.connections import CONNECTION_OPTIONS, connection_from, secret_from
 from eurekube_provider.operator.options import (
-    FILE,
     NAMES,
     SECONDS,
     TEXT,
@@ -229,28 +229,6 @@ _OF_SETTINGS = {
 }
 """The options that are fields of :class:`Settings`, by the field's name."""
 
-CONNECTION_OPTIONS = (
-    Option(
-        "url",
-        "URL[,URL...]",
-        Kind(str, NAMES.accepts, NAMES.word),
-        None,
-        "the Eureka servers, e.g. http://eureka:8761/eureka",
-    ),
-    Option("user", "NAME", TEXT, None, "user for HTTP basic authentication"),
-    Option("password-file", "FILE", TEXT, None, "file with the user's password"),
-    Option("token-file", "FILE", TEXT, None, "file with a bearer token, instead of user and password"),
-    Option("ca-file", "FILE", FILE, None, "PEM file with the authorities to trust for https"),
-    Option("client-certificate", "FILE", FILE, None, "PEM file with the certificate to show (mTLS)"),
-    Option(
-        "client-key", "FILE", FILE, None, "PEM file with its key, unless that lies in the certificate's file"
-    ),
-    Option("proxy", "URL", TEXT, None, "proxy to Eureka", shown="HTTP_PROXY, HTTPS_PROXY, NO_PROXY"),
-    Option("zone", "NAME", TEXT, None, "ask the servers given as NAME=URL first"),
-    Option("mode", "auto|rest|batch", choice(*Mode), str(Mode.AUTO), "how many changes at once are sent"),
-)
-"""What is said of a connection; for the one called default with ``eureka-`` before it."""
-
 OPTIONS = (
     *(replace(option, name=f"eureka-{option.name}") for option in CONNECTION_OPTIONS),
     *_OF_SETTINGS.values(),
@@ -295,10 +273,10 @@ def settings_from(
     def secret(name: str) -> str | None:
         named, by_file = nearest.get(f"{name}-file"), written.get(f"{name}-file")
         plain = environment.get(variable(name)) or None
-        return (_secret(named) or plain) if named or plain else _secret(by_file)
+        return (secret_from(named) or plain) if named or plain else secret_from(by_file)
 
     connections = {
-        DEFAULT_CONNECTION: _connection(
+        DEFAULT_CONNECTION: connection_from(
             {option.name: given.get(f"eureka-{option.name}") for option in CONNECTION_OPTIONS},
             {name: secret(f"eureka-{name}") for name in SECRETS},
             _MISSING_URL,
@@ -306,9 +284,9 @@ def settings_from(
     }
     for name, entries in others.items():
         assert file is not None  # noqa: S101 - they stand in it
-        connections[name] = _connection(
+        connections[name] = connection_from(
             entries,
-            {secret_name: _secret(entries.get(f"{secret_name}-file")) for secret_name in SECRETS},
+            {secret_name: secret_from(entries.get(f"{secret_name}-file")) for secret_name in SECRETS},
             f"{file.text}: connections: {name}: there is no url: add one, e.g. url: http://eureka:8761/eureka",
         )
     named = {name: values[option.name] for name, option in _OF_SETTINGS.items()}
@@ -356,31 +334,6 @@ def _read_file(file: Given, document: dict[str, Any]) -> tuple[dict[str, Given],
             raise ConfigurationError(f"{given.where}: eureka-{key} says the same once more: keep one of them")
         written[f"eureka-{key}"] = given
     return written, others
-
-
-def _connection(
-    given: Mapping[str, Given | None], secrets: Mapping[str, str | None], missing: str
-) -> Connection:
-    """One connection.
-
-    :param given: by the names of :data:`CONNECTION_OPTIONS`.
-    :param missing: the complaint where there is no URL.
-    """
-    url = given.get("url")
-    if url is None or not url.text:
-        raise ConfigurationError(missing)
-    known = {
-        **secrets,
-        **{option.name: option.read(given.get(option.name)) for option in CONNECTION_OPTIONS},
-    }
-    try:
-        return Connection.configured(known.get)
-    except ConfigurationError as error:
-        raise ConfigurationError(f"{url.where}: {error}") from None
-
-
-def _secret(file: Given | None) -> str | None:
-    return read_secret(file.text, file.where) if file and file.text else None
 
 
 def flags_page() -> str:
