@@ -1,14 +1,15 @@
-"""The runs that go on: at most one of each target, each on a thread of its own."""
+"""The runs: at most one of each target at a time, each on a thread of its own; and how many there were."""
 
 from __future__ import annotations
 
 import logging
 import threading
 import time
+from collections import Counter
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
-from eurekube_provider.operator.triggers.run import Result, Run, Runner, failed
+from eurekube_provider.operator.triggers.run import Outcome, Result, Run, Runner, failed
 
 _log = logging.getLogger(__name__)
 
@@ -39,6 +40,22 @@ class Ended:
     order: Order
     result: Result
     seconds: float
+
+
+@dataclass(slots=True)
+class History:
+    """What is counted of one StackRefresh, since this process began."""
+
+    outcomes: Counter[Outcome] = field(default_factory=Counter)
+    last_seconds: float = 0.0
+    succeeded_at: float | None = None
+
+    def count(self, ended: Ended) -> None:
+        """Another run has ended."""
+        self.outcomes[ended.result.outcome] += 1
+        self.last_seconds = ended.seconds
+        if ended.result.outcome.is_good:
+            self.succeeded_at = time.time()
 
 
 class Runs:

@@ -10,10 +10,9 @@ import logging
 import random
 import threading
 import time
-from collections import Counter
 from collections.abc import Callable, Mapping
 from contextlib import suppress
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from datetime import UTC, datetime
 
 from eurekube_provider.core.errors import ConfigurationError, KubernetesError, LeadershipLost
@@ -30,7 +29,7 @@ from eurekube_provider.operator.triggers.automation import worker
 from eurekube_provider.operator.triggers.entry import Entry, Object, Selected, run_key, says
 from eurekube_provider.operator.triggers.pulumi_stack import requester
 from eurekube_provider.operator.triggers.run import Outcome, Run, Runner
-from eurekube_provider.operator.triggers.runs import Ended, Order, Runs
+from eurekube_provider.operator.triggers.runs import Ended, History, Order, Runs
 from eurekube_provider.operator.triggers.standing import Standing, status_of
 from eurekube_provider.operator.triggers.targets import Automation, PulumiStack, Target
 from eurekube_provider.operator.triggers.webhook import caller
@@ -48,15 +47,6 @@ LONGEST_ROUND_SECONDS = 300.0
 LONGEST_STOP_SECONDS = 35.0
 
 Key = tuple[str, str]
-
-
-@dataclass(slots=True)
-class History:
-    """What is counted of one StackRefresh, since this process began."""
-
-    outcomes: Counter[Outcome] = field(default_factory=Counter)
-    last_seconds: float = 0.0
-    succeeded_at: float | None = None
 
 
 class Triggers:
@@ -337,7 +327,8 @@ class Triggers:
         entry = self._entries.get(order.key)
         if entry is None or (entry.uid, self._entries_term) != (order.uid, order.term):
             return
-        self._count(order.key, ended)
+        with self._condition:
+            self._history.setdefault(order.key, History()).count(ended)
         now = time.monotonic()
         if good:
             entry.schedule = entry.schedule.succeeded()
@@ -353,14 +344,6 @@ class Triggers:
         reason = "StackLocked" if result.outcome is Outcome.LOCKED else f"Run{result.outcome}"
         note = f"{order.target}: {result.message} ({ended.seconds:.1f} s)"
         self._events.record(entry.item, Kind.NORMAL if good else Kind.WARNING, reason, note)
-
-    def _count(self, key: Key, ended: Ended) -> None:
-        with self._condition:
-            history = self._history.setdefault(key, History())
-            history.outcomes[ended.result.outcome] += 1
-            history.last_seconds = ended.seconds
-            if ended.result.outcome.is_good:
-                history.succeeded_at = time.time()
 
     def _write(self, key: Key, entry: Entry) -> bool:
         """Write the status, if it says something new; whether there is still something to write it to."""
