@@ -9,6 +9,9 @@ from pathlib import Path
 import pytest
 import yaml
 
+from eurekube_provider.core.drain import Drain
+from eurekube_provider.core.prestop import Hook
+from eurekube_provider.doctor.workload import Workload, drain_findings, readiness_findings
 from eurekube_provider.eureka.peers import Peers
 from eurekube_provider.kube.access import SERVICES, SYNCERS
 from lab import Lab
@@ -64,14 +67,15 @@ def test_installed_and_uninstalled_with_the_service(
 
 
 def test_what_the_chart_renders(helm: Helm) -> None:
-    """The grace period holds the drain, the labels agree, and the pod's own Eureka client is off."""
+    """The doctor finds nothing in it, the labels agree, and the pod's own Eureka client is off."""
     assert "0 chart(s) failed" in helm("lint", "--strict", str(CHART))
     items = {item["kind"]: item for item in yaml.safe_load_all(helm("template", "rating", str(CHART)))}
     assert set(items) == {"Deployment", "Service", "EurekaSyncer"}
     pod = items["Deployment"]["spec"]["template"]
     (container,) = pod["spec"]["containers"]
-    assert container["lifecycle"]["preStop"]["exec"]["command"] == ["sleep", "95"]
-    assert pod["spec"]["terminationGracePeriodSeconds"] > 95
+    assert container["lifecycle"]["preStop"]["exec"]["command"] == ["sleep", "120"]
+    workload = Workload("Deployment", items["Deployment"])
+    assert [*drain_findings(workload, Drain(), Hook.SLEEP), *readiness_findings(workload)] == []
     assert {"name": "EUREKA_CLIENT_REGISTER_WITH_EUREKA", "value": "false"} in container["env"]
     assert container["readinessProbe"]["httpGet"]["port"] == "http"
     assert items["Service"]["spec"]["selector"].items() <= pod["metadata"]["labels"].items()

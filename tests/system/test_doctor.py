@@ -183,6 +183,19 @@ def test_nothing_is_found_where_all_is_well(cluster: Cluster, doctor: Doctor) ->
     assert doctor("--namespace", WELL, "--fix")[:2] == (0, "")
 
 
+def wait_agreed(registry: Peers) -> None:
+    """Wait until the servers have told each other of everything."""
+
+    def is_agreed() -> bool:
+        lists, _ = registry.each(
+            lambda peer: {(*one.key, one.status) for one in peer.list_instances(anew=True)}
+        )
+        first, *others = lists.values()
+        return all(other == first for other in others)
+
+    wait_for(is_agreed, "the servers to agree", 60.0)
+
+
 def test_the_guide_to_a_migration(
     lab: Lab, eurekas: Lab, cluster: Cluster, registry: Peers, tmp_path: Path
 ) -> None:
@@ -233,6 +246,7 @@ def test_the_guide_to_a_migration(
     for one in (*themselves, *machines):
         registry.register(one)
 
+    wait_agreed(registry)
     take(3)  # the pods, and a syncer that waits
     assert (statuses("orders", ours=True), statuses("orders", ours=False)) == ([], ["UP", "UP"])
     take(1)
@@ -258,6 +272,8 @@ def test_the_guide_to_a_migration(
     for one in themselves:  # as their clients do when their process ends
         registry.deregister(*one.key)
     wait_served(cluster, STORE, "billing", "Synced")
+    wait_for(lambda: statuses("billing", ours=True) == ["UP"] * 4, "the old pods, which still run", 60.0)
+    wait_agreed(registry)
     assert "all is well" in take(1)
     assert steps == []
 
