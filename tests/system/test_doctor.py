@@ -377,3 +377,14 @@ def test_a_server_that_is_away_and_a_cluster_that_is(eurekas: Lab, doctor: Docto
     assert "could not look at the Eureka default: list the registry: no connection" in complaints
     code, said, complaints = doctor("--kubeconfig", str(lab.kubeconfig.parent / "none"))
     assert (code, said, len(complaints.splitlines())) == (2, "", 1)
+
+
+def test_what_may_not_be_read_is_told_one_by_one(lab: Lab, doctor: Doctor, tmp_path: Path) -> None:
+    """A ServiceAccount without any right: Eureka is looked at, and the exit code says that it was not all."""
+    nobody = lab.service_account_kubeconfig(WELL, "default", tmp_path / "nobody")
+    code, said, complaints = doctor("-n", WELL, "--kubeconfig", str(nobody))
+    assert code == 2
+    assert "looked at 0 syncers, 0 services, 0 workloads" in said
+    for kind in ("eurekasyncers", "services", "endpointslices", "pods", "deployments"):
+        assert f"could not look at {kind} in namespace {WELL}: GET" in complaints
+    assert "which instances are this cluster's: give --cluster-name" in complaints
