@@ -40,7 +40,8 @@ unit: setup  ## The tests that need no server
 	@$(RUN) -m pytest -n 2 tests/unit
 
 # Begun first, so that no worker is left alone with one at the end.
-LONGEST := tests/system/test_pulumi.py tests/system/test_pulumi_registrations.py tests/system/test_operator.py
+LONGEST := $(addprefix tests/system/test_,$(addsuffix .py,pulumi pulumi_registrations foreign components \
+  examples triggers automation operator proof))
 
 integration: setup  ## The tests on real servers
 	@$(RUN) -m lab fetch
