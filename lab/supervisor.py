@@ -27,7 +27,17 @@ from lab.processes import Process
 from lab.progress import say
 from lab.waiting import wait_until
 
-_OURS = ("certificates", "etcd", "logs", "kubeconfig", "tokens.csv", "lab.json", "supervisor.log", "lock")
+_OURS = (
+    "certificates",
+    "etcd",
+    "logs",
+    "kubeconfig",
+    "tokens.csv",
+    "audit-policy.yaml",
+    "lab.json",
+    "supervisor.log",
+    "lock",
+)
 _WATCH_SECONDS = 0.5
 _STOP_SECONDS = 30
 _ROOT = Path(__file__).parent.parent
