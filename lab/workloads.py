@@ -182,6 +182,12 @@ class Cluster:
             if endpoint["conditions"].get("ready") and not endpoint["conditions"].get("terminating")
         )
 
+    def is_settled(self, namespace: str, app: str, count: int) -> bool:
+        """Whether this many pods are ready under the addresses that they have now."""
+        ready = self.ready_addresses(namespace, app)
+        pods = [pod["status"].get("podIP") for pod in self.pods(namespace, app)]
+        return len(ready) == count and ready == sorted(map(str, pods))
+
     def set_ready(self, pod: Object, *, ready: bool) -> None:
         """What a kubelet reports when a readiness probe changes its mind."""
         metadata = pod["metadata"]

@@ -24,3 +24,10 @@ def unique_name(request: pytest.FixtureRequest) -> str:
     """A DNS label that no other test of this run uses: for an application, a namespace, a stack."""
     words = "".join(letter if letter.isalnum() else "-" for letter in request.node.originalname.lower())
     return f"{words.removeprefix('test-')[:30].strip('-')}-{next(_numbers)}"
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
+    """Say why a test was tried once more, also where it passed then."""
+    for report in terminalreporter.getreports("rerun"):
+        terminalreporter.section(f"first attempt of {report.nodeid}", sep="_")
+        terminalreporter.write_line(report.longreprtext)

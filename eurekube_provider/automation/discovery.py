@@ -11,8 +11,6 @@ from enum import StrEnum
 from typing import Any
 
 from eurekube_provider.automation.registered import (
-    APPLICATION,
-    INSTANCE,
     OPERATOR,
     SYNCER,
     Place,
@@ -22,8 +20,9 @@ from eurekube_provider.automation.registered import (
     registered,
 )
 from eurekube_provider.automation.steps import Problem, State, Step, StepLog
-from eurekube_provider.core.brake import FEWEST, LARGEST_SHARE_OF_SYNCER
-from eurekube_provider.core.identity import SELF_RENEWED
+from eurekube_provider.core.brake import takes_all, takes_most
+from eurekube_provider.core.identity import APPLICATION_TYPE, INSTANCE_TYPE, SELF_RENEWED
+from eurekube_provider.core.words import listed
 
 
 class Kind(StrEnum):
@@ -158,9 +157,9 @@ def _summary(log: StepLog, *, found: bool) -> Discovery:
     told_same = sum(step.operation == "same" for step in log.steps)
     is_complete = told_same >= log.changes.get("same", 0)
     for step in log.steps:
-        if step.type in (INSTANCE, APPLICATION):
+        if step.type in (INSTANCE_TYPE, APPLICATION_TYPE):
             _registrations(step, tally, found=found)
-            if step.type == INSTANCE and not is_complete:
+            if step.type == INSTANCE_TYPE and not is_complete:
                 tally.is_partial |= {each.place for each in _both(step, found=found)}
         elif step.is_change and step.type == SYNCER:
             syncers.append(_syncer(step, found=found))
@@ -242,7 +241,7 @@ def _owners(step: Step, old: Mapping[str, Registered], new: Mapping[str, Registe
     adopting = [each for each in new.values() if each.adopts and each.key not in old]
     if adopting:
         text = (
-            f"whatever stands in Eureka under {_listed([each.instance_id for each in adopting])} is taken"
+            f"whatever stands in Eureka under {listed([each.instance_id for each in adopting], 3)} is taken"
             " over, and removed with this stack"
         )
         tally.warnings.append(Warned(Concern.OWNER, step.name, text))
@@ -279,9 +278,7 @@ def _braked(of: ApplicationChange, tally: _Tally) -> Warned | None:
     place = (of.application, of.service_url)
     lost, arriving = tally.losses.get(place, 0), len(of.of(Kind.REGISTERS))
     up = sum(each.is_up for each in tally.before.get(place, ()))
-    is_all = up >= 2 and lost >= up and not arriving
-    is_most = lost >= FEWEST and lost - arriving > up * LARGEST_SHARE_OF_SYNCER
-    if of.before is None or not (is_all or is_most):
+    if of.before is None or not (takes_all(up, lost, arriving) or takes_most(up, lost, arriving)):
         return None
     share = f"all {up}" if lost >= up else f"{lost} of {up}"
     text = f"{share} instances leave at once; an operator would hold that for a minute, an update does not"
@@ -338,11 +335,6 @@ def _details(old: Mapping[str, str], new: Mapping[str, str]) -> dict[str, tuple[
 
 def _drain(of: Registered) -> int:
     return of.drain_seconds if of.is_up and not of.foreign_owner else 0
-
-
-def _listed(texts: list[str]) -> str:
-    more = f" and {len(texts) - 3} more" if len(texts) > 3 else ""
-    return ", ".join(texts[:3]) + more
 
 
 def _names(steps: tuple[Step, ...], problems: list[Problem]) -> tuple[str, str]:

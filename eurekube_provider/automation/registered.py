@@ -11,8 +11,8 @@ from typing import Any
 
 from pulumi.runtime.rpc import UNKNOWN
 
-INSTANCE = "pulumi-python:dynamic/eurekube:EurekaInstance"
-APPLICATION = "pulumi-python:dynamic/eurekube:EurekaApplication"
+from eurekube_provider.core.identity import INSTANCE_TYPE
+
 SYNCER = "kubernetes:eurekube.io/v1alpha1:EurekaSyncer"
 OPERATOR = "eurekube:index:EurekubeOperator"
 
@@ -87,7 +87,7 @@ def is_known(properties: Mapping[str, Any]) -> bool:
 
 def registered(kind: str, name: str, properties: Mapping[str, Any]) -> Iterator[Registered]:
     """The instances of one resource."""
-    if kind == INSTANCE:
+    if kind == INSTANCE_TYPE:
         yield _one(name, properties, properties, properties.get("status", "UP"), _foreign(properties))
         return
     if not is_known(properties):

@@ -6,12 +6,12 @@ import argparse
 import json
 import signal
 import sys
-from pathlib import Path
 
 from eurekube_provider.automation.discovery import summarise_drift
 from eurekube_provider.automation.markdown import drift_report
 from eurekube_provider.automation.run import Action, Outcome
 from eurekube_provider.automation.stack import StackRunner, Target
+from eurekube_provider.cli.stack import add_project_option
 from eurekube_provider.core.errors import EurekubeError
 
 DRIFTED = 2
@@ -30,13 +30,7 @@ def add_to(parser: argparse.ArgumentParser) -> None:
         " looked for."
     )
     parser.add_argument("--stack", required=True, metavar="NAME", help="the stack")
-    parser.add_argument(
-        "--project",
-        type=Path,
-        default=Path(),
-        metavar="DIRECTORY",
-        help="where Pulumi.yaml lies [the current directory]",
-    )
+    add_project_option(parser)
     parser.add_argument("--format", choices=("markdown", "json"), default="json", help="[json]")
     parser.add_argument("--timeout-seconds", type=float, default=600.0, metavar="SECONDS", help="[600]")
     parser.set_defaults(run=run)

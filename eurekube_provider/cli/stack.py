@@ -10,9 +10,8 @@ from eurekube_provider.kube.access import KubeAccess
 from eurekube_provider.resources.render import DEFAULT_ORGANIZATION, Rendered, render
 
 
-def add_stack_options(parser: argparse.ArgumentParser) -> None:
-    """Which stack of which project, and what to change in its configuration."""
-    parser.add_argument("--stack", default="dev", metavar="NAME", help="the stack [dev]")
+def add_project_option(parser: argparse.ArgumentParser) -> None:
+    """Which project."""
     parser.add_argument(
         "--project",
         type=Path,
@@ -20,6 +19,12 @@ def add_stack_options(parser: argparse.ArgumentParser) -> None:
         metavar="DIRECTORY",
         help="where Pulumi.yaml lies [the current directory]",
     )
+
+
+def add_stack_options(parser: argparse.ArgumentParser) -> None:
+    """Which stack of which project, and what to change in its configuration."""
+    parser.add_argument("--stack", default="dev", metavar="NAME", help="the stack [dev]")
+    add_project_option(parser)
     parser.add_argument(
         "--config",
         action="append",

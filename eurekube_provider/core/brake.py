@@ -70,9 +70,9 @@ def judge(
     )
     count = len(doubted)
     leaving = sum(map(takes_away, plan.changes))
-    if registered_up >= 2 and leaving >= registered_up and not arriving:
+    if takes_all(registered_up, leaving, arriving):
         reason = f"all {registered_up} instances would go"
-    elif count >= FEWEST and count - arriving > registered_up * LARGEST_SHARE_OF_SYNCER:
+    elif takes_most(registered_up, count, arriving):
         reason = f"{count} of {registered_up} instances would go"
     elif (
         count + operator_removed >= FEWEST
@@ -84,6 +84,16 @@ def judge(
     else:
         return Judgement(doubted)
     return Judgement(doubted, f"{reason}, and {count} of them without having been seen terminating")
+
+
+def takes_all(up: int, leaving: int, arriving: int) -> bool:
+    """Whether nothing would be left of several instances that are UP."""
+    return up >= 2 and leaving >= up and not arriving
+
+
+def takes_most(up: int, doubted: int, arriving: int) -> bool:
+    """Whether so many would go, and so few come, that it is a large share of those that are UP."""
+    return doubted >= FEWEST and doubted - arriving > up * LARGEST_SHARE_OF_SYNCER
 
 
 def takes_away(change: Change) -> bool:

@@ -31,6 +31,10 @@ RESERVED_PREFIX = "eurekube."
 SELF_RENEWED = "self"
 """Value of :data:`RENEWER_KEY` for a registration whose application sends its own renewals."""
 
+INSTANCE_TYPE = "pulumi-python:dynamic/eurekube:EurekaInstance"
+APPLICATION_TYPE = "pulumi-python:dynamic/eurekube:EurekaApplication"
+"""The resources' types, as Pulumi's states have them."""
+
 _METADATA_KEY = re.compile(r"[A-Za-z][A-Za-z0-9.\-]*\Z")
 _NAME = re.compile(r"[a-z0-9]([a-z0-9\-]*[a-z0-9])?\Z")
 

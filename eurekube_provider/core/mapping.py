@@ -21,12 +21,12 @@ from eurekube_provider.core.identity import (
 )
 from eurekube_provider.core.model import Instance, Status
 from eurekube_provider.core.objects import (
-    SERVICE_NAME_LABEL,
     Object,
     Problem,
     is_ready,
     is_terminating,
     qualified,
+    service_of,
 )
 from eurekube_provider.core.ports import Ports, choose_ports
 from eurekube_provider.core.syncer import Advertise, Mode, NotReady, Syncer
@@ -89,7 +89,7 @@ def desired_instances(
         return Desired(problems=(Problem("PodsNotRead", sentence),))
     by_service: dict[str, list[Object]] = {name: [] for name in selected}
     for endpoint_slice in slices:
-        name = (endpoint_slice["metadata"].get("labels") or {}).get(SERVICE_NAME_LABEL)
+        name = service_of(endpoint_slice)
         if name in by_service:
             by_service[name].append(endpoint_slice)
     instances: dict[str, Instance] = {}

@@ -8,7 +8,7 @@ Source of the fields and defaults: ``com.netflix.appinfo.InstanceInfo`` and ``Le
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from types import MappingProxyType
@@ -140,6 +140,11 @@ class Instance:
         return self.metadata.get("zone")
 
     @property
+    def written_at_ms(self) -> int:
+        """When its contents were written, by its owner's clock; 0 where nobody says."""
+        return self.last_dirty_timestamp_ms or 0
+
+    @property
     def is_overridden(self) -> bool:
         """Whether a person (or a tool on their behalf) set a status over the instance's own."""
         return self.overridden_status is not Status.UNKNOWN
@@ -153,3 +158,9 @@ class Instance:
             last_updated_timestamp_ms=None,
             unknown_fields=EMPTY,
         )
+
+
+def newest(versions: Iterable[Instance | None]) -> Instance | None:
+    """Of one instance as several servers hold it, what was written last; None where none holds it."""
+    held = (one for one in versions if one is not None)
+    return max(held, key=lambda instance: instance.written_at_ms, default=None)

@@ -27,6 +27,11 @@ def app_of(service: Object) -> str:
     return str((metadata.get("labels") or {}).get("app") or metadata["name"])
 
 
+def service_of(endpoint_slice: Object) -> str | None:
+    """The name of the Service that an EndpointSlice is of; None where it is of none."""
+    return (endpoint_slice["metadata"].get("labels") or {}).get(SERVICE_NAME_LABEL)
+
+
 def is_ready(endpoint: Object) -> bool:
     """Whether Kubernetes says that an endpoint can be called; unknown means yes (KEP-1672).
 

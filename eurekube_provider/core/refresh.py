@@ -13,7 +13,7 @@ from enum import StrEnum
 
 from eurekube_provider.core.errors import ConfigurationError
 from eurekube_provider.core.model import EMPTY
-from eurekube_provider.core.objects import SERVICE_NAME_LABEL, Object, is_ready, qualified
+from eurekube_provider.core.objects import Object, is_ready, qualified, service_of
 from eurekube_provider.core.syncer import Selector
 
 Addresses = Mapping[str, tuple[str, ...]]
@@ -99,7 +99,7 @@ def ready_addresses(services: Iterable[Object], slices: Iterable[Object]) -> Add
     found: dict[str, set[str]] = {qualified(service): set() for service in services}
     for item in slices:
         metadata = item["metadata"]
-        name = f"{metadata['namespace']}/{metadata['labels'].get(SERVICE_NAME_LABEL, '')}"
+        name = f"{metadata['namespace']}/{service_of(item) or ''}"
         if name not in found:
             continue
         ports = [port["port"] for port in item.get("ports") or () if port.get("port")]

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from eurekube_provider.core.drain import DEFAULT_SHUTDOWN_SECONDS, Drain
 from eurekube_provider.core.errors import ConfigurationError
 from eurekube_provider.core.model import Instance
-from eurekube_provider.core.objects import SERVICE_NAME_LABEL, Object, qualified
+from eurekube_provider.core.objects import Object, qualified, service_of
 from eurekube_provider.core.prestop import Hook
 from eurekube_provider.core.syncer import Mode, Syncer
 from eurekube_provider.doctor import registry
@@ -106,7 +106,7 @@ def _served_addresses(
         place = syncer.selector.namespace
         names = {one["metadata"]["name"] for one in services.get(place, ()) if syncer.selector.selects(one)}
         for one in slices.get(place, ()):
-            if (one["metadata"].get("labels") or {}).get(SERVICE_NAME_LABEL) in names:
+            if service_of(one) in names:
                 found.update(endpoint["addresses"][0] for endpoint in one.get("endpoints") or ())
     return frozenset(found)
 

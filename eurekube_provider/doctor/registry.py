@@ -9,8 +9,9 @@ from dataclasses import dataclass
 
 from eurekube_provider.core.identity import Cluster, parse_owner
 from eurekube_provider.core.model import Instance, Status
-from eurekube_provider.core.objects import SERVICE_NAME_LABEL, Object
+from eurekube_provider.core.objects import Object, service_of
 from eurekube_provider.core.syncer import Syncer
+from eurekube_provider.core.words import listed
 from eurekube_provider.doctor.finding import Fault, Finding
 from eurekube_provider.doctor.syncer import patch_of
 from eurekube_provider.doctor.workload import Workload, environment_patch, of_service
@@ -53,7 +54,7 @@ def self_registered_findings(
         places = {
             (address, int(port["port"]))
             for one in slices
-            if (one["metadata"].get("labels") or {}).get(SERVICE_NAME_LABEL) == service["metadata"]["name"]
+            if service_of(one) == service["metadata"]["name"]
             for endpoint in one.get("endpoints") or ()
             for address in endpoint["addresses"][:1]
             for port in one.get("ports") or ()
@@ -67,7 +68,7 @@ def self_registered_findings(
         if not twins:
             continue
         runs = of_service(service, workloads)
-        ids = _listed([one.instance_id for one in twins])
+        ids = listed([one.instance_id for one in twins], _MOST_NAMED)
         for workload in runs or (None,):
             yield Finding(
                 Fault.SELF_REGISTERED,
@@ -232,7 +233,7 @@ def disagreement_findings(name: str, disagreements: Sequence[Disagreement]) -> I
     yield Finding(
         Fault.PEERS_DISAGREE,
         f"Eureka {name}",
-        f"its servers do not hold the same: {_listed(told)}",
+        f"its servers do not hold the same: {listed(told, _MOST_NAMED)}",
         "have each server name all others in eureka.client.service-url.defaultZone, under host names that"
         " differ, and let them reach each other; each tells the others only of what it gets itself",
     )
@@ -240,8 +241,3 @@ def disagreement_findings(name: str, disagreements: Sequence[Disagreement]) -> I
 
 def _named(instance: Instance) -> str:
     return f"{instance.application} {instance.instance_id}"
-
-
-def _listed(texts: Sequence[str]) -> str:
-    rest = len(texts) - _MOST_NAMED
-    return ", ".join(texts[:_MOST_NAMED]) + (f" and {rest} more" if rest > 0 else "")

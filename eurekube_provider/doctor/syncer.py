@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
-from eurekube_provider.core.objects import SERVICE_NAME_LABEL, Object, Problem
+from eurekube_provider.core.objects import Object, Problem, service_of
 from eurekube_provider.core.ports import choose_ports
 from eurekube_provider.core.syncer import Advertise, Mode, Syncer
 from eurekube_provider.doctor.finding import Fault, Finding, Patch, PatchKind
@@ -85,10 +85,7 @@ def secure_port_findings(
     for service in services:
         metadata = service["metadata"]
         targets = [
-            port
-            for one in slices
-            if (one["metadata"].get("labels") or {}).get(SERVICE_NAME_LABEL) == metadata["name"]
-            for port in one.get("ports") or ()
+            port for one in slices if service_of(one) == metadata["name"] for port in one.get("ports") or ()
         ]
         offered = targets if syncer.mode is Mode.POD else (service.get("spec") or {}).get("ports") or ()
         ports = choose_ports(offered, syncer.port, syncer.secure_port, "")

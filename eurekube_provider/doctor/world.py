@@ -45,7 +45,7 @@ MOST_COMPARED = 50
 SETTLING_SECONDS = 3.0
 """Servers tell each other of changes within a second; what differs for longer stays so."""
 
-_PAGE = "500"
+_LIST_SECONDS = 60.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -141,20 +141,11 @@ class _Reader:
         found: list[Object] = []
         for namespace in self._namespaces or (None,):
             try:
-                self._list(resource.path(namespace), found)
+                for page in self._access.pages(resource.path(namespace), timeout_seconds=_LIST_SECONDS):
+                    found += page.get("items") or ()
             except KubernetesError as error:
                 self._unseen.append(_sentence(resource, namespace, error))
         return found
-
-    def _list(self, path: str, found: list[Object]) -> None:
-        query = {"limit": _PAGE}
-        while True:
-            answer = self._access.request("GET", path, query, timeout_seconds=60.0)
-            found += answer.get("items") or ()
-            token = (answer.get("metadata") or {}).get("continue")
-            if not token:
-                return
-            query = {"limit": _PAGE, "continue": token}
 
 
 def _sentence(resource: Resource, namespace: str | None, error: KubernetesError) -> str:

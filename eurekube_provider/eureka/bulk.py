@@ -17,7 +17,7 @@ from eurekube_provider.core.errors import (
     RegistryError,
     RegistryUnreachable,
 )
-from eurekube_provider.core.model import EMPTY, Instance, Status
+from eurekube_provider.core.model import EMPTY, Instance, Status, newest
 from eurekube_provider.core.plan import same_contents
 from eurekube_provider.eureka import batch
 from eurekube_provider.eureka.observer import (
@@ -52,8 +52,7 @@ class Stocktaking:
 
     def newest(self, key: Key) -> Instance | None:
         """The newest version that any server holds."""
-        held = [found for answers in self.by_url.values() if (found := answers.get(key)) is not None]
-        return max(held, key=lambda instance: instance.last_dirty_timestamp_ms or 0, default=None)
+        return newest(answers.get(key) for answers in self.by_url.values())
 
 
 def read_many(peer: Peer, instances: Sequence[Instance]) -> dict[Key, Instance | None]:
@@ -132,27 +131,10 @@ def _register_new(
     """
     stamp = humble_timestamp()
     sent = [replace(one, last_dirty_timestamp_ms=stamp, unknown_fields=EMPTY) for one in instances]
-    refused: Failures = {}
-    held: dict[Key, Instance] = {}
-
-    def ask(peer: Peer) -> None:
-        failures, found = _register_on(peer, sent, look=True)
-        refused.update(failures)
-        held.update(found)
-
-    try:
-        _everywhere(peers, ask)
-    except LeadershipLost:
-        _tell_registered(observer, sent)
-        raise
-    others = {key: one for key, one in held.items() if one.owner != owner}
-    for one in others.values():
-        observer.found(one)
-    wrong = {key for key, one in held.items() if key not in others and one.last_dirty_timestamp_ms != stamp}
-    _tell_registered(
-        observer, [one for one in sent if not (one.key in refused or one.key in others or one.key in wrong)]
-    )
-    conflicts = {key: not_ours(one, owner) for key, one in others.items()}
+    refused, held = _send(peers, sent, observer, look=True)
+    ours, conflicts = _ours(held.get, sent, owner, observer)
+    wrong = {one.key for one in ours if one.key in held and held[one.key].last_dirty_timestamp_ms != stamp}
+    _tell_registered(observer, [one for one in ours if one.key not in refused and one.key not in wrong])
     return {**refused, **conflicts}, [one for one in instances if one.key in wrong]
 
 
@@ -161,22 +143,34 @@ def _register_known(
 ) -> Failures:
     """Register or update what may stand there: what does is read first."""
     stock = take_stock(peers, instances)
-    ours, failures = _ours(stock, instances, owner, observer)
+    ours, failures = _ours(stock.newest, instances, owner, observer)
     sent = [
         _replica(
             want, stock.newest(want.key), observer.lost_override(want.key) if observer else Status.UNKNOWN
         )
         for want in ours
     ]
+    failures |= _send(peers, sent, observer)[0]
+    _tell_registered(observer, [instance for instance in sent if instance.key not in failures])
+    return failures
+
+
+def _send(
+    peers: Peers, sent: Sequence[Instance], observer: Observer | None, *, look: bool = False
+) -> tuple[Failures, dict[Key, Instance]]:
+    """Register on every server; see :func:`_register_on`."""
     try:
-        for refused, _ in _everywhere(peers, lambda peer: _register_on(peer, sent))[0].values():
-            failures.update(refused)
+        answers, _ = _everywhere(peers, lambda peer: _register_on(peer, sent, look=look))
     except LeadershipLost:
         # What was sent before this must not lapse; of the rest, the first renewal tells that it is missing.
         _tell_registered(observer, sent)
         raise
-    _tell_registered(observer, [instance for instance in sent if instance.key not in failures])
-    return failures
+    refused: Failures = {}
+    newer: dict[Key, Instance] = {}
+    for failed, found in answers.values():
+        refused.update(failed)
+        newer.update(found)
+    return refused, newer
 
 
 def _tell_registered(observer: Observer | None, instances: Sequence[Instance]) -> None:
@@ -200,7 +194,7 @@ def cancel_many(
     :raises RegistryError: no server answered.
     """
     stock = take_stock(peers, instances)
-    leaving, failures = _ours(stock, instances, owner, observer)
+    leaving, failures = _ours(stock.newest, instances, owner, observer)
     for instance in leaving:
         if observer:
             observer.leaving(instance)
@@ -240,13 +234,19 @@ def _everywhere(peers: Peers, ask: Callable[[Peer], T]) -> tuple[dict[str, T], d
 
 
 def _ours(
-    stock: Stocktaking, instances: Sequence[Instance], owner: str, observer: Observer | None
+    held: Callable[[Key], Instance | None],
+    instances: Sequence[Instance],
+    owner: str,
+    observer: Observer | None,
 ) -> tuple[list[Instance], Failures]:
-    """The instances that are ours or nobody's, and an error for each of the others."""
+    """The instances that are ours or nobody's, and an error for each of the others.
+
+    :param held: what stands there, by key.
+    """
     ours: list[Instance] = []
     failures: Failures = {}
     for instance in instances:
-        have = stock.newest(instance.key)
+        have = held(instance.key)
         if have is None or have.owner == owner:
             ours.append(instance)
             continue

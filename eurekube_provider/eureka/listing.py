@@ -6,8 +6,6 @@ idle operator does. A list only suggests, as ever.
 
 from __future__ import annotations
 
-import itertools
-
 from eurekube_provider.core.model import Instance
 from eurekube_provider.eureka.peer import Peer
 from eurekube_provider.eureka.peers import Peers
@@ -32,21 +30,6 @@ class Listing:
         """
         return self._peers.list_by(self._read)
 
-    def everywhere(self) -> list[Instance]:
-        """What any server lists: one that lost its memory a moment ago has nothing of what its fellows hold.
-
-        :raises RegistryError: no server answered.
-        """
-        answers, failures = self._peers.each(lambda peer: peer.list_instances())
-        if not answers:
-            raise next(iter(failures.values()))
-        newest: dict[tuple[str, str], Instance] = {}
-        for instance in itertools.chain.from_iterable(answers.values()):
-            other = newest.get(instance.key)
-            if other is None or _written_at(instance) > _written_at(other):
-                newest[instance.key] = instance
-        return list(newest.values())
-
     def _read(self, peer: Peer) -> list[Instance]:
         self._fingerprint, listed = peer.list_unless(self._fingerprint)
         if listed is not None:
@@ -56,7 +39,3 @@ class Listing:
                 for instance in listed
             ]
         return self._instances
-
-
-def _written_at(instance: Instance) -> int:
-    return instance.last_dirty_timestamp_ms or 0

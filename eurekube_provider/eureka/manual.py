@@ -51,10 +51,7 @@ def instances_named(peers: Peers, word: str) -> list[Instance]:
     :raises RegistryRejected: there is none; names what comes near.
     :raises RegistryError: no server answers.
     """
-    lists, failures = peers.each(lambda peer: peer.list_instances(anew=True))
-    if not lists:
-        raise next(iter(failures.values()))
-    held = {one.key: one for listed in lists.values() for one in listed}
+    held = {one.key: one for one in peers.list_everywhere(anew=True)}
     found = [one for one in held.values() if one.application == word.upper()]
     found = found or [one for one in held.values() if one.instance_id == word]
     if not found:

@@ -66,4 +66,4 @@ def humble_timestamp() -> int:
 def next_timestamp(have: Instance | None) -> int:
     """A ``lastDirtyTimestamp`` in milliseconds that is newer than the stored one, whatever our clock says."""
     now = int(time.time() * 1000)
-    return max(now, (have.last_dirty_timestamp_ms or 0) + 1) if have else now
+    return max(now, have.written_at_ms + 1) if have else now

@@ -6,6 +6,7 @@ for a while, so that its time-outs do not slow everything down.
 
 from __future__ import annotations
 
+import itertools
 import logging
 import math
 import threading
@@ -17,7 +18,7 @@ from typing import TypeVar
 from urllib.parse import urlsplit
 
 from eurekube_provider.core.errors import RegistryDenied, RegistryError, RegistryUnreachable
-from eurekube_provider.core.model import Instance, Status
+from eurekube_provider.core.model import Instance, Status, newest
 from eurekube_provider.eureka.connection import Connection, Mode
 from eurekube_provider.eureka.peer import Peer
 
@@ -54,8 +55,7 @@ class Sighting:
     @property
     def found(self) -> Instance | None:
         """The newest version that any server holds."""
-        held = [instance for instance in self.instances.values() if instance is not None]
-        return max(held, key=lambda instance: instance.last_dirty_timestamp_ms or 0, default=None)
+        return newest(self.instances.values())
 
     @property
     def is_gone(self) -> bool:
@@ -134,6 +134,21 @@ class Peers:
     def list_instances(self, application: str | None = None, *, anew: bool = False) -> list[Instance]:
         """See :meth:`Peer.list_instances`."""
         return self._first(lambda peer: peer.list_instances(application, anew=anew), slow_seconds=math.inf)
+
+    def list_everywhere(self, *, anew: bool = False) -> list[Instance]:
+        """What any server lists, each instance once, as it was written last.
+
+        :raises RegistryError: no server answered.
+        """
+        lists, failures = self.each(lambda peer: peer.list_instances(anew=anew))
+        if not lists:
+            raise next(iter(failures.values()))
+        held: dict[tuple[str, str], Instance] = {}
+        for instance in itertools.chain.from_iterable(lists.values()):
+            other = held.get(instance.key)
+            if other is None or instance.written_at_ms > other.written_at_ms:
+                held[instance.key] = instance
+        return list(held.values())
 
     def list_by(self, read: Callable[[Peer], list[Instance]]) -> list[Instance]:
         """List the registry as ``read`` lists it, from the first server that answers."""

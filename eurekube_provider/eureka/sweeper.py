@@ -140,9 +140,7 @@ class Sweeper:
             found = held[instance.key]
             if found is None or found.owner != instance.owner or self._is_registered(instance.key):
                 continue
-            if (found.last_dirty_timestamp_ms or 0) > (
-                instance.last_dirty_timestamp_ms or time.time() * 1000
-            ):
+            if found.written_at_ms > (instance.last_dirty_timestamp_ms or time.time() * 1000):
                 continue  # registered again, perhaps at this moment
             swept += peer.deregister(*instance.key)
         return swept

@@ -23,6 +23,8 @@ _TIMEOUT = urllib3.Timeout(connect=5.0, read=15.0)
 _CONNECT_SECONDS = 5.0
 _IN_CLUSTER_NAMESPACE = Path("/var/run/secrets/kubernetes.io/serviceaccount/namespace")
 
+PAGE_SIZE = 500
+
 MERGE_PATCH = "application/merge-patch+json"
 APPLY_PATCH = "application/apply-patch+yaml"
 
@@ -148,6 +150,23 @@ class KubeAccess:
         :raises KubernetesError: any other answer than a success; ``status_code`` 404 where there is none.
         """
         return self.request("GET", path, query)
+
+    def pages(
+        self, path: str, query: Mapping[str, str] | None = None, timeout_seconds: float | None = None
+    ) -> Iterator[dict[str, Any]]:
+        """A list, page by page; of the last one the ``resourceVersion`` can be watched from.
+
+        :param timeout_seconds: of each page; default as for :meth:`request`.
+        :raises KubernetesError: as :meth:`get`.
+        """
+        query = {**(query or {}), "limit": str(PAGE_SIZE)}
+        while True:
+            page = self.request("GET", path, query, timeout_seconds=timeout_seconds)
+            yield page
+            token = (page.get("metadata") or {}).get("continue")
+            if not token:
+                return
+            query = {**query, "continue": token}
 
     def request(
         self,

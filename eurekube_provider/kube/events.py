@@ -20,17 +20,12 @@ from typing import Any
 
 from eurekube_provider.core.errors import KubernetesError, LeadershipLost
 from eurekube_provider.kube.access import EVENTS, KubeAccess
+from eurekube_provider.kube.courtesy import Courtesy
 
 _log = logging.getLogger(__name__)
 
 REPEAT_SECONDS = 600.0
 TALLY_SECONDS = 10.0
-
-PAUSE_SECONDS = 0.01
-"""Between two writes, so that many at once leave the API server and our own processor to others."""
-
-PATIENCE_SECONDS = 2.0
-"""An Event is written after this time, however much else there is to do."""
 
 _LONGEST_NOTE = 1024
 
@@ -66,7 +61,7 @@ class EventRecorder:
         wait_quiet: Callable[[float], None] = lambda _: None,
     ) -> None:
         self._access = access
-        self._wait_quiet = wait_quiet
+        self._courtesy = Courtesy(wait_quiet)
         self._controller = controller
         self._instance = instance[:128]
         self._written: dict[tuple[str, str, str], float] = {}
@@ -163,7 +158,7 @@ class EventRecorder:
                 "uid": metadata.get("uid"),
             },
         }
-        self._queue.put((time.monotonic() + PATIENCE_SECONDS, event))
+        self._queue.put((self._courtesy.latest_at(), event))
 
     def _run(self) -> None:
         while True:
@@ -175,10 +170,9 @@ class EventRecorder:
             if item is None:
                 break
             latest_at, event = item
-            if (patience := latest_at - time.monotonic()) > 0:
-                self._wait_quiet(patience)
+            self._courtesy.wait(latest_at)
             self._send(event)
-            time.sleep(PAUSE_SECONDS)
+            self._courtesy.pause()
         self._close_tallies(all_of_them=True)
         while not self._queue.empty():
             if (item := self._queue.get()) is not None:

@@ -21,7 +21,6 @@ from eurekube_provider.kube.access import KubeAccess, Resource
 
 _log = logging.getLogger(__name__)
 
-PAGE_SIZE = 500
 SILENCE_SECONDS = 100.0
 """Bookmarks come about once a minute: a watch that says nothing for longer is taken for dead."""
 
@@ -172,17 +171,10 @@ class Reflector:
     def _list(self) -> None:
         """Read all pages, then tell the differences."""
         fresh: dict[tuple[str, str], Object] = {}
-        query = {"limit": str(PAGE_SIZE)}
-        while True:
-            page = self._access.get(self._path, query)
+        for page in self._access.pages(self._path):
             self._active_at = time.monotonic()
             for item in page.get("items") or ():
                 fresh[_key(item)] = self._trim(item)
-            metadata = page.get("metadata") or {}
-            token = metadata.get("continue")
-            if not token:
-                break
-            query = {"limit": str(PAGE_SIZE), "continue": token}
         with self._lock:
             before, self._objects = self._objects, fresh
         for key, item in fresh.items():
@@ -191,7 +183,7 @@ class Reflector:
                 self._tell(old, item)
         for old in before.values():
             self._tell(old, None)
-        self._version = str(metadata["resourceVersion"])
+        self._version = str(page["metadata"]["resourceVersion"])
         self.failure = None
 
     def _watch(self) -> None:

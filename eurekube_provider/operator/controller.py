@@ -33,7 +33,7 @@ from eurekube_provider.operator.admission import Admission, UnknownEureka
 from eurekube_provider.operator.brake import Brake
 from eurekube_provider.operator.departure import Departure
 from eurekube_provider.operator.finalizer import has_finalizer, set_finalizer
-from eurekube_provider.operator.index import SyncerKey
+from eurekube_provider.operator.index import SyncerKey, key_of
 from eurekube_provider.operator.looks import Look, Looks
 from eurekube_provider.operator.queue import WorkQueue
 from eurekube_provider.operator.registry import Registry
@@ -121,7 +121,7 @@ class Controller:
             registry.expect(endpoints)
             for syncer in syncers:
                 if not syncer["metadata"].get("deletionTimestamp"):
-                    for instance in registry.view.owned(self._owner(_key(syncer))):
+                    for instance in registry.view.owned(self._owner(key_of(syncer))):
                         registry.hold(instance)
         self.all_concerned()
         for owner in {owner for one in self._registries.values() for owner in one.view.owners()}:
@@ -326,7 +326,7 @@ class Controller:
 
     def _refuse(self, syncer: Object, error: ConfigurationError) -> None:
         """Say why nothing is done; what is registered stays and is renewed."""
-        self._hold(_key(syncer))
+        self._hold(key_of(syncer))
         reason = "UnknownEureka" if isinstance(error, UnknownEureka) else "NotAllowed"
         self._report_failure(syncer, reason, error)
 
@@ -339,17 +339,13 @@ class Controller:
     def _report_failure(self, syncer: Object, reason: str, error: EurekubeError) -> None:
         """A look that ended early still shows in the syncer's status and as an Event."""
         before = syncer.get("status") or {}
-        owner = self._owner(_key(syncer))
+        owner = self._owner(key_of(syncer))
         held = [one for registry in self._registries.values() for one in registry.view.owned(owner)]
         desired = before.get("desired", len(held))
         application = before.get("application", "")
         found = failure_report(application, reason, str(error), held, desired)
         self._teller.tell(syncer, found)
-        self.history.saw(_key(syncer), found)
-
-
-def _key(syncer: Object) -> SyncerKey:
-    return (syncer["metadata"]["namespace"], syncer["metadata"]["name"])
+        self.history.saw(key_of(syncer), found)
 
 
 def _plan(wanted: Syncer, desired: Desired, registry: Registry, owner: str) -> Plan:

@@ -8,10 +8,10 @@ from __future__ import annotations
 
 import threading
 from collections import defaultdict
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, Generic, TypeVar
 
-from eurekube_provider.core.objects import SERVICE_NAME_LABEL, app_of
+from eurekube_provider.core.objects import app_of, service_of
 from eurekube_provider.core.syncer import Selector
 
 Object = dict[str, Any]
@@ -82,17 +82,17 @@ class Index:
         """A Service came (``old`` is None), changed, or went."""
         with self._lock:
             if old is not None:
-                self._services.take(_handles_of_service(old), _name(old))
+                self._services.take(_handles_of_service(old), key_of(old))
             if new is not None:
-                self._services.put(_handles_of_service(new), _name(new), new)
+                self._services.put(_handles_of_service(new), key_of(new), new)
 
     def slice_changed(self, old: Object | None, new: Object | None) -> None:
         """An EndpointSlice came, changed, or went."""
         with self._lock:
             if old is not None:
-                self._slices.take(_handles_of_slice(old), _name(old))
+                self._slices.take(_handles_of_slice(old), key_of(old))
             if new is not None:
-                self._slices.put(_handles_of_slice(new), _name(new), new)
+                self._slices.put(_handles_of_slice(new), key_of(new), new)
 
     def selector_changed(self, key: SyncerKey, old: Selector | None, new: Selector | None) -> None:
         """A syncer came, selects something else, or went."""
@@ -104,7 +104,9 @@ class Index:
             found = self._services.on(_handle_of_selector(selector)).values()
             services = [service for service in found if selector.selects(service)]
             slices = [
-                item for service in services for item in self._slices.on(("slices", *_name(service))).values()
+                item
+                for service in services
+                for item in self._slices.on(("slices", *key_of(service))).values()
             ]
         return services, slices
 
@@ -119,7 +121,7 @@ class Index:
 
 
 def _handles_of_service(service: Object) -> Iterator[Handle]:
-    namespace, name = _name(service)
+    namespace, name = key_of(service)
     yield ("name", namespace, name)
     yield ("app", namespace, app_of(service))
     for key, value in (service["metadata"].get("labels") or {}).items():
@@ -135,10 +137,11 @@ def _handle_of_selector(selector: Selector) -> Handle:
 
 
 def _handles_of_slice(endpoint_slice: Object) -> Iterator[Handle]:
-    service = endpoint_slice["metadata"]["labels"].get(SERVICE_NAME_LABEL)
+    service = service_of(endpoint_slice)
     if service:
         yield ("slices", endpoint_slice["metadata"]["namespace"], service)
 
 
-def _name(thing: Object) -> tuple[str, str]:
+def key_of(thing: Mapping[str, Any]) -> tuple[str, str]:
+    """Namespace and name of a custom resource, or of anything else that has both."""
     return (thing["metadata"]["namespace"], thing["metadata"]["name"])

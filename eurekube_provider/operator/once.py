@@ -16,7 +16,7 @@ from eurekube_provider.eureka.apply import Outcome, apply
 from eurekube_provider.eureka.observer import Observer
 from eurekube_provider.eureka.peers import Peers
 from eurekube_provider.kube.access import KubeAccess
-from eurekube_provider.operator.index import SyncerKey
+from eurekube_provider.operator.index import SyncerKey, key_of
 from eurekube_provider.operator.report import Report
 from eurekube_provider.operator.status import StatusWriter
 
@@ -178,7 +178,7 @@ class _Statuses(StatusWriter):
 
     def report(self, syncer: Mapping[str, Any], report: Report) -> None:
         """See :meth:`StatusWriter.report`."""
-        self._ledger.note((syncer["metadata"]["namespace"], syncer["metadata"]["name"]), report)
+        self._ledger.note(key_of(syncer), report)
         super().report(syncer, report)
 
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import argparse
 import difflib
+import re
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -141,6 +142,29 @@ def read_yaml(path: str, where: str) -> dict[str, Any]:
     if not isinstance(document, dict):
         raise ConfigurationError(f"{path}: must be keys with values, such as log-level: DEBUG")
     return {str(key): value for key, value in document.items()}
+
+
+def named_entries(written: Any, place: str, key: str, example: str) -> dict[str, dict[str, Any]]:
+    """What stands in a file below names that a person chose, such as those of connections.
+
+    :param place: the file and the key, for complaints.
+    :param key: what stands below each name, e.g. ``url``.
+    :param example: one line, e.g. ``eu-1: {url: http://...}``.
+    :raises ConfigurationError: no such names, or no keys below one of them.
+    """
+    if not isinstance(written, Mapping):
+        raise ConfigurationError(f"{place}: must be names with a {key} each, e.g. {example}")
+    for name, entries in written.items():
+        if not isinstance(name, str) or not re.fullmatch(r"[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?", name):
+            raise ConfigurationError(
+                f"{place}: {name!r} must be a name of small letters, digits and dashes, in quotes if it is"
+                " a number"
+            )
+        if not isinstance(entries, Mapping):
+            raise ConfigurationError(
+                f"{place}: {name}: must be keys such as {key}, not {type(entries).__name__}"
+            )
+    return {name: {str(one): value for one, value in entries.items()} for name, entries in written.items()}
 
 
 def from_file(

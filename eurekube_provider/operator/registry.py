@@ -272,7 +272,7 @@ class Registry:
                 self.view.doubt()
             elif self._looks_everywhere:
                 self._looks_everywhere = False
-                listed = self._listing.everywhere()
+                listed = self.peers.list_everywhere()
             else:
                 listed = self._listing.read()
             self._take(listed)

@@ -31,6 +31,7 @@ from eurekube_provider.operator.options import (
     choice,
     from_file,
     markdown,
+    named_entries,
     read_yaml,
     said,
     variable,
@@ -311,24 +312,15 @@ def _read_file(file: Given, document: dict[str, Any]) -> tuple[dict[str, Given],
 
     That one's keys are options: ``url`` below ``default`` is ``eureka-url``.
     """
-    connections = document.pop("connections", None) or {}
     place = f"{file.text}: connections"
-    if not isinstance(connections, dict):
-        raise ConfigurationError(f"{place}: must be names with a url each, e.g. eu-1: {{url: http://...}}")
+    connections = named_entries(
+        document.pop("connections", None) or {}, place, "url", "eu-1: {url: http://...}"
+    )
     written = from_file(file.text, document, OPTIONS, _SECRETS)
-    others: dict[str, dict[str, Given]] = {}
-    for name, entries in connections.items():
-        if not isinstance(name, str) or not re.fullmatch(r"[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?", name):
-            raise ConfigurationError(
-                f"{place}: {name!r} must be a name of small letters, digits and dashes, in quotes if it is"
-                " a number"
-            )
-        if not isinstance(entries, dict):
-            raise ConfigurationError(
-                f"{place}: {name}: must be keys such as url, not {type(entries).__name__}"
-            )
-        texts = {str(key): value for key, value in entries.items()}
-        others[name] = from_file(f"{place}: {name}", texts, CONNECTION_OPTIONS, SECRETS)
+    others = {
+        name: from_file(f"{place}: {name}", entries, CONNECTION_OPTIONS, SECRETS)
+        for name, entries in connections.items()
+    }
     for key, given in others.pop(DEFAULT_CONNECTION, {}).items():
         if f"eureka-{key}" in written:
             raise ConfigurationError(f"{given.where}: eureka-{key} says the same once more: keep one of them")

@@ -15,7 +15,7 @@ from functools import lru_cache
 from eurekube_provider.core.errors import ConfigurationError, KubernetesError
 from eurekube_provider.core.identity import Cluster
 from eurekube_provider.core.mapping import Desired, LabelsOfPod, desired_instances
-from eurekube_provider.core.objects import SERVICE_NAME_LABEL, Problem, app_of, is_terminating
+from eurekube_provider.core.objects import SERVICE_NAME_LABEL, Problem, app_of, is_terminating, service_of
 from eurekube_provider.core.pulse import Pulse
 from eurekube_provider.core.syncer import Selector, Syncer
 from eurekube_provider.kube.access import (
@@ -28,7 +28,7 @@ from eurekube_provider.kube.access import (
     Resource,
 )
 from eurekube_provider.kube.reflector import Listener, Reflector, ReflectorGroup, Trim
-from eurekube_provider.operator.index import Index, Object, SyncerKey
+from eurekube_provider.operator.index import Index, Object, SyncerKey, key_of
 from eurekube_provider.operator.ondemand import OnDemand, Scope
 
 GOODBYE_SECONDS = 600.0
@@ -144,7 +144,7 @@ class Sources:
 
     def syncer_keys(self) -> list[SyncerKey]:
         """All syncers."""
-        return [_key(syncer) for syncer in self.syncers.objects()]
+        return [key_of(syncer) for syncer in self.syncers.objects()]
 
     def names_of(self, selector: Selector) -> frozenset[str]:
         """The names, in lower case, of the Services that a selector means, and their labels ``app``."""
@@ -218,7 +218,7 @@ class Sources:
         subject = new or old
         if subject is None:
             return
-        key = _key(subject)
+        key = key_of(subject)
         before, after = _read(old), _read(new)
         self._index.selector_changed(
             key, before.selector if before else None, after.selector if after else None
@@ -288,7 +288,7 @@ def trim_service(service: Object) -> Object:
 def trim_slice(endpoint_slice: Object) -> Object:
     """What the mapping reads of an EndpointSlice; of each endpoint the one address that Services use."""
     metadata = endpoint_slice["metadata"]
-    service = (metadata.get("labels") or {}).get(SERVICE_NAME_LABEL)
+    service = service_of(endpoint_slice)
     endpoints = []
     for endpoint in endpoint_slice.get("endpoints") or ():
         target = endpoint.get("targetRef") or {}
@@ -368,8 +368,4 @@ def _read(syncer: Object | None) -> Syncer | None:
 
 
 def _service_of(endpoint_slice: Object) -> str:
-    return str(endpoint_slice["metadata"]["labels"].get(SERVICE_NAME_LABEL, ""))
-
-
-def _key(thing: Object) -> tuple[str, str]:
-    return (thing["metadata"]["namespace"], thing["metadata"]["name"])
+    return service_of(endpoint_slice) or ""

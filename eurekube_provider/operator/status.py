@@ -10,24 +10,21 @@ import logging
 import threading
 import time
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any
 
 from eurekube_provider.core.errors import KubernetesError, LeadershipLost
 from eurekube_provider.core.pulse import Pulse, pulses_of
 from eurekube_provider.kube.access import MERGE_PATCH, SYNCERS, KubeAccess
+from eurekube_provider.kube.courtesy import Courtesy
+from eurekube_provider.operator.index import SyncerKey, key_of
 from eurekube_provider.operator.report import Report
 
 _log = logging.getLogger(__name__)
 
 SHORTEST_INTERVAL_SECONDS = 0.5
 RETRY_SECONDS = 5.0
-
-PAUSE_SECONDS = 0.01
-"""Between two writes, so that many at once leave the API server and our own processor to others."""
-
-PATIENCE_SECONDS = 2.0
-"""A report is written after this time, however much else there is to do."""
 _LONGEST_MESSAGE = 4000
 
 READY, SYNCED = "Ready", "Synced"
@@ -102,6 +99,18 @@ def condition(
     }
 
 
+@dataclass(frozen=True, slots=True)
+class _Wanted:
+    """A report that is still to be written.
+
+    :ivar latest_at: until when it may wait, by ``time.monotonic()``.
+    """
+
+    syncer: Mapping[str, Any]
+    report: Report
+    latest_at: float
+
+
 class StatusWriter:
     """Writes statuses on a thread of its own.
 
@@ -110,12 +119,11 @@ class StatusWriter:
 
     def __init__(self, access: KubeAccess, wait_quiet: Callable[[float], None] = lambda _: None) -> None:
         self._access = access
-        self._wait_quiet = wait_quiet
+        self._courtesy = Courtesy(wait_quiet)
         self._condition = threading.Condition()
-        self._wanted: dict[tuple[str, str], tuple[Mapping[str, Any], Report]] = {}
-        self._latest_at: dict[tuple[str, str], float] = {}
-        self._not_before: dict[tuple[str, str], float] = {}
-        self._written: dict[tuple[str, str], dict[str, Any]] = {}
+        self._wanted: dict[SyncerKey, _Wanted] = {}
+        self._not_before: dict[SyncerKey, float] = {}
+        self._written: dict[SyncerKey, dict[str, Any]] = {}
         self._stopped = False
         self._thread = threading.Thread(target=self._run, name="status-writer", daemon=True)
 
@@ -137,22 +145,23 @@ class StatusWriter:
 
     def report(self, syncer: Mapping[str, Any], report: Report) -> None:
         """Have ``report`` written to the syncer; an older one that was not written yet is forgotten."""
-        key = (syncer["metadata"]["namespace"], syncer["metadata"]["name"])
+        key = key_of(syncer)
         with self._condition:
-            self._wanted[key] = (syncer, report)
-            self._latest_at.setdefault(key, time.monotonic() + PATIENCE_SECONDS)
+            before = self._wanted.get(key)
+            latest_at = before.latest_at if before else self._courtesy.latest_at()
+            self._wanted[key] = _Wanted(syncer, report, latest_at)
             self._condition.notify()
 
-    def forget(self, key: tuple[str, str]) -> None:
+    def forget(self, key: SyncerKey) -> None:
         """The syncer is gone."""
         with self._condition:
-            for table in (self._wanted, self._latest_at, self._not_before, self._written):
+            for table in (self._wanted, self._not_before, self._written):
                 table.pop(key, None)
 
     def forget_all(self) -> None:
         """Another replica writes from now on, or has written."""
         with self._condition:
-            for table in (self._wanted, self._latest_at, self._not_before, self._written):
+            for table in (self._wanted, self._not_before, self._written):
                 table.clear()
 
     def _run(self) -> None:
@@ -167,29 +176,26 @@ class StatusWriter:
                     self._condition.wait(min(waits, default=None))
                     continue
                 key = due[0]
-                patience = 0.0 if self._stopped else self._latest_at.get(key, now) - now
-            if patience > 0:
-                self._wait_quiet(patience)
+                latest_at = now if self._stopped else self._wanted[key].latest_at
+            self._courtesy.wait(latest_at)
             with self._condition:
                 wanted = self._wanted.pop(key, None)
                 if wanted is None:
                     continue  # forgotten meanwhile
-                syncer, report = wanted
-                self._latest_at.pop(key, None)
                 self._not_before[key] = time.monotonic() + SHORTEST_INTERVAL_SECONDS
             try:
-                self._write(key, syncer, report)
+                self._write(key, wanted)
             except LeadershipLost:
                 pass  # who leads now has a report of its own
             except Exception:  # noqa: BLE001 - the thread must go on writing the others
                 _log.exception("status not written", extra={"syncer": "/".join(key)})
             if not self._stopped:
-                time.sleep(PAUSE_SECONDS)
+                self._courtesy.pause()
 
-    def _write(self, key: tuple[str, str], syncer: Mapping[str, Any], report: Report) -> None:
-        written = self._written.get(key)
+    def _write(self, key: SyncerKey, wanted: _Wanted) -> None:
+        written, syncer = self._written.get(key), wanted.syncer
         basis = {**syncer, "status": written} if written else syncer
-        status = status_of(basis, report, datetime.now(UTC))
+        status = status_of(basis, wanted.report, datetime.now(UTC))
         if _same(status, basis.get("status") or {}):
             return
         try:
@@ -200,7 +206,7 @@ class StatusWriter:
                 _log.warning("status not written", extra={"syncer": "/".join(key), "error": str(error)})
                 with self._condition:
                     if not self._stopped:
-                        self._wanted.setdefault(key, (syncer, report))
+                        self._wanted.setdefault(key, wanted)
                         self._not_before[key] = time.monotonic() + RETRY_SECONDS
             return
         self._written[key] = status

@@ -10,7 +10,7 @@ from eurekube_provider.core.mapping import UNREAD
 from eurekube_provider.core.plan import Action
 from eurekube_provider.eureka.apply import Outcome
 from eurekube_provider.kube.events import EventRecorder, Kind
-from eurekube_provider.operator.index import SyncerKey
+from eurekube_provider.operator.index import SyncerKey, key_of
 from eurekube_provider.operator.report import Report
 from eurekube_provider.operator.status import StatusWriter
 
@@ -37,7 +37,7 @@ class Teller:
             _log.info(
                 "Eureka was brought in line",
                 extra={
-                    "syncer": "/".join(_key(syncer)),
+                    "syncer": "/".join(key_of(syncer)),
                     "application": found.application,
                     **{str(action): count for action, count in done.items() if count},
                     "milliseconds": round(seconds * 1000, 1),
@@ -51,7 +51,7 @@ class Teller:
 
     def tell(self, syncer: Object, found: Report) -> None:
         """Have status and Events written."""
-        key = _key(syncer)
+        key = key_of(syncer)
         for reason, message in found.problems.items():
             if reason != "Paused" and reason not in UNREAD:
                 self._events.record(syncer, Kind.WARNING, reason, message)
@@ -71,7 +71,3 @@ class Teller:
         """Another replica tells from now on."""
         self._statuses.forget_all()
         self._cut_off.clear()
-
-
-def _key(syncer: Object) -> SyncerKey:
-    return (syncer["metadata"]["namespace"], syncer["metadata"]["name"])

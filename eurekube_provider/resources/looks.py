@@ -106,14 +106,10 @@ class SecondLooks:
                 again is not None
                 and shall_be_gone
                 and again.owner == removed.instance.owner
-                and _time_of(again) <= _time_of(removed.instance)
+                and again.written_at_ms <= removed.instance.written_at_ms
             ):
                 apply.remove(peers, again)
 
     @staticmethod
     def _place(peers: Peers, key: Key) -> tuple[tuple[str, ...], Key]:
         return peers.connection.service_urls, key
-
-
-def _time_of(instance: Instance) -> int:
-    return instance.last_dirty_timestamp_ms or 0

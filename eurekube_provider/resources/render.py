@@ -26,7 +26,7 @@ from pulumi.runtime import mocks, rpc, set_all_config
 from pulumi.runtime.stack import run_pulumi_func
 
 from eurekube_provider.core.errors import ConfigurationError
-from eurekube_provider.core.identity import StackOwner
+from eurekube_provider.core.identity import APPLICATION_TYPE, INSTANCE_TYPE, StackOwner
 from eurekube_provider.eureka.connection import Connection
 from eurekube_provider.resources.connections import NAMESPACE, configured_connection, connection_names
 from eurekube_provider.resources.labels import STACK_LABEL, stack_label
@@ -37,9 +37,7 @@ from eurekube_provider.resources.properties import DEFAULT_ID, Properties, check
 DEFAULT_ORGANIZATION = "organization"
 """What Pulumi says on backends that know no organizations."""
 
-_INSTANCE = "pulumi-python:dynamic/eurekube:EurekaInstance"
-_APPLICATION = "pulumi-python:dynamic/eurekube:EurekaApplication"
-_CHECKS = {_INSTANCE: check, _APPLICATION: check_members}
+_CHECKS = {INSTANCE_TYPE: check, APPLICATION_TYPE: check_members}
 _HIDDEN = "[secret]"
 
 _ORDER = (
@@ -160,7 +158,9 @@ def render(
     with _in_directory(project.directory):
         _run(project, stack, organization, configuration, collector)
         made = collector.registrations
-        connections = _connections(configuration, (*made[_INSTANCE].values(), *made[_APPLICATION].values()))
+        connections = _connections(
+            configuration, (*made[INSTANCE_TYPE].values(), *made[APPLICATION_TYPE].values())
+        )
     label = stack_label(project.name, stack)
     objects = [
         _object(resource, label)
@@ -172,8 +172,8 @@ def render(
         stack=stack,
         organization=organization,
         objects=sorted(objects, key=_place),
-        registrations=dict(sorted(made[_INSTANCE].items())),
-        applications=dict(sorted(made[_APPLICATION].items())),
+        registrations=dict(sorted(made[INSTANCE_TYPE].items())),
+        applications=dict(sorted(made[APPLICATION_TYPE].items())),
         kubeconfig=project.directory / Path(kubeconfig).expanduser() if kubeconfig else None,
         connections=connections,
     )

@@ -7,7 +7,7 @@ import os
 import signal
 import subprocess
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
 from pathlib import Path
 
@@ -119,6 +119,21 @@ def start_operator(lab: Lab, namespace: str, tmp_path: Path) -> Iterator[StartOp
         if operator.process.poll() is None:
             operator.process.kill()
         sys.stdout.write(f"--- {operator.log.name}\n{operator.text()}\n")
+
+
+def run_commands(commands: str, directory: Path, environment: Mapping[str, str]) -> str:
+    """Run what a page tells its reader to type; what it printed."""
+    done = subprocess.run(
+        ["bash", "-euo", "pipefail", "-c", commands],
+        cwd=directory,
+        env=environment,
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        text=True,
+        timeout=240,
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    return done.stdout
 
 
 def addresses(eureka: Peers, application: str) -> dict[str, str]:

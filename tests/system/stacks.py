@@ -14,8 +14,14 @@ from typing import Any
 import pytest
 import yaml
 
+from lab import Lab
+
 ROOT = Path(__file__).parents[2]
 
+needs_pulumi_and_kubernetes = pytest.mark.skipif(
+    not all(map(shutil.which, ("pulumi", "pulumi-resource-kubernetes"))),
+    reason="no Pulumi CLI with its Kubernetes provider on PATH",
+)
 needs_pulumi = pytest.mark.skipif(shutil.which("pulumi") is None, reason="no Pulumi CLI on PATH")
 
 
@@ -141,3 +147,17 @@ class Example(Stack):
         written = {key if ":" in key else f"{project}:{key}": value for key, value in config.items()}
         document["config"] = {**document.get("config", {}), **written}
         file.write_text(yaml.safe_dump(document))
+
+
+def endpoints_example(lab: Lab, namespace: str, service: str, directory: Path) -> Example:
+    """The example that registers a Service's endpoints, set up for this one."""
+    stack = Example("endpoints", directory, own_pulumi(directory))
+    stack.init(
+        {
+            "namespace": namespace,
+            "service": service,
+            "eurekube:url": lab.eureka_urls[0],
+            "eurekube:kubeconfig": str(lab.kubeconfig),
+        }
+    )
+    return stack

@@ -6,7 +6,6 @@ The program makes what a file beside it says, so that a test changes the program
 from __future__ import annotations
 
 import json
-import shutil
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -22,17 +21,9 @@ from eurekube_provider.kube.access import MERGE_PATCH, NAMESPACES, PODS, SYNCERS
 from lab import Lab
 from lab.workloads import CRDS, DEPLOYMENTS, Cluster, Object, wait_for
 from tests.system.conftest import Operator, addresses, operator_environment
-from tests.system.stacks import Shop, Stack
+from tests.system.stacks import Shop, Stack, needs_pulumi_and_kubernetes
 
-pytestmark = [
-    pytest.mark.lab,
-    pytest.mark.pulumi,
-    pytest.mark.slow,
-    pytest.mark.skipif(
-        not all(map(shutil.which, ("pulumi", "pulumi-resource-kubernetes"))),
-        reason="no Pulumi CLI with its Kubernetes provider on PATH",
-    ),
-]
+pytestmark = [pytest.mark.lab, pytest.mark.pulumi, pytest.mark.slow, needs_pulumi_and_kubernetes]
 
 HOME, TEAM, OTHERS = "components-system", "components", "components-others"
 STATEFUL_SETS = Resource("apps", "v1", "statefulsets")

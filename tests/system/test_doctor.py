@@ -23,7 +23,7 @@ from eurekube_provider.kube.access import SYNCERS
 from lab import Lab
 from lab.programs import find_kubectl
 from lab.workloads import DEPLOYMENTS, Cluster, wait_for
-from tests.system.conftest import ROOT, Operator, instances, operator_environment
+from tests.system.conftest import ROOT, Operator, instances, operator_environment, run_commands
 
 pytestmark = pytest.mark.lab
 
@@ -219,17 +219,7 @@ def test_the_guide_to_a_migration(
         """The next steps; what they printed."""
         script = "".join([setting, *steps[:count]])
         del steps[:count]
-        done = subprocess.run(
-            ["bash", "-euc", script],
-            cwd=tmp_path,
-            env=environment,
-            stdin=subprocess.DEVNULL,
-            capture_output=True,
-            text=True,
-            timeout=240,
-        )
-        assert done.returncode == 0, done.stdout + done.stderr
-        return done.stdout
+        return run_commands(script, tmp_path, environment)
 
     def statuses(application: str, *, ours: bool) -> list[str]:
         held = [one for one in instances(registry, application) if bool(one.owner) is ours]

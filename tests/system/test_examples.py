@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import os
 import shutil
-import subprocess
 import sys
 from pathlib import Path
 from typing import Any
@@ -17,8 +16,8 @@ from eurekube_provider.eureka.peers import Peers
 from lab import Lab
 from lab.programs import find_kubectl
 from lab.workloads import Cluster, wait_for
-from tests.system.conftest import addresses, instances
-from tests.system.stacks import ROOT, Example, needs_pulumi, own_pulumi
+from tests.system.conftest import addresses, instances, run_commands
+from tests.system.stacks import ROOT, Example, endpoints_example, needs_pulumi, own_pulumi
 
 pytestmark = [
     pytest.mark.lab,
@@ -39,15 +38,7 @@ def test_a_stack_follows_the_endpoints(
     service = f"{namespace}-app"
     cluster.deployment(namespace, service, 2)
     cluster.service(namespace, service)
-    stack = Example("endpoints", tmp_path, own_pulumi(tmp_path))
-    stack.init(
-        {
-            "namespace": namespace,
-            "service": service,
-            "eurekube:url": lab.eureka_urls[0],
-            "eurekube:kubeconfig": str(lab.kubeconfig),
-        }
-    )
+    stack = endpoints_example(lab, namespace, service, tmp_path)
     for key, value in stack.environment.items():
         monkeypatch.setenv(key, value)
     target = Target("dev", stack.project)
@@ -123,23 +114,15 @@ def test_the_three_ways_of_the_readme(lab: Lab, cluster: Cluster, eureka: Peers,
     }
 
     def run(commands: str, folder: str = ".") -> str:
-        done = subprocess.run(
-            ["bash", "-euo", "pipefail", "-c", commands],
-            cwd=tmp_path / folder,
-            env=environment,
-            stdin=subprocess.DEVNULL,
-            capture_output=True,
-            text=True,
-            timeout=240,
-        )
-        assert done.returncode == 0, done.stdout + done.stderr
-        return done.stdout
+        return run_commands(commands, tmp_path / folder, environment)
 
     cluster.namespace("shop")
     for service in ("rating", "cart"):
+        for left in instances(eureka, service):  # by an attempt before this one
+            eureka.deregister(*left.key)
         cluster.deployment("shop", service, 2)
         cluster.service("shop", service)
-        wait_for(lambda: len(cluster.ready_addresses("shop", service)) == 2, "endpoints")  # noqa: B023
+        wait_for(lambda: cluster.is_settled("shop", service, 2), "endpoints")  # noqa: B023
     run(first)
     ready = dict.fromkeys(cluster.ready_addresses("shop", "rating"), "UP")
     assert addresses(eureka, "rating") == ready

@@ -30,17 +30,9 @@ from eurekube_provider.kube.access import NAMESPACES, SYNCERS
 from lab import Lab
 from lab.workloads import Cluster
 from tests.system.conftest import ROOT, StartOperator
-from tests.system.stacks import Example, Stack, own_pulumi
+from tests.system.stacks import Example, Stack, needs_pulumi_and_kubernetes, own_pulumi
 
-pytestmark = [
-    pytest.mark.lab,
-    pytest.mark.pulumi,
-    pytest.mark.slow,
-    pytest.mark.skipif(
-        not all(map(shutil.which, ("pulumi", "pulumi-resource-kubernetes"))),
-        reason="no Pulumi CLI with its Kubernetes provider on PATH",
-    ),
-]
+pytestmark = [pytest.mark.lab, pytest.mark.pulumi, pytest.mark.slow, needs_pulumi_and_kubernetes]
 
 
 class Bridge(Stack):

@@ -37,7 +37,7 @@ from eurekube_provider.operator.triggers.webhook import (
 from lab import Lab
 from lab.workloads import CRDS, Cluster, wait_for
 from tests.system.conftest import StartOperator, addresses
-from tests.system.stacks import Example, own_pulumi
+from tests.system.stacks import endpoints_example
 from tests.system.test_web import document, listening_port, page
 
 pytestmark = pytest.mark.lab
@@ -156,15 +156,7 @@ def test_a_stack_follows_the_endpoints_by_itself(
     service = f"{namespace}-app"
     cluster.deployment(namespace, service, 2)
     cluster.service(namespace, service)
-    stack = Example("endpoints", tmp_path, own_pulumi(tmp_path))
-    stack.init(
-        {
-            "namespace": namespace,
-            "service": service,
-            "eurekube:url": lab.eureka_urls[0],
-            "eurekube:kubeconfig": str(lab.kubeconfig),
-        }
-    )
+    stack = endpoints_example(lab, namespace, service, tmp_path)
     program = stack.project / "__main__.py"
     program.write_text(GATE + program.read_text())
     target = {

@@ -15,7 +15,7 @@ from kubernetes import client
 
 from eurekube_provider.core.errors import KubernetesError
 from eurekube_provider.kube import reflector as module
-from eurekube_provider.kube.access import SERVICES, KubeAccess
+from eurekube_provider.kube.access import PAGE_SIZE, SERVICES, KubeAccess
 from eurekube_provider.kube.reflector import Reflector
 from lab.waiting import wait_until
 
@@ -180,7 +180,7 @@ def test_it_lists_in_pages(api: Api, copy: Copy) -> None:
     assert copy.wait_synced(WAIT_SECONDS)
     assert copy.names == list("abcde")
     assert [query.get("continue") for query in api.lists] == [None, "2", "4"]
-    assert all(query["limit"] == str(module.PAGE_SIZE) for query in api.lists)
+    assert all(query["limit"] == str(PAGE_SIZE) for query in api.lists)
     assert [(old, new and new["metadata"]["name"]) for old, new in copy.told] == [
         (None, name) for name in "abcde"
     ]

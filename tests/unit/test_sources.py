@@ -303,10 +303,10 @@ class TwoNamespaces(KubeAccess):
         self.is_open = False
         self.ended = threading.Event()
 
-    def get(self, path: str, *_: Any, **__: Any) -> Object:
+    def request(self, method: str, path: str, *_: Any, **__: Any) -> Object:
         """A list."""
         if "/closed/" in path and not self.is_open and "eurekasyncers" not in path:
-            raise KubernetesError(f"GET {path}: forbidden", status_code=403)
+            raise KubernetesError(f"{method} {path}: forbidden", status_code=403)
         return {"metadata": {"resourceVersion": "1"}, "items": []}
 
     def watch(self, *_: Any, **__: Any) -> Iterator[Object]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from datetime import UTC, datetime
 from typing import TypedDict
 
+from eurekube_provider.operator.index import key_of
 from eurekube_provider.operator.triggers.standing import Object, Standing, stamp
 from eurekube_provider.operator.triggers.triggers import Triggers
 
@@ -40,7 +41,7 @@ def rows(triggers: Triggers) -> list[RefreshRow]:
     standings, due = triggers.standings(), triggers.due()
     found = []
     for item in triggers.reflectors.objects():
-        key = (item["metadata"]["namespace"], item["metadata"]["name"])
+        key = key_of(item)
         found.append(_row(item, standings.get(key) or Standing.of(item), due.get(key)))
     return sorted(found, key=lambda row: (row["ready"] is True, row["namespace"], row["name"]))
 

@@ -27,6 +27,7 @@ from eurekube_provider.operator.options import (
     Option,
     choice,
     from_file,
+    named_entries,
 )
 
 USUAL_DEBOUNCE_SECONDS, USUAL_INTERVAL_SECONDS = 5.0, 60.0
@@ -200,21 +201,10 @@ def targets_from(written: Any, place: str) -> dict[str, Target]:
     :param place: the file and that key, for complaints.
     :raises ConfigurationError: a target that cannot be used.
     """
-    if not isinstance(written, Mapping):
-        raise ConfigurationError(f"{place}: must be names with a kind each, e.g. ci: {{kind: webhook, ...}}")
-    found: dict[str, Target] = {}
-    for name, entries in written.items():
-        if not isinstance(name, str) or not re.fullmatch(r"[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?", name):
-            raise ConfigurationError(
-                f"{place}: {name!r} must be a name of small letters, digits and dashes, in quotes if it is"
-                " a number"
-            )
-        if not isinstance(entries, Mapping):
-            raise ConfigurationError(
-                f"{place}: {name}: must be keys such as kind, not {type(entries).__name__}"
-            )
-        found[name] = _target(name, {str(key): value for key, value in entries.items()}, f"{place}: {name}")
-    return found
+    return {
+        name: _target(name, entries, f"{place}: {name}")
+        for name, entries in named_entries(written, place, "kind", "ci: {kind: webhook, ...}").items()
+    }
 
 
 def _target(name: str, entries: Mapping[str, Any], place: str) -> Target:

@@ -22,7 +22,7 @@ from eurekube_provider.core.syncer import Selector
 from eurekube_provider.kube.access import MERGE_PATCH, REFRESHES, KubeAccess
 from eurekube_provider.kube.events import EventRecorder, Kind
 from eurekube_provider.kube.reflector import Reflector, ReflectorGroup
-from eurekube_provider.operator.index import Selectors
+from eurekube_provider.operator.index import Selectors, key_of
 from eurekube_provider.operator.settings import Settings
 from eurekube_provider.operator.sources import intent, trim_own
 from eurekube_provider.operator.triggers.automation import worker
@@ -135,7 +135,7 @@ class Triggers:
 
     def history(self) -> dict[Key, History]:
         """What is counted, of the StackRefreshes that there are."""
-        there = {_key(item) for item in self.reflectors.objects()}
+        there = {key_of(item) for item in self.reflectors.objects()}
         with self._condition:
             copies = {key: replace(one, outcomes=one.outcomes.copy()) for key, one in self._history.items()}
         return {key: one for key, one in copies.items() if key in there}
@@ -169,8 +169,8 @@ class Triggers:
             return  # our own status
         subject = new or old
         if subject is not None:
-            self._selectors.changed(_key(subject), _selector(old), _selector(new))
-            self._touch(_key(subject))
+            self._selectors.changed(key_of(subject), _selector(old), _selector(new))
+            self._touch(key_of(subject))
 
     def _loop(self) -> None:
         while True:
@@ -191,7 +191,7 @@ class Triggers:
             now = time.monotonic()
             if self._entries_term != self._term:
                 self._entries_term = self._term
-                touched = {_key(item): now for item in self.reflectors.objects()}
+                touched = {key_of(item): now for item in self.reflectors.objects()}
             again = [key for key, at in self._later.items() if at <= now]
             for key in again:
                 touched[key] = self._later.pop(key)
@@ -380,7 +380,3 @@ def _selector(item: Object | None) -> Selector | None:
         with suppress(ConfigurationError):
             return Refresh.from_object(item).selector
     return None
-
-
-def _key(item: Object) -> Key:
-    return (item["metadata"]["namespace"], item["metadata"]["name"])

@@ -1,0 +1,38 @@
+"""What lets more urgent work go first: for those who write statuses and Events beside it."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+
+PATIENCE_SECONDS = 2.0
+"""What is to be written is written after this time, however much else there is to do."""
+
+PAUSE_SECONDS = 0.01
+"""Between two writes, so that many at once leave the API server and our own processor to others."""
+
+
+class Courtesy:
+    """For one writer.
+
+    :param wait_quiet: waits until there is nothing more urgent to do, for so many seconds at most.
+    """
+
+    def __init__(self, wait_quiet: Callable[[float], None] = lambda _: None) -> None:
+        self._wait_quiet = wait_quiet
+
+    @staticmethod
+    def latest_at() -> float:
+        """Until when what is told now may wait, by ``time.monotonic()``."""
+        return time.monotonic() + PATIENCE_SECONDS
+
+    def wait(self, latest_at: float) -> None:
+        """Before a write: wait for quiet, but no longer than until then."""
+        patience = latest_at - time.monotonic()
+        if patience > 0:
+            self._wait_quiet(patience)
+
+    @staticmethod
+    def pause() -> None:
+        """After a write."""
+        time.sleep(PAUSE_SECONDS)
