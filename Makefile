@@ -7,6 +7,9 @@ KEEP ?=
 MINUTES ?= 10
 SEED ?=
 
+# An installed package has its bytecode; hundreds of processes that compile it anew would only cost time.
+unexport PYTHONDONTWRITEBYTECODE
+
 .DEFAULT_GOAL := help
 .PHONY: help setup demo bench test test-faults lint unit integration format lock flags image lab-up lab-down lab-status clean
 

@@ -8,7 +8,6 @@ Source: PeerReplicationResource and ReplicationInstance of Netflix/eureka.
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import islice
@@ -16,7 +15,7 @@ from typing import Any, TypeVar
 
 from eurekube_provider.core.errors import InvalidInstance
 from eurekube_provider.core.model import Instance, Status
-from eurekube_provider.eureka.codec import instance_from_json, replica_to_json
+from eurekube_provider.eureka.codec import encode, instance_from_json, quoted, replica_to_json
 
 T = TypeVar("T")
 
@@ -44,20 +43,19 @@ def heartbeat(instance: Instance, timestamp_ms: int | None = None) -> bytes:
     stamp = instance.last_dirty_timestamp_ms if timestamp_ms is None else timestamp_ms
     # Written by hand, since a cold start and each round of renewals need one of each instance.
     return (
-        f'{{"action":"Heartbeat","appName":{_quoted(instance.application)},"id":{_quoted(instance.instance_id)},'
+        f'{{"action":"Heartbeat","appName":{quoted(instance.application)},"id":{quoted(instance.instance_id)},'
         f'"status":"{instance.status.value}","lastDirtyTimestamp":{"null" if stamp is None else stamp}}}'
     ).encode()
 
 
 def register(instance: Instance) -> bytes:
     """The item that makes a server hold ``instance`` as it is here, its overridden status included."""
-    return _item(
-        "Register",
-        instance,
-        status=instance.status.value,
-        lastDirtyTimestamp=instance.last_dirty_timestamp_ms,
-        instanceInfo=replica_to_json(instance),
-    )
+    stamp = instance.last_dirty_timestamp_ms
+    return (
+        f'{{"action":"Register","appName":{quoted(instance.application)},"id":{quoted(instance.instance_id)},'
+        f'"status":"{instance.status.value}","lastDirtyTimestamp":{"null" if stamp is None else stamp},'
+        f'"instanceInfo":{replica_to_json(instance)}}}'
+    ).encode()
 
 
 def cancel(instance: Instance) -> bytes:
@@ -90,8 +88,6 @@ def portions(things: Iterable[T], size: int = MOST_ITEMS) -> Iterator[Sequence[T
 
 
 _HEARTBEAT = b'{"action":"Heartbeat",'
-_encode = json.JSONEncoder(separators=(",", ":")).encode
-_quoted = json.encoder.encode_basestring_ascii  # as the encoder writes a string
 
 _HELD: dict[int, Answer] = {200: Answer(200), 404: Answer(404)}
 
@@ -113,4 +109,4 @@ def is_renewal(item: bytes) -> bool:
 
 def _item(action: str, instance: Instance, **fields: object) -> bytes:
     item = {"action": action, "appName": instance.application, "id": instance.instance_id, **fields}
-    return _encode(item).encode()
+    return encode(item).encode()

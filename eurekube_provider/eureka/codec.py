@@ -28,6 +28,10 @@ from eurekube_provider.core.model import (
 
 Json = Mapping[str, Any]
 
+encode = json.JSONEncoder(separators=(",", ":")).encode
+quoted = json.encoder.encode_basestring_ascii
+"""A string as :data:`encode` writes it."""
+
 _MOST_SHARED = 4096
 _OWN_DATA_CENTER = DataCenter()
 _DEFAULT_LEASE = EurekaLease()
@@ -104,15 +108,36 @@ def _document(instance: Instance) -> dict[str, Any]:
     return document
 
 
-def replica_to_json(instance: Instance) -> dict[str, Any]:
-    """The object that servers send each other in a batch: what one of them holds, nothing left out or added.
+def replica_to_json(instance: Instance) -> str:
+    """The text that servers send each other in a batch: what one of them holds, nothing left out or added.
 
     Unlike a plain register it carries the overridden status, and no field that we do not know: one in the
     wrong place makes the server refuse the whole batch.
     """
-    document = _document(instance)
-    document["overriddenStatus"] = instance.overridden_status.value
-    return document
+    # Written by hand, since a cold start needs one of each instance and would wait for an encoder.
+    stamp = instance.last_dirty_timestamp_ms
+    optional = {
+        "homePageUrl": instance.home_page_url,
+        "statusPageUrl": instance.status_page_url,
+        "healthCheckUrl": instance.health_check_url,
+        "secureHealthCheckUrl": instance.secure_health_check_url,
+        "lastDirtyTimestamp": "" if stamp is None else str(stamp),
+    }
+    more = "".join([f'"{name}":{quoted(value)},' for name, value in optional.items() if value])
+    lease, port, secure_port = instance.lease, instance.port, instance.secure_port
+    return (
+        f'{{"instanceId":{quoted(instance.instance_id)},"app":{quoted(instance.application)},'
+        f'"hostName":{quoted(instance.host_name)},"ipAddr":{quoted(instance.ip_address)},'
+        f'"status":"{instance.status.value}","overriddenStatus":"{instance.overridden_status.value}",'
+        f'"port":{{"$":{port.number},"@enabled":"{_yes(port.enabled)}"}},'
+        f'"securePort":{{"$":{secure_port.number},"@enabled":"{_yes(secure_port.enabled)}"}},'
+        f'"vipAddress":{quoted(instance.vip_address)},'
+        f'"secureVipAddress":{quoted(instance.secure_vip_address)},"countryId":1,{more}'
+        f'"leaseInfo":{{"renewalIntervalInSecs":{lease.renewal_interval_seconds},'
+        f'"durationInSecs":{lease.duration_seconds}}},'
+        f'"dataCenterInfo":{encode(_data_center_to_json(instance.data_center))},'
+        f'"metadata":{encode(dict(instance.metadata))}}}'
+    )
 
 
 def instance_from_json(document: Json) -> Instance:
@@ -197,7 +222,11 @@ def _listed(value: Any) -> Iterator[Any]:
 
 
 def _port_to_json(port: Port) -> dict[str, Any]:
-    return {"$": port.number, "@enabled": "true" if port.enabled else "false"}
+    return {"$": port.number, "@enabled": _yes(port.enabled)}
+
+
+def _yes(holds: bool) -> str:  # noqa: FBT001 - the only thing it is about
+    return "true" if holds else "false"
 
 
 def _port_from_json(value: Any, default: Port) -> Port:
