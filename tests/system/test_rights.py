@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import subprocess
+import sys
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
@@ -14,11 +16,18 @@ import requests
 
 from eurekube_provider.eureka.peers import Peers
 from eurekube_provider.kube.access import NAMESPACES, REFRESHES, SYNCERS, KubeAccess, Resource
-from eurekube_provider.kube.rights import CLUSTER, WORK, Rule, election
+from eurekube_provider.kube.rights import CLUSTER, WORK, Rule, election, pulumi_stack
 from eurekube_provider.operator.selfcheck import Verdict, check_kubernetes
 from lab import Lab
 from lab.workloads import Cluster, Object, wait_for
-from tests.system.conftest import Operator, StartOperator, addresses, instances
+from tests.system.conftest import (
+    ROOT,
+    Operator,
+    StartOperator,
+    addresses,
+    instances,
+    operator_environment,
+)
 from tests.system.test_operator import condition, ready, running
 
 pytestmark = pytest.mark.lab
@@ -41,14 +50,22 @@ class Account:
     """A ServiceAccount in :data:`HOME` and what it may do."""
 
     cluster: Cluster
+    name: str
     kubeconfig: Path
+
+    @classmethod
+    def made(cls, lab: Lab, cluster: Cluster, name: str, kubeconfig: Path) -> Account:
+        """A new one, which may do nothing yet."""
+        metadata = {"name": name, "namespace": HOME}
+        cluster.apply(ACCOUNTS, {"apiVersion": "v1", "kind": "ServiceAccount", "metadata": metadata})
+        return cls(cluster, name, lab.service_account_kubeconfig(HOME, name, kubeconfig))
 
     def may(self, rules: Sequence[Rule], namespace: str | None = None) -> None:
         """These things and no others, in a namespace or in the cluster."""
         kind = "Role" if namespace else "ClusterRole"
-        metadata = {"name": "rights", **({"namespace": namespace} if namespace else {})}
+        metadata = {"name": self.name, **({"namespace": namespace} if namespace else {})}
         common: Object = {"apiVersion": f"{_GROUP}/v1", "metadata": metadata}
-        subjects = [{"kind": "ServiceAccount", "name": "rights", "namespace": HOME}]
+        subjects = [{"kind": "ServiceAccount", "name": self.name, "namespace": HOME}]
         self.cluster.apply(
             ROLES if namespace else CLUSTER_ROLES,
             {**common, "kind": kind, "rules": [_written(rule) for rule in rules]},
@@ -59,7 +76,7 @@ class Account:
                 **common,
                 "kind": f"{kind}Binding",
                 "subjects": subjects,
-                "roleRef": {"apiGroup": _GROUP, "kind": kind, "name": "rights"},
+                "roleRef": {"apiGroup": _GROUP, "kind": kind, "name": self.name},
             },
         )
 
@@ -84,10 +101,7 @@ def account(lab: Lab, cluster: Cluster, tmp_path_factory: pytest.TempPathFactory
     """Exactly the operator's rights, for the two namespaces that it watches."""
     for name in (HOME, LOST, SERVED):
         cluster.namespace(name)
-    metadata = {"name": "rights", "namespace": HOME}
-    cluster.apply(ACCOUNTS, {"apiVersion": "v1", "kind": "ServiceAccount", "metadata": metadata})
-    path = tmp_path_factory.mktemp("rights") / "kubeconfig"
-    account = Account(cluster, lab.service_account_kubeconfig(HOME, "rights", path))
+    account = Account.made(lab, cluster, "rights", tmp_path_factory.mktemp("rights") / "kubeconfig")
     account.may(CLUSTER)
     account.may(election(LEASE), HOME)
     account.may(WORK, LOST)
@@ -181,32 +195,96 @@ def test_everything_that_it_may_is_used_and_nothing_else(
     assert granted == set(asked)
 
 
+STACK = "shop"
+RULES: dict[str | None, tuple[Rule, ...]] = {
+    None: CLUSTER,
+    SERVED: (pulumi_stack(STACK), *WORK),
+    HOME: election(LEASE),
+}
+"""The operator's, by where they are needed; None for the cluster."""
+
+
+@dataclass(frozen=True)
+class Removal:
+    """A verb that an account of its own does without."""
+
+    where: str | None
+    rule: Rule
+    verb: str
+
+    @property
+    def name(self) -> str:
+        """The account's."""
+        return f"no-{self.verb}-{self.rule.resources[0].replace('/', '-')}"
+
+    @property
+    def subject(self) -> str:
+        """What the self-check calls it."""
+        place = f" in namespace {self.where}" if self.where else ""
+        return " ".join((self.verb, self.rule.resources[0], *self.rule.resource_names)) + place
+
+    @property
+    def left(self) -> list[Rule]:
+        """The rules of this place without the verb."""
+        verbs = tuple(verb for verb in self.rule.verbs if verb != self.verb)
+        less = [replace(one, verbs=verbs) if one == self.rule else one for one in RULES[self.where]]
+        return [one for one in less if one.verbs]
+
+
 REMOVALS = [
-    (where, rule, verb)
-    for where, rules in ((None, CLUSTER), (SERVED, WORK), (HOME, election(LEASE)))
-    for rule in rules
-    for verb in rule.verbs
+    Removal(where, rule, verb) for where, rules in RULES.items() for rule in rules for verb in rule.verbs
 ]
 
 
-@pytest.mark.parametrize(
-    ("where", "rule", "verb"),
-    REMOVALS,
-    ids=[f"{verb}-{rule.resources[0]}" for _, rule, verb in REMOVALS],
-)
-def test_a_missing_verb_is_named(account: Account, where: str | None, rule: Rule, verb: str) -> None:
-    """The self-check names the one that is missing, and no other."""
-    rules = {None: CLUSTER, SERVED: WORK, HOME: election(LEASE)}[where]
-    left = replace(rule, verbs=tuple(other for other in rule.verbs if other != verb))
-    less = [left if one == rule else one for one in rules]
-    named = "".join(f" {name}" for name in rule.resource_names)
-    expected = f"{verb} {rule.resources[0]}{named}{f' in namespace {where}' if where else ''}"
-    account.may([one for one in less if one.verbs], where)
-    try:
-        wait_for(lambda: account.missing() == [expected], expected, PATIENCE_SECONDS)
-    finally:
-        account.may(rules, where)
-    wait_for(lambda: account.missing() == [], "all rights again", PATIENCE_SECONDS)
+@pytest.fixture
+def deprived(
+    account: Account,  # noqa: ARG001 - the namespaces are there
+    lab: Lab,
+    cluster: Cluster,
+    tmp_path: Path,
+) -> Iterator[dict[Removal | None, Account]]:
+    """For each verb an account that has all rights but this one, and for None one that has them all."""
+    accounts: dict[Removal | None, Account] = {}
+    for removal in (None, *REMOVALS):
+        name = removal.name if removal else "no-loss"
+        made = Account.made(lab, cluster, name, tmp_path / name)
+        for where, rules in RULES.items():
+            made.may(removal.left if removal and where == removal.where else rules, where)
+        accounts[removal] = made
+    # The API server learns of Roles, and of ClusterRoles, in their order: who knows the last knows them all.
+    for removal in {removal.where: removal for removal in REMOVALS}.values():
+        wait_for(lambda one=removal: accounts[one].missing() == [one.subject], removal.name, PATIENCE_SECONDS)  # type: ignore[misc]
+    yield accounts
+    for made in accounts.values():
+        cluster.delete(CLUSTER_BINDINGS, made.name)
+        cluster.delete(CLUSTER_ROLES, made.name)
+
+
+def test_each_verb_that_is_taken_away_is_named_by_a_check(
+    lab: Lab, deprived: dict[Removal | None, Account], tmp_path: Path
+) -> None:
+    """As a process with that account's token it ends with 1, and names this verb and no other."""
+    target = {"kind": "pulumiStack", "namespaces": [SERVED], "stack": f"{SERVED}/{STACK}"}
+    config = tmp_path / "operator.yaml"
+    config.write_text(json.dumps({"targets": {"prod": target}}))
+    done = subprocess.run(
+        [
+            *(sys.executable, "-m", "tests.system.checks"),
+            *(str(account.kubeconfig) for account in deprived.values()),
+        ],
+        cwd=ROOT,
+        env=operator_environment(lab, SERVED, POD_NAMESPACE=HOME, LEASE_NAME=LEASE, CONFIG=str(config)),
+        stdout=subprocess.PIPE,
+        text=True,
+        timeout=120,
+        check=True,
+    )
+    told = {}
+    for removal, (code, printed) in zip(deprived, json.loads(done.stdout), strict=True):
+        warnings = [one for one in json.loads(printed) if one["verdict"] == "warning"]
+        assert all(one["detail"].startswith("not allowed; without it ") for one in warnings)
+        told[removal] = code, [one["subject"] for one in warnings]
+    assert told == {removal: (1, [removal.subject]) if removal else (0, []) for removal in deprived}
 
 
 def renewed_at(lab: Lab, eureka: Peers, application: str) -> dict[str, int]:
