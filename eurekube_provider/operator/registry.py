@@ -135,12 +135,12 @@ class Registry:
     def take_over(self) -> None:
         """Begin to renew, from a list that was made for this: what another replica wrote is in it.
 
-        It is of one server, for speed; what only others hold is looked for soon after.
+        It is of one server, for speed; what only others hold is looked for soon after, and until then nothing
+        counts as never seen.
         """
         self.renewals.resume()
         try:
             self._resync(anew=True)
-            self._looks_everywhere = len(self.peers.peers) > 1
         except RegistryError as error:
             self.failure = error
             _log.warning("Eureka cannot be read", extra={"error": str(error)})
@@ -186,8 +186,9 @@ class Registry:
 
     def is_new(self, key: Key) -> bool:
         """See :class:`~eurekube_provider.eureka.observer.Observer`."""
-        is_current = self.failure is None and self.was_read and not self.restarts.lost_memory
-        return is_current and key not in self._lost_overrides and self.view.is_new(key)
+        if self.failure or not self.was_read or self._looks_everywhere or self.restarts.lost_memory:
+            return False
+        return key not in self._lost_overrides and self.view.is_new(key)
 
     def lost_override(self, key: Key) -> Status:
         """See :class:`~eurekube_provider.eureka.observer.Observer`."""
@@ -268,14 +269,15 @@ class Registry:
         with self._reading:
             self.restarts.notice()
             if anew:
+                self._looks_everywhere = len(self.peers.peers) > 1
                 listed = self.peers.list_instances(anew=True)
                 self.view.doubt()
+                self._take(listed)
             elif self._looks_everywhere:
+                self._take(self.peers.list_everywhere())
                 self._looks_everywhere = False
-                listed = self.peers.list_everywhere()
             else:
-                listed = self._listing.read()
-            self._take(listed)
+                self._take(self._listing.read())
 
     def _take(self, listed: list[Instance]) -> None:
         """Learn from a list of the whole registry."""

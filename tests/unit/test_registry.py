@@ -68,3 +68,20 @@ def test_who_takes_over_looks_for_what_only_other_servers_hold() -> None:
         assert registry.view.owned(OWNER) == [stale]
     finally:
         registry.stop()
+
+
+def test_nothing_is_new_before_all_servers_were_listed() -> None:
+    """What the first server had forgotten may stand on the others, a status that a person set included."""
+    registry = Registry(
+        TwoServers([instance("held")]), Cluster("lab", "u"), "operator", 600.0, lambda _: None, lambda: None
+    )
+    registry.take_over()  # nobody reads on: as it is until all are listed
+    assert registry.was_read
+    assert not registry.is_new(("RATING", "held"))
+    assert not registry.is_new(("RATING", "another"))
+    registry.start()
+    try:
+        wait_until(lambda: registry.is_new(("RATING", "another")), "all to be listed", 30.0)
+        assert not registry.is_new(("RATING", "held"))
+    finally:
+        registry.stop()
