@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import pickle
 import subprocess
 import sys
 from dataclasses import fields
@@ -29,26 +30,37 @@ from eurekube_provider.resources.properties import INPUTS, OUTPUTS
 from tests.unit.test_resources_properties import LEAST, checked
 from tests.unit.test_resources_registration import state
 
-PICKLED = (
-    b"\x80\x04\x95@\x00\x00\x00\x00\x00\x00\x00\x8c$eurekube_provider.resources.instance\x94"
-    b"\x8c\x10InstanceProvider\x94\x93\x94)\x81\x94."
-)
-
-
-def test_the_pickled_provider_is_frozen() -> None:
-    """It stands in every user's state: another path or an attribute would break their next refresh."""
-    assert base64.b64decode(dynamic.serialize_provider(InstanceProvider())) == PICKLED
-    assert not InstanceProvider.serialize_as_secret_always
-
-
-def test_the_pickled_application_provider_is_frozen() -> None:
-    """For the same reason."""
-    pickled = (
-        b"\x80\x04\x95F\x00\x00\x00\x00\x00\x00\x00\x8c'eurekube_provider.resources.application\x94"
+PICKLED = {
+    InstanceProvider: (
+        b"\x95@\x00\x00\x00\x00\x00\x00\x00\x8c$eurekube_provider.resources.instance\x94"
+        b"\x8c\x10InstanceProvider\x94\x93\x94)\x81\x94."
+    ),
+    ApplicationProvider: (
+        b"\x95F\x00\x00\x00\x00\x00\x00\x00\x8c'eurekube_provider.resources.application\x94"
         b"\x8c\x13ApplicationProvider\x94\x93\x94)\x81\x94."
-    )
-    assert base64.b64decode(dynamic.serialize_provider(ApplicationProvider())) == pickled
-    assert not ApplicationProvider.serialize_as_secret_always
+    ),
+}
+"""What stands in users' states behind the two bytes that name pickle's protocol: 4, from Python 3.14 on 5."""
+
+PROVIDERS = pytest.mark.parametrize("provider", list(PICKLED))
+
+
+@PROVIDERS
+def test_the_pickled_provider_is_frozen(provider: type[InstanceProvider | ApplicationProvider]) -> None:
+    """It stands in every user's state: another path or an attribute would break their next refresh."""
+    pickled = base64.b64decode(dynamic.serialize_provider(provider()))
+    assert pickled == bytes((0x80, pickle.DEFAULT_PROTOCOL)) + PICKLED[provider]
+    assert not provider.serialize_as_secret_always
+
+
+@PROVIDERS
+@pytest.mark.parametrize("protocol", [4, 5])
+def test_every_python_reads_what_another_wrote(
+    provider: type[InstanceProvider | ApplicationProvider], protocol: int
+) -> None:
+    """Whoever moves on to a newer Python, or back, keeps the stack."""
+    written = bytes((0x80, protocol)) + PICKLED[provider]
+    assert type(pickle.loads(written)) is provider  # noqa: S301 - our own bytes
 
 
 def test_the_type_tokens_are_frozen() -> None:
