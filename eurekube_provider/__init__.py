@@ -36,7 +36,13 @@ if TYPE_CHECKING:
         get_instance,
         get_instance_output,
     )
-    from eurekube_provider.resources.operator import EurekubeOperator, EurekubeOperatorArgs
+    from eurekube_provider.resources.operator import (
+        EurekaSecretArgs,
+        EurekaSecretArgsDict,
+        EurekubeOperator,
+        EurekubeOperatorArgs,
+        EurekubeOperatorArgsDict,
+    )
     from eurekube_provider.resources.syncer import EurekaSyncer, EurekaSyncerArgs
 
 __all__ = [
@@ -50,10 +56,13 @@ __all__ = [
     "EurekaInstance",
     "EurekaInstanceArgs",
     "EurekaInstanceArgsDict",
+    "EurekaSecretArgs",
+    "EurekaSecretArgsDict",
     "EurekaSyncer",
     "EurekaSyncerArgs",
     "EurekubeOperator",
     "EurekubeOperatorArgs",
+    "EurekubeOperatorArgsDict",
     "FoundApplication",
     "FoundEndpoint",
     "FoundEndpoints",
@@ -78,10 +87,13 @@ _MODULES = {
     "EurekaInstance": "instance",
     "EurekaInstanceArgs": "arguments",
     "EurekaInstanceArgsDict": "arguments",
+    "EurekaSecretArgs": "operator",
+    "EurekaSecretArgsDict": "operator",
     "EurekaSyncer": "syncer",
     "EurekaSyncerArgs": "syncer",
     "EurekubeOperator": "operator",
     "EurekubeOperatorArgs": "operator",
+    "EurekubeOperatorArgsDict": "operator",
     "FoundApplication": "lookups",
     "FoundEndpoint": "lookups",
     "FoundEndpoints": "lookups",

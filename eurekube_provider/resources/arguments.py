@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+import difflib
 from collections.abc import Mapping
-from dataclasses import dataclass, fields, is_dataclass
+from dataclasses import MISSING, dataclass, fields, is_dataclass
 from enum import Enum
-from typing import Any, Literal, NotRequired, TypedDict
+from typing import Any, Literal, NotRequired, TypedDict, TypeVar
 
 import pulumi
+
+from eurekube_provider.core.errors import ConfigurationError
+
+_T = TypeVar("_T")
 
 
 class Default(Enum):
@@ -177,3 +182,25 @@ def as_dictionary(args: Any) -> Any:
     if is_dataclass(args) and not isinstance(args, type):
         return {field.name: getattr(args, field.name) for field in fields(args)}
     return args
+
+
+def as_arguments(kind: type[_T], given: Any, where: str = "") -> _T:
+    """Arguments of either form as the class.
+
+    :param where: what stands before a complaint.
+    :raises ConfigurationError: neither form, a name that is no argument, or a required one is missing.
+    """
+    if isinstance(given, kind):
+        return given
+    if not isinstance(given, Mapping):
+        raise ConfigurationError(f"{where}the arguments must be {kind.__name__} or a dictionary of them")
+    known: dict[str, Any] = {field.name: field for field in fields(kind)}  # type: ignore[arg-type]
+    for name in given:
+        if name not in known:
+            near = difflib.get_close_matches(str(name), known, n=1)
+            hint = f"{near[0]} is one" if near else f"there are {', '.join(known)}"
+            raise ConfigurationError(f"{where}there is no argument {name!r}; {hint}")
+    for name, field in known.items():
+        if field.default is MISSING and field.default_factory is MISSING and name not in given:
+            raise ConfigurationError(f"{where}{name} is required")
+    return kind(**given)

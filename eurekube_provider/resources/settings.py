@@ -14,9 +14,10 @@ import pulumi
 from pulumi.runtime import is_config_secret
 
 from eurekube_provider.core.errors import ConfigurationError
+from eurekube_provider.eureka.connection import Connection
 from eurekube_provider.resources.arguments import EurekaInstanceArgs
 from eurekube_provider.resources.connections import NAMESPACE
-from eurekube_provider.resources.operator import EurekubeOperatorArgs
+from eurekube_provider.resources.operator import EurekaSecretArgs, EurekubeOperatorArgs
 from eurekube_provider.resources.program import (
     ProgramError,
     program_connection,
@@ -36,6 +37,7 @@ _OPERATOR_KEYS = (
     "watch_namespaces",
     "resources",
     "environment",
+    "eureka_secret",
     "targets",
     "network_policy",
     "web_namespaces",
@@ -90,19 +92,43 @@ class StackSettings:
 
 def _operator() -> EurekubeOperatorArgs:
     written = _value("operator", dict) or {}
-    connection = program_connection()
-    ca_certificate = connection.ca_file.read_text("utf-8") if connection.ca_file else None
     given = _arguments("operator", EurekubeOperatorArgs, written, _OPERATOR_KEYS)
+    connection = program_connection()
+    secret = given["eureka_secret"] = _eureka_secret(given.get("eureka_secret"))
+    ca_certificate = connection.ca_file.read_text("utf-8") if connection.ca_file else None
     return EurekubeOperatorArgs(
         **given,
+        **(_credentials(connection) if secret is None else {}),
         eureka_urls=connection.service_urls,
-        user=connection.user,
-        password=None if connection.password is None else pulumi.Output.secret(connection.password),
-        token=None if connection.token is None else pulumi.Output.secret(connection.token),
-        ca_certificate=ca_certificate,
+        ca_certificate=None if secret is not None and secret.ca_certificate_key else ca_certificate,
         operator_name=program_renewer(),
         cluster_name=program_setting("clusterName"),
     )
+
+
+def _credentials(connection: Connection) -> dict[str, Any]:
+    """What this stack itself shows to Eureka; only what there is, and secret but for the user."""
+    files = (connection.client_certificate, connection.client_key)
+    certificate, key = (path.read_text("utf-8") if path else None for path in files)
+    secrets = {
+        "password": connection.password,
+        "token": connection.token,
+        # the key may stand in it
+        "client_certificate": certificate,
+        "client_key": key,
+    }
+    kept = {name: pulumi.Output.secret(value) for name, value in secrets.items() if value is not None}
+    return {"user": connection.user, **kept}
+
+
+def _eureka_secret(written: Any) -> EurekaSecretArgs | None:
+    if written is None:
+        return None
+    where = "operator.eurekaSecret"
+    if not isinstance(written, dict):
+        raise ConfigurationError(f"{NAMESPACE}:{where} must be an object with a name")
+    known = [item.name for item in _fields(EurekaSecretArgs)]
+    return EurekaSecretArgs(**_arguments(where, EurekaSecretArgs, written, known))
 
 
 def _kubeconfig() -> Path | None:

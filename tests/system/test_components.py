@@ -5,6 +5,7 @@ The program makes what a file beside it says, so that a test changes the program
 
 from __future__ import annotations
 
+import base64
 import json
 import subprocess
 import sys
@@ -26,6 +27,7 @@ from tests.system.stacks import Shop, Stack, needs_pulumi_and_kubernetes
 pytestmark = [pytest.mark.lab, pytest.mark.pulumi, pytest.mark.slow, needs_pulumi_and_kubernetes]
 
 HOME, TEAM, OTHERS = "components-system", "components", "components-others"
+SECRETS = Resource("", "v1", "secrets")
 STATEFUL_SETS = Resource("apps", "v1", "statefulsets")
 POLICIES = Resource("networking.k8s.io", "v1", "networkpolicies")
 MONITORING = "monitoring.coreos.com"
@@ -51,7 +53,11 @@ operator = EurekubeOperator(
     "eurekube",
     EurekubeOperatorArgs(
         eureka_urls=[wanted["url"]],
-        password=pulumi.Output.secret("s3cret"),
+        **(
+            {{"eureka_secret": wanted["secret"], "ca_certificate": "PEM"}}
+            if "secret" in wanted
+            else {{"user": "bridge", "password": pulumi.Output.secret("s3cret")}}
+        ),
         namespace="{HOME}",
         operator_name="components",
         cluster_name="components",
@@ -113,6 +119,13 @@ service = kubernetes.core.v1.Service(
     spec={{"selector": {{"app": "rating"}}, "ports": [{{"name": "http", "port": 8080}}]}},
     opts=pulumi.ResourceOptions(parent=workloads, depends_on=[rating]),
 )
+if "secret" in wanted:
+    # As by External Secrets: into the namespace that the component makes, beside the pods that wait for it.
+    kubernetes.core.v1.Secret(
+        "vault",
+        metadata={{"name": "vault", "namespace": operator.namespace}},
+        string_data=pulumi.Output.secret({{"username": "vault-user", "word": "s3cret"}}),
+    )
 for name, patience in wanted["syncers"].items():
     EurekaSyncer(
         name,
@@ -164,9 +177,9 @@ def others(cluster: Cluster) -> Iterator[None]:
     cluster.delete(NAMESPACES, OTHERS)
 
 
-def wants(stack: Stack, lab: Lab, *, container: Object | None = None, **syncers: int | None) -> None:
+def wants(stack: Stack, lab: Lab, *, more: Object | None = None, **syncers: int | None) -> None:
     """Change the program."""
-    wanted = {"url": lab.eureka_urls[0], "syncers": syncers, "container": container or {}}
+    wanted = {"url": lab.eureka_urls[0], "syncers": syncers, **(more or {})}
     (stack.project / "wanted.json").write_text(json.dumps(wanted))
 
 
@@ -196,7 +209,8 @@ def test_the_components_together(
     the_workloads_drain(cluster)
 
     # Somebody's own preStop: told before anything is changed.
-    wants(stack, lab, container={"lifecycle": {"preStop": {"exec": {"command": ["/drain"]}}}})
+    hook = {"lifecycle": {"preStop": {"exec": {"command": ["/drain"]}}}}
+    wants(stack, lab, more={"container": hook})
     done = subprocess.run(
         ["pulumi", "preview", "--non-interactive"],
         cwd=stack.project,
@@ -211,21 +225,19 @@ def test_the_components_together(
 
     # An operator with the rights that the component gives, and no others.
     kubeconfig = lab.service_account_kubeconfig(HOME, "eurekube-operator", tmp_path / "account")
+    given = variables(cluster)
+    assert (given["EUREKA_USER"], given["EUREKA_PASSWORD"]) == ("bridge", "s3cret")
     environment = operator_environment(
-        lab,
-        f"{TEAM},{OTHERS}",
-        KUBECONFIG=str(kubeconfig),
-        OPERATOR_NAME="components",
-        CLUSTER_NAME="components",
-        LEASE_NAME="components-leader",
-        POD_NAMESPACE=HOME,
+        lab, "", **{**given, "KUBECONFIG": str(kubeconfig), "POD_NAMESPACE": HOME, "WEB_ADDRESS": ""}
     )
     operator = Operator(tmp_path / "operator.log", environment, [])
     try:
         operator.wait_ready()
         wait_for(lambda: len(addresses(eureka, "cart")) == 1, "the others' instance", 30.0)
-        wants(stack, lab, rating=60)
+        keys = {"name": "vault", "user_key": "username", "password_key": "word"}
+        wants(stack, lab, more={"secret": keys}, rating=60)
         stack.up()
+        the_operator_takes_it_from_the_vault(cluster, stack)
         assert condition(cluster, TEAM, "rating")["status"] == "True"
         pods = cluster.ready_addresses(TEAM, "rating")
         assert addresses(eureka, "rating") == dict.fromkeys(pods, "UP")
@@ -233,7 +245,7 @@ def test_the_components_together(
         stack.up("--expect-no-changes")
 
         # One that will never be ready fails the up in time, and names itself.
-        wants(stack, lab, rating=60, nobody=3)
+        wants(stack, lab, more={"secret": keys}, rating=60, nobody=3)
         said = stack.up(fails=True)
         assert "nobody" in said
         assert "timed out" in said
@@ -274,6 +286,35 @@ def the_operator_fits_where_it_is_put(cluster: Cluster) -> None:
     assert cluster.get(POLICIES, "eurekube-operator", HOME) is not None
     for plural in ("servicemonitors", "prometheusrules"):
         assert cluster.get(Resource(MONITORING, "v1", plural), "eurekube-operator", HOME) is not None
+
+
+def variables(cluster: Cluster) -> dict[str, str]:
+    """What a kubelet gives to the operator's container, but for what it knows of the pod."""
+    (container,) = (cluster.get(DEPLOYMENTS, "eurekube-operator", HOME) or {})["spec"]["template"]["spec"][
+        "containers"
+    ]
+    found = {}
+    for entry in container["env"]:
+        reference = entry.get("valueFrom", {}).get("secretKeyRef")
+        if reference:
+            data = (cluster.get(SECRETS, reference["name"], HOME) or {})["data"]
+            found[entry["name"]] = base64.b64decode(data[reference["key"]]).decode()
+        elif "value" in entry:
+            found[entry["name"]] = entry["value"]
+    return found
+
+
+def the_operator_takes_it_from_the_vault(cluster: Cluster, stack: Stack) -> None:
+    """The component keeps what it still needs itself, and the Secret waits for nothing but the namespace."""
+    given = variables(cluster)
+    assert (given["EUREKA_USER"], given["EUREKA_PASSWORD"]) == ("vault-user", "s3cret")
+    assert given["EUREKA_CA_FILE"] == "/etc/eurekube/ca.crt"
+    assert set((cluster.get(SECRETS, "eurekube-operator-eureka", HOME) or {})["data"]) == {"ca.crt"}
+    exported = stack.pulumi("stack", "export")
+    assert "s3cret" not in exported
+    resources = json.loads(exported)["deployment"]["resources"]
+    (vault,) = (one for one in resources if one["urn"].endswith("::vault"))
+    assert [urn.rpartition("::")[2] for urn in vault["dependencies"]] == ["eurekube-namespace"]
 
 
 def the_workloads_drain(cluster: Cluster) -> None:

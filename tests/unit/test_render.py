@@ -336,6 +336,73 @@ def test_credentials_are_in_a_secret_and_nowhere_else() -> None:
     assert variables["EUREKA_PASSWORD"]["valueFrom"]["secretKeyRef"]["key"] == "password"
 
 
+def files(pod: dict[str, Any]) -> dict[str, tuple[str, str]]:
+    """Secret and key of each file in the operator's container, by what its variable names."""
+    (container,) = pod["containers"]
+    (mount,), (volume,) = container["volumeMounts"], pod["volumes"]
+    assert mount["name"] == volume["name"]
+    placed = {
+        f"{mount['mountPath']}/{item['path']}": (source["secret"]["name"], item["key"])
+        for source in volume["projected"]["sources"]
+        for item in source["secret"]["items"]
+    }
+    return {
+        entry["name"]: placed[entry["value"]]
+        for entry in container["env"]
+        if entry.get("value", "").startswith(mount["mountPath"])
+    }
+
+
+def test_authorities_and_certificates_are_files_of_the_secret(tmp_path: Path) -> None:
+    """The operator shows the certificate that the stack shows, and trusts whom it trusts."""
+    config = []
+    for name in ("caFile", "clientCertificate", "clientKey"):
+        (tmp_path / name).write_text(f"the {name}")
+        config.append(f"eurekube:{name}={tmp_path / name}")
+    own = "eurekube-operator-eureka"
+    texts = {"ca.crt": "the caFile", "tls.crt": "the clientCertificate", "tls.key": "the clientKey"}
+    assert only("Secret", *config)["stringData"] == texts
+    assert files(only("Deployment", *config)["spec"]["template"]["spec"]) == {
+        "EUREKA_CA_FILE": (own, "ca.crt"),
+        "EUREKA_CLIENT_CERTIFICATE": (own, "tls.crt"),
+        "EUREKA_CLIENT_KEY": (own, "tls.key"),
+    }
+
+
+def test_a_secret_of_somebody_else_is_taken_instead(tmp_path: Path) -> None:
+    """The stack's own credentials stay where they are; the authorities, which it lacks, come beside it."""
+    keys = {"userKey": "username", "passwordKey": "word", "clientCertificateKey": "both.pem"}
+    (tmp_path / "ca").write_text("the authorities")
+    config = (
+        "eurekube:url=http://bridge:s3cret@eureka:8761/eureka",
+        f"eurekube:caFile={tmp_path / 'ca'}",
+        f"eurekube:operator={json.dumps({'eurekaSecret': {'name': 'vault', **keys}})}",
+    )
+    objects, _ = rendered(*config)
+    assert "s3cret" not in json.dumps(objects)
+    assert only("Secret", *config)["stringData"] == {"ca.crt": "the authorities"}
+    pod = only("Deployment", *config)["spec"]["template"]["spec"]
+    variables = {entry["name"]: entry for entry in pod["containers"][0]["env"]}
+    for name, key in (("EUREKA_USER", "username"), ("EUREKA_PASSWORD", "word")):
+        assert variables[name]["valueFrom"]["secretKeyRef"] == {"name": "vault", "key": key}
+    assert files(pod) == {
+        "EUREKA_CA_FILE": ("eurekube-operator-eureka", "ca.crt"),
+        "EUREKA_CLIENT_CERTIFICATE": ("vault", "both.pem"),
+    }
+
+
+def test_no_secret_is_made_where_somebody_else_makes_it_all() -> None:
+    """The authorities included."""
+    keys = {"tokenKey": "token", "caCertificateKey": "ca.crt"}
+    config = (
+        "eurekube:caFile=/etc/hostname",
+        f"eurekube:operator={json.dumps({'eurekaSecret': {'name': 'vault', **keys}})}",
+    )
+    assert "Secret" not in {item["kind"] for item in rendered(*config)[0]}
+    pod = only("Deployment", *config)["spec"]["template"]["spec"]
+    assert files(pod) == {"EUREKA_CA_FILE": ("vault", "ca.crt")}
+
+
 def test_secrets_are_hidden_unless_asked_for() -> None:
     """What is rendered ends up in logs."""
     done = run("render", "--kubernetes", EUREKA_USER="bridge", EUREKA_PASSWORD="s3cret")
@@ -414,6 +481,14 @@ def test_the_other_stacks_render_too(stack: str) -> None:
         ),
         (["--config", 'eurekube:operator={"replica":1}'], "no key 'replica'; replicas is one"),
         (["--config", 'eurekube:operator={"replicas":"3"}'], "replicas must be a whole number from 0 on"),
+        (
+            ["--config", 'eurekube:operator={"eurekaSecret":"vault"}'],
+            "eurekube:operator.eurekaSecret must be an object with a name",
+        ),
+        (
+            ["--config", 'eurekube:operator={"eurekaSecret":{"name":"vault","password":"x"}}'],
+            "eurekube:operator.eurekaSecret: there is no key 'password'; passwordKey is one",
+        ),
         (["--config", 'eurekube:syncers=[{"name":"a","app":"b"}]'], "syncers[0]: namespace is required"),
         (
             ["--config", 'eurekube:syncers=[{"name":"a","namespace":"b"}]'],

@@ -2,11 +2,20 @@
 
 from __future__ import annotations
 
+from dataclasses import fields
 from typing import Any
 
 import pytest
 
-from eurekube_provider import EurekubeOperatorArgs, __version__
+from eurekube_provider import (
+    EurekaSecretArgs,
+    EurekaSecretArgsDict,
+    EurekubeOperatorArgs,
+    EurekubeOperatorArgsDict,
+    __version__,
+)
+from eurekube_provider.resources.operator.args import operator_args
+from eurekube_provider.resources.operator.credentials import CREDENTIALS, PARTS
 from eurekube_provider.resources.program import ProgramError
 
 
@@ -62,6 +71,23 @@ def test_ports_of_eureka() -> None:
         ),
         ({"target_secrets": {"key": "s3cret"}}, "target_secrets means nothing without targets"),
         ({"targets": {"ci": {"kind": "webhook"}}, "environment": {"CONFIG": "x"}}, "must not set CONFIG"),
+        ({"password": "s3cret"}, "password means nothing without a user: add user, or EUREKA_USER"),
+        (
+            {"user": "me", "token": "s3cret"},
+            "a user and password or a bearer token, not both: leave token away",
+        ),
+        (
+            {"client_key": "s3cret"},
+            "client_key means nothing without its certificate: add client_certificate",
+        ),
+        (
+            {"environment": {"EUREKA_TOKEN": "s3cret"}},
+            "must not set EUREKA_TOKEN, which would stand in clear",
+        ),
+        (
+            {"user": "me", "environment": {"EUREKA_USER": "you"}},
+            "environment must not set EUREKA_USER: user says it",
+        ),
     ],
 )
 def test_what_cannot_work_is_refused(given: dict[str, Any], sentence: str) -> None:
@@ -71,3 +97,99 @@ def test_what_cannot_work_is_refused(given: dict[str, Any], sentence: str) -> No
     assert str(refused.value).startswith("EurekubeOperator: ")
     assert sentence in str(refused.value)
     assert "s3cret" not in str(refused.value)
+
+
+def secret(**keys: Any) -> dict[str, Any]:
+    """The Secret ``bridge``, of somebody else, with these keys."""
+    return {"eureka_secret": EurekaSecretArgs(name="bridge", **keys)}
+
+
+@pytest.mark.parametrize(
+    ("given", "sentence"),
+    [
+        (secret(), "eureka_secret takes nothing from the Secret: say under which keys"),
+        ({"eureka_secret": {"user_key": "user"}}, "eureka_secret: name is required"),
+        ({"eureka_secret": {"name": "bridge", "pasword_key": "x"}}, "'pasword_key'; password_key is one"),
+        (
+            {"eureka_secret": "bridge"},
+            "eureka_secret: the arguments must be EurekaSecretArgs or a dictionary",
+        ),
+        (
+            {"eureka_secret": EurekaSecretArgs(name="A_B", token_key="token")},
+            "the name 'A_B' must be a Secret's",
+        ),
+        (
+            {"eureka_secret": EurekaSecretArgs(name=CREDENTIALS, token_key="token")},
+            "is the Secret that this component makes itself",
+        ),
+        (secret(token_key="my s3cret!"), "token_key must be one of the Secret's keys"),
+        (secret(token_key=""), "token_key must be one of the Secret's keys"),
+        (
+            {**secret(user_key="user", password_key="password"), "password": "s3cret"},
+            "password and eureka_secret cannot both be given: the operator has it from one of them",
+        ),
+        (
+            {**secret(token_key="token"), "user": "me"},
+            "user and eureka_secret cannot both be given: the operator has its credentials from one of them",
+        ),
+        (
+            {**secret(ca_certificate_key="ca.crt"), "ca_certificate": "PEM"},
+            "ca_certificate and eureka_secret cannot both be given",
+        ),
+        (secret(password_key="password"), "eureka_secret.password_key means nothing without a user"),
+        (secret(user_key="user", token_key="token"), "not both: leave eureka_secret.token_key away"),
+        (secret(client_key_key="tls.key"), "add eureka_secret.client_certificate_key"),
+        (
+            {**secret(user_key="user"), "environment": {"EUREKA_USER": "me"}},
+            "must not set EUREKA_USER: eureka_secret.user_key says it",
+        ),
+    ],
+)
+def test_a_secret_that_cannot_serve_is_refused(given: dict[str, Any], sentence: str) -> None:
+    """Exactly one place says each thing, and what goes together is complete."""
+    test_what_cannot_work_is_refused(given, sentence)
+
+
+@pytest.mark.parametrize(
+    "given",
+    [
+        {**secret(password_key="password"), "environment": {"EUREKA_USER": "me"}},
+        {**secret(token_key="token"), "ca_certificate": "PEM"},
+        secret(ca_certificate_key="ca.crt"),
+        secret(client_certificate_key="both.pem"),
+        {"user": "me", "password": "s3cret", "client_certificate": "PEM"},
+    ],
+)
+def test_what_may_stand_together(given: dict[str, Any]) -> None:
+    """A user that is no secret, an authority that everybody may know, a key beside its certificate."""
+    args(**given).check()
+
+
+def test_both_forms_of_the_arguments_are_the_same() -> None:
+    """Whoever writes a dictionary can write all that the class takes, and gets the same."""
+    assert {one.name for one in fields(EurekubeOperatorArgs)} == set(EurekubeOperatorArgsDict.__annotations__)
+    keys = {one.name for one in fields(EurekaSecretArgs)}
+    assert (
+        keys == set(EurekaSecretArgsDict.__annotations__) == {"name", *(f"{one.name}_key" for one in PARTS)}
+    )
+    written: EurekubeOperatorArgsDict = {"eureka_urls": ["http://eureka/eureka"], "replicas": 1}
+    assert operator_args(written) == EurekubeOperatorArgs(eureka_urls=["http://eureka/eureka"], replicas=1)
+
+
+@pytest.mark.parametrize(
+    ("given", "sentence"),
+    [
+        ({"replica": 1}, "EurekubeOperator: there is no argument 'replica'; replicas is one"),
+        ({}, "EurekubeOperator: eureka_urls is required"),
+        ({"eureka_urls": []}, "EurekubeOperator: eureka_urls needs at least one"),
+        (
+            "http://eureka/eureka",
+            "EurekubeOperator: the arguments must be EurekubeOperatorArgs or a dictionary",
+        ),
+    ],
+)
+def test_a_dictionary_that_cannot_be_used_is_refused(given: Any, sentence: str) -> None:
+    """As the class would be, and what the class could not even hold."""
+    with pytest.raises(ProgramError) as refused:
+        operator_args(given)
+    assert sentence in str(refused.value)

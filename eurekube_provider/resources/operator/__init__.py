@@ -1,6 +1,13 @@
 """The component EurekubeOperator: everything that an operator needs in its cluster."""
 
-from eurekube_provider.resources.operator.args import EurekubeOperatorArgs
+from eurekube_provider.resources.operator.args import EurekubeOperatorArgs, EurekubeOperatorArgsDict
 from eurekube_provider.resources.operator.component import EurekubeOperator
+from eurekube_provider.resources.operator.credentials import EurekaSecretArgs, EurekaSecretArgsDict
 
-__all__ = ["EurekubeOperator", "EurekubeOperatorArgs"]
+__all__ = [
+    "EurekaSecretArgs",
+    "EurekaSecretArgsDict",
+    "EurekubeOperator",
+    "EurekubeOperatorArgs",
+    "EurekubeOperatorArgsDict",
+]

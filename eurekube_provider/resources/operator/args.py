@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, NotRequired, TypedDict
 from urllib.parse import urlsplit
 
 import pulumi
@@ -13,7 +13,15 @@ from eurekube_provider import __version__
 from eurekube_provider.core.errors import ConfigurationError
 from eurekube_provider.core.identity import check_cluster_name
 from eurekube_provider.eureka.connection import split_credentials
+from eurekube_provider.resources.arguments import as_arguments
 from eurekube_provider.resources.labels import OPERATOR_APP, SELECTOR_LABEL
+from eurekube_provider.resources.operator.credentials import (
+    PARTS,
+    Credentials,
+    EurekaSecretArgs,
+    EurekaSecretArgsDict,
+    secret_args,
+)
 from eurekube_provider.resources.operator.targets import check_targets
 from eurekube_provider.resources.program import ProgramError
 
@@ -21,9 +29,6 @@ DEFAULT_IMAGE = "ghcr.io/eurekube/eurekube-operator"
 
 ACCOUNT = OPERATOR_APP
 """The name of the ServiceAccount, and of what lives beside it in its namespace."""
-
-CREDENTIALS = f"{ACCOUNT}-eureka"
-"""The Secret with what the operator shows to Eureka, and whom it trusts."""
 
 WEB_PORT = 8080
 """Where the container serves health, metrics and the status page, under the port name ``http``."""
@@ -44,6 +49,10 @@ class EurekubeOperatorArgs:
     :ivar user: for HTTP basic authentication; kept in a Secret, as is ``password``.
     :ivar token: a bearer token instead of user and password; kept in the same Secret.
     :ivar ca_certificate: PEM text of the authorities to trust for https; kept in the same Secret.
+    :ivar client_certificate: PEM text of the certificate to show (mTLS), and ``client_key`` of its key,
+        unless that stands in the certificate's text; kept in the same Secret.
+    :ivar eureka_secret: a Secret that is there already instead of these; only ``ca_certificate`` may be
+        given beside it.
     :ivar namespace: where the operator lives; it is made, and removed, with it.
     :ivar operator_name: whom registrations name as their renewer.
     :ivar cluster_name: part of every instance id; default the first 8 characters of kube-system's UID.
@@ -74,6 +83,9 @@ class EurekubeOperatorArgs:
     password: pulumi.Input[str] | None = None
     token: pulumi.Input[str] | None = None
     ca_certificate: pulumi.Input[str] | None = None
+    client_certificate: pulumi.Input[str] | None = None
+    client_key: pulumi.Input[str] | None = None
+    eureka_secret: EurekaSecretArgs | EurekaSecretArgsDict | None = None
     namespace: str = "eurekube-system"
     operator_name: str = "eurekube"
     cluster_name: str | None = None
@@ -116,6 +128,15 @@ class EurekubeOperatorArgs:
         parts = [urlsplit(url) for url in self.eureka_urls]
         return sorted({part.port or (443 if part.scheme == "https" else 80) for part in parts})
 
+    @property
+    def credentials(self) -> Credentials:
+        """What it has for Eureka.
+
+        :raises ConfigurationError: ``eureka_secret`` is a dictionary with other keys than its arguments.
+        """
+        given = {part.name: getattr(self, part.name) for part in PARTS}
+        return Credentials(given, secret_args(self.eureka_secret))
+
     def check(self) -> None:
         """Refuse what would only fail in the cluster, or stand in clear in the Deployment.
 
@@ -135,6 +156,7 @@ class EurekubeOperatorArgs:
                     "eureka_urls must not carry credentials, which would stand in clear in the Deployment:"
                     " give user and password instead"
                 )
+        self.credentials.check(self.environment)
         if not isinstance(self.replicas, int) or self.replicas < 0:
             raise ConfigurationError(f"replicas must be a whole number from 0 on, not {self.replicas!r}")
         for name, why in _OWN_VARIABLES.items():
@@ -155,6 +177,50 @@ class EurekubeOperatorArgs:
             raise ConfigurationError(
                 "environment must not set CONFIG: the targets are in a file of their own"
             )
+
+
+class EurekubeOperatorArgsDict(TypedDict):
+    """The same as a dictionary; see :class:`EurekubeOperatorArgs`."""
+
+    eureka_urls: Sequence[str]
+    user: NotRequired[pulumi.Input[str] | None]
+    password: NotRequired[pulumi.Input[str] | None]
+    token: NotRequired[pulumi.Input[str] | None]
+    ca_certificate: NotRequired[pulumi.Input[str] | None]
+    client_certificate: NotRequired[pulumi.Input[str] | None]
+    client_key: NotRequired[pulumi.Input[str] | None]
+    eureka_secret: NotRequired[EurekaSecretArgs | EurekaSecretArgsDict | None]
+    namespace: NotRequired[str]
+    operator_name: NotRequired[str]
+    cluster_name: NotRequired[str | None]
+    watch_namespaces: NotRequired[Sequence[str]]
+    image: NotRequired[pulumi.Input[str]]
+    tag: NotRequired[pulumi.Input[str] | None]
+    replicas: NotRequired[int]
+    resources: NotRequired[Mapping[str, Mapping[str, str]]]
+    environment: NotRequired[Mapping[str, pulumi.Input[str]]]
+    targets: NotRequired[Mapping[str, Mapping[str, Any]]]
+    target_secrets: NotRequired[Mapping[str, pulumi.Input[str]]]
+    network_policy: NotRequired[bool]
+    web_namespaces: NotRequired[Sequence[str]]
+    egress_ports: NotRequired[Sequence[int]]
+    service_monitor: NotRequired[bool]
+    prometheus_rule: NotRequired[bool]
+    monitoring_labels: NotRequired[Mapping[str, str]]
+    keep_crds: NotRequired[bool]
+
+
+def operator_args(given: EurekubeOperatorArgs | EurekubeOperatorArgsDict) -> EurekubeOperatorArgs:
+    """Either form as the class, checked.
+
+    :raises ProgramError: one sentence that names the argument.
+    """
+    try:
+        args = as_arguments(EurekubeOperatorArgs, given)
+    except ConfigurationError as error:
+        raise ProgramError(f"EurekubeOperator: {error}") from None
+    args.check()
+    return args
 
 
 def _names_tag(image: str) -> bool:

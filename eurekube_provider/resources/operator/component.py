@@ -28,11 +28,13 @@ from eurekube_provider.resources.files import crd_documents
 from eurekube_provider.resources.labels import object_labels
 from eurekube_provider.resources.operator.args import (
     ACCOUNT,
-    CREDENTIALS,
     WEB_PORT,
     EurekubeOperatorArgs,
+    EurekubeOperatorArgsDict,
+    operator_args,
     operator_selector,
 )
+from eurekube_provider.resources.operator.credentials import CREDENTIALS
 from eurekube_provider.resources.operator.deployment import operator_deployment
 from eurekube_provider.resources.operator.monitoring import MONITORING_API, prometheus_rule, service_monitor
 from eurekube_provider.resources.operator.network import operator_network_policy
@@ -41,16 +43,25 @@ from eurekube_provider.resources.operator.targets import FILE, TARGETS, pulumi_s
 
 
 class EurekubeOperator(pulumi.ComponentResource):
-    """The operator of a cluster; several in one cluster need namespaces and operator names of their own."""
+    """The operator of a cluster; several in one cluster need namespaces and operator names of their own.
+
+    The output ``namespace`` is there as soon as the namespace is: what goes into it, such as the Secret that
+    ``eureka_secret`` names, need not wait for the operator, which waits for it.
+
+    :raises ProgramError: an argument cannot be used, or two do not go together.
+    """
 
     namespace: pulumi.Output[str]
     service_account: pulumi.Output[str]
     operator_name: pulumi.Output[str]
 
     def __init__(
-        self, name: str, args: EurekubeOperatorArgs, opts: pulumi.ResourceOptions | None = None
+        self,
+        name: str,
+        args: EurekubeOperatorArgs | EurekubeOperatorArgsDict,
+        opts: pulumi.ResourceOptions | None = None,
     ) -> None:
-        args.check()
+        args = operator_args(args)
         super().__init__("eurekube:index:EurekubeOperator", name, None, opts)
         self._args = args
         self._labels = object_labels("operator", name)
@@ -67,7 +78,7 @@ class EurekubeOperator(pulumi.ComponentResource):
         account = ServiceAccount(f"{name}-account", metadata=self._metadata(), opts=self._after(namespace))
         rights = Rights(name, args, self._labels, self)
         needed = [account, *crds, *rights.for_work(), *rights.for_election(namespace)]
-        needed += [self._secret(name, namespace)] if self._secrets() else []
+        needed += [self._secret(name, namespace)] if args.credentials.own else []
         needed += [*rights.for_stacks(pulumi_stacks(args.targets)), *self._targets(name, namespace)]
         needed += [self._network_policy(name, namespace)] if args.network_policy else []
         self.deployment = Deployment(
@@ -83,7 +94,7 @@ class EurekubeOperator(pulumi.ComponentResource):
             self._monitoring("ServiceMonitor", name, service_monitor(self._labels, args), namespace)
         if args.prometheus_rule:
             self._monitoring("PrometheusRule", name, prometheus_rule(args), namespace)
-        self.namespace = pulumi.Output.from_input(args.namespace)
+        self.namespace = namespace.urn.apply(lambda _: args.namespace)
         self.service_account = pulumi.Output.from_input(ACCOUNT)
         self.operator_name = pulumi.Output.from_input(args.operator_name)
         self.register_outputs(
@@ -110,20 +121,11 @@ class EurekubeOperator(pulumi.ComponentResource):
         kept = pulumi.ResourceOptions(parent=self, retain_on_delete=True)
         return CustomResourceDefinitionPatch(name, metadata=forced, spec=document["spec"], opts=kept)
 
-    def _secrets(self) -> dict[str, pulumi.Input[str]]:
-        given = {
-            "user": self._args.user,
-            "password": self._args.password,
-            "token": self._args.token,
-            "ca.crt": self._args.ca_certificate,
-        }
-        return {key: value for key, value in given.items() if value is not None}
-
     def _secret(self, name: str, namespace: pulumi.Resource) -> Secret:
         return Secret(
             f"{name}-eureka",
             metadata=self._metadata(CREDENTIALS),
-            string_data=self._secrets(),
+            string_data=self._args.credentials.own,
             opts=pulumi.ResourceOptions(
                 parent=self, depends_on=[namespace], additional_secret_outputs=["data", "stringData"]
             ),

@@ -15,7 +15,6 @@ from pulumi_kubernetes.core.v1 import (
     EnvVarArgs,
     EnvVarSourceArgs,
     HTTPGetActionArgs,
-    KeyToPathArgs,
     ObjectFieldSelectorArgs,
     PodSecurityContextArgs,
     PodSpecArgs,
@@ -23,18 +22,13 @@ from pulumi_kubernetes.core.v1 import (
     ProbeArgs,
     ResourceRequirementsArgs,
     SeccompProfileArgs,
-    SecretKeySelectorArgs,
-    SecretVolumeSourceArgs,
     SecurityContextArgs,
     TopologySpreadConstraintArgs,
-    VolumeArgs,
-    VolumeMountArgs,
 )
 from pulumi_kubernetes.meta.v1 import LabelSelectorArgs, ObjectMetaArgs
 
 from eurekube_provider.resources.operator.args import (
     ACCOUNT,
-    CREDENTIALS,
     WEB_PORT,
     EurekubeOperatorArgs,
     operator_selector,
@@ -45,8 +39,6 @@ from eurekube_provider.resources.operator.targets import (
     targets_variables,
     targets_volume,
 )
-
-_CA_DIRECTORY = "/etc/eurekube"
 
 _GRACE_SECONDS = 45
 """The operator stops within a second, and needs longer only for requests that nobody answers."""
@@ -65,9 +57,7 @@ def operator_deployment(name: str, args: EurekubeOperatorArgs) -> DeploymentSpec
     }
     # Two scrapes of one pod would count everything twice.
     annotations = {**({} if args.service_monitor else scraped), **targets_annotation(args.targets)}
-    ca = SecretVolumeSourceArgs(secret_name=CREDENTIALS, items=[KeyToPathArgs(key="ca.crt", path="ca.crt")])
-    volumes = [VolumeArgs(name="ca", secret=ca)] if args.ca_certificate is not None else []
-    volumes += targets_volume(args.targets, args.target_secrets)
+    volumes = [*args.credentials.volume(), *targets_volume(args.targets, args.target_secrets)]
     return DeploymentSpecArgs(
         replicas=args.replicas,
         strategy=DeploymentStrategyArgs(
@@ -101,8 +91,7 @@ def _spread(topology_key: str, selector: dict[str, str]) -> TopologySpreadConstr
 
 
 def _container(args: EurekubeOperatorArgs) -> ContainerArgs:
-    ca = VolumeMountArgs(name="ca", mount_path=_CA_DIRECTORY, read_only=True)
-    mounts = [*([ca] if args.ca_certificate is not None else []), *targets_mount(args.targets)]
+    mounts = [*args.credentials.mount(), *targets_mount(args.targets)]
     return ContainerArgs(
         name="operator",
         image=args.image_reference,
@@ -133,7 +122,7 @@ def _environment(args: EurekubeOperatorArgs) -> list[EnvVarArgs]:
         "LEASE_NAME": args.lease_name,
         "CLUSTER_NAME": args.cluster_name,
         "WATCH_NAMESPACE": ",".join(args.watch_namespaces) or None,
-        "EUREKA_CA_FILE": f"{_CA_DIRECTORY}/ca.crt" if args.ca_certificate is not None else None,
+        **args.credentials.variables(),
         **targets_variables(args.targets),
         **args.environment,
     }
@@ -143,10 +132,7 @@ def _environment(args: EurekubeOperatorArgs) -> list[EnvVarArgs]:
         )
         for key in ("name", "namespace")
     }
-    for key, given in (("user", args.user), ("password", args.password), ("token", args.token)):
-        if given is not None:
-            reference = SecretKeySelectorArgs(name=CREDENTIALS, key=key)
-            sources[f"EUREKA_{key.upper()}"] = EnvVarSourceArgs(secret_key_ref=reference)
+    sources |= args.credentials.references()
     return [
         *(EnvVarArgs(name=key, value=value) for key, value in plain.items() if value is not None),
         *(EnvVarArgs(name=key, value_from=source) for key, source in sources.items()),
