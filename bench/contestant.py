@@ -77,11 +77,7 @@ class Contestant:
     def cpu_seconds(self) -> float:
         """Processor time so far, in user and kernel, of it and of its children."""
         self.require_alive()
-        ticks = 0
-        for pid in self._family():
-            fields = _stat(pid)
-            ticks += sum(map(int, fields[11:15]))  # utime, stime, and those of children that ended
-        return ticks / _TICKS
+        return sum(map(cpu_seconds_of, self._family()))
 
     def memory_mib(self) -> float:
         """Resident memory of it and of its children."""
@@ -113,6 +109,13 @@ class Contestant:
         return family
 
 
-def _stat(pid: int) -> list[str]:
-    """The fields of /proc/PID/stat after the name, which may have spaces of its own."""
-    return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+def cpu_seconds_of(pid: int) -> float:
+    """Processor time so far, in user and kernel, of a process and of its children that ended."""
+    # The fields after the name, which may have spaces of its own.
+    fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+    return sum(map(int, fields[11:15])) / _TICKS
+
+
+def idle_seconds() -> float:
+    """How long the machine's processors had nothing to do so far, all together."""
+    return int(Path("/proc/stat").read_text().split()[4]) / _TICKS

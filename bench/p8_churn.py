@@ -2,23 +2,25 @@
 
 from __future__ import annotations
 
+import json
+import os
 import random
 import threading
 import time
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import dataclass
 from dataclasses import field as member
 
-from bench.contestant import Contestant
+from bench.contestant import Contestant, cpu_seconds_of, idle_seconds
 from bench.field import PORT, Field, endpoint
 from bench.harness import Result, Size, show, spread
-from bench.prober import Key, Prober, wait_until
+from bench.prober import Key, Prober, RawPatches, wait_until
 from eurekube_provider.core.errors import KubernetesError
 from eurekube_provider.kube.access import SYNCERS
-from lab import Lab
+from lab import Lab, Process
 
 BAR = "final sets equal; lag p99 <= 250 ms; status writes <= 2 a second for each syncer"
 SERVICES = 100
@@ -26,10 +28,14 @@ WIDTH = 10
 """Endpoints of a service at the start."""
 
 CHANGES_A_SECOND = 200
-WRITERS = 4
+WRITERS = 8
 SECONDS = {Size.FULL: 60.0, Size.QUICK: 10.0}
-FOLLOWED = 0.15
+FOLLOWED = 0.1
 """The share of changes whose way is followed to the end."""
+
+LOOK_SECONDS = 0.005
+"""From one look at what is followed to the next: a lag is known to as much, and those that look leave the
+processors to those that are measured."""
 
 _GIVEN_UP_SECONDS = 20.0
 _RANGE = 100_000
@@ -46,25 +52,28 @@ class Rollout:
     endpoints: dict[int, str] = member(default_factory=dict)
     turn: int = 0
 
-    def step(self) -> tuple[int, str]:
+    def step(self) -> tuple[int, str, bytes]:
         """Change one endpoint: a new one comes unready, is ready, an old one terminates, and is gone.
 
-        :returns: its number and what shall become of it.
+        :returns: its number, what shall become of it, and the JSON patch of its slice.
         """
         kind, self.turn = self.turn % 4, self.turn + 1
         if kind == 0:
             self.number += 1
             self.endpoints[self.number] = "DOWN"
-            return self.number, "DOWN"
+            return self.number, "DOWN", _patch("add", "/-", endpoint(self.number, ready=False))
         if kind == 1:
             self.endpoints[self.number] = "UP"
-            return self.number, "UP"
+            conditions = endpoint(self.number)["conditions"]
+            place = len(self.endpoints) - 1
+            return self.number, "UP", _patch("replace", f"/{place}/conditions", conditions)
         oldest = next(iter(self.endpoints))
         if kind == 2:
             self.endpoints[oldest] = GONE
-        else:
-            del self.endpoints[oldest]
-        return oldest, GONE
+            conditions = endpoint(oldest, ready=False, terminating=True)["conditions"]
+            return oldest, GONE, _patch("replace", "/0/conditions", conditions)
+        del self.endpoints[oldest]
+        return oldest, GONE, _patch("remove", "/0")
 
     def body(self) -> list[dict[str, object]]:
         """The slice's endpoints."""
@@ -72,6 +81,12 @@ class Rollout:
             endpoint(number, ready=state == "UP", terminating=state == GONE)
             for number, state in self.endpoints.items()
         ]
+
+
+def _patch(operation: str, place: str, value: object = None) -> bytes:
+    """The JSON patch of one endpoint."""
+    step = {"op": operation, "path": f"/endpoints{place}"} | ({"value": value} if value is not None else {})
+    return json.dumps([step], separators=(",", ":")).encode()
 
 
 class Churn:
@@ -130,23 +145,25 @@ class Churn:
 
     def _write(self, lane: int, seconds: float) -> int:
         rollouts, chance = self.rollouts[lane::WRITERS], random.Random(lane)  # noqa: S311 - repeatable
-        pause, started, made = WRITERS / CHANGES_A_SECOND, time.perf_counter(), 0
+        patches = RawPatches(self._field.lab.kubeconfig)
+        pause, made = WRITERS / CHANGES_A_SECOND, 0
+        started = time.perf_counter() + lane / CHANGES_A_SECOND
         while (now := time.perf_counter()) < started + seconds:
             due = started + made * pause
             if now < due:
                 time.sleep(due - now)
             rollout = chance.choice(rollouts)
-            number, state = rollout.step()
+            number, state, patch = rollout.step()
             key = (rollout.name.upper(), self._identify(rollout.name, number))
             forgotten = state == GONE and number not in rollout.endpoints
             if not forgotten:
                 self._latest[key] = state
             sent = time.perf_counter()
-            change = {"op": "replace", "path": "/endpoints", "value": rollout.body()}
-            self._field.patch_slice(rollout.namespace, rollout.name, [change])
+            patches.patch(rollout.namespace, rollout.name, patch)
             if not forgotten and chance.random() < FOLLOWED:
                 self._followed.append((sent, key, state))
             made += 1
+        patches.close()
         return made
 
     def _follow(self, prober: Prober) -> None:
@@ -167,7 +184,7 @@ class Churn:
                 else:
                     still.append((sent, key, state))
             pending = still
-            time.sleep(0.001)
+            time.sleep(LOOK_SECONDS)
 
 
 def run(size: Size) -> Result:
@@ -205,7 +222,11 @@ def run(size: Size) -> Result:
         and busiest <= 2
         and ours["changes_a_second"] >= 0.95 * CHANGES_A_SECOND,
         runs={name: [{"ms": ms} for ms in churn.milliseconds] for name, churn in found.items()},
-        notes=["ratios are kopf's to ours; lost are changes that were neither applied nor superseded"],
+        notes=[
+            "ratios are kopf's to ours; lost are changes that were neither applied nor superseded",
+            f"a lag is known to {LOOK_SECONDS * 1000:.0f} ms and one read; lags are from the patch's sending",
+            "cpu: percent of one core, while the changes were made; idle: of the machine's cores together",
+        ],
     )
 
 
@@ -218,12 +239,13 @@ def _minute(
     time.sleep(2.0)
     if writes is not None:
         writes.counts.clear()
-    cpu = contestant.cpu_seconds()
+    shares = _Shares(contestant, field.lab)
     made = churn.run(seconds)
     figures = {
         **spread(churn.milliseconds),
+        "samples": float(len(churn.milliseconds)),
         "changes_a_second": made / seconds,
-        "cpu_percent": (contestant.cpu_seconds() - cpu) / seconds * 100,
+        **shares.percent(),
         "superseded": float(churn.superseded),
         "lost": float(len(churn.lost)),
     }
@@ -233,6 +255,35 @@ def _minute(
     figures["differing"] = float(len(churn.differing(prober)))
     show(f"  {contestant.name}: {figures}")
     return figures, busiest
+
+
+class _Shares:
+    """Who used the processors, from its making on."""
+
+    def __init__(self, contestant: Contestant, lab: Lab) -> None:
+        self._contestant, self._lab = contestant, lab
+        self._started, self._before = time.perf_counter(), self._used()
+
+    def percent(self) -> dict[str, float]:
+        """Processor time by name; 100 is one core."""
+        elapsed, used = time.perf_counter() - self._started, self._used()
+        return {name: (used[name] - before) / elapsed * 100 for name, before in self._before.items()}
+
+    def _used(self) -> dict[str, float]:
+        others: dict[str, Sequence[Process]] = {
+            "eureka_cpu_percent": self._lab.eurekas,
+            "api_server_cpu_percent": [self._lab.api_server],
+            "etcd_cpu_percent": [self._lab.etcd],
+        }
+        pids = {
+            name: [one.pid for one in processes if one.pid is not None] for name, processes in others.items()
+        }
+        return {
+            "cpu_percent": self._contestant.cpu_seconds(),
+            **{name: sum(map(cpu_seconds_of, found)) for name, found in pids.items()},
+            "benchmark_cpu_percent": sum(os.times()[:2]),
+            "idle_percent": idle_seconds(),
+        }
 
 
 class _StatusWrites:

@@ -144,10 +144,10 @@ class Prober:
         return answers
 
 
-class RawWatch:
-    """A watch of a namespace's EndpointSlices with nothing but the standard library."""
+class RawSlices:
+    """The API of EndpointSlices with nothing but the standard library."""
 
-    def __init__(self, kubeconfig: Path, namespace: str) -> None:
+    def __init__(self, kubeconfig: Path) -> None:
         config = yaml.safe_load(kubeconfig.read_text())
         cluster, user = config["clusters"][0]["cluster"], config["users"][0]["user"]
         parts = urlsplit(cluster["server"])
@@ -156,6 +156,37 @@ class RawWatch:
         self._context = ssl.create_default_context(cafile=cluster["certificate-authority"])
         self._host, self._port = parts.hostname, parts.port
         self._slices = "/apis/discovery.k8s.io/v1"
+
+    def _connect(self) -> http.client.HTTPSConnection:
+        return http.client.HTTPSConnection(self._host, self._port, timeout=300, context=self._context)
+
+
+class RawPatches(RawSlices):
+    """Changes slices by JSON patch over one connection; for one thread."""
+
+    def __init__(self, kubeconfig: Path) -> None:
+        super().__init__(kubeconfig)
+        self._connection = self._connect()
+        self._headers["Content-Type"] = "application/json-patch+json"
+
+    def patch(self, namespace: str, name: str, body: bytes) -> None:
+        """Send one patch, once: some of them would mean something else the second time."""
+        path = f"{self._slices}/namespaces/{namespace}/endpointslices/{name}"
+        self._connection.request("PATCH", path, body, self._headers)
+        response = self._connection.getresponse()
+        answer = response.read()
+        assert response.status == 200, answer
+
+    def close(self) -> None:
+        """Close the connection."""
+        self._connection.close()
+
+
+class RawWatch(RawSlices):
+    """A watch of a namespace's EndpointSlices."""
+
+    def __init__(self, kubeconfig: Path, namespace: str) -> None:
+        super().__init__(kubeconfig)
         self._namespace = namespace
         self.events: queue.SimpleQueue[tuple[float, dict[str, Any]]] = queue.SimpleQueue()
         """When each event came, and the object."""
@@ -192,9 +223,6 @@ class RawWatch:
                 connection.close()
                 return
             more = f"&continue={quote(token)}"
-
-    def _connect(self) -> http.client.HTTPSConnection:
-        return http.client.HTTPSConnection(self._host, self._port, timeout=300, context=self._context)
 
 
 def wait_until(
