@@ -7,7 +7,7 @@ written to, and asked afterwards; what is missing there is repaired by a plain r
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TypeVar
 
@@ -34,6 +34,7 @@ _log = logging.getLogger(__name__)
 
 T = TypeVar("T")
 Key = tuple[str, str]
+Owners = Mapping[Key, str]
 Failures = dict[Key, RegistryError | OwnershipConflict]
 
 _CANCEL_ATTEMPTS = 3
@@ -114,45 +115,85 @@ def register_many(
     :returns: what was not registered, and why.
     :raises RegistryError: no server answered.
     """
-    fresh = [instance for instance in instances if observer and observer.is_new(instance.key)]
-    failures, known = _register_new(peers, fresh, owner, observer) if observer and fresh else ({}, [])
-    if len(fresh) < len(instances):
-        new = {instance.key for instance in fresh}
-        known += [instance for instance in instances if instance.key not in new]
-    return {**failures, **_register_known(peers, known, owner, observer)} if known else failures
+    return change_many(peers, instances, (), {instance.key: owner for instance in instances}, observer)
 
 
-def _register_new(
-    peers: Peers, instances: Sequence[Instance], owner: str, observer: Observer
-) -> tuple[Failures, list[Instance]]:
-    """Register under ids that were never seen, giving way to what may stand there after all.
-
-    :returns: what was not registered, and why; and what is ours and not as wanted, to be written anew.
-    """
-    stamp = humble_timestamp()
-    sent = [replace(one, last_dirty_timestamp_ms=stamp, unknown_fields=EMPTY) for one in instances]
-    refused, held = _send(peers, sent, observer, look=True)
-    ours, conflicts = _ours(held.get, sent, owner, observer)
-    wrong = {one.key for one in ours if one.key in held and held[one.key].last_dirty_timestamp_ms != stamp}
-    _tell_registered(observer, [one for one in ours if one.key not in refused and one.key not in wrong])
-    return {**refused, **conflicts}, [one for one in instances if one.key in wrong]
-
-
-def _register_known(
+def cancel_many(
     peers: Peers, instances: Sequence[Instance], owner: str, observer: Observer | None
 ) -> Failures:
-    """Register or update what may stand there: what does is read first."""
-    stock = take_stock(peers, instances)
-    ours, failures = _ours(stock.newest, instances, owner, observer)
-    sent = [
+    """Remove many instances from every server, and look that they are gone.
+
+    :returns: what was not removed, and why.
+    :raises RegistryError: no server answered.
+    """
+    return change_many(peers, (), instances, {instance.key: owner for instance in instances}, observer)
+
+
+def change_many(
+    peers: Peers,
+    wanted: Sequence[Instance],
+    leaving: Sequence[Instance],
+    owners: Owners,
+    observer: Observer | None,
+) -> Failures:
+    """Register or update ``wanted`` on every server, remove ``leaving``, and look what became of both.
+
+    What may stand there is read first. What was never seen is registered so that it gives way to what may
+    stand there after all, and what does stand there is read then.
+
+    :param owners: on whose behalf, by key; no key is there twice.
+    :returns: what was not done, and why.
+    :raises RegistryError: no server answered.
+    """
+    fresh = [one for one in wanted if observer and observer.is_new(one.key)]
+    new = {one.key for one in fresh}
+    known = [one for one in wanted if one.key not in new] if new else wanted
+    stock = take_stock(peers, [*known, *leaving]) if known or leaving else Stocktaking({}, {})
+    going, failures = _ours(stock.newest, leaving, owners, observer)
+    if wanted:
+        replicas, conflicts = _replicas(stock, known, owners, observer)
+        failures |= conflicts
+        failures |= _register(peers, fresh, replicas, owners, observer)
+    if going:
+        failures |= _cancel(peers, going, observer)
+    return failures
+
+
+def _register(
+    peers: Peers,
+    fresh: Sequence[Instance],
+    replicas: Sequence[Instance],
+    owners: Owners,
+    observer: Observer | None,
+) -> Failures:
+    """Register what was never seen, giving way, and ``replicas`` as they are."""
+    stamp = humble_timestamp()
+    humble = [replace(one, last_dirty_timestamp_ms=stamp, unknown_fields=EMPTY) for one in fresh]
+    failures, held = _send(peers, [*humble, *replicas], observer, look=bool(humble))
+    ours, conflicts = _ours(held.get, humble, owners, observer)
+    failures |= conflicts
+    # Ours, and not as wanted: to be written anew.
+    wrong = {one.key for one in ours if one.key in held and held[one.key].last_dirty_timestamp_ms != stamp}
+    done = [one for one in (*ours, *replicas) if one.key not in failures and one.key not in wrong]
+    _tell_registered(observer, done)
+    if wrong:
+        anew = [one for one in fresh if one.key in wrong]
+        again, conflicts = _replicas(take_stock(peers, anew), anew, owners, observer)
+        failures |= conflicts | _register(peers, (), again, owners, observer)
+    return failures
+
+
+def _replicas(
+    stock: Stocktaking, instances: Sequence[Instance], owners: Owners, observer: Observer | None
+) -> tuple[list[Instance], Failures]:
+    """What every server shall hold of ``instances``, and an error for each that is somebody else's."""
+    ours, failures = _ours(stock.newest, instances, owners, observer)
+    return [
         _replica(
             want, stock.newest(want.key), observer.lost_override(want.key) if observer else Status.UNKNOWN
         )
         for want in ours
-    ]
-    failures |= _send(peers, sent, observer)[0]
-    _tell_registered(observer, [instance for instance in sent if instance.key not in failures])
-    return failures
+    ], failures
 
 
 def _send(
@@ -185,16 +226,9 @@ def bring_level(peer: Peer, instances: Sequence[Instance]) -> None:
         peer.batch([batch.register(instance) for instance in portion])
 
 
-def cancel_many(
-    peers: Peers, instances: Sequence[Instance], owner: str, observer: Observer | None
-) -> Failures:
-    """Remove many instances from every server, and look that they are gone.
-
-    :returns: what was not removed, and why.
-    :raises RegistryError: no server answered.
-    """
-    stock = take_stock(peers, instances)
-    leaving, failures = _ours(stock.newest, instances, owner, observer)
+def _cancel(peers: Peers, leaving: Sequence[Instance], observer: Observer | None) -> Failures:
+    """Remove from every server, and look that it is gone."""
+    failures: Failures = {}
     for instance in leaving:
         if observer:
             observer.leaving(instance)
@@ -236,7 +270,7 @@ def _everywhere(peers: Peers, ask: Callable[[Peer], T]) -> tuple[dict[str, T], d
 def _ours(
     held: Callable[[Key], Instance | None],
     instances: Sequence[Instance],
-    owner: str,
+    owners: Owners,
     observer: Observer | None,
 ) -> tuple[list[Instance], Failures]:
     """The instances that are ours or nobody's, and an error for each of the others.
@@ -247,10 +281,10 @@ def _ours(
     failures: Failures = {}
     for instance in instances:
         have = held(instance.key)
-        if have is None or have.owner == owner:
+        if have is None or have.owner == owners[instance.key]:
             ours.append(instance)
             continue
-        failures[instance.key] = not_ours(have, owner)
+        failures[instance.key] = not_ours(have, owners[instance.key])
         if observer:
             observer.found(have)
     return ours, failures

@@ -1,8 +1,9 @@
 """Kubernetes Events: what ``kubectl describe`` shows a person about an object.
 
 Never on the way of a registration: an Event that cannot be written is logged and forgotten, and one that
-repeats is written once in :data:`REPEAT_SECONDS`. What is only counted is added up: it shows each time, and
-at most once in :data:`TALLY_SECONDS`.
+repeats is written once in :data:`REPEAT_SECONDS`. What is only counted is added up: the first shows at once,
+what follows after :data:`TALLY_SECONDS` and then, while it goes on, each time after twice as long, up to
+:data:`LONGEST_TALLY_SECONDS`.
 """
 
 from __future__ import annotations
@@ -25,7 +26,7 @@ from eurekube_provider.kube.courtesy import Courtesy
 _log = logging.getLogger(__name__)
 
 REPEAT_SECONDS = 600.0
-TALLY_SECONDS = 10.0
+TALLY_SECONDS, LONGEST_TALLY_SECONDS = 10.0, 300.0
 
 _LONGEST_NOTE = 1024
 
@@ -45,6 +46,7 @@ class _Tally:
     text: str
     count: int
     due: float
+    seconds: float
 
 
 class EventRecorder:
@@ -111,7 +113,7 @@ class EventRecorder:
                 open_tally.count += count
                 open_tally.text = text
                 return
-            self._tallies[key] = _Tally(regarding, text, 0, now + TALLY_SECONDS)
+            self._tallies[key] = _Tally(regarding, text, 0, now + TALLY_SECONDS, TALLY_SECONDS)
         self._write(regarding, Kind.NORMAL, reason, _counted(count, text))
 
     def _close_tallies(self, *, all_of_them: bool) -> float | None:
@@ -121,7 +123,8 @@ class EventRecorder:
             due = [(key, one) for key, one in self._tallies.items() if all_of_them or one.due <= now]
             for key, one in due:
                 if one.count:
-                    self._tallies[key] = _Tally(one.regarding, one.text, 0, now + TALLY_SECONDS)
+                    seconds = min(2 * one.seconds, LONGEST_TALLY_SECONDS)
+                    self._tallies[key] = _Tally(one.regarding, one.text, 0, now + seconds, seconds)
                 else:
                     del self._tallies[key]
             wait = min((one.due - now for one in self._tallies.values()), default=None)

@@ -64,7 +64,7 @@ class Brake:
             pod, _, namespace = place.rpartition(".")
             return sources.said_goodbye(pod, namespace)
 
-        if not any(map(takes_away, steps.changes)):
+        if all(said_goodbye(change.instance.instance_id) for change in steps.changes if takes_away(change)):
             self.forget(key)  # nothing to count instances for, which takes long with many
             return steps, None
         now = time.monotonic()

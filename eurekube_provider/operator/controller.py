@@ -45,7 +45,9 @@ from eurekube_provider.operator.teller import Teller
 
 _log = logging.getLogger(__name__)
 
-WORKERS = 4
+WORKERS = 16
+"""So many syncers' plans can be under way, or gather to travel together."""
+
 RECHECK_REFUSED_SECONDS = 20.0
 LONGEST_STOP_SECONDS = 10.0
 

@@ -79,7 +79,9 @@ class Registry:
         self._adopted = Adopted(
             peers, self.view, self.renewals, self.restarts, operator_name, self.registered
         )
-        self.sweeper = Sweeper(peers, is_registered=lambda key: self.view.get(key) is not None)
+        self.sweeper = Sweeper(
+            peers, is_registered=lambda key: self.view.get(key) is not None, leases=lambda: self.leases
+        )
         self.failure: RegistryError | None = None
         """Why the registry could not be read the last time; None while all is well."""
         self.refusal: ConfigurationError | None = None

@@ -6,6 +6,7 @@ ended before the Lease is released, and renewals end last.
 
 from __future__ import annotations
 
+import gc
 import logging
 import math
 import threading
@@ -20,7 +21,7 @@ from eurekube_provider.core.identity import (
     check_cluster_name,
     default_cluster_name,
 )
-from eurekube_provider.eureka.apply import apply
+from eurekube_provider.eureka.convoy import Convoys
 from eurekube_provider.eureka.peers import Peers
 from eurekube_provider.kube.access import NAMESPACES, KubeAccess
 from eurekube_provider.kube.elector import Elector
@@ -100,7 +101,7 @@ def _run(settings: Settings, stop: threading.Event, site: OperatorSite, ledger: 
         )
         for name, connection in settings.connections.items()
     }
-    carry_out = ledger.carry_out if ledger else apply
+    carry_out = ledger.carry_out if ledger else Convoys()
     controller = Controller(settings, cluster, access, registries, statuses, events, queue, carry_out)
     triggers = None
     if ledger is None:
@@ -149,6 +150,8 @@ def _run(settings: Settings, stop: threading.Event, site: OperatorSite, ledger: 
             controller.start(sources)
             if triggers:
                 triggers.start()
+            # What is there by now stays: no garbage collection needs to go through it in the midst of work.
+            gc.freeze()
             _log.info("operator is ready", extra={"syncers": len(sources.syncer_keys())})
             if ledger and ledger.is_once:
                 controller.lead()

@@ -6,6 +6,7 @@ Only the fields that the mapping reads are kept, so that ten thousand endpoints 
 from __future__ import annotations
 
 import sys
+import threading
 import time
 from collections.abc import Callable, Mapping
 from contextlib import suppress
@@ -54,7 +55,7 @@ class Sources:
         self._concerned = concerned
         self._tell_others = service_changed
         self._index = Index()
-        self._goodbyes: dict[str, float] = {}
+        self._goodbyes = _Goodbyes()
 
         def group(resource: Resource, trim: Trim, listener: Listener) -> ReflectorGroup:
             return ReflectorGroup(
@@ -254,15 +255,33 @@ class Sources:
         for endpoint in (endpoint_slice or {}).get("endpoints", ()):
             if is_terminating(endpoint) and endpoint_slice is not None:
                 name = endpoint.get("targetRef", {}).get("name") or endpoint["addresses"][0]
-                self._goodbyes[f"{endpoint_slice['metadata']['namespace']}/{name}"] = now
-        if self._goodbyes and now - next(iter(self._goodbyes.values())) > GOODBYE_SECONDS:
-            self._goodbyes = {name: at for name, at in self._goodbyes.items() if now - at <= GOODBYE_SECONDS}
+                self._goodbyes.note(f"{endpoint_slice['metadata']['namespace']}/{name}", now)
 
     def _tell(self, *services: Object) -> None:
         for key in {key for service in services for key in self._index.selecting(service)}:
             self._concerned(key)
         for service in services:
             self._tell_others(service)
+
+
+class _Goodbyes:
+    """Which endpoints were seen terminating lately; any number of threads may share it."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._at: dict[str, float] = {}
+
+    def note(self, name: str, now: float) -> None:
+        """One was seen; the oldest ones are forgotten."""
+        with self._lock:
+            self._at.pop(name, None)  # so that the oldest stays the first
+            self._at[name] = now
+            while now - self._at[oldest := next(iter(self._at))] > GOODBYE_SECONDS:
+                del self._at[oldest]
+
+    def __contains__(self, name: str) -> bool:
+        with self._lock:
+            return name in self._at
 
 
 def trim_own(item: Object) -> Object:

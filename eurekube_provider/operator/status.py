@@ -1,12 +1,13 @@
 """What a syncer's status says: conditions and counts, written beside the work and never in its way.
 
-Writes of one syncer are at least half a second apart; only the newest counts. They wait a little
-while there is more urgent work.
+Writes of one syncer are at least half a second apart; only the newest counts. Where counts alone change again
+and again, as in a rollout, the pauses grow. Writes wait a little while there is more urgent work.
 """
 
 from __future__ import annotations
 
 import logging
+import math
 import threading
 import time
 from collections.abc import Callable, Mapping
@@ -23,7 +24,7 @@ from eurekube_provider.operator.report import Report
 
 _log = logging.getLogger(__name__)
 
-SHORTEST_INTERVAL_SECONDS = 0.5
+SHORTEST_INTERVAL_SECONDS, LONGEST_INTERVAL_SECONDS = 0.5, 10.0
 RETRY_SECONDS = 5.0
 _LONGEST_MESSAGE = 4000
 
@@ -111,6 +112,43 @@ class _Wanted:
     latest_at: float
 
 
+@dataclass(frozen=True, slots=True)
+class _Last:
+    """The last write of a syncer's status.
+
+    :ivar gist: what must not wait when it turns; see :func:`_gist`.
+    :ivar at: when, by ``time.monotonic()``.
+    :ivar interval_seconds: how long counts alone wait after it.
+    """
+
+    gist: object
+    at: float
+    interval_seconds: float = SHORTEST_INTERVAL_SECONDS
+
+    def then(self, gist: object, at: float) -> _Last:
+        """The next write: the interval doubles as long as there is no pause."""
+        if at - self.at > self.interval_seconds + LONGEST_INTERVAL_SECONDS:
+            return _Last(gist, at)
+        return _Last(gist, at, min(2 * self.interval_seconds, LONGEST_INTERVAL_SECONDS))
+
+    def next_at(self, gist: object) -> float:
+        """When a report may be written."""
+        return self.at + (self.interval_seconds if gist == self.gist else SHORTEST_INTERVAL_SECONDS)
+
+
+def _gist(wanted: _Wanted) -> object:
+    """All that a status says but for counts and wording."""
+    report = wanted.report
+    return (
+        wanted.syncer["metadata"].get("generation"),
+        report.is_ready,
+        report.reason,
+        report.is_synced,
+        report.sync_reason,
+        frozenset(report.problems),
+    )
+
+
 class StatusWriter:
     """Writes statuses on a thread of its own.
 
@@ -123,6 +161,7 @@ class StatusWriter:
         self._condition = threading.Condition()
         self._wanted: dict[SyncerKey, _Wanted] = {}
         self._not_before: dict[SyncerKey, float] = {}
+        self._last: dict[SyncerKey, _Last] = {}
         self._written: dict[SyncerKey, dict[str, Any]] = {}
         self._stopped = False
         self._thread = threading.Thread(target=self._run, name="status-writer", daemon=True)
@@ -149,30 +188,32 @@ class StatusWriter:
         with self._condition:
             before = self._wanted.get(key)
             latest_at = before.latest_at if before else self._courtesy.latest_at()
+            due_before = self._due_at(key) if before else math.inf
             self._wanted[key] = _Wanted(syncer, report, latest_at)
-            self._condition.notify()
+            if self._due_at(key) < due_before:
+                self._condition.notify()
 
     def forget(self, key: SyncerKey) -> None:
         """The syncer is gone."""
         with self._condition:
-            for table in (self._wanted, self._not_before, self._written):
+            for table in (self._wanted, self._not_before, self._last, self._written):
                 table.pop(key, None)
 
     def forget_all(self) -> None:
         """Another replica writes from now on, or has written."""
         with self._condition:
-            for table in (self._wanted, self._not_before, self._written):
+            for table in (self._wanted, self._not_before, self._last, self._written):
                 table.clear()
 
     def _run(self) -> None:
         while True:
             with self._condition:
                 now = time.monotonic()
-                due = [key for key in self._wanted if self._stopped or self._not_before.get(key, 0) <= now]
+                due = [key for key in self._wanted if self._stopped or self._due_at(key) <= now]
                 if not due:
                     if self._stopped:
                         return
-                    waits = [self._not_before[key] - now for key in self._wanted]
+                    waits = [self._due_at(key) - now for key in self._wanted]
                     self._condition.wait(min(waits, default=None))
                     continue
                 key = due[0]
@@ -192,6 +233,12 @@ class StatusWriter:
             if not self._stopped:
                 self._courtesy.pause()
 
+    def _due_at(self, key: SyncerKey) -> float:
+        """When what is wanted may be written; the lock is held."""
+        last = self._last.get(key)
+        paced = last.next_at(_gist(self._wanted[key])) if last else 0.0
+        return max(self._not_before.get(key, 0.0), paced)
+
     def _write(self, key: SyncerKey, wanted: _Wanted) -> None:
         written, syncer = self._written.get(key), wanted.syncer
         basis = {**syncer, "status": written} if written else syncer
@@ -210,6 +257,9 @@ class StatusWriter:
                         self._not_before[key] = time.monotonic() + RETRY_SECONDS
             return
         self._written[key] = status
+        with self._condition:
+            last, now = self._last.get(key), time.monotonic()
+            self._last[key] = last.then(_gist(wanted), now) if last else _Last(_gist(wanted), now)
 
 
 def _same(one: Mapping[str, Any], other: Mapping[str, Any]) -> bool:

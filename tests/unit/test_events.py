@@ -129,3 +129,19 @@ def test_a_sum_does_not_wait_for_the_next_change(monkeypatch: pytest.MonkeyPatch
     wait_until(lambda: len(access.events) == 3, "a new Event", 10)
     events.stop()
     assert {event["note"] for event in access.events} == {"1 instance registered"}
+
+
+def test_a_count_that_goes_on_is_told_more_and_more_seldom(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each sum comes after twice the time of the one before, up to a limit."""
+    monkeypatch.setattr(module, "TALLY_SECONDS", 0.05)
+    monkeypatch.setattr(module, "LONGEST_TALLY_SECONDS", 0.15)
+    access = Access()
+    events = recorder(access)
+    seen = []
+    for number in range(1, 5):
+        events.tally(SYNCER, "Registered", 1, "registered")
+        events.tally(SYNCER, "Registered", 1, "registered")
+        wait_until(lambda: len(access.events) > number, "the next sum", 10)  # noqa: B023
+        seen += [one.seconds for one in events._tallies.values()]
+    events.stop()
+    assert seen == [0.1, 0.15, 0.15, 0.15]

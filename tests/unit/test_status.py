@@ -10,7 +10,7 @@ from typing import Any
 
 from eurekube_provider.core.errors import KubernetesError
 from eurekube_provider.operator.report import Report, joined
-from eurekube_provider.operator.status import StatusWriter, status_of
+from eurekube_provider.operator.status import SHORTEST_INTERVAL_SECONDS, StatusWriter, _Last, status_of
 from lab.waiting import wait_until
 
 EARLIER = datetime(2026, 1, 2, 3, 4, 5, tzinfo=UTC)
@@ -205,3 +205,32 @@ def test_a_stop_does_not_hammer_an_api_that_refuses() -> None:
     access.error = None  # lets the thread end
     assert asked <= 3
     assert elapsed < 2
+
+
+def test_counts_that_go_on_changing_are_written_more_and_more_seldom() -> None:
+    """The pauses of a long rollout double up to ten seconds; a turn, or quiet, begins anew."""
+    last = _Last("gist", at=0.0)
+    pauses = []
+    for _ in range(7):
+        pauses.append(last.next_at("gist") - last.at)
+        assert last.next_at("another gist") - last.at == SHORTEST_INTERVAL_SECONDS
+        last = last.then("gist", last.next_at("gist"))
+    assert pauses == [0.5, 1.0, 2.0, 4.0, 8.0, 10.0, 10.0]
+    quiet = last.then("gist", last.at + 21.0)
+    assert quiet.next_at("gist") - quiet.at == SHORTEST_INTERVAL_SECONDS
+
+
+def test_a_turn_does_not_wait_for_counts() -> None:
+    """A condition that turns is written soon, although counts alone would wait."""
+    access = Access()
+    writer = StatusWriter(access)  # type: ignore[arg-type]
+    writer.start()
+    writer.report(syncer(), SYNCED)
+    wait_until(lambda: len(access.written) == 1, "the first write", 5)
+    writer._last["shop", "rating"] = replace(writer._last["shop", "rating"], interval_seconds=1000.0)
+    writer.report(syncer(), replace(SYNCED, desired=3, registered=3))
+    writer.report(syncer(), CONFLICT)
+    wait_until(lambda: len(access.written) == 2, "the turn", 30)
+    writer.report(syncer(), replace(CONFLICT, registered=0))
+    writer.stop()
+    assert [status["registered"] for _, status in access.written] == [2, 1, 0]
