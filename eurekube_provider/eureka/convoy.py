@@ -68,7 +68,6 @@ class Convoys:
     def __init__(self) -> None:
         self._lock = threading.Lock()
         self._convoys: dict[int, _Convoy] = {}
-        self._alone = threading.Semaphore(ALONE_AT_ONCE)
 
     def __call__(
         self,
@@ -83,11 +82,11 @@ class Convoys:
         """See :class:`~eurekube_provider.eureka.apply.CarryOut`."""
         if not plan.changes:
             return Outcome((), ())
-        if observer is None or not _is_sociable(plan, owner, observer) or not peers.uses_batches(leases):
-            with self._alone:
-                return apply(plan, owner, peers, observer, executor, leases=leases)
         with self._lock:
             convoy = self._convoys.setdefault(id(peers), _Convoy(peers))
+        if observer is None or not _is_sociable(plan, owner, observer) or not peers.uses_batches(leases):
+            with convoy.alone:
+                return apply(plan, owner, peers, observer, executor, leases=leases)
         return convoy.carry(_Traveller(plan, owner, observer, executor, leases))
 
 
@@ -101,9 +100,13 @@ def _is_sociable(plan: Plan, owner: str, observer: Observer) -> bool:
 
 
 class _Convoy:
-    """The way to one registry."""
+    """The way to one registry.
+
+    :ivar alone: held by what never travels with others.
+    """
 
     def __init__(self, peers: Peers) -> None:
+        self.alone = threading.Semaphore(ALONE_AT_ONCE)
         self._peers = peers
         self._lock = threading.Lock()
         self._under_way = 0

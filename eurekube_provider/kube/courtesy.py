@@ -8,8 +8,11 @@ from collections.abc import Callable
 PATIENCE_SECONDS = 2.0
 """What is to be written is written after this time, however much else there is to do."""
 
-PAUSE_SECONDS = 0.01
-"""Between two writes, so that many at once leave the API server and our own processor to others."""
+SHORTEST_PAUSE_SECONDS, LONGEST_PAUSE_SECONDS = 0.01, 0.25
+PAUSE_FACTOR = 4.0
+"""A pause after a write is so many times as long as the write took: who has much to write leaves the API
+server and our own processor to others, the more the busier they are.
+"""
 
 
 class Courtesy:
@@ -33,6 +36,6 @@ class Courtesy:
             self._wait_quiet(patience)
 
     @staticmethod
-    def pause() -> None:
-        """After a write."""
-        time.sleep(PAUSE_SECONDS)
+    def pause(write_seconds: float) -> None:
+        """After a write that took so long."""
+        time.sleep(min(max(PAUSE_FACTOR * write_seconds, SHORTEST_PAUSE_SECONDS), LONGEST_PAUSE_SECONDS))

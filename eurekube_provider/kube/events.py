@@ -174,8 +174,9 @@ class EventRecorder:
                 break
             latest_at, event = item
             self._courtesy.wait(latest_at)
+            started = time.monotonic()
             self._send(event)
-            self._courtesy.pause()
+            self._courtesy.pause(time.monotonic() - started)
         self._close_tallies(all_of_them=True)
         while not self._queue.empty():
             if (item := self._queue.get()) is not None:

@@ -224,6 +224,7 @@ class StatusWriter:
                 if wanted is None:
                     continue  # forgotten meanwhile
                 self._not_before[key] = time.monotonic() + SHORTEST_INTERVAL_SECONDS
+            started = time.monotonic()
             try:
                 self._write(key, wanted)
             except LeadershipLost:
@@ -231,7 +232,7 @@ class StatusWriter:
             except Exception:  # noqa: BLE001 - the thread must go on writing the others
                 _log.exception("status not written", extra={"syncer": "/".join(key)})
             if not self._stopped:
-                self._courtesy.pause()
+                self._courtesy.pause(time.monotonic() - started)
 
     def _due_at(self, key: SyncerKey) -> float:
         """When what is wanted may be written; the lock is held."""
