@@ -235,9 +235,8 @@ def _cancel(peers: Peers, leaving: Sequence[Instance], observer: Observer | None
     left = leaving
     for _ in range(_CANCEL_ATTEMPTS):
         items = left
-        _everywhere(peers, lambda peer: _cancel_on(peer, items))  # noqa: B023 - used at once
-        stock = take_stock(peers, left)
-        left = [instance for instance in left if stock.newest(instance.key) is not None]
+        held, silent = _everywhere(peers, lambda peer: _cancel_on(peer, items))  # noqa: B023 - used at once
+        left = [instance for instance in left if any(instance.key in keys for keys in held.values())]
         if not left:
             break
     for instance in left:
@@ -245,7 +244,7 @@ def _cancel(peers: Peers, leaving: Sequence[Instance], observer: Observer | None
             f"deregister {instance.application} {instance.instance_id}: a server keeps holding it although it"
             " said that it removed it; somebody else may be registering it again"
         )
-    for url, error in stock.failures.items():
+    for url, error in silent.items():
         _log.warning(
             "removals not checked: the server does not answer", extra={"url": url, "error": str(error)}
         )
@@ -347,6 +346,16 @@ def _register_on(
     return refused, newer
 
 
-def _cancel_on(peer: Peer, instances: Sequence[Instance]) -> None:
-    for portion in batch.portions(instances):
-        peer.batch([batch.cancel(instance) for instance in portion])
+def _cancel_on(peer: Peer, instances: Sequence[Instance]) -> set[Key]:
+    """Remove from one server, and look; what it holds all the same.
+
+    A server takes the items of a batch in their order, so that one request removes and looks.
+    """
+    held: set[Key] = set()
+    for portion in batch.portions(instances, batch.MOST_ITEMS // 2):
+        looks = [batch.heartbeat(instance, batch.OLDEST_TIMESTAMP_MS) for instance in portion]
+        answers = peer.batch([*map(batch.cancel, portion), *looks])[len(portion) :]
+        for instance, answer in zip(portion, answers, strict=True):
+            if answer.status_code != 404 and (answer.instance or peer.read(*instance.key)):
+                held.add(instance.key)
+    return held

@@ -1,6 +1,6 @@
 """Small plans of several owners travel together when they wait for each other anyway.
 
-A plan that finds the way free is carried out at once, by single requests. While some are under way the others
+A plan that finds the way free is carried out at once, by single requests. While it is under way the others
 gather, and go on together in batches: under load a change costs a fraction of a request, and no change waits
 longer than for what is under way and what it travels with.
 """
@@ -19,7 +19,7 @@ from eurekube_provider.eureka.bulk import change_many
 from eurekube_provider.eureka.observer import Observer
 from eurekube_provider.eureka.peers import Peers
 
-AT_ONCE = 2
+AT_ONCE = 1
 """As many plans, or groups of them, are under way to one registry before others gather."""
 
 ALONE_AT_ONCE = 4
