@@ -61,7 +61,7 @@ def _held(findings: list[Finding]) -> bool:
     """Whether nothing of ours failed, all was called often enough, and what has no drain did fail."""
     unprotected = [one for one in findings if one["strategy"] == Strategy.NONE]
     return (
-        all(one["failed"] == 0 for one in findings if one["strategy"] == Strategy.OURS)
+        all(one["failed"] == 0 for one in findings if Strategy(one["strategy"]).drains)
         and all(one["rate"] >= RATE for one in findings)
         and all(one["failed"] > 0 for one in unprotected)
         and bool(unprotected)

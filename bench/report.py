@@ -125,10 +125,12 @@ def _failures(result: dict[str, Any]) -> dict[str, list[Point]]:
     length, found = 5, {}
     end = int(result["ours"][TOOK]) + length
     for strategy in Strategy:
-        seconds = Counter[int]()
-        for application, runs in result["runs"].items():
-            if application.endswith("-".join(strategy.split())):
-                for run in runs:
-                    seconds[run["second"] // length * length] += run["failed"]
+        seconds, ending = Counter[int](), "-".join(strategy.split())
+        called = [runs for application, runs in result["runs"].items() if application.endswith(ending)]
+        if not called:
+            continue
+        for runs in called:
+            for run in runs:
+                seconds[run["second"] // length * length] += run["failed"]
         found[str(strategy)] = [(float(at), seconds[at] / length) for at in range(0, end, length)]
     return found

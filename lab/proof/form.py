@@ -31,9 +31,18 @@ class Form:
     operator_settings: Mapping[str, str] = field(default_factory=dict)
 
 
+_EVERYWHERE = (Strategy.NONE, Strategy.SLEEP, Strategy.OURS)
+_BY_STATUS = tuple(
+    Subject(scenario, Strategy.OUT_OF_SERVICE) for scenario in (Scenario.ROLLED, Scenario.PEER)
+)
+"""A status is told in the same way as a removal, but a server that is restarted may have forgotten it."""
+
 FORMS: Mapping[FormName, Form] = {
     "full": Form(
-        subjects=tuple(Subject(scenario, strategy) for scenario in Scenario for strategy in Strategy),
+        subjects=(
+            *(Subject(scenario, strategy) for scenario in Scenario for strategy in _EVERYWHERE),
+            *_BY_STATUS,
+        ),
         drain=Drain(),
         replicas=4,
         calls_per_second=25,
@@ -45,6 +54,7 @@ FORMS: Mapping[FormName, Form] = {
         subjects=(
             Subject(Scenario.ROLLED, Strategy.NONE),
             *(Subject(scenario, Strategy.OURS) for scenario in Scenario),
+            *_BY_STATUS,
         ),
         # The margin is large for caches that are small: it is there for machines that are busy.
         drain=Drain(

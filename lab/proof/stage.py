@@ -137,7 +137,7 @@ class Stage:
         namespace = subject.scenario.namespace
         self.cluster.apply(DEPLOYMENTS, subject.deployment(self.form.replicas, self.form.drain))
         self.cluster.service(namespace, subject.name, PORT)
-        self.cluster.syncer(namespace, subject.name)
+        self.cluster.syncer(namespace, subject.name, **subject.syncer_spec)
 
     def _wait_registered(self) -> None:
         """Every server's lists, caches and all, have every pod."""

@@ -45,6 +45,13 @@ class Strategy(StrEnum):
     NONE = "no drain"
     SLEEP = "10 s sleep"
     OURS = "ours"
+    OUT_OF_SERVICE = "out of service"
+    """Ours, with a syncer that shows OUT_OF_SERVICE in Eureka until the pod is gone."""
+
+    @property
+    def drains(self) -> bool:
+        """Whether it serves for as long as the arithmetic says."""
+        return self in (Strategy.OURS, Strategy.OUT_OF_SERVICE)
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,13 +63,18 @@ class Subject:
 
     @property
     def name(self) -> str:
-        """`rating-...`, at most 40 characters."""
+        """`rating-...`, at most 45 characters."""
         return "-".join(["rating", *self.scenario.lower().split(), *self.strategy.split()])
 
     def bound_seconds(self, drain: Drain) -> float:
         """The longest time for which a removed instance may still be called, without the margin."""
         takes_over = self.scenario is Scenario.OPERATOR
         return drain.forgotten_after_seconds + (drain.take_over_seconds if takes_over else 0)
+
+    @property
+    def syncer_spec(self) -> Object:
+        """What its syncer says beside the selector."""
+        return {"onTermination": "OutOfService"} if self.strategy is Strategy.OUT_OF_SERVICE else {}
 
     def deployment(self, replicas: int, drain: Drain) -> Object:
         """The Deployment as a user of that strategy writes it; all else is Kubernetes' default."""
@@ -82,7 +94,7 @@ class Subject:
         }
         if self.strategy is Strategy.SLEEP:
             container["lifecycle"] = {"preStop": {"sleep": {"seconds": _SLEEP_SECONDS}}}
-        if self.strategy is Strategy.OURS:
+        if self.strategy.drains:
             spec = drained_workload("Deployment", spec, drain)
         metadata = {"namespace": self.scenario.namespace, "name": self.name}
         return {"apiVersion": "apps/v1", "kind": "Deployment", "metadata": metadata, "spec": spec}

@@ -58,11 +58,17 @@ def test_names_are_names() -> None:
     assert all(len(name) <= 63 and name == name.lower() and " " not in name for name in names)
 
 
-def test_ours_is_the_arithmetic_and_nothing_else() -> None:
+@pytest.mark.parametrize(
+    ("strategy", "syncer"),
+    [(Strategy.OURS, {}), (Strategy.OUT_OF_SERVICE, {"onTermination": "OutOfService"})],
+)
+def test_ours_is_the_arithmetic_and_nothing_else(strategy: Strategy, syncer: dict[str, str]) -> None:
     """Against a Deployment without any drain, only what the arithmetic computes is different."""
     drain = Drain()
     plain = Subject(Scenario.ROLLED, Strategy.NONE).deployment(3, drain)["spec"]
-    ours = ROLLED.deployment(3, drain)["spec"]
+    subject = Subject(Scenario.ROLLED, strategy)
+    assert subject.syncer_spec == syncer
+    ours = subject.deployment(3, drain)["spec"]
     pod = ours["template"]["spec"]
     assert pod["containers"][0].pop("lifecycle") == {"preStop": {"sleep": {"seconds": 120}}}
     assert pod.pop("terminationGracePeriodSeconds") == 150
