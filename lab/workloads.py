@@ -101,9 +101,19 @@ class Cluster:
         wait_for(is_established, f"CRD {name}")
 
     def deployment(
-        self, namespace: str, name: str, replicas: int, port: int = 8080, version: str = "1"
+        self,
+        namespace: str,
+        name: str,
+        replicas: int,
+        port: int = 8080,
+        version: str = "1",
+        prestop_seconds: int = 0,
     ) -> None:
-        """A Deployment with one container; another ``version`` rolls it."""
+        """A Deployment with one container; another ``version`` rolls it.
+
+        :param prestop_seconds: how long its preStop sleeps, in a grace period of twice that; 0: neither.
+        """
+        lifecycle = {"lifecycle": {"preStop": {"sleep": {"seconds": prestop_seconds}}}}
         self.apply(
             DEPLOYMENTS,
             {
@@ -116,12 +126,13 @@ class Cluster:
                     "template": {
                         "metadata": {"labels": {"app": name, "version": version}},
                         "spec": {
-                            "terminationGracePeriodSeconds": 0,
+                            "terminationGracePeriodSeconds": 2 * prestop_seconds,
                             "containers": [
                                 {
                                     "name": "main",
                                     "image": f"example.invalid/{name}:{version}",
                                     "ports": [{"name": "http", "containerPort": port}],
+                                    **(lifecycle if prestop_seconds else {}),
                                 }
                             ],
                         },

@@ -9,20 +9,17 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any
 
+from eurekube_provider.core.shortfall import Lack
+
 Body = Mapping[str, Any]
 
 
 class Fault(StrEnum):
     """What the doctor knows to look for."""
 
-    NO_PRE_STOP = "NoPreStop"
-    """Pods end at once when they are deleted, while callers go on calling them."""
-
-    PRE_STOP_TOO_SHORT = "PreStopTooShort"
-    """Pods wait before they end, but not as long as callers remember them."""
-
-    GRACE_PERIOD_TOO_SHORT = "GracePeriodTooShort"
-    """The kubelet cuts the preStop off."""
+    NO_PRE_STOP = Lack.NO_PRE_STOP.value
+    PRE_STOP_TOO_SHORT = Lack.PRE_STOP_TOO_SHORT.value
+    GRACE_PERIOD_TOO_SHORT = Lack.GRACE_PERIOD_TOO_SHORT.value
 
     MIN_READY_TOO_SHORT = "MinReadyTooShort"
     """A rollout takes away pods that callers know before they know the new ones."""

@@ -11,7 +11,7 @@ from eurekube_provider.core.syncer import Advertise, Mode, Syncer
 from eurekube_provider.doctor.finding import Fault, Finding, Patch, PatchKind
 from eurekube_provider.doctor.workload import Workload, of_service, speaks_http
 
-_TOLD_OTHERWISE = frozenset({"Ready", "Synced", "LeaseTooShort", "SelfRegistered", "Paused"})
+_TOLD_OTHERWISE = frozenset({"Ready", "Synced", "LeaseTooShort", "DrainTooShort", "SelfRegistered", "Paused"})
 """Conditions that have findings of their own, or are a person's wish."""
 
 

@@ -5,23 +5,15 @@ Pure, on the objects as the API's JSON has them.
 
 from __future__ import annotations
 
-import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
 from eurekube_provider.core.drain import DEFAULT_SHUTDOWN_SECONDS, Drain
 from eurekube_provider.core.objects import Object, qualified
-from eurekube_provider.core.prestop import (
-    DEFAULT_PROGRESS_DEADLINE_SECONDS,
-    Hook,
-    grace_period_seconds,
-    servers,
-    slept_seconds,
-)
+from eurekube_provider.core.prestop import DEFAULT_PROGRESS_DEADLINE_SECONDS, Hook, servers
+from eurekube_provider.core.shortfall import shortfalls
 from eurekube_provider.doctor.finding import Fault, Finding, Patch, PatchKind
-
-_SLEEP = re.compile(r"(^|[\s;&/])sleep\s+\d+(?:\.\d+)?\b")
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,56 +80,10 @@ def drain_findings(
     :param hook: how a preStop waits that is not there yet.
     :param shutdown_seconds: what the process itself needs after SIGTERM.
     """
-    needed, spec = drain.prestop_seconds, workload.pod_spec
-    grace = grace_period_seconds(spec)
-    for container in servers(spec):
-        name, slept = str(container.get("name")), slept_seconds(container)
-        prestop: Object = (container.get("lifecycle") or {}).get("preStop") or {}
-        enough = {"terminationGracePeriodSeconds": max(grace, max(needed, slept) + shutdown_seconds)}
-        if slept < needed:
-            waiting = _waiting(prestop, needed, hook)
-            change = {"name": name, "lifecycle": {"preStop": waiting}}
-            yield Finding(
-                Fault.PRE_STOP_TOO_SHORT if slept else Fault.NO_PRE_STOP,
-                workload.subject,
-                f"container {name} {_says(prestop, slept)} when its pod is deleted, and callers may call it"
-                f" for {needed} s more",
-                f"let a preStop sleep for {needed} s"
-                + ("" if waiting else ", after what it does already")
-                + f", and set terminationGracePeriodSeconds to {enough['terminationGracePeriodSeconds']}",
-                workload.patch({**enough, "containers": [change]}) if waiting else None,
-            )
-        if slept and grace <= slept:
-            yield Finding(
-                Fault.GRACE_PERIOD_TOO_SHORT,
-                workload.subject,
-                f"terminationGracePeriodSeconds is {grace}: the preStop of container {name}, which sleeps for"
-                f" {slept} s, is cut off, and the process is killed while it answers",
-                f"set terminationGracePeriodSeconds to {enough['terminationGracePeriodSeconds']}",
-                workload.patch(enough),
-            )
+    for one in shortfalls(workload.pod_spec, drain.prestop_seconds, hook, shutdown_seconds):
+        patch = workload.patch(one.pod_spec) if one.pod_spec is not None else None
+        yield Finding(Fault(one.lack), workload.subject, one.problem, one.remedy, patch)
     yield from _min_ready(workload, drain.min_ready_seconds)
-
-
-def _says(prestop: Object, slept: int) -> str:
-    if slept:
-        return f"serves on for {slept} s"
-    return "has a preStop that does not sleep" if prestop else "has no preStop and ends at once"
-
-
-def _waiting(prestop: Object, seconds: int, hook: Hook) -> dict[str, Any] | None:
-    """The preStop that sleeps for so long; None where one is there that does something else."""
-    if prestop.get("sleep"):
-        return {"sleep": {"seconds": seconds}}
-    if not prestop:
-        sleeps = {Hook.SLEEP: {"sleep": {"seconds": seconds}}}
-        return sleeps.get(hook) or {"exec": {"command": ["sleep", str(seconds)]}}
-    command: Sequence[str] = (prestop.get("exec") or {}).get("command") or ()
-    if len(command) == 2 and _SLEEP.search(" ".join(command)):
-        return {"exec": {"command": [command[0], str(seconds)]}}
-    if sum(len(_SLEEP.findall(word)) for word in command) != 1:
-        return None
-    return {"exec": {"command": [_SLEEP.sub(rf"\g<1>sleep {seconds}", word) for word in command]}}
 
 
 def _min_ready(workload: Workload, needed: int) -> Iterator[Finding]:

@@ -18,7 +18,8 @@ class Rule:
 WORK = (
     Rule(("",), ("services",), ("list", "watch")),
     Rule(("discovery.k8s.io",), ("endpointslices",), ("list", "watch")),
-    # their labels, for syncers with metadataFromPodLabels; watched only while there is one
+    # their labels, for syncers with metadataFromPodLabels, watched only while there is one; and how single
+    # ones end, listed by their names
     Rule(("",), ("pods",), ("list", "watch")),
     Rule(("events.k8s.io",), ("events",), ("create",)),
 )

@@ -32,6 +32,7 @@ from eurekube_provider.kube.events import EventRecorder
 from eurekube_provider.operator.admission import Admission, UnknownEureka
 from eurekube_provider.operator.brake import Brake
 from eurekube_provider.operator.departure import Departure
+from eurekube_provider.operator.drains import Drains
 from eurekube_provider.operator.finalizer import has_finalizer, set_finalizer
 from eurekube_provider.operator.index import SyncerKey, key_of
 from eurekube_provider.operator.looks import Look, Looks
@@ -75,6 +76,7 @@ class Controller:
         carry_out: CarryOut = apply,
     ) -> None:
         self.history = Looks()
+        self.drains = Drains(access, settings.needed_drain_seconds, queue.add, queue.wait_drained)
         self._settings = settings
         self._carry_out = carry_out
         self._cluster = cluster
@@ -136,6 +138,7 @@ class Controller:
             registry.stand_by()
         self._brake.forget_all()
         self._teller.forget_all()
+        self.drains.forget_all()
         self._departure.forget_all()
 
     @property
@@ -144,10 +147,10 @@ class Controller:
         return self.history.last
 
     def pulses(self) -> list[Pulse]:
-        """The workers. While an Eureka is away a look may take as long as its time-outs do."""
+        """All threads. While an Eureka is away a worker's look may take as long as its time-outs do."""
         now = time.monotonic()
         answers = all(registry.failure is None for registry in self._registries.values())
-        return [
+        workers = [
             pulse
             for worker in self._workers
             for pulse in pulses_of(
@@ -156,10 +159,12 @@ class Controller:
                 LONGEST_LOOK_SECONDS,
             )
         ]
+        return [*workers, *self.drains.pulses()]
 
     def stop(self) -> None:
         """Finish what is being worked on, and begin nothing more."""
         self._queue.close()
+        self.drains.stop()
         deadline = time.monotonic() + LONGEST_STOP_SECONDS
         for worker in self._workers:
             if worker.is_alive():
@@ -268,9 +273,11 @@ class Controller:
             waiting=waiting,
             braked=hold.message if hold else "",
             trouble=registry.trouble,
+            drain=self.drains.problem(key),
         )
         self._teller.tell_look(syncer, found, outcome, time.monotonic() - started)
         self.history.saw(key, found, wished, outcome, (hold.held_seconds, hold.message) if hold else None)
+        self.drains.look_soon(wanted)
         errors = [failure.error for failure in outcome.failures]
         if steps.refusals or errors or desired.is_unread:
             self._queue.add_after(key, RECHECK_REFUSED_SECONDS)
@@ -323,6 +330,7 @@ class Controller:
     def _gone(self, key: SyncerKey, instances: list[Instance]) -> None:
         """A deleted syncer has gone, and these instances with it."""
         self._teller.forget(key)
+        self.drains.forget(key)
         self._brake.forget(key)
         self.history.forget(key, instances)
 
@@ -345,7 +353,8 @@ class Controller:
         held = [one for registry in self._registries.values() for one in registry.view.owned(owner)]
         desired = before.get("desired", len(held))
         application = before.get("application", "")
-        found = failure_report(application, reason, str(error), held, desired)
+        drain = self.drains.problem(key_of(syncer))
+        found = failure_report(application, reason, str(error), held, desired, drain)
         self._teller.tell(syncer, found)
         self.history.saw(key_of(syncer), found)
 

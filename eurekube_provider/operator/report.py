@@ -31,6 +31,7 @@ class Report:
     :param reason: of the condition Ready, as is ``message``; ``sync_reason`` and ``sync_message`` are those
         of the condition Synced.
     :param problems: messages by condition type, of what is wrong and of what is only to be known.
+    :param unknown: condition types of which nothing is known yet: what stands there is kept.
     :param refused: how many desired instances were left alone since somebody else's stand in their way.
     """
 
@@ -45,6 +46,7 @@ class Report:
     is_synced: bool = True
     sync_reason: str = "Synced"
     sync_message: str = ""
+    unknown: frozenset[str] = frozenset()
 
 
 def report(
@@ -57,6 +59,7 @@ def report(
     waiting: int = 0,
     braked: str = "",
     trouble: RegistryError | None = None,
+    drain: str | None = "",
 ) -> Report:
     """What a look that went to its end found.
 
@@ -64,6 +67,7 @@ def report(
     :param waiting: how many changes a paused syncer has not made.
     :param braked: why removals are held back, empty where none are.
     :param trouble: why Eureka cannot be read at the moment.
+    :param drain: why callers lose calls when pods end; empty where they do not, None while that is not known.
     """
     application = wanted.application.upper()
     conflicts = [one.describe() for one in steps.refusals if one.reason is RefusalReason.CONFLICT] + [
@@ -94,6 +98,7 @@ def report(
         problems or ({"Paused": notes["Paused"]} if waiting else {}),
         problems | notes,
         there,
+        drain,
         desired=len(desired.instances),
         registered=sum(instance.key in keys for instance in desired.instances),
         refused=len(conflicts) + len(twins),
@@ -101,15 +106,21 @@ def report(
 
 
 def failure_report(
-    application: str, reason: str, message: str, there: Collection[Instance], desired: int
+    application: str,
+    reason: str,
+    message: str,
+    there: Collection[Instance],
+    desired: int,
+    drain: str | None = None,
 ) -> Report:
     """What a look that ended early found: nothing was changed.
 
     :param desired: how many instances were desired when that was last known.
+    :param drain: as for :func:`report`.
     """
     problems = {reason: message}
     return _concluded(
-        application, problems, problems, there, desired=desired, registered=len(there), refused=0
+        application, problems, problems, there, drain, desired=desired, registered=len(there), refused=0
     )
 
 
@@ -118,6 +129,7 @@ def _concluded(
     problems: Mapping[str, str],
     shown: Mapping[str, str],
     there: Collection[Instance],
+    drain: str | None,
     *,
     desired: int,
     registered: int,
@@ -150,7 +162,8 @@ def _concluded(
         desired=desired,
         registered=registered,
         refused=refused,
-        problems=shown,
+        problems={**shown, "DrainTooShort": drain} if drain else shown,
+        unknown=frozenset(["DrainTooShort"] if drain is None else ()),
     )
 
 

@@ -159,6 +159,7 @@ def _run(settings: Settings, stop: threading.Event, site: OperatorSite, ledger: 
                     pass
                 ledger.print({key: str(ClusterOwner(cluster.name, *key)) for key in sources.syncer_keys()})
             else:
+                controller.drains.start(sources)
                 leadership.follow(_Duties(controller, triggers), stop)
         for registry in registries.values():
             if registry.refusal is not None:

@@ -14,6 +14,7 @@ from collections.abc import Container, Mapping
 from dataclasses import dataclass, field, fields, replace
 from typing import Any
 
+from eurekube_provider.core.drain import Drain
 from eurekube_provider.core.errors import ConfigurationError
 from eurekube_provider.core.identity import check_cluster_name
 from eurekube_provider.eureka.connection import SECRETS, Connection
@@ -69,6 +70,12 @@ def _object_name(text: str) -> str:
     if len(text) > 253 or not re.fullmatch(r"[a-z0-9]([-a-z0-9.]*[a-z0-9])?", text):
         raise ValueError("must be a Kubernetes object's name: lower case letters, digits, '-' and '.'")
     return text
+
+
+def _whole_seconds(text: str) -> int:
+    if not re.fullmatch(r"\d{1,5}", text) or int(text) > 86400:
+        raise ValueError("must be a whole number of seconds from 0 to 86400")
+    return int(text)
 
 
 def _address(text: str) -> str:
@@ -177,6 +184,14 @@ class Settings:
         "SECONDS", SECONDS, 600.0, "deleted syncers wait so long for an Eureka that is away"
     )
     resync_seconds: float = _option("SECONDS", SECONDS, 15.0, "how often the whole registry is read")
+    drain_seconds: int | None = _option(
+        "SECONDS",
+        Kind(_whole_seconds, (int, str), "a whole number of seconds"),
+        None,
+        "callers may call a pod for so long after its deletion began: syncers whose pods end sooner show"
+        " DrainTooShort; 0 for none",
+        shown="120, of which 17 are the Lease's duration and a retry",
+    )
     web_address: str = _option(
         "HOST:PORT",
         Kind(_address),
@@ -196,6 +211,14 @@ class Settings:
     def lease_timing(self) -> Timing:
         """When the Lease is renewed and lost."""
         return Timing(self.lease_duration_seconds, self.renew_deadline_seconds, self.retry_period_seconds)
+
+    @property
+    def needed_drain_seconds(self) -> int:
+        """For how long callers may call a pod after its deletion began; 0 where nobody wants to know."""
+        if self.drain_seconds is not None:
+            return self.drain_seconds
+        take_over_seconds = self.lease_duration_seconds + self.retry_period_seconds
+        return Drain(take_over_seconds=take_over_seconds).prestop_seconds
 
     def lease(self, own_namespace: str) -> tuple[str, str]:
         """Namespace and name of the Lease that the replicas share.

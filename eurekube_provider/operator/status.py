@@ -37,6 +37,7 @@ PROBLEM_TYPES = (
     "NoPort",
     "NoAddress",
     "LeaseTooShort",
+    "DrainTooShort",
     "Paused",
 )
 """Conditions that are True when there is something to know; absent where it never was."""
@@ -48,7 +49,7 @@ def status_of(syncer: Mapping[str, Any], report: Report, now: datetime) -> dict[
     :param syncer: the object with its current status, whose transition times are kept.
     """
     generation = syncer["metadata"].get("generation", 0)
-    before = {item["type"] for item in (syncer.get("status") or {}).get("conditions") or ()}
+    before = {item["type"]: item for item in (syncer.get("status") or {}).get("conditions") or ()}
     stamp = now.strftime("%Y-%m-%dT%H:%M:%SZ")
     conditions = [
         condition(syncer, READY, report.reason, report.message, stamp, holds=report.is_ready),
@@ -57,6 +58,8 @@ def status_of(syncer: Mapping[str, Any], report: Report, now: datetime) -> dict[
     for kind in PROBLEM_TYPES:
         if kind in report.problems:
             conditions.append(condition(syncer, kind, kind, report.problems[kind], stamp, holds=True))
+        elif kind in before and kind in report.unknown:
+            conditions.append(before[kind])
         elif kind in before:
             conditions.append(condition(syncer, kind, "Resolved", "no longer so", stamp, holds=False))
     status: dict[str, Any] = {

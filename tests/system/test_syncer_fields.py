@@ -14,6 +14,7 @@ import pytest
 
 from eurekube_provider.core.identity import CLUSTER_UID_KEY, LEAVING_KEY, OWNER_KEY
 from eurekube_provider.core.model import EurekaLease, Instance, Port, Status
+from eurekube_provider.core.shortfall import shortfalls
 from eurekube_provider.eureka.peers import Peers
 from eurekube_provider.kube.access import (
     ENDPOINT_SLICES,
@@ -25,7 +26,7 @@ from eurekube_provider.kube.access import (
     Resource,
 )
 from lab import Lab
-from lab.workloads import STRATEGIC_MERGE_PATCH, Cluster, wait_for
+from lab.workloads import DEPLOYMENTS, STRATEGIC_MERGE_PATCH, Cluster, wait_for
 from tests.system.conftest import Operator, instances, operator_environment
 
 pytestmark = pytest.mark.lab
@@ -399,6 +400,53 @@ def test_a_lease_that_a_fail_over_outlasts(shop: Shop) -> None:
     shop.wait_condition("Synced", "True", "Synced")
     shop.syncer(lease={"renewalIntervalSeconds": 5, "durationSeconds": 12})
     shop.wait_condition("LeaseTooShort", "False", "Resolved")
+
+
+def test_pods_that_end_too_early(shop: Shop) -> None:
+    """What is registered is right all the same; the change that the condition names mends it.
+
+    Of endpoints that somebody wrote by hand nothing is said.
+    """
+    cluster, namespace, app = shop.cluster, shop.namespace, shop.app
+    by_hand = f"{app}-by-hand"
+    cluster.apply(
+        SERVICES,
+        {
+            "apiVersion": "v1",
+            "kind": "Service",
+            "metadata": {"namespace": namespace, "name": by_hand},
+            "spec": {"ports": [HTTP]},
+        },
+    )
+    subsets = [{"addresses": [{"ip": shop.address(1)}], "ports": [HTTP]}]
+    metadata = {"namespace": namespace, "name": by_hand}
+    cluster.apply(
+        ENDPOINTS, {"apiVersion": "v1", "kind": "Endpoints", "metadata": metadata, "subsets": subsets}
+    )
+    cluster.syncer(namespace, by_hand)
+    cluster.deployment(namespace, app, 2, prestop_seconds=20)
+    cluster.service(namespace, app)
+    shop.syncer()
+    message = shop.wait_condition("DrainTooShort", "True", "DrainTooShort")
+    assert f"pods of Deployment {namespace}/{app} serve for 20 s" in message
+    shop.wait_condition("Ready", "True", "Synced")
+    shop.wait_condition("Synced", "True", "Synced")
+    wait_for(lambda: ("DrainTooShort", message) in shop.events(), "a warning", 30.0)
+
+    (mended,) = shortfalls(cluster.pods(namespace, app)[0]["spec"], 120)
+    assert mended.remedy in message
+    cluster.access.request(
+        "PATCH",
+        DEPLOYMENTS.path(namespace, app),
+        body={"spec": {"template": {"spec": mended.pod_spec}}},
+        content_type=STRATEGIC_MERGE_PATCH,
+    )
+    shop.wait_condition("DrainTooShort", "False", "Resolved")
+    assert [reason for reason, _ in shop.events()].count("DrainTooShort") == 1
+
+    status = (cluster.get(SYNCERS, by_hand, namespace) or {})["status"]
+    assert [one["type"] for one in status["conditions"]] == ["Ready", "Synced"]
+    assert status["instances"] == "1/1"
 
 
 def test_addresses_that_are_published_before_they_are_ready(shop: Shop) -> None:

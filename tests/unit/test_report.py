@@ -113,6 +113,19 @@ def test_a_short_lease_is_only_to_be_known() -> None:
     assert set(one.problems) == {"LeaseTooShort"}
 
 
+def test_a_drain_that_is_too_short_is_only_to_be_known() -> None:
+    """What Eureka holds is right all the same, also in a look that ended early; unknown is not mended."""
+    both = instances(Status.UP, Status.UP)
+    one = report(SYNCER, Desired(both), Plan(), DONE, both, drain="too short")
+    assert said(one) == (True, "Synced", True, "Synced")
+    assert (one.problems, one.unknown) == ({"DrainTooShort": "too short"}, frozenset())
+    early = failure_report("RATING", "NotAllowed", "no", both, 2, "too short")
+    assert said(early) == (True, "InstancesUp", False, "NotAllowed")
+    assert early.problems == {"NotAllowed": "no", "DrainTooShort": "too short"}
+    unknown = report(SYNCER, Desired(both), Plan(), DONE, both, drain=None)
+    assert (dict(unknown.problems), set(unknown.unknown)) == ({}, {"DrainTooShort"})
+
+
 def test_a_look_that_ended_early() -> None:
     """What stands in Eureka can still be called; nothing is known to be in sync."""
     one = failure_report("RATING", "NotAllowed", "no", instances(Status.UP), 2)

@@ -73,6 +73,8 @@ def test_flags_win_over_the_environment() -> None:
         ("RETRY_PERIOD_SECONDS", "1", "lease_timing", Timing(retry_period_seconds=1)),
         ("RELEASE_AFTER_SECONDS", "5", "release_after_seconds", 5.0),
         ("RESYNC_SECONDS", "0.5", "resync_seconds", 0.5),
+        ("DRAIN_SECONDS", "60", "needed_drain_seconds", 60),
+        ("DRAIN_SECONDS", "0", "needed_drain_seconds", 0),
         ("WEB_ADDRESS", "[::1]:80", "web_address", "[::1]:80"),
         ("WEB_ADDRESS", "", "web_address", ""),
         ("LOG_FORMAT", "text", "log_format", "text"),
@@ -106,6 +108,13 @@ def test_the_lease_is_the_operators_own() -> None:
         settings(RENEW_DEADLINE_SECONDS="20")
 
 
+def test_the_drain_follows_from_the_lease() -> None:
+    """Callers' caches at their defaults, and until another replica has taken over."""
+    assert settings().needed_drain_seconds == 120
+    longer = settings(LEASE_DURATION_SECONDS="30", RETRY_PERIOD_SECONDS="5")
+    assert longer.needed_drain_seconds == 138
+
+
 def test_kubeconfig_of_the_environment_is_the_clients() -> None:
     """KUBECONFIG may list several files, and is left to the Kubernetes client."""
     assert settings(KUBECONFIG="/a:/b").kubeconfig is None
@@ -119,6 +128,9 @@ def test_kubeconfig_of_the_environment_is_the_clients() -> None:
         ("--resync-seconds", "0"),
         ("--resync-seconds", "nan"),
         ("--resync-seconds", "1e9"),
+        ("--drain-seconds", "-1"),
+        ("--drain-seconds", "1.5"),
+        ("--drain-seconds", "86401"),
         ("--log-format", "xml"),
         ("--log-level", "LOUD"),
         ("--take-over-cluster", "yes"),

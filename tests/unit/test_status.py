@@ -105,6 +105,16 @@ def test_a_problem_that_is_over_is_resolved() -> None:
     assert [item["type"] for item in after["conditions"]] == ["Ready", "Synced", "Conflict"]
 
 
+def test_what_is_not_known_yet_stays_as_it_is() -> None:
+    """An operator that has just begun to lead resolves nothing that it has not looked at."""
+    short = replace(SYNCED, problems={"DrainTooShort": "20 s"})
+    before = status_of(syncer(), short, EARLIER)
+    after = status_of(syncer(before, 2), replace(SYNCED, unknown=frozenset({"DrainTooShort"})), LATER)
+    assert condition(after, "DrainTooShort") == condition(before, "DrainTooShort")
+    never = status_of(syncer(), replace(SYNCED, unknown=frozenset({"DrainTooShort"})), EARLIER)
+    assert [item["type"] for item in never["conditions"]] == ["Ready", "Synced"]
+
+
 def test_long_messages_are_cut() -> None:
     """A message never makes the API refuse the status."""
     long = replace(CONFLICT, message="x" * 100_000)

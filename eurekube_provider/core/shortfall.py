@@ -1,0 +1,110 @@
+"""Why pods end while callers still call them, and the change that mends it.
+
+Pure, on a pod's spec as the API's JSON has it. The doctor tells it of workloads, the operator of the pods
+behind a syncer.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Any
+
+from eurekube_provider.core.drain import DEFAULT_SHUTDOWN_SECONDS
+from eurekube_provider.core.objects import Object
+from eurekube_provider.core.prestop import Hook, grace_period_seconds, servers, slept_seconds
+
+_SLEEP = re.compile(r"(^|[\s;&/])sleep\s+\d+(?:\.\d+)?\b")
+
+
+class Lack(StrEnum):
+    """What there is too little of."""
+
+    NO_PRE_STOP = "NoPreStop"
+    """Pods end at once when they are deleted, while callers go on calling them."""
+
+    PRE_STOP_TOO_SHORT = "PreStopTooShort"
+    """Pods wait before they end, but not as long as callers remember them."""
+
+    GRACE_PERIOD_TOO_SHORT = "GracePeriodTooShort"
+    """The kubelet cuts the preStop off."""
+
+
+@dataclass(frozen=True, slots=True)
+class Shortfall:
+    """One thing that is too short in a pod's spec.
+
+    :ivar problem: what it is, and what comes of it.
+    :ivar remedy: the change that mends it, in words.
+    :ivar pod_spec: the same as a strategic merge patch of the pod's spec; None where a preStop does something
+        else already, which must be kept.
+    """
+
+    lack: Lack
+    problem: str
+    remedy: str
+    pod_spec: Mapping[str, Any] | None
+
+
+def shortfalls(
+    pod_spec: Object,
+    needed_seconds: int,
+    hook: Hook = Hook.SLEEP,
+    shutdown_seconds: int = DEFAULT_SHUTDOWN_SECONDS,
+) -> Iterator[Shortfall]:
+    """What keeps a pod from serving until no caller knows it any more.
+
+    :param needed_seconds: for how long callers may call it after its deletion began.
+    :param hook: how a preStop waits that is not there yet.
+    :param shutdown_seconds: what the process itself needs after SIGTERM.
+    """
+    grace = grace_period_seconds(pod_spec)
+    for container in servers(pod_spec):
+        name, slept = str(container.get("name")), slept_seconds(container)
+        prestop: Object = (container.get("lifecycle") or {}).get("preStop") or {}
+        enough = {"terminationGracePeriodSeconds": max(grace, max(needed_seconds, slept) + shutdown_seconds)}
+        longer = f"set terminationGracePeriodSeconds to {enough['terminationGracePeriodSeconds']}"
+        if slept < needed_seconds:
+            waiting = _waiting(prestop, needed_seconds, hook)
+            yield Shortfall(
+                Lack.PRE_STOP_TOO_SHORT if slept else Lack.NO_PRE_STOP,
+                f"container {name} {_says(prestop, slept)} when its pod is deleted, and callers may call it"
+                f" for {needed_seconds} s more",
+                f"let a preStop sleep for {needed_seconds} s"
+                + ("" if waiting else ", after what it does already")
+                + f", and {longer}",
+                {**enough, "containers": [{"name": name, "lifecycle": {"preStop": waiting}}]}
+                if waiting
+                else None,
+            )
+        if slept and grace <= slept:
+            yield Shortfall(
+                Lack.GRACE_PERIOD_TOO_SHORT,
+                f"terminationGracePeriodSeconds is {grace}: the preStop of container {name}, which sleeps for"
+                f" {slept} s, is cut off, and the process is killed while it answers",
+                longer,
+                enough,
+            )
+
+
+def _says(prestop: Object, slept: int) -> str:
+    if slept:
+        return f"serves on for {slept} s"
+    return "has a preStop that does not sleep" if prestop else "has no preStop and ends at once"
+
+
+def _waiting(prestop: Object, seconds: int, hook: Hook) -> dict[str, Any] | None:
+    """The preStop that sleeps for so long; None where one is there that does something else."""
+    if prestop.get("sleep"):
+        return {"sleep": {"seconds": seconds}}
+    if not prestop:
+        sleeps = {Hook.SLEEP: {"sleep": {"seconds": seconds}}}
+        return sleeps.get(hook) or {"exec": {"command": ["sleep", str(seconds)]}}
+    command: Sequence[str] = (prestop.get("exec") or {}).get("command") or ()
+    if len(command) == 2 and _SLEEP.search(" ".join(command)):
+        return {"exec": {"command": [command[0], str(seconds)]}}
+    if sum(len(_SLEEP.findall(word)) for word in command) != 1:
+        return None
+    return {"exec": {"command": [_SLEEP.sub(rf"\g<1>sleep {seconds}", word) for word in command]}}
