@@ -21,6 +21,7 @@ from lab.errors import LabError
 from lab.ports import HOST
 from lab.processes import Process
 from lab.progress import Stopwatch, say
+from lab.waiting import answers_well
 
 SpringCloud = Literal["2025.0", "2025.1"]
 Security = Literal["none", "basic", "csrf"]
@@ -130,11 +131,7 @@ class EurekaServer(Process):
         if self._credentials:
             token = base64.b64encode(self._credentials.encode()).decode()
             request.add_header("Authorization", f"Basic {token}")
-        try:
-            with _opener.open(request, timeout=2) as response:
-                return bool(response.status == 200)
-        except OSError:
-            return False
+        return answers_well(_opener, request)
 
 
 _opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))

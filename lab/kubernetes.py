@@ -25,7 +25,7 @@ from lab.errors import LabError
 from lab.ports import HOST, free_ports
 from lab.processes import Process, kill_all
 from lab.programs import API_SERVER, CONTROLLER_MANAGER, ETCD, KWOK, SCHEDULER
-from lab.waiting import wait_until
+from lab.waiting import answers_well, wait_until
 
 if TYPE_CHECKING:
     from lab.kubelet import Kubelet
@@ -369,11 +369,4 @@ def _answering(url: str) -> Callable[[], bool]:
         urllib.request.ProxyHandler({}), urllib.request.HTTPSHandler(context=context)
     )
 
-    def answers() -> bool:
-        try:
-            with opener.open(url, timeout=2) as response:
-                return bool(response.status == 200)
-        except OSError:
-            return False
-
-    return answers
+    return lambda: answers_well(opener, url)

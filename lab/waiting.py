@@ -1,6 +1,8 @@
 """Waiting for a condition instead of sleeping for a guess."""
 
 import time
+import urllib.error
+import urllib.request
 from collections.abc import Callable
 
 from lab.errors import LabError
@@ -15,3 +17,15 @@ def wait_until(condition: Callable[[], object], what: str, timeout_seconds: floa
         if time.monotonic() > deadline:
             raise LabError(f"waited {timeout_seconds:.0f} s in vain for {what}")
         time.sleep(_POLL_SECONDS)
+
+
+def answers_well(opener: urllib.request.OpenerDirector, request: urllib.request.Request | str) -> bool:
+    """Whether it is answered by 200 within 2 s."""
+    try:
+        with opener.open(request, timeout=2) as response:
+            return bool(response.status == 200)
+    except urllib.error.HTTPError as refusal:
+        refusal.close()  # it holds the answer, and Python 3.14 warns of what is left open
+        return False
+    except OSError:
+        return False

@@ -1,0 +1,53 @@
+"""What the lab takes for a server that is ready."""
+
+from __future__ import annotations
+
+import gc
+import socket
+import threading
+import urllib.request
+from collections.abc import Iterator
+from http.server import BaseHTTPRequestHandler, HTTPServer
+
+import pytest
+
+from lab.waiting import answers_well
+
+
+class Answering(BaseHTTPRequestHandler):
+    """Answers with the status that the path names."""
+
+    def do_GET(self) -> None:
+        """The status, and a word."""
+        self.send_response(int(self.path[1:]))
+        self.end_headers()
+        self.wfile.write(b"word")
+
+    def log_message(self, *_: object) -> None:
+        """Nothing: standard error is for what went wrong."""
+
+
+@pytest.fixture
+def port() -> Iterator[int]:
+    """A server's."""
+    with HTTPServer(("127.0.0.1", 0), Answering) as server:
+        thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01})
+        thread.start()
+        yield server.server_port
+        server.shutdown()
+        thread.join()
+
+
+@pytest.mark.parametrize(("status", "expected"), [(200, True), (202, False), (403, False), (500, False)])
+def test_only_200_is_ready(port: int, status: int, expected: bool) -> None:
+    """A refusal is no answer yet, and leaves nothing open behind it."""
+    opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))
+    assert answers_well(opener, f"http://127.0.0.1:{port}/{status}") is expected
+    gc.collect()  # warns of what is open
+
+
+def test_nobody_there_is_not_ready() -> None:
+    """No error: it is asked again."""
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = taken.getsockname()[1]
+    assert not answers_well(urllib.request.build_opener(), f"http://127.0.0.1:{port}/")
