@@ -140,7 +140,7 @@ class Looks:
             for refused_key, why in refused.items():
                 if refused_key not in before:
                     self._recent.append(Recent(now, "refused", *refused_key, key, why))
-            if report.is_ready:
+            if report.is_synced:
                 self._succeeded_at[key] = now
             self.last[key] = Look(
                 at=now,
@@ -157,8 +157,8 @@ class Looks:
             look = self.last.get(key)
             if look is None and not failed:
                 return  # the syncer is gone
-            ready = look is not None and look.report.is_ready
-            result = Result.ERROR if failed else Result.SYNCED if ready else Result.PROBLEM
+            synced = look is not None and look.report.is_synced
+            result = Result.ERROR if failed else Result.SYNCED if synced else Result.PROBLEM
             self._results[key, result] += 1
 
     def forget(self, key: SyncerKey, instances: Sequence[Instance] = ()) -> None:

@@ -98,6 +98,9 @@ class SyncerRow(TypedDict):
     ready: bool | None
     reason: str
     message: str
+    synced: bool | None
+    syncReason: str
+    syncMessage: str
     desired: int
     registered: int
     refused: int
@@ -204,7 +207,7 @@ def overview(parts: Parts, figures: Figures, syncer: str = "", application: str 
         },
         "eurekas": [_eureka(name, one, figures) for name, one in parts.registries.items()],
         "syncerCount": len(syncers),
-        "syncers": sorted(shown, key=lambda row: (row["ready"] is True, row["namespace"], row["name"])),
+        "syncers": sorted(shown, key=_worst_first),
         "stackRefreshCount": len(refreshes),
         "stackRefreshes": refreshes[:MOST_STACK_REFRESHES],
         "stackRegistrationCount": len(stacks),
@@ -225,6 +228,11 @@ def overview(parts: Parts, figures: Figures, syncer: str = "", application: str 
     }
 
 
+def _worst_first(row: SyncerRow) -> tuple[bool, bool, str, str]:
+    """The order of the syncers: what callers may not find, then what differs, then all that is well."""
+    return (row["ready"] is True, row["synced"] is True, row["namespace"], row["name"])
+
+
 def _syncer(parts: Parts, item: Object) -> SyncerRow:
     """One row: our own last look, or what the object's status says where we have not looked (yet)."""
     metadata, spec = item["metadata"], item.get("spec") or {}
@@ -238,6 +246,9 @@ def _syncer(parts: Parts, item: Object) -> SyncerRow:
         "ready": None,
         "reason": "NotLookedAt",
         "message": "the operator has not looked at it yet",
+        "synced": None,
+        "syncReason": "NotLookedAt",
+        "syncMessage": "",
         "desired": 0,
         "registered": parts.registered(key),
         "refused": 0,
@@ -257,6 +268,9 @@ def _by_look(row: SyncerRow, look: Look) -> SyncerRow:
         "ready": report.is_ready,
         "reason": report.reason,
         "message": report.message,
+        "synced": report.is_synced,
+        "syncReason": report.sync_reason,
+        "syncMessage": report.sync_message,
         "desired": report.desired,
         "refused": report.refused,
         "heldSince": None if look.held_since is None else _stamp(look.held_since),
@@ -277,7 +291,8 @@ def _by_look(row: SyncerRow, look: Look) -> SyncerRow:
 
 def _by_status(row: SyncerRow, status: Object) -> SyncerRow:
     """What another replica wrote there."""
-    ready = next((one for one in status.get("conditions") or () if one.get("type") == "Ready"), None)
+    conditions = {one.get("type"): one for one in status.get("conditions") or ()}
+    ready, synced = conditions.get("Ready"), conditions.get("Synced") or {}
     if ready is None:
         return row
     return {
@@ -286,6 +301,9 @@ def _by_status(row: SyncerRow, status: Object) -> SyncerRow:
         "ready": ready.get("status") == "True",
         "reason": str(ready.get("reason", "")),
         "message": str(ready.get("message", "")),
+        "synced": {"True": True, "False": False}.get(synced.get("status", "")),
+        "syncReason": str(synced.get("reason", "")),
+        "syncMessage": str(synced.get("message", "")),
         "desired": int(status.get("desired", 0)),
         "refused": int(status.get("refused", 0)),
     }

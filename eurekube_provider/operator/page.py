@@ -151,7 +151,16 @@ def _syncers(data: Overview, *, refreshes: bool) -> Html:
             tag("h2", f"Syncers ({count})"),
             _form(data, refreshes=refreshes),
             _table(
-                ("Syncer", "Mode", "Application", "Ready", "Eureka/Kubernetes", "What is wrong", "Looked at"),
+                (
+                    "Syncer",
+                    "Mode",
+                    "Application",
+                    "Ready",
+                    "Synced",
+                    "Eureka/Kubernetes",
+                    "What is wrong",
+                    "Looked at",
+                ),
                 rows,
             ),
             tag("p", f"and {rest} more: use the filter", class_="dim") if rest else Html(),
@@ -164,7 +173,8 @@ def _syncer(data: Overview, row: SyncerRow) -> list[str]:
         ready = mark("not known", "")
     else:
         ready = mark("ready", "ok") if row["ready"] else mark(row["reason"], "bad")
-    wrong = "" if row["ready"] else row["message"]
+    synced = mark("synced", "ok") if row["synced"] else mark(row["syncReason"], "mid")
+    wrong = row["message"] if not row["ready"] else "" if row["synced"] else row["syncMessage"]
     if row["heldSince"]:
         wrong = joined([tag("p", "braked for ", _ago(data, row["heldSince"], suffix="")), wrong])
     refused = f", {row['refused']} refused" if row["refused"] else ""
@@ -174,6 +184,7 @@ def _syncer(data: Overview, row: SyncerRow) -> list[str]:
         row["mode"],
         row["application"],
         ready,
+        synced,
         tag("span", f"{row['registered']}/{row['desired']}{refused}", title="in Eureka/in Kubernetes"),
         wrong,
         _ago(data, row["lookedAt"]),

@@ -122,7 +122,7 @@ class Told:
         steps = plan([mine, taken], [mine, other], mine.owner or "")
         assert len(steps.refusals) == 1
         problems = {"Conflict": why}
-        report = Report(False, "Conflict", why, key[1].upper(), 2, 1, 1, problems)
+        report = Report(True, "InstancesUp", why, key[1].upper(), 2, 1, 1, problems, False, "Conflict", why)
         self.controller.history.saw(key, report, steps, Outcome((), ()))
         self.controller.history.took(key, 0.02, failed=False)
 
@@ -130,6 +130,8 @@ class Told:
         """A look whose removals the brake holds back."""
         there = self.instances(key, count)
         steps = plan([], there, there[0].owner or "")
-        report = Report(False, "Braked", "all would vanish", key[1].upper(), 0, 0, problems={"Braked": "x"})
+        why = "all would vanish"
+        problems = {"Braked": why}
+        report = Report(True, "InstancesUp", why, key[1].upper(), 0, 0, 0, problems, False, "Braked", why)
         self.controller.history.saw(key, report, steps, Outcome((), ()), (seconds, "held back"))
         self.controller.history.took(key, 0.02, failed=False)

@@ -105,7 +105,7 @@ def test_a_conflict_is_shown_with_both_sides() -> None:
     told = Told()
     told.conflict(told.syncer("rating"))
     (row,) = seen(told)["syncers"]
-    assert (row["ready"], row["reason"], row["desired"], row["registered"], row["refused"]) == (
+    assert (row["synced"], row["syncReason"], row["desired"], row["registered"], row["refused"]) == (
         False,
         "Conflict",
         2,
@@ -118,6 +118,23 @@ def test_a_conflict_is_shown_with_both_sides() -> None:
     text = Page(html(seen(told))).text
     assert "What differs, and why" in text
     assert "DOWN 10.0.0.2:8080" in text
+
+
+def test_what_differs_is_told_of_a_syncer_that_is_ready() -> None:
+    """Callers find some of its instances, so that it is ready; what is wrong with it shows all the same."""
+    told = Told()
+    key = told.syncer("rating")
+    told.syncer("absent")
+    well, wrong = Report(True, "Synced", ""), Report(True, "InstancesUp", "2 UP", is_synced=False)
+    told.controller.history.saw(key, replace(wrong, sync_reason="Braked", sync_message="3 would go"))
+    told.controller.history.saw(told.syncer("alright"), well)
+    rows = seen(told)["syncers"]
+    assert [row["name"] for row in rows] == ["absent", "rating", "alright"]
+    assert [row["synced"] for row in rows] == [None, False, True]
+    assert (rows[1]["ready"], rows[1]["syncReason"], rows[1]["syncMessage"]) == (True, "Braked", "3 would go")
+    text = Page(html(seen(told))).text
+    assert "Braked" in text
+    assert "3 would go" in text
 
 
 def test_a_refusal_is_told_once() -> None:
