@@ -42,9 +42,10 @@ lint: setup  ## Lint, types and import rules
 unit: setup  ## The tests that need no server
 	@$(RUN) -m pytest -n 2 tests/unit
 
-# Begun first, so that no worker is left alone with one at the end.
-LONGEST := $(addprefix tests/system/test_,$(addsuffix .py,pulumi pulumi_registrations foreign components \
-  examples triggers automation operator proof))
+# Begun first, so that no worker is left alone with one at the end. With test_peers begin all contract tests on the
+# same servers (tests/conftest.py).
+LONGEST := $(addprefix tests/,$(addsuffix .py,system/test_pulumi contract/test_peers \
+  $(addprefix system/test_,pulumi_registrations foreign components examples triggers automation operator proof)))
 
 integration: setup  ## The tests on real servers
 	@$(RUN) -m lab fetch

@@ -3,11 +3,18 @@
 from __future__ import annotations
 
 import itertools
+import re
 from collections.abc import Iterator
+from typing import TYPE_CHECKING, get_args
 
 import pytest
 
 from lab import Lab
+from lab.eureka import SpringCloud
+
+if TYPE_CHECKING:
+    from xdist.remote import Producer
+    from xdist.scheduler.loadscope import LoadScopeScheduling
 
 _numbers = itertools.count(1)
 
@@ -24,6 +31,32 @@ def unique_name(request: pytest.FixtureRequest) -> str:
     """A DNS label that no other test of this run uses: for an application, a namespace, a stack."""
     words = "".join(letter if letter.isalnum() else "-" for letter in request.node.originalname.lower())
     return f"{words.removeprefix('test-')[:30].strip('-')}-{next(_numbers)}"
+
+
+_TRAIN = re.compile(rf"tests/contract/.*\[({'|'.join(map(re.escape, get_args(SpringCloud)))})[-\]]")
+
+
+def servers_of(nodeid: str) -> str:
+    """What names the servers that a test uses: its release train, its folder or its file."""
+    train = _TRAIN.search(nodeid)
+    if train:
+        return f"tests/contract on {train[1]}"
+    file = nodeid.partition("::")[0]
+    return "tests/interop" if file.startswith("tests/interop/") else file
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Producer) -> LoadScopeScheduling | None:
+    """With ``--dist loadfile``, have modules that share servers run in one worker: a JVM's start is dear."""
+    if config.getvalue("dist") != "loadfile":
+        return None
+    from xdist.scheduler.loadscope import LoadScopeScheduling  # where there is no xdist nobody asks
+
+    class ByServers(LoadScopeScheduling):
+        def _split_scope(self, nodeid: str) -> str:
+            return servers_of(nodeid)
+
+    return ByServers(config, log)
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
