@@ -23,15 +23,19 @@ $(STAMP): requirements.lock pyproject.toml
 	  { echo "Python >= 3.11 is needed; '$(PYTHON)' is $$($(PYTHON) --version 2>&1). Try: make PYTHON=python3.12 ..."; exit 1; }
 	@test -x $(RUN) || $(PYTHON) -m venv $(VENV) || \
 	  { echo "a virtual environment cannot be made: on Debian and Ubuntu install python3-venv"; exit 1; }
+	@# Python compiles what is imported; all of it takes pip half a minute.
 	@echo "installing the locked dependencies into $(VENV) (about a minute the first time)"
-	@$(RUN) -m pip install --quiet --disable-pip-version-check --require-hashes -r requirements.lock
+	@$(RUN) -m pip install --quiet --disable-pip-version-check --no-compile --require-hashes -r requirements.lock
 	@$(RUN) -m pip install --quiet --disable-pip-version-check --no-deps --no-build-isolation --editable .
 	@touch $@
 
 demo: setup  ## The whole story on real servers, in less than three minutes (KEEP=1 leaves them up)
 	@$(RUN) -m lab.demo $(if $(KEEP),--keep)
 
-test: setup lint unit integration  ## Lint, types, import rules and all tests
+# mypy uses one core only, so the unit tests run beside it.
+test: setup  ## Lint, types, import rules and all tests
+	@$(MAKE) --no-print-directory -j 2 lint unit
+	@$(MAKE) --no-print-directory integration
 
 lint: setup  ## Lint, types and import rules
 	@$(VENV)/bin/ruff check .
