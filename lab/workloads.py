@@ -31,7 +31,7 @@ T = TypeVar("T")
 Object = dict[str, Any]
 
 
-def wait_for(look: Callable[[], T | Literal[False] | None], what: str, timeout_seconds: float = 20.0) -> T:
+def wait_for(look: Callable[[], T | Literal[False] | None], what: str, timeout_seconds: float = 60.0) -> T:
     """Look until the answer is true.
 
     :raises TimeoutError: it never was; says ``what`` was awaited and what was seen last.

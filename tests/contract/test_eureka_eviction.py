@@ -12,7 +12,7 @@ import requests
 from lab import Lab
 from lab.eureka import SpringCloud
 from lab.waiting import wait_until
-from tests.contract.conftest import Server, document
+from tests.contract.conftest import WAIT_SECONDS, Server, document
 
 pytestmark = pytest.mark.lab
 
@@ -74,7 +74,7 @@ def test_how_long_leases_live(quick: Server, app: str) -> None:
                 lived[instance_id] = time.monotonic() - started
         return len(lived) == 3
 
-    wait_until(all_gone, "the evictions", 15)
+    wait_until(all_gone, "the evictions", WAIT_SECONDS)
     assert lived[ids[0]] >= seconds
     assert lived[ids[2]] >= seconds
     assert lived[ids[1]] >= 2 * seconds
@@ -86,7 +86,7 @@ def test_a_status_renews_a_lease(quick: Server, app: str) -> None:
     quick.register(document(app, leaseInfo=lease(1)))
     started = time.monotonic()
     quick.put_status(app, "OUT_OF_SERVICE")
-    wait_until(lambda: quick.get(app) is None, "the eviction", 10)
+    wait_until(lambda: quick.get(app) is None, "the eviction", WAIT_SECONDS)
     assert time.monotonic() - started >= 2
 
 
@@ -95,9 +95,9 @@ def test_an_eviction_lowers_what_the_server_expects(quick: Server, app: str) -> 
     empty = emptied(quick)
     count = 20
     for number in range(count):
-        quick.register(document(app, f"{number}.{app}", leaseInfo=lease(1)))
+        quick.register(document(app, f"{number}.{app}", leaseInfo=lease(5)))
     assert threshold(quick) >= empty + int(count * 2 * 0.85)
-    wait_until(lambda: not quick.listed(app), "the evictions", 20)
+    wait_until(lambda: not quick.listed(app), "the evictions", WAIT_SECONDS)
     assert threshold(quick) == empty
 
 
@@ -117,15 +117,15 @@ def test_an_eviction_ends_the_override(quick: Server, app: str) -> None:
     """What comes back after its lease lapsed is not overridden any more."""
     quick.register(document(app, leaseInfo=lease(1)))
     quick.put_status(app, "OUT_OF_SERVICE")
-    wait_until(lambda: not quick.listed(app), "the eviction", 10)
+    wait_until(lambda: not quick.listed(app), "the eviction", WAIT_SECONDS)
     quick.register(document(app))
     assert quick.overridden(app) == ("UP", "UNKNOWN")
 
 
 def test_heartbeats_keep_an_instance(quick: Server, app: str) -> None:
     """Renewed within its duration, plainly or in batches, an instance lives on."""
-    quick.register(document(app, leaseInfo=lease(1)))
-    until = time.monotonic() + 3
+    quick.register(document(app, leaseInfo=lease(2)))
+    until = time.monotonic() + 5
     while time.monotonic() < until:
         assert quick.renew(app) == 200
         assert quick.codes({"action": "Heartbeat", "appName": app.upper(), "id": f"one.{app}"}) == [200]
@@ -163,7 +163,7 @@ def test_a_lapsed_lease_is_not_read_although_it_is_there(slow: Lab, http: reques
     """Between lapse and eviction an instance is listed, its read is a 404, and a renewal revives it."""
     server = Server(slow.eureka_urls[0], http)
     server.register(document(app, leaseInfo=lease(1)))
-    wait_until(lambda: server.get(app) is None, "the lapse", 10)
+    wait_until(lambda: server.get(app) is None, "the lapse", WAIT_SECONDS)
     assert len(server.listed(app)) == 1
     assert server.renew(app) == 200
     assert server.status(app) == "UP"

@@ -72,8 +72,8 @@ def test_lists_through_our_client(peer: Peer, app: str) -> None:
     sent = rating(app)
     assert peer.list_instances(app) == []
     peer.register(sent)
-    wait_until(lambda: [found.key for found in peer.list_instances(app)] == [sent.key], "the list", 5)
-    wait_until(lambda: sent.key in [found.key for found in peer.list_instances()], "the whole list", 5)
+    wait_until(lambda: [found.key for found in peer.list_instances(app)] == [sent.key], "the list", 20)
+    wait_until(lambda: sent.key in [found.key for found in peer.list_instances()], "the whole list", 20)
 
 
 def test_lists_tell_of_overrides(server: Server, app: str) -> None:

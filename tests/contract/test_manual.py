@@ -35,21 +35,22 @@ def test_out_on_every_server_and_back(peers: Peers, app: str) -> None:
     assert (standing.up_at, standing.failures, standing.is_gone) == ([], {}, False)
     since = out_since(peers, [found])
     assert since is not None
-    assert abs(since - before) < 10
+    assert abs(since - before) < 30
     take_out(peers, [found])  # twice changes nothing, and the time goes on
     again = out_since(peers, [found])
     assert again is not None
-    assert abs(again - since) < 10  # as near as a busy server tells its time
+    assert abs(again - since) < 30  # as near as a busy server tells its time
     peers.register(mine)
     assert set(look(peers, [found])[0].statuses.values()) == {Status.OUT_OF_SERVICE}
     assert set(look(peers, [other])[0].statuses.values()) == {Status.UP}
 
-    put_back(peers, [found])
-    # The servers may still be telling each other what was set.
-    wait_until(lambda: look(peers, [found])[0].is_up, "UP everywhere", WAIT_SECONDS)
-    held = peers.read(*found.key)
-    assert held is not None
-    assert not held.is_overridden
+    def is_back() -> bool:
+        # The servers may still be telling each other what was set, and set it once more where it was cleared.
+        put_back(peers, [found])
+        there = peers.read_everywhere(*found.key).instances.values()
+        return all(one is not None and one.status is Status.UP and not one.is_overridden for one in there)
+
+    wait_until(is_back, "UP everywhere", WAIT_SECONDS)
     for peer in peers.peers:
         peer.deregister(*mine.key)
 

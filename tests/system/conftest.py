@@ -46,7 +46,7 @@ class Operator:
                 raise AssertionError(f"the operator ended with {self.process.returncode}:\n{self.text()}")
             return "operator is ready" in self.text()
 
-        wait_for(is_ready, "operator", 30.0)
+        wait_for(is_ready, "operator", 60.0)
 
     def text(self) -> str:
         """What it has logged."""
@@ -56,7 +56,7 @@ class Operator:
         """Send a signal and wait for the end."""
         if self.process.poll() is None:
             self.process.send_signal(number)
-        return self.process.wait(timeout=15)
+        return self.process.wait(timeout=30)
 
 
 StartOperator = Callable[..., Operator]
@@ -155,7 +155,7 @@ def instances(eureka: Peers, application: str) -> list[Instance]:
         f"{peer.url}/apps",
         params={"regions": f"none-{next(_numbers)}"},
         headers={"Accept": "application/json"},
-        timeout=10,
+        timeout=30,
     )
     answer.raise_for_status()
     listed, _ = instances_from_json(answer.json())

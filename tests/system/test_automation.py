@@ -152,7 +152,7 @@ def answer(worker: subprocess.Popen[str]) -> dict[str, Any]:
     with worker.stdout as output:
         (line,) = output.read().splitlines()
     told: dict[str, Any] = json.loads(line)
-    assert worker.wait(timeout=10) == (told["outcome"] == "failed")
+    assert worker.wait(timeout=60) == (told["outcome"] == "failed")
     return told
 
 
