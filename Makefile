@@ -46,16 +46,11 @@ lint: setup  ## Lint, types and import rules
 unit: setup  ## The tests that need no server
 	@$(RUN) -m pytest -n 2 tests/unit
 
-# Begun first, so that no worker is left alone with one at the end. With test_peers begin all contract tests on the
-# same servers (tests/conftest.py).
-LONGEST := $(addprefix tests/,$(addsuffix .py,system/test_pulumi contract/test_peers \
-  $(addprefix system/test_,pulumi_registrations foreign components examples triggers automation operator proof)))
-
 integration: setup  ## The tests on real servers
 	@$(RUN) -m lab fetch
 	@# Real servers on a busy machine: what fails is tried once more, and shown as RERUN. Twice is a failure.
 	@$(RUN) -m pytest -n 3 --dist loadfile --no-loadscope-reorder --reruns 1 -rR -m "not faults" \
-	  $(LONGEST) tests/system tests/interop tests/contract
+	  tests/system tests/interop tests/contract
 	@echo "not run here: the long form of the fault suite, which wants the machine for itself (make test-faults)"
 
 test-faults: setup  ## Faults on real servers: one by one, then a storm of them (MINUTES=60, SEED=42)

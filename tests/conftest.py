@@ -45,6 +45,31 @@ def servers_of(nodeid: str) -> str:
     return "tests/interop" if file.startswith("tests/interop/") else file
 
 
+_LONGEST = (
+    "tests/system/test_pulumi_registrations.py",
+    "tests/system/test_pulumi.py",
+    "tests/contract on 2025.0",
+    "tests/contract on 2025.1",
+    "tests/system/test_lab.py",
+    "tests/system/test_examples.py",
+    "tests/system/test_triggers.py",
+    "tests/system/test_proof.py",
+    "tests/system/test_automation.py",
+    "tests/system/test_components.py",
+    "tests/system/test_foreign.py",
+    "tests/system/test_operator.py",
+    "tests/system/test_storm.py",
+)
+"""Begun first, so that no worker is left alone with one at the end."""
+
+
+@pytest.hookimpl(trylast=True)
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Here, not on the command line: of paths that contain each other pytest takes the outer one only."""
+    ranks = {servers: rank for rank, servers in enumerate(_LONGEST)}
+    items.sort(key=lambda item: ranks.get(servers_of(item.nodeid), len(ranks)))
+
+
 @pytest.hookimpl(optionalhook=True)
 def pytest_xdist_make_scheduler(config: pytest.Config, log: Producer) -> LoadScopeScheduling | None:
     """With ``--dist loadfile``, have modules that share servers run in one worker: a JVM's start is dear."""
