@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import signal
 import threading
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -23,14 +25,22 @@ while [ -e {gate} ]; do sleep 0.05; done
 
 
 @pytest.fixture
-def gate(tmp_path: Path) -> Path:
-    """The CLI waits as long as it is there."""
+def gate(tmp_path: Path) -> Iterator[Path]:
+    """The CLI waits as long as it is there.
+
+    What a shell starts in the background ignores SIGINT, and so would the CLI that we start.
+    """
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
     (tmp_path / "gate").touch()
-    return tmp_path / "gate"
+    yield tmp_path / "gate"
+    signal.signal(signal.SIGINT, before)
 
 
-def played(gate: Path, monkeypatch: pytest.MonkeyPatch, on_interrupt: str) -> Path:
-    """A CLI that works until the gate opens, and does this when it is interrupted."""
+def played(gate: Path, monkeypatch: pytest.MonkeyPatch, on_interrupt: str, cancel_seconds: float) -> Path:
+    """A CLI that works until the gate opens, and does this when it is interrupted.
+
+    :param cancel_seconds: between two interruptions, and before it is killed.
+    """
     folder = gate.parent / "bin"
     folder.mkdir()
     script = CLI.format(on_interrupt=on_interrupt, arrived=gate.parent / "arrived", gate=gate)
@@ -38,15 +48,21 @@ def played(gate: Path, monkeypatch: pytest.MonkeyPatch, on_interrupt: str) -> Pa
     (folder / "pulumi").chmod(0o755)
     monkeypatch.setenv("PATH", f"{folder}:/usr/bin:/bin")
     monkeypatch.setenv("PULUMI_HOME", str(gate.parent / "home"))
-    monkeypatch.setattr(command, "CANCEL_SECONDS", 0.2)
+    monkeypatch.setattr(command, "CANCEL_SECONDS", cancel_seconds)
     return gate.parent
 
 
 def test_a_deadline_cancels_in_order(gate: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The CLI is interrupted, and the result says after how long."""
-    folder = played(gate, monkeypatch, "exit 8")
+    folder = played(gate, monkeypatch, "exit 8", cancel_seconds=30)
     (folder / "Pulumi.yaml").write_text("name: shop\nruntime: python\n")
-    runner = StackRunner(Target("dev", folder, timeout_seconds=0.3))
+
+    class Runner(StackRunner):
+        def cancel(self, why: str) -> None:
+            wait_for((folder / "arrived").exists, "the CLI to listen")
+            super().cancel(why)
+
+    runner = Runner(Target("dev", folder, timeout_seconds=0.3))
     result = runner.run(Action.REFRESH)
     assert (result.outcome, result.changes, result.steps) == (Outcome.FAILED, {}, ())
     assert result.message == "refresh of dev failed: it took longer than 0.3 s and was cancelled"
@@ -55,7 +71,7 @@ def test_a_deadline_cancels_in_order(gate: Path, monkeypatch: pytest.MonkeyPatch
 
 def test_what_does_not_listen_is_killed(gate: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Two interruptions, and then by force."""
-    folder = played(gate, monkeypatch, ":")
+    folder = played(gate, monkeypatch, ":", cancel_seconds=2)
     cli = command.Cancellable(Records(folder / "runs", folder, "dev"))
     errors: list[Exception] = []
 
@@ -67,9 +83,9 @@ def test_what_does_not_listen_is_killed(gate: Path, monkeypatch: pytest.MonkeyPa
 
     thread = threading.Thread(target=run)
     thread.start()
-    wait_for((folder / "arrived").exists, "the CLI to run", 20)
+    wait_for((folder / "arrived").exists, "the CLI to run")
     cli.cancel("no time")
-    thread.join(20)
+    thread.join(60)
     (error,) = errors
     assert "code: -9" in str(error)
     assert str(error).count("error: interrupted") >= 1
