@@ -16,6 +16,11 @@ from eurekube_provider.core.model import Instance, Status
 from eurekube_provider.eureka.peer import Peer
 from eurekube_provider.eureka.peers import Peers
 
+SETTLE_SECONDS, LONGEST_SETTLE_SECONDS = 2.0, 30.0
+"""How long servers are given to tell each other of an override that was cleared."""
+
+LOOK_SECONDS = 0.5
+
 
 @dataclass(frozen=True, slots=True)
 class Standing:
@@ -83,20 +88,39 @@ def put_back(peers: Peers, instances: Sequence[Instance]) -> list[Standing]:
     Who says DOWN meanwhile shows as DOWN over an override, and stays so; anything else is UP at once.
     What the operator itself put out of service, on the way out, is left alone.
 
+    Servers tell each other a moment later what was set, and a busy one may tell of an override, or of the
+    status that it gave, after it was cleared. So with several servers it is looked, and cleared again, until
+    neither has come back for :data:`SETTLE_SECONDS`, for at most :data:`LONGEST_SETTLE_SECONDS`.
+
     :raises RegistryError: no server can be asked.
     """
-    for one in instances:
-        held = [found for found in peers.read_everywhere(*one.key).instances.values() if found]
-        is_leaving = any(LEAVING_KEY in found.metadata for found in held)
-        if is_leaving or not any(found.is_overridden for found in held):
-            continue
-        status = _status_below(held)
-
-        def clear(peer: Peer, one: Instance = one, status: Status = status) -> bool:
-            return peer.clear_status(one, status)
-
-        _everywhere(peers, clear)
+    cleared = [one for one in instances if _clear(peers, one)]
+    now = time.monotonic()
+    settled_at, end = now + SETTLE_SECONDS, now + LONGEST_SETTLE_SECONDS
+    while cleared and len(peers.peers) > 1 and now < min(settled_at, end):
+        time.sleep(LOOK_SECONDS)
+        came_back = [one for one in cleared if _clear(peers, one, again=True)]
+        now = time.monotonic()
+        if came_back:
+            settled_at = now + SETTLE_SECONDS
     return look(peers, instances)
+
+
+def _clear(peers: Peers, instance: Instance, *, again: bool = False) -> bool:
+    """Clear the override on every server; whether there was one.
+
+    :param again: it was cleared before, so that OUT_OF_SERVICE without an override is what is left of it.
+    """
+    held = [found for found in peers.read_everywhere(*instance.key).instances.values() if found]
+    is_leaving = any(LEAVING_KEY in found.metadata for found in held)
+    is_left = again and any(one.status is Status.OUT_OF_SERVICE and not one.is_overridden for one in held)
+    if is_leaving or not (is_left or any(found.is_overridden for found in held)):
+        return False
+    status = _status_below(held)
+    if is_left:  # clearing does nothing where there is no override
+        _everywhere(peers, lambda peer: peer.set_status(instance, status))
+    _everywhere(peers, lambda peer: peer.clear_status(instance, status))
+    return True
 
 
 def _status_below(held: Sequence[Instance]) -> Status:

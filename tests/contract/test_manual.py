@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 import time
 
 import pytest
@@ -13,8 +14,7 @@ from eurekube_provider.eureka.connection import Connection
 from eurekube_provider.eureka.manual import instances_named, look, out_since, put_back, take_out
 from eurekube_provider.eureka.peers import Peers
 from lab import Lab
-from lab.waiting import wait_until
-from tests.contract.conftest import WAIT_SECONDS, rating
+from tests.contract.conftest import rating
 
 pytestmark = pytest.mark.lab
 
@@ -44,13 +44,19 @@ def test_out_on_every_server_and_back(peers: Peers, app: str) -> None:
     assert set(look(peers, [found])[0].statuses.values()) == {Status.OUT_OF_SERVICE}
     assert set(look(peers, [other])[0].statuses.values()) == {Status.UP}
 
-    def is_back() -> bool:
-        # The servers may still be telling each other what was set, and set it once more where it was cleared.
-        put_back(peers, [found])
-        there = peers.read_everywhere(*found.key).instances.values()
-        return all(one is not None and one.status is Status.UP and not one.is_overridden for one in there)
-
-    wait_until(is_back, "UP everywhere", WAIT_SECONDS)
+    # A server that was busy tells the others of an override after it was cleared.
+    late = threading.Timer(0.7, lambda: peers.peers[1].set_status(found, Status.OUT_OF_SERVICE))
+    late.start()
+    (standing,) = put_back(peers, [found])
+    late.join()
+    for u, i in peers.read_everywhere(*found.key).instances.items():
+        print(
+            u,
+            i and (i.status, i.overridden_status, i.last_dirty_timestamp_ms, i.last_updated_timestamp_ms),
+        )
+    assert standing.is_up
+    there = peers.read_everywhere(*found.key).instances.values()
+    assert all(one is not None and not one.is_overridden for one in there)
     for peer in peers.peers:
         peer.deregister(*mine.key)
 
