@@ -3,13 +3,13 @@
 The import path of :class:`InstanceProvider` is written into the state of every user: a wire format, frozen
 by a test. The class has no attributes before it is pickled, so that the state holds nothing but its name.
 This module is imported by Pulumi's plugin process, outside of any program: it makes no resources and loads
-no Kubernetes client. Its annotations are no texts: the SDK reads those of the outputs for each resource anew,
-and would compile each text each time.
+no Kubernetes client.
 """
+
+from __future__ import annotations
 
 import sys
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any
 
 import pulumi
 from pulumi.dynamic import (
@@ -24,7 +24,6 @@ from pulumi.dynamic import (
     UpdateResult,
 )
 
-from eurekube_provider.core.defaults import DEFAULTED, completed, shortened
 from eurekube_provider.eureka.peers import Peers
 from eurekube_provider.resources import registration
 from eurekube_provider.resources.arguments import EurekaInstanceArgs, EurekaInstanceArgsDict
@@ -37,7 +36,7 @@ from eurekube_provider.resources.bridge import (
     write_out,
 )
 from eurekube_provider.resources.plugin import tell_sentences
-from eurekube_provider.resources.properties import OUTPUTS, URLS, Properties, check
+from eurekube_provider.resources.properties import INPUTS, OUTPUTS, Properties, check
 from eurekube_provider.resources.registration import Registration, Removal
 
 
@@ -56,10 +55,9 @@ class InstanceProvider(ResourceProvider):
 
     def check(self, _olds: Properties, news: Properties) -> CheckResult:
         """Normalise the properties and refuse what Eureka could not hold; asks no server."""
-        written = {key: value for key, value in read_in(news).items() if value is not None}
-        checked = check(read_in(_olds), written)
+        checked = check(read_in(_olds), read_in(news))
         return CheckResult(
-            write_out(shortened(checked.properties, written)),
+            write_out(checked.properties),
             [CheckFailure(problem.property, problem.reason) for problem in checked.problems],
         )
 
@@ -121,8 +119,7 @@ class EurekaInstance(Resource, module="eurekube", name="EurekaInstance"):
     >>> EurekaInstance("billing", {"application": "billing", "host_name": "192.0.2.10", "port": 8080})
 
     Outputs are the inputs as Eureka holds them, and ``status`` (its own or a person's override),
-    ``overridden_status``, ``last_updated`` (ISO 8601), ``owner`` and ``service_url``. What has its default
-    is an output, too, although no state holds it.
+    ``overridden_status``, ``last_updated`` (ISO 8601), ``owner`` and ``service_url``.
     """
 
     application: pulumi.Output[str]
@@ -160,54 +157,9 @@ class EurekaInstance(Resource, module="eurekube", name="EurekaInstance"):
         args: EurekaInstanceArgs | EurekaInstanceArgsDict,
         opts: pulumi.ResourceOptions | None = None,
     ) -> None:
-        given = {key: value for key, value in given_properties(name, args).items() if value is not None}
         # What is only known afterwards must be among the properties, or it never becomes an output.
-        properties = {**dict.fromkeys(("instance_id", "status", *OUTPUTS)), **given}
-        if "secure_port" in given:
-            properties.setdefault("secure_port_enabled", None)
-        if "metadata" in given:
-            properties.setdefault("zone", None)
+        properties = {**dict.fromkeys((*INPUTS, *OUTPUTS)), **given_properties(name, args)}
         super().__init__(InstanceProvider(), name, properties, opts)
-        for key in DEFAULTED & properties.keys():
-            if properties[key] is None or isinstance(properties[key], pulumi.Output):
-                # It may turn out to be none, and then to have its default.
-                either = pulumi.Output.all(self.__dict__[key], self._default(key))
-                self.__dict__[key] = either.apply(_first)
-
-    if not TYPE_CHECKING:  # a checker shall find misspelt names
-
-        def __getattr__(self, name: str) -> Any:
-            """An output that was not written, and so is what the others make it."""
-            if name in _ABSENT:
-                return pulumi.Output.from_input(None)
-            if name in DEFAULTED:
-                return self._default(name)
-            raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}")
-
-    def _default(self, name: str) -> pulumi.Output[Any]:
-        known = {key: self.__dict__[key] for key in _BASES.get(name, ()) if key in self.__dict__}
-        if not known:
-            return pulumi.Output.from_input(completed({})[name])
-        return pulumi.Output.all(**known).apply(lambda values: completed(_known(values))[name])
-
-
-_BASES = {
-    "ip_address": ("host_name",),
-    "vip_address": ("application",),
-    "secure_vip_address": ("application", "vip_address"),
-}
-"""What defaults are made of, where they are made of something."""
-
-_ABSENT = frozenset({"zone", *URLS})
-"""What an instance need not have."""
-
-
-def _first(values: list[Any]) -> Any:
-    return next((value for value in values if value is not None), None)
-
-
-def _known(values: Mapping[str, Any]) -> dict[str, Any]:
-    return {key: value for key, value in values.items() if value is not None}
 
 
 def _id(of: Registration) -> str:

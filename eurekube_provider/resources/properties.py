@@ -14,10 +14,9 @@ from dataclasses import dataclass
 from enum import Enum, StrEnum
 from typing import Any, Final
 
-from eurekube_provider.core.defaults import completed
 from eurekube_provider.core.errors import ConfigurationError, InvalidInstance
 from eurekube_provider.core.identity import RESERVED_PREFIX, StackOwner, check_metadata_key, parse_owner
-from eurekube_provider.core.model import Status
+from eurekube_provider.core.model import EurekaLease, Status
 from eurekube_provider.eureka.connection import Connection
 from eurekube_provider.resources.connections import DEFAULT_CONNECTION
 
@@ -140,8 +139,7 @@ class _Check:
             self._refuse(key, "there is no such property" + (f"; {near[0]} is one" if near else ""))
         self._names()
         self._ports()
-        self._keep("vip_address", _text)
-        self._keep("secure_vip_address", _text)
+        self._vip_addresses()
         self._keep("status", _status)
         self._metadata()
         self._lease()
@@ -149,23 +147,34 @@ class _Check:
             self._keep(name, _url)
         self._management()
         self._instance_id()
-        return Checked(completed(self._result), tuple(self._problems))
+        return Checked(self._result, tuple(self._problems))
 
     def _names(self) -> None:
         self._keep("application", _application, required=True)
         self._keep("host_name", _host, required=True)
         self._keep("ip_address", _host)
+        if "ip_address" not in self._result and "host_name" in self._result:
+            # As given: a look-up here would make the preview depend on somebody's resolver.
+            self._result["ip_address"] = self._result["host_name"]
 
     def _ports(self) -> None:
         self._keep("port", _whole(1, 65535), required=True)
-        self._keep("port_enabled", _flag)
-        self._keep("secure_port", _whole(1, 65535))
+        self._keep("port_enabled", _flag, default=True)
         # Spring calls https whenever the secure port is enabled: whoever names one means that.
-        self._keep("secure_port_enabled", _flag, default="secure_port" in self._news or None)
+        named = "secure_port" in self._news
+        self._keep("secure_port", _whole(1, 65535), default=443)
+        self._keep("secure_port_enabled", _flag, default=named)
+
+    def _vip_addresses(self) -> None:
+        self._keep("vip_address", _text)
+        application = self._result.get("application")
+        if "vip_address" not in self._result and application is not None:
+            self._result["vip_address"] = application.lower() if isinstance(application, str) else application
+        self._keep("secure_vip_address", _text, default=self._result.get("vip_address"))
 
     def _metadata(self) -> None:
         self._keep("zone", _text)
-        self._keep("metadata", _metadata)
+        self._keep("metadata", _metadata, default={})
         metadata = self._result.get("metadata")
         if not isinstance(metadata, dict) or "zone" not in metadata:
             return
@@ -174,13 +183,12 @@ class _Check:
             self._refuse("zone", "the metadata has another zone: give it in one place")
 
     def _lease(self) -> None:
-        names = ("renewal_interval_seconds", "duration_seconds")
-        for name in names:
-            self._keep(name, _whole(1, 86400))
-        if any(name in self._news and name not in self._result for name in names):
-            return  # refused already
-        full = completed(self._result)
-        interval, duration = (full[name] for name in names)
+        default = EurekaLease()
+        interval, duration = default.renewal_interval_seconds, default.duration_seconds
+        for name, seconds in (("renewal_interval_seconds", interval), ("duration_seconds", duration)):
+            self._keep(name, _whole(1, 86400), default=seconds)
+        interval = self._result.get("renewal_interval_seconds", UNKNOWN)
+        duration = self._result.get("duration_seconds", UNKNOWN)
         if isinstance(interval, int) and isinstance(duration, int) and duration <= interval:
             self._refuse(
                 "duration_seconds",
@@ -190,8 +198,8 @@ class _Check:
 
     def _management(self) -> None:
         self._keep("renewer", _renewer, required=True, missing=NO_RENEWER)
-        self._keep("on_conflict", _on_conflict)
-        self._keep("drain_seconds", _whole(0, 3600))
+        self._keep("on_conflict", _on_conflict, default=OnConflict.FAIL.value)
+        self._keep("drain_seconds", _whole(0, 3600), default=0)
         self._keep("connection", _text, default=DEFAULT_CONNECTION)
         self._keep("service_url", _service_url, required=True)
         self._keep("owner", _owner, required=True)

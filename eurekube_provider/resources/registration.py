@@ -13,7 +13,6 @@ from datetime import UTC, datetime
 from enum import Enum
 from typing import Any
 
-from eurekube_provider.core.defaults import completed, shortened
 from eurekube_provider.core.errors import OwnershipConflict, RegistryRejected, RegistryUnreachable
 from eurekube_provider.core.identity import OWNER_KEY, RENEWER_KEY, SELF_RENEWED
 from eurekube_provider.core.model import EurekaLease, Instance, Port, Status
@@ -79,9 +78,8 @@ class Registration:
         """Read checked properties, or those of a state; nothing in them may be unknown.
 
         A state's ``status`` is what Eureka held. It counts as enforced only where ``status_is_enforced``
-        says so. What is not among them has its default.
+        says so.
         """
-        properties = completed(properties)
         status = Status(properties["status"]) if properties.get("status") else None
         if properties.get("status_is_enforced") is False:
             status = None
@@ -257,9 +255,6 @@ def left_alone(instance: Instance) -> str:
 def outputs(properties: Mapping[str, Any], actual: Instance) -> Properties:
     """The state of a registration: its checked properties, with what Eureka holds in their place.
 
-    What is at its default is there only where it is among ``properties``, see
-    :func:`~eurekube_provider.core.defaults.completed`.
-
     ``owner`` stays what the properties say: it is whom Eureka must name for us to change or remove the
     instance, and must never become somebody else's. ``seen_owner`` is whom Eureka names.
 
@@ -275,7 +270,7 @@ def outputs(properties: Mapping[str, Any], actual: Instance) -> Properties:
         "seen_owner": actual.owner or "",
         "status_is_enforced": bool(enforced),
     }
-    return shortened({key: value for key, value in held.items() if value is not None}, properties)
+    return {key: value for key, value in held.items() if value is not None}
 
 
 def inputs(properties: Mapping[str, Any], actual: Instance) -> Properties:
