@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -19,6 +20,11 @@ class Problem:
 
     reason: str
     message: str
+
+
+def is_object_name(text: str) -> bool:
+    """Whether an object of most kinds may be called so (RFC 1123 subdomain)."""
+    return len(text) <= 253 and re.fullmatch(r"[a-z0-9]([-a-z0-9.]*[a-z0-9])?", text) is not None
 
 
 def app_of(service: Object) -> str:

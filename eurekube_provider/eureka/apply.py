@@ -33,20 +33,36 @@ BULK_FROM_CHANGES = 20
 """Fewer changes of one kind are sent one by one, and forwarded by the server."""
 
 
+Error = RegistryError | OwnershipConflict
+
+
 @dataclass(frozen=True, slots=True)
 class Failure:
     """A change that was not carried out, and why."""
 
     change: Change
-    error: RegistryError | OwnershipConflict
+    error: Error
 
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
     """What became of a plan."""
 
-    done: tuple[Change, ...]
-    failures: tuple[Failure, ...]
+    done: tuple[Change, ...] = ()
+    failures: tuple[Failure, ...] = ()
+
+    @classmethod
+    def of(cls, changes: Sequence[Change], errors: Sequence[Error | None]) -> Outcome:
+        """From an error, or None, for each change."""
+        pairs = list(zip(changes, errors, strict=True))
+        return cls(
+            tuple(change for change, error in pairs if error is None),
+            tuple(Failure(change, error) for change, error in pairs if error is not None),
+        )
+
+    def __add__(self, other: Outcome) -> Outcome:
+        """What became of two plans, or of two parts of one."""
+        return Outcome((*self.done, *other.done), (*self.failures, *other.failures))
 
 
 class CarryOut(Protocol):
@@ -84,8 +100,7 @@ def apply(
         batches are used where the servers allow it.
     :raises LeadershipLost: ``peers`` may not write any more; raised when nothing is under way any more.
     """
-    done: list[Change] = []
-    failures: list[Failure] = []
+    outcome = Outcome()
     in_bulk = len(plan.changes) >= BULK_FROM_CHANGES and peers.uses_batches(max(leases, len(plan.changes)))
     for action in Action:
         changes = plan.of(action)
@@ -93,17 +108,15 @@ def apply(
             errors = _in_bulk(action, changes, owner, peers, observer)
         else:
             errors = _one_by_one(changes, owner, peers, observer, executor)
-        for change, error in zip(changes, errors, strict=True):
-            if error is None:
-                done.append(change)
-            else:
-                failures.append(Failure(change, error))
-        unreachable = next((f.error for f in failures if isinstance(f.error, RegistryUnreachable)), None)
+        outcome += Outcome.of(changes, errors)
+        errors_so_far = (failure.error for failure in outcome.failures)
+        unreachable = next((one for one in errors_so_far if isinstance(one, RegistryUnreachable)), None)
         if unreachable is not None:
-            settled = {id(change) for change in done} | {id(failure.change) for failure in failures}
-            failures += [Failure(change, unreachable) for change in plan.changes if id(change) not in settled]
-            break
-    return Outcome(tuple(done), tuple(failures))
+            settled = {id(change) for change in outcome.done}
+            settled |= {id(failure.change) for failure in outcome.failures}
+            rest = [change for change in plan.changes if id(change) not in settled]
+            return outcome + Outcome.of(rest, [unreachable] * len(rest))
+    return outcome
 
 
 def _one_by_one(
@@ -112,11 +125,11 @@ def _one_by_one(
     peers: Peers,
     observer: Observer | None,
     executor: Executor | None,
-) -> list[RegistryError | OwnershipConflict | None]:
+) -> list[Error | None]:
     """Carry out changes of one kind by single requests; an error or None for each."""
     steps = [_Step(change, owner, peers, observer, _is_new(change, owner, observer)) for change in changes]
     ended = list(executor.map(_Step.run, steps) if executor and len(steps) > 1 else map(_Step.run, steps))
-    errors: list[RegistryError | OwnershipConflict | None] = []
+    errors: list[Error | None] = []
     for error in ended:
         if isinstance(error, LeadershipLost):
             raise error  # only now, when none goes on in the background
@@ -136,7 +149,7 @@ def _is_new(change: Change, owner: str, observer: Observer | None) -> bool:
 
 def _in_bulk(
     action: Action, changes: Sequence[Change], owner: str, peers: Peers, observer: Observer | None
-) -> list[RegistryError | OwnershipConflict | None]:
+) -> list[Error | None]:
     """Carry out changes of one kind in batches; an error or None for each."""
     if not changes:
         return []

@@ -15,7 +15,7 @@ from typing import Any, TypeVar
 
 from eurekube_provider.core.errors import InvalidInstance
 from eurekube_provider.core.model import Instance, Status
-from eurekube_provider.eureka.codec import encode, instance_from_json, quoted, replica_to_json
+from eurekube_provider.eureka.codec import encode, instance_from_json, quoted, replica_to_text
 
 T = TypeVar("T")
 
@@ -54,7 +54,7 @@ def register(instance: Instance) -> bytes:
     return (
         f'{{"action":"Register","appName":{quoted(instance.application)},"id":{quoted(instance.instance_id)},'
         f'"status":"{instance.status.value}","lastDirtyTimestamp":{"null" if stamp is None else stamp},'
-        f'"instanceInfo":{replica_to_json(instance)}}}'
+        f'"instanceInfo":{replica_to_text(instance)}}}'
     ).encode()
 
 

@@ -75,7 +75,7 @@ def take_stock(peers: Peers, instances: Sequence[Instance]) -> Stocktaking:
 
     :raises RegistryError: no server answered.
     """
-    return Stocktaking(*_everywhere(peers, lambda peer: read_many(peer, instances)))
+    return Stocktaking(*peers.everywhere(lambda peer: read_many(peer, instances)))
 
 
 def look_everywhere(peers: Peers, instances: Sequence[Instance]) -> Stocktaking:
@@ -86,7 +86,7 @@ def look_everywhere(peers: Peers, instances: Sequence[Instance]) -> Stocktaking:
     if peers.uses_batches(len(instances)):
         return take_stock(peers, instances)
     keys = [instance.key for instance in instances]
-    return Stocktaking(*_everywhere(peers, lambda peer: {key: peer.read(*key) for key in keys}))
+    return Stocktaking(*peers.everywhere(lambda peer: {key: peer.read(*key) for key in keys}))
 
 
 def renew_many(peers: Peers, instances: Sequence[Instance]) -> dict[str, list[Key]]:
@@ -104,7 +104,7 @@ def renew_many(peers: Peers, instances: Sequence[Instance]) -> dict[str, list[Ke
             if answer.status_code == 404
         ]
 
-    return _everywhere(peers, renew)[0]
+    return peers.everywhere(renew)[0]
 
 
 def register_many(
@@ -201,7 +201,7 @@ def _send(
 ) -> tuple[Failures, dict[Key, Instance]]:
     """Register on every server; see :func:`_register_on`."""
     try:
-        answers, _ = _everywhere(peers, lambda peer: _register_on(peer, sent, look=look))
+        answers, _ = peers.everywhere(lambda peer: _register_on(peer, sent, look=look))
     except LeadershipLost:
         # What was sent before this must not lapse; of the rest, the first renewal tells that it is missing.
         _tell_registered(observer, sent)
@@ -235,7 +235,7 @@ def _cancel(peers: Peers, leaving: Sequence[Instance], observer: Observer | None
     left = leaving
     for _ in range(_CANCEL_ATTEMPTS):
         items = left
-        held, silent = _everywhere(peers, lambda peer: _cancel_on(peer, items))  # noqa: B023 - used at once
+        held, silent = peers.everywhere(lambda peer: _cancel_on(peer, items))  # noqa: B023 - used at once
         left = [instance for instance in left if any(instance.key in keys for keys in held.values())]
         if not left:
             break
@@ -253,17 +253,6 @@ def _cancel(peers: Peers, leaving: Sequence[Instance], observer: Observer | None
             if instance.key not in failures:
                 observer.gone(instance)
     return failures
-
-
-def _everywhere(peers: Peers, ask: Callable[[Peer], T]) -> tuple[dict[str, T], dict[str, RegistryError]]:
-    """Ask every server; answers and failures by URL.
-
-    :raises RegistryError: no server answered.
-    """
-    answers, failures = peers.each(ask)
-    if not answers:
-        raise next(iter(failures.values()))
-    return answers, failures
 
 
 def _ours(

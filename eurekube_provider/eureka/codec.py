@@ -108,7 +108,7 @@ def _document(instance: Instance) -> dict[str, Any]:
     return document
 
 
-def replica_to_json(instance: Instance) -> str:
+def replica_to_text(instance: Instance) -> str:
     """The text that servers send each other in a batch: what one of them holds, nothing left out or added.
 
     Unlike a plain register it carries the overridden status, and no field that we do not know: one in the

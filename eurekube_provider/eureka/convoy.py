@@ -8,13 +8,13 @@ longer than for what is under way and what it travels with.
 from __future__ import annotations
 
 import threading
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from concurrent.futures import Executor
 from dataclasses import dataclass, field
 
-from eurekube_provider.core.errors import OwnershipConflict, RegistryError
+from eurekube_provider.core.errors import RegistryError
 from eurekube_provider.core.plan import Action, Plan
-from eurekube_provider.eureka.apply import BULK_FROM_CHANGES, Failure, Outcome, apply
+from eurekube_provider.eureka.apply import BULK_FROM_CHANGES, Outcome, apply
 from eurekube_provider.eureka.bulk import change_many
 from eurekube_provider.eureka.observer import Observer
 from eurekube_provider.eureka.peers import Peers
@@ -33,14 +33,14 @@ MOST_CHANGES = 100
 class _Traveller:
     """A plan on its way.
 
+    :ivar carry_out_alone: what is called where nobody travels with it.
     :ivar group: what it leads, itself included; empty while it waits, and for one that is led.
     """
 
     plan: Plan
     owner: str
     observer: Observer
-    executor: Executor | None
-    leases: int
+    carry_out_alone: Callable[[], Outcome]
     go_on: threading.Event = field(default_factory=threading.Event)
     group: list[_Traveller] = field(default_factory=list)
     outcome: Outcome | None = None
@@ -49,14 +49,6 @@ class _Traveller:
     @property
     def applications(self) -> set[str]:
         return {change.instance.application for change in self.plan.changes}
-
-    def settle(self, errors: Sequence[RegistryError | OwnershipConflict | None]) -> None:
-        """Keep what became of each change."""
-        pairs = list(zip(self.plan.changes, errors, strict=True))
-        self.outcome = Outcome(
-            tuple(change for change, error in pairs if error is None),
-            tuple(Failure(change, error) for change, error in pairs if error is not None),
-        )
 
 
 class Convoys:
@@ -67,7 +59,7 @@ class Convoys:
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
-        self._convoys: dict[int, _Convoy] = {}
+        self._convoys: dict[Peers, _Convoy] = {}
 
     def __call__(
         self,
@@ -81,13 +73,17 @@ class Convoys:
     ) -> Outcome:
         """See :class:`~eurekube_provider.eureka.apply.CarryOut`."""
         if not plan.changes:
-            return Outcome((), ())
+            return Outcome()
         with self._lock:
-            convoy = self._convoys.setdefault(id(peers), _Convoy(peers))
+            convoy = self._convoys[peers] = self._convoys.get(peers) or _Convoy(peers)
+
+        def alone() -> Outcome:
+            return apply(plan, owner, peers, observer, executor, leases=leases)
+
         if observer is None or not _is_sociable(plan, owner, observer) or not peers.uses_batches(leases):
             with convoy.alone:
-                return apply(plan, owner, peers, observer, executor, leases=leases)
-        return convoy.carry(_Traveller(plan, owner, observer, executor, leases))
+                return alone()
+        return convoy.carry(_Traveller(plan, owner, observer, alone))
 
 
 def _is_sociable(plan: Plan, owner: str, observer: Observer) -> bool:
@@ -164,10 +160,7 @@ class _Convoy:
     def _run(self, group: Sequence[_Traveller]) -> None:
         try:
             if len(group) == 1:
-                (one,) = group
-                one.outcome = apply(
-                    one.plan, one.owner, self._peers, one.observer, one.executor, leases=one.leases
-                )
+                group[0].outcome = group[0].carry_out_alone()
             else:
                 self._together(group)
         except BaseException as error:  # noqa: BLE001 - raised again for each of them, on its own thread
@@ -187,4 +180,5 @@ class _Convoy:
         except RegistryError as error:
             failures = dict.fromkeys(owners, error)
         for one in group:
-            one.settle([failures.get(change.instance.key) for change in one.plan.changes])
+            errors = [failures.get(change.instance.key) for change in one.plan.changes]
+            one.outcome = Outcome.of(one.plan.changes, errors)

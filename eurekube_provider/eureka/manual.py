@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import difflib
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from eurekube_provider.core.errors import RegistryError, RegistryRejected
@@ -78,7 +78,7 @@ def take_out(peers: Peers, instances: Sequence[Instance]) -> list[Standing]:
         def set_out(peer: Peer, one: Instance = one) -> bool:
             return peer.set_status(one, Status.OUT_OF_SERVICE)
 
-        _everywhere(peers, set_out)
+        peers.everywhere(set_out)
     return look(peers, instances)
 
 
@@ -118,8 +118,8 @@ def _clear(peers: Peers, instance: Instance, *, again: bool = False) -> bool:
         return False
     status = _status_below(held)
     if is_left:  # clearing does nothing where there is no override
-        _everywhere(peers, lambda peer: peer.set_status(instance, status))
-    _everywhere(peers, lambda peer: peer.clear_status(instance, status))
+        peers.everywhere(lambda peer: peer.set_status(instance, status))
+    peers.everywhere(lambda peer: peer.clear_status(instance, status))
     return True
 
 
@@ -164,13 +164,3 @@ def out_since(peers: Peers, instances: Sequence[Instance]) -> float | None:
                 return None
             latest = max(latest, one.last_updated_timestamp_ms / 1000 - ahead)
     return min(latest, time.time()) or None
-
-
-def _everywhere(peers: Peers, change: Callable[[Peer], bool]) -> None:
-    """Ask every server.
-
-    :raises RegistryError: none can be asked.
-    """
-    _, failures = peers.each(change)
-    if len(failures) == len(peers.peers):
-        raise next(iter(failures.values()))

@@ -140,9 +140,7 @@ class Peers:
 
         :raises RegistryError: no server answered.
         """
-        lists, failures = self.each(lambda peer: peer.list_instances(anew=anew))
-        if not lists:
-            raise next(iter(failures.values()))
+        lists, _ = self.everywhere(lambda peer: peer.list_instances(anew=anew))
         held: dict[tuple[str, str], Instance] = {}
         for instance in itertools.chain.from_iterable(lists.values()):
             other = held.get(instance.key)
@@ -226,9 +224,7 @@ class Peers:
         :returns: what is left, by the uncached read of every server.
         :raises RegistryError: no server could be asked.
         """
-        _, failures = self.each(lambda peer: peer.deregister(application, instance_id))
-        if len(failures) == len(self.peers):
-            raise next(iter(failures.values()))
+        _, failures = self.everywhere(lambda peer: peer.deregister(application, instance_id))
         sighting = self.read_everywhere(application, instance_id)
         return replace(sighting, failures={**sighting.failures, **failures})
 
@@ -254,6 +250,16 @@ class Peers:
         else:
             with ThreadPoolExecutor(len(self.peers), thread_name_prefix="peers") as pool:
                 list(pool.map(run, self.peers))
+        return answers, failures
+
+    def everywhere(self, ask: Callable[[Peer], _T]) -> tuple[dict[str, _T], dict[str, RegistryError]]:
+        """The same, of which at least one must answer.
+
+        :raises RegistryError: no server answered.
+        """
+        answers, failures = self.each(ask)
+        if not answers:
+            raise next(iter(failures.values()))
         return answers, failures
 
     def _first(

@@ -151,15 +151,13 @@ class KubeAccess:
         """
         return self.request("GET", path, query)
 
-    def pages(
-        self, path: str, query: Mapping[str, str] | None = None, timeout_seconds: float | None = None
-    ) -> Iterator[dict[str, Any]]:
+    def pages(self, path: str, timeout_seconds: float | None = None) -> Iterator[dict[str, Any]]:
         """A list, page by page; of the last one the ``resourceVersion`` can be watched from.
 
         :param timeout_seconds: of each page; default as for :meth:`request`.
         :raises KubernetesError: as :meth:`get`.
         """
-        query = {**(query or {}), "limit": str(PAGE_SIZE)}
+        query = {"limit": str(PAGE_SIZE)}
         while True:
             page = self.request("GET", path, query, timeout_seconds=timeout_seconds)
             yield page

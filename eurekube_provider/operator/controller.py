@@ -26,7 +26,7 @@ from eurekube_provider.core.model import Instance
 from eurekube_provider.core.plan import Action, Change, Plan, Policy, plan
 from eurekube_provider.core.pulse import Pulse, pulses_of
 from eurekube_provider.core.syncer import OnTermination, Syncer
-from eurekube_provider.eureka.apply import CarryOut, Failure, Outcome, apply
+from eurekube_provider.eureka.apply import CarryOut, Outcome, apply
 from eurekube_provider.kube.access import KubeAccess
 from eurekube_provider.kube.events import EventRecorder
 from eurekube_provider.operator.admission import Admission, UnknownEureka
@@ -261,8 +261,7 @@ class Controller:
             leaves = {k: one for k, one in leaves.items() if k in wanted_keys or id(one) in going}
             self._queue.add_after(key, hold.wait_seconds)
         outcome = self._apply(steps, owner, registry)
-        moved = self._take_out(strays, leaves, wanted_keys, registry, owner)
-        outcome = Outcome((*outcome.done, *moved.done), (*outcome.failures, *moved.failures))
+        outcome += self._take_out(strays, leaves, wanted_keys, registry, owner)
         self._renew(wanted, desired, wanted_keys, owner)
         found = report(
             wanted,
@@ -297,8 +296,7 @@ class Controller:
         owner: str,
     ) -> Outcome:
         """Remove strays: what is wanted still, only once it stands at ``registry``."""
-        done: list[Change] = []
-        failures: list[Failure] = []
+        outcome = Outcome()
         for other in {id(other): other for other, _ in strays}.values():
             changes = []
             for _, one in (pair for pair in strays if pair[0] is other):
@@ -306,10 +304,8 @@ class Controller:
                 has_moved = there is not None and there.owner == owner
                 if one.key in leaves and (has_moved or one.key not in wanted_keys):
                     changes.append(leaves[one.key])
-            outcome = self._apply(Plan(tuple(changes)), owner, other)
-            done += outcome.done
-            failures += outcome.failures
-        return Outcome(tuple(done), tuple(failures))
+            outcome += self._apply(Plan(tuple(changes)), owner, other)
+        return outcome
 
     def _renew(self, wanted: Syncer, desired: Desired, wanted_keys: set[tuple[str, str]], owner: str) -> None:
         """Renew what is registered; with UpsertOnly, what is no longer desired may lapse."""

@@ -20,6 +20,7 @@ from eurekube_provider.core.pulse import Pulse, pulses_of
 from eurekube_provider.core.shortfall import shortfalls
 from eurekube_provider.core.syncer import Mode, Syncer
 from eurekube_provider.kube.access import PODS, KubeAccess
+from eurekube_provider.kube.courtesy import Courtesy
 from eurekube_provider.operator.index import SyncerKey
 from eurekube_provider.operator.report import joined
 from eurekube_provider.operator.sources import Sources
@@ -34,9 +35,6 @@ RETRY_SECONDS = 300.0
 
 PAUSE_SECONDS = 0.1
 """Between two pods, so that a start with a thousand syncers asks the API server ten times a second."""
-
-PATIENCE_SECONDS = 2.0
-"""For so long more urgent work goes first."""
 
 MOST_WORKLOADS = 4
 """As many are looked at behind one syncer; a Deployment in mid-rollout counts for two."""
@@ -75,7 +73,7 @@ class Drains:
         self._access = access
         self._needed_seconds = needed_seconds
         self._changed = changed
-        self._wait_quiet = wait_quiet
+        self._courtesy = Courtesy(wait_quiet)
         self._sources: Sources | None = None
         self._condition = threading.Condition()
         self._is_stopped = False
@@ -192,7 +190,7 @@ class Drains:
 
         :raises KubernetesError: it cannot be read.
         """
-        self._wait_quiet(PATIENCE_SECONDS)
+        self._courtesy.wait(self._courtesy.latest_at())
         # A list, since the operator may list pods anyway; of this selector the API server reads one object.
         query = {"fieldSelector": f"metadata.name={name}"}
         found = self._access.get(PODS.path(namespace), query)["items"]

@@ -169,11 +169,7 @@ def _syncers(data: Overview, *, refreshes: bool) -> Html:
 
 
 def _syncer(data: Overview, row: SyncerRow) -> list[str]:
-    if row["ready"] is None:
-        ready = mark("not known", "")
-    else:
-        ready = mark("ready", "ok") if row["ready"] else mark(row["reason"], "bad")
-    synced = mark("synced", "ok") if row["synced"] else mark(row["syncReason"], "mid")
+    ready, synced = _ready_and_synced(row)
     wrong = row["message"] if not row["ready"] else "" if row["synced"] else row["syncMessage"]
     if row["heldSince"]:
         wrong = joined([tag("p", "braked for ", _ago(data, row["heldSince"], suffix="")), wrong])
@@ -189,6 +185,15 @@ def _syncer(data: Overview, row: SyncerRow) -> list[str]:
         wrong,
         _ago(data, row["lookedAt"]),
     ]
+
+
+def _ready_and_synced(row: SyncerRow | RefreshRow) -> tuple[Html, Html]:
+    """The two conditions, by their reasons where they do not hold."""
+    if row["ready"] is None:
+        ready = mark("not known", "")
+    else:
+        ready = mark("ready", "ok") if row["ready"] else mark(row["reason"], "bad")
+    return ready, mark("synced", "ok") if row["synced"] else mark(row["syncReason"], "mid")
 
 
 def _form(data: Overview, *, refreshes: bool) -> Html:
@@ -255,16 +260,16 @@ def _refreshes(data: Overview) -> Html:
 
 
 def _refresh(data: Overview, row: RefreshRow) -> list[str]:
-    name, kind = {True: ("ready", "ok"), False: (row["reason"], "bad"), None: ("not known", "")}[row["ready"]]
-    ready = [mark(name, kind)] + ([Html(" "), mark("paused", "mid")] if row["paused"] else [])
-    synced = mark("synced", "ok") if row["synced"] else mark(row["syncReason"], "mid")
+    ready, synced = _ready_and_synced(row)
+    if row["paused"]:
+        ready = joined([ready, " ", mark("paused", "mid")])
     last = joined([row["outcome"], " ", _ago(data, row["lastRunAt"])]) if row["outcome"] else "—"
     failures = f"{row['failures']} failed in a row: " if row["failures"] > 1 else ""
     return [
         f"{row['namespace']}/{row['name']}",
         row["action"],
         row["target"],
-        joined(ready),
+        ready,
         synced,
         last,
         _until(data, row["nextRunAt"]),

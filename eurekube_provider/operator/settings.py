@@ -17,6 +17,7 @@ from typing import Any
 from eurekube_provider.core.drain import Drain
 from eurekube_provider.core.errors import ConfigurationError
 from eurekube_provider.core.identity import check_cluster_name
+from eurekube_provider.core.objects import is_object_name
 from eurekube_provider.eureka.connection import SECRETS, Connection
 from eurekube_provider.kube.elector import Timing
 from eurekube_provider.operator.connections import CONNECTION_OPTIONS, connection_from, secret_from
@@ -67,7 +68,7 @@ def _has(pairs: frozenset[tuple[str, str]], source: str, target: str) -> bool:
 
 
 def _object_name(text: str) -> str:
-    if len(text) > 253 or not re.fullmatch(r"[a-z0-9]([-a-z0-9.]*[a-z0-9])?", text):
+    if not is_object_name(text):
         raise ValueError("must be a Kubernetes object's name: lower case letters, digits, '-' and '.'")
     return text
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 from collections.abc import Mapping
 from dataclasses import MISSING, dataclass, fields, is_dataclass
 from enum import Enum
@@ -11,6 +10,7 @@ from typing import Any, Literal, NotRequired, TypedDict, TypeVar
 import pulumi
 
 from eurekube_provider.core.errors import ConfigurationError
+from eurekube_provider.core.words import meant
 
 _T = TypeVar("_T")
 
@@ -197,9 +197,7 @@ def as_arguments(kind: type[_T], given: Any, where: str = "") -> _T:
     known: dict[str, Any] = {field.name: field for field in fields(kind)}  # type: ignore[arg-type]
     for name in given:
         if name not in known:
-            near = difflib.get_close_matches(str(name), known, n=1)
-            hint = f"{near[0]} is one" if near else f"there are {', '.join(known)}"
-            raise ConfigurationError(f"{where}there is no argument {name!r}; {hint}")
+            raise ConfigurationError(f"{where}there is no argument {name!r}; {meant(str(name), known)}")
     for name, field in known.items():
         if field.default is MISSING and field.default_factory is MISSING and name not in given:
             raise ConfigurationError(f"{where}{name} is required")

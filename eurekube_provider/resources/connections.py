@@ -7,7 +7,6 @@ resource only says the name. Credentials are found anew each time, and never ent
 
 from __future__ import annotations
 
-import difflib
 import json
 import os
 import re
@@ -16,6 +15,7 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from eurekube_provider.core.errors import ConfigurationError
+from eurekube_provider.core.words import meant
 from eurekube_provider.eureka.connection import NAMES, Connection, from_environment
 from eurekube_provider.eureka.peers import Peers
 
@@ -110,9 +110,7 @@ def _named(setting: Setting, environment: Mapping[str, str], name: str) -> Setti
     entry = _object(connections.get(name) or {}, f"{where}.{name}")
     for field, value in entry.items():
         if field not in FIELDS:
-            near = difflib.get_close_matches(field, FIELDS, n=1)
-            hint = f"{near[0]} is one" if near else f"there are {', '.join(FIELDS)}"
-            raise ConfigurationError(f"{where}.{name}: there is no field {field!r}; {hint}")
+            raise ConfigurationError(f"{where}.{name}: there is no field {field!r}; {meant(field, FIELDS)}")
         if not isinstance(value, str):
             raise ConfigurationError(f"{where}.{name}.{field} must be a text")
     return entry.get

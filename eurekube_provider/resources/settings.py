@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 import json
 import re
 from collections.abc import Iterable, Mapping
@@ -14,6 +13,7 @@ import pulumi
 from pulumi.runtime import is_config_secret
 
 from eurekube_provider.core.errors import ConfigurationError
+from eurekube_provider.core.words import meant
 from eurekube_provider.eureka.connection import Connection
 from eurekube_provider.resources.arguments import EurekaInstanceArgs
 from eurekube_provider.resources.connections import NAMESPACE
@@ -176,9 +176,7 @@ def _arguments(
     names = {_camel(name): name for name in known}
     for key in written:
         if key not in names:
-            near = difflib.get_close_matches(key, names, n=1)
-            hint = f"; {near[0]} is one" if near else f"; there are {', '.join(names)}"
-            raise ConfigurationError(f"{NAMESPACE}:{where}: there is no key {key!r}{hint}")
+            raise ConfigurationError(f"{NAMESPACE}:{where}: there is no key {key!r}; {meant(key, names)}")
     given = {names[key]: value for key, value in written.items() if value is not None}
     for item in _fields(kind):
         required = item.default is MISSING and item.default_factory is MISSING

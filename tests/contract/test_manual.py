@@ -49,11 +49,6 @@ def test_out_on_every_server_and_back(peers: Peers, app: str) -> None:
     late.start()
     (standing,) = put_back(peers, [found])
     late.join()
-    for u, i in peers.read_everywhere(*found.key).instances.items():
-        print(
-            u,
-            i and (i.status, i.overridden_status, i.last_dirty_timestamp_ms, i.last_updated_timestamp_ms),
-        )
     assert standing.is_up
     there = peers.read_everywhere(*found.key).instances.values()
     assert all(one is not None and not one.is_overridden for one in there)

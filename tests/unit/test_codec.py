@@ -17,7 +17,7 @@ from eurekube_provider.eureka.codec import (
     instance_to_json,
     instances_from_json,
     instances_from_text,
-    replica_to_json,
+    replica_to_text,
 )
 from tests.unit.strategies import instances, json_values, texts
 
@@ -277,4 +277,4 @@ def test_a_replica_says_what_a_registration_says(instance: Instance) -> None:
     """And the overridden status, but no field that we do not know."""
     plain = instance_to_json(replace(instance, unknown_fields=EMPTY))
     expected = {**plain, "overriddenStatus": instance.overridden_status.value}
-    assert json.loads(replica_to_json(instance)) == expected
+    assert json.loads(replica_to_text(instance)) == expected

@@ -36,7 +36,7 @@ class Cluster:
         """Few instances."""
         return False
 
-    def each(self, ask: Any) -> tuple[dict[str, Any], dict[str, Any]]:
+    def everywhere(self, ask: Any) -> tuple[dict[str, Any], dict[str, Any]]:
         """Both answer."""
         return {str(number): ask(peer) for number, peer in enumerate(self.peers)}, {}
 

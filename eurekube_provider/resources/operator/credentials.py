@@ -20,6 +20,7 @@ from pulumi_kubernetes.core.v1 import (
 )
 
 from eurekube_provider.core.errors import ConfigurationError
+from eurekube_provider.core.objects import is_object_name
 from eurekube_provider.resources.arguments import as_arguments
 from eurekube_provider.resources.labels import OPERATOR_APP
 
@@ -233,7 +234,7 @@ def secret_args(given: EurekaSecretArgs | EurekaSecretArgsDict | None) -> Eureka
 
 
 def _check_name(name: str) -> None:
-    if len(name) > 253 or not re.fullmatch(r"[a-z0-9]([-a-z0-9.]*[a-z0-9])?", name):
+    if not is_object_name(name):
         raise ConfigurationError(
             f"eureka_secret: the name {name!r} must be a Secret's: small letters, digits, '-' and '.'"
         )
