@@ -76,7 +76,7 @@ class SpringClient(Process):
         return self._session.get(f"http://{HOST}:{self.port}{path}", timeout=30)
 
     def begin_calls(self, balanced: Sequence[str], feign: Sequence[str], per_second: int, file: Path) -> None:
-        """Have it call `http://<application>/` so often a second each, until it ends.
+        """Have it call `http://<application>/` so often a second each, until it is told to end that.
 
         `balanced` through a RestClient with Spring Cloud LoadBalancer, `feign` through OpenFeign. Every call
         becomes a line of the file: see `spring-client/`'s `Calls`.
@@ -87,7 +87,13 @@ class SpringClient(Process):
             "perSecond": per_second,
             "file": str(file),
         }
-        answer = self._session.post(f"http://{HOST}:{self.port}/calls", json=orders, timeout=120)
+        self._check(self._session.post(f"http://{HOST}:{self.port}/calls", json=orders, timeout=120))
+
+    def end_calls(self) -> None:
+        """No further calls; once this returns the file has all, also those that were under way."""
+        self._check(self._session.delete(f"http://{HOST}:{self.port}/calls", timeout=120))
+
+    def _check(self, answer: requests.Response) -> None:
         if not answer.ok:
             raise LabError(f"{self.name} answered {answer.status_code}: {answer.text}\n{self.tail()}")
 

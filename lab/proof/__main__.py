@@ -63,8 +63,8 @@ class Play:
         body: dict[str, Any] = {"spec": {"template": {"metadata": {"labels": {"version": "2"}}}}}
         if subject.scenario is Scenario.SCALED:
             body = {"spec": {"replicas": self._form.replicas // 2}}
-        if subject.scenario is Scenario.DRAINED:
-            return  # all of that node together
+        if subject.scenario in (Scenario.DRAINED, Scenario.ALONE):
+            return  # of the former, all of that node together
         self._stage.cluster.access.request("PATCH", path, body=body, content_type=MERGE_PATCH)
         self._note(f"{subject.name}: {subject.scenario}")
 
@@ -149,6 +149,7 @@ def main() -> None:
         bystanders.delete()
         play = Play(stage)
         play.run()
+        stage.stop_callers()
         ended, braked = bystanders.found(), stage.braked()
         calls = tally(stage.call_files, counted_from)
         findings = [

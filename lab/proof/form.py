@@ -32,6 +32,8 @@ class Form:
 
 
 _EVERYWHERE = (Strategy.NONE, Strategy.SLEEP, Strategy.OURS)
+_EVENTS = tuple(scenario for scenario in Scenario if scenario is not Scenario.ALONE)
+_CONTROL = Subject(Scenario.ALONE, Strategy.NONE)
 _BY_STATUS = tuple(
     Subject(scenario, Strategy.OUT_OF_SERVICE) for scenario in (Scenario.ROLLED, Scenario.PEER)
 )
@@ -40,8 +42,9 @@ _BY_STATUS = tuple(
 FORMS: Mapping[FormName, Form] = {
     "full": Form(
         subjects=(
-            *(Subject(scenario, strategy) for scenario in Scenario for strategy in _EVERYWHERE),
+            *(Subject(scenario, strategy) for scenario in _EVENTS for strategy in _EVERYWHERE),
             *_BY_STATUS,
+            _CONTROL,
         ),
         drain=Drain(),
         replicas=4,
@@ -53,8 +56,9 @@ FORMS: Mapping[FormName, Form] = {
     "short": Form(
         subjects=(
             Subject(Scenario.ROLLED, Strategy.NONE),
-            *(Subject(scenario, Strategy.OURS) for scenario in Scenario),
+            *(Subject(scenario, Strategy.OURS) for scenario in _EVENTS),
             *_BY_STATUS,
+            _CONTROL,
         ),
         # The margin is large for caches that are small: it is there for machines that are busy.
         drain=Drain(

@@ -37,6 +37,7 @@ class Stage:
         self.call_files: list[Path] = []
         self._stack = ExitStack()
         self._operators: dict[str, Process] = {}
+        self._callers: list[SpringClient] = []
 
     def __enter__(self) -> Self:
         settings = {
@@ -121,6 +122,11 @@ class Stage:
         self._operators[holder].kill()
         return holder
 
+    def stop_callers(self) -> None:
+        """No further calls; those under way are waited for and written down."""
+        for client in self._callers:
+            client.end_calls()
+
     def braked(self) -> list[str]:
         """What the operators' brakes have held up."""
         events = [
@@ -164,6 +170,7 @@ class Stage:
                 file = self.lab.directory / f"calls-{next(_numbers)}.csv"
                 client.begin_calls(balanced, feign, self.form.calls_per_second, file)
                 self.call_files.append(file)
+                self._callers.append(client)
         say("all applications are being called")
 
     def _client(self, eureka: Lab) -> SpringClient:

@@ -27,6 +27,9 @@ class Scenario(StrEnum):
     PEER = "Eureka peer restarted"
     """A rolling update, and the Eureka server that everybody asks first is restarted in it."""
 
+    ALONE = "left alone"
+    """Nothing: where its calls fail, the machine or the callers are at fault, and the run says nothing."""
+
     @property
     def namespace(self) -> str:
         """Where its applications live; an operator and an Eureka can be disturbed for one scenario alone."""

@@ -25,15 +25,25 @@ LOAD_SECONDS = FORMS["short"].drain.margin_seconds
 """What a busy machine may take longer."""
 
 
+ATTEMPTS = 3
+"""A machine that gives the callers no processor time for seconds fails their calls, whatever they call."""
+
+
 @pytest.fixture(scope="module")
 def report() -> dict[str, Any]:
-    """What one run found."""
+    """What one run found; the first in which no call failed to the application that was left alone."""
     if reason := why_not():
         pytest.skip(reason)
-    try:
-        return prove("short")
-    except SpringClientMissing as reason:
-        pytest.skip(str(reason))
+    for _ in range(ATTEMPTS):
+        try:
+            found = prove("short")
+        except SpringClientMissing as reason:
+            pytest.skip(str(reason))
+        alone = finding(found, Scenario.ALONE, Strategy.NONE)
+        if not alone["failed"]:
+            return found
+        print(f"calls failed to the application that was left alone: {alone}")
+    pytest.fail(f"this machine is too busy to count failed calls on it, {ATTEMPTS} times in a row: {alone}")
 
 
 def finding(report: dict[str, Any], scenario: Scenario, strategy: Strategy) -> dict[str, Any]:
@@ -41,7 +51,7 @@ def finding(report: dict[str, Any], scenario: Scenario, strategy: Strategy) -> d
     found: dict[str, Any] = next(
         one for one in report["findings"] if (one["scenario"], one["strategy"]) == (scenario, strategy)
     )
-    assert found["removed"]
+    assert bool(found["removed"]) == (scenario is not Scenario.ALONE)
     assert found["rate"] >= FORMS["short"].calls_per_second / 2
     return found
 
@@ -55,7 +65,7 @@ def test_calls_fail_without_a_drain(report: dict[str, Any]) -> None:
 def test_no_call_fails_with_ours(report: dict[str, Any], scenario: Scenario, strategy: Strategy) -> None:
     """Whatever happens to the application, its operator and its Eureka, every call is answered."""
     ours = finding(report, scenario, strategy)
-    assert (ours["failed"], ours["outcomes"]) == (0, {})
+    assert (ours["failed"], ours["outcomes"], ours["failures"]) == (0, {}, {})
 
 
 @pytest.mark.parametrize(("scenario", "strategy"), DRAINED)

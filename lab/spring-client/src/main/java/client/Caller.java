@@ -13,18 +13,22 @@ import java.util.concurrent.TimeUnit;
 import org.springframework.cloud.openfeign.FeignClientBuilder;
 import org.springframework.context.ApplicationContext;
 import org.springframework.http.client.JdkClientHttpRequestFactory;
+import org.springframework.web.bind.annotation.DeleteMapping;
 import org.springframework.web.bind.annotation.GetMapping;
 import org.springframework.web.bind.annotation.PostMapping;
 import org.springframework.web.bind.annotation.RequestBody;
 import org.springframework.web.bind.annotation.RestController;
 import org.springframework.web.client.RestClient;
 
-/** Calls applications by name without pause, from the moment it is told to until the process ends. */
+/** Calls applications by name without pause, from the moment it is told to until it is told to end. */
 @RestController
 class Caller {
 
-    /** A server that is gone leaves no answer at all: without time-outs a caller would wait for minutes. */
-    private static final Duration CONNECT = Duration.ofSeconds(3);
+    /**
+     * A server that is gone leaves no answer at all: without time-outs a caller would wait for minutes. Long enough
+     * that a caller which gets no processor time for a few seconds does not take its own delay for a server's.
+     */
+    private static final Duration CONNECT = Duration.ofSeconds(10);
 
     private static final Duration READ = Duration.ofSeconds(30);
 
@@ -72,6 +76,18 @@ class Caller {
             repeat(orders, "feign", application, client::get);
         }
         clock.scheduleAtFixedRate(this::flush, 1, 1, TimeUnit.SECONDS);
+    }
+
+    /** No further calls; returns once all that were under way are written down. */
+    @DeleteMapping("/calls")
+    void end() throws IOException, InterruptedException {
+        clock.shutdownNow();
+        clock.awaitTermination(1, TimeUnit.SECONDS);
+        workers.shutdown();
+        if (!workers.awaitTermination(CONNECT.plus(READ).toSeconds(), TimeUnit.SECONDS)) {
+            throw new IllegalStateException("calls are still under way");
+        }
+        calls.flush();
     }
 
     /** At a fixed rate, however long a call takes, and not all applications at the same moment. */
