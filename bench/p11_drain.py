@@ -11,8 +11,8 @@ from lab.proof import prove
 from lab.proof.subjects import Scenario, Strategy
 
 BAR = (
-    "0 failed calls at >= 20 calls a second each, in every scenario; void unless no drain failed calls, and what "
-    "was left alone did not"
+    "0 failed calls at >= 20 calls a second each, in every scenario; "
+    "void unless no drain failed calls, and what was left alone did not"
 )
 RATE = 20.0
 TOOK = "every pod that was to go is gone after, s"
