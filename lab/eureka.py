@@ -36,7 +36,7 @@ _TRAINS: Mapping[SpringCloud, tuple[str, str]] = {
     "2025.1": ("2025.1.0", "4.0.0"),
 }
 _OLDEST_JAVA = 17
-_JVM_OPTIONS = ("-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC", "-Xshare:auto", "-Xmx256m")
+_JVM_OPTIONS = ("-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC", "-Xshare:auto")
 _JAR = "eureka-server.jar"
 _CLASS_ARCHIVE = "eureka-server.jsa"
 _COPY_SOON = "--eureka.server.registry-sync-retry-wait-ms=500"
@@ -58,6 +58,7 @@ class EurekaOptions:
     security: Security
     quick_view: bool
     register_with_eureka: bool
+    heap_mib: int = 256
 
 
 class EurekaServer(Process):
@@ -79,7 +80,15 @@ class EurekaServer(Process):
         arguments = [f"--{name}={value}" for name, value in self._settings(number, ports, options).items()]
         super().__init__(
             f"eureka-{number + 1}",
-            [java.path, *_JVM_OPTIONS, f"-XX:SharedArchiveFile={_CLASS_ARCHIVE}", "-jar", _JAR, *arguments],
+            [
+                java.path,
+                *_JVM_OPTIONS,
+                f"-Xmx{options.heap_mib}m",
+                f"-XX:SharedArchiveFile={_CLASS_ARCHIVE}",
+                "-jar",
+                _JAR,
+                *arguments,
+            ],
             log=log_directory / f"eureka-{number + 1}.log",
             is_ready=self._answers,
             directory=package,

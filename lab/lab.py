@@ -38,7 +38,8 @@ class Lab:
     over the lab's own. `security`: `none`; `basic` asks for EUREKA_USER and EUREKA_PASSWORD; `csrf` does too
     and answers 403 to every write. `quick_view=False` leaves the servers' read-only cache on, as in
     production. `register_with_eureka=True` makes the servers clients of each other, so that one which
-    restarts copies its peers' registry. Raises LabError when a server cannot be provided or started.
+    restarts copies its peers' registry. `eureka_heap_mib` is each server's memory for objects: the default
+    does for some ten thousand instances. Raises LabError when a server cannot be provided or started.
     """
 
     def __init__(
@@ -54,6 +55,7 @@ class Lab:
         security: Security = "none",
         quick_view: bool = True,
         register_with_eureka: bool = False,
+        eureka_heap_mib: int = 256,
         directory: Path | None = None,
     ) -> None:
         if not 0 <= eureka <= MOST_EUREKAS:
@@ -77,6 +79,7 @@ class Lab:
             security=security,
             quick_view=quick_view,
             register_with_eureka=register_with_eureka,
+            heap_mib=eureka_heap_mib,
         )
         self._own_directory = directory is None
         self._directory = directory
