@@ -27,7 +27,7 @@ SpringCloud = Literal["2025.0", "2025.1"]
 Security = Literal["none", "basic", "csrf"]
 
 EUREKA_USER = "eureka"
-EUREKA_PASSWORD = "secret"  # noqa: S105 - of servers that only this machine can reach
+EUREKA_PASSWORD = "s3cret"  # noqa: S105 - of servers that only this machine can reach
 
 _PROJECT = Path(__file__).parent / "eureka-server"
 # Spring Cloud's release, and the Spring Boot that belongs to it.

@@ -11,6 +11,7 @@ from typing import Any
 
 from pulumi.runtime.rpc import UNKNOWN
 
+from eurekube_provider.core.defaults import completed
 from eurekube_provider.core.identity import INSTANCE_TYPE
 
 SYNCER = "kubernetes:eurekube.io/v1alpha1:EurekaSyncer"
@@ -88,7 +89,8 @@ def is_known(properties: Mapping[str, Any]) -> bool:
 def registered(kind: str, name: str, properties: Mapping[str, Any]) -> Iterator[Registered]:
     """The instances of one resource."""
     if kind == INSTANCE_TYPE:
-        yield _one(name, properties, properties, properties.get("status", "UP"), _foreign(properties))
+        full = completed(properties)
+        yield _one(name, full, full, full.get("status", "UP"), _foreign(full))
         return
     if not is_known(properties):
         return

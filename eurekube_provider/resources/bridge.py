@@ -81,7 +81,7 @@ def given_properties(name: str, args: Any) -> Properties:
     connection = given.get("connection") or DEFAULT_CONNECTION
     return {
         **given,
-        "connection": connection,
+        "connection": None if connection == DEFAULT_CONNECTION else connection,
         "service_url": ",".join(program_connection(connection).service_urls),
         "owner": stack_owner(name),
     }

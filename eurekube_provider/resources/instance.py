@@ -3,13 +3,14 @@
 The import path of :class:`InstanceProvider` is written into the state of every user: a wire format, frozen
 by a test. The class has no attributes before it is pickled, so that the state holds nothing but its name.
 This module is imported by Pulumi's plugin process, outside of any program: it makes no resources and loads
-no Kubernetes client.
+no Kubernetes client. Its annotations are no texts: the SDK evaluates those of the outputs for each resource
+anew.
 """
-
-from __future__ import annotations
 
 import sys
 from collections.abc import Mapping
+from copy import copy
+from typing import TYPE_CHECKING, Any
 
 import pulumi
 from pulumi.dynamic import (
@@ -24,6 +25,7 @@ from pulumi.dynamic import (
     UpdateResult,
 )
 
+from eurekube_provider.core.defaults import FIXED, shortened
 from eurekube_provider.eureka.peers import Peers
 from eurekube_provider.resources import registration
 from eurekube_provider.resources.arguments import EurekaInstanceArgs, EurekaInstanceArgsDict
@@ -36,7 +38,7 @@ from eurekube_provider.resources.bridge import (
     write_out,
 )
 from eurekube_provider.resources.plugin import tell_sentences
-from eurekube_provider.resources.properties import INPUTS, OUTPUTS, Properties, check
+from eurekube_provider.resources.properties import URLS, Properties, check
 from eurekube_provider.resources.registration import Registration, Removal
 
 
@@ -57,7 +59,7 @@ class InstanceProvider(ResourceProvider):
         """Normalise the properties and refuse what Eureka could not hold; asks no server."""
         checked = check(read_in(_olds), read_in(news))
         return CheckResult(
-            write_out(checked.properties),
+            write_out(shortened(checked.properties)),
             [CheckFailure(problem.property, problem.reason) for problem in checked.problems],
         )
 
@@ -157,9 +159,36 @@ class EurekaInstance(Resource, module="eurekube", name="EurekaInstance"):
         args: EurekaInstanceArgs | EurekaInstanceArgsDict,
         opts: pulumi.ResourceOptions | None = None,
     ) -> None:
-        # What is only known afterwards must be among the properties, or it never becomes an output.
-        properties = {**dict.fromkeys((*INPUTS, *OUTPUTS)), **given_properties(name, args)}
+        given = {key: value for key, value in given_properties(name, args).items() if value is not None}
+        # What is only known afterwards must be among the properties, or it never becomes an output. The SDK
+        # keeps looking through the outputs of all resources: those that are known without it are left out.
+        properties = {**dict.fromkeys(_TOLD), **given}
+        if "secure_port" in given:
+            properties.setdefault("secure_port_enabled", None)
+        if "metadata" in given:
+            properties.setdefault("zone", None)
         super().__init__(InstanceProvider(), name, properties, opts)
+
+    if not TYPE_CHECKING:  # a checker shall find misspelt names
+
+        def __getattr__(self, name: str) -> pulumi.Output[Any]:
+            """An output that nobody wrote and that so has its default."""
+            if name in FIXED or name in _ABSENT:
+                return pulumi.Output.from_input(copy(FIXED.get(name)))
+            if name == "ip_address":
+                return self.host_name
+            if name == "vip_address":
+                return self.application.apply(str.lower)
+            if name == "secure_vip_address":
+                return self.vip_address
+            raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}")
+
+
+_TOLD = ("instance_id", "status", "overridden_status", "last_updated", "seen_owner")
+"""What Eureka tells, or the check."""
+
+_ABSENT = frozenset({"zone", *URLS})
+"""What an instance need not have."""
 
 
 def _id(of: Registration) -> str:

@@ -14,11 +14,11 @@ from dataclasses import dataclass
 from enum import Enum, StrEnum
 from typing import Any, Final
 
+from eurekube_provider.core.defaults import FIXED
 from eurekube_provider.core.errors import ConfigurationError, InvalidInstance
 from eurekube_provider.core.identity import RESERVED_PREFIX, StackOwner, check_metadata_key, parse_owner
-from eurekube_provider.core.model import EurekaLease, Status
+from eurekube_provider.core.model import Status
 from eurekube_provider.eureka.connection import Connection
-from eurekube_provider.resources.connections import DEFAULT_CONNECTION
 
 Properties = dict[str, Any]
 
@@ -159,10 +159,10 @@ class _Check:
 
     def _ports(self) -> None:
         self._keep("port", _whole(1, 65535), required=True)
-        self._keep("port_enabled", _flag, default=True)
+        self._keep("port_enabled", _flag, default=FIXED["port_enabled"])
         # Spring calls https whenever the secure port is enabled: whoever names one means that.
         named = "secure_port" in self._news
-        self._keep("secure_port", _whole(1, 65535), default=443)
+        self._keep("secure_port", _whole(1, 65535), default=FIXED["secure_port"])
         self._keep("secure_port_enabled", _flag, default=named)
 
     def _vip_addresses(self) -> None:
@@ -183,10 +183,8 @@ class _Check:
             self._refuse("zone", "the metadata has another zone: give it in one place")
 
     def _lease(self) -> None:
-        default = EurekaLease()
-        interval, duration = default.renewal_interval_seconds, default.duration_seconds
-        for name, seconds in (("renewal_interval_seconds", interval), ("duration_seconds", duration)):
-            self._keep(name, _whole(1, 86400), default=seconds)
+        for name in ("renewal_interval_seconds", "duration_seconds"):
+            self._keep(name, _whole(1, 86400), default=FIXED[name])
         interval = self._result.get("renewal_interval_seconds", UNKNOWN)
         duration = self._result.get("duration_seconds", UNKNOWN)
         if isinstance(interval, int) and isinstance(duration, int) and duration <= interval:
@@ -198,9 +196,9 @@ class _Check:
 
     def _management(self) -> None:
         self._keep("renewer", _renewer, required=True, missing=NO_RENEWER)
-        self._keep("on_conflict", _on_conflict, default=OnConflict.FAIL.value)
-        self._keep("drain_seconds", _whole(0, 3600), default=0)
-        self._keep("connection", _text, default=DEFAULT_CONNECTION)
+        self._keep("on_conflict", _on_conflict, default=FIXED["on_conflict"])
+        self._keep("drain_seconds", _whole(0, 3600), default=FIXED["drain_seconds"])
+        self._keep("connection", _text, default=FIXED["connection"])
         self._keep("service_url", _service_url, required=True)
         self._keep("owner", _owner, required=True)
 

@@ -13,6 +13,7 @@ from datetime import UTC, datetime
 from enum import Enum
 from typing import Any
 
+from eurekube_provider.core.defaults import completed, shortened
 from eurekube_provider.core.errors import OwnershipConflict, RegistryRejected, RegistryUnreachable
 from eurekube_provider.core.identity import OWNER_KEY, RENEWER_KEY, SELF_RENEWED
 from eurekube_provider.core.model import EurekaLease, Instance, Port, Status
@@ -78,8 +79,9 @@ class Registration:
         """Read checked properties, or those of a state; nothing in them may be unknown.
 
         A state's ``status`` is what Eureka held. It counts as enforced only where ``status_is_enforced``
-        says so.
+        says so. What has its fixed default may be missing.
         """
+        properties = completed(properties)
         status = Status(properties["status"]) if properties.get("status") else None
         if properties.get("status_is_enforced") is False:
             status = None
@@ -260,6 +262,7 @@ def outputs(properties: Mapping[str, Any], actual: Instance) -> Properties:
 
     :param properties: checked properties, or an earlier state.
     """
+    properties = completed(properties)
     enforced = properties.get("status_is_enforced", properties.get("status") is not None)
     held = {
         **{key: properties[key] for key in (*INPUTS, DEFAULT_ID) if key in properties},
@@ -279,7 +282,7 @@ def inputs(properties: Mapping[str, Any], actual: Instance) -> Properties:
     wanted = {key: held[key] for key in (*INPUTS, DEFAULT_ID) if key in held}
     if not held["status_is_enforced"]:
         wanted.pop("status", None)
-    return {**wanted, "owner": actual.owner or ""}
+    return {**shortened(wanted), "owner": actual.owner or ""}
 
 
 def seen(actual: Instance) -> Properties:

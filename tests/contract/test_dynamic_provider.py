@@ -17,10 +17,12 @@ import grpc
 import pytest
 from pulumi.runtime import rpc
 
+from eurekube_provider.core.defaults import completed
+from eurekube_provider.core.identity import INSTANCE_TYPE
 from eurekube_provider.core.model import Instance, Port, Status
 from eurekube_provider.eureka.connection import Connection
 from eurekube_provider.eureka.peer import Peer
-from lab import Lab
+from lab import EUREKA_PASSWORD, EUREKA_USER, Lab
 from tests.contract.plugin import EACH, NOBODY, Plugin, Properties, StartPlugin, plugins, sentence
 
 pytestmark = pytest.mark.lab
@@ -295,11 +297,15 @@ def test_the_state_of_an_earlier_release_is_understood(
         olds = {key: value for key, value in resource["outputs"].items() if key != "__provider"}
         inputs = resource["inputs"]
         written = {key: value for key, value in inputs.items() if key not in bookkeeping}
-        assert plugin.check(written, inputs) == inputs
-        assert plugin.diff(olds, inputs) == (False, [], False)
+        checked = plugin.check(written, inputs)
+        is_single = resource["type"].endswith(INSTANCE_TYPE)
+        # Less of a single one stands there today.
+        assert inputs == (completed(checked) if is_single else checked)
+        for news in (inputs, checked):
+            assert plugin.diff(olds, news) == (False, [], False)
         state = plugin.create(inputs)
         assert olds.keys() == state.keys()
-        assert plugin.read(olds)[2] == inputs
+        assert plugin.read(olds)[2] == checked
         plugin.delete(olds)
         assert plugin.read(olds)[0] == ""
 
@@ -330,15 +336,20 @@ def test_credentials_come_from_configuration_or_environment(start_plugin: StartP
             "service_url": secured.eureka_urls[0],
             "owner": "stack/organization/shop/dev/secured",
         }
-        nobody, somebody = start_plugin(), start_plugin(EUREKA_USER="eureka", EUREKA_PASSWORD="secret")
+        nobody, somebody = (
+            start_plugin(),
+            start_plugin(EUREKA_USER=EUREKA_USER, EUREKA_PASSWORD=EUREKA_PASSWORD),
+        )
         configured = start_plugin()
-        configured.configure({"eurekube:user": "eureka", "eurekube:password": "secret"})
+        configured.configure({"eurekube:user": EUREKA_USER, "eurekube:password": EUREKA_PASSWORD})
         in_url = start_plugin()
-        in_url.configure({"eurekube:url": secured.eureka_urls[0].replace("//", "//eureka:secret@")})
+        in_url.configure(
+            {"eurekube:url": secured.eureka_urls[0].replace("//", f"//{EUREKA_USER}:{EUREKA_PASSWORD}@")}
+        )
         with pytest.raises(grpc.RpcError) as raised:
             nobody.create(nobody.check(news))
         assert "answered 401" in sentence(raised)
         for plugin in (somebody, configured, in_url):
             state = plugin.create(plugin.check(news))
-            assert "secret" not in str(state)
+            assert EUREKA_PASSWORD not in str(state)
             plugin.delete(state)

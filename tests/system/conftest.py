@@ -150,11 +150,12 @@ def instances(eureka: Peers, application: str) -> list[Instance]:
     A list that nobody has asked for yet is made anew: the number is that of a region that does not exist.
     Without it, a list that was computed while an instance came may stay as it is for three minutes.
     """
-    peer = eureka.peers[0]
+    peer, connection = eureka.peers[0], eureka.connection
     answer = requests.get(
         f"{peer.url}/apps",
         params={"regions": f"none-{next(_numbers)}"},
         headers={"Accept": "application/json"},
+        auth=(connection.user, connection.password or "") if connection.user else None,
         timeout=30,
     )
     answer.raise_for_status()

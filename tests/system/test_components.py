@@ -17,9 +17,10 @@ import pytest
 
 from eurekube_provider.core.errors import KubernetesError
 from eurekube_provider.core.prestop import serving_seconds
+from eurekube_provider.eureka.connection import Connection
 from eurekube_provider.eureka.peers import Peers
 from eurekube_provider.kube.access import MERGE_PATCH, NAMESPACES, PODS, SYNCERS, Resource
-from lab import Lab
+from lab import EUREKA_PASSWORD, EUREKA_USER, Lab
 from lab.workloads import CRDS, DEPLOYMENTS, Cluster, Object, wait_for
 from tests.system.conftest import Operator, addresses, operator_environment
 from tests.system.stacks import Shop, Stack, needs_pulumi_and_kubernetes
@@ -56,7 +57,7 @@ operator = EurekubeOperator(
         **(
             {{"eureka_secret": wanted["secret"], "ca_certificate": "PEM"}}
             if "secret" in wanted
-            else {{"user": "bridge", "password": pulumi.Output.secret("s3cret")}}
+            else {{"user": "{EUREKA_USER}", "password": pulumi.Output.secret("{EUREKA_PASSWORD}")}}
         ),
         namespace="{HOME}",
         operator_name="components",
@@ -93,7 +94,7 @@ workloads = Workloads("workloads", pulumi.ResourceOptions(transforms=[DrainBefor
 def spec(name):
     variables = [
         {{"name": "SHARED", "value": shared.metadata.apply(lambda metadata: metadata.uid)}},
-        {{"name": "PASSWORD", "value": pulumi.Output.secret("s3cret")}},
+        {{"name": "PASSWORD", "value": pulumi.Output.secret("{EUREKA_PASSWORD}")}},
     ]
     container = {{"name": "app", "image": "example.invalid/app", "env": variables,
                  "ports": [{{"containerPort": 8080}}], **wanted.get("container", {{}})}}
@@ -124,7 +125,7 @@ if "secret" in wanted:
     kubernetes.core.v1.Secret(
         "vault",
         metadata={{"name": "vault", "namespace": operator.namespace}},
-        string_data=pulumi.Output.secret({{"username": "vault-user", "word": "s3cret"}}),
+        string_data=pulumi.Output.secret({{"username": "{EUREKA_USER}", "word": "{EUREKA_PASSWORD}"}}),
     )
 for name, patience in wanted["syncers"].items():
     EurekaSyncer(
@@ -156,6 +157,21 @@ def monitoring(cluster: Cluster) -> None:
         )
 
 
+@pytest.fixture(scope="module")
+def secured() -> Iterator[Lab]:
+    """The Eureka that this operator writes to asks for a password."""
+    with Lab(eureka=1, kubernetes=False, security="basic") as lab:
+        yield lab
+
+
+@pytest.fixture
+def eureka(secured: Lab) -> Iterator[Peers]:
+    """The same, as somebody who has the password may talk to it."""
+    peers = Peers(Connection(tuple(secured.eureka_urls), EUREKA_USER, EUREKA_PASSWORD))
+    yield peers
+    peers.close()
+
+
 @pytest.fixture
 def stack(lab: Lab, tmp_path: Path, monitoring: None) -> Stack:  # noqa: ARG001 - knows the kinds
     """A stack of such a program."""
@@ -177,9 +193,9 @@ def others(cluster: Cluster) -> Iterator[None]:
     cluster.delete(NAMESPACES, OTHERS)
 
 
-def wants(stack: Stack, lab: Lab, *, more: Object | None = None, **syncers: int | None) -> None:
+def wants(stack: Stack, eureka: Peers, *, more: Object | None = None, **syncers: int | None) -> None:
     """Change the program."""
-    wanted = {"url": lab.eureka_urls[0], "syncers": syncers, **(more or {})}
+    wanted = {"url": eureka.connection.service_urls[0], "syncers": syncers, **(more or {})}
     (stack.project / "wanted.json").write_text(json.dumps(wanted))
 
 
@@ -198,19 +214,19 @@ def test_the_components_together(
     tmp_path: Path,
 ) -> None:
     """Made, worked with, waited for, refused where they must be, and removed beside another team's."""
-    wants(stack, lab)
+    wants(stack, eureka)
     shown = stack.pulumi("preview", "--diff")  # what is not known yet, or secret, hides nothing else
     assert shown.count(f"minReadySeconds: {DRAIN_SECONDS}") == 2
-    assert "s3cret" not in shown
+    assert EUREKA_PASSWORD not in shown
     said = stack.up()
-    assert "s3cret" not in said + stack.pulumi("stack", "export")
+    assert EUREKA_PASSWORD not in said + stack.pulumi("stack", "export")
 
     the_operator_fits_where_it_is_put(cluster)
     the_workloads_drain(cluster)
 
     # Somebody's own preStop: told before anything is changed.
     hook = {"lifecycle": {"preStop": {"exec": {"command": ["/drain"]}}}}
-    wants(stack, lab, more={"container": hook})
+    wants(stack, eureka, more={"container": hook})
     done = subprocess.run(
         ["pulumi", "preview", "--non-interactive"],
         cwd=stack.project,
@@ -225,17 +241,15 @@ def test_the_components_together(
 
     # An operator with the rights that the component gives, and no others.
     kubeconfig = lab.service_account_kubeconfig(HOME, "eurekube-operator", tmp_path / "account")
-    given = variables(cluster)
-    assert (given["EUREKA_USER"], given["EUREKA_PASSWORD"]) == ("bridge", "s3cret")
-    environment = operator_environment(
-        lab, "", **{**given, "KUBECONFIG": str(kubeconfig), "POD_NAMESPACE": HOME, "WEB_ADDRESS": ""}
-    )
+    place = {"KUBECONFIG": str(kubeconfig), "POD_NAMESPACE": HOME, "WEB_ADDRESS": ""}
+    assert credentials_of(cluster) == ("eurekube-operator-eureka", EUREKA_USER, EUREKA_PASSWORD)
+    environment = operator_environment(lab, "", **{**variables(cluster), **place})
     operator = Operator(tmp_path / "operator.log", environment, [])
     try:
         operator.wait_ready()
         wait_for(lambda: len(addresses(eureka, "cart")) == 1, "the others' instance", 30.0)
         keys = {"name": "vault", "user_key": "username", "password_key": "word"}
-        wants(stack, lab, more={"secret": keys}, rating=60)
+        wants(stack, eureka, more={"secret": keys}, rating=60)
         stack.up()
         the_operator_takes_it_from_the_vault(cluster, stack)
         assert condition(cluster, TEAM, "rating")["status"] == "True"
@@ -244,8 +258,16 @@ def test_the_components_together(
         assert len(pods) == 2
         stack.up("--expect-no-changes")
 
+        # The next one has its credentials from there, and takes out what the first one registered.
+        operator.stop()
+        assert "answered 403" not in operator.text()
+        given = variables(cluster)
+        del given["EUREKA_CA_FILE"]  # of no use for a server without TLS
+        operator = Operator(tmp_path / "next.log", operator_environment(lab, "", **{**given, **place}), [])
+        operator.wait_ready()
+
         # One that will never be ready fails the up in time, and names itself.
-        wants(stack, lab, more={"secret": keys}, rating=60, nobody=3)
+        wants(stack, eureka, more={"secret": keys}, rating=60, nobody=3)
         said = stack.up(fails=True)
         assert "nobody" in said
         assert "timed out" in said
@@ -304,14 +326,23 @@ def variables(cluster: Cluster) -> dict[str, str]:
     return found
 
 
+def credentials_of(cluster: Cluster) -> tuple[str, str, str]:
+    """The Secret that the operator's container has its password from, its user and its password."""
+    (container,) = (cluster.get(DEPLOYMENTS, "eurekube-operator", HOME) or {})["spec"]["template"]["spec"][
+        "containers"
+    ]
+    (entry,) = (one for one in container["env"] if one["name"] == "EUREKA_PASSWORD")
+    given = variables(cluster)
+    return entry["valueFrom"]["secretKeyRef"]["name"], given["EUREKA_USER"], given["EUREKA_PASSWORD"]
+
+
 def the_operator_takes_it_from_the_vault(cluster: Cluster, stack: Stack) -> None:
     """The component keeps what it still needs itself, and the Secret waits for nothing but the namespace."""
-    given = variables(cluster)
-    assert (given["EUREKA_USER"], given["EUREKA_PASSWORD"]) == ("vault-user", "s3cret")
-    assert given["EUREKA_CA_FILE"] == "/etc/eurekube/ca.crt"
+    assert credentials_of(cluster) == ("vault", EUREKA_USER, EUREKA_PASSWORD)
+    assert variables(cluster)["EUREKA_CA_FILE"] == "/etc/eurekube/ca.crt"
     assert set((cluster.get(SECRETS, "eurekube-operator-eureka", HOME) or {})["data"]) == {"ca.crt"}
     exported = stack.pulumi("stack", "export")
-    assert "s3cret" not in exported
+    assert EUREKA_PASSWORD not in exported
     resources = json.loads(exported)["deployment"]["resources"]
     (vault,) = (one for one in resources if one["urn"].endswith("::vault"))
     assert [urn.rpartition("::")[2] for urn in vault["dependencies"]] == ["eurekube-namespace"]
@@ -327,4 +358,4 @@ def the_workloads_drain(cluster: Cluster) -> None:
         assert spec["minReadySeconds"] == DRAIN_SECONDS
         variables = {one["name"]: one["value"] for one in pod["containers"][0]["env"]}
         assert len(variables["SHARED"]) == len("12345678-1234-1234-1234-123456789012")
-        assert variables["PASSWORD"] == "s3cret"
+        assert variables["PASSWORD"] == EUREKA_PASSWORD

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import base64
+import json
+import os
 import pickle
 import subprocess
 import sys
@@ -132,6 +134,75 @@ def test_both_spellings_of_unknown_pass_through_a_preview(unknown: Any) -> None:
         result.inputs["metadata"],
     ) == (rpc.UNKNOWN, rpc.UNKNOWN, {"a": rpc.UNKNOWN})
     assert InstanceProvider().diff("id", state(), result.inputs).changes
+
+
+PROGRAM = """
+import asyncio, json, sys
+
+import pulumi
+from pulumi.runtime.stack import run_pulumi_func
+
+from eurekube_provider import EurekaInstance
+from eurekube_provider.core.defaults import FIXED, completed
+from eurekube_provider.resources.instance import InstanceProvider
+
+class Echo(pulumi.runtime.Mocks):
+    def new_resource(self, args):
+        written = {key: value for key, value in args.inputs.items() if key != "__provider"}
+        inputs = InstanceProvider().check({}, written).inputs
+        return args.name, inputs if sys.argv[1] == "preview" else completed(inputs)
+
+    def call(self, args):
+        raise NotImplementedError(args.token)
+
+async def look():
+    made = []
+    given = {"application": "Billing", "host_name": "192.0.2.10", "port": 8080, "secure_port": 8443}
+    given["duration_seconds"] = pulumi.Output.from_input(120)
+    if sys.argv[1] == "update":
+        given["drain_seconds"] = pulumi.Output.from_input(None)
+    await run_pulumi_func(lambda: made.append(EurekaInstance("billing", given)))
+    names = [*FIXED, "ip_address", "vip_address", "secure_vip_address", "zone", "home_page_url"]
+    names += ["port", "instance_id"]
+    print(json.dumps({name: await getattr(made[0], name).future() for name in names}))
+    assert not hasattr(made[0], "nonsense")
+
+loop = asyncio.new_event_loop()
+asyncio.set_event_loop(loop)
+pulumi.runtime.set_mocks(Echo(), project="shop", stack="dev", preview=sys.argv[1] == "preview")
+loop.run_until_complete(look())
+"""
+"""An engine that answers with what the check leaves, in a preview, or with a whole state."""
+
+
+@pytest.mark.parametrize("operation", ["preview", "update"])
+def test_what_nobody_wrote_is_an_output_all_the_same(operation: str) -> None:
+    """Also in a preview; and in an update where an argument turns out to be None."""
+    told = subprocess.run(
+        [sys.executable, "-c", PROGRAM, operation],
+        env={**os.environ, "EUREKA_URL": "http://eureka:8761/eureka"},
+        capture_output=True,
+        text=True,
+        check=True,
+    ).stdout
+    assert json.loads(told) == {
+        "connection": "default",
+        "drain_seconds": 0,
+        "duration_seconds": 120,
+        "home_page_url": None,
+        "instance_id": "billing.dev.shop:billing:8080",
+        "ip_address": "192.0.2.10",
+        "metadata": {},
+        "on_conflict": "fail",
+        "port": 8080,
+        "port_enabled": True,
+        "renewal_interval_seconds": 30,
+        "secure_port": 8443,
+        "secure_port_enabled": True,
+        "secure_vip_address": "billing",
+        "vip_address": "billing",
+        "zone": None,
+    }
 
 
 def test_problems_reach_pulumi_with_their_property() -> None:

@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from eurekube_provider.core.defaults import completed, shortened
 from eurekube_provider.core.model import Instance, Status
 from eurekube_provider.resources.properties import UNKNOWN, check
 from eurekube_provider.resources.registration import Difference, Registration, diff, inputs, outputs
@@ -130,7 +131,8 @@ def test_inputs_after_a_refresh_are_what_eureka_holds() -> None:
     properties = checked(metadata={"tier": "1"})
     held = actual_of(properties, host_name="192.0.2.99", status=Status.DOWN)
     olds = outputs(properties, held)
-    assert {**properties, "host_name": "192.0.2.99"} == inputs(olds, held)
+    assert {**properties, "host_name": "192.0.2.99"} == completed(inputs(olds, held))
+    assert inputs(olds, held) == shortened(inputs(olds, held))
 
 
 def test_inputs_carry_the_status_only_where_it_is_enforced() -> None:

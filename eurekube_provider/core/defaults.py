@@ -1,0 +1,38 @@
+"""What every EurekaInstance has where its program says nothing, so that the inputs in its state need not.
+
+Pulumi's engine writes the whole state anew at every step of every resource, and what that costs goes by the
+number of properties.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from types import MappingProxyType
+from typing import Any
+
+from eurekube_provider.core.model import EurekaLease
+
+FIXED: Mapping[str, Any] = MappingProxyType(
+    {
+        "port_enabled": True,
+        "secure_port": 443,
+        "secure_port_enabled": False,
+        "metadata": {},
+        "renewal_interval_seconds": EurekaLease().renewal_interval_seconds,
+        "duration_seconds": EurekaLease().duration_seconds,
+        "on_conflict": "fail",
+        "drain_seconds": 0,
+        "connection": "default",
+    }
+)
+"""The defaults that are the same for every registration."""
+
+
+def shortened(properties: Mapping[str, Any]) -> dict[str, Any]:
+    """Checked properties without those that have their fixed default, whether or not they were written."""
+    return {key: value for key, value in properties.items() if key not in FIXED or value != FIXED[key]}
+
+
+def completed(properties: Mapping[str, Any]) -> dict[str, Any]:
+    """The inverse of :func:`shortened`; complete ones, as a state's outputs, stay what they are."""
+    return {**FIXED, **properties}
