@@ -270,16 +270,20 @@ class Registry:
     def _resync(self, *, anew: bool = False) -> None:
         with self._reading:
             self.restarts.notice()
+            are_several = len(self.peers.peers) > 1
             if anew:
-                self._looks_everywhere = len(self.peers.peers) > 1
-                listed = self.peers.list_instances(anew=True)
-                self.view.doubt()
-                self._take(listed)
-            elif self._looks_everywhere:
-                self._take(self.peers.list_everywhere())
-                self._looks_everywhere = False
+                self._looks_everywhere = are_several
+            # What a server that was restarted does not list may stand on the others.
+            everywhere = are_several and (self.restarts.lost_memory or (self._looks_everywhere and not anew))
+            if everywhere:
+                listed = self.peers.list_everywhere(anew=anew)
             else:
-                self._take(self._listing.read())
+                listed = self.peers.list_instances(anew=True) if anew else self._listing.read()
+            if anew:
+                self.view.doubt()
+            self._take(listed)
+            if everywhere:
+                self._looks_everywhere = False
 
     def _take(self, listed: list[Instance]) -> None:
         """Learn from a list of the whole registry."""

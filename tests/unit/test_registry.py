@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 from eurekube_provider.core.errors import RegistryError
@@ -83,5 +84,20 @@ def test_nothing_is_new_before_all_servers_were_listed() -> None:
     try:
         wait_until(lambda: registry.is_new(("RATING", "another")), "all to be listed", 30.0)
         assert not registry.is_new(("RATING", "held"))
+    finally:
+        registry.stop()
+
+
+def test_what_a_restarted_server_forgot_stands_on_the_others() -> None:
+    """Its list is not all there is: somebody else's instance may keep a place, or an address, from us."""
+    servers, foreign = TwoServers([instance("theirs")]), ("RATING", "theirs")
+    registry = Registry(servers, Cluster("lab", "u"), "operator", 600.0, lambda _: None, lambda: None)
+    registry.restarts.notice()
+    again = replace(STATUS, started_timestamp_ms=(STATUS.started_timestamp_ms or 0) + 1)
+    servers.peers[0].status = lambda: again  # type: ignore[method-assign]
+    registry.start()
+    try:
+        assert registry.wait_read(10.0)
+        assert registry.view.get(foreign) is not None
     finally:
         registry.stop()
