@@ -37,6 +37,7 @@ _TRAINS: Mapping[SpringCloud, tuple[str, str]] = {
 }
 _OLDEST_JAVA = 17
 _JVM_OPTIONS = ("-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC", "-Xshare:auto")
+HEAP_MIB = 256
 _JAR = "eureka-server.jar"
 _CLASS_ARCHIVE = "eureka-server.jsa"
 _COPY_SOON = "--eureka.server.registry-sync-retry-wait-ms=500"
@@ -58,7 +59,7 @@ class EurekaOptions:
     security: Security
     quick_view: bool
     register_with_eureka: bool
-    heap_mib: int = 256
+    heap_mib: int = HEAP_MIB
 
 
 class EurekaServer(Process):
@@ -226,7 +227,14 @@ def _archive_classes(content: Path, java: Java) -> None:
     try:
         run_tool(
             "recording the classes of the Eureka server",
-            [str(java.path), *_JVM_OPTIONS, *training, f"--server.address={HOST}", "--server.port=0"],
+            [
+                str(java.path),
+                *_JVM_OPTIONS,
+                f"-Xmx{HEAP_MIB}m",
+                *training,
+                f"--server.address={HOST}",
+                "--server.port=0",
+            ],
             directory=content,
             environment=os.environ,
             log=cache_folder() / ".logs" / "eureka-classes.log",

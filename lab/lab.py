@@ -11,7 +11,7 @@ from types import TracebackType
 from typing import Self, get_args
 
 from lab.errors import LabError
-from lab.eureka import EurekaOptions, EurekaServer, Security, SpringCloud, find_java, provide_eureka
+from lab.eureka import HEAP_MIB, EurekaOptions, EurekaServer, Security, SpringCloud, find_java, provide_eureka
 from lab.kubernetes import Kubernetes, Pods
 from lab.ports import FIXED_PORTS, Ports, free_ports, require_free
 from lab.processes import Process, kill_all
@@ -55,7 +55,7 @@ class Lab:
         security: Security = "none",
         quick_view: bool = True,
         register_with_eureka: bool = False,
-        eureka_heap_mib: int = 256,
+        eureka_heap_mib: int = HEAP_MIB,
         directory: Path | None = None,
     ) -> None:
         if not 0 <= eureka <= MOST_EUREKAS:

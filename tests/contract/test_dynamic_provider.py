@@ -336,10 +336,8 @@ def test_credentials_come_from_configuration_or_environment(start_plugin: StartP
             "service_url": secured.eureka_urls[0],
             "owner": "stack/organization/shop/dev/secured",
         }
-        nobody, somebody = (
-            start_plugin(),
-            start_plugin(EUREKA_USER=EUREKA_USER, EUREKA_PASSWORD=EUREKA_PASSWORD),
-        )
+        nobody = start_plugin()
+        somebody = start_plugin(EUREKA_USER=EUREKA_USER, EUREKA_PASSWORD=EUREKA_PASSWORD)
         configured = start_plugin()
         configured.configure({"eurekube:user": EUREKA_USER, "eurekube:password": EUREKA_PASSWORD})
         in_url = start_plugin()

@@ -242,7 +242,8 @@ def test_the_components_together(
     # An operator with the rights that the component gives, and no others.
     kubeconfig = lab.service_account_kubeconfig(HOME, "eurekube-operator", tmp_path / "account")
     place = {"KUBECONFIG": str(kubeconfig), "POD_NAMESPACE": HOME, "WEB_ADDRESS": ""}
-    assert credentials_of(cluster) == ("eurekube-operator-eureka", EUREKA_USER, EUREKA_PASSWORD)
+    own = "eurekube-operator-eureka"
+    assert credentials_of(cluster) == {EUREKA_USER: own, EUREKA_PASSWORD: own}
     environment = operator_environment(lab, "", **{**variables(cluster), **place})
     operator = Operator(tmp_path / "operator.log", environment, [])
     try:
@@ -312,11 +313,8 @@ def the_operator_fits_where_it_is_put(cluster: Cluster) -> None:
 
 def variables(cluster: Cluster) -> dict[str, str]:
     """What a kubelet gives to the operator's container, but for what it knows of the pod."""
-    (container,) = (cluster.get(DEPLOYMENTS, "eurekube-operator", HOME) or {})["spec"]["template"]["spec"][
-        "containers"
-    ]
     found = {}
-    for entry in container["env"]:
+    for entry in environment_of(cluster):
         reference = entry.get("valueFrom", {}).get("secretKeyRef")
         if reference:
             data = (cluster.get(SECRETS, reference["name"], HOME) or {})["data"]
@@ -326,19 +324,28 @@ def variables(cluster: Cluster) -> dict[str, str]:
     return found
 
 
-def credentials_of(cluster: Cluster) -> tuple[str, str, str]:
-    """The Secret that the operator's container has its password from, its user and its password."""
+def environment_of(cluster: Cluster) -> list[Object]:
+    """The variables of the operator's container, as its Deployment says them."""
     (container,) = (cluster.get(DEPLOYMENTS, "eurekube-operator", HOME) or {})["spec"]["template"]["spec"][
         "containers"
     ]
-    (entry,) = (one for one in container["env"] if one["name"] == "EUREKA_PASSWORD")
+    found: list[Object] = container["env"]
+    return found
+
+
+def credentials_of(cluster: Cluster) -> dict[str, str]:
+    """Each of the operator's credentials, and the Secret that it comes from."""
     given = variables(cluster)
-    return entry["valueFrom"]["secretKeyRef"]["name"], given["EUREKA_USER"], given["EUREKA_PASSWORD"]
+    return {
+        given[entry["name"]]: entry["valueFrom"]["secretKeyRef"]["name"]
+        for entry in environment_of(cluster)
+        if entry["name"] in ("EUREKA_USER", "EUREKA_PASSWORD")
+    }
 
 
 def the_operator_takes_it_from_the_vault(cluster: Cluster, stack: Stack) -> None:
     """The component keeps what it still needs itself, and the Secret waits for nothing but the namespace."""
-    assert credentials_of(cluster) == ("vault", EUREKA_USER, EUREKA_PASSWORD)
+    assert credentials_of(cluster) == {EUREKA_USER: "vault", EUREKA_PASSWORD: "vault"}
     assert variables(cluster)["EUREKA_CA_FILE"] == "/etc/eurekube/ca.crt"
     assert set((cluster.get(SECRETS, "eurekube-operator-eureka", HOME) or {})["data"]) == {"ca.crt"}
     exported = stack.pulumi("stack", "export")
