@@ -14,6 +14,9 @@ from lab import Lab
 BAR = "<= 2x the floor + 1 s; >= 10x faster than one REST register each"
 COUNT = {Size.FULL: 10_000, Size.QUICK: 1_000}
 ROUNDS = {Size.FULL: 5, Size.QUICK: 2}
+HEAP_MIB = 2048
+"""Of the server: it remembers each change for three minutes, those of earlier starts, too."""
+
 NAMESPACE = "shop"
 REST = "one REST register each"
 
@@ -21,7 +24,7 @@ REST = "one REST register each"
 def run(size: Size) -> Result:
     """Start the operator, the floor and the peer in turn, each with an empty Eureka before it."""
     count = COUNT[size]
-    with Lab(eureka=1) as lab:
+    with Lab(eureka=1, eureka_heap_mib=HEAP_MIB) as lab:
         field = Field(lab)
         field.namespace(NAMESPACE)
         field.services(NAMESPACE, range(count), syncers=True)

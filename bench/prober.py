@@ -67,12 +67,7 @@ class Prober:
 
     def statuses(self, keys: Sequence[Key]) -> dict[Key, str]:
         """The statuses of those of these that the server holds now."""
-        answers = zip(
-            keys, self._heartbeats(keys, 1), strict=True
-        )  # so old that it answers with what it holds
-        return {
-            key: answer["responseEntity"]["status"] for key, answer in answers if answer["statusCode"] == 409
-        }
+        return {key: held["status"] for key, held in self._held(keys).items()}
 
     def register(self, application: str, document: dict[str, Any]) -> None:
         """One raw register."""
@@ -104,10 +99,11 @@ class Prober:
     def wait_complete(
         self, keys: Sequence[Key], timeout_seconds: float = 300.0, an_application: int = 100
     ) -> float:
-        """Wait until the server holds exactly these; when that was seen, by ``time.perf_counter()``.
+        """Wait until the server holds exactly these; when it had the last one, by ``time.perf_counter()``.
 
         The last instance of each application is read until it is there, which hardly disturbs the server;
-        only then all are counted.
+        only then all are asked for. That takes some tenths of a second, and the time is not taken from it but
+        from what the server itself says of each instance: when it was last registered.
 
         :raises TimeoutError: not all came.
         """
@@ -116,11 +112,22 @@ class Prober:
         while True:
             while last and self.shows(last[-1]):
                 last.pop()
-            if not last and self.count(keys) == len(keys):
-                return time.perf_counter()
+            if not last and len(registered := self._registered_at(keys)) == len(keys):
+                return max(registered) - time.time() + time.perf_counter()
             if time.monotonic() > deadline:
                 raise TimeoutError(f"{self.count(keys)} of {len(keys)} instances after {timeout_seconds:g} s")
-            time.sleep(0.005)
+            time.sleep(0.02)
+
+    def _registered_at(self, keys: Sequence[Key]) -> list[float]:
+        """Unix time at which the server took each of those of these that it holds."""
+        return [int(each["lastUpdatedTimestamp"]) / 1000 for each in self._held(keys).values()]
+
+    def _held(self, keys: Sequence[Key]) -> dict[Key, dict[str, Any]]:
+        """Those of these that the server holds now."""
+        answers = zip(
+            keys, self._heartbeats(keys, 1), strict=True
+        )  # so old that it answers with what it holds
+        return {key: answer["responseEntity"] for key, answer in answers if answer["statusCode"] == 409}
 
     def _heartbeats(self, keys: Sequence[Key], timestamp_ms: int | None) -> list[dict[str, Any]]:
         return self._batches(
