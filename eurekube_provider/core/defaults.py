@@ -1,4 +1,4 @@
-"""What every EurekaInstance has where its program says nothing, so that the inputs in its state need not.
+"""What every EurekaInstance has where its program says nothing, so that its state need not hold it.
 
 Pulumi's engine writes the whole state anew at every step of every resource, and what that costs goes by the
 number of properties.
@@ -29,10 +29,18 @@ FIXED: Mapping[str, Any] = MappingProxyType(
 
 
 def shortened(properties: Mapping[str, Any]) -> dict[str, Any]:
-    """Checked properties without those that have their fixed default, whether or not they were written."""
-    return {key: value for key, value in properties.items() if key not in FIXED or value != FIXED[key]}
+    """Properties without those that have their fixed default, whether or not they were written.
+
+    A secure port that is enabled stays beside what enables it.
+    """
+    kept = {"secure_port"} if properties.get("secure_port_enabled") else set()
+    return {
+        key: value
+        for key, value in properties.items()
+        if key not in FIXED or value != FIXED[key] or key in kept
+    }
 
 
 def completed(properties: Mapping[str, Any]) -> dict[str, Any]:
-    """The inverse of :func:`shortened`; complete ones, as a state's outputs, stay what they are."""
+    """The inverse of :func:`shortened`; complete ones stay what they are."""
     return {**FIXED, **properties}

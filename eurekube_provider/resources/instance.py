@@ -10,6 +10,7 @@ anew.
 import sys
 from collections.abc import Mapping
 from copy import copy
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import pulumi
@@ -159,7 +160,11 @@ class EurekaInstance(Resource, module="eurekube", name="EurekaInstance"):
         args: EurekaInstanceArgs | EurekaInstanceArgsDict,
         opts: pulumi.ResourceOptions | None = None,
     ) -> None:
-        given = {key: value for key, value in given_properties(name, args).items() if value is not None}
+        given = {
+            key: value
+            for key, value in given_properties(name, args).items()
+            if value is not None and not _is_default(key, value)
+        }
         # What is only known afterwards must be among the properties, or it never becomes an output. The SDK
         # keeps looking through the outputs of all resources: those that are known without it are left out.
         properties = {**dict.fromkeys(_TOLD), **given}
@@ -168,11 +173,14 @@ class EurekaInstance(Resource, module="eurekube", name="EurekaInstance"):
         if "metadata" in given:
             properties.setdefault("zone", None)
         super().__init__(InstanceProvider(), name, properties, opts)
+        for key, value in given.items():
+            if key in FIXED and isinstance(value, pulumi.Output):  # it may turn out to be its default
+                setattr(self, key, value.apply(partial(_or_default, key)))
 
     if not TYPE_CHECKING:  # a checker shall find misspelt names
 
         def __getattr__(self, name: str) -> pulumi.Output[Any]:
-            """An output that nobody wrote and that so has its default."""
+            """An output that has its default, and so is not in the state."""
             if name in FIXED or name in _ABSENT:
                 return pulumi.Output.from_input(copy(FIXED.get(name)))
             if name == "ip_address":
@@ -189,6 +197,16 @@ _TOLD = ("instance_id", "status", "overridden_status", "last_updated", "seen_own
 
 _ABSENT = frozenset({"zone", *URLS})
 """What an instance need not have."""
+
+
+def _is_default(key: str, value: Any) -> bool:
+    """Whether writing ``value`` says nothing. A secure port that is named is enabled."""
+    default = FIXED.get(key)
+    return key != "secure_port" and type(value) is type(default) and bool(value == default)
+
+
+def _or_default(key: str, value: Any) -> Any:
+    return FIXED[key] if value is None else value
 
 
 def _id(of: Registration) -> str:

@@ -258,11 +258,12 @@ def outputs(properties: Mapping[str, Any], actual: Instance) -> Properties:
     """The state of a registration: its checked properties, with what Eureka holds in their place.
 
     ``owner`` stays what the properties say: it is whom Eureka must name for us to change or remove the
-    instance, and must never become somebody else's. ``seen_owner`` is whom Eureka names.
+    instance, and must never become somebody else's. ``seen_owner`` is whom Eureka names. A fixed default
+    that Eureka holds is left out, unless the earlier state has it: a refresh is not to show that it went.
 
     :param properties: checked properties, or an earlier state.
     """
-    properties = completed(properties)
+    given, properties = properties.keys(), completed(properties)
     enforced = properties.get("status_is_enforced", properties.get("status") is not None)
     held = {
         **{key: properties[key] for key in (*INPUTS, DEFAULT_ID) if key in properties},
@@ -273,7 +274,8 @@ def outputs(properties: Mapping[str, Any], actual: Instance) -> Properties:
         "seen_owner": actual.owner or "",
         "status_is_enforced": bool(enforced),
     }
-    return {key: value for key, value in held.items() if value is not None}
+    held = {key: value for key, value in held.items() if value is not None}
+    return {**shortened(held), **{key: held[key] for key in given & held.keys()}}
 
 
 def inputs(properties: Mapping[str, Any], actual: Instance) -> Properties:

@@ -1,4 +1,4 @@
-"""What the inputs of a registration need not hold."""
+"""What the state of a registration need not hold."""
 
 from __future__ import annotations
 
@@ -33,6 +33,7 @@ def test_only_what_differs_from_its_default_is_kept() -> None:
     assert set() == FIXED.keys() & shortened(checked()).keys()
     assert shortened(checked(drain_seconds=0, secure_port=443.0)) == {
         **shortened(checked()),
+        "secure_port": 443,
         "secure_port_enabled": True,  # who names the port means it
     }
     assert FIXED.keys() & shortened(checked(drain_seconds=5)).keys() == {"drain_seconds"}

@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from eurekube_provider.core.defaults import completed, shortened
-from eurekube_provider.core.model import Instance, Status
+from eurekube_provider.core.defaults import FIXED, completed, shortened
+from eurekube_provider.core.model import EurekaLease, Instance, Status
 from eurekube_provider.resources.properties import UNKNOWN, check
 from eurekube_provider.resources.registration import Difference, Registration, diff, inputs, outputs
 from tests.unit.test_resources_properties import LEAST, checked
@@ -24,7 +24,7 @@ def actual_of(properties: dict[str, Any], **changes: Any) -> Instance:
 
 def state(held: dict[str, Any] | None = None, **changes: Any) -> dict[str, Any]:
     """The state after a registration was made, as Pulumi hands it back: with floats, without Nones."""
-    properties = checked(**changes)
+    properties = shortened(checked(**changes))
     outs = outputs(properties, actual_of(properties, **(held or {})))
     return {key: float(value) if type(value) is int else value for key, value in outs.items()}
 
@@ -140,6 +140,16 @@ def test_inputs_carry_the_status_only_where_it_is_enforced() -> None:
     properties = checked(status="UP")
     held = actual_of(properties, status=Status.DOWN)
     assert inputs(outputs(properties, held), held)["status"] == "DOWN"
+
+
+def test_no_fixed_default_comes_into_the_state_and_none_goes() -> None:
+    """An earlier release wrote them all: a refresh is not to show that they went."""
+    properties = checked(duration_seconds=120)
+    assert state(duration_seconds=120).keys() & FIXED.keys() == {"duration_seconds"}
+    olds = {**state(duration_seconds=120), **completed(shortened(properties))}
+    held = actual_of(properties, lease=EurekaLease())
+    assert outputs(olds, held) == {**olds, "duration_seconds": 90}
+    assert "duration_seconds" not in outputs(shortened(checked()), held)
 
 
 def test_the_state_tells_when_eureka_last_changed_it() -> None:
