@@ -11,6 +11,7 @@ from typing import ClassVar, Self
 from eurekube_provider.kube.access import SERVICES, SYNCERS
 from lab.workloads import wait_for
 from tests.faults.fault import API, LEASES, OPERATORS, WATCHES, Parts, Scale, nothing
+from tests.faults.operators import Operator
 from tests.faults.world import SHOP, World
 
 
@@ -154,13 +155,18 @@ class WatchesExpired:
             path = resource.path(SHOP, "rating")
             world.insist(lambda path=path: world.patch(path, note))  # type: ignore[misc]
         world.lab.api_server.restart()
-        heard = {operator: len(operator.text()) for operator in world.east_operators}
+        heard = {operator: (operator.pid, len(operator.text())) for operator in world.east_operators}
+
+        def has_heard(operator: Operator) -> bool:
+            """Or was started anew by another fault since then."""
+            pid, begin = heard[operator]
+            return operator.pid != pid or "watch expired" in operator.text()[begin:]
 
         def end() -> None:
             for operator in world.east_operators:
                 operator.passage.heal()
             wait_for(
-                lambda: all("watch expired" in one.text()[begin:] for one, begin in heard.items()),
+                lambda: all(map(has_heard, heard)),
                 "every operator to say that its watches expired",
                 world.patience_seconds,
             )
