@@ -30,14 +30,17 @@ class Judgement:
 
     :ivar doubted: the changes after which an instance that is UP no longer is, without a goodbye.
     :ivar reason: why they must wait; empty where they need not.
+    :ivar others: what waits with them: removals, without a goodbye, of what callers do not use anyway. With
+        one that a person took out of service, that wish would go, and a source that is back bring it up.
     """
 
     doubted: tuple[Change, ...]
     reason: str = ""
+    others: tuple[Change, ...] = ()
 
     def held_back(self, plan: Plan) -> Plan:
-        """``plan`` without the doubted changes."""
-        held = {id(change) for change in self.doubted}
+        """``plan`` without what waits."""
+        held = {id(change) for change in (*self.doubted, *self.others)}
         return replace(plan, changes=tuple(change for change in plan.changes if id(change) not in held))
 
 
@@ -83,7 +86,12 @@ def judge(
         )
     else:
         return Judgement(doubted)
-    return Judgement(doubted, f"{reason}, and {count} of them without having been seen terminating")
+    others = tuple(
+        change
+        for change in plan.of(Action.DEREGISTER)
+        if not takes_away(change) and not said_goodbye(change.instance.instance_id)
+    )
+    return Judgement(doubted, f"{reason}, and {count} of them without having been seen terminating", others)
 
 
 def takes_all(up: int, leaving: int, arriving: int) -> bool:

@@ -67,6 +67,17 @@ def test_down_already() -> None:
     assert judge(plan([], actual, OWNER), 0, 100, 0, never).doubted == ()
 
 
+def test_who_was_taken_out_of_service_waits_with_the_others() -> None:
+    """A broken source would have it removed, and brought up when it is back: against a person's wish."""
+    up = instances(3)
+    out = replace(up[0], status=Status.OUT_OF_SERVICE, overridden_status=Status.OUT_OF_SERVICE)
+    steps = plan([], [out, *up[1:]], OWNER)
+    judgement = judge(steps, 2, 2, 0, never)
+    assert (len(judgement.doubted), judgement.held_back(steps).changes) == (2, ())
+    leaves = judge(steps, 2, 2, 0, lambda instance_id: instance_id == out.instance_id).held_back(steps)
+    assert [change.instance.instance_id for change in leaves.changes] == [out.instance_id]
+
+
 def test_share_of_the_operator() -> None:
     """Small removals in many syncers add up: more than 30 % within a minute trip it, from ten on."""
     steps = taking_away(10, 4)
