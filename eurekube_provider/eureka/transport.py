@@ -9,12 +9,12 @@ from __future__ import annotations
 import base64
 import gzip
 import json
+import urllib.request
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
-from urllib.parse import urlencode, urlsplit
+from urllib.parse import unquote, urlencode, urlsplit
 
-import requests.utils
 import urllib3
 
 from eurekube_provider.eureka.connection import Connection
@@ -94,13 +94,11 @@ class Transport:
         if parts.scheme == "https":
             options |= {
                 "cert_reqs": "CERT_REQUIRED",
-                "ca_certs": _text(connection.ca_file) or requests.utils.DEFAULT_CA_BUNDLE_PATH,
+                "ca_certs": _text(connection.ca_file) or _trusted(),
             }
             options["cert_file"] = _text(connection.client_certificate)
             options["key_file"] = _text(connection.client_key)
-        proxy = connection.proxy or requests.utils.select_proxy(
-            url, dict(requests.utils.get_environ_proxies(url))
-        )
+        proxy = connection.proxy or _proxy_of_environment(url)
         self._pool: urllib3.HTTPConnectionPool | urllib3.ProxyManager
         if proxy:
             self._pool, self._origin = _proxy(proxy, options), f"{parts.scheme}://{parts.netloc}"
@@ -163,11 +161,28 @@ def _authorization(connection: Connection) -> dict[str, str]:
     return {"Authorization": f"Basic {both}"}
 
 
+def _proxy_of_environment(url: str) -> str | None:
+    """What the environment, or the system's settings, name for ``url``."""
+    if not urllib.request.getproxies():
+        return None
+    import requests.utils  # late, since it takes a while; its rules are what people know
+
+    return requests.utils.select_proxy(url, dict(requests.utils.get_environ_proxies(url)))
+
+
+def _trusted() -> str:
+    """The CAs that requests trusts."""
+    import requests.utils
+
+    return requests.utils.DEFAULT_CA_BUNDLE_PATH
+
+
 def _proxy(url: str, options: dict[str, Any]) -> urllib3.ProxyManager:
     """A proxy, which may want credentials of its own."""
     full = url if "://" in url else f"http://{url}"
-    user, password = requests.utils.get_auth_from_url(full)
-    headers = urllib3.make_headers(proxy_basic_auth=f"{user}:{password}") if user else None
+    parts = urlsplit(full)
+    credentials = f"{unquote(parts.username or '')}:{unquote(parts.password or '')}"
+    headers = urllib3.make_headers(proxy_basic_auth=credentials) if parts.username else None
     return urllib3.ProxyManager(full, proxy_headers=headers, **options)
 
 
