@@ -56,7 +56,7 @@ def instances_named(peers: Peers, word: str) -> list[Instance]:
     :raises RegistryRejected: there is none; names what comes near.
     :raises RegistryError: no server answers.
     """
-    held = {one.key: one for one in peers.list_everywhere(anew=True)}
+    held = {one.key: one for one in peers.list_everywhere(anew=True)[0]}
     found = [one for one in held.values() if one.application == word.upper()]
     found = found or [one for one in held.values() if one.instance_id == word]
     if not found:

@@ -135,18 +135,19 @@ class Peers:
         """See :meth:`Peer.list_instances`."""
         return self._first(lambda peer: peer.list_instances(application, anew=anew), slow_seconds=math.inf)
 
-    def list_everywhere(self, *, anew: bool = False) -> list[Instance]:
+    def list_everywhere(self, *, anew: bool = False) -> tuple[list[Instance], dict[str, RegistryError]]:
         """What any server lists, each instance once, as it was written last.
 
+        :returns: the list, and the servers that are missing in it, by URL.
         :raises RegistryError: no server answered.
         """
-        lists, _ = self.everywhere(lambda peer: peer.list_instances(anew=anew))
+        lists, failures = self.everywhere(lambda peer: peer.list_instances(anew=anew))
         held: dict[tuple[str, str], Instance] = {}
         for instance in itertools.chain.from_iterable(lists.values()):
             other = held.get(instance.key)
             if other is None or instance.written_at_ms > other.written_at_ms:
                 held[instance.key] = instance
-        return list(held.values())
+        return list(held.values()), failures
 
     def list_by(self, read: Callable[[Peer], list[Instance]]) -> list[Instance]:
         """List the registry as ``read`` lists it, from the first server that answers."""

@@ -87,9 +87,12 @@ class View:
     def __len__(self) -> int:
         return len(self._held)
 
-    def merge(self, listed: Iterable[Instance]) -> tuple[list[Instance], list[Key]]:
+    def merge(
+        self, listed: Iterable[Instance], *, is_complete: bool = True
+    ) -> tuple[list[Instance], list[Key]]:
         """Take a list of the whole registry.
 
+        :param is_complete: whether what it lacks is there no more, as far as a list can tell.
         :returns: the news: instances that were not known, or otherwise, and are believed as listed; and the
             doubts: keys of which older firm knowledge and the list say different things.
         """
@@ -112,7 +115,8 @@ class View:
                     doubts.append(key)
                 elif held is not None and held.last_dirty_timestamp_ms == instance.last_dirty_timestamp_ms:
                     self._held[key] = instance  # the same, so that the next list finds itself here
-            for key in [key for key in self._held if key not in suggested and key not in self._touched]:
+            missing = [key for key in self._held if key not in suggested and key not in self._touched]
+            for key in missing if is_complete else ():
                 if key in self._firm:
                     doubts.append(key)
                 else:

@@ -10,7 +10,7 @@ import itertools
 import logging
 import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 from eurekube_provider.core.errors import ConfigurationError, RegistryError
 from eurekube_provider.core.identity import (
@@ -275,20 +275,21 @@ class Registry:
                 self._looks_everywhere = are_several
             # What a server that was restarted does not list may stand on the others.
             everywhere = are_several and (self.restarts.lost_memory or (self._looks_everywhere and not anew))
+            silent: Mapping[str, RegistryError] = {}
             if everywhere:
-                listed = self.peers.list_everywhere(anew=anew)
+                listed, silent = self.peers.list_everywhere(anew=anew)
             else:
                 listed = self.peers.list_instances(anew=True) if anew else self._listing.read()
             if anew:
                 self.view.doubt()
-            self._take(listed)
+            self._take(listed, is_complete=not silent)
             if everywhere:
                 self._looks_everywhere = False
 
-    def _take(self, listed: list[Instance]) -> None:
+    def _take(self, listed: list[Instance], *, is_complete: bool) -> None:
         """Learn from a list of the whole registry."""
         overridden = self.view.overridden() if self.restarts.lost_memory else []
-        news, doubts = self.view.merge(listed)
+        news, doubts = self.view.merge(listed, is_complete=is_complete)
         for instance in overridden:
             if self.view.get(instance.key) is None:
                 self._remember_override(instance)

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
-from eurekube_provider.core.errors import RegistryError
+from eurekube_provider.core.errors import RegistryError, RegistryUnreachable
 from eurekube_provider.core.identity import Cluster
 from eurekube_provider.core.model import Instance, Port
 from eurekube_provider.eureka.connection import Connection
@@ -30,6 +30,7 @@ class TwoServers(Peers):
     def __init__(self, held: list[Instance]) -> None:
         super().__init__(Connection(("http://127.0.0.1:1/eureka", "http://127.0.0.1:2/eureka")))
         self._held = held
+        self.silent: dict[str, RegistryError] = {}
         for peer, lists in zip(self.peers, ([], held), strict=True):
             peer.list_instances = lambda *_, lists=lists, **__: lists  # type: ignore[method-assign]
             peer.status = lambda: STATUS  # type: ignore[method-assign]
@@ -50,8 +51,9 @@ class TwoServers(Peers):
         return next((one for one in self._held if one.key == (application, instance_id)), None)
 
     def each(self, ask: Callable[[Peer], Any]) -> tuple[dict[str, Any], dict[str, RegistryError]]:
-        """Both answer."""
-        return {peer.url: ask(peer) for peer in self.peers}, {}
+        """Both answer, but for who is silent."""
+        asked = [peer for peer in self.peers if peer.url not in self.silent]
+        return {peer.url: ask(peer) for peer in asked}, self.silent
 
 
 def test_who_takes_over_looks_for_what_only_other_servers_hold() -> None:
@@ -101,3 +103,17 @@ def test_what_a_restarted_server_forgot_stands_on_the_others() -> None:
         assert registry.view.get(foreign) is not None
     finally:
         registry.stop()
+
+
+def test_what_nobody_can_be_asked_for_is_kept() -> None:
+    """A server came back empty while the one that holds it does not answer."""
+    servers, foreign = TwoServers([instance("theirs")]), ("RATING", "theirs")
+    registry = Registry(servers, Cluster("lab", "u"), "operator", 600.0, lambda _: None, lambda: None)
+    registry.restarts.notice()
+    again = replace(STATUS, started_timestamp_ms=(STATUS.started_timestamp_ms or 0) + 1)
+    servers.peers[0].status = lambda: again  # type: ignore[method-assign]
+    registry.take_over()
+    assert registry.view.get(foreign) is not None
+    servers.silent = {servers.peers[1].url: RegistryUnreachable("away")}
+    registry.take_over()
+    assert registry.view.get(foreign) is not None

@@ -124,6 +124,8 @@ def test_what_is_only_listed_goes_with_its_list() -> None:
     """An instance that nobody wrote or read, and that is listed no more, is forgotten."""
     view = View()
     view.merge([RATING])
+    assert view.merge([], is_complete=False) == ([], [])
+    assert view.owned(OURS) == [RATING]
     assert view.merge([]) == ([], [])
     assert len(view) == 0
     assert view.owners() == set()
