@@ -6,18 +6,13 @@ checked by an uncached read before anybody acts on it.
 
 from __future__ import annotations
 
-import itertools
 import logging
 import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
 
 from eurekube_provider.core.errors import ConfigurationError, RegistryError
-from eurekube_provider.core.identity import (
-    CLUSTER_UID_KEY,
-    LEAVING_KEY,
-    Cluster,
-)
+from eurekube_provider.core.identity import LEAVING_KEY, Cluster
 from eurekube_provider.core.model import Instance, Status
 from eurekube_provider.core.pulse import Pulse, pulses_of
 from eurekube_provider.eureka.bulk import bring_level, read_many
@@ -29,6 +24,7 @@ from eurekube_provider.eureka.renewals import Renewals
 from eurekube_provider.eureka.sweeper import Sweeper
 from eurekube_provider.eureka.view import View
 from eurekube_provider.operator.adopted import Adopted, is_of_stack
+from eurekube_provider.operator.namesake import refuse_namesake
 from eurekube_provider.operator.restarts import Restarts
 
 _log = logging.getLogger(__name__)
@@ -215,27 +211,6 @@ class Registry:
         if instance.key in self.renewals:
             self.renewals.remove(instance.key)
 
-    def _check_cluster(self, listed: Sequence[Instance]) -> None:
-        """Look whether another cluster uses our name: on every server that answers.
-
-        One that was restarted a moment ago holds nothing yet, and may be the one that ``listed`` is from.
-
-        :raises ConfigurationError: it does: both would take each other's instances for their own.
-        """
-        lists: list[Sequence[Instance]] = [listed]
-        if len(self.peers.peers) > 1:
-            answers, _ = self.peers.each(lambda peer: peer.list_instances())
-            lists += answers.values()
-        for instance in itertools.chain.from_iterable(lists):
-            uid = instance.metadata.get(CLUSTER_UID_KEY)
-            if uid and uid != self._cluster.uid and self._cluster.syncer_of(instance.owner) is not None:
-                raise ConfigurationError(
-                    f"the cluster name {self._cluster.name!r} is in use by another cluster:"
-                    f" {instance.application} {instance.instance_id} has UID {uid}, this cluster has"
-                    f" {self._cluster.uid}. Set another --cluster-name; or, if this cluster was rebuilt"
-                    " and the other is gone, --take-over-cluster true"
-                )
-
     def _run(self) -> None:
         while not self._stopped.is_set():
             try:
@@ -305,7 +280,7 @@ class Registry:
         is_first = not self.was_read
         if is_first:
             if self._checks_cluster:
-                self._check_cluster(listed)
+                refuse_namesake(self.peers, self._cluster, listed)
             _log.info("Eureka was read", extra={"instances": len(listed)})
             self._was_read.set()
         elif was_away:
