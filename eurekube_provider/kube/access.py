@@ -204,11 +204,16 @@ class KubeAccess:
             ) from None
 
     def watch(
-        self, path: str, query: Mapping[str, str], read_timeout_seconds: float
+        self,
+        path: str,
+        query: Mapping[str, str],
+        read_timeout_seconds: float,
+        on_open: Callable[[], None] = lambda: None,
     ) -> Iterator[dict[str, Any]]:
         """Yield a watch's events until the server ends it.
 
         :param read_timeout_seconds: the longest silence; bookmarks come about once a minute.
+        :param on_open: called when the server has begun to answer.
         :raises KubernetesError: refused, broken off or silent.
         """
         timeout = urllib3.Timeout(connect=_CONNECT_SECONDS, read=read_timeout_seconds)
@@ -216,6 +221,7 @@ class KubeAccess:
         try:
             if response.status >= 300:
                 raise _error("watch", path, response.status, response.data)
+            on_open()
             rest = b""
             for chunk in response.stream(65536, decode_content=True):
                 *lines, rest = (rest + chunk).split(b"\n") if b"\n" in chunk else [rest + chunk]

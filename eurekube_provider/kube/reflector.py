@@ -30,6 +30,9 @@ WATCH_SECONDS = (240, 300)
 SHORTEST_WATCH_SECONDS = 1.0
 """A watch that ends sooner counts as a failure, even when it ended well."""
 
+SETTLE_SECONDS = 1.0
+"""So long after a watch was opened, what it missed has come, or the word that it expired."""
+
 LONGEST_ROUND_SECONDS = 300.0
 """Every request of ours ends sooner: a reflector that says nothing for longer is stuck."""
 
@@ -71,6 +74,8 @@ class Reflector:
         self._synced = threading.Event()
         self._stopped = threading.Event()
         self._hurried = threading.Event()
+        self._lists_anew = False
+        self._current_from: float | None = None  # by the monotonic clock; None: nobody tells of changes
         self.failure: KubernetesError | None = None
         """Why the copy may be old: the last error, None while the watch runs."""
         self.restarts: Counter[str] = Counter()
@@ -92,8 +97,26 @@ class Reflector:
         self._hurried.set()
 
     def hurry(self) -> None:
-        """Try again now if the last try failed: the API server answers others again."""
+        """Try again now if the last try failed: the API server answers others again.
+
+        Lists anew then, since whoever asks wants to know what there is now.
+        """
+        self._lists_anew = not self.is_current
         self._hurried.set()
+
+    @property
+    def is_current(self) -> bool:
+        """Whether the copy is what there is now: listed, and followed by a watch since.
+
+        A watch that broke silently is found out only after :data:`SILENCE_SECONDS`.
+        """
+        current_from = self._current_from
+        return current_from is not None and time.monotonic() >= current_from
+
+    @property
+    def is_shut_out(self) -> bool:
+        """Whether the API server says that we may not have these objects, or that there is no such kind."""
+        return self.failure is not None and self.failure.status_code in (401, 403, 404)
 
     @property
     def is_synced(self) -> bool:
@@ -131,6 +154,8 @@ class Reflector:
         while not self._stopped.is_set():
             self._hurried.clear()
             started = self._active_at = time.monotonic()
+            if self._lists_anew:
+                self._version, self._lists_anew = None, False
             try:
                 if self._version is None:
                     self._list()
@@ -163,6 +188,7 @@ class Reflector:
                 self.failure = KubernetesError(f"watch {self._path}: unexpected error, see the log")
                 _log.exception("watch failed, listing anew", extra={"path": self._path})
                 self._version = None
+            self._current_from = None
             longest = min(FIRST_DELAY_SECONDS * 2**failures, LONGEST_DELAY_SECONDS)
             delay = longest * random.uniform(0.5, 1.0)  # noqa: S311 - jitter, no secret
             if not self._stopped.is_set() and self._hurried.wait(delay):
@@ -184,7 +210,7 @@ class Reflector:
         for old in before.values():
             self._tell(old, None)
         self._version = str(page["metadata"]["resourceVersion"])
-        self.failure = None
+        self.failure, self._current_from = None, time.monotonic()
 
     def _watch(self) -> None:
         """Follow changes until the server ends the watch."""
@@ -193,7 +219,7 @@ class Reflector:
             "allowWatchBookmarks": "true",
             "timeoutSeconds": str(random.randint(*WATCH_SECONDS)),  # noqa: S311 - jitter, no secret
         }
-        for event in self._access.watch(self._path, query, SILENCE_SECONDS):
+        for event in self._access.watch(self._path, query, SILENCE_SECONDS, self._opened):
             if self._stopped.is_set():
                 break
             self.failure = None
@@ -206,6 +232,10 @@ class Reflector:
             if event["type"] != "BOOKMARK":
                 self._take(event["type"], item)
             self._version = str(item["metadata"]["resourceVersion"])
+
+    def _opened(self) -> None:
+        if self._current_from is None:
+            self._current_from = time.monotonic() + SETTLE_SECONDS
 
     def _take(self, kind: str, item: Object) -> None:
         key = _key(item)

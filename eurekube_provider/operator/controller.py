@@ -115,8 +115,8 @@ class Controller:
         """Begin nothing until :meth:`lead`; whether all that was begun has ended."""
         return self._queue.pause()
 
-    def lead(self) -> None:
-        """Look at every syncer, and at what deleted ones left behind; renew what is there at once."""
+    def take_over(self) -> None:
+        """Renew at once what is there; look at nothing yet."""
         assert self._sources is not None  # noqa: S101 - started before
         self._sources.hurry()
         endpoints, syncers = self._sources.endpoint_count(), self._sources.syncers.objects()
@@ -127,6 +127,14 @@ class Controller:
                 if not syncer["metadata"].get("deletionTimestamp"):
                     for instance in registry.view.owned(self._owner(key_of(syncer))):
                         registry.hold(instance)
+
+    @property
+    def is_current(self) -> bool:
+        """Whether this replica knows what there is in the cluster now, and so may act on it."""
+        return self._sources is not None and self._sources.is_current
+
+    def lead(self) -> None:
+        """Look at every syncer, and at what deleted ones left behind. After :meth:`take_over`."""
         self.all_concerned()
         for owner in {owner for one in self._registries.values() for owner in one.view.owners()}:
             self.owner_concerned(owner)

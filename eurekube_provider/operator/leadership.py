@@ -2,7 +2,8 @@
 
 Without the Lease it changes nothing. What it holds in Eureka it goes on renewing until it has read that
 another replica leads: renewals from several replicas do no harm, and a Kubernetes API that is away for an
-hour must not cost a single registration.
+hour must not cost a single registration. Who comes to lead while its copy of the cluster is old, since the
+API was away from it, renews at once and changes nothing before it knows what there is.
 """
 
 from __future__ import annotations
@@ -24,6 +25,12 @@ class Duties(Protocol):
     def pause(self) -> bool:
         """Begin no more changes; whether all that were begun have ended."""
 
+    def take_over(self) -> None:
+        """Renew what is there."""
+
+    def is_current(self) -> bool:
+        """Whether what there is to look at is known as it is now."""
+
     def lead(self) -> None:
         """Look at everything, and change what must be changed."""
 
@@ -40,6 +47,7 @@ class Leadership:
     def __init__(self, elector: Elector | None) -> None:
         self._elector = elector
         self._term = 0
+        self._taken_over = 0
         self._losses = 0
         self._closed = False
 
@@ -66,6 +74,9 @@ class Leadership:
     def follow(self, duties: Duties, stop: threading.Event) -> None:
         """Do what the Lease says until ``stop`` is set."""
         if self._elector is None:
+            duties.take_over()
+            while not duties.is_current() and not stop.wait(POLL_SECONDS):
+                pass
             duties.lead()
             stop.wait()
             return
@@ -84,6 +95,14 @@ class Leadership:
         elif not elector.may_write():
             duties.pause()
         elif term != self._term and duties.pause():
-            self._term = term
-            duties.lead()
-            _log.info("this replica leads", extra={"term": term})
+            if term != self._taken_over:
+                self._taken_over = term
+                duties.take_over()
+                if not duties.is_current():
+                    _log.warning(
+                        "this replica renews, and changes nothing before it has listed the cluster anew"
+                    )
+            if duties.is_current():
+                self._term = term
+                duties.lead()
+                _log.info("this replica leads", extra={"term": term})

@@ -154,6 +154,7 @@ def _run(settings: Settings, stop: threading.Event, site: OperatorSite, ledger: 
             gc.freeze()
             _log.info("operator is ready", extra={"syncers": len(sources.syncer_keys())})
             if ledger and ledger.is_once:
+                controller.take_over()
                 controller.lead()
                 while not queue.is_idle and not stop.wait(0.02):
                     pass
@@ -189,6 +190,14 @@ class _Duties:
         self.pause = controller.pause
         self._controller = controller
         self._triggers = triggers
+
+    def take_over(self) -> None:
+        """Only renew, for the time being."""
+        self._controller.take_over()
+
+    def is_current(self) -> bool:
+        """Whether everything that is looked at is known as it is now."""
+        return self._controller.is_current
 
     def lead(self) -> None:
         """Everything, from Eureka to the stacks that follow it."""

@@ -94,6 +94,12 @@ class Sources:
             group.hurry()
 
     @property
+    def is_current(self) -> bool:
+        """Whether all copies are what there is now, but for what we may not read."""
+        reflectors = (one for group in self._groups.values() for one in group.reflectors)
+        return all(one.is_current or one.is_shut_out for one in reflectors)
+
+    @property
     def is_synced(self) -> bool:
         """Whether all first lists are complete, those of nodes and pods left aside."""
         return all(group.is_synced for group in self._groups.values())

@@ -77,6 +77,7 @@ def controller(lab: Lab, namespace: str, elsewhere: Peers) -> Iterator[Controlle
             ends.callback(part.stop)
         wait_for(lambda: sources.is_synced and all(one.was_read for one in registries.values()), "a start")
         running.start(sources)
+        running.take_over()
         running.lead()
         ends.callback(running.stop)
         yield running

@@ -35,11 +35,18 @@ class Duties:
     def __init__(self) -> None:
         self.done: list[str] = []
         self.is_idle = True
+        self.knows_all = True
 
     def pause(self) -> bool:
         if not self.done or self.done[-1] != "pause":
             self.done.append("pause")
         return self.is_idle
+
+    def take_over(self) -> None:
+        self.done.append("renew")
+
+    def is_current(self) -> bool:
+        return self.knows_all
 
     def lead(self) -> None:
         self.done.append("lead")
@@ -76,9 +83,22 @@ def test_a_term_begins_when_all_of_the_one_before_has_ended(
     assert step(leadership, elector, duties) == ["pause"]
     assert not leadership.may_write()
     duties.is_idle = True
-    assert step(leadership, elector, duties) == ["pause", "lead"]
+    assert step(leadership, elector, duties) == ["pause", "renew", "lead"]
     assert leadership.may_write()
     assert step(leadership, elector, duties) == []
+
+
+def test_who_knows_only_what_was_renews_and_waits(leadership: Leadership, elector: Candidate) -> None:
+    """Its watches broke: acting on an old copy would take out what came meanwhile."""
+    duties = Duties()
+    duties.knows_all = False
+    elector.holds, elector.term = True, 1
+    assert step(leadership, elector, duties) == ["pause", "renew"]
+    assert step(leadership, elector, duties) == ["pause"]
+    assert not leadership.may_write()
+    duties.knows_all = True
+    assert step(leadership, elector, duties) == ["pause", "lead"]
+    assert leadership.may_write()
 
 
 def test_a_lease_that_is_late_pauses_and_keeps_renewing(leadership: Leadership, elector: Candidate) -> None:
@@ -91,7 +111,7 @@ def test_a_lease_that_is_late_pauses_and_keeps_renewing(leadership: Leadership, 
     assert step(leadership, elector, duties) == ["pause"]
     elector.holds, elector.term = True, 2
     assert not leadership.may_write()
-    assert step(leadership, elector, duties) == ["pause", "lead"]
+    assert step(leadership, elector, duties) == ["pause", "renew", "lead"]
     assert leadership.may_write()
 
 
@@ -103,7 +123,7 @@ def test_another_holder_ends_the_renewals(leadership: Leadership, elector: Candi
     elector.term, elector.losses = 2, 1
     assert step(leadership, elector, duties) == ["pause", "stand by"]
     assert not leadership.may_write()
-    assert step(leadership, elector, duties) == ["pause", "lead"]
+    assert step(leadership, elector, duties) == ["pause", "renew", "lead"]
     assert leadership.may_write()
 
 
@@ -123,7 +143,7 @@ def test_the_only_replica_leads_until_it_stops() -> None:
     leadership, duties, stop = Leadership(None), Duties(), threading.Event()
     thread = threading.Thread(target=leadership.follow, args=(duties, stop))
     thread.start()
-    wait_until(lambda: duties.done == ["lead"], "it to lead", 10.0)
+    wait_until(lambda: duties.done == ["renew", "lead"], "it to lead", 10.0)
     assert leadership.may_write()
     stop.set()
     thread.join(timeout=10.0)

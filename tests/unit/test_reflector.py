@@ -250,6 +250,37 @@ def test_a_watch_that_ends_goes_on_from_its_last_version(api: Api, copy: Copy) -
     assert len(api.lists) == 1
 
 
+def test_a_copy_is_current_only_while_somebody_tells_of_changes(
+    api: Api, copy: Copy, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Not while a watch that broke is waited with; who must know now has it listed anew."""
+    monkeypatch.setattr(module, "FIRST_DELAY_SECONDS", 60.0)
+    go = threading.Event()
+    api.items = [thing("a")]
+    api.scripts = [[go, Api.BREAK], []]
+    copy.start()
+    awaited(lambda: len(api.watches) == 1 and copy.is_current, "the first watch")
+    go.set()
+    awaited(lambda: not copy.is_current, "the end of the watch")
+    api.items = [thing("b")]
+    copy.hurry()
+    awaited(lambda: copy.is_current, "a new list")
+    assert copy.names == ["b"]
+    assert len(api.lists) == 2
+
+
+def test_a_watch_that_goes_on_is_current_when_it_has_settled(
+    api: Api, copy: Copy, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It is opened, and may say at once that it expired: only then nothing was missed."""
+    monkeypatch.setattr(module, "SETTLE_SECONDS", 0.3)
+    api.items = [thing("a")]
+    api.scripts = [[Api.BREAK], []]
+    copy.start()
+    awaited(lambda: len(api.watches) == 2 and copy.is_current, "the second watch")
+    assert len(api.lists) == 1
+
+
 def test_bookmarks_carry_on(api: Api, copy: Copy) -> None:
     """A bookmark changes no object, and a later watch continues from it."""
     bookmark = {"type": "BOOKMARK", "object": {"metadata": {"resourceVersion": "99"}}}
