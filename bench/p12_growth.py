@@ -7,6 +7,7 @@ import time
 
 from bench.field import PORT, Field
 from bench.harness import Result, Size, show
+from bench.p3_start import HEAP_MIB
 from bench.prober import Prober
 from eurekube_provider.core.model import Instance, Port
 from eurekube_provider.eureka.bulk import read_many, renew_many
@@ -20,8 +21,6 @@ ROUNDS = {Size.FULL: 3, Size.QUICK: 1}
 WATCHED_SECONDS = {Size.FULL: 40.0, Size.QUICK: 5.0}
 _COMPARED = {Size.FULL: (5_000, 50_000), Size.QUICK: (1_000, 2_000)}
 _LIMIT = 1.3
-HEAP_MIB = 2048
-"""Of the server, so that its list of 50,000 instances is no matter of its memory."""
 
 RENEW, START, MEMORY = "renew, us an instance", "start, us an instance", "memory, KiB an instance"
 

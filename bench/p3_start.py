@@ -15,7 +15,7 @@ BAR = "<= 2x the floor + 1 s; >= 10x faster than one REST register each"
 COUNT = {Size.FULL: 10_000, Size.QUICK: 1_000}
 ROUNDS = {Size.FULL: 5, Size.QUICK: 2}
 HEAP_MIB = 2048
-"""Of the server: it remembers each change for three minutes, those of earlier starts, too."""
+"""Of the server: it remembers each change for three minutes, of earlier starts, too. P12 needs as much."""
 
 NAMESPACE = "shop"
 REST = "one REST register each"

@@ -124,9 +124,8 @@ class Prober:
 
     def _held(self, keys: Sequence[Key]) -> dict[Key, dict[str, Any]]:
         """Those of these that the server holds now."""
-        answers = zip(
-            keys, self._heartbeats(keys, 1), strict=True
-        )  # so old that it answers with what it holds
+        # So old a heartbeat is answered with what it holds.
+        answers = zip(keys, self._heartbeats(keys, 1), strict=True)
         return {key: answer["responseEntity"] for key, answer in answers if answer["statusCode"] == 409}
 
     def _heartbeats(self, keys: Sequence[Key], timestamp_ms: int | None) -> list[dict[str, Any]]:

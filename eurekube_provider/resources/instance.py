@@ -160,11 +160,7 @@ class EurekaInstance(Resource, module="eurekube", name="EurekaInstance"):
         args: EurekaInstanceArgs | EurekaInstanceArgsDict,
         opts: pulumi.ResourceOptions | None = None,
     ) -> None:
-        given = {
-            key: value
-            for key, value in given_properties(name, args).items()
-            if value is not None and not _is_default(key, value)
-        }
+        given = {key: value for key, value in given_properties(name, args).items() if value is not None}
         # What is only known afterwards must be among the properties, or it never becomes an output. The SDK
         # keeps looking through the outputs of all resources: those that are known without it are left out.
         properties = {**dict.fromkeys(_TOLD), **given}
@@ -173,9 +169,12 @@ class EurekaInstance(Resource, module="eurekube", name="EurekaInstance"):
         if "metadata" in given:
             properties.setdefault("zone", None)
         super().__init__(InstanceProvider(), name, properties, opts)
-        for key, value in given.items():
-            if key in FIXED and isinstance(value, pulumi.Output):  # it may turn out to be its default
+        for key in FIXED.keys() & given.keys() - {"metadata"}:
+            value = given[key]
+            if isinstance(value, pulumi.Output):  # it may turn out to be its default
                 setattr(self, key, value.apply(partial(_or_default, key)))
+            elif value == FIXED[key]:
+                setattr(self, key, pulumi.Output.from_input(value))
 
     if not TYPE_CHECKING:  # a checker shall find misspelt names
 
@@ -197,12 +196,6 @@ _TOLD = ("instance_id", "status", "overridden_status", "last_updated", "seen_own
 
 _ABSENT = frozenset({"zone", *URLS})
 """What an instance need not have."""
-
-
-def _is_default(key: str, value: Any) -> bool:
-    """Whether writing ``value`` says nothing. A secure port that is named is enabled."""
-    default = FIXED.get(key)
-    return key != "secure_port" and type(value) is type(default) and bool(value == default)
 
 
 def _or_default(key: str, value: Any) -> Any:

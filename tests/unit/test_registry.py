@@ -56,6 +56,15 @@ class TwoServers(Peers):
         return {peer.url: ask(peer) for peer in asked}, self.silent
 
 
+def after_a_restart(servers: TwoServers) -> Registry:
+    """A registry, not started, that is to notice that the first server was restarted."""
+    registry = Registry(servers, Cluster("lab", "u"), "operator", 600.0, lambda _: None, lambda: None)
+    registry.restarts.notice()
+    again = replace(STATUS, started_timestamp_ms=(STATUS.started_timestamp_ms or 0) + 1)
+    servers.peers[0].status = lambda: again  # type: ignore[method-assign]
+    return registry
+
+
 def test_who_takes_over_looks_for_what_only_other_servers_hold() -> None:
     """The server that was asked first had lost its memory: what is stale on the others is found, too."""
     stale = instance("stale")
@@ -93,10 +102,7 @@ def test_nothing_is_new_before_all_servers_were_listed() -> None:
 def test_what_a_restarted_server_forgot_stands_on_the_others() -> None:
     """Its list is not all there is: somebody else's instance may keep a place, or an address, from us."""
     servers, foreign = TwoServers([instance("theirs")]), ("RATING", "theirs")
-    registry = Registry(servers, Cluster("lab", "u"), "operator", 600.0, lambda _: None, lambda: None)
-    registry.restarts.notice()
-    again = replace(STATUS, started_timestamp_ms=(STATUS.started_timestamp_ms or 0) + 1)
-    servers.peers[0].status = lambda: again  # type: ignore[method-assign]
+    registry = after_a_restart(servers)
     registry.start()
     try:
         assert registry.wait_read(10.0)
@@ -108,10 +114,7 @@ def test_what_a_restarted_server_forgot_stands_on_the_others() -> None:
 def test_what_nobody_can_be_asked_for_is_kept() -> None:
     """A server came back empty while the one that holds it does not answer."""
     servers, foreign = TwoServers([instance("theirs")]), ("RATING", "theirs")
-    registry = Registry(servers, Cluster("lab", "u"), "operator", 600.0, lambda _: None, lambda: None)
-    registry.restarts.notice()
-    again = replace(STATUS, started_timestamp_ms=(STATUS.started_timestamp_ms or 0) + 1)
-    servers.peers[0].status = lambda: again  # type: ignore[method-assign]
+    registry = after_a_restart(servers)
     registry.take_over()
     assert registry.view.get(foreign) is not None
     servers.silent = {servers.peers[1].url: RegistryUnreachable("away")}

@@ -162,6 +162,9 @@ async def look():
     given["drain_seconds"] = pulumi.Output.from_input(None)
     given["on_conflict"], given["port_enabled"] = "fail", True
     await run_pulumi_func(lambda: made.append(EurekaInstance("billing", given)))
+    plain = {**given, "secure_port_enabled": False}
+    await run_pulumi_func(lambda: made.append(EurekaInstance("plain", plain)))
+    assert await made[1].secure_port_enabled.future() is False
     names = [*FIXED, "ip_address", "vip_address", "secure_vip_address", "zone", "home_page_url"]
     names += ["port", "instance_id"]
     print(json.dumps({name: await getattr(made[0], name).future() for name in names}))
