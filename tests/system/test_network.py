@@ -1,0 +1,91 @@
+"""What a real network does to the connections of the operator: here a server that is gone without a word."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from eurekube_provider.kube.reflector import SILENCE_SECONDS
+from lab.netns import command_inside, why_not
+
+SERVER = """
+import json, time
+from http.server import BaseHTTPRequestHandler, HTTPServer
+
+class Handler(BaseHTTPRequestHandler):
+    protocol_version = "HTTP/1.1"
+
+    def do_GET(self):
+        self.send_response(200)
+        self.send_header("Transfer-Encoding", "chunked")
+        self.end_headers()
+        event = json.dumps({"type": "BOOKMARK", "object": {}}) + "\\n"
+        self.wfile.write(f"{len(event):x}\\r\\n{event}\\r\\n".encode())
+        time.sleep(600)
+
+HTTPServer(("10.9.0.2", 8001), Handler).serve_forever()
+"""
+
+WATCHER = """
+import json, subprocess, sys, time
+from eurekube_provider.core.errors import KubernetesError
+from eurekube_provider.kube.access import SERVICES, KubeAccess
+from eurekube_provider.kube.reflector import SILENCE_SECONDS
+
+access = KubeAccess.load(sys.argv[1])
+deadline = time.monotonic() + 30
+while True:
+    try:
+        events = access.watch(SERVICES.path(), {}, SILENCE_SECONDS)
+        next(events)
+        break
+    except KubernetesError:  # it does not listen yet
+        if time.monotonic() > deadline:
+            raise
+        time.sleep(0.1)
+subprocess.run(["ip", "-n", "server", "link", "set", "far", "down"], check=True)
+gone = time.monotonic()
+try:
+    next(events)
+except KubernetesError as error:
+    print(json.dumps({"seconds": time.monotonic() - gone, "error": str(error)}))
+"""
+
+NETWORK = """\
+ip netns add server
+ip link add near type veth peer name far netns server
+ip address add 10.9.0.1/30 dev near
+ip link set near up
+ip -n server address add 10.9.0.2/30 dev far
+ip -n server link set far up
+nsenter --net=/run/netns/server "$1" -c "$2" &
+trap "kill $!" EXIT
+"$1" -c "$3" "$4"
+"""
+
+KUBECONFIG = {
+    "clusters": [{"name": "far", "cluster": {"server": "http://10.9.0.2:8001"}}],
+    "users": [{"name": "nobody", "user": {}}],
+    "contexts": [{"name": "far", "context": {"cluster": "far", "user": "nobody"}}],
+    "current-context": "far",
+}
+
+
+def test_a_watch_of_a_server_that_is_gone_without_a_word_ends_soon(tmp_path: Path) -> None:
+    """As when a node dies: no packet says so, and nothing but the kernel's probes finds it out."""
+    if reason := why_not():
+        pytest.skip(reason)
+    kubeconfig = tmp_path / "kubeconfig"
+    kubeconfig.write_text(json.dumps(KUBECONFIG))
+    command = ["sh", "-ec", NETWORK, "sh", sys.executable, SERVER, WATCHER, str(kubeconfig)]
+    done = subprocess.run(
+        command_inside(command), capture_output=True, text=True, timeout=2 * SILENCE_SECONDS, check=False
+    )
+    assert done.returncode == 0, done.stderr
+    told = json.loads(done.stdout)
+    assert "watch /api/v1/services: the connection to http://10.9.0.2:8001 broke" in told["error"]
+    assert 10 < told["seconds"] < 45
