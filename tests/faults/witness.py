@@ -152,7 +152,6 @@ class Witness:
     def out_of_service(self) -> set[Key]:
         """What a person took out of service and is still there."""
         with self._lock:
-            self._out_of_service &= {key for one in self.clusters for key in one.now}
             return set(self._out_of_service)
 
     @property
@@ -241,6 +240,8 @@ class Witness:
                     continue
                 self._judge(server.name, self._held[number], held)
                 self._held[number] = held
+                # Not as soon as no cluster wants it: while the brake holds it, the wish holds, too.
+                self._out_of_service &= {key for one in self.clusters for key in one.now}.union(*self._held)
 
     def _judge(self, name: str, before: dict[Key, Instance], held: dict[Key, Instance]) -> None:
         now = time.monotonic()

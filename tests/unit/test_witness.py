@@ -217,6 +217,29 @@ def test_a_persons_wish_is_undone(scene: Scene) -> None:
     }
 
 
+def test_a_persons_wish_lasts_as_long_as_any_server_holds_the_instance(scene: Scene) -> None:
+    """Also while no cluster wants it and the brake keeps it, but not once it has left."""
+    for server in scene.eureka.servers:
+        server.held[key("one")] = replace(
+            server.held[key("one")],
+            status=Status.OUT_OF_SERVICE,
+            overridden_status=Status.OUT_OF_SERVICE,
+        )
+    scene.look()
+    scene.witness.expect_out_of_service(key("one"))
+    del scene.cluster.ready["one"]
+    scene.look()
+    assert scene.witness.out_of_service == {key("one")}
+    scene.cluster.ready = dict.fromkeys(PODS, True)
+    scene.look()
+    assert scene.witness.differences() == []
+    del scene.cluster.ready["one"]
+    for server in scene.eureka.servers:
+        del server.held[key("one")]
+    scene.look()
+    assert scene.witness.out_of_service == set()
+
+
 def test_what_was_not_wanted_for_a_while_may_go_once_more(
     scene: Scene, monkeypatch: pytest.MonkeyPatch
 ) -> None:
