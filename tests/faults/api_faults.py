@@ -158,9 +158,10 @@ class WatchesExpired:
         heard = {operator: (operator.pid, len(operator.text())) for operator in world.east_operators}
 
         def has_heard(operator: Operator) -> bool:
-            """Or was started anew by another fault since then."""
+            """Or came to lead, and listed anew for that; or was started anew by another fault since then."""
             pid, begin = heard[operator]
-            return operator.pid != pid or "watch expired" in operator.text()[begin:]
+            said = operator.text()[begin:]
+            return operator.pid != pid or "watch expired" in said or "this replica leads" in said
 
         def end() -> None:
             for operator in world.east_operators:
