@@ -134,11 +134,14 @@ class Controller:
         return self._sources is not None and self._sources.is_current
 
     def lead(self) -> None:
-        """Look at every syncer, and at what deleted ones left behind. After :meth:`take_over`."""
+        """Look at every syncer, and at what deleted ones left behind. After :meth:`take_over`.
+
+        At what changed last first: nobody has looked at that yet.
+        """
+        self._queue.resume()
         self.all_concerned()
         for owner in {owner for one in self._registries.values() for owner in one.view.owners()}:
             self.owner_concerned(owner)
-        self._queue.resume()
 
     def stand_by(self) -> None:
         """Another replica leads: renew no more, and forget what only holds for who leads. After pause()."""

@@ -6,6 +6,7 @@ import heapq
 import random
 import threading
 import time
+from collections import OrderedDict
 from typing import Generic, TypeVar
 
 K = TypeVar("K")
@@ -19,7 +20,7 @@ class WorkQueue(Generic[K]):
     def __init__(self) -> None:
         lock = threading.Lock()
         self._condition, self._drained = threading.Condition(lock), threading.Condition(lock)
-        self._waiting: dict[K, None] = {}
+        self._waiting: OrderedDict[K, None] = OrderedDict()
         self._working: set[K] = set()
         self._again: set[K] = set()
         self._later: list[tuple[float, int, K]] = []
@@ -29,7 +30,7 @@ class WorkQueue(Generic[K]):
         self._paused = False
 
     def add(self, key: K) -> None:
-        """Look at ``key`` as soon as a worker is free."""
+        """Look at ``key`` as soon as a worker is free; of what came during a pause, at the latest first."""
         with self._condition:
             self._add(key)
 
@@ -72,8 +73,7 @@ class WorkQueue(Generic[K]):
                     self._condition.wait()
                     continue
                 if self._waiting:
-                    key = next(iter(self._waiting))
-                    del self._waiting[key]
+                    key, _ = self._waiting.popitem(last=False)
                     if not self._waiting:
                         self._drained.notify_all()
                     self._working.add(key)
@@ -122,6 +122,8 @@ class WorkQueue(Generic[K]):
     def _add(self, key: K) -> None:
         if key in self._working:
             self._again.add(key)
-        elif key not in self._waiting:
-            self._waiting[key] = None
-            self._condition.notify()
+            return
+        self._waiting[key] = None
+        if self._paused:
+            self._waiting.move_to_end(key, last=False)
+        self._condition.notify()

@@ -137,3 +137,17 @@ def test_nothing_is_handed_out_while_it_is_paused() -> None:
     queue.resume()
     worker.join(timeout=10.0)
     assert found == ["b"]
+
+
+def test_what_changed_last_in_a_pause_comes_first() -> None:
+    """Nobody has looked at it yet; what is added afterwards waits in line."""
+    queue: WorkQueue[str] = WorkQueue()
+    for key in ("a", "b", "c"):
+        queue.add(key)
+    queue.pause()
+    queue.add("b")
+    queue.add("c")
+    queue.resume()
+    queue.add("a")
+    queue.add("d")
+    assert [queue.get() for _ in range(4)] == ["c", "b", "a", "d"]
