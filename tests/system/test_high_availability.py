@@ -256,7 +256,10 @@ def test_a_namespace_never_waits_for_eureka(
         cluster.access.request("PATCH", path, body=annotation, content_type=MERGE_PATCH)
         cluster.delete(SYNCERS, forced, namespace)
         wait_for(lambda: cluster.get(SYNCERS, forced, namespace) is None, "the forced one to go")
-        assert any(item["reason"] == "LeftBehind" for item in cluster.items(EVENTS, namespace))
+        wait_for(
+            lambda: any(item["reason"] == "LeftBehind" for item in cluster.items(EVENTS, namespace)),
+            "its Event",
+        )
         cluster.delete(NAMESPACES, namespace)
         wait_for(lambda: cluster.get(NAMESPACES, namespace) is None, "the namespace to go", 60.0)
         assert "Eureka could not be asked for" in operator.text()
