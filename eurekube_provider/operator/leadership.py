@@ -95,14 +95,12 @@ class Leadership:
         elif not elector.may_write():
             duties.pause()
         elif term != self._term and duties.pause():
-            if term != self._taken_over:
-                self._taken_over = term
+            begins, self._taken_over = term != self._taken_over, term
+            if begins:
                 duties.take_over()
-                if not duties.is_current():
-                    _log.warning(
-                        "this replica renews, and changes nothing before it has listed the cluster anew"
-                    )
             if duties.is_current():
                 self._term = term
                 duties.lead()
                 _log.info("this replica leads", extra={"term": term})
+            elif begins:
+                _log.warning("this replica renews, and changes nothing before it has listed the cluster anew")

@@ -123,7 +123,8 @@ class WorkQueue(Generic[K]):
         if key in self._working:
             self._again.add(key)
             return
-        self._waiting[key] = None
+        if key not in self._waiting:
+            self._waiting[key] = None
+            self._condition.notify()
         if self._paused:
             self._waiting.move_to_end(key, last=False)
-        self._condition.notify()

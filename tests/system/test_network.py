@@ -35,18 +35,19 @@ import json, subprocess, sys, time
 from eurekube_provider.core.errors import KubernetesError
 from eurekube_provider.kube.access import SERVICES, KubeAccess
 from eurekube_provider.kube.reflector import SILENCE_SECONDS
+from lab.workloads import wait_for
 
 access = KubeAccess.load(sys.argv[1])
-deadline = time.monotonic() + 30
-while True:
+
+def begun():
+    events = access.watch(SERVICES.path(), {}, SILENCE_SECONDS)
     try:
-        events = access.watch(SERVICES.path(), {}, SILENCE_SECONDS)
         next(events)
-        break
     except KubernetesError:  # it does not listen yet
-        if time.monotonic() > deadline:
-            raise
-        time.sleep(0.1)
+        return None
+    return events
+
+events = wait_for(begun, "the server", 30)
 subprocess.run(["ip", "-n", "server", "link", "set", "far", "down"], check=True)
 gone = time.monotonic()
 try:
@@ -75,6 +76,7 @@ KUBECONFIG = {
 }
 
 
+@pytest.mark.slow
 def test_a_watch_of_a_server_that_is_gone_without_a_word_ends_soon(tmp_path: Path) -> None:
     """As when a node dies: no packet says so, and nothing but the kernel's probes finds it out."""
     if reason := why_not():

@@ -96,6 +96,17 @@ class Scene:
         self.look()
         return [one.what for one in self.witness.complaints]
 
+    def take_out_of_service(self, pod: str) -> Instance:
+        """A person does, on every server, and the witness knows; what each server then holds."""
+        server, *_ = self.eureka.servers
+        status = Status.OUT_OF_SERVICE
+        out = replace(server.held[key(pod)], status=status, overridden_status=status)
+        for server in self.eureka.servers:
+            server.held[key(pod)] = out
+        self.look()
+        self.witness.expect_out_of_service(key(pod))
+        return out
+
 
 def key(pod: str) -> Key:
     """The key of a pod's instance."""
@@ -200,15 +211,7 @@ def test_somebody_else_is_touched(scene: Scene) -> None:
 
 def test_a_persons_wish_is_undone(scene: Scene) -> None:
     """An instance that is out of service must not be UP, and is level only while it is not."""
-    for server in scene.eureka.servers:
-        out = replace(
-            server.held[key("one")],
-            status=Status.OUT_OF_SERVICE,
-            overridden_status=Status.OUT_OF_SERVICE,
-        )
-        server.held[key("one")] = out
-    scene.look()
-    scene.witness.expect_out_of_service(key("one"))
+    out = scene.take_out_of_service("one")
     assert scene.said() == []
     assert scene.witness.differences() == []
     scene.eureka.servers[1].held[key("one")] = replace(out, status=Status.UP)
@@ -219,14 +222,7 @@ def test_a_persons_wish_is_undone(scene: Scene) -> None:
 
 def test_a_persons_wish_lasts_as_long_as_any_server_holds_the_instance(scene: Scene) -> None:
     """Also while no cluster wants it and the brake keeps it, but not once it has left."""
-    for server in scene.eureka.servers:
-        server.held[key("one")] = replace(
-            server.held[key("one")],
-            status=Status.OUT_OF_SERVICE,
-            overridden_status=Status.OUT_OF_SERVICE,
-        )
-    scene.look()
-    scene.witness.expect_out_of_service(key("one"))
+    scene.take_out_of_service("one")
     del scene.cluster.ready["one"]
     scene.look()
     assert scene.witness.out_of_service == {key("one")}
