@@ -7,7 +7,7 @@ decided once and frozen by tests/unit/test_identity.py.
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from eurekube_provider.core.errors import ConfigurationError, InvalidInstance
 
@@ -91,6 +91,16 @@ def parse_owner(text: str | None) -> ClusterOwner | StackOwner | None:
     if len(parts) >= 5 and parts[0] == "stack" and all(parts[:4]):
         return StackOwner(parts[1], parts[2], parts[3], "/".join(parts[4:]))
     return None
+
+
+def are_of_one_stack(one: str | None, other: str | None) -> bool:
+    """Whether both owners are resources of the same stack."""
+    first, second = parse_owner(one), parse_owner(other)
+    return (
+        isinstance(first, StackOwner)
+        and isinstance(second, StackOwner)
+        and replace(first, name="") == replace(second, name="")
+    )
 
 
 def default_cluster_name(cluster_uid: str) -> str:

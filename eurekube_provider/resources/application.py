@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Mapping
+from datetime import UTC, datetime
 from typing import Any
 
 import pulumi
@@ -82,10 +83,12 @@ class ApplicationProvider(ResourceProvider):
         wanted = Roster.from_properties(news)
         peers = self._peers(wanted)
         _forget_looks(wanted, peers)
-        held, before = registrations.create(wanted, peers, LOOKS)
-        REPLACED.add(peers, before)
+        held = registrations.create(wanted, peers, LOOKS)
         LOOKS.finish()
-        return CreateResult(f"{wanted.application}/{news[ID_BASE]}", roster.outputs(news, wanted, held))
+        created = datetime.now(UTC).isoformat()
+        REPLACED.add(peers, (wanted.application, wanted.owner), created)
+        outs = roster.outputs({**news, "created": created}, wanted, held)
+        return CreateResult(f"{wanted.application}/{news[ID_BASE]}", outs)
 
     def read(self, id_: str, props: Properties) -> ReadResult:
         """What Eureka holds. A blank id only where every server says that it holds none of them."""
@@ -99,8 +102,9 @@ class ApplicationProvider(ResourceProvider):
 
     def update(self, _id: str, _olds: Properties, _news: Properties) -> UpdateResult:
         """Register what came and changed, then remove what went; what failed is named, and stays as it is."""
-        news = read_in(_news)
-        previous, wanted = Roster.from_properties(read_in(_olds)), Roster.from_properties(news)
+        olds = read_in(_olds)
+        news = {**read_in(_news), "created": olds.get("created")}
+        previous, wanted = Roster.from_properties(olds), Roster.from_properties(news)
         peers = self._peers(wanted)
         _forget_looks(wanted, peers)
         held = registrations.update(previous, wanted, peers, LOOKS)
@@ -111,7 +115,9 @@ class ApplicationProvider(ResourceProvider):
         """Remove all; idempotent. What belongs to somebody else by now is left alone, and that is said."""
         previous = Roster.from_properties(read_in(_props))
         peers = self._peers(previous)
-        _, left = registrations.delete(previous, peers, lambda place: REPLACED.take(peers, place), LOOKS)
+        if REPLACED.take(peers, (previous.application, previous.owner), _props.get("created")):
+            return
+        _, left = registrations.delete(previous, peers, looks=LOOKS)
         LOOKS.finish()
         for instance in left:
             print(left_alone(instance), file=sys.stderr, flush=True)
@@ -134,7 +140,8 @@ class EurekaApplication(Resource, module="eurekube", name="EurekaApplication"):
 
     Its name must be its own among the stack's EurekaApplications of one application. ``statuses`` has, by
     key, what Eureka holds in place of UP or of the status that is asked for, as a person's OUT_OF_SERVICE;
-    ``held_by_others`` whom an instance belongs to that was taken from us.
+    ``held_by_others`` whom an instance belongs to that was taken from us, ``created`` when it was made
+    (ISO 8601).
     """
 
     application: pulumi.Output[str]
@@ -163,6 +170,7 @@ class EurekaApplication(Resource, module="eurekube", name="EurekaApplication"):
     id_base: pulumi.Output[str]
     statuses: pulumi.Output[Mapping[str, str]]
     held_by_others: pulumi.Output[Mapping[str, str]]
+    created: pulumi.Output[str | None]
 
     def __init__(
         self,

@@ -28,35 +28,37 @@ from eurekube_provider.resources.program import program_connection, program_rene
 from eurekube_provider.resources.properties import UNKNOWN, Properties
 
 Place = tuple[str, str]
-"""Application and instance id."""
+"""Application and instance id; of many, application and owner."""
 
 LOOKS = SecondLooks()
 """Of this process: the removals of one update are looked at once more together."""
 
 
 class Replaced:
-    """What this process registered although it was there already, and ours.
+    """What this process registered, so that the half that it replaces does not remove it.
 
     Where a person forces a replacement, Pulumi registers the same id anew and then removes "the old one",
     which is the new one. The plugin process lives as long as one update, so that such a removal is known by
-    the registration that went before it.
+    the registration that went before it, and by a state older than that.
     """
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
-        self._places: set[tuple[tuple[str, ...], Place]] = set()
+        self._made: dict[Place, tuple[frozenset[str], str | None]] = {}
 
-    def add(self, peers: Peers, places: Iterable[Place]) -> None:
-        """They were there, and have been registered anew."""
-        with self._lock:
-            self._places |= {(peers.connection.service_urls, place) for place in places}
+    def add(self, peers: Peers, place: Place, when: str | None) -> None:
+        """It was registered.
 
-    def take(self, peers: Peers, place: Place) -> bool:
-        """Whether its removal would remove what replaced it; asked once for each."""
+        :param when: what only its own state says; None where the state before says the same.
+        """
         with self._lock:
-            known = (peers.connection.service_urls, place) in self._places
-            self._places.discard((peers.connection.service_urls, place))
-            return known
+            self._made[place] = (frozenset(peers.connection.service_urls), when)
+
+    def take(self, peers: Peers, place: Place, when: str | None) -> bool:
+        """Whether a removal by the state that says ``when`` would remove what replaced it; asked once."""
+        with self._lock:
+            urls, made = self._made.pop(place, (frozenset[str](), None))
+            return not urls.isdisjoint(peers.connection.service_urls) and (made is None or made != when)
 
 
 REPLACED = Replaced()

@@ -81,9 +81,10 @@ class InstanceProvider(ResourceProvider):
         peers = self._peers(wanted)
         LOOKS.forget(peers, wanted.instance.key)
         held, before = registration.create(wanted, peers)
-        if before is not None and before.owner == wanted.owner:
-            REPLACED.add(peers, [wanted.instance.key])
-        return CreateResult(_id(wanted), registration.outputs(news, held))
+        outs = registration.outputs(news, held)
+        was_ours = before is not None and before.owner == wanted.owner
+        REPLACED.add(peers, wanted.instance.key, None if was_ours else outs.get("last_updated"))
+        return CreateResult(_id(wanted), outs)
 
     def read(self, id_: str, props: Properties) -> ReadResult:
         """What Eureka holds. A blank id only where every server says that it holds nothing."""
@@ -105,7 +106,7 @@ class InstanceProvider(ResourceProvider):
         """Remove; idempotent. What belongs to somebody else by now is left alone, and that is said."""
         previous = Registration.from_properties(read_in(_props))
         peers = self._peers(previous)
-        if REPLACED.take(peers, previous.instance.key):
+        if REPLACED.take(peers, previous.instance.key, _props.get("last_updated")):
             return
         removal = registration.delete(previous, peers, looks=LOOKS)
         LOOKS.finish()

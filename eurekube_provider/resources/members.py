@@ -59,8 +59,8 @@ ID_BASE = "id_base"
 
 MEMBER_INPUTS = (*MANAGEMENT, *SHARED, "instances", ID_BASE)
 
-MEMBER_OUTPUTS = ("statuses", "held_by_others")
-"""What only Eureka tells, by key: statuses other than those asked for, and owners other than ours."""
+MEMBER_OUTPUTS = ("statuses", "held_by_others", "created")
+"""What is only known afterwards: by key statuses other than those asked for and owners other than ours."""
 
 
 def check_members(olds: Mapping[str, Any], news: Mapping[str, Any]) -> Checked:

@@ -20,7 +20,7 @@ from eurekube_provider.core.errors import (
     RegistryUnreachable,
     SomeFailed,
 )
-from eurekube_provider.core.identity import OWNER_KEY, SELF_RENEWED
+from eurekube_provider.core.identity import OWNER_KEY, SELF_RENEWED, are_of_one_stack
 from eurekube_provider.core.model import EMPTY, Instance, Status
 from eurekube_provider.core.plan import Plan, Policy, plan, same_contents
 from eurekube_provider.eureka.apply import Outcome, apply, write
@@ -37,10 +37,10 @@ THREADS = 8
 """Single requests under way at once."""
 
 
-def create(wanted: Roster, peers: Peers, looks: SecondLooks | None = None) -> tuple[Held, frozenset[Key]]:
+def create(wanted: Roster, peers: Peers, looks: SecondLooks | None = None) -> Held:
     """Register all, or none: after a failure, what was not there before is taken back.
 
-    :returns: what Eureka holds now, and the places where something of ours was before.
+    :returns: what Eureka holds now.
     :raises SomeFailed: names each that failed.
     :raises RegistryError: Eureka could not even be asked.
     """
@@ -51,7 +51,7 @@ def create(wanted: Roster, peers: Peers, looks: SecondLooks | None = None) -> tu
     failed, after = _put(wanted, before, peers)
     if failed:
         _raise(wanted, "register", failed, _take_back(wanted, before, peers))
-    return _without_surplus(wanted, after, peers, looks), frozenset(before.ours)
+    return _without_surplus(wanted, after, peers, looks)
 
 
 def update(previous: Roster, wanted: Roster, peers: Peers, looks: SecondLooks | None = None) -> Held:
@@ -114,7 +114,7 @@ def delete(
 ) -> tuple[list[Instance], list[Instance]]:
     """Remove all, after their drain. What belongs to somebody else by now is left alone.
 
-    :param spare: whether a place was registered anew since, so that it must stay.
+    :param spare: whether what is registered at a place must stay.
     :returns: what was removed, and what was left.
     :raises SomeFailed: names each that a server keeps holding.
     :raises RegistryError: no server answered.
@@ -126,8 +126,13 @@ def delete(
 
 
 def _refusals(wanted: Roster, before: Held) -> dict[str, EurekubeError]:
-    """Who stands in a place of ours, or at an address of ours, and is not to be taken over."""
-    there = (*before.ours.values(), *before.others.values(), *before.neighbours)
+    """Who stands in a place of ours, or at an address of ours, and is not to be taken over.
+
+    Not another resource of the same stack at an address: it may be renamed, or moved into this one, and then
+    goes afterwards.
+    """
+    neighbours = [each for each in before.neighbours if not are_of_one_stack(each.owner, wanted.owner)]
+    there = (*before.ours.values(), *before.others.values(), *neighbours)
     desired = [each.instance for each in wanted.registrations.values()]
     planned = plan(desired, there, wanted.owner, Policy.UPSERT_ONLY)
     adopted = before.others if wanted.on_conflict is OnConflict.ADOPT else {}

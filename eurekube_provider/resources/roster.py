@@ -157,6 +157,8 @@ def outputs(properties: Mapping[str, Any], roster: Roster, held: Held) -> Proper
         if key in instances:
             key = f"{key} {extra.instance_id}"
         instances[key] = fitted(properties, key, _full(extra, with_status=False))
+    if properties.get("created"):
+        kept["created"] = properties["created"]
     return {**kept, "instances": instances, "statuses": statuses, "held_by_others": others}
 
 

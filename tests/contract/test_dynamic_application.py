@@ -423,6 +423,54 @@ def test_a_forced_replacement_keeps_the_registrations(
         assert held(eureka, wanted) == {}
 
 
+def test_a_forced_replacement_keeps_what_is_new_or_had_lapsed(
+    plugin: Plugin, single: Plugin, eureka: Peers, news: Properties
+) -> None:
+    """Whether anything was there before or not: what the new half has registered, the old one leaves."""
+    alone = {key: news[key] for key in ("port", "renewer", "service_url", "owner")}
+    one = {**alone, "application": f"{news['application']}-one", "host_name": "192.0.2.50"}
+    c = {"host_name": "192.0.2.3"}
+    grown = with_instances(news, **news["instances"], c=c)
+    moved = {**news, "port": 9090}
+    changes = ((plugin, news, news), (plugin, news, grown), (plugin, news, moved), (single, one, one))
+    for process, before, wanted in changes:
+        for lapsed in (0, 1, None):
+            old = process.create(process.check(before))
+            for instance in list(held(eureka, before).values())[:lapsed]:
+                for peer in eureka.peers:
+                    peer.deregister(*instance.key)
+            new = process.create(process.check(wanted))
+            expected = held(eureka, wanted)
+            process.delete(old)
+            assert held(eureka, wanted) == expected
+            assert len(expected) == len(wanted.get("instances", "1"))
+            process.delete(new)
+            assert held(eureka, wanted) == {}
+
+
+def test_a_resource_is_renamed_or_moved_into_an_application(
+    plugin: Plugin, single: Plugin, eureka: Peers, news: Properties
+) -> None:
+    """Pulumi makes the new one before the old one goes; for a while both stand at one address."""
+    alone = {key: news[key] for key in ("application", "port", "renewer", "service_url", "owner")}
+    moved = single.create(single.check({**alone, "host_name": "192.0.2.1", "owner": f"{news['owner']}-one"}))
+    first = plugin.create(plugin.check(news))
+    single.delete(moved)
+    assert addresses(eureka, news) == {"a": "192.0.2.1", "b": "192.0.2.2"}
+
+    renamed = {**news, "owner": f"{news['owner']}-two"}
+    second = plugin.create(plugin.check(renamed))
+    plugin.delete(first)
+    assert {each.owner for each in held(eureka, news).values()} == {renamed["owner"]}
+    assert addresses(eureka, news) == {"a": "192.0.2.1", "b": "192.0.2.2"}
+
+    other_stack = {**news, "owner": news["owner"].replace("/dev/", "/prod/")}
+    with pytest.raises(grpc.RpcError) as raised:
+        plugin.create(plugin.check(other_stack))
+    assert f"belongs to {renamed['owner']}" in sentence(raised)
+    plugin.delete(second)
+
+
 def test_removals_share_their_second_look(single: Plugin, eureka: Peers, news: Properties) -> None:
     """Each by itself would wait for a renewal that is under way; together they wait once."""
     alone = {key: news[key] for key in ("application", "port", "renewer", "service_url", "owner")}

@@ -136,7 +136,7 @@ def drift(stack: Shop, code: int = 0) -> dict[str, Any]:
 
 
 def test_the_life_of_a_stack(tmp_path: Path, url: str, eureka: Peer) -> None:
-    """Up, unchanged, changed, drifted, healed, failed half-way, finished, replaced by force, destroyed."""
+    """Up, unchanged, changed, drifted, healed, failed half-way, finished, replaced, renamed, destroyed."""
     stack = Shop(tmp_path, PROGRAM, "life", f"url={url}")
     stack.wants(one("billing"), many("rating", "rating", {"a": host(1), "b": host(2)}))
     stack.up()
@@ -190,11 +190,24 @@ def test_the_life_of_a_stack(tmp_path: Path, url: str, eureka: Peer) -> None:
     assert hosts(eureka, "rating") == {"a": "192.0.2.3", "d": "192.0.2.5", "e": "192.0.2.6"}
     stack.up("--expect-no-changes")
 
-    # Pulumi registers the same ids anew, and then removes "the old ones".
+    # Pulumi registers the same ids anew, those that had lapsed as well, and then removes "the old ones".
     state = stack.state()
+    eureka.deregister(*held(eureka, "rating")["a"].key)
+    eureka.deregister(*held(eureka, "billing")["billing"].key)
+    members = {"a": host(3), "d": host(5), "e": host(6), "f": host(7)}
+    stack.wants(one("billing"), many("rating", "rating", members))
     stack.up("--replace", state["rating"]["urn"], "--replace", state["billing"]["urn"])
-    assert set(hosts(eureka, "rating")) == {"a", "d", "e"}
+    assert set(hosts(eureka, "rating")) == {"a", "d", "e", "f"}
     assert hosts(eureka, "billing") == {"billing": "192.0.2.50"}
+
+    # Under another name it is another resource, and the old one goes last.
+    stack.wants(one("billing"), many("ratings", "rating", members))
+    stack.up()
+    assert {each.owner for each in held(eureka, "rating").values()} == {
+        f"{state['rating']['outputs']['owner']}s"
+    }
+    assert set(hosts(eureka, "rating")) == {"a", "d", "e", "f"}
+    stack.refresh("--expect-no-changes")
 
     stack.destroy()
     assert (held(eureka, "rating"), held(eureka, "billing")) == ({}, {})
