@@ -18,10 +18,14 @@ from eurekube_provider.resources.settings import StackSettings
 leave_quietly_when_interrupted()
 settings = StackSettings.load()
 
-# Without a kubeconfig of its own, the stack goes where kubectl would.
+# Without a kubeconfig or a context of its own, the stack goes where kubectl would.
 cluster: pulumi.ProviderResource | None = None
-if settings.kubeconfig is not None:
-    cluster = kubernetes.Provider("kubernetes", kubeconfig=str(settings.kubeconfig))
+if settings.kubeconfig is not None or settings.context is not None:
+    cluster = kubernetes.Provider(
+        "kubernetes",
+        kubeconfig=str(settings.kubeconfig) if settings.kubeconfig is not None else None,
+        context=settings.context,
+    )
 
 
 def after(*resources: pulumi.Resource) -> pulumi.ResourceOptions:

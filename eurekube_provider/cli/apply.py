@@ -31,4 +31,4 @@ def run(options: argparse.Namespace) -> None:
     """Apply, or show what would be done."""
     rendered = rendered_stack(options)
     carry_out = preview_rendered if options.dry_run else apply_rendered
-    carry_out(rendered, cluster_of(options, rendered), say)
+    carry_out(rendered, cluster_of(rendered), say)

@@ -35,4 +35,4 @@ def add_to(parser: argparse.ArgumentParser) -> None:
 def run(options: argparse.Namespace) -> None:
     """Remove the stack."""
     rendered = rendered_stack(options)
-    remove_rendered(rendered, cluster_of(options, rendered), say, options.patience)
+    remove_rendered(rendered, cluster_of(rendered), say, options.patience)

@@ -23,7 +23,7 @@ def add_to(parser: argparse.ArgumentParser) -> None:
     part.add_argument(
         "--registrations", action="store_true", help="only the registrations, as one JSON object"
     )
-    parser.add_argument("--show-secrets", action="store_true", help="print the data of Secrets in clear")
+    parser.add_argument("--show-secrets", action="store_true", help="print what is secret in clear")
     parser.set_defaults(run=run)
 
 
@@ -35,5 +35,5 @@ def run(options: argparse.Namespace) -> None:
     if not options.registrations and not options.kubernetes:
         sys.stdout.write(_SEPARATOR)
     if not options.kubernetes:
-        sys.stdout.write(rendered.registrations_json())
+        sys.stdout.write(rendered.registrations_json(show_secrets=options.show_secrets))
     sys.stdout.flush()

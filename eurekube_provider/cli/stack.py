@@ -7,6 +7,7 @@ from pathlib import Path
 
 from eurekube_provider.core.errors import ConfigurationError
 from eurekube_provider.kube.access import KubeAccess
+from eurekube_provider.resources.connections import NAMESPACE
 from eurekube_provider.resources.render import DEFAULT_ORGANIZATION, Rendered, render
 
 
@@ -46,7 +47,9 @@ def add_cluster_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--kubeconfig", type=Path, metavar="FILE", help="[eurekube:kubeconfig, else as kubectl finds it]"
     )
-    parser.add_argument("--context", metavar="NAME", help="the kubeconfig's context [its current one]")
+    parser.add_argument(
+        "--context", metavar="NAME", help="[eurekube:context, else the kubeconfig's current one]"
+    )
 
 
 def rendered_stack(options: argparse.Namespace) -> Rendered:
@@ -57,18 +60,20 @@ def rendered_stack(options: argparse.Namespace) -> Rendered:
         if not separator or not key:
             raise ConfigurationError(f"--config {text}: must be KEY=VALUE")
         overrides[key] = value
+    for key in ("kubeconfig", "context"):  # for the program's own lookups as well
+        if value := getattr(options, key, None):
+            overrides[f"{NAMESPACE}:{key}"] = str(value.resolve() if isinstance(value, Path) else value)
     return render(options.project, options.stack, overrides, options.organization)
 
 
-def cluster_of(options: argparse.Namespace, rendered: Rendered) -> KubeAccess | None:
-    """The cluster that the options, or else the stack, name.
+def cluster_of(rendered: Rendered) -> KubeAccess | None:
+    """The cluster that the options of :func:`rendered_stack`, or else the stack, name.
 
     :returns: None where the stack makes no objects and there is no cluster on this machine.
     """
-    named = options.kubeconfig or rendered.kubeconfig
     try:
-        return KubeAccess.load(named, options.context)
+        return KubeAccess.load(rendered.kubeconfig, rendered.context)
     except ConfigurationError:
-        if rendered.objects or named or options.context:
+        if rendered.objects or rendered.kubeconfig or rendered.context:
             raise
         return None

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import os
 import signal
+from contextvars import ContextVar
 
 import pulumi
 from pulumi.runtime import get_config, is_config_secret
@@ -21,6 +22,9 @@ from eurekube_provider.resources.connections import (
 
 DEFAULT_OPERATOR_NAME = "eurekube"
 OFFLINE_VARIABLE = "EUREKUBE_OFFLINE"
+
+is_rendered: ContextVar[bool] = ContextVar("is_rendered", default=False)
+"""Whether the program runs without an engine, see :mod:`~eurekube_provider.resources.render`."""
 
 
 class ProgramError(ConfigurationError, pulumi.RunError):

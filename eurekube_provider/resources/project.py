@@ -7,8 +7,10 @@ their key.
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass
+from datetime import datetime
 from pathlib import Path
 from typing import Any
 
@@ -80,7 +82,7 @@ class Project:
 
 def _document(file: Path, hint: str = "") -> dict[str, Any]:
     try:
-        document = yaml.safe_load(file.read_text("utf-8"))
+        document = yaml.load(file.read_text("utf-8"), _Loader)  # noqa: S506 - a SafeLoader
     except OSError as error:
         raise ConfigurationError(
             f"{file} cannot be read ({error.strerror}){f'; {hint}' if hint else ''}"
@@ -115,4 +117,44 @@ def _has_secret(value: Any) -> bool:
 
 
 def _text(value: Any) -> str:
+    if value is None:
+        return ""
     return value if isinstance(value, str) else json.dumps(value)
+
+
+class _Loader(yaml.SafeLoader):
+    """Reads scalars as Pulumi does: ``yes``, ``on`` and ``12:30`` are texts, ``1e3`` is a number."""
+
+    yaml_implicit_resolvers: dict[str, Any] = {}  # noqa: RUF012 - as PyYAML declares it
+
+    def timestamp(self, node: yaml.ScalarNode) -> str:
+        """A date as Go prints it."""
+        found = self.construct_yaml_timestamp(node)
+        if not isinstance(found, datetime):
+            return f"{found} 00:00:00 +0000 UTC"
+        zone = f"{found:%z} {found:%z}" if found.utcoffset() else "+0000 UTC"
+        fraction = f"{found:.%f}".rstrip("0") if found.microsecond else ""
+        return f"{found:%Y-%m-%d %H:%M:%S}{fraction} {zone}"
+
+    def number(self, node: yaml.ScalarNode) -> int | float:
+        """A float, which JSON has no other form for than a whole number's where it is one."""
+        found = float(self.construct_yaml_float(node))
+        return int(found) if found.is_integer() else found
+
+
+_TAG = "tag:yaml.org,2002:"
+_STAMP = dict(yaml.SafeLoader.yaml_implicit_resolvers["0"])[_TAG + "timestamp"]
+_WHOLE = re.compile(r"[-+]?(0b[01_]+|0x[0-9a-fA-F_]+|0[0-7_]*|[1-9][0-9_]*)$")
+_NUMBER = re.compile(r"[-+]?(\.[0-9]+|[0-9][0-9_]*(\.[0-9_]*)?)([eE][-+]?[0-9]+)?$")
+
+for _tag, _pattern, _first in (
+    ("bool", re.compile("(true|True|TRUE|false|False|FALSE)$"), "tTfF"),
+    ("null", re.compile("(~|null|Null|NULL|)$"), ["~", "n", "N", ""]),
+    ("merge", re.compile("<<$"), "<"),
+    ("timestamp", _STAMP, "0123456789"),
+    ("int", _WHOLE, "-+0123456789"),
+    ("float", _NUMBER, "-+.0123456789"),
+):
+    _Loader.add_implicit_resolver(_TAG + _tag, _pattern, list(_first))
+_Loader.add_constructor(_TAG + "timestamp", _Loader.timestamp)
+_Loader.add_constructor(_TAG + "float", _Loader.number)

@@ -167,4 +167,5 @@ class Registries:
         self._say(f"- {instance.application} {instance.instance_id}", connection)
 
     def _say(self, line: str, connection: str) -> None:
+        line = self._rendered.concealed(line)
         self._report(line if connection == DEFAULT_CONNECTION else f"{line} [{connection}]")

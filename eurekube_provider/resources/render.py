@@ -14,14 +14,15 @@ import os
 import runpy
 import signal
 import sys
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import pulumi
 import yaml
+from google.protobuf import json_format
 from pulumi.runtime import mocks, rpc, set_all_config
 from pulumi.runtime.stack import run_pulumi_func
 
@@ -31,6 +32,7 @@ from eurekube_provider.eureka.connection import Connection
 from eurekube_provider.resources.connections import NAMESPACE, configured_connection, connection_names
 from eurekube_provider.resources.labels import STACK_LABEL, stack_label
 from eurekube_provider.resources.members import check_members, members
+from eurekube_provider.resources.program import is_rendered
 from eurekube_provider.resources.project import Project
 from eurekube_provider.resources.properties import DEFAULT_ID, Properties, check
 
@@ -39,6 +41,7 @@ DEFAULT_ORGANIZATION = "organization"
 
 _CHECKS = {INSTANCE_TYPE: check, APPLICATION_TYPE: check_members}
 _HIDDEN = "[secret]"
+_SHORTEST_HIDDEN = 3
 
 _ORDER = (
     "CustomResourceDefinition",
@@ -57,6 +60,7 @@ _ORDER = (
 """What others need comes first; a kind that is not named follows, and syncers are last."""
 
 KubernetesObject = dict[str, Any]
+T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,7 +71,9 @@ class Rendered:
     :ivar registrations: the checked properties of each EurekaInstance, by name.
     :ivar applications: those of each EurekaApplication, by name.
     :ivar kubeconfig: what ``eurekube:kubeconfig`` names; None for kubectl's own way.
+    :ivar context: what ``eurekube:context`` names.
     :ivar connections: how the stack reaches each Eureka that is configured or named, by name.
+    :ivar secrets: the texts that the program keeps secret.
     """
 
     project: str
@@ -77,7 +83,9 @@ class Rendered:
     registrations: dict[str, Properties]
     applications: dict[str, Properties]
     kubeconfig: Path | None
+    context: str | None
     connections: dict[str, Connection]
+    secrets: frozenset[str]
 
     @property
     def label(self) -> str:
@@ -90,12 +98,23 @@ class Rendered:
 
     def objects_yaml(self, *, show_secrets: bool = False) -> str:
         """The objects as YAML documents, the same text every time."""
-        documents = self.objects if show_secrets else [_without_secrets(item) for item in self.objects]
+        documents = self.objects if show_secrets else [self.concealed(_bare(item)) for item in self.objects]
         return yaml.safe_dump_all(
             documents, sort_keys=True, default_flow_style=False, explicit_start=True, width=110
         )
 
-    def registrations_json(self) -> str:
+    def concealed(self, value: T) -> T:
+        """``value`` with no text in it that the program keeps secret."""
+        if isinstance(value, dict):
+            return {key: self.concealed(item) for key, item in value.items()}  # type: ignore[return-value]
+        if isinstance(value, list):
+            return [self.concealed(item) for item in value]  # type: ignore[return-value]
+        if isinstance(value, str):
+            for secret in sorted(self.secrets, key=len, reverse=True):
+                value = value.replace(secret, _HIDDEN)  # type: ignore[assignment]
+        return value
+
+    def registrations_json(self, *, show_secrets: bool = False) -> str:
         """The registrations as a JSON object by name, the same text every time.
 
         Those of an EurekaApplication stand there as ``<name>/<key>``, with all that they have from it.
@@ -107,18 +126,20 @@ class Rendered:
             name: {key: value for key, value in properties.items() if key != DEFAULT_ID}
             for name, properties in everything.items()
         }
-        return json.dumps(shown, indent=2, sort_keys=True) + "\n"
+        return json.dumps(shown if show_secrets else self.concealed(shown), indent=2, sort_keys=True) + "\n"
 
 
 class _Collector(mocks.Mocks):
     """Takes note of every resource; answers with its inputs, of a registration as the check leaves them.
 
     :ivar registrations: the checked properties of everything that is to be registered, by type and by name.
+    :ivar secrets: see :class:`Rendered`.
     """
 
     def __init__(self) -> None:
         self.resources: list[mocks.MockResourceArgs] = []
         self.registrations: dict[str, dict[str, Properties]] = {kind: {} for kind in _CHECKS}
+        self.secrets: set[str] = set()
 
     def call(self, args: mocks.MockCallArgs) -> tuple[dict[Any, Any], list[tuple[str, str]] | None]:
         raise ConfigurationError(
@@ -138,6 +159,22 @@ class _Collector(mocks.Mocks):
         return f"{args.name}-id", checked.properties
 
 
+class _Monitor(mocks.MockMonitor):
+    """Hands resources to the collector, and looks for secrets where they stand.
+
+    In what the SDK's mocks hand on, a whole property is secret as soon as anything in it is.
+    """
+
+    def __init__(self, collector: _Collector) -> None:
+        super().__init__(collector)
+        self._secrets = collector.secrets
+
+    def RegisterResource(self, request: Any) -> Any:  # noqa: N802 - as the SDK calls it
+        inputs = json_format.MessageToDict(request.object)  # type: ignore[no-untyped-call]
+        self._secrets.update(_secrets(inputs))
+        return super().RegisterResource(request)  # type: ignore[no-untyped-call]
+
+
 def render(
     project_directory: Path,
     stack: str,
@@ -152,10 +189,10 @@ def render(
     """
     project = Project.load(project_directory)
     configuration = project.configuration(stack, overrides or {})
-    # Only the engine's provider reads it, and the file need not be there.
-    kubeconfig = configuration.pop(f"{NAMESPACE}:kubeconfig", "")
+    kubeconfig = configuration.get(f"{NAMESPACE}:kubeconfig")
+    directory = project.program.parent
     collector = _Collector()
-    with _in_directory(project.directory):
+    with _in_directory(directory):
         _run(project, stack, organization, configuration, collector)
         made = collector.registrations
         connections = _connections(
@@ -174,8 +211,10 @@ def render(
         objects=sorted(objects, key=_place),
         registrations=dict(sorted(made[INSTANCE_TYPE].items())),
         applications=dict(sorted(made[APPLICATION_TYPE].items())),
-        kubeconfig=project.directory / Path(kubeconfig).expanduser() if kubeconfig else None,
+        kubeconfig=directory / Path(kubeconfig).expanduser() if kubeconfig else None,
+        context=configuration.get(f"{NAMESPACE}:context") or None,
         connections=connections,
+        secrets=frozenset(collector.secrets),
     )
 
 
@@ -194,9 +233,11 @@ def _run(
             stack=stack,
             preview=False,
             logger=quiet,
+            monitor=_Monitor(collector),
             organization=organization,
         )
         set_all_config(configuration)
+        is_rendered.set(True)
         loop.run_until_complete(run_pulumi_func(_program(project.program)))
     except pulumi.RunError as error:
         raise ConfigurationError(str(error)) from None
@@ -226,7 +267,7 @@ def _program(file: Path) -> Callable[[], None]:
 
 @contextmanager
 def _in_directory(directory: Path) -> Any:
-    """As Pulumi runs a program: in its directory, which is where modules are found first."""
+    """As Pulumi runs a program: in that of ``main``, which is where modules are found first."""
     before = Path.cwd()
     os.chdir(directory)
     sys.path.insert(0, str(directory))
@@ -287,7 +328,21 @@ def _connections(
     return {name: configured_connection(setting, name=name) for name in names}
 
 
-def _without_secrets(item: KubernetesObject) -> KubernetesObject:
+def _secrets(value: Any, *, inside: bool = False) -> Iterator[str]:
+    """The texts in a resource's inputs that are secret; shorter ones than Pulumi hides are left out."""
+    inside = inside or rpc.is_rpc_secret(value)
+    value = rpc.unwrap_rpc_secret(value)
+    if isinstance(value, dict):
+        value = list(value.values())
+    if isinstance(value, list):
+        for item in value:
+            yield from _secrets(item, inside=inside)
+    elif inside and isinstance(value, str) and len(value) >= _SHORTEST_HIDDEN:
+        yield value
+
+
+def _bare(item: KubernetesObject) -> KubernetesObject:
+    """A Secret without its data."""
     if item["kind"] != "Secret":
         return item
     hidden = {part: dict.fromkeys(item[part], _HIDDEN) for part in ("data", "stringData") if item.get(part)}

@@ -20,6 +20,7 @@ from eurekube_provider.resources.connections import NAMESPACE
 from eurekube_provider.resources.operator import EurekaSecretArgs, EurekubeOperatorArgs
 from eurekube_provider.resources.program import (
     ProgramError,
+    is_rendered,
     program_connection,
     program_renewer,
     program_setting,
@@ -55,12 +56,14 @@ class StackSettings:
     """Everything that the program can be told, see the ``config`` of Pulumi.yaml.
 
     :ivar kubeconfig: absolute; None for the default provider's way to the cluster.
+    :ivar context: one of the kubeconfig; None for its current one.
     :ivar namespaces: those that the program makes, and removes.
     :ivar syncers: arguments by resource name, as are ``registrations``.
     """
 
     operator: EurekubeOperatorArgs
     kubeconfig: Path | None = None
+    context: str | None = None
     namespaces: tuple[str, ...] = ()
     syncers: Mapping[str, EurekaSyncerArgs] = field(default_factory=dict)
     registrations: Mapping[str, EurekaInstanceArgs] = field(default_factory=dict)
@@ -84,6 +87,7 @@ class StackSettings:
         return cls(
             operator=_operator(),
             kubeconfig=_kubeconfig(),
+            context=program_setting("context"),
             namespaces=tuple(_texts("namespaces")),
             syncers=_named("syncers", EurekaSyncerArgs),
             registrations=_named("registrations", EurekaInstanceArgs),
@@ -137,7 +141,7 @@ def _kubeconfig() -> Path | None:
         return None
     # The program runs in the project's directory.
     path = (Path.cwd() / Path(text).expanduser()).resolve()
-    if not path.is_file():
+    if not path.is_file() and not is_rendered.get():  # only the engine's provider reads it here
         raise ConfigurationError(
             f"{NAMESPACE}:kubeconfig: {path} does not exist; start the cluster first (make lab-up), or set"
             f" {NAMESPACE}:kubeconfig to a kubeconfig that is there"

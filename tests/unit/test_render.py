@@ -9,7 +9,10 @@ import os
 import shutil
 import subprocess
 import sys
+import threading
+from collections.abc import Iterator
 from dataclasses import dataclass
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
@@ -408,6 +411,140 @@ def test_secrets_are_hidden_unless_asked_for() -> None:
     done = run("render", "--kubernetes", EUREKA_USER="bridge", EUREKA_PASSWORD="s3cret")
     assert "'[secret]'" in done.stdout
     assert "s3cret" not in done.stdout + done.stderr
+
+
+PROGRAM = """
+import pulumi
+import pulumi_kubernetes as kubernetes
+from eurekube_provider import EurekaApplication, EurekaInstance, get_endpoints
+from hosts import HOST
+
+token = pulumi.Config().require_secret("token")
+found = get_endpoints("rating", "shop").ready
+EurekaInstance("one", {"application": "a", "host_name": HOST, "port": 1, "metadata": {"token": token}})
+members = {each.name: {"host_name": each.address, "metadata": {"token": token}} for each in found}
+EurekaApplication("many", {"application": "b", "port": 1, "instances": members})
+kubernetes.core.v1.ConfigMap(
+    "c",
+    metadata={"name": "c", "annotations": {"since": pulumi.Config().require("since")}},
+    data={"line": pulumi.Output.concat("token=", token)},
+)
+"""
+
+
+@pytest.fixture
+def project(tmp_path: Path) -> Path:
+    """One whose program has a folder of its own, a secret, and asks a cluster."""
+    (tmp_path / "app").mkdir()
+    (tmp_path / "app" / "__main__.py").write_text(PROGRAM)
+    (tmp_path / "app" / "hosts.py").write_text('HOST = "192.0.2.1"')
+    (tmp_path / "Pulumi.yaml").write_text(yaml.safe_dump({"name": "p", "runtime": "python", "main": "app"}))
+    config = "{eurekube:url: http://127.0.0.1:9/eureka, p:since: 2024-05-01, eurekube:kubeconfig: staging}"
+    (tmp_path / "Pulumi.dev.yaml").write_text(f"config: {config}")
+    return tmp_path
+
+
+@pytest.fixture
+def api() -> Iterator[tuple[dict[str, Any], list[str]]]:
+    """A kubeconfig whose other context is an API server with one endpoint, and what that was asked."""
+    asked: list[str] = []
+    endpoint = {"addresses": ["192.0.2.9"], "targetRef": {"kind": "Pod", "name": "p-1"}}
+
+    class Handler(BaseHTTPRequestHandler):
+        def do_GET(self) -> None:
+            asked.append(self.path)
+            body = json.dumps({"items": [{"endpoints": [endpoint]}]}).encode()
+            self.send_response(200)
+            self.send_header("Content-Type", "application/json")
+            self.send_header("Content-Length", str(len(body)))
+            self.end_headers()
+            self.wfile.write(body)
+
+        def log_message(self, *_: object) -> None: ...
+
+    server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+    threading.Thread(target=server.serve_forever, daemon=True).start()
+    clusters = {"here": server.server_port, "nowhere": 9}
+    yield (
+        {
+            "apiVersion": "v1",
+            "kind": "Config",
+            "current-context": "nowhere",
+            "users": [{"name": "me", "user": {}}],
+            "clusters": [
+                {"name": name, "cluster": {"server": f"http://127.0.0.1:{port}"}}
+                for name, port in clusters.items()
+            ],
+            "contexts": [{"name": name, "context": {"cluster": name, "user": "me"}} for name in clusters],
+        },
+        asked,
+    )
+    server.shutdown()
+    server.server_close()
+
+
+def test_a_programs_lookups_ask_the_cluster_that_is_named(
+    project: Path, api: tuple[dict[str, Any], list[str]]
+) -> None:
+    """By the stack's configuration or by an option, relative to the program or to where a person stands."""
+    kubeconfig, asked = api
+    common = ("--project", str(project), "--config", "p:token=TOPSECRET")
+    (project / "app" / "staging").write_text(yaml.safe_dump(kubeconfig))
+    done = run("render", "--registrations", *common, "--config", "eurekube:context=here")
+    assert done.returncode == 0, done.stderr
+    assert json.loads(done.stdout)["many/p-1"]["host_name"] == "192.0.2.9"
+    assert len(asked) == 1
+    (project / "app" / "staging").rename(project / "other")
+    options = ("--kubeconfig", str(project / "other"), "--context", "here")
+    done = run("apply", "--dry-run", *common, *options)
+    assert len(asked) > 1, done.stderr
+
+
+def test_no_secret_of_a_program_is_printed(project: Path, api: tuple[dict[str, Any], list[str]]) -> None:
+    """Wherever it stands, unless asked for."""
+    (project / "app" / "staging").write_text(yaml.safe_dump({**api[0], "current-context": "here"}))
+    common = ("render", "--project", str(project), "--config", "p:token=TOPSECRET")
+    done = run(*common)
+    assert done.returncode == 0, done.stderr
+    assert "TOPSECRET" not in done.stdout + done.stderr
+    objects, registrations = yaml.safe_load_all(done.stdout)
+    assert objects["data"] == {"line": "[secret]"}
+    assert objects["metadata"]["annotations"] == {"since": "2024-05-01 00:00:00 +0000 UTC"}
+    assert registrations["one"]["metadata"] == {"token": "[secret]"}
+    assert registrations["many/p-1"]["metadata"]["token"] == "[secret]"
+    shown = run(*common, "--show-secrets").stdout
+    assert shown.count("TOPSECRET") == 3
+    assert registrations.keys() == {"one", "many/p-1"}
+
+
+def test_scalars_of_a_stack_are_read_as_pulumi_reads_them(tmp_path: Path) -> None:
+    """As Pulumi 3.260 hands them to a program."""
+    (tmp_path / "Pulumi.yaml").write_text("name: p")
+    (tmp_path / "Pulumi.dev.yaml").write_text(
+        "config: {a: yes, b: 010, c: 1_000, d: '12:30:45', e: 12:30:45, f: 1.50, g: ~, h: true,"
+        " i: {on: on, day: 2024-05-01, at: 2024-05-01T10:00:00Z, f: 1e3, g: 0x10, h: 1.0, none: ~}}"
+    )
+    found = Project.load(tmp_path).configuration("dev", {})
+    values = {key.removeprefix("p:"): value for key, value in found.items()}
+    assert json.loads(values.pop("i")) == {
+        "on": "on",
+        "day": "2024-05-01 00:00:00 +0000 UTC",
+        "at": "2024-05-01 10:00:00 +0000 UTC",
+        "f": 1000,
+        "g": 16,
+        "h": 1,
+        "none": None,
+    }
+    assert values == {
+        "a": "yes",
+        "b": "8",
+        "c": "1000",
+        "d": "12:30:45",
+        "e": "12:30:45",
+        "f": "1.5",
+        "g": "",
+        "h": "true",
+    }
 
 
 def test_registrations_are_checked_and_complete() -> None:
