@@ -15,6 +15,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable
 from typing import Any
 
+from eurekube_provider.core.backoff import backoff
 from eurekube_provider.core.errors import KubernetesError
 from eurekube_provider.core.pulse import Pulse, pulses_of
 from eurekube_provider.kube.access import KubeAccess, Resource
@@ -190,8 +191,7 @@ class Reflector:
                 _log.exception("watch failed, listing anew", extra={"path": self._path})
                 self._version = None
             self._current_from = None
-            longest = min(FIRST_DELAY_SECONDS * 2**failures, LONGEST_DELAY_SECONDS)
-            delay = longest * random.uniform(0.5, 1.0)  # noqa: S311 - jitter, no secret
+            delay = backoff(failures, FIRST_DELAY_SECONDS, LONGEST_DELAY_SECONDS)
             if not self._stopped.is_set() and self._hurried.wait(delay):
                 failures = 0
 

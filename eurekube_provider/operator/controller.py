@@ -289,9 +289,10 @@ class Controller:
         self.history.saw(key, found, wished, outcome, (hold.held_seconds, hold.message) if hold else None)
         self.drains.look_soon(wanted)
         errors = [failure.error for failure in outcome.failures]
-        if steps.refusals or errors or desired.is_unread:
+        failed = next((error for error in errors if isinstance(error, RegistryError)), None)
+        if failed is None and (steps.refusals or errors or desired.is_unread):
             self._queue.add_after(key, RECHECK_REFUSED_SECONDS)
-        return next((error for error in errors if isinstance(error, RegistryError)), None)
+        return failed
 
     def _strays(self, registry: Registry, owner: str) -> list[tuple[Registry, Instance]]:
         """What is registered at connections that the syncer no longer names."""

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import heapq
-import random
+import math
 import threading
 import time
 from collections import OrderedDict
 from typing import Generic, TypeVar
+
+from eurekube_provider.core.backoff import backoff
 
 K = TypeVar("K")
 
@@ -24,6 +26,7 @@ class WorkQueue(Generic[K]):
         self._working: set[K] = set()
         self._again: set[K] = set()
         self._later: list[tuple[float, int, K]] = []
+        self._due: dict[K, float] = {}
         self._later_number = 0
         self._failures: dict[K, int] = {}
         self._closed = False
@@ -41,19 +44,21 @@ class WorkQueue(Generic[K]):
             return len(self._waiting) + len(self._again)
 
     def add_after(self, key: K, delay_seconds: float) -> None:
-        """Look at ``key`` in a while; an earlier :meth:`add` does not cancel this."""
+        """Look at ``key`` in a while; of several such looks the earliest is kept, and :meth:`add` ends none."""
         with self._condition:
-            self._later_number += 1
-            heapq.heappush(self._later, (time.monotonic() + delay_seconds, self._later_number, key))
-            self._condition.notify()
+            due = time.monotonic() + delay_seconds
+            if due < self._due.get(key, math.inf):
+                self._due[key] = due
+                self._later_number += 1
+                heapq.heappush(self._later, (due, self._later_number, key))
+                self._condition.notify()
 
     def retry(self, key: K) -> float:
         """Look at ``key`` again after a delay, in seconds, that doubles with each failure."""
         with self._condition:
             failures = self._failures.get(key, 0)
             self._failures[key] = failures + 1
-        longest = min(FIRST_DELAY_SECONDS * 2.0**failures, LONGEST_DELAY_SECONDS)
-        delay = longest * random.uniform(0.5, 1.0)  # noqa: S311 - jitter, no secret
+        delay = backoff(failures, FIRST_DELAY_SECONDS, LONGEST_DELAY_SECONDS)
         self.add_after(key, delay)
         return delay
 
@@ -68,7 +73,10 @@ class WorkQueue(Generic[K]):
             while not self._closed:
                 now = time.monotonic()
                 while self._later and self._later[0][0] <= now:
-                    self._add(heapq.heappop(self._later)[2])
+                    due, _, later = heapq.heappop(self._later)
+                    if self._due.get(later) == due:  # else an earlier one took its place
+                        del self._due[later]
+                        self._add(later)
                 if self._paused:
                     self._condition.wait()
                     continue

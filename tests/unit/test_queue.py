@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 import time
 
+from eurekube_provider.core.backoff import backoff
 from eurekube_provider.operator.queue import FIRST_DELAY_SECONDS, LONGEST_DELAY_SECONDS, WorkQueue
 
 
@@ -83,6 +84,21 @@ def test_later_is_later() -> None:
     assert time.monotonic() - started >= 0.05
 
 
+def test_of_several_later_looks_the_earliest_is_kept() -> None:
+    """Or a key that asks for two at each look would be looked at ever more often."""
+    queue: WorkQueue[str] = WorkQueue()
+    for delay in (0.1, 0.05, 0.15):
+        queue.add_after("a", delay)
+    queue.add_after("end", 0.3)
+    started = time.monotonic()
+    assert queue.get() == "a"
+    assert 0.05 <= time.monotonic() - started < 0.1
+    queue.done("a")
+    assert queue.get() == "end"
+    queue.add_after("a", 0.01)
+    assert queue.get() == "a"
+
+
 def test_a_waiting_worker_takes_what_comes_sooner() -> None:
     """A worker that waits for a distant key is woken for a near one."""
     queue: WorkQueue[str] = WorkQueue()
@@ -104,6 +120,15 @@ def test_retries_wait_longer_and_longer() -> None:
     queue.forget_failures("a")
     assert queue.retry("a") <= FIRST_DELAY_SECONDS
     assert queue.retry("b") <= FIRST_DELAY_SECONDS
+
+
+def test_a_key_may_fail_for_days() -> None:
+    """More often than a float can be doubled."""
+    queue: WorkQueue[str] = WorkQueue()
+    for _ in range(2_000):
+        last = queue.retry("a")
+    assert LONGEST_DELAY_SECONDS / 2 <= last <= LONGEST_DELAY_SECONDS
+    assert 0.05 <= backoff(2_000, 0.01, 0.1) <= 0.1
 
 
 def test_closing_ends_every_worker() -> None:
