@@ -333,11 +333,18 @@ class Peers:
 
 
 def _without_credentials(url: str) -> str:
-    return f"{urlsplit(url).scheme}://{urlsplit(url).netloc.rpartition('@')[2]}{urlsplit(url).path}"
+    scheme, separator, rest = url.partition("://")
+    return f"{scheme}{separator}{rest.rpartition('@')[2]}"
 
 
 def _plain_url(url: str) -> str:
-    """A URL as it can be compared: without credentials, and the case and slashes that mean nothing."""
-    parts = urlsplit(url)
-    port = parts.port or (443 if parts.scheme == "https" else 80)
+    """A URL as it can be compared: without credentials, and the case and slashes that mean nothing.
+
+    Servers name others by what somebody wrote; what is no URL is returned as it is.
+    """
+    try:
+        parts = urlsplit(url)
+        port = parts.port or (443 if parts.scheme == "https" else 80)
+    except ValueError:
+        return url
     return f"{parts.scheme}://{parts.hostname}:{port}{parts.path.rstrip('/')}"

@@ -109,6 +109,8 @@ class Renewals:
             if entry is not None:
                 if entry.instance is not instance:
                     entry.change(instance, self._period(instance))
+                    if entry.due > self._now() + entry.period:  # it promises to renew sooner than before
+                        self._plan(entry, self._now() + entry.period)
                 return
             entry = self._book.entries[instance.key] = Entry(instance, self._period(instance))
             if just_registered:
@@ -190,7 +192,7 @@ class Renewals:
         """Hand out what is due, tick by tick."""
         while True:
             self._ticked_at = time.monotonic()
-            in_batches = self._peers.uses_batches(len(self))  # may ask the servers: no lock is held
+            in_batches = self._uses_batches()  # may ask the servers: no lock is held
             with self._book.lock:
                 if self._book.stopped:
                     return
@@ -199,6 +201,13 @@ class Renewals:
                     for lane in self._lanes_for(in_batches=in_batches):
                         lane.hand(due)
             self._stopped.wait(TICK_SECONDS - elapsed_seconds() % TICK_SECONDS)
+
+    def _uses_batches(self) -> bool:
+        try:
+            return self._peers.uses_batches(len(self))
+        except Exception:  # noqa: BLE001 - whatever a server said, renewals must go on
+            _log.exception("not known whether batches can be used, renewing one by one")
+            return False
 
     def _lanes_for(self, *, in_batches: bool) -> list[Lane]:
         """Where to send what is due."""

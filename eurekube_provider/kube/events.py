@@ -28,7 +28,7 @@ _log = logging.getLogger(__name__)
 REPEAT_SECONDS = 600.0
 TALLY_SECONDS, LONGEST_TALLY_SECONDS = 10.0, 300.0
 
-_LONGEST_NOTE = 1024
+_LONGEST_NOTE = 1024  # bytes
 
 
 class Kind(StrEnum):
@@ -90,7 +90,7 @@ class EventRecorder:
         :param note: one sentence.
         """
         metadata = regarding["metadata"]
-        note = note if len(note) <= _LONGEST_NOTE else f"{note[: _LONGEST_NOTE - 1]}…"
+        note = _cut(note)
         key = (str(metadata.get("uid")), reason, note)
         now = time.monotonic()
         with self._lock:
@@ -196,3 +196,11 @@ class EventRecorder:
 
 def _counted(count: int, text: str) -> str:
     return f"1 instance {text}" if count == 1 else f"{count} instances {text}"
+
+
+def _cut(note: str) -> str:
+    """``note`` as long as the API takes it."""
+    encoded = note.encode()
+    if len(encoded) <= _LONGEST_NOTE:
+        return note
+    return encoded[: _LONGEST_NOTE - len("…".encode())].decode(errors="ignore") + "…"

@@ -5,7 +5,6 @@ from __future__ import annotations
 import logging
 import threading
 import time
-from collections import deque
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -51,7 +50,7 @@ class Brake:
         self._access = access
         self._lock = threading.Lock()
         self._held_since: dict[SyncerKey, float] = {}
-        self._removed: deque[tuple[float, int]] = deque()
+        self._removed: dict[tuple[str, str], float] = {}  # and when; one that is tried again counts once
 
     def check(
         self, key: SyncerKey, syncer: Mapping[str, Any], steps: Plan, owner: str, sources: Sources
@@ -68,10 +67,10 @@ class Brake:
             self.forget(key)  # nothing to count instances for, which takes long with many
             return steps, None
         now = time.monotonic()
+        going = {change.instance.key for change in steps.changes}
         with self._lock:
-            while self._removed and now - self._removed[0][0] > WINDOW_SECONDS:
-                self._removed.popleft()
-            removed = sum(count for _, count in self._removed)
+            self._removed = {k: at for k, at in self._removed.items() if now - at <= WINDOW_SECONDS}
+            removed = len(self._removed.keys() - going)
         judgement = judge(steps, self._up(owner), self._operator_up(), removed, said_goodbye)
         is_released = bool(judgement.reason) and RELEASE_ANNOTATION in (
             syncer["metadata"].get("annotations") or {}
@@ -92,8 +91,7 @@ class Brake:
                     )
                     return judgement.held_back(steps), Hold(message, HOLD_SECONDS - waited + 0.1, waited)
             self._held_since.pop(key, None)
-            if judgement.doubted:
-                self._removed.append((now, len(judgement.doubted)))
+            self._removed.update((change.instance.key, now) for change in judgement.doubted)
         if is_released:
             self._take_off(key)
         return steps, None

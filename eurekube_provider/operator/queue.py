@@ -44,7 +44,7 @@ class WorkQueue(Generic[K]):
             return len(self._waiting) + len(self._again)
 
     def add_after(self, key: K, delay_seconds: float) -> None:
-        """Look at ``key`` in a while; of several such looks the earliest is kept, and :meth:`add` ends none."""
+        """Look at ``key`` in a while; of several the earliest is kept, and :meth:`add` ends none."""
         with self._condition:
             due = time.monotonic() + delay_seconds
             if due < self._due.get(key, math.inf):

@@ -78,15 +78,20 @@ def test_what_repeats_is_written_once() -> None:
 
 
 def test_long_notes_are_cut() -> None:
-    """The API takes notes of at most 1024 characters, and names of at most 253."""
+    """The API takes notes of at most 1024 bytes, and names of at most 253."""
     access = Access()
     events = recorder(access)
     long = {**SYNCER, "metadata": {"namespace": "shop", "name": "x" * 253, "uid": "u"}}
     events.record(long, Kind.NORMAL, "Registered", "y" * 2000)
+    events.record(long, Kind.NORMAL, "Registered", "é" * 1000)
+    events.record(long, Kind.NORMAL, "Registered", "z" * 1024)
     events.stop()
-    (event,) = access.events
-    assert len(event["note"]) == 1024
+    event, accented, whole = access.events
+    assert len(event["note"].encode()) == 1024
     assert event["note"].endswith("y…")
+    assert len(accented["note"].encode()) == 1023
+    assert accented["note"].endswith("é…")
+    assert whole["note"] == "z" * 1024
     assert len(event["metadata"]["name"]) <= 253
 
 

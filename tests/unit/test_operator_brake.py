@@ -97,6 +97,15 @@ def test_an_annotation_waits_for_a_hold() -> None:
     assert (steps, hold, access.bodies) == (Plan(), None, [])
 
 
+def test_what_is_tried_again_counts_once() -> None:
+    """One removal that Eureka does not take is not the whole operator's."""
+    access = Access()
+    brakes, there = brake(access, view(13)), instances(13)
+    for number in (0,) * 12 + (1, 2):
+        steps = plan([one for one in there if one is not there[number]], there, OWNER)
+        assert brakes.check(KEY, {"metadata": {}}, steps, OWNER, Sources())[1] is None  # type: ignore[arg-type]
+
+
 def test_all_registries_count() -> None:
     """What an owner has elsewhere is left to callers: three of six are not all."""
     access = Access()

@@ -213,6 +213,15 @@ def test_a_shorter_promise_is_kept(start: Start) -> None:
     assert times[2] - times[1] < 2
 
 
+def test_a_promise_that_becomes_shorter_is_kept(start: Start) -> None:
+    """At once, not only after what was planned by the longer one."""
+    peers = FakePeers()
+    renewals = start(peers, interval_seconds=60)
+    renewals.add(instance(renewal_interval_seconds=60), just_registered=True)
+    renewals.add(instance(renewal_interval_seconds=1), just_registered=True)
+    wait_until(lambda: len(peers.times.get(instance().key, ())) >= 2, "two renewals", WAIT_SECONDS)
+
+
 def test_renewals_are_spread(start: Start) -> None:
     """What was registered at once is not renewed at once."""
     peers = FakePeers()

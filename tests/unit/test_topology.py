@@ -67,6 +67,19 @@ def test_an_unknown_replica_forbids_batches(server: Server) -> None:
     assert not Peers(Connection.parse(URL)).uses_batches(MANY)
 
 
+@pytest.mark.parametrize(
+    "url", ["http://me:pa#ss@eureka-2:8761/eureka/", "http://eureka-2:87610/eureka/", "http://[eureka/"]
+)
+def test_a_replica_whose_url_cannot_be_read_forbids_batches(
+    server: Server, url: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    """A server names others by what somebody wrote; that must end nothing, nor show what is secret."""
+    server.replicas = (url,)
+    with caplog.at_level("INFO"):
+        assert not Peers(Connection.parse(URL)).uses_batches(MANY)
+    assert "ss" not in str([vars(record).get("reason") for record in caplog.records])
+
+
 def test_servers_that_are_away_change_nothing(server: Server, monkeypatch: pytest.MonkeyPatch) -> None:
     """While no server answers, what was known last holds; the first answer counts again."""
     monkeypatch.setattr(module, "TOPOLOGY_SECONDS", 0.0)
