@@ -13,5 +13,5 @@ def backoff(failures: int, first_seconds: float, longest_seconds: float) -> floa
 
     :param failures: 0 for about ``first_seconds``.
     """
-    longest = min(first_seconds * 2 ** min(failures, _MOST_DOUBLINGS), longest_seconds)
+    longest = min(first_seconds * 2.0 ** min(failures, _MOST_DOUBLINGS), longest_seconds)
     return longest * random.uniform(0.5, 1.0)  # noqa: S311 - jitter, no secret

@@ -130,6 +130,14 @@ def pod_instance_id(pod: str, namespace: str, cluster: str, application: str, po
     return f"{pod}.{namespace}.{cluster}:{application.lower()}:{port}"
 
 
+def endpoint_of(instance_id: str, cluster: str) -> tuple[str, str]:
+    """The pod (or address) and the namespace of what :func:`pod_instance_id` made."""
+    # From the end, since the address of an endpoint without a pod may have colons of its own.
+    place = instance_id.rsplit(":", 2)[0].removesuffix(f".{cluster}")
+    pod, _, namespace = place.rpartition(".")
+    return pod, namespace
+
+
 def service_instance_id(service: str, namespace: str, cluster: str, application: str, port: int) -> str:
     """The id of a whole Service's one instance; ``.svc`` keeps it apart from a pod of the same name."""
     return f"{service}.svc.{namespace}.{cluster}:{application.lower()}:{port}"

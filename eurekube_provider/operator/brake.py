@@ -11,7 +11,7 @@ from typing import Any
 
 from eurekube_provider.core.brake import HOLD_SECONDS, WINDOW_SECONDS, judge, takes_away
 from eurekube_provider.core.errors import KubernetesError
-from eurekube_provider.core.identity import Cluster
+from eurekube_provider.core.identity import Cluster, endpoint_of
 from eurekube_provider.core.model import Status
 from eurekube_provider.core.plan import Plan
 from eurekube_provider.eureka.view import View
@@ -58,10 +58,7 @@ class Brake:
         """What of ``steps`` may be done now, and what the rest waits for."""
 
         def said_goodbye(instance_id: str) -> bool:
-            # From the end, since the address of an endpoint without a pod may have colons of its own.
-            place = instance_id.rsplit(":", 2)[0].removesuffix(f".{self._cluster.name}")
-            pod, _, namespace = place.rpartition(".")
-            return sources.said_goodbye(pod, namespace)
+            return sources.said_goodbye(*endpoint_of(instance_id, self._cluster.name))
 
         if all(said_goodbye(change.instance.instance_id) for change in steps.changes if takes_away(change)):
             self.forget(key)  # nothing to count instances for, which takes long with many

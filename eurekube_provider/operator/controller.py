@@ -20,7 +20,7 @@ from eurekube_provider.core.errors import (
     LeadershipLost,
     RegistryError,
 )
-from eurekube_provider.core.identity import Cluster, ClusterOwner
+from eurekube_provider.core.identity import Cluster, ClusterOwner, endpoint_of
 from eurekube_provider.core.mapping import Desired, leaving
 from eurekube_provider.core.model import Instance
 from eurekube_provider.core.plan import Action, Change, Plan, Policy, plan
@@ -253,7 +253,7 @@ class Controller:
         owner = wanted.owner(self._cluster)
         desired = self._sources.desired(wanted, self._cluster)
         strays = self._strays(registry, owner)
-        steps = wished = _plan(wanted, desired, registry, owner)
+        steps = wished = self._plan(wanted, desired, registry, owner)
         waiting = len(steps.changes) + len(strays) if wanted.is_paused else 0
         if wanted.is_paused:
             steps = replace(steps, changes=())
@@ -273,7 +273,7 @@ class Controller:
             self._queue.add_after(key, hold.wait_seconds)
         outcome = self._apply(steps, owner, registry)
         outcome += self._take_out(strays, leaves, wanted_keys, registry, owner)
-        self._renew(wanted, desired, wanted_keys, owner)
+        self._renew(wanted, desired, wanted_keys, owner, registry)
         found = report(
             wanted,
             desired,
@@ -294,6 +294,26 @@ class Controller:
             self._queue.add_after(key, RECHECK_REFUSED_SECONDS)
         return failed
 
+    def _plan(self, wanted: Syncer, desired: Desired, registry: Registry, owner: str) -> Plan:
+        """What must change at ``registry``. In doubt only what was seen on its way out is removed."""
+        assert self._sources is not None  # noqa: S101 - workers start with the sources
+        there = registry.view.owned(owner)
+        instances = desired.instances
+        if wanted.on_termination is OnTermination.OUT_OF_SERVICE:
+            instances = (*instances, *leaving(desired, there))
+        application = registry.view.application(wanted.application)
+        steps = plan(instances, [*application, *there], owner, wanted.policy)
+        if not desired.is_in_doubt:
+            return steps
+        certain = tuple(
+            change
+            for change in steps.changes
+            if change.action is not Action.DEREGISTER
+            or change.instance.instance_id in desired.terminating
+            or self._sources.said_goodbye(*endpoint_of(change.instance.instance_id, self._cluster.name))
+        )
+        return replace(steps, changes=certain)
+
     def _strays(self, registry: Registry, owner: str) -> list[tuple[Registry, Instance]]:
         """What is registered at connections that the syncer no longer names."""
         others = [other for other in self._registries.values() if other is not registry]
@@ -312,22 +332,29 @@ class Controller:
         for other in {id(other): other for other, _ in strays}.values():
             changes = []
             for _, one in (pair for pair in strays if pair[0] is other):
-                there = registry.view.get(one.key)
-                has_moved = there is not None and there.owner == owner
+                has_moved = _holds(registry, one.key, owner)
                 if one.key in leaves and (has_moved or one.key not in wanted_keys):
                     changes.append(leaves[one.key])
             outcome += self._apply(Plan(tuple(changes)), owner, other)
         return outcome
 
-    def _renew(self, wanted: Syncer, desired: Desired, wanted_keys: set[tuple[str, str]], owner: str) -> None:
-        """Renew what is registered; with UpsertOnly, what is no longer desired may lapse."""
+    def _renew(
+        self,
+        wanted: Syncer,
+        desired: Desired,
+        wanted_keys: set[tuple[str, str]],
+        owner: str,
+        registry: Registry,
+    ) -> None:
+        """Renew what is registered; with UpsertOnly, what is no longer desired, or not there, may lapse."""
         lapses = wanted.policy is Policy.UPSERT_ONLY and not wanted.is_paused and not desired.is_in_doubt
-        for registry in self._registries.values():
-            for instance in registry.view.owned(owner):
-                if lapses and instance.key not in wanted_keys:
-                    registry.let_lapse(instance)
+        for one in self._registries.values():
+            for instance in one.view.owned(owner):
+                has_moved = one is not registry and _holds(registry, instance.key, owner)
+                if lapses and (instance.key not in wanted_keys or has_moved):
+                    one.let_lapse(instance)
                 else:
-                    registry.hold(instance)
+                    one.hold(instance)
 
     def _apply(self, steps: Plan, owner: str, registry: Registry) -> Outcome:
         return self._carry_out(steps, owner, registry.peers, registry, self._executor, leases=registry.leases)
@@ -367,19 +394,6 @@ class Controller:
         self.history.saw(key_of(syncer), found)
 
 
-def _plan(wanted: Syncer, desired: Desired, registry: Registry, owner: str) -> Plan:
-    """What must change at ``registry``. In doubt only what was seen on its way out is removed."""
-    there = registry.view.owned(owner)
-    instances = desired.instances
-    if wanted.on_termination is OnTermination.OUT_OF_SERVICE:
-        instances = (*instances, *leaving(desired, there))
-    application = registry.view.application(wanted.application)
-    steps = plan(instances, [*application, *there], owner, wanted.policy)
-    if not desired.is_in_doubt:
-        return steps
-    certain = tuple(
-        change
-        for change in steps.changes
-        if change.action is not Action.DEREGISTER or change.instance.instance_id in desired.terminating
-    )
-    return replace(steps, changes=certain)
+def _holds(registry: Registry, key: tuple[str, str], owner: str) -> bool:
+    held = registry.view.get(key)
+    return held is not None and held.owner == owner

@@ -6,8 +6,6 @@ Only the fields that the mapping reads are kept, so that ten thousand endpoints 
 from __future__ import annotations
 
 import sys
-import threading
-import time
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import replace
@@ -16,7 +14,7 @@ from functools import lru_cache
 from eurekube_provider.core.errors import ConfigurationError, KubernetesError
 from eurekube_provider.core.identity import Cluster
 from eurekube_provider.core.mapping import Desired, LabelsOfPod, desired_instances
-from eurekube_provider.core.objects import SERVICE_NAME_LABEL, Problem, app_of, is_terminating, service_of
+from eurekube_provider.core.objects import SERVICE_NAME_LABEL, Problem, app_of, service_of
 from eurekube_provider.core.pulse import Pulse
 from eurekube_provider.core.syncer import Selector, Syncer
 from eurekube_provider.kube.access import (
@@ -29,11 +27,9 @@ from eurekube_provider.kube.access import (
     Resource,
 )
 from eurekube_provider.kube.reflector import Listener, Reflector, ReflectorGroup, Trim
+from eurekube_provider.operator.goodbyes import Goodbyes
 from eurekube_provider.operator.index import Index, Object, SyncerKey, key_of
 from eurekube_provider.operator.ondemand import OnDemand, Scope
-
-GOODBYE_SECONDS = 600.0
-"""For as long it is remembered that an endpoint was seen terminating."""
 
 _SERVICE_FIELDS = ("clusterIP", "externalIPs", "externalTrafficPolicy", "ipFamilies", "ports")
 
@@ -55,7 +51,7 @@ class Sources:
         self._concerned = concerned
         self._tell_others = service_changed
         self._index = Index()
-        self._goodbyes = _Goodbyes()
+        self._goodbyes = Goodbyes()
 
         def group(resource: Resource, trim: Trim, listener: Listener) -> ReflectorGroup:
             return ReflectorGroup(
@@ -195,8 +191,8 @@ class Sources:
         return replace(desired, problems=told)
 
     def said_goodbye(self, pod: str, namespace: str) -> bool:
-        """Whether an endpoint of this pod (or address) was seen terminating lately."""
-        return f"{namespace}/{pod}" in self._goodbyes
+        """Whether an endpoint of this pod (or address) was seen terminating lately, and is not back since."""
+        return (namespace, pod) in self._goodbyes
 
     def selected(self, selector: Selector) -> tuple[list[Object], list[Object]]:
         """The Services that a selector means, and their EndpointSlices.
@@ -239,7 +235,8 @@ class Sources:
         self._tell(*(service for service in (old, new) if service))
 
     def _slice_changed(self, old: Object | None, new: Object | None) -> None:
-        self._note_goodbyes(new)
+        if new is not None:
+            self._goodbyes.look(new)
         self._index.slice_changed(old, new)
         names = {(item["metadata"]["namespace"], _service_of(item)) for item in (old, new) if item}
         # A Service that is not there yet tells when it comes.
@@ -255,39 +252,11 @@ class Sources:
             for key in self._pods.users(new["metadata"]["namespace"]):
                 self._concerned(key)
 
-    def _note_goodbyes(self, endpoint_slice: Object | None) -> None:
-        """A terminating endpoint may be gone before anybody looks at its syncer."""
-        now = time.monotonic()
-        for endpoint in (endpoint_slice or {}).get("endpoints", ()):
-            if is_terminating(endpoint) and endpoint_slice is not None:
-                name = endpoint.get("targetRef", {}).get("name") or endpoint["addresses"][0]
-                self._goodbyes.note(f"{endpoint_slice['metadata']['namespace']}/{name}", now)
-
     def _tell(self, *services: Object) -> None:
         for key in {key for service in services for key in self._index.selecting(service)}:
             self._concerned(key)
         for service in services:
             self._tell_others(service)
-
-
-class _Goodbyes:
-    """Which endpoints were seen terminating lately; any number of threads may share it."""
-
-    def __init__(self) -> None:
-        self._lock = threading.Lock()
-        self._at: dict[str, float] = {}
-
-    def note(self, name: str, now: float) -> None:
-        """One was seen; the oldest ones are forgotten."""
-        with self._lock:
-            self._at.pop(name, None)  # so that the oldest stays the first
-            self._at[name] = now
-            while now - self._at[oldest := next(iter(self._at))] > GOODBYE_SECONDS:
-                del self._at[oldest]
-
-    def __contains__(self, name: str) -> bool:
-        with self._lock:
-            return name in self._at
 
 
 def trim_own(item: Object) -> Object:

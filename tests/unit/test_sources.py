@@ -18,9 +18,7 @@ from eurekube_provider.kube.access import KubeAccess
 from eurekube_provider.operator.index import Index
 from eurekube_provider.operator.ondemand import OnDemand
 from eurekube_provider.operator.sources import (
-    GOODBYE_SECONDS,
     Sources,
-    _Goodbyes,
     trim_node,
     trim_own,
     trim_pod,
@@ -356,11 +354,3 @@ def test_a_cluster_that_may_not_be_read_is_no_single_namespace() -> None:
         group.reflectors[0].failure = KubernetesError("forbidden", status_code=403)
     assert not sources.is_settled
     assert not sources.knows_syncers_of("open")
-
-
-def test_goodbyes_are_remembered_for_a_while() -> None:
-    """The oldest are forgotten one by one; one that is seen again is no longer among the oldest."""
-    goodbyes = _Goodbyes()
-    for name, at in (("a", 0.0), ("b", 1.0), ("a", 2.0), ("c", GOODBYE_SECONDS + 1.5)):
-        goodbyes.note(name, at)
-    assert [name in goodbyes for name in ("a", "b", "c")] == [True, False, True]

@@ -1,0 +1,132 @@
+"""What the controller does with one syncer, on real parts that ask no server."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from eurekube_provider.core.plan import Action, Change, Plan
+from eurekube_provider.core.syncer import Syncer
+from eurekube_provider.eureka.apply import Outcome
+from eurekube_provider.eureka.connection import Connection
+from eurekube_provider.eureka.peers import Peers
+from eurekube_provider.operator.finalizer import FINALIZER
+from eurekube_provider.operator.registry import Registry
+from tests.unit.parts import CLUSTER, Told
+
+KEY = ("shop", "rating")
+WEB: list[dict[str, Any]] = [{"name": "web", "port": 8080}]
+BOTH = [*WEB, {"name": "metrics", "port": 9090}]
+READY, TERMINATING = {"ready": True}, {"ready": False, "terminating": True}
+
+
+class Scene:
+    """A syncer, its Service and endpoints; what would be sent to Eureka is taken as done."""
+
+    def __init__(self, **spec: Any) -> None:
+        self.told = Told()
+        self.elsewhere = Registry(
+            Peers(Connection.parse("http://127.0.0.1:10/eureka")),
+            CLUSTER,
+            "eurekube",
+            15.0,
+            lambda _: None,
+            lambda: None,
+        )
+        self.sent: list[Change] = []
+        controller = self.told.controller
+        controller._sources = self.told.sources
+        controller._carry_out = self._carry_out  # type: ignore[assignment]
+        controller._registries["elsewhere"] = self.elsewhere  # type: ignore[index]
+        for registry in (self.told.registry, self.elsewhere):
+            registry._was_read.set()
+        sources = self.told.sources
+        for group in (sources.syncers, sources.services, sources.slices):
+            for reflector in group.reflectors:
+                reflector._synced.set()
+        self.spec = {"mode": "pod", "selector": {"app": "rating"}, **spec}
+        self.told.syncer("rating")
+        self.edited()
+        (services,) = sources.services.reflectors
+        service = {"namespace": "shop", "name": "rating", "labels": {"app": "rating"}}
+        services._take("ADDED", {"metadata": service, "spec": {}})
+
+    def edited(self, **spec: Any) -> None:
+        """The syncer as it is from now on."""
+        self.spec |= spec
+        (syncers,) = self.told.sources.syncers.reflectors
+        metadata = {"namespace": "shop", "name": "rating", "uid": "u", "finalizers": [FINALIZER]}
+        kind = {"apiVersion": "eurekube.io/v1alpha1", "kind": "EurekaSyncer"}
+        self.syncer = {**kind, "metadata": metadata, "spec": self.spec}
+        syncers._take("MODIFIED", self.syncer)
+
+    def endpoints(self, ports: list[dict[str, Any]], **pods: dict[str, bool]) -> None:
+        """The slice is so now."""
+        (slices,) = self.told.sources.slices.reflectors
+        endpoints = [
+            {
+                "addresses": [f"10.0.0.{number}"],
+                "conditions": conditions,
+                "targetRef": {"kind": "Pod", "name": name},
+            }
+            for number, (name, conditions) in enumerate(pods.items(), 1)
+        ]
+        labels = {"kubernetes.io/service-name": "rating"}
+        metadata = {"namespace": "shop", "name": "rating-1", "labels": labels}
+        slices._take(
+            "MODIFIED",
+            {"metadata": metadata, "addressType": "IPv4", "ports": ports, "endpoints": endpoints},
+        )
+
+    def look(self) -> list[Change]:
+        """What a look at the syncer sends."""
+        self.sent.clear()
+        self.told.controller._reconcile(KEY)
+        return list(self.sent)
+
+    def renewed(self, registry: Registry | None = None) -> set[str]:
+        """The pods whose instances are renewed."""
+        held = (registry or self.told.registry).renewals.held()
+        return {instance.instance_id.partition(".")[0] for instance in held}
+
+    def _carry_out(
+        self, steps: Plan, _owner: str, _peers: Peers, registry: Registry, *_: Any, **__: Any
+    ) -> Outcome:
+        for change in steps.changes:
+            if change.action is Action.DEREGISTER:
+                registry.leaving(change.instance)
+                registry.gone(change.instance)
+            else:
+                registry.registered(change.instance)
+        self.sent += steps.changes
+        return Outcome(steps.changes)
+
+
+@pytest.mark.parametrize("is_looked_at", [True, False])
+def test_in_doubt_what_said_goodbye_goes_and_the_rest_stays(is_looked_at: bool) -> None:
+    """A port that cannot be chosen says nothing of pods that were seen terminating, looked at then or not."""
+    scene = Scene()
+    scene.endpoints(WEB, a=READY, b=READY, c=READY)
+    scene.look()
+    assert scene.renewed() == {"a", "b", "c"}
+    scene.endpoints(BOTH, a=READY, b=READY, c=READY)
+    assert scene.look() == []
+    scene.endpoints(BOTH, a=TERMINATING, b=TERMINATING, c=READY)
+    if is_looked_at:
+        scene.look()
+    scene.endpoints(BOTH, d=READY)
+    scene.look()
+    assert scene.renewed() == {"c"}
+
+
+def test_with_upsert_only_what_stays_at_another_eureka_lapses() -> None:
+    """Once it stands where the syncer wants it now."""
+    scene = Scene(policy="UpsertOnly")
+    scene.endpoints(WEB, a=READY)
+    scene.look()
+    scene.edited(eureka="elsewhere")
+    scene.look()
+    assert (scene.renewed(), scene.renewed(scene.elsewhere)) == (set(), {"a"})
+    owner = Syncer.from_object(scene.syncer).owner(CLUSTER)
+    assert scene.told.registry.view.owned(owner)
