@@ -7,7 +7,7 @@ It does no I/O, takes linear time, and applying its result makes a second plan e
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import StrEnum
 from typing import Any
 
@@ -166,8 +166,9 @@ def plan(
         else:
             settled = _status_settled(want, have)
             reserved = not settled and Status.OUT_OF_SERVICE in (want.status, have.status)
-            if not same_contents(want, have) or not (settled or reserved):
-                steps[Action.UPDATE].append(Change(Action.UPDATE, want, have))
+            contents = _still_leaving(want, have) if reserved else want
+            if not same_contents(contents, have) or not (settled or reserved):
+                steps[Action.UPDATE].append(Change(Action.UPDATE, contents, have))
             if reserved:  # which registering again would not change
                 steps[Action.SET_STATUS].append(Change(Action.SET_STATUS, want, have))
     if policy is Policy.SYNC:
@@ -250,6 +251,13 @@ def _status_settled(want: Instance, have: Instance) -> bool:
     return have.status is want.status or (
         have.is_overridden and have.status is have.overridden_status and LEAVING_KEY not in have.metadata
     )
+
+
+def _still_leaving(want: Instance, have: Instance) -> Instance:
+    """``want`` with our mark as long as our OUT_OF_SERVICE stands: without it, it would pass for a person's."""
+    if LEAVING_KEY not in have.metadata or LEAVING_KEY in want.metadata:
+        return want
+    return replace(want, metadata={**want.metadata, LEAVING_KEY: have.metadata[LEAVING_KEY]})
 
 
 def _place(instance: Instance) -> tuple[str, str, int]:

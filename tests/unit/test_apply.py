@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from dataclasses import replace
 
 import pytest
@@ -14,6 +15,7 @@ from eurekube_provider.core.errors import (
     RegistryRejected,
     RegistryUnreachable,
 )
+from eurekube_provider.core.identity import LEAVING_KEY
 from eurekube_provider.core.model import Instance, Port, Status
 from eurekube_provider.core.plan import Action, Change, Plan, plan
 from eurekube_provider.eureka.apply import apply, write
@@ -86,6 +88,53 @@ def test_one_refusal_stops_nothing_else(parallel: bool) -> None:
         outcome = apply(plan([A, B], [C], OURS), OURS, registry, executor=pool if parallel else None)
     assert [(failure.change.instance, str(failure.error)) for failure in outcome.failures] == [(A, "no")]
     assert [change.instance for change in outcome.done] == [B, C]
+
+
+class Interrupted(Registry):
+    """Lets so many writes through, then may not write any more; an override stands over what is registered."""
+
+    def __init__(self, held: Instance, writes: int) -> None:
+        super().__init__(held)
+        self.writes = writes
+        self.seen = [held]
+
+    def register(self, instance: Instance) -> None:
+        """Hold it, with the override that there is."""
+        have = self.held[instance.key]
+        if have.is_overridden:
+            both = have.overridden_status
+            instance = replace(instance, status=both, overridden_status=both)
+        self._write(instance)
+
+    def clear_status(self, instance: Instance, status: Status = Status.UP) -> bool:
+        """Take the override away."""
+        have = self.held[instance.key]
+        self._write(replace(have, status=status, overridden_status=Status.UNKNOWN))
+        return True
+
+    def _write(self, instance: Instance) -> None:
+        if not self.writes:
+            raise LeadershipLost("may not")
+        self.writes -= 1
+        self.held[instance.key] = instance
+        self.seen.append(instance)
+
+
+@pytest.mark.parametrize("writes", range(4))
+def test_our_own_out_of_service_is_undone_however_often_that_is_interrupted(writes: int) -> None:
+    """A StatefulSet's next pod must not stay out of service as if a person had put it there."""
+    leaving = {**A.metadata, LEAVING_KEY: "true"}
+    out = Status.OUT_OF_SERVICE
+    old = replace(A, ip_address="10.9.9.9", status=out, overridden_status=out, metadata=leaving)
+    registry = Interrupted(old, writes)
+    for allowed in (writes, 3):
+        registry.writes = allowed
+        with suppress(LeadershipLost):
+            apply(plan([A], registry.held.values(), OURS), OURS, registry)
+    assert plan([A], registry.held.values(), OURS).changes == ()
+    found = registry.held[A.key]
+    assert (found.status, found.is_overridden, found.metadata) == (Status.UP, False, A.metadata)
+    assert not [one for one in registry.seen if one.status is Status.UP and one.ip_address == "10.9.9.9"]
 
 
 def test_with_no_server_the_rest_is_given_up() -> None:
