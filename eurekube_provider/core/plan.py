@@ -254,7 +254,7 @@ def _status_settled(want: Instance, have: Instance) -> bool:
 
 
 def _still_leaving(want: Instance, have: Instance) -> Instance:
-    """``want`` with our mark as long as our OUT_OF_SERVICE stands: without it, it would pass for a person's."""
+    """``want`` with our mark while our OUT_OF_SERVICE stands: without it, it would pass for a person's."""
     if LEAVING_KEY not in have.metadata or LEAVING_KEY in want.metadata:
         return want
     return replace(want, metadata={**want.metadata, LEAVING_KEY: have.metadata[LEAVING_KEY]})

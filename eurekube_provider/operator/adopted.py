@@ -60,6 +60,10 @@ class Adopted:
         """Another replica renews."""
         self._forgotten.clear()
 
+    def is_ours(self, instance: Instance) -> bool:
+        """Whether a stack owns it and asks this operator to renew it."""
+        return instance.renewer == self._operator_name and is_of_stack(instance)
+
     def take(self, listed: Iterable[Instance]) -> None:
         """Renew what a list of the whole registry shows."""
         if self._renewals.stands_by:
@@ -69,7 +73,7 @@ class Adopted:
             self._dropped = {key: at for key, at in self._dropped.items() if now - at < MEMORY_SECONDS}
             dropped = set(self._dropped)
         for instance in listed:
-            if instance.renewer != self._operator_name or not is_of_stack(instance):
+            if not self.is_ours(instance):
                 continue
             if instance.key in dropped:
                 # Still in the list because that is old, or registered anew since.

@@ -272,6 +272,7 @@ class Registry:
         for owner in {instance.owner for instance in news}:
             if owner:
                 self._concerned(owner)
+        self._renew_no_more(news)
         for key in doubts:
             self._settle(key)
         self._adopted.take(listed)
@@ -306,9 +307,24 @@ class Registry:
             self._vanished(key)
         else:
             self.view.registered(now)
+            self._renew_no_more([now])
         for instance in (before, now):
             if instance is not None and instance.owner:
                 self._concerned(instance.owner)
+
+    def _is_ours(self, instance: Instance) -> bool:
+        """Whether it is a syncer's of this cluster, or a stack's that asks this operator to renew it."""
+        return self._cluster.syncer_of(instance.owner) is not None or self._adopted.is_ours(instance)
+
+    def _renew_no_more(self, instances: Sequence[Instance]) -> None:
+        """What somebody else has taken over would never lapse, were it renewed here as well."""
+        for instance in instances:
+            if instance.key in self.renewals and not self._is_ours(instance):
+                _log.info(
+                    "renewing no more what somebody else has taken over",
+                    extra={"instance": instance.instance_id, "owner": instance.owner or ""},
+                )
+                self.renewals.remove(instance.key)
 
     def missing(self, instances: Sequence[Instance], peer: Peer | None) -> None:
         """See :class:`~eurekube_provider.eureka.lane.Listener`."""
@@ -334,7 +350,7 @@ class Registry:
         """See :class:`~eurekube_provider.eureka.lane.Listener`."""
         known = self.view.get(stored.key)
         self.view.registered(stored)
-        if known is None or known.owner == stored.owner:
+        if self._is_ours(stored) and (known is None or known.owner == stored.owner):
             self.renewals.add(stored, just_registered=True)
         else:
             self.renewals.remove(stored.key)

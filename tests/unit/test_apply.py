@@ -91,7 +91,7 @@ def test_one_refusal_stops_nothing_else(parallel: bool) -> None:
 
 
 class Interrupted(Registry):
-    """Lets so many writes through, then may not write any more; an override stands over what is registered."""
+    """Lets so many writes through, and no more; an override stands over what is registered."""
 
     def __init__(self, held: Instance, writes: int) -> None:
         super().__init__(held)

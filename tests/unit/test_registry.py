@@ -120,3 +120,30 @@ def test_what_nobody_can_be_asked_for_is_kept() -> None:
     servers.silent = {servers.peers[1].url: RegistryUnreachable("away")}
     registry.take_over()
     assert registry.view.get(foreign) is not None
+
+
+def test_what_somebody_else_took_over_is_renewed_no_more() -> None:
+    """Or it would never lapse when its application dies; a list tells, or the answer to a renewal."""
+    whose = {"eurekube.owner": "stack/o/p/s/billing", "eurekube.renewer": "operator"}
+    stacks = replace(instance("vm"), metadata=whose, last_dirty_timestamp_ms=1)
+    its_own = replace(stacks, metadata={}, last_dirty_timestamp_ms=2)
+    self_renewed = replace(its_own, metadata={**whose, "eurekube.renewer": "self"})
+    syncers = replace(instance("pod"), last_dirty_timestamp_ms=1)
+    foreign = replace(syncers, metadata={"eurekube.owner": "cluster/other/a/b"}, last_dirty_timestamp_ms=2)
+    for ours, theirs in ((stacks, its_own), (stacks, self_renewed), (syncers, foreign)):
+        for is_answer in (False, True):
+            registry = Registry(
+                TwoServers([theirs]), Cluster("lab", "u"), "operator", 600.0, lambda _: None, lambda: None
+            )
+            registry._take([ours], is_complete=True)
+            registry.hold(ours)
+            if ours is syncers:
+                registry.view.registered(ours)  # by ourselves: lists are doubted
+                registry.view.doubt()
+            assert ours.key in registry.renewals
+            if is_answer:
+                registry.newer(theirs)
+            else:
+                registry._take([theirs], is_complete=True)
+            assert ours.key not in registry.renewals
+            assert registry.view.get(ours.key) == theirs

@@ -415,7 +415,10 @@ def test_a_pod_of_the_same_name_comes_back() -> None:
     out = {"status": Status.OUT_OF_SERVICE, "overridden_status": Status.OUT_OF_SERVICE}
     ours = replace(wanted, metadata={**wanted.metadata, LEAVING_KEY: "true"}, **out)  # type: ignore[arg-type]
     steps = plan([wanted], [ours], OWNER)
-    assert [change.action for change in steps.changes] == [Action.UPDATE, Action.SET_STATUS]
+    assert [change.action for change in steps.changes] == [Action.SET_STATUS]
+    update, back = plan([wanted], [replace(ours, ip_address="10.0.0.9")], OWNER).changes
+    assert (update.action, back.action) == (Action.UPDATE, Action.SET_STATUS)
+    assert (update.instance.metadata, back.instance) == (ours.metadata, wanted)
     assert plan([wanted], [replace(wanted, **out)], OWNER).changes == ()  # type: ignore[arg-type]
 
 
