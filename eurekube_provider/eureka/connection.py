@@ -41,6 +41,7 @@ class Connection:
     :param service_urls: base URLs such as ``http://eureka-1:8761/eureka``, without credentials.
     :param user: for HTTP basic authentication; None for none.
     :param token: a bearer token, instead of user and password.
+    :param secret_file: where the password or the token was read from: read again once it is refused.
     :param ca_file: PEM file with the authorities to trust for https; None for the usual ones.
     :param client_certificate: PEM file with the certificate to show (mTLS), and ``client_key`` with its key;
         the key may lie in the certificate's file.
@@ -52,6 +53,7 @@ class Connection:
     user: str | None = None
     password: str | None = field(default=None, repr=False)
     token: str | None = field(default=None, repr=False)
+    secret_file: Path | None = None
     ca_file: Path | None = None
     client_certificate: Path | None = None
     client_key: Path | None = None

@@ -9,15 +9,19 @@ from __future__ import annotations
 import base64
 import gzip
 import json
+import logging
 import urllib.request
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 from urllib.parse import unquote, urlencode, urlsplit
 
 import urllib3
 
-from eurekube_provider.eureka.connection import Connection
+from eurekube_provider.core.errors import ConfigurationError
+from eurekube_provider.eureka.connection import Connection, read_secret
+
+_log = logging.getLogger(__name__)
 
 _POOL_SIZE = 16
 
@@ -86,7 +90,9 @@ class Transport:
 
     def __init__(self, url: str, connection: Connection) -> None:
         parts = urlsplit(url)
-        self._headers = {"Accept-Encoding": "gzip", "User-Agent": "eurekube", **_authorization(connection)}
+        self._url, self._connection = url, connection
+        self._headers = {"Accept-Encoding": "gzip", "User-Agent": "eurekube"}
+        self._authorization = _authorization(connection)
         options: dict[str, Any] = {"maxsize": _POOL_SIZE, "block": True, "retries": False}
         options["timeout"] = urllib3.Timeout(
             connect=connection.connect_timeout_seconds, read=connection.read_timeout_seconds
@@ -122,7 +128,7 @@ class Transport:
         data: bytes | None = None,
         headers: Mapping[str, str] | None = None,
     ) -> Answer:
-        """Send one request, once.
+        """Send one request; once more only where the credentials were refused, and their file has others.
 
         :param path: below the service URL; one that begins with ``//`` is the server's own.
         :param document: sent as JSON; or ``data`` as it is.
@@ -132,12 +138,37 @@ class Transport:
         if params:
             target += f"?{urlencode(params)}"
         body = data if document is None else json.dumps(document).encode()
+        shown = self._authorization
+        answer = self._send(method, target, body, {**(headers or {}), **shown})
+        if answer.status_code in (401, 403) and self._has_other_credentials(shown):
+            answer = self._send(method, target, body, {**(headers or {}), **self._authorization})
+        return answer
+
+    def _has_other_credentials(self, shown: Mapping[str, str]) -> bool:
+        """Whether there are others than those that were ``shown``: somebody may have renewed their file."""
+        file = self._connection.secret_file
+        if file is None or self._authorization is not shown:
+            return self._authorization is not shown
+        try:
+            secret = read_secret(str(file), "credentials")
+        except ConfigurationError as error:
+            _log.warning("credentials could not be read anew", extra={"error": str(error)})
+            return False
+        kind = "password" if self._connection.token is None else "token"
+        found = _authorization(replace(self._connection, **{kind: secret}))  # type: ignore[arg-type]
+        if found == shown:
+            return False
+        self._authorization = found
+        _log.info("credentials were read anew", extra={"url": self._url, "file": str(file)})
+        return True
+
+    def _send(self, method: str, target: str, body: bytes | None, headers: Mapping[str, str]) -> Answer:
         try:
             response = self._pool.urlopen(
                 method,
                 self._origin + target,
                 body=body,
-                headers={**self._headers, **(headers or {})},
+                headers={**self._headers, **headers},
                 redirect=False,
                 decode_content=False,
             )

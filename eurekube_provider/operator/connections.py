@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
+from pathlib import Path
 
 from eurekube_provider.core.errors import ConfigurationError
 from eurekube_provider.eureka.connection import Connection, Mode, read_secret
@@ -17,8 +19,16 @@ CONNECTION_OPTIONS = (
         "the Eureka servers, e.g. http://eureka:8761/eureka",
     ),
     Option("user", "NAME", TEXT, None, "user for HTTP basic authentication"),
-    Option("password-file", "FILE", TEXT, None, "file with the user's password"),
-    Option("token-file", "FILE", TEXT, None, "file with a bearer token, instead of user and password"),
+    Option(
+        "password-file", "FILE", TEXT, None, "file with the user's password; read anew once it is refused"
+    ),
+    Option(
+        "token-file",
+        "FILE",
+        TEXT,
+        None,
+        "file with a bearer token, instead of user and password; read anew once it is refused",
+    ),
     Option("ca-file", "FILE", FILE, None, "PEM file with the authorities to trust for https"),
     Option("client-certificate", "FILE", FILE, None, "PEM file with the certificate to show (mTLS)"),
     Option(
@@ -32,28 +42,27 @@ CONNECTION_OPTIONS = (
 
 
 def connection_from(
-    given: Mapping[str, Given | None], secrets: Mapping[str, str | None], missing: str
+    given: Mapping[str, Given | None], secrets: Mapping[str, Given | str | None], missing: str
 ) -> Connection:
     """One connection.
 
     :param given: by the names of :data:`CONNECTION_OPTIONS`.
-    :param secrets: by name: password and token.
+    :param secrets: by name: password and token, or the file that holds it.
     :param missing: the complaint where there is no URL.
     :raises ConfigurationError: there is none, or something of it cannot be used.
     """
     url = given.get("url")
     if url is None or not url.text:
         raise ConfigurationError(missing)
+    files = {name: one for name, one in secrets.items() if isinstance(one, Given) and one.text}
+    plain = {name: one for name, one in secrets.items() if isinstance(one, str)}
     known = {
-        **secrets,
+        **plain,
+        **{name: read_secret(file.text, file.where) for name, file in files.items()},
         **{option.name: option.read(given.get(option.name)) for option in CONNECTION_OPTIONS},
     }
     try:
-        return Connection.configured(known.get)
+        connection = Connection.configured(known.get)
+        return replace(connection, secret_file=next((Path(file.text) for file in files.values()), None))
     except ConfigurationError as error:
         raise ConfigurationError(f"{url.where}: {error}") from None
-
-
-def secret_from(file: Given | None) -> str | None:
-    """What a file holds; None where no file is named."""
-    return read_secret(file.text, file.where) if file and file.text else None

@@ -20,7 +20,7 @@ from eurekube_provider.core.identity import check_cluster_name
 from eurekube_provider.core.objects import is_object_name
 from eurekube_provider.eureka.connection import SECRETS, Connection
 from eurekube_provider.kube.elector import Timing
-from eurekube_provider.operator.connections import CONNECTION_OPTIONS, connection_from, secret_from
+from eurekube_provider.operator.connections import CONNECTION_OPTIONS, connection_from
 from eurekube_provider.operator.options import (
     NAMES,
     SECONDS,
@@ -295,10 +295,12 @@ def settings_from(
     given = {**written, **nearest}
     values = {option.name: option.read(given.get(option.name)) for option in OPTIONS}
 
-    def secret(name: str) -> str | None:
+    def secret(name: str) -> Given | str | None:
         named, by_file = nearest.get(f"{name}-file"), written.get(f"{name}-file")
         plain = environment.get(variable(name)) or None
-        return (secret_from(named) or plain) if named or plain else secret_from(by_file)
+        if named and named.text:
+            return named
+        return plain if named or plain else by_file
 
     connections = {
         DEFAULT_CONNECTION: connection_from(
@@ -311,7 +313,7 @@ def settings_from(
         assert file is not None  # noqa: S101 - they stand in it
         connections[name] = connection_from(
             entries,
-            {secret_name: secret_from(entries.get(f"{secret_name}-file")) for secret_name in SECRETS},
+            {secret_name: entries.get(f"{secret_name}-file") for secret_name in SECRETS},
             f"{file.text}: connections: {name}: there is no url: add one, e.g. url: http://eureka:8761/eureka",
         )
     named = {name: values[option.name] for name, option in _OF_SETTINGS.items()}

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from pathlib import Path
 
 import pytest
 
@@ -49,6 +50,21 @@ def test_wrong_credentials(secured: Lab, user: str | None, password: str | None)
     assert caught.value.status_code == 401
     assert "wr0ng-pa55" not in str(caught.value)
     assert secured.eureka_urls[0] in str(caught.value)
+
+
+def test_credentials_whose_file_changed_are_read_anew(secured: Lab, tmp_path: Path) -> None:
+    """A rotated password is shown once the former one is refused, and the refused request goes again."""
+    (url,) = secured.eureka_urls
+    file = tmp_path / "password"
+    file.write_text("n0t-yet")
+    peer = Peer(url, Connection((url,), EUREKA_USER, "f0rmer", secret_file=file))
+    with pytest.raises(RegistryDenied, match="401"):
+        peer.list_instances()
+    file.write_text(f"{EUREKA_PASSWORD}\n")
+    assert peer.list_instances("nobody") == []
+    file.unlink()
+    assert peer.list_instances("nobody") == []
+    peer.close()
 
 
 def test_the_right_credentials(secured: Lab, security: str, app: str) -> None:

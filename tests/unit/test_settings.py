@@ -260,7 +260,7 @@ def test_a_file_says_the_same(tmp_path: Path) -> None:
     )
     result = settings_from({"config": file}, {})
     assert default(result) == Connection(
-        ("http://a/e", "http://b/e"), user="ann", password=SECRET, mode=Mode.REST
+        ("http://a/e", "http://b/e"), user="ann", password=SECRET, mode=Mode.REST, secret_file=password
     )
     assert result.watch_namespaces == ("shop", "billing")
     assert result.cross_namespace == {("a", "b"), ("c", "*")}
@@ -285,9 +285,10 @@ def test_flag_then_environment_then_file_then_default(tmp_path: Path) -> None:
     result = settings_from(flags, {"OPERATOR_NAME": "variable", "EUREKA_USER": "variable"})
     assert (result.operator_name, result.log_level, result.resync_seconds) == ("flag", "ERROR", 15.0)
     assert default(result) == Connection(
-        ("http://file/e",), user="variable", password="from-file", mode=Mode.BATCH
+        ("http://file/e",), user="variable", password="from-file", mode=Mode.BATCH, secret_file=password
     )
-    assert default(settings_from(flags, {"EUREKA_PASSWORD": "variable"})).password == "variable"
+    plain = default(settings_from(flags, {"EUREKA_PASSWORD": "variable"}))
+    assert (plain.password, plain.secret_file) == ("variable", None)
     other = tmp_path / "other"
     other.write_text("from-flag")
     near = {**flags, "eureka_password_file": str(other)}
@@ -309,7 +310,7 @@ def test_named_connections(tmp_path: Path) -> None:
     result = settings_from({"config": file}, {**URL, "EUREKA_USER": "ann", "EUREKA_PASSWORD": SECRET})
     assert result.connections == {
         "default": Connection(("http://a/eureka",), user="ann", password=SECRET),
-        "eu-1": Connection(("http://eu/e",), token="t0ken", proxy="http://proxy:1"),
+        "eu-1": Connection(("http://eu/e",), token="t0ken", proxy="http://proxy:1", secret_file=token),
         "us": Connection(("http://us-2/e", "http://us-1/e")),
     }
     assert "t0ken" not in repr(result)
