@@ -39,7 +39,7 @@ from eurekube_provider.resources.bridge import (
     write_out,
 )
 from eurekube_provider.resources.plugin import tell_sentences
-from eurekube_provider.resources.properties import URLS, Properties, check
+from eurekube_provider.resources.properties import URLS, Properties, bare_host, check
 from eurekube_provider.resources.registration import Registration, Removal
 
 
@@ -184,7 +184,7 @@ class EurekaInstance(Resource, module="eurekube", name="EurekaInstance"):
             if name in FIXED or name in _ABSENT:
                 return pulumi.Output.from_input(copy(FIXED.get(name)))
             if name == "ip_address":
-                return self.host_name
+                return self.host_name.apply(bare_host)
             if name == "vip_address":
                 return self.application.apply(str.lower)
             if name == "secure_vip_address":

@@ -262,9 +262,14 @@ def _endpoints(
 
 
 def map_endpoints(slices: Iterable[Mapping[str, Any]]) -> list[FoundEndpoint]:
-    """The endpoints of EndpointSlices as the API sends them."""
+    """The endpoints of EndpointSlices as the API sends them; of a dual-stack Service's, the IPv4 ones."""
     found: list[FoundEndpoint] = []
+    slices = list(slices)
+    families = {str(each.get("addressType") or "IPv4") for each in slices if each.get("endpoints")}
+    family = next((one for one in ("IPv4", "IPv6", "FQDN") if one in families), None)
     for each in slices:
+        if str(each.get("addressType") or "IPv4") != family:
+            continue
         ports = {
             str(port.get("name") or ""): int(port["port"])
             for port in each.get("ports") or ()

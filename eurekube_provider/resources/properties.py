@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from enum import Enum, StrEnum
 from typing import Any, Final
 
+from eurekube_provider.core.addresses import Address
 from eurekube_provider.core.defaults import FIXED
 from eurekube_provider.core.errors import ConfigurationError, InvalidInstance
 from eurekube_provider.core.identity import RESERVED_PREFIX, StackOwner, check_metadata_key, parse_owner
@@ -151,11 +152,12 @@ class _Check:
 
     def _names(self) -> None:
         self._keep("application", _application, required=True)
-        self._keep("host_name", _host, required=True)
-        self._keep("ip_address", _host)
+        self._keep("host_name", _host_name, required=True)
+        self._keep("ip_address", _ip_address)
         if "ip_address" not in self._result and "host_name" in self._result:
             # As given: a look-up here would make the preview depend on somebody's resolver.
-            self._result["ip_address"] = self._result["host_name"]
+            host_name = self._result["host_name"]
+            self._result["ip_address"] = host_name if host_name is UNKNOWN else bare_host(host_name)
 
     def _ports(self) -> None:
         self._keep("port", _whole(1, 65535), required=True)
@@ -282,11 +284,25 @@ def _application(value: Any) -> str:
     return text.upper()
 
 
+def bare_host(host_name: str) -> str:
+    """A host name or address without the brackets that an IPv6 address has in a URL."""
+    bare = host_name.removeprefix("[").removesuffix("]")
+    return bare if ":" in bare else host_name
+
+
 def _host(value: Any) -> str:
     text = _text(value)
     if "/" in text or any(letter.isspace() for letter in text):
         raise _Refused(f"{value!r} must be a bare host name or address, without http:// and without a path")
     return text
+
+
+def _host_name(value: Any) -> str:
+    return Address.of(bare_host(_host(value))).host_name
+
+
+def _ip_address(value: Any) -> str:
+    return bare_host(_host(value))
 
 
 def _whole(least: int, most: int) -> Callable[[Any], int]:

@@ -30,5 +30,9 @@ def test_endpoints_of_slices() -> None:
         FoundEndpoint("rating-1", "10.0.0.1", ports, True, False, "zone-a", "node-1"),
         FoundEndpoint("10.0.0.2", "10.0.0.2", ports, False, True, "", ""),
     ]
+    other = [{"addressType": "IPv6", "endpoints": [{**slices[0]["endpoints"][0], "addresses": ["fd00::1"]}]}]
+    for both in (other + slices, slices + other):
+        assert [each.address for each in map_endpoints(both)] == ["10.0.0.1", "10.0.0.2"]
+    assert [each.address for each in map_endpoints(other)] == ["fd00::1"]
     found = FoundEndpoints("shop", "rating", tuple(map_endpoints(slices)))
     assert [each.name for each in found.ready] == ["rating-1"]

@@ -169,3 +169,13 @@ def test_what_cannot_be_used_is_refused_with_a_reason(name: str, value: Any, rea
 def test_all_problems_are_told_at_once() -> None:
     """Nobody wants to find them one by one."""
     assert {"port", "host_name", "status"} == set(reasons(port=-1, host_name=None, status="UPP"))
+
+
+@pytest.mark.parametrize("written", ["fd00::1", "[fd00::1]"])
+def test_an_ipv6_address_has_brackets_where_a_url_is_made_of_it(written: str) -> None:
+    """Spring builds one from the host name; the address has none, however it was written."""
+    for given in ({"host_name": written}, {"host_name": written, "ip_address": written}):
+        found = checked(**given)
+        assert (found["host_name"], found["ip_address"]) == ("[fd00::1]", "fd00::1")
+    found = checked(host_name="billing", ip_address=written)
+    assert (found["host_name"], found["ip_address"]) == ("billing", "fd00::1")
