@@ -234,6 +234,11 @@ def test_a_port_that_is_not_clear(shop: Shop) -> None:
     shop.wait_statuses("UP")
     assert shop.condition("Ready")[:2] == ("True", "InstancesUp")
     assert shop.condition("Synced")[:2] == ("False", "NoPort")
+    shop.slices(
+        shop.endpoint(1, ready=False, terminating=True), shop.endpoint(2), ports=(ADMIN, HTTPS)
+    )  # what leaves is no matter of ports
+    shop.wait_statuses()
+    shop.slices(shop.endpoint(1), ports=(ADMIN, HTTPS))
     shop.syncer(securePort="https")
     wait_for(lambda: [one.port for one in shop.held()] == [Port(8443, enabled=False)], "https alone", 30.0)
     assert shop.only().secure_port == Port(8443)
@@ -330,7 +335,7 @@ def test_out_of_service_on_the_way_out(shop: Shop) -> None:
     # The next pod of a StatefulSet, before anybody saw the endpoint gone.
     shop.slices(shop.endpoint(1, "a-0"), shop.endpoint(2, "a-1"))
     shop.wait_statuses("UP", "UP")
-    assert LEAVING_KEY not in next(one for one in shop.held() if one.ip_address == shop.address(1)).metadata
+    wait_for(lambda: not [one for one in shop.held() if LEAVING_KEY in one.metadata], "no mark", 10.0)
     shop.slices(shop.endpoint(1, "a-0", ready=False, terminating=True), shop.endpoint(2, "a-1"))
     shop.wait_statuses("OUT_OF_SERVICE", "UP")
     shop.slices(shop.endpoint(2, "a-1"))
