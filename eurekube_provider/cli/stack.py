@@ -60,9 +60,12 @@ def rendered_stack(options: argparse.Namespace) -> Rendered:
         if not separator or not key:
             raise ConfigurationError(f"--config {text}: must be KEY=VALUE")
         overrides[key] = value
-    for key in ("kubeconfig", "context"):  # for the program's own lookups as well
-        if value := getattr(options, key, None):
-            overrides[f"{NAMESPACE}:{key}"] = str(value.resolve() if isinstance(value, Path) else value)
+    # For the program's own lookups as well.
+    kubeconfig, context = (getattr(options, key, None) for key in ("kubeconfig", "context"))
+    if kubeconfig:
+        overrides[f"{NAMESPACE}:kubeconfig"] = str(kubeconfig.resolve())
+    if kubeconfig or context:
+        overrides[f"{NAMESPACE}:context"] = context or ""
     return render(options.project, options.stack, overrides, options.organization)
 
 

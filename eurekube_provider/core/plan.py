@@ -164,8 +164,9 @@ def plan(
         elif have.owner != owner:
             refusals.append(Refusal(RefusalReason.CONFLICT, want, have))
         else:
-            settled = _status_settled(want, have)
-            reserved = not settled and Status.OUT_OF_SERVICE in (want.status, have.status)
+            stays_out = _is_out_by_us(have) and LEAVING_KEY not in want.metadata
+            settled = not stays_out and _status_settled(want, have)
+            reserved = not settled and (stays_out or Status.OUT_OF_SERVICE in (want.status, have.status))
             contents = _still_leaving(want, have) if reserved else want
             if not same_contents(contents, have) or not (settled or reserved):
                 steps[Action.UPDATE].append(Change(Action.UPDATE, contents, have))
@@ -251,6 +252,11 @@ def _status_settled(want: Instance, have: Instance) -> bool:
     return have.status is want.status or (
         have.is_overridden and have.status is have.overridden_status and LEAVING_KEY not in have.metadata
     )
+
+
+def _is_out_by_us(have: Instance) -> bool:
+    """Whether our OUT_OF_SERVICE stands over its own status, which may be the next pod's already."""
+    return have.overridden_status is Status.OUT_OF_SERVICE and LEAVING_KEY in have.metadata
 
 
 def _still_leaving(want: Instance, have: Instance) -> Instance:

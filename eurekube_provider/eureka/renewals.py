@@ -122,12 +122,16 @@ class Renewals:
                 wait = random.uniform(0, entry.period)  # noqa: S311
             self._plan(entry, self._now() + max(1, int(wait)))
 
-    def remove(self, key: Key) -> None:
-        """Renew it no more; when this returns, no renewal of it is in flight."""
+    def remove(self, key: Key) -> Instance | None:
+        """Renew it no more; when this returns, no renewal of it is in flight.
+
+        :returns: what was renewed.
+        """
         with self._book.lock:
             entry = self._book.entries.pop(key, None)
             while entry is not None and entry.in_flight:
                 self._book.settled.wait()
+            return entry.instance if entry is not None else None
 
     def stand_by(self) -> None:
         """Renew nothing until :meth:`resume`; when this returns, no renewal is in flight."""

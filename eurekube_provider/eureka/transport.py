@@ -24,6 +24,7 @@ from eurekube_provider.eureka.connection import Connection, read_secret
 _log = logging.getLogger(__name__)
 
 _POOL_SIZE = 16
+_REFUSED = (401, 403)
 
 
 class TransportError(Exception):
@@ -140,27 +141,30 @@ class Transport:
         body = data if document is None else json.dumps(document).encode()
         shown = self._authorization
         answer = self._send(method, target, body, {**(headers or {}), **shown})
-        if answer.status_code in (401, 403) and self._has_other_credentials(shown):
-            answer = self._send(method, target, body, {**(headers or {}), **self._authorization})
-        return answer
+        if answer.status_code not in _REFUSED:
+            return answer
+        others = self._credentials_anew()
+        if others in (None, shown):
+            return answer
+        again = self._send(method, target, body, {**(headers or {}), **others})
+        if again.status_code in _REFUSED:  # the file may be ahead of the server
+            return answer
+        self._authorization = others
+        _log.info("credentials were read anew", extra={"url": self._url})
+        return again
 
-    def _has_other_credentials(self, shown: Mapping[str, str]) -> bool:
-        """Whether there are others than those that were ``shown``: somebody may have renewed their file."""
+    def _credentials_anew(self) -> dict[str, str] | None:
+        """Those that stand in the file now, which somebody may have renewed; None where there is none."""
         file = self._connection.secret_file
-        if file is None or self._authorization is not shown:
-            return self._authorization is not shown
+        if file is None:
+            return None
         try:
             secret = read_secret(str(file), "credentials")
         except ConfigurationError as error:
             _log.warning("credentials could not be read anew", extra={"error": str(error)})
-            return False
+            return None
         kind = "password" if self._connection.token is None else "token"
-        found = _authorization(replace(self._connection, **{kind: secret}))  # type: ignore[arg-type]
-        if found == shown:
-            return False
-        self._authorization = found
-        _log.info("credentials were read anew", extra={"url": self._url, "file": str(file)})
-        return True
+        return _authorization(replace(self._connection, **{kind: secret}))  # type: ignore[arg-type]
 
     def _send(self, method: str, target: str, body: bytes | None, headers: Mapping[str, str]) -> Answer:
         try:

@@ -63,6 +63,7 @@ def connection_from(
     }
     try:
         connection = Connection.configured(known.get)
-        return replace(connection, secret_file=next((Path(file.text) for file in files.values()), None))
+        file = files.get("password" if connection.token is None else "token")
+        return replace(connection, secret_file=Path(file.text) if file else None)
     except ConfigurationError as error:
         raise ConfigurationError(f"{url.where}: {error}") from None

@@ -319,12 +319,15 @@ class Registry:
     def _renew_no_more(self, instances: Sequence[Instance]) -> None:
         """What somebody else has taken over would never lapse, were it renewed here as well."""
         for instance in instances:
-            if instance.key in self.renewals and not self._is_ours(instance):
-                _log.info(
-                    "renewing no more what somebody else has taken over",
-                    extra={"instance": instance.instance_id, "owner": instance.owner or ""},
-                )
-                self.renewals.remove(instance.key)
+            if instance.key not in self.renewals or self._is_ours(instance):
+                continue
+            _log.info(
+                "renewing no more what somebody else has taken over",
+                extra={"instance": instance.instance_id, "owner": instance.owner or ""},
+            )
+            ours = self.renewals.remove(instance.key)
+            if ours is not None and ours.owner:
+                self._concerned(ours.owner)
 
     def missing(self, instances: Sequence[Instance], peer: Peer | None) -> None:
         """See :class:`~eurekube_provider.eureka.lane.Listener`."""

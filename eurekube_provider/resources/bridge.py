@@ -44,7 +44,7 @@ class Replaced:
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
-        self._made: dict[Place, tuple[frozenset[str], str | None]] = {}
+        self._made: dict[Place, list[tuple[frozenset[str], str | None]]] = {}
 
     def add(self, peers: Peers, place: Place, when: str | None) -> None:
         """It was registered.
@@ -52,13 +52,21 @@ class Replaced:
         :param when: what only its own state says; None where the state before says the same.
         """
         with self._lock:
-            self._made[place] = (frozenset(peers.connection.service_urls), when)
+            self._taken(peers, place)
+            self._made.setdefault(place, []).append((frozenset(peers.connection.service_urls), when))
 
     def take(self, peers: Peers, place: Place, when: str | None) -> bool:
         """Whether a removal by the state that says ``when`` would remove what replaced it; asked once."""
         with self._lock:
-            urls, made = self._made.pop(place, (frozenset[str](), None))
-            return not urls.isdisjoint(peers.connection.service_urls) and (made is None or made != when)
+            return any(made is None or made != when for made in self._taken(peers, place))
+
+    def _taken(self, peers: Peers, place: Place) -> list[str | None]:
+        """Forget what was registered there at this Eureka; when each was."""
+        here = [
+            one for one in self._made.get(place, ()) if not one[0].isdisjoint(peers.connection.service_urls)
+        ]
+        self._made[place] = [one for one in self._made.get(place, ()) if one not in here]
+        return [when for _, when in here]
 
 
 REPLACED = Replaced()

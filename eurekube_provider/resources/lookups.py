@@ -253,9 +253,9 @@ def _endpoints(
 
     path = kubeconfig or program_setting("kubeconfig")
     # The program runs in the project's directory, which the path may be relative to.
-    access = KubeAccess.load(
-        str(Path(path).expanduser()) if path else None, context or program_setting("context")
-    )
+    if not kubeconfig and not context:
+        context = program_setting("context")
+    access = KubeAccess.load(str(Path(path).expanduser()) if path else None, context)
     answer = access.get(ENDPOINT_SLICES.path(namespace), {"labelSelector": f"{SERVICE_NAME_LABEL}={service}"})
     found = {each.name: each for each in map_endpoints(answer.get("items") or [])}
     return FoundEndpoints(namespace, service, tuple(found[name] for name in sorted(found)))

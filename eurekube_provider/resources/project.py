@@ -129,7 +129,10 @@ class _Loader(yaml.SafeLoader):
 
     def timestamp(self, node: yaml.ScalarNode) -> str:
         """A date as Go prints it."""
-        found = self.construct_yaml_timestamp(node)
+        try:
+            found = self.construct_yaml_timestamp(node)
+        except ValueError:
+            return str(node.value)  # no such day
         if not isinstance(found, datetime):
             return f"{found} 00:00:00 +0000 UTC"
         zone = f"{found:%z} {found:%z}" if found.utcoffset() else "+0000 UTC"
@@ -144,7 +147,7 @@ class _Loader(yaml.SafeLoader):
 
 _TAG = "tag:yaml.org,2002:"
 _STAMP = dict(yaml.SafeLoader.yaml_implicit_resolvers["0"])[_TAG + "timestamp"]
-_WHOLE = re.compile(r"[-+]?(0b[01_]+|0x[0-9a-fA-F_]+|0[0-7_]*|[1-9][0-9_]*)$")
+_WHOLE = re.compile(r"[-+]?(0b[01][01_]*|0x[0-9a-fA-F][0-9a-fA-F_]*|0[0-7_]*|[1-9][0-9_]*)$")
 _NUMBER = re.compile(r"[-+]?(\.[0-9]+|[0-9][0-9_]*(\.[0-9_]*)?)([eE][-+]?[0-9]+)?$")
 
 for _tag, _pattern, _first in (

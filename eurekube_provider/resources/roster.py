@@ -101,6 +101,7 @@ def diff(olds: Mapping[str, Any], news: Mapping[str, Any]) -> Difference:
             replace(have, registrations={}) != replace(want, registrations={})
             or have.registrations.keys() != want.registrations.keys()
             or any(_differs(have.registrations[key], each) for key, each in want.registrations.items())
+            or _host_names(olds) != _host_names(news)  # which an earlier version wrote otherwise
         )
     return Difference(changes, tuple(replaces), delete_before_replace=replaces == ["service_url"])
 
@@ -185,6 +186,10 @@ def _full(actual: Instance, *, with_status: bool) -> Properties:
     if not with_status:
         del full["status"]
     return full
+
+
+def _host_names(properties: Mapping[str, Any]) -> dict[str, Any]:
+    return {key: each.get("host_name") for key, each in (properties.get("instances") or {}).items()}
 
 
 def _projected(properties: Mapping[str, Any]) -> dict[str, Any]:

@@ -99,12 +99,11 @@ class Interrupted(Registry):
         self.seen = [held]
 
     def register(self, instance: Instance) -> None:
-        """Hold it, with the override that there is."""
+        """Hold it, with the override that there is; a server believes DOWN all the same."""
         have = self.held[instance.key]
-        if have.is_overridden:
-            both = have.overridden_status
-            instance = replace(instance, status=both, overridden_status=both)
-        self._write(instance)
+        override = have.overridden_status
+        status = override if have.is_overridden and instance.status is not Status.DOWN else instance.status
+        self._write(replace(instance, status=status, overridden_status=override))
 
     def clear_status(self, instance: Instance, status: Status = Status.UP) -> bool:
         """Take the override away."""
@@ -120,17 +119,20 @@ class Interrupted(Registry):
         self.seen.append(instance)
 
 
+@pytest.mark.parametrize("first", [Status.UP, Status.DOWN])
 @pytest.mark.parametrize("writes", range(4))
-def test_our_own_out_of_service_is_undone_however_often_that_is_interrupted(writes: int) -> None:
+def test_our_own_out_of_service_is_undone_however_often_that_is_interrupted(
+    writes: int, first: Status
+) -> None:
     """A StatefulSet's next pod must not stay out of service as if a person had put it there."""
     leaving = {**A.metadata, LEAVING_KEY: "true"}
     out = Status.OUT_OF_SERVICE
     old = replace(A, ip_address="10.9.9.9", status=out, overridden_status=out, metadata=leaving)
     registry = Interrupted(old, writes)
-    for allowed in (writes, 3):
+    for allowed, status in ((writes, first), (3, first), (3, Status.UP)):
         registry.writes = allowed
         with suppress(LeadershipLost):
-            apply(plan([A], registry.held.values(), OURS), OURS, registry)
+            apply(plan([replace(A, status=status)], registry.held.values(), OURS), OURS, registry)
     assert plan([A], registry.held.values(), OURS).changes == ()
     found = registry.held[A.key]
     assert (found.status, found.is_overridden, found.metadata) == (Status.UP, False, A.metadata)

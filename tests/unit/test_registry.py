@@ -132,18 +132,18 @@ def test_what_somebody_else_took_over_is_renewed_no_more() -> None:
     foreign = replace(syncers, metadata={"eurekube.owner": "cluster/other/a/b"}, last_dirty_timestamp_ms=2)
     for ours, theirs in ((stacks, its_own), (stacks, self_renewed), (syncers, foreign)):
         for is_answer in (False, True):
+            concerned: list[str] = []
             registry = Registry(
-                TwoServers([theirs]), Cluster("lab", "u"), "operator", 600.0, lambda _: None, lambda: None
+                TwoServers([theirs]), Cluster("lab", "u"), "operator", 600.0, concerned.append, lambda: None
             )
             registry._take([ours], is_complete=True)
             registry.hold(ours)
-            if ours is syncers:
-                registry.view.registered(ours)  # by ourselves: lists are doubted
-                registry.view.doubt()
             assert ours.key in registry.renewals
+            concerned.clear()
             if is_answer:
                 registry.newer(theirs)
             else:
                 registry._take([theirs], is_complete=True)
             assert ours.key not in registry.renewals
             assert registry.view.get(ours.key) == theirs
+            assert ours.owner in concerned

@@ -522,7 +522,8 @@ def test_scalars_of_a_stack_are_read_as_pulumi_reads_them(tmp_path: Path) -> Non
     (tmp_path / "Pulumi.yaml").write_text("name: p")
     (tmp_path / "Pulumi.dev.yaml").write_text(
         "config: {a: yes, b: 010, c: 1_000, d: '12:30:45', e: 12:30:45, f: 1.50, g: ~, h: true,"
-        " i: {on: on, day: 2024-05-01, at: 2024-05-01T10:00:00Z, f: 1e3, g: 0x10, h: 1.0, none: ~}}"
+        " i: {on: on, day: 2024-05-01, at: 2024-05-01T10:00:00Z, f: 1e3, g: 0x10, h: 1.0, none: ~},"
+        " j: 2024-02-30, k: 0x_}"
     )
     found = Project.load(tmp_path).configuration("dev", {})
     values = {key.removeprefix("p:"): value for key, value in found.items()}
@@ -544,6 +545,8 @@ def test_scalars_of_a_stack_are_read_as_pulumi_reads_them(tmp_path: Path) -> Non
         "f": "1.5",
         "g": "",
         "h": "true",
+        "j": "2024-02-30",
+        "k": "0x_",
     }
 
 

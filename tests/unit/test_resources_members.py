@@ -174,6 +174,14 @@ def test_another_application_or_other_servers_are_a_replacement() -> None:
     assert other == Difference(changes=True, replaces=("service_url",), delete_before_replace=True)
 
 
+def test_a_host_that_was_once_registered_without_brackets_is_a_change() -> None:
+    """The check brackets the state's as well; Eureka holds it as it was written."""
+    news = checked(instances={"a": {"host_name": "fd00::1"}})
+    assert news["instances"]["a"]["host_name"] == "[fd00::1]"
+    assert not diff(news, news).changes
+    assert diff({**news, "instances": {"a": {"host_name": "fd00::1"}}}, news).changes
+
+
 def test_what_belongs_to_others_is_a_change() -> None:
     """So that an update tries, and says whose it is."""
     assert diff({**checked(), "held_by_others": {"a": "cluster/a/b/c"}}, checked()).changes
