@@ -10,6 +10,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from eurekube_provider.cli.caches import add_cache_options, drain_of
+from eurekube_provider.cli.terminal import printable
 from eurekube_provider.core.drain import DEFAULT_SHUTDOWN_SECONDS
 from eurekube_provider.core.errors import ConfigurationError, EurekubeError
 from eurekube_provider.doctor.checks import Standards, findings_of
@@ -91,7 +92,8 @@ def text(world: World, findings: Sequence[Finding]) -> str:
     """A list for a person."""
     lines = []
     for one in findings:
-        lines += [f"{one.fault}  {one.subject}", f"    {one.problem}", f"    mend: {one.remedy}", ""]
+        said = (f"{one.fault}  {one.subject}", f"    {one.problem}", f"    mend: {one.remedy}")
+        lines += [*(printable(line) for line in said), ""]
     seen = ", ".join(f"{count} {what}" for what, count in looked(world).items())
     if not findings:
         return f"looked at {seen}: {'no faults there' if world.unseen else 'all is well'}\n"
@@ -105,7 +107,8 @@ def commands(findings: Sequence[Finding]) -> str:
     """What a shell can run: one command for each object; the rest as comments."""
     lines = [patch.command for patch in combined(findings)]
     rest = [one for one in findings if one.patch is None]
-    lines += [f"# {one.fault} {one.subject}: {' '.join(one.remedy.split())}" for one in rest]
+    # Whoever may register in Eureka chooses what stands in a subject, and a line's end would end the comment.
+    lines += [printable(f"# {one.fault} {one.subject}: {' '.join(one.remedy.split())}") for one in rest]
     return "".join(f"{line}\n" for line in lines)
 
 

@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import argparse
 import logging
-import signal
-import threading
 
 from eurekube_provider.core.identity import Cluster
 from eurekube_provider.eureka.peers import Peers
 from eurekube_provider.operator import logs
 from eurekube_provider.operator.registry import Registry
 from eurekube_provider.operator.settings import DEFAULT_CONNECTION, settings_from
+from eurekube_provider.operator.signals import stopping
 
 _log = logging.getLogger("eurekube_provider.keepalive")
 
@@ -40,14 +39,12 @@ def run(options: argparse.Namespace) -> None:
     """
     settings = settings_from({**vars(options), "log_format": options.log_format or "text"})
     logs.set_up(settings.log_format, settings.log_level)
-    stop = threading.Event()
-    for number in (signal.SIGTERM, signal.SIGINT):
-        signal.signal(number, lambda *_: stop.set())
+    stop = stopping()
     connection = settings.connections[DEFAULT_CONNECTION]
     peers = Peers(connection)
     registry = Registry(
         peers,
-        Cluster(settings.operator_name, uid=""),  # of no importance: no cluster's instances are looked after
+        Cluster("", uid=""),  # none: no cluster's instances are looked after
         settings.operator_name,
         settings.resync_seconds,
         concerned=lambda _: None,  # what it renews belongs to stacks, which nobody here changes

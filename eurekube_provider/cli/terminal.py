@@ -14,8 +14,13 @@ _TICK_SECONDS = 0.5
 
 def say(line: str) -> None:
     """Print one line at once."""
-    sys.stdout.write(f"{line}\n")
+    sys.stdout.write(f"{printable(line)}\n")
     sys.stdout.flush()
+
+
+def printable(line: str) -> str:
+    """``line`` as one line: whoever may register in Eureka chooses what stands in ids."""
+    return "".join(letter if letter.isprintable() else " " for letter in line)
 
 
 def wait(

@@ -18,7 +18,10 @@ Object = Mapping[str, Any]
 Change = Callable[[Any], Any]
 
 DEFAULT_PROGRESS_DEADLINE_SECONDS = 600
-_SLEEP = re.compile(r"(?:^|[\s;&/])sleep\s+(\d+(?:\.\d+)?)\b")
+SLEEP = re.compile(r"(^|[\s;&/])sleep\s+(\d+(?:\.\d+)?)([smhd]?)(?![\w.])")
+"""A ``sleep`` in a command: what stands before it, the number, and its unit."""
+
+_SECONDS = {"": 1, "s": 1, "m": 60, "h": 3600, "d": 86400}
 
 
 class Hook(StrEnum):
@@ -57,7 +60,7 @@ def slept_seconds(container: Object) -> int:
     if hook.get("sleep"):
         return int(hook["sleep"].get("seconds") or 0)
     command = " ".join((hook.get("exec") or {}).get("command") or ())
-    return int(sum(float(seconds) for seconds in _SLEEP.findall(command)))
+    return int(sum(float(number) * _SECONDS[unit] for _, number, unit in SLEEP.findall(command)))
 
 
 def _at_once(value: Any, change: Change) -> Any:

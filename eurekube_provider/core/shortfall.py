@@ -6,7 +6,6 @@ behind a syncer.
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
@@ -14,9 +13,7 @@ from typing import Any
 
 from eurekube_provider.core.drain import DEFAULT_SHUTDOWN_SECONDS
 from eurekube_provider.core.objects import Object
-from eurekube_provider.core.prestop import Hook, grace_period_seconds, servers, slept_seconds
-
-_SLEEP = re.compile(r"(^|[\s;&/])sleep\s+\d+(?:\.\d+)?\b")
+from eurekube_provider.core.prestop import SLEEP, Hook, grace_period_seconds, servers, slept_seconds
 
 
 class Lack(StrEnum):
@@ -103,8 +100,8 @@ def _waiting(prestop: Object, seconds: int, hook: Hook) -> dict[str, Any] | None
         sleeps = {Hook.SLEEP: {"sleep": {"seconds": seconds}}}
         return sleeps.get(hook) or {"exec": {"command": ["sleep", str(seconds)]}}
     command: Sequence[str] = (prestop.get("exec") or {}).get("command") or ()
-    if len(command) == 2 and _SLEEP.search(" ".join(command)):
+    if len(command) == 2 and SLEEP.search(" ".join(command)):
         return {"exec": {"command": [command[0], str(seconds)]}}
-    if sum(len(_SLEEP.findall(word)) for word in command) != 1:
+    if sum(len(SLEEP.findall(word)) for word in command) != 1:
         return None
-    return {"exec": {"command": [_SLEEP.sub(rf"\g<1>sleep {seconds}", word) for word in command]}}
+    return {"exec": {"command": [SLEEP.sub(rf"\g<1>sleep {seconds}", word) for word in command]}}

@@ -31,6 +31,8 @@ WATCH_SECONDS = (240, 300)
 SHORTEST_WATCH_SECONDS = 1.0
 """A watch that ends sooner counts as a failure, even when it ended well."""
 
+_DENIALS = (401, 403, 404)
+
 SETTLE_SECONDS = 1.0
 """So long after a watch was opened, what it missed has come, or the word that it expired."""
 
@@ -76,6 +78,8 @@ class Reflector:
         self._stopped = threading.Event()
         self._hurried = threading.Event()
         self._lists_anew = False
+        self._denied: int | None = None  # the last answer that we may not have them, until they come
+        self._asks_anew = False
         self._current_from: float | None = None  # by the monotonic clock; None: nobody tells of changes
         self.failure: KubernetesError | None = None
         """Why the copy may be old: the last error, None while the watch runs."""
@@ -102,7 +106,7 @@ class Reflector:
 
         Lists anew then, since whoever asks wants to know what there is now.
         """
-        self._lists_anew = not self.is_current
+        self._lists_anew = self._asks_anew = not self.is_current
         self._hurried.set()
 
     @property
@@ -117,8 +121,11 @@ class Reflector:
 
     @property
     def is_shut_out(self) -> bool:
-        """Whether the API server says that we may not have these objects, or that there is no such kind."""
-        return self.failure is not None and self.failure.status_code in (401, 403, 404)
+        """Whether the API server says that we may not have these objects, or that there is no such kind.
+
+        It has said so last, and since :meth:`hurry` once more: what is over by then shuts nobody out.
+        """
+        return self._denied is not None and not self._asks_anew
 
     @property
     def is_synced(self) -> bool:
@@ -128,8 +135,7 @@ class Reflector:
     @property
     def is_refused(self) -> bool:
         """Whether there is no first list because we may not have one. It is asked for again and again."""
-        failure = self.failure
-        return not self.is_synced and failure is not None and failure.status_code == 403
+        return not self.is_synced and self._denied == 403
 
     def wait_synced(self, timeout_seconds: float) -> bool:
         """Wait for the first list."""
@@ -175,6 +181,8 @@ class Reflector:
                 if time.monotonic() - started > LONGEST_DELAY_SECONDS:
                     failures = 0
                 failures += 1
+                if error.status_code in _DENIALS:
+                    self._denied, self._asks_anew = error.status_code, False
                 if error.status_code == 410:
                     _log.info("watch expired, listing anew", extra={"path": self._path})
                     self._version = None
@@ -212,6 +220,7 @@ class Reflector:
             self._tell(old, None)
         self._version = str(page["metadata"]["resourceVersion"])
         self.failure, self._current_from = None, time.monotonic()
+        self._denied, self._asks_anew = None, False
 
     def _watch(self) -> None:
         """Follow changes until the server ends the watch."""
@@ -235,6 +244,7 @@ class Reflector:
             self._version = str(item["metadata"]["resourceVersion"])
 
     def _opened(self) -> None:
+        self._denied = None
         if self._current_from is None:
             self._current_from = time.monotonic() + SETTLE_SECONDS
 

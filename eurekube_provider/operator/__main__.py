@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import argparse
 import logging
-import signal
 import sys
-import threading
 from collections.abc import Sequence
 
 from eurekube_provider.core.errors import ConfigurationError, EurekubeError
@@ -14,6 +12,7 @@ from eurekube_provider.operator import logs, selfcheck
 from eurekube_provider.operator.once import Ledger, as_json
 from eurekube_provider.operator.run import run
 from eurekube_provider.operator.settings import add_settings, settings_from
+from eurekube_provider.operator.signals import stopping
 
 _log = logging.getLogger("eurekube_provider.operator")
 
@@ -80,11 +79,8 @@ def start(options: argparse.Namespace) -> int:
     ledger = None
     if options.once or options.dry_run:
         ledger = Ledger(is_once=options.once, is_dry=options.dry_run, output=options.output)
-    stop = threading.Event()
-    for number in (signal.SIGTERM, signal.SIGINT):
-        signal.signal(number, lambda *_: stop.set())
     try:
-        run(settings, stop, ledger)
+        run(settings, stopping(), ledger)
     except EurekubeError as error:
         _log.error("the operator cannot run", extra={"error": str(error)})
         return 1

@@ -151,6 +151,7 @@ class Controller:
         self._teller.forget_all()
         self.drains.forget_all()
         self._departure.forget_all()
+        self.history.forget_all()
 
     @property
     def looks(self) -> Mapping[SyncerKey, Look]:

@@ -81,6 +81,7 @@ class Departure:
         """
         if syncer is None or not has_finalizer(syncer):
             self._take_out(key, syncer, sources)
+            self._undone.pop(key, None)
             return
         if FORCE_DELETE_ANNOTATION in (syncer["metadata"].get("annotations") or {}):
             self._let_go(key, syncer, f"the annotation {FORCE_DELETE_ANNOTATION} asks for it")
@@ -112,9 +113,9 @@ class Departure:
         note = f"released although its instances may still be in Eureka, because {why}; left behind: {named}"
         _log.warning("syncer released", extra={"syncer": "/".join(key), "left": len(left), "reason": why})
         self._events.record(syncer, Kind.WARNING, "LeftBehind", note)
-        self._undone.pop(key, None)
         self._gone(key, left)
         set_finalizer(self._access, syncer, present=False)
+        self._undone.pop(key, None)
 
     def _take_out(self, key: SyncerKey, syncer: Object | None, sources: Sources) -> int:
         """Deregister what a deleted syncer put in; how many instances.

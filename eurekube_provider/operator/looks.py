@@ -172,6 +172,12 @@ class Looks:
             for result in Result:
                 self._results.pop((key, result), None)
 
+    def forget_all(self) -> None:
+        """Another replica looks from now on; what was done stays."""
+        with self._lock:
+            for table in (self.last, self._refused, self._succeeded_at):
+                table.clear()
+
     def recent(self) -> list[Recent]:
         """The last changes, newest first."""
         with self._lock:

@@ -6,6 +6,7 @@ import threading
 from collections.abc import Callable
 
 from eurekube_provider.core.errors import KubernetesError
+from eurekube_provider.core.pulse import Pulse
 from eurekube_provider.kube.reflector import Reflector
 from eurekube_provider.operator.index import SyncerKey
 
@@ -58,11 +59,28 @@ class OnDemand:
             found = self._reflectors.get(scope)
         return found if found is not None and found.is_synced else None
 
+    def hurry(self) -> None:
+        """See :meth:`Reflector.hurry`."""
+        for one in self._all():
+            one.hurry()
+
+    @property
+    def is_current(self) -> bool:
+        """Whether what was read is what there is now, but for what we may not read."""
+        return all(one.is_current or one.is_shut_out or not one.is_synced for one in self._all())
+
+    def pulses(self) -> list[Pulse]:
+        """The threads of all."""
+        return [pulse for one in self._all() for pulse in one.pulse()]
+
+    def _all(self) -> list[Reflector]:
+        with self._lock:
+            return list(self._reflectors.values())
+
     @property
     def failure(self) -> KubernetesError | None:
         """Why one of the kinds cannot be read; None while all can."""
-        with self._lock:
-            return next((one.failure for one in self._reflectors.values() if one.failure), None)
+        return next((one.failure for one in self._all() if one.failure), None)
 
     def stop(self) -> None:
         """Watch nothing any more."""

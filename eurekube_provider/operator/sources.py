@@ -88,12 +88,15 @@ class Sources:
         """Wait for no back-off: the API server answers again."""
         for group in self._groups.values():
             group.hurry()
+        self._nodes.hurry()
+        self._pods.hurry()
 
     @property
     def is_current(self) -> bool:
         """Whether all copies are what there is now, but for what we may not read."""
         reflectors = (one for group in self._groups.values() for one in group.reflectors)
-        return all(one.is_current or one.is_shut_out for one in reflectors)
+        on_demand = self._nodes.is_current and self._pods.is_current
+        return on_demand and all(one.is_current or one.is_shut_out for one in reflectors)
 
     @property
     def is_synced(self) -> bool:
@@ -143,7 +146,8 @@ class Sources:
 
     def pulses(self) -> list[Pulse]:
         """The reflectors' threads."""
-        return [pulse for group in self._groups.values() for pulse in group.pulses()]
+        listed = [pulse for group in self._groups.values() for pulse in group.pulses()]
+        return [*listed, *self._nodes.pulses(), *self._pods.pulses()]
 
     def syncer_keys(self) -> list[SyncerKey]:
         """All syncers."""

@@ -166,6 +166,7 @@ class StatusWriter:
         self._not_before: dict[SyncerKey, float] = {}
         self._last: dict[SyncerKey, _Last] = {}
         self._written: dict[SyncerKey, dict[str, Any]] = {}
+        self._forgotten = 0  # how often: what was under way then says nothing any more
         self._stopped = False
         self._thread = threading.Thread(target=self._run, name="status-writer", daemon=True)
 
@@ -199,12 +200,14 @@ class StatusWriter:
     def forget(self, key: SyncerKey) -> None:
         """The syncer is gone."""
         with self._condition:
+            self._forgotten += 1
             for table in (self._wanted, self._not_before, self._last, self._written):
                 table.pop(key, None)
 
     def forget_all(self) -> None:
         """Another replica writes from now on, or has written."""
         with self._condition:
+            self._forgotten += 1
             for table in (self._wanted, self._not_before, self._last, self._written):
                 table.clear()
 
@@ -244,7 +247,9 @@ class StatusWriter:
         return max(self._not_before.get(key, 0.0), paced)
 
     def _write(self, key: SyncerKey, wanted: _Wanted) -> None:
-        written, syncer = self._written.get(key), wanted.syncer
+        with self._condition:
+            written, forgotten = self._written.get(key), self._forgotten
+        syncer = wanted.syncer
         basis = {**syncer, "status": written} if written else syncer
         status = status_of(basis, wanted.report, datetime.now(UTC))
         if _same(status, basis.get("status") or {}):
@@ -260,8 +265,10 @@ class StatusWriter:
                         self._wanted.setdefault(key, wanted)
                         self._not_before[key] = time.monotonic() + RETRY_SECONDS
             return
-        self._written[key] = status
         with self._condition:
+            if forgotten != self._forgotten:
+                return
+            self._written[key] = status
             last, now = self._last.get(key), time.monotonic()
             self._last[key] = last.then(_gist(wanted), now) if last else _Last(_gist(wanted), now)
 

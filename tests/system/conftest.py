@@ -118,6 +118,7 @@ def start_operator(lab: Lab, namespace: str, tmp_path: Path) -> Iterator[StartOp
             operator.stop()
         if operator.process.poll() is None:
             operator.process.kill()
+            operator.process.wait()
         sys.stdout.write(f"--- {operator.log.name}\n{operator.text()}\n")
 
 

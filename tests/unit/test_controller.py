@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from typing import Any
 
 import pytest
@@ -130,3 +131,39 @@ def test_with_upsert_only_what_stays_at_another_eureka_lapses() -> None:
     assert (scene.renewed(), scene.renewed(scene.elsewhere)) == (set(), {"a"})
     owner = Syncer.from_object(scene.syncer).owner(CLUSTER)
     assert scene.told.registry.view.owned(owner)
+
+
+def test_who_comes_to_lead_waits_for_nodes_as_well() -> None:
+    """An address of a node that is gone must not come back by an old copy."""
+    scene = Scene(mode="service", advertise="NodePort")
+    sources = scene.told.sources
+    nodes = sources._nodes._reflectors[None]
+    nodes.stop()  # the test says from now on how far it is
+    nodes._thread.join()
+    listed = [one for group in sources._groups.values() for one in group.reflectors]
+    for reflector in (*listed, nodes):
+        reflector._synced.set()
+        reflector._current_from = time.monotonic()
+    found = [sources.is_current]
+    nodes._current_from = None
+    found.append(sources.is_current)
+    nodes._hurried.clear()
+    sources.hurry()
+    assert nodes._hurried.is_set()
+    nodes._denied, nodes._asks_anew = 403, False
+    found.append(sources.is_current)
+    assert found == [True, False, True]
+    assert [pulse.name for pulse in sources.pulses()] == ["reflector-nodes-all"]
+
+
+def test_a_former_leader_says_nothing_of_its_last_look() -> None:
+    """What it last saw is over, and would stand in its metrics until it leads again."""
+    scene = Scene()
+    scene.endpoints(WEB, a=READY)
+    scene.look()
+    history = scene.told.controller.history
+    assert (set(history.last), set(history.succeeded_at())) == ({KEY}, {KEY})
+    recent = history.recent()
+    scene.told.controller.stand_by()
+    assert (history.last, history.succeeded_at()) == ({}, {})
+    assert history.recent() == recent

@@ -34,6 +34,15 @@ def test_what_a_shell_runs() -> None:
     ]
 
 
+def test_what_stands_in_eureka_is_no_command() -> None:
+    """Whoever may register there chooses its ids, and a shell or a terminal reads what is printed."""
+    evil = Finding(Fault.PEERS_DISAGREE, "X a\ntouch pwned\r\u2028\x1b[2J#", "b\ntouch it", "c\x85touch it")
+    assert len(commands([evil]).splitlines()) == 1
+    assert commands([evil]).startswith("# PeersDisagree X a touch pwned")
+    assert "\x1b" not in commands([evil]) + text(WORLD, [evil])
+    assert [line for line in text(WORLD, [evil]).splitlines() if line.startswith("touch")] == []
+
+
 def test_json_for_a_pipeline() -> None:
     """Findings, and the patches by object with the command that applies each."""
     found = document(WORLD, [MENDABLE, OTHER])

@@ -468,3 +468,52 @@ def test_a_back_off_can_be_cut_short(api: Api, copy: Copy, monkeypatch: pytest.M
         return copy.is_synced
 
     awaited(is_back, "the list")
+
+
+DENIED = (403, b'{"message": "forbidden"}')
+
+
+def test_a_denial_stands_until_the_api_says_otherwise(
+    api: Api, copy: Copy, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A connection that breaks, or a server that is busy, says nothing of rights."""
+    monkeypatch.setattr(module, "LONGEST_DELAY_SECONDS", 0.05)
+    api.refusals = [DENIED, (503, b"{}"), (503, b"{}"), DENIED, *[(500, b"")] * 5]
+    seen: set[tuple[int | None, bool]] = set()
+
+    def is_synced() -> bool:
+        if copy.failure is not None:
+            seen.add((copy.failure.status_code, copy.is_refused))
+        return copy.is_synced
+
+    copy.start()
+    awaited(is_synced, "the list")
+    assert {code for code, _ in seen} >= {500, 503}
+    assert {refused for code, refused in seen if code != 403} == {True}
+    assert (copy.is_refused, copy.is_shut_out) == (False, False)
+
+
+def test_who_hurries_waits_for_another_word_of_what_was_denied(
+    api: Api, copy: Copy, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A copy that was denied may be had again by now: until the API has said so once more, it is old."""
+    monkeypatch.setattr(module, "FIRST_DELAY_SECONDS", 3600.0)
+    monkeypatch.setattr(module, "LONGEST_DELAY_SECONDS", 3600.0)
+    api.scripts = [[DENIED], [DENIED]]
+    copy.start()
+    awaited(lambda: copy.is_shut_out, "the denial")
+    asked = threading.Event()
+    pages = api.access.pages
+
+    def slow(path: str) -> Iterator[Object]:
+        assert asked.wait(WAIT_SECONDS)
+        yield from pages(path)
+
+    monkeypatch.setattr(api.access, "pages", slow)
+    copy.hurry()
+    assert (copy.is_shut_out, copy.is_current) == (False, False)
+    asked.set()
+    awaited(lambda: copy.is_shut_out, "the next denial")
+    copy.hurry()
+    awaited(lambda: copy.is_current, "the copy")
+    assert not copy.is_shut_out

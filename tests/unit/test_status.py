@@ -244,3 +244,19 @@ def test_a_turn_does_not_wait_for_counts() -> None:
     writer.report(syncer(), replace(CONFLICT, registered=0))
     writer.stop()
     assert [status["registered"] for _, status in access.written] == [2, 1, 0]
+
+
+def test_a_write_that_ends_after_another_replica_leads_is_not_remembered() -> None:
+    """What that one writes meanwhile would stay, were it taken for what stands there."""
+    access = Access()
+    access.go_on.clear()
+    writer = StatusWriter(access)  # type: ignore[arg-type]
+    writer.start()
+    writer.report(syncer(), SYNCED)
+    wait_until(lambda: access.asked == 1, "the write", 5)
+    writer.forget_all()
+    access.go_on.set()
+    wait_until(lambda: access.written, "its end", 5)
+    writer.report(syncer(status_of(syncer(), CONFLICT, EARLIER)), SYNCED)
+    wait_until(lambda: len(access.written) == 2, "the second write", 5)
+    writer.stop()

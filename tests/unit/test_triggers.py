@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import threading
+import time
 from collections.abc import Callable, Iterator
 from datetime import UTC, datetime, timedelta
 from typing import Any
@@ -482,6 +483,20 @@ def test_nothing_runs_for_services_that_were_not_read(played: Played) -> None:
     played.unread, played.services = False, ["rating"]
     played.wait(lambda: not played.triggers._entries[KEY].schedule.is_pending, "the look")
     assert len(played.runs) == 1
+
+
+def test_a_change_while_a_list_is_missing_is_not_lost(played: Played) -> None:
+    """Nothing runs before all is read; then what changed meanwhile does."""
+    played.put()
+    played.wait_synced(1)
+    (reflector,) = played.triggers.reflectors.reflectors
+    reflector._synced.clear()
+    played.scale("10.0.0.2")
+    played.wait(lambda: not played.triggers._is_woken, "the round")
+    time.sleep(2 * module.ROUND_SECONDS)
+    assert len(played.runs) == 1
+    reflector._synced.set()
+    played.wait_synced(2)
 
 
 def test_a_deleted_one_is_forgotten(played: Played) -> None:

@@ -186,7 +186,11 @@ class Triggers:
                     self._entries, self._later = {}, {}
             for ended in self._runs.take_ended():
                 self._guarded(ended.order.key, lambda ended=ended: self._end(ended))  # type: ignore[misc]
-            if not self._leads or not self._is_settled():
+            if not self._leads:
+                continue
+            if not self._is_settled():
+                with self._condition:
+                    self._touched = {**touched, **self._touched}
                 continue
             now = time.monotonic()
             if self._entries_term != self._term:
