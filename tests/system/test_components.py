@@ -110,7 +110,8 @@ def metadata(name):
 
 
 opts = pulumi.ResourceOptions(parent=workloads)
-rating = kubernetes.apps.v1.Deployment("rating", metadata=metadata("rating"), spec=spec("rating"), opts=opts)
+hasty = {{**spec("rating"), "progressDeadlineSeconds": 2}}
+rating = kubernetes.apps.v1.Deployment("rating", metadata=metadata("rating"), spec=hasty, opts=opts)
 kubernetes.apps.v1.StatefulSet(
     "ledger", metadata=metadata("ledger"), spec={{**spec("ledger"), "serviceName": "ledger"}}, opts=opts
 )
@@ -366,3 +367,6 @@ def the_workloads_drain(cluster: Cluster) -> None:
         variables = {one["name"]: one["value"] for one in pod["containers"][0]["env"]}
         assert len(variables["SHARED"]) == len("12345678-1234-1234-1234-123456789012")
         assert variables["PASSWORD"] == EUREKA_PASSWORD
+    # The API server refuses one that is not longer than minReadySeconds.
+    hasty = (cluster.get(DEPLOYMENTS, "rating", TEAM) or {})["spec"]
+    assert hasty["progressDeadlineSeconds"] == DRAIN_SECONDS + 600
