@@ -479,6 +479,15 @@ def test_the_other_stacks_render_too(stack: str) -> None:
             ["--config", 'eurekube:operator={"environment":{"WEB_ADDRESS":""}}'],
             "environment must not set WEB_ADDRESS",
         ),
+        (
+            ["--config", 'eurekube:operator={"watchNamespaces":"shop"}'],
+            "watch_namespaces must be a list, not str: write it as ['shop']",
+        ),
+        (
+            ["--config", 'eurekube:operator={"environment":{"RESYNC_SECONDS":30}}'],
+            "environment: RESYNC_SECONDS must be text: put its value in quotes",
+        ),
+        (["--config", "eurekube:operatorName=Team A"], "operator_name 'Team A' must be lower case letters"),
         (["--config", 'eurekube:operator={"replica":1}'], "no key 'replica'; replicas is one"),
         (["--config", 'eurekube:operator={"replicas":"3"}'], "replicas must be a whole number from 0 on"),
         (

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import fields
 from typing import Any
 
+import pulumi
 import pytest
 
 from eurekube_provider import (
@@ -62,6 +63,37 @@ def test_ports_of_eureka() -> None:
         ({"egress_ports": [8080]}, "egress_ports means nothing without network_policy"),
         ({"web_namespaces": ["monitoring"]}, "web_namespaces means nothing without network_policy"),
         ({"network_policy": True, "egress_ports": [0]}, "egress_ports: 0 must be a port from 1 to 65535"),
+        (
+            {"watch_namespaces": "shop"},
+            "watch_namespaces must be a list, not str: write it as ['shop'], also where it has one entry",
+        ),
+        (
+            {"watch_namespaces": (name for name in ("shop",))},
+            "watch_namespaces must be a list, not generator",
+        ),
+        ({"watch_namespaces": {"shop": None}}, "watch_namespaces must be a list, not dict"),
+        ({"watch_namespaces": [""]}, "watch_namespaces: '' must be a namespace's name"),
+        ({"watch_namespaces": [1]}, "watch_namespaces: 1 must be a namespace's name"),
+        (
+            {"network_policy": True, "web_namespaces": "monitoring"},
+            "web_namespaces must be a list, not str: write it as ['monitoring']",
+        ),
+        (
+            {"network_policy": True, "web_namespaces": ["Shop"]},
+            "web_namespaces: 'Shop' must be a namespace's name",
+        ),
+        ({"network_policy": True, "egress_ports": "8080"}, "egress_ports must be a list, not str: write"),
+        ({"network_policy": True, "egress_ports": 8080}, "egress_ports must be a list, not int: write"),
+        ({"eureka_urls": "http://me:s3cret@eureka/eureka"}, "eureka_urls must be a list, not str: write"),
+        (
+            {"environment": {"RESYNC_SECONDS": 30}},
+            "environment: RESYNC_SECONDS must be text: put its value in quotes",
+        ),
+        ({"environment": {"TAKE_OVER_CLUSTER": True}}, "environment: TAKE_OVER_CLUSTER must be text"),
+        ({"environment": "LOG_LEVEL=DEBUG"}, "environment must be a map of texts, e.g. {'LOG_LEVEL'"),
+        ({"operator_name": "Team A"}, "operator_name 'Team A' must be lower case letters, digits, '-' and"),
+        ({"operator_name": "x" * 247}, "at most 246 characters: the replicas' Lease is named by it"),
+        ({"operator_name": 7}, "operator_name 7 must be"),
         ({"cluster_name": "A_B"}, "cluster name 'A_B'"),
         ({"targets": {"ci": "webhook"}}, "targets: ci must be an object with a kind"),
         ({"targets": {"prod": {"kind": "pulumiStack", "stack": "prod"}}}, "stack must be NAMESPACE/NAME"),
@@ -162,6 +194,22 @@ def test_a_secret_that_cannot_serve_is_refused(given: dict[str, Any], sentence: 
 )
 def test_what_may_stand_together(given: dict[str, Any]) -> None:
     """A user that is no secret, an authority that everybody may know, a key beside its certificate."""
+    args(**given).check()
+
+
+@pytest.mark.parametrize(
+    "given",
+    [
+        {"watch_namespaces": ("shop", "7")},
+        {"watch_namespaces": {"shop": 1}.keys()},
+        {"network_policy": True, "web_namespaces": ["monitoring"], "egress_ports": (3128,)},
+        {"environment": {"RESYNC_SECONDS": "30", "LOG_LEVEL": pulumi.Output.secret("DEBUG")}},
+        {"operator_name": "team-a.eu"},
+        {"operator_name": "x" * 246},
+    ],
+)
+def test_what_can_be_used(given: dict[str, Any]) -> None:
+    """Whatever can be read twice is a list, and what is known later may be text."""
     args(**given).check()
 
 
