@@ -580,6 +580,26 @@ def test_an_application_renders_as_its_registrations(tmp_path: Path) -> None:
     assert "password" not in done.stdout
 
 
+def test_two_operators_bring_the_crds_once(tmp_path: Path) -> None:
+    """Each has all that is its own."""
+    project = foreign(
+        tmp_path,
+        "from eurekube_provider import EurekubeOperator",
+        *(
+            f'EurekubeOperator("{name}", {{"eureka_urls": ["{URL}"], "namespace": "{name}", "operator_name":'
+            f' "{name}"}})'
+            for name in ("eu", "us")
+        ),
+    )
+    done = run("render", "--project", str(project), "--config", "connections={}")
+    assert done.returncode == 0, done.stderr
+    found = [(item["kind"], item["metadata"]["name"]) for item in yaml.safe_load_all(done.stdout) if item]
+    crds = [("CustomResourceDefinition", crd["metadata"]["name"]) for crd in crd_documents()]
+    assert found[:4] == [*crds, ("Namespace", "eu"), ("Namespace", "us")]
+    assert len(set(crds)) == len(crds)
+    assert [kind for kind, _ in found].count("Deployment") == 2
+
+
 @pytest.mark.parametrize(
     ("resource", "sentence"),
     [

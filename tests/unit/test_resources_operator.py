@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import json
+import subprocess
+import sys
 from dataclasses import fields
 from typing import Any
 
@@ -15,6 +18,7 @@ from eurekube_provider import (
     EurekubeOperatorArgsDict,
     __version__,
 )
+from eurekube_provider.resources.files import crd_documents
 from eurekube_provider.resources.operator.args import operator_args
 from eurekube_provider.resources.operator.credentials import CREDENTIALS, PARTS
 from eurekube_provider.resources.program import ProgramError
@@ -241,3 +245,68 @@ def test_a_dictionary_that_cannot_be_used_is_refused(given: Any, sentence: str) 
     with pytest.raises(ProgramError) as refused:
         operator_args(given)
     assert sentence in str(refused.value)
+
+
+PROGRAM = """
+import asyncio, contextvars, json
+import pulumi
+from pulumi.runtime import mocks
+from pulumi.runtime.stack import run_pulumi_func
+from eurekube_provider import EurekubeOperator
+
+found = {}
+
+class Echo(mocks.Mocks):
+    def call(self, args):
+        return {}
+    def new_resource(self, args):
+        return args.name, args.inputs
+
+class Monitor(mocks.MockMonitor):
+    def RegisterResource(self, request):
+        if ":CustomResourceDefinition" in request.type:
+            former = [alias.spec.name for alias in request.aliases if alias.spec.name]
+            found.setdefault(request.name, []).append(former)
+        return super().RegisterResource(request)
+
+class Cluster(pulumi.ComponentResource):
+    def __init__(self, name):
+        super().__init__("own:index:Cluster", name)
+
+def operator(name, parent=None, **more):
+    args = {"eureka_urls": ["http://eureka/eureka"], "namespace": name, **more}
+    EurekubeOperator(name, args, pulumi.ResourceOptions(parent=parent))
+
+def program():
+    for name in ("one", "two"):
+        operator(name)
+        operator(f"inner-{name}", Cluster(name))
+        operator(f"owner-{name}", keep_crds=False)
+
+def run():
+    loop = asyncio.new_event_loop()
+    asyncio.set_event_loop(loop)
+    mocks.set_mocks(Echo(), project="shop", stack="dev", monitor=Monitor(Echo()))
+    loop.run_until_complete(run_pulumi_func(program))
+
+for _ in range(2):
+    contextvars.Context().run(run)
+print(json.dumps(found))
+"""
+"""Six operators in one program, which runs twice in a process, as inline programs do."""
+
+
+def test_each_component_has_crds_of_its_own() -> None:
+    """By its name. One that may stand in a state of 0.1.0, where they had no such name, goes on from there.
+
+    The engine takes such an alias once. It is the first component's where CRDs are kept, so that a wrong
+    guess changes nothing; of others the engine refuses two.
+    """
+    told = subprocess.run([sys.executable, "-c", PROGRAM], capture_output=True, text=True, check=True).stdout
+    expected: dict[str, list[list[str]]] = {}
+    for crd in (document["metadata"]["name"] for document in crd_documents()):
+        for name in ("one", "inner-one", "owner-one", "owner-two"):
+            expected[f"{name}-{crd}"] = [[crd]] * 2
+        for name in ("two", "inner-two"):
+            expected[f"{name}-{crd}"] = [[]] * 2
+    assert json.loads(told) == expected
