@@ -63,6 +63,19 @@ def slept_seconds(container: Object) -> int:
     return int(sum(float(number) * _SECONDS[unit] for _, number, unit in SLEEP.findall(command)))
 
 
+def progress_deadline_seconds(given: Any, min_ready_seconds: int) -> int:
+    """A Deployment's ``progressDeadlineSeconds``: as given, or ten minutes after ``min_ready_seconds``.
+
+    The API server refuses a deadline within which no pod can become available.
+
+    :param given: None for Kubernetes' own 600.
+    """
+    deadline = int(given or DEFAULT_PROGRESS_DEADLINE_SECONDS)
+    if deadline > min_ready_seconds:
+        return deadline
+    return min_ready_seconds + DEFAULT_PROGRESS_DEADLINE_SECONDS
+
+
 def _at_once(value: Any, change: Change) -> Any:
     return change(value)
 
@@ -78,7 +91,8 @@ def drained_workload(
     """The ``spec`` of a Deployment or a StatefulSet whose pods drain before they stop.
 
     Its containers get a preStop that waits, the grace period becomes longer by as much, and
-    ``minReadySeconds`` as long, unless it is longer already.
+    ``minReadySeconds`` as long, unless it is longer already; of a Deployment, ``progressDeadlineSeconds``
+    stays longer than that.
 
     :param containers: the names of those that get a preStop; none: all.
     :param within: changes a part that may not be known yet; by default every part is plain JSON.
@@ -91,14 +105,16 @@ def drained_workload(
 
     rest = drain, hook, containers, within
     needed = drain.min_ready_seconds
-    result = {
-        **spec,
-        "minReadySeconds": within(spec.get("minReadySeconds"), lambda given: max(needed, int(given or 0))),
-        "template": within(spec.get("template") or {}, pod),
-    }
-    if kind == "Deployment" and needed >= DEFAULT_PROGRESS_DEADLINE_SECONDS:
-        # The API server refuses a deadline within which no pod can become available.
-        result.setdefault("progressDeadlineSeconds", needed + DEFAULT_PROGRESS_DEADLINE_SECONDS)
+    min_ready = within(spec.get("minReadySeconds"), lambda given: max(needed, int(given or 0)))
+    result = {**spec, "minReadySeconds": min_ready, "template": within(spec.get("template") or {}, pod)}
+    if kind == "Deployment":
+        given = spec.get("progressDeadlineSeconds")
+        deadline = within(
+            min_ready,
+            lambda least: within(given, lambda seconds: progress_deadline_seconds(seconds, least)),
+        )
+        if given is not None or deadline != DEFAULT_PROGRESS_DEADLINE_SECONDS:
+            result["progressDeadlineSeconds"] = deadline
     return result
 
 

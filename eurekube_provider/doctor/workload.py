@@ -11,7 +11,12 @@ from typing import Any
 
 from eurekube_provider.core.drain import DEFAULT_SHUTDOWN_SECONDS, Drain
 from eurekube_provider.core.objects import Object, qualified
-from eurekube_provider.core.prestop import DEFAULT_PROGRESS_DEADLINE_SECONDS, Hook, servers
+from eurekube_provider.core.prestop import (
+    DEFAULT_PROGRESS_DEADLINE_SECONDS,
+    Hook,
+    progress_deadline_seconds,
+    servers,
+)
 from eurekube_provider.core.shortfall import shortfalls
 from eurekube_provider.doctor.finding import Fault, Finding, Patch, PatchKind
 
@@ -92,10 +97,10 @@ def _min_ready(workload: Workload, needed: int) -> Iterator[Finding]:
     if workload.kind == "Pod" or given >= needed:
         return
     change = {"minReadySeconds": needed}
-    deadline = int(spec.get("progressDeadlineSeconds") or DEFAULT_PROGRESS_DEADLINE_SECONDS)
-    if workload.kind == "Deployment" and deadline <= needed:
-        # The API server refuses a deadline within which no pod can become available.
-        change["progressDeadlineSeconds"] = needed + DEFAULT_PROGRESS_DEADLINE_SECONDS
+    before = int(spec.get("progressDeadlineSeconds") or DEFAULT_PROGRESS_DEADLINE_SECONDS)
+    deadline = progress_deadline_seconds(before, needed)
+    if workload.kind == "Deployment" and deadline > before:
+        change["progressDeadlineSeconds"] = deadline
     yield Finding(
         Fault.MIN_READY_TOO_SHORT,
         workload.subject,

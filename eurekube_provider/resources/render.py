@@ -208,7 +208,7 @@ def render(
         project=project.name,
         stack=stack,
         organization=organization,
-        objects=sorted(objects, key=_place),
+        objects=sorted(_crds_once(objects), key=_place),
         registrations=dict(sorted(made[INSTANCE_TYPE].items())),
         applications=dict(sorted(made[APPLICATION_TYPE].items())),
         kubeconfig=directory / Path(kubeconfig).expanduser() if kubeconfig else None,
@@ -296,6 +296,15 @@ def _object(resource: mocks.MockResourceArgs, label: str) -> KubernetesObject:
     if made["kind"] != "CustomResourceDefinition":  # a CRD is the cluster's, and outlives the stack
         metadata["labels"] = {**(metadata.get("labels") or {}), STACK_LABEL: label}
     return made
+
+
+def _crds_once(objects: Iterable[KubernetesObject]) -> list[KubernetesObject]:
+    """Several operators bring the same CRD, each for itself."""
+    found: list[KubernetesObject] = []
+    for item in objects:
+        if item["kind"] != "CustomResourceDefinition" or item not in found:
+            found.append(item)
+    return found
 
 
 def _plain(value: Any) -> Any:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import base64
 import json
+import re
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -110,7 +111,8 @@ def metadata(name):
 
 
 opts = pulumi.ResourceOptions(parent=workloads)
-rating = kubernetes.apps.v1.Deployment("rating", metadata=metadata("rating"), spec=spec("rating"), opts=opts)
+hasty = {{**spec("rating"), "progressDeadlineSeconds": 2}}
+rating = kubernetes.apps.v1.Deployment("rating", metadata=metadata("rating"), spec=hasty, opts=opts)
 kubernetes.apps.v1.StatefulSet(
     "ledger", metadata=metadata("ledger"), spec={{**spec("ledger"), "serviceName": "ledger"}}, opts=opts
 )
@@ -366,3 +368,91 @@ def the_workloads_drain(cluster: Cluster) -> None:
         variables = {one["name"]: one["value"] for one in pod["containers"][0]["env"]}
         assert len(variables["SHARED"]) == len("12345678-1234-1234-1234-123456789012")
         assert variables["PASSWORD"] == EUREKA_PASSWORD
+    # The API server refuses one that is not longer than minReadySeconds.
+    hasty = (cluster.get(DEPLOYMENTS, "rating", TEAM) or {})["spec"]
+    assert hasty["progressDeadlineSeconds"] == DRAIN_SECONDS + 600
+
+
+SEVERAL = """
+import json
+from pathlib import Path
+
+from eurekube_provider import EurekubeOperator, EurekubeOperatorArgs
+
+wanted = json.loads(Path("wanted.json").read_text())
+for name in wanted["operators"]:
+    EurekubeOperator(
+        name,
+        EurekubeOperatorArgs(
+            eureka_urls=["http://eureka.example.com:8761/eureka"],
+            namespace=f"several-{name}",
+            operator_name=name,
+            replicas=0,
+            keep_crds=wanted["keep_crds"],
+        ),
+    )
+"""
+
+
+def several(stack: Stack, *operators: str, keep_crds: bool = True) -> None:
+    """Change that program."""
+    (stack.project / "wanted.json").write_text(json.dumps({"operators": operators, "keep_crds": keep_crds}))
+
+
+def steps_of_crds(stack: Stack) -> set[tuple[str, str]]:
+    """What a preview would do with CRDs, and with which resources of the program."""
+    steps = json.loads(stack.pulumi("preview", "--json"))["steps"]
+    return {
+        (step["op"], step["urn"].rpartition("::")[2])
+        for step in steps
+        if ":CustomResourceDefinition" in step["urn"] and step["op"] != "same"
+    }
+
+
+def test_several_operators_in_one_program(lab: Lab, cluster: Cluster, tmp_path: Path) -> None:
+    """Each has CRDs of its own in the state, which goes on where those of 0.1.0 had no such names."""
+    names = "eurekasyncers.eurekube.io", "stackrefreshes.eurekube.io"
+
+    def uids() -> list[str]:
+        return [(cluster.get(CRDS, name) or {})["metadata"]["uid"] for name in names]
+
+    before = uids()
+    stack = Shop(tmp_path, SEVERAL, "several")
+    stack.environment["KUBECONFIG"] = str(lab.kubeconfig)
+    several(stack, "one")
+    stack.up()
+    exported = stack.pulumi("stack", "export")
+    kept, former, owned = (stack.project / f"{name}.json" for name in ("kept", "former", "owned"))
+    kept.write_text(exported)
+    former.write_text(re.sub(r"(:CustomResourceDefinitionPatch::)one-", r"\1", exported))
+    assert former.read_text() != exported
+    owned.write_text(
+        former.read_text().replace(":CustomResourceDefinitionPatch", ":CustomResourceDefinition")
+    )
+
+    # One whose CRD would be removed with its resource: two that may be the former one are refused.
+    stack.pulumi("stack", "import", "--file", str(owned), "--force")
+    several(stack, "one", keep_crds=False)
+    assert steps_of_crds(stack) == set()
+    several(stack, "one", "two", keep_crds=False)
+    assert "Duplicate resource alias" in stack.pulumi("preview", fails=True)
+
+    # Whichever comes first: none is removed or replaced.
+    stack.pulumi("stack", "import", "--file", str(former), "--force")
+    several(stack, "one")
+    assert steps_of_crds(stack) == set()
+    several(stack, "two", "one")
+    assert steps_of_crds(stack) == {("create", f"one-{name}") for name in names}
+    several(stack, "one", "two")
+    assert steps_of_crds(stack) == {("create", f"two-{name}") for name in names}
+    stack.up()
+    stack.up("--expect-no-changes")
+    for name in ("one", "two"):
+        assert cluster.get(DEPLOYMENTS, "eurekube-operator", f"several-{name}") is not None
+
+    # One goes, in which the former names were, and the other has what it needs.
+    several(stack, "two")
+    stack.up()
+    stack.destroy()
+    assert uids() == before
+    assert [cluster.get(NAMESPACES, f"several-{name}") for name in ("one", "two")] == [None, None]

@@ -86,13 +86,33 @@ def test_what_is_longer_already_stays() -> None:
     assert made["lifecycle"] == {**started, "preStop": {"sleep": {"seconds": 60}}}
 
 
-def test_a_rollout_may_take_as_long_as_its_pods_need() -> None:
+@pytest.mark.parametrize(
+    ("client_fetch_seconds", "given", "expected"),
+    [
+        (5, {}, None),
+        (5, {"progressDeadlineSeconds": 61}, 61),
+        (5, {"progressDeadlineSeconds": 60}, 60 + 600),
+        (5, {"progressDeadlineSeconds": 30.0}, 60 + 600),
+        (5, {"progressDeadlineSeconds": 90, "minReadySeconds": 120}, 120 + 600),
+        (5, {"minReadySeconds": 600}, 600 + 600),
+        (570, {}, 625 + 600),
+        (570, {"progressDeadlineSeconds": 900}, 900),
+    ],
+)
+def test_a_rollout_may_take_as_long_as_its_pods_need(
+    client_fetch_seconds: float, given: dict[str, Any], expected: int | None
+) -> None:
     """The API server refuses a deadline within which no pod can become available."""
-    slow = Drain(client_fetch_seconds=570)
-    assert drained_workload("Deployment", workload(), slow)["progressDeadlineSeconds"] == 660 + 600
-    own = drained_workload("Deployment", workload(progressDeadlineSeconds=900), slow)
-    assert own["progressDeadlineSeconds"] == 900
-    assert "progressDeadlineSeconds" not in drained_workload("StatefulSet", workload(), slow)
+    drain = Drain(client_fetch_seconds=client_fetch_seconds, load_balancer_cache_seconds=0)
+    after = drained_workload("Deployment", workload(**given), drain)
+    assert after.get("progressDeadlineSeconds") == expected
+    assert after["minReadySeconds"] < (expected or 600)
+
+
+def test_a_stateful_set_has_no_deadline() -> None:
+    """The API server knows none there."""
+    after = drained_workload("StatefulSet", workload(), Drain(client_fetch_seconds=600))
+    assert "progressDeadlineSeconds" not in after
 
 
 def test_a_prestop_that_is_there_is_refused() -> None:

@@ -619,6 +619,15 @@ def test_the_other_stacks_render_too(stack: str) -> None:
             ["--config", 'eurekube:operator={"environment":{"WEB_ADDRESS":""}}'],
             "environment must not set WEB_ADDRESS",
         ),
+        (
+            ["--config", 'eurekube:operator={"watchNamespaces":"shop"}'],
+            "watch_namespaces must be a list, not str: write it as ['shop']",
+        ),
+        (
+            ["--config", 'eurekube:operator={"environment":{"RESYNC_SECONDS":30}}'],
+            "environment: RESYNC_SECONDS must be text: put its value in quotes",
+        ),
+        (["--config", "eurekube:operatorName=Team A"], "operator_name 'Team A' must be lower case letters"),
         (["--config", 'eurekube:operator={"replica":1}'], "no key 'replica'; replicas is one"),
         (["--config", 'eurekube:operator={"replicas":"3"}'], "replicas must be a whole number from 0 on"),
         (
@@ -709,6 +718,26 @@ def test_an_application_renders_as_its_registrations(tmp_path: Path) -> None:
         "service_url": URL,
     }.items() <= found["b/1"].items()
     assert "password" not in done.stdout
+
+
+def test_two_operators_bring_the_crds_once(tmp_path: Path) -> None:
+    """Each has all that is its own."""
+    project = foreign(
+        tmp_path,
+        "from eurekube_provider import EurekubeOperator",
+        *(
+            f'EurekubeOperator("{name}", {{"eureka_urls": ["{URL}"], "namespace": "{name}", "operator_name":'
+            f' "{name}"}})'
+            for name in ("eu", "us")
+        ),
+    )
+    done = run("render", "--project", str(project), "--config", "connections={}")
+    assert done.returncode == 0, done.stderr
+    found = [(item["kind"], item["metadata"]["name"]) for item in yaml.safe_load_all(done.stdout) if item]
+    crds = [("CustomResourceDefinition", crd["metadata"]["name"]) for crd in crd_documents()]
+    assert found[:4] == [*crds, ("Namespace", "eu"), ("Namespace", "us")]
+    assert len(set(crds)) == len(crds)
+    assert [kind for kind, _ in found].count("Deployment") == 2
 
 
 @pytest.mark.parametrize(

@@ -115,6 +115,23 @@ def test_what_is_not_known_yet_hides_nothing_else(loop: asyncio.AbstractEventLoo
     assert not resolved(loop, made["template"])[1]
 
 
+def test_a_deadline_is_kept_or_raised_when_it_is_known(loop: asyncio.AbstractEventLoop) -> None:
+    """What another resource computes may be too short, or be compared with what is not known yet."""
+
+    def deadline(**more: Any) -> Any:
+        result = transformed(DrainBeforeStop(SHORT), {**spec(), **more})
+        assert result is not None
+        made: Any = result.props["spec"]
+        return made["progressDeadlineSeconds"]
+
+    short, long = (pulumi.Output.from_input(seconds) for seconds in (30.0, 90.0))
+    assert resolved(loop, deadline(progressDeadlineSeconds=short)) == (60 + 600, True, False)
+    assert resolved(loop, deadline(progressDeadlineSeconds=long)) == (90, True, False)
+    assert resolved(loop, deadline(minReadySeconds=long)) == (600, True, False)
+    both = deadline(minReadySeconds=pulumi.output.UNKNOWN, progressDeadlineSeconds=short)
+    assert not resolved(loop, both)[1]
+
+
 def test_what_is_secret_stays_secret(loop: asyncio.AbstractEventLoop) -> None:
     """A password among the variables makes the engine wrap all that it is part of."""
     result = transformed(DrainBeforeStop(SHORT), rpc.wrap_rpc_secret(spec()))

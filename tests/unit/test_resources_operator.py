@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import json
+import subprocess
+import sys
 from dataclasses import fields
 from typing import Any
 
+import pulumi
 import pytest
 
 from eurekube_provider import (
@@ -14,6 +18,7 @@ from eurekube_provider import (
     EurekubeOperatorArgsDict,
     __version__,
 )
+from eurekube_provider.resources.files import crd_documents
 from eurekube_provider.resources.operator.args import operator_args
 from eurekube_provider.resources.operator.credentials import CREDENTIALS, PARTS
 from eurekube_provider.resources.program import ProgramError
@@ -62,6 +67,37 @@ def test_ports_of_eureka() -> None:
         ({"egress_ports": [8080]}, "egress_ports means nothing without network_policy"),
         ({"web_namespaces": ["monitoring"]}, "web_namespaces means nothing without network_policy"),
         ({"network_policy": True, "egress_ports": [0]}, "egress_ports: 0 must be a port from 1 to 65535"),
+        (
+            {"watch_namespaces": "shop"},
+            "watch_namespaces must be a list, not str: write it as ['shop'], also where it has one entry",
+        ),
+        (
+            {"watch_namespaces": (name for name in ("shop",))},
+            "watch_namespaces must be a list, not generator",
+        ),
+        ({"watch_namespaces": {"shop": None}}, "watch_namespaces must be a list, not dict"),
+        ({"watch_namespaces": [""]}, "watch_namespaces: '' must be a namespace's name"),
+        ({"watch_namespaces": [1]}, "watch_namespaces: 1 must be a namespace's name"),
+        (
+            {"network_policy": True, "web_namespaces": "monitoring"},
+            "web_namespaces must be a list, not str: write it as ['monitoring']",
+        ),
+        (
+            {"network_policy": True, "web_namespaces": ["Shop"]},
+            "web_namespaces: 'Shop' must be a namespace's name",
+        ),
+        ({"network_policy": True, "egress_ports": "8080"}, "egress_ports must be a list, not str: write"),
+        ({"network_policy": True, "egress_ports": 8080}, "egress_ports must be a list, not int: write"),
+        ({"eureka_urls": "http://me:s3cret@eureka/eureka"}, "eureka_urls must be a list, not str: write"),
+        (
+            {"environment": {"RESYNC_SECONDS": 30}},
+            "environment: RESYNC_SECONDS must be text: put its value in quotes",
+        ),
+        ({"environment": {"TAKE_OVER_CLUSTER": True}}, "environment: TAKE_OVER_CLUSTER must be text"),
+        ({"environment": "LOG_LEVEL=DEBUG"}, "environment must be a map of texts, e.g. {'LOG_LEVEL'"),
+        ({"operator_name": "Team A"}, "operator_name 'Team A' must be lower case letters, digits, '-' and"),
+        ({"operator_name": "x" * 247}, "at most 246 characters: the replicas' Lease is named by it"),
+        ({"operator_name": 7}, "operator_name 7 must be"),
         ({"cluster_name": "A_B"}, "cluster name 'A_B'"),
         ({"targets": {"ci": "webhook"}}, "targets: ci must be an object with a kind"),
         ({"targets": {"prod": {"kind": "pulumiStack", "stack": "prod"}}}, "stack must be NAMESPACE/NAME"),
@@ -165,6 +201,22 @@ def test_what_may_stand_together(given: dict[str, Any]) -> None:
     args(**given).check()
 
 
+@pytest.mark.parametrize(
+    "given",
+    [
+        {"watch_namespaces": ("shop", "7")},
+        {"watch_namespaces": {"shop": 1}.keys()},
+        {"network_policy": True, "web_namespaces": ["monitoring"], "egress_ports": (3128,)},
+        {"environment": {"RESYNC_SECONDS": "30", "LOG_LEVEL": pulumi.Output.secret("DEBUG")}},
+        {"operator_name": "team-a.eu"},
+        {"operator_name": "x" * 246},
+    ],
+)
+def test_what_can_be_used(given: dict[str, Any]) -> None:
+    """Whatever can be read twice is a list, and what is known later may be text."""
+    args(**given).check()
+
+
 def test_both_forms_of_the_arguments_are_the_same() -> None:
     """Whoever writes a dictionary can write all that the class takes, and gets the same."""
     assert {one.name for one in fields(EurekubeOperatorArgs)} == set(EurekubeOperatorArgsDict.__annotations__)
@@ -193,3 +245,68 @@ def test_a_dictionary_that_cannot_be_used_is_refused(given: Any, sentence: str) 
     with pytest.raises(ProgramError) as refused:
         operator_args(given)
     assert sentence in str(refused.value)
+
+
+PROGRAM = """
+import asyncio, contextvars, json
+import pulumi
+from pulumi.runtime import mocks
+from pulumi.runtime.stack import run_pulumi_func
+from eurekube_provider import EurekubeOperator
+
+found = {}
+
+class Echo(mocks.Mocks):
+    def call(self, args):
+        return {}
+    def new_resource(self, args):
+        return args.name, args.inputs
+
+class Monitor(mocks.MockMonitor):
+    def RegisterResource(self, request):
+        if ":CustomResourceDefinition" in request.type:
+            former = [alias.spec.name for alias in request.aliases if alias.spec.name]
+            found.setdefault(request.name, []).append(former)
+        return super().RegisterResource(request)
+
+class Cluster(pulumi.ComponentResource):
+    def __init__(self, name):
+        super().__init__("own:index:Cluster", name)
+
+def operator(name, parent=None, **more):
+    args = {"eureka_urls": ["http://eureka/eureka"], "namespace": name, **more}
+    EurekubeOperator(name, args, pulumi.ResourceOptions(parent=parent))
+
+def program():
+    for name in ("one", "two"):
+        operator(name)
+        operator(f"inner-{name}", Cluster(name))
+        operator(f"owner-{name}", keep_crds=False)
+
+def run():
+    loop = asyncio.new_event_loop()
+    asyncio.set_event_loop(loop)
+    mocks.set_mocks(Echo(), project="shop", stack="dev", monitor=Monitor(Echo()))
+    loop.run_until_complete(run_pulumi_func(program))
+
+for _ in range(2):
+    contextvars.Context().run(run)
+print(json.dumps(found))
+"""
+"""Six operators in one program, which runs twice in a process, as inline programs do."""
+
+
+def test_each_component_has_crds_of_its_own() -> None:
+    """By its name. One that may stand in a state of 0.1.0, where they had no such name, goes on from there.
+
+    The engine takes such an alias once. It is the first component's where CRDs are kept, so that a wrong
+    guess changes nothing; of others the engine refuses two.
+    """
+    told = subprocess.run([sys.executable, "-c", PROGRAM], capture_output=True, text=True, check=True).stdout
+    expected: dict[str, list[list[str]]] = {}
+    for crd in (document["metadata"]["name"] for document in crd_documents()):
+        for name in ("one", "inner-one", "owner-one", "owner-two"):
+            expected[f"{name}-{crd}"] = [[crd]] * 2
+        for name in ("two", "inner-two"):
+            expected[f"{name}-{crd}"] = [[]] * 2
+    assert json.loads(told) == expected

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Awaitable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NotRequired, TypedDict
 from urllib.parse import urlsplit
@@ -12,6 +12,7 @@ import pulumi
 from eurekube_provider import __version__
 from eurekube_provider.core.errors import ConfigurationError
 from eurekube_provider.core.identity import check_cluster_name
+from eurekube_provider.core.objects import is_object_name
 from eurekube_provider.eureka.connection import split_credentials
 from eurekube_provider.resources.arguments import as_arguments
 from eurekube_provider.resources.labels import OPERATOR_APP, SELECTOR_LABEL
@@ -40,6 +41,14 @@ _OWN_VARIABLES = {
 }
 """Variables that nobody else may set, and why."""
 
+_LISTS = {
+    "eureka_urls": "['http://eureka:8761/eureka']",
+    "watch_namespaces": "['shop']",
+    "web_namespaces": "['monitoring']",
+    "egress_ports": "[3128]",
+}
+"""The arguments that are lists, each with one that can be used."""
+
 
 @dataclass(kw_only=True, slots=True)
 class EurekubeOperatorArgs:
@@ -54,7 +63,7 @@ class EurekubeOperatorArgs:
     :ivar eureka_secret: a Secret that is there already instead of these; only ``ca_certificate`` may be
         given beside it.
     :ivar namespace: where the operator lives; it is made, and removed, with it.
-    :ivar operator_name: whom registrations name as their renewer.
+    :ivar operator_name: whom registrations name as their renewer, and part of the name of the Lease.
     :ivar cluster_name: part of every instance id; default the first 8 characters of kube-system's UID.
     :ivar watch_namespaces: the namespaces to look at, and to have rights in; empty for all.
     :ivar image: the operator's image; one that names no tag or digest itself gets ``tag``.
@@ -62,6 +71,7 @@ class EurekubeOperatorArgs:
     :ivar replicas: one leads, the others take over when it goes. 0 where the operator runs elsewhere.
     :ivar resources: requests and limits of the container.
     :ivar environment: further variables, e.g. ``LOG_LEVEL``; not those that follow from other arguments.
+        Values are texts, numbers too.
     :ivar targets: what StackRefreshes may have run, by name, with the keys that docs/triggers.md has.
     :ivar target_secrets: what targets name as ``/etc/eurekube-targets/NAME``, by that name; kept in a Secret,
         and read when the operator starts.
@@ -148,6 +158,11 @@ class EurekubeOperatorArgs:
             raise ProgramError(f"EurekubeOperator: {error}") from None
 
     def _check(self) -> None:
+        for name, example in _LISTS.items():
+            _check_list(name, getattr(self, name), example)
+        for name in ("watch_namespaces", "web_namespaces"):
+            _check_namespaces(name, getattr(self, name))
+        _check_environment(self.environment)
         if not self.eureka_urls:
             raise ConfigurationError("eureka_urls needs at least one service URL")
         for url in self.eureka_urls:
@@ -170,6 +185,11 @@ class EurekubeOperatorArgs:
         for name in ("web_namespaces", "egress_ports"):
             if getattr(self, name) and not self.network_policy:
                 raise ConfigurationError(f"{name} means nothing without network_policy")
+        if not isinstance(self.operator_name, str) or not is_object_name(self.lease_name):
+            raise ConfigurationError(
+                f"operator_name {self.operator_name!r} must be lower case letters, digits, '-' and '.', at"
+                " most 246 characters: the replicas' Lease is named by it"
+            )
         if self.cluster_name:
             check_cluster_name(self.cluster_name)
         check_targets(self.targets, self.target_secrets)
@@ -221,6 +241,35 @@ def operator_args(given: EurekubeOperatorArgs | EurekubeOperatorArgsDict) -> Eur
         raise ProgramError(f"EurekubeOperator: {error}") from None
     args.check()
     return args
+
+
+def _check_list(name: str, value: Any, example: str) -> None:
+    """Refuse a single text, which would be taken letter by letter, and what can be read only once.
+
+    The value is not repeated, since URLs may carry credentials.
+    """
+    if not isinstance(value, Collection) or isinstance(value, str | bytes | Mapping):
+        raise ConfigurationError(
+            f"{name} must be a list, not {type(value).__name__}: write it as {example}, also where it has one"
+            " entry"
+        )
+
+
+def _check_namespaces(name: str, namespaces: Collection[Any]) -> None:
+    for namespace in namespaces:
+        if not isinstance(namespace, str) or not is_object_name(namespace):
+            raise ConfigurationError(
+                f"{name}: {namespace!r} must be a namespace's name: lower case letters, digits and '-', in"
+                " quotes if it is a number"
+            )
+
+
+def _check_environment(environment: Any) -> None:
+    if not isinstance(environment, Mapping):
+        raise ConfigurationError("environment must be a map of texts, e.g. {'LOG_LEVEL': 'DEBUG'}")
+    for name, value in environment.items():
+        if not isinstance(value, str | pulumi.Output | Awaitable | None):
+            raise ConfigurationError(f"environment: {name} must be text: put its value in quotes")
 
 
 def _names_tag(image: str) -> bool:
