@@ -11,15 +11,19 @@ from enum import StrEnum
 from typing import Any
 
 from eurekube_provider.automation.registered import (
+    NOT_KNOWN_YET,
     OPERATOR,
     SYNCER,
     Place,
     Registered,
+    as_text,
     flattened,
     is_known,
+    place_of,
     registered,
+    untold,
 )
-from eurekube_provider.automation.steps import Problem, State, Step, StepLog
+from eurekube_provider.automation.steps import MASKED, Problem, State, Step, StepLog
 from eurekube_provider.core.brake import takes_all, takes_most
 from eurekube_provider.core.identity import APPLICATION_TYPE, INSTANCE_TYPE, SELF_RENEWED
 from eurekube_provider.core.words import listed
@@ -187,6 +191,10 @@ def _summary(log: StepLog, *, found: bool) -> Discovery:
 def _registrations(step: Step, tally: _Tally, *, found: bool) -> None:
     old = {each.key: each for each in _instances(step, step.old, found=True)}
     new = {each.key: each for each in _instances(step, step.new, found=found)}
+    before, after = _properties(step.old, found=True), _properties(step.new, found=found)
+    is_told = is_known(before) and is_known(after)
+    if not is_told:
+        tally.is_partial |= {place_of(before), place_of(after)}
     if not step.is_change:
         new = old = old or new
     for each in old.values():
@@ -195,9 +203,9 @@ def _registrations(step: Step, tally: _Tally, *, found: bool) -> None:
         tally.after.setdefault(each.place, []).append(each)
     if not step.is_change:
         return
-    if step.new is not None and not is_known(step.new.inputs):
-        text = "which instances it will have is looked up in the update only"
-        tally.warnings.append(Warned(Concern.UNKNOWN, step.name, text))
+    texts = _untold({**untold(before), **untold(after)})
+    tally.warnings += [Warned(Concern.UNKNOWN, step.name, text) for text in texts]
+    if not is_told:
         return
     for key in sorted({*old, *new}):
         _instance(old.get(key), new.get(key), tally)
@@ -206,10 +214,22 @@ def _registrations(step: Step, tally: _Tally, *, found: bool) -> None:
         _renewers(step, old, new, tally)
 
 
+def _untold(found: Mapping[str, Any]) -> Iterable[str]:
+    secret = [name for name, value in found.items() if value == MASKED]
+    later = [name for name in found if name not in secret]
+    if {"application", "instances"} & set(later):
+        yield "which instances it will have is looked up in the update only"
+    elif later:
+        yield f"known in the update only: {listed(later, 3)}"
+    if secret:
+        yield f"secret, and so not told: {listed(secret, 3)}"
+
+
 def _instance(old: Registered | None, new: Registered | None, tally: _Tally) -> None:
     if old is not None and new is not None and old.application == new.application:
-        details = _details(old.contents, new.contents)
-        if (old.instance_id, old.service_url) != (new.instance_id, new.service_url):
+        is_told = old.is_told and new.is_told
+        details = _details(old.contents, new.contents) if is_told else {}
+        if old.service_url != new.service_url or (is_told and old.instance_id != new.instance_id):
             if old.service_url != new.service_url:
                 details = {"service_url": (old.service_url, new.service_url), **details}
             moved = Change(Kind.MOVES, new.key, new.address, new.instance_id, details, _drain(old))
@@ -286,14 +306,11 @@ def _braked(of: ApplicationChange, tally: _Tally) -> Warned | None:
 
 
 def _syncer(step: Step, *, found: bool) -> Change:
-    def inputs(state: State | None) -> Mapping[str, Any]:
-        if state is None:
-            return {}
-        return state.outputs if found and state.outputs else state.inputs
-
-    old, new = inputs(step.old), inputs(step.new)
-    metadata = (new or old).get("metadata") or {}
-    name = f"{metadata.get('namespace') or 'default'}/{metadata.get('name') or step.name}"
+    old, new = _properties(step.old, found=found), _properties(step.new, found=found)
+    told = (new or old).get("metadata") or {}
+    metadata = told if isinstance(told, Mapping) else {"namespace": told}
+    namespace, name = as_text(metadata.get("namespace")), as_text(metadata.get("name"))
+    name = f"{namespace or 'default'}/{name or step.name}"
     if step.old is None:
         return Change(Kind.REGISTERS, name)
     if step.new is None:
@@ -319,18 +336,32 @@ def _both(step: Step, *, found: bool) -> list[Registered]:
 
 def _instances(step: Step, state: State | None, *, found: bool) -> Iterable[Registered]:
     """Those of one state: what there is where it was ``found``, else what the program asks for."""
+    return () if state is None else registered(step.type, step.name, _properties(state, found=found))
+
+
+def _properties(state: State | None, *, found: bool) -> Mapping[str, Any]:
     if state is None:
-        return ()
-    properties = state.outputs if found and state.outputs else state.inputs
-    return registered(step.type, step.name, properties)
+        return {}
+    return state.outputs if found and state.outputs else state.inputs
 
 
 def _details(old: Mapping[str, str], new: Mapping[str, str]) -> dict[str, tuple[str, str]]:
+    old, new = _as_told(old, new), _as_told(new, old)
     # A status that nobody asks for is Eureka's own, or a person's.
     names = sorted({*old, *new} - (set() if "status" in new else {"status"}))
     if all(each.get("ip_address") == each.get("host_name") for each in (old, new)):
         names = [name for name in names if name != "ip_address"]  # says nothing that the name does not
     return {name: (old.get(name, ""), new.get(name, "")) for name in names if old.get(name) != new.get(name)}
+
+
+def _as_told(of: Mapping[str, str], other: Mapping[str, str]) -> Mapping[str, str]:
+    """Contents, with one text for each map that the other does not tell."""
+    for name in [name for name, value in other.items() if value in (NOT_KNOWN_YET, MASKED)]:
+        items = {each: value for each, value in of.items() if each.startswith(f"{name}.")}
+        if items:
+            text = ", ".join(f"{each.removeprefix(f'{name}.')}={value}" for each, value in items.items())
+            of = {**{each: value for each, value in of.items() if each not in items}, name: text}
+    return of
 
 
 def _drain(of: Registered) -> int:

@@ -82,10 +82,14 @@ class Records:
         self._key = sha256(f"{work_dir.resolve()}\0{stack}".encode()).hexdigest()[:16]
 
     def add(self, pid: int, started: datetime) -> Path:
-        """Write down a process; the file is to be removed when it has ended."""
+        """Write down a process; the file is to be removed when it has ended.
+
+        It is named by when it began, too: the record of a dead process of the same number stays beside it.
+        """
         self._folder.mkdir(parents=True, exist_ok=True)
         record = Record(socket.gethostname(), pid, int(started.timestamp()), birth_of(pid))
-        path = self._folder / f"{self._key}.{record.host}.{pid}.json"
+        began = f"{record.started}-{record.birth}"
+        path = self._folder / f"{self._key}.{record.host}.{pid}.{began}.json"
         written = path.with_suffix(".new")
         written.write_text(json.dumps(asdict(record)))
         written.replace(path)
@@ -93,10 +97,10 @@ class Records:
 
     def all_ours_and_dead(self, found: tuple[Holder, ...]) -> bool:
         """Whether each of these locks was left by a run of ours that is certainly over."""
-        records = self._read()
-        return bool(found) and all(
-            any(record.is_of(holder) and record.is_dead for record in records.values()) for holder in found
-        )
+        records = self._read().values()
+        suspects = [[record for record in records if record.is_of(holder)] for holder in found]
+        # One that runs may hold the lock, although a dead one had its number before.
+        return bool(found) and all(each and all(record.is_dead for record in each) for each in suspects)
 
     def end_dead(self) -> None:
         """End the providers that still work for runs that are over."""

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from eurekube_provider.automation.discovery import ApplicationChange, Change, Discovery, Kind
+from eurekube_provider.automation.discovery import ApplicationChange, Change, Concern, Discovery, Kind
 
 LARGEST = 60_000
 """Characters. GitHub refuses a comment of more than 65,536."""
@@ -43,7 +43,8 @@ def drift_report(summary: Discovery) -> str:
     """What was changed behind the stack's back."""
     count = sum(len(each.changes) for each in summary.applications) + len(summary.syncers)
     said = f"**{_many(count, 'difference')}** between the stack and what is there." if count else ""
-    return _fitted(summary, "Drift", said or "Nothing was changed behind the stack's back.", found=True)
+    nothing = "" if _is_unsure(summary) else "Nothing was changed behind the stack's back."
+    return _fitted(summary, "Drift", said or nothing, found=True)
 
 
 def code(text: str) -> str:
@@ -90,7 +91,7 @@ def _lines(summary: Discovery, title: str, headline: str, listed: int, *, found:
 
 def _headline(summary: Discovery) -> str:
     if not summary.applications and not summary.syncers:
-        return "Nothing changes in Eureka." if not summary.has_failed else ""
+        return "Nothing changes in Eureka." if not (summary.has_failed or _is_unsure(summary)) else ""
     counts = [
         (sum(len(each.of(kind)) for each in summary.applications), verb) for kind, verb in VERBS.items()
     ]
@@ -102,6 +103,11 @@ def _headline(summary: Discovery) -> str:
         told.append(_many(len(summary.syncers), "syncer changes", "syncers change"))
     applications = _many(len(summary.applications), "application")
     return f"**{', '.join(told)}**" + (f" in {applications}." if summary.applications else ".")
+
+
+def _is_unsure(summary: Discovery) -> bool:
+    """Whether more may happen than is told; the warnings say what."""
+    return any(each.concern is Concern.UNKNOWN for each in summary.warnings)
 
 
 def _table(summary: Discovery, *, found: bool) -> Iterable[str]:

@@ -1,6 +1,7 @@
 """The registrations of a stack as Pulumi's states have them: one instance at a time, ready to be compared.
 
-An :class:`EurekaApplication`'s instances have what they do not say themselves from their application.
+An :class:`EurekaApplication`'s instances have what they do not say themselves from their application. In a
+preview any property, also one that is a map, may be known in the update only, or be a secret.
 """
 
 from __future__ import annotations
@@ -11,6 +12,7 @@ from typing import Any
 
 from pulumi.runtime.rpc import UNKNOWN
 
+from eurekube_provider.automation.steps import MASKED
 from eurekube_provider.core.defaults import completed
 from eurekube_provider.core.identity import INSTANCE_TYPE
 
@@ -40,6 +42,8 @@ _BESIDE = frozenset(
 )
 """Properties that are no contents of an instance, or are looked at on their own."""
 
+_ITS_OWN = ("host_name", "ip_address", "port", "instance_id")
+"""What makes one instance of an application another than the next."""
 
 Place = tuple[str, str]
 """Application and service URL."""
@@ -52,6 +56,7 @@ class Registered:
     :ivar key: what the program calls it: the resource's name, or the key within its application.
     :ivar contents: everything else that can differ, by names such as ``host_name`` and ``metadata.tier``.
     :ivar foreign_owner: whom Eureka names as its owner where that is somebody else; else empty.
+    :ivar is_told: whether anything is known of it but its key and what is its application's.
     """
 
     application: str
@@ -64,6 +69,7 @@ class Registered:
     renewer: str
     adopts: bool
     foreign_owner: str
+    is_told: bool
 
     @property
     def place(self) -> Place:
@@ -78,12 +84,33 @@ class Registered:
         is_secure = self.contents.get("secure_port_enabled") == "true"
         if NOT_KNOWN_YET in (host, port):
             return NOT_KNOWN_YET
+        if not self.is_told:
+            return MASKED
         return f"https://{host}:{secure}" if is_secure else f"{host}:{port}"
 
 
 def is_known(properties: Mapping[str, Any]) -> bool:
     """Whether it can be said which instances there are."""
-    return UNKNOWN not in (properties.get("instances"), properties.get("application"))
+    return untold(properties).keys().isdisjoint(("application", "instances"))
+
+
+def untold(properties: Mapping[str, Any]) -> dict[str, Any]:
+    """The maps whose contents a preview does not tell, and the application where it does not tell that.
+
+    :returns: by dotted names such as ``instances.a.metadata``, what stands there instead.
+    """
+    instances = properties.get("instances")
+    maps = {"instances": instances, "metadata": properties.get("metadata")}
+    for key, own in as_map(instances).items():
+        maps |= {f"instances.{key}": own, f"instances.{key}.metadata": as_map(own).get("metadata")}
+    found = {name: value for name, value in maps.items() if not isinstance(value, Mapping | None)}
+    application = properties.get("application")
+    return {"application": application, **found} if application in (UNKNOWN, MASKED) else found
+
+
+def place_of(properties: Mapping[str, Any]) -> Place:
+    """Where the instances of one resource are registered."""
+    return as_text(properties.get("application")), as_text(properties.get("service_url"))
 
 
 def registered(kind: str, name: str, properties: Mapping[str, Any]) -> Iterator[Registered]:
@@ -94,27 +121,31 @@ def registered(kind: str, name: str, properties: Mapping[str, Any]) -> Iterator[
         return
     if not is_known(properties):
         return
-    statuses, others = properties.get("statuses") or {}, properties.get("held_by_others") or {}
-    for key, own in (properties.get("instances") or {}).items():
+    statuses, others = as_map(properties.get("statuses")), as_map(properties.get("held_by_others"))
+    for key, told in as_map(properties.get("instances")).items():
+        own = told if isinstance(told, Mapping) else dict.fromkeys(_ITS_OWN, told)
         full = {**properties, **own}
-        full["metadata"] = {**(properties.get("metadata") or {}), **(own.get("metadata") or {})}
+        full["metadata"] = _merged(properties.get("metadata"), own.get("metadata"))
         if "secure_port" in own and "secure_port_enabled" not in own:
             full["secure_port_enabled"] = True
-        foreign = (others[key] or "nobody that Eurekube knows") if key in others else ""
-        yield _one(key, properties, full, statuses.get(key, "UP"), foreign)
+        foreign = (as_text(others[key]) or "nobody that Eurekube knows") if key in others else ""
+        yield _one(key, properties, full, statuses.get(key, "UP"), foreign, is_told=own is told)
 
 
 def as_text(value: Any) -> str:
     """A property's value as a person writes it; empty for one that is not set."""
     if value is None:
         return ""
-    if value == UNKNOWN:
-        return NOT_KNOWN_YET
     if isinstance(value, bool):
         return str(value).lower()
     if isinstance(value, float) and value.is_integer():
         return str(int(value))
-    return str(value)
+    return str(value).replace(UNKNOWN, NOT_KNOWN_YET)
+
+
+def as_map(value: Any) -> Mapping[str, Any]:
+    """A property's map; empty where it is none, or not told."""
+    return value if isinstance(value, Mapping) else {}
 
 
 def flattened(properties: Mapping[str, Any], before: str = "") -> dict[str, str]:
@@ -129,12 +160,19 @@ def flattened(properties: Mapping[str, Any], before: str = "") -> dict[str, str]
 
 
 def _one(
-    key: str, resource: Mapping[str, Any], full: Mapping[str, Any], status: str, foreign: str
+    key: str,
+    resource: Mapping[str, Any],
+    full: Mapping[str, Any],
+    status: str,
+    foreign: str,
+    *,
+    is_told: bool = True,
 ) -> Registered:
     contents = flattened({name: value for name, value in full.items() if _is_content(name)})
     contents.setdefault("ip_address", contents.get("host_name", ""))
     application = as_text(resource.get("application"))
-    default = f"{key}.{resource.get('id_base')}:{application.lower()}:{contents.get('port', '')}"
+    drain_seconds = resource.get("drain_seconds")
+    default = f"{key}.{as_text(resource.get('id_base'))}:{application.lower()}:{contents.get('port', '')}"
     return Registered(
         application=application,
         service_url=as_text(resource.get("service_url")),
@@ -142,11 +180,20 @@ def _one(
         instance_id=as_text(full.get("instance_id")) or default,
         contents=contents,
         is_up=status == "UP",
-        drain_seconds=int(resource.get("drain_seconds") or 0),
+        drain_seconds=int(drain_seconds) if isinstance(drain_seconds, int | float) else 0,
         renewer=as_text(resource.get("renewer")),
         adopts=resource.get("on_conflict") == "adopt",
         foreign_owner=foreign,
+        is_told=is_told,
     )
+
+
+def _merged(above: Any, own: Any) -> Any:
+    """Metadata key by key; where one of the two is not told, the whole is not."""
+    for metadata in (above, own):
+        if metadata and not isinstance(metadata, Mapping):
+            return metadata
+    return {**(above or {}), **(own or {})}
 
 
 def _is_content(name: str) -> bool:
@@ -158,4 +205,4 @@ def _foreign(properties: Mapping[str, Any]) -> str:
     seen = properties.get("seen_owner")
     if seen is None or seen == properties.get("owner"):
         return ""
-    return str(seen) or "nobody that Eurekube knows"
+    return as_text(seen) or "nobody that Eurekube knows"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Self
 
 from pulumi.automation.events import EngineEvent, StepEventStateMetadata
 
@@ -13,6 +13,12 @@ UNCHANGED = frozenset({"same", "read", "refresh"})
 
 HALVES = frozenset({"create-replacement", "delete-replaced"})
 """Parts of a ``replace``, which tells both states."""
+
+MASKED = "[secret]"
+"""What stands for a secret in the document of a preview."""
+
+_SECRET_OBJECT = ("4dabf18193072939515e22adb298388d", "1b47061264138c4ac30d75fd1eb44270")
+"""The item by which Pulumi's events, and its states, tell an object that is a secret."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,6 +31,11 @@ class State:
 
     inputs: Mapping[str, Any] = field(default_factory=dict)
     outputs: Mapping[str, Any] = field(default_factory=dict)
+
+    @classmethod
+    def told(cls, inputs: Mapping[str, Any] | None, outputs: Mapping[str, Any] | None) -> Self:
+        """As Pulumi tells it, with :data:`MASKED` for each secret, whichever form it has there."""
+        return cls(_veiled(inputs or {}), _veiled(outputs or {}))
 
 
 @dataclass(frozen=True, slots=True)
@@ -115,4 +126,12 @@ def plain(text: str) -> str:
 
 
 def _state(told: StepEventStateMetadata | None) -> State | None:
-    return None if told is None else State(dict(told.inputs or {}), dict(told.outputs or {}))
+    return None if told is None else State.told(told.inputs, told.outputs)
+
+
+def _veiled(value: Any) -> Any:
+    if isinstance(value, Mapping):
+        if _SECRET_OBJECT in value.items():
+            return MASKED
+        return {name: _veiled(item) for name, item in value.items()}
+    return [_veiled(item) for item in value] if isinstance(value, list) else value

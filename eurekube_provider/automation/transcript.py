@@ -54,4 +54,4 @@ def _read_document(document: Mapping[str, Any], log: StepLog) -> None:
 
 
 def _state(told: Mapping[str, Any] | None) -> State | None:
-    return None if told is None else State(told.get("inputs") or {}, told.get("outputs") or {})
+    return None if told is None else State.told(told.get("inputs"), told.get("outputs"))

@@ -86,6 +86,32 @@ def test_a_number_that_came_round_again_is_another_process(
     assert records.all_ours_and_dead((lock(process.pid),))
 
 
+@pytest.mark.parametrize("is_named_as_before", [False, True])
+def test_the_next_bearer_of_a_number_takes_no_record_along(
+    records: Records, process: subprocess.Popen[bytes], is_named_as_before: bool
+) -> None:
+    """A container began again, and its run has a dead one's number: that one's lock can still be released.
+
+    Records were named without a time before; those that are left count as well.
+    """
+    earlier = now() - timedelta(hours=1)
+    written = records.add(process.pid, earlier)
+    written.write_text(written.read_text().replace('"birth": "', '"birth": "9'))
+    if is_named_as_before:
+        key, host = written.name[:16], socket.gethostname()
+        written = written.rename(written.with_name(f"{key}.{host}.{process.pid}.json"))
+    left = lock(process.pid, since=earlier + timedelta(seconds=2))
+    refused = records.add(process.pid, now())
+    assert records.all_ours_and_dead((left,))
+    assert not records.all_ours_and_dead((lock(process.pid),))  # what runs may hold it
+    process.kill()
+    process.wait()
+    refused.unlink()
+    assert records.all_ours_and_dead((left,))
+    records.forget_dead()
+    assert not written.exists()
+
+
 def test_of_another_host_nothing_is_certain(records: Records, process: subprocess.Popen[bytes]) -> None:
     """Its processes cannot be looked for, so that its lock stays."""
     written = records.add(process.pid, now())

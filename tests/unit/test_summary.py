@@ -12,15 +12,26 @@ import os
 import re
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 from markdown_it import MarkdownIt
+from pulumi.runtime.rpc import UNKNOWN
 
-from eurekube_provider.automation.discovery import Change, Discovery, Kind, summarise, summarise_drift
+from eurekube_provider.automation.discovery import (
+    Change,
+    Concern,
+    Discovery,
+    Kind,
+    summarise,
+    summarise_drift,
+)
 from eurekube_provider.automation.markdown import LARGEST, code, comment, drift_report
+from eurekube_provider.automation.steps import MASKED
 from eurekube_provider.automation.transcript import read_transcript
 from eurekube_provider.cli.main import main
 from eurekube_provider.core.errors import ConfigurationError
+from eurekube_provider.core.identity import APPLICATION_TYPE
 
 FOLDER = Path(__file__).parent / "summaries"
 KINDS = [
@@ -36,6 +47,7 @@ KINDS = [
     "brake",
     "after-drift",
     "offline",
+    "untold",
     "syncers",
     "thousand",
 ]
@@ -96,6 +108,119 @@ def test_drift_is_told_from_the_stacks_side() -> None:
     found = summarise_drift(read_transcript((FOLDER / "drift.events").read_text()))
     text = drift_report(found)
     assert text == golden("drift.md", text)
+
+
+def previewed_application(old: dict[str, Any] | None, new: dict[str, Any] | None) -> Discovery:
+    """The summary of what happens to the EurekaApplication ``billing``."""
+    urn = f"urn:pulumi:dev::shop::{APPLICATION_TYPE}::billing"
+    shared = {
+        "application": "BILLING",
+        "port": 8080,
+        "id_base": "billing.dev.shop",
+        "service_url": "http://e",
+    }
+    step: dict[str, Any] = {
+        "op": "delete" if new is None else "create" if old is None else "update",
+        "urn": urn,
+    }
+    for state, given in (("oldState", old), ("newState", new)):
+        if given is not None:
+            properties = {**shared, **given}
+            step[state] = {"type": APPLICATION_TYPE, "inputs": properties, "outputs": properties}
+    return summarise(read_transcript(json.dumps({"steps": [step], "changeSummary": {step["op"]: 1}})))
+
+
+def unknowns(summary: Discovery) -> list[str]:
+    """What it says that it cannot tell."""
+    assert {each.concern for each in summary.warnings} <= {Concern.UNKNOWN}
+    return [each.text for each in summary.warnings]
+
+
+A, B = {"host_name": "192.0.2.1"}, {"host_name": "192.0.2.2"}
+
+
+def test_an_instance_that_is_not_known_yet_is_one_all_the_same() -> None:
+    """It is counted and named; whether one that is there already changes is not said."""
+    summary = previewed_application(
+        {"instances": {"a": A, "b": B}}, {"instances": {"a": UNKNOWN, "c": UNKNOWN}}
+    )
+    assert unknowns(summary) == ["known in the update only: instances.a, instances.c"]
+    (application,) = summary.applications
+    assert (application.before, application.after) == (2, 2)
+    assert [(each.kind, each.name, each.address) for each in application.changes] == [
+        (Kind.REGISTERS, "c", "(known in the update only)"),
+        (Kind.LEAVES, "b", "192.0.2.2:8080"),
+    ]
+    elsewhere = {"instances": {"a": UNKNOWN}, "service_url": "http://f"}
+    (application,) = previewed_application({"instances": {"a": A}}, elsewhere).applications
+    (change,) = application.changes
+    assert (change.kind, change.details) == (Kind.MOVES, {"service_url": ("http://e", "http://f")})
+
+
+@pytest.mark.parametrize(
+    ("mark", "told"),
+    [
+        (UNKNOWN, "known in the update only: metadata, instances.b.metadata"),
+        (MASKED, "secret, and so not told: metadata, instances.b.metadata"),
+    ],
+)
+def test_metadata_that_is_not_told_is_not_taken_for_none(mark: str, told: str) -> None:
+    """Neither an application's nor an instance's: what was there is not said to go."""
+    old = {"metadata": {"tier": "gold"}, "instances": {"a": A, "b": {**B, "metadata": {"rack": "7"}}}}
+    new = {"metadata": mark, "instances": {"a": A, "b": {**B, "metadata": mark}}}
+    summary = previewed_application(old, new)
+    assert unknowns(summary) == [told]
+    (application,) = summary.applications
+    shown = "(known in the update only)" if mark == UNKNOWN else mark
+    assert {each.name: each.details for each in application.changes} == {
+        "a": {"metadata": ("tier=gold", shown)},
+        "b": {"metadata": ("tier=gold, rack=7", shown)},
+    }
+
+
+@pytest.mark.parametrize("is_there", ["before", "after", "before and after"])
+def test_secret_instances_are_not_told(is_there: str) -> None:
+    """Nor are they said to come, to go, or to stay as they are."""
+    old = {"instances": MASKED} if "before" in is_there else None
+    new = {"instances": MASKED} if "after" in is_there else None
+    summary = previewed_application(old, new)
+    assert (unknowns(summary), summary.applications) == (["secret, and so not told: instances"], ())
+    assert "Nothing changes" not in comment(summary)
+
+
+def test_a_drain_that_is_not_known_yet_is_none() -> None:
+    """One that is a number is told."""
+    changes: list[Change] = []
+    for drain_seconds in (100.0, UNKNOWN, MASKED):
+        (application,) = previewed_application(
+            {"drain_seconds": drain_seconds, "instances": {"a": A}}, None
+        ).applications
+        changes += application.changes
+    assert [each.drain_seconds for each in changes] == [100, 0, 0]
+
+
+def test_a_secret_is_the_same_in_a_document_and_in_events() -> None:
+    """Events have an object in its place, of which nothing is shown."""
+    assert '"ciphertext"' in (FOLDER / "untold.events").read_text()
+    assert previewed("untold.events") == previewed("untold.json")
+
+
+@pytest.mark.parametrize("kind", [kind for kind in KINDS if kind != "thousand"])
+@pytest.mark.parametrize("mark", [UNKNOWN, MASKED])
+def test_every_property_may_be_untold(kind: str, mark: str) -> None:
+    """Each by itself, before or after, however deep it lies: there is a comment, without Pulumi's mark."""
+    document = json.loads((FOLDER / f"{kind}.json").read_text())
+    states = [step[name] for step in document["steps"] for name in ("oldState", "newState") if name in step]
+    maps = [state[name] for state in states for name in ("inputs", "outputs") if name in state]
+    while maps:
+        properties = maps.pop()
+        for name, value in properties.items():
+            maps += [value] if isinstance(value, dict) else []
+            properties[name] = mark
+            summary = summarise(read_transcript(json.dumps(document)))
+            assert UNKNOWN not in comment(summary)
+            assert UNKNOWN not in json.dumps(summary.to_json())
+            properties[name] = value
 
 
 def test_what_a_program_writes_is_never_markup() -> None:
