@@ -16,7 +16,10 @@ from datetime import UTC, datetime
 from hashlib import sha256
 from pathlib import Path
 
-from eurekube_provider.automation.processes import birth_of, end_session, is_running
+from eurekube_provider.automation.processes import began_at, birth_of, end_session, is_running
+
+CLOCK_SECONDS = 2.0
+"""How exactly the system says when a process began."""
 
 _HOLDER = re.compile(r"created by (?P<user>.+)@(?P<host>\S+) \(pid (?P<pid>\d+)\) at (?P<since>\S+)")
 
@@ -61,6 +64,18 @@ class Record:
         """Whether this process wrote the lock."""
         return (self.host, self.pid) == (holder.host, holder.pid) and holder.since.timestamp() >= self.started
 
+    def has_left(self, holder: Holder) -> bool:
+        """Whether the lock of ``holder`` is one that this process left.
+
+        Not where the process that has its number today was there already: somebody else's, it may hold it.
+        """
+        if not self.is_dead:
+            return False
+        began = began_at(self.pid)
+        return not is_running(self.pid) or (
+            began is not None and began > holder.since.timestamp() + CLOCK_SECONDS
+        )
+
     @property
     def is_dead(self) -> bool:
         """Whether it certainly runs no more. Of another host nothing is certain."""
@@ -98,9 +113,11 @@ class Records:
     def all_ours_and_dead(self, found: tuple[Holder, ...]) -> bool:
         """Whether each of these locks was left by a run of ours that is certainly over."""
         records = self._read().values()
-        suspects = [[record for record in records if record.is_of(holder)] for holder in found]
+        suspects = [(holder, [record for record in records if record.is_of(holder)]) for holder in found]
         # One that runs may hold the lock, although a dead one had its number before.
-        return bool(found) and all(each and all(record.is_dead for record in each) for each in suspects)
+        return bool(found) and all(
+            each and all(record.has_left(holder) for record in each) for holder, each in suspects
+        )
 
     def end_dead(self) -> None:
         """End the providers that still work for runs that are over."""

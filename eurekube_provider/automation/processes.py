@@ -7,6 +7,7 @@ keeps its lock.
 from __future__ import annotations
 
 import os
+import re
 import signal
 from contextlib import suppress
 from pathlib import Path
@@ -29,6 +30,16 @@ def is_running(pid: int) -> bool:
 def birth_of(pid: int) -> str:
     """When a process began, in ticks since the system's start; empty where that cannot be known."""
     return next(iter(_fields(pid)[_BIRTH:]), "")
+
+
+def began_at(pid: int) -> float | None:
+    """The same in seconds since the epoch, to a second or two; None where that cannot be known."""
+    try:
+        booted = re.search(r"^btime (\d+)$", Path("/proc/stat").read_text(), re.MULTILINE)
+        ticks = int(birth_of(pid))
+    except (OSError, ValueError):
+        return None
+    return int(booted[1]) + ticks / os.sysconf("SC_CLK_TCK") if booted else None
 
 
 def end_session(leader: int) -> None:

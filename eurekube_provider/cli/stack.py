@@ -48,7 +48,9 @@ def add_cluster_options(parser: argparse.ArgumentParser) -> None:
         "--kubeconfig", type=Path, metavar="FILE", help="[eurekube:kubeconfig, else as kubectl finds it]"
     )
     parser.add_argument(
-        "--context", metavar="NAME", help="[eurekube:context, else the kubeconfig's current one]"
+        "--context",
+        metavar="NAME",
+        help="[eurekube:context, of the stack's file only without --kubeconfig; else the current one]",
     )
 
 
@@ -64,8 +66,10 @@ def rendered_stack(options: argparse.Namespace) -> Rendered:
     kubeconfig, context = (getattr(options, key, None) for key in ("kubeconfig", "context"))
     if kubeconfig:
         overrides[f"{NAMESPACE}:kubeconfig"] = str(kubeconfig.resolve())
-    if kubeconfig or context:
-        overrides[f"{NAMESPACE}:context"] = context or ""
+    if context:
+        overrides[f"{NAMESPACE}:context"] = context
+    elif kubeconfig:
+        overrides.setdefault(f"{NAMESPACE}:context", "")  # the stack's is one of another file
     return render(options.project, options.stack, overrides, options.organization)
 
 

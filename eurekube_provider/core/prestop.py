@@ -18,9 +18,10 @@ Object = Mapping[str, Any]
 Change = Callable[[Any], Any]
 
 DEFAULT_PROGRESS_DEADLINE_SECONDS = 600
-SLEEP = re.compile(r"(^|[\s;&/])sleep\s+(\d+(?:\.\d+)?)([smhd]?)(?![\w.])")
-"""A ``sleep`` in a command: what stands before it, the number, and its unit."""
+SLEEP = re.compile(r"(^|[\s;&/])sleep(?P<times>(?:\s+\d+(?:\.\d+)?[smhd]?)+)(?![\w.])")
+"""A ``sleep`` in a command: what stands before it, and the times that it adds up."""
 
+_TIME = re.compile(r"([\d.]+)([smhd]?)")
 _SECONDS = {"": 1, "s": 1, "m": 60, "h": 3600, "d": 86400}
 
 
@@ -60,7 +61,8 @@ def slept_seconds(container: Object) -> int:
     if hook.get("sleep"):
         return int(hook["sleep"].get("seconds") or 0)
     command = " ".join((hook.get("exec") or {}).get("command") or ())
-    return int(sum(float(number) * _SECONDS[unit] for _, number, unit in SLEEP.findall(command)))
+    times = " ".join(found["times"] for found in SLEEP.finditer(command))
+    return int(sum(float(number) * _SECONDS[unit] for number, unit in _TIME.findall(times)))
 
 
 def progress_deadline_seconds(given: Any, min_ready_seconds: int) -> int:

@@ -80,6 +80,7 @@ class Reflector:
         self._lists_anew = False
         self._denied: int | None = None  # the last answer that we may not have them, until they come
         self._asks_anew = False
+        self._is_level = False
         self._current_from: float | None = None  # by the monotonic clock; None: nobody tells of changes
         self.failure: KubernetesError | None = None
         """Why the copy may be old: the last error, None while the watch runs."""
@@ -106,7 +107,8 @@ class Reflector:
 
         Lists anew then, since whoever asks wants to know what there is now.
         """
-        self._lists_anew = self._asks_anew = not self.is_current
+        self._is_level = self.is_current
+        self._lists_anew = self._asks_anew = not self._is_level
         self._hurried.set()
 
     @property
@@ -118,6 +120,11 @@ class Reflector:
         """
         current_from = self._current_from
         return current_from is not None and time.monotonic() >= current_from
+
+    @property
+    def is_level(self) -> bool:
+        """Whether the copy is as new as the last :meth:`hurry`: current then, or listed since."""
+        return self._is_level
 
     @property
     def is_shut_out(self) -> bool:
@@ -205,6 +212,7 @@ class Reflector:
 
     def _list(self) -> None:
         """Read all pages, then tell the differences."""
+        was_asked = self._asks_anew
         fresh: dict[tuple[str, str], Object] = {}
         for page in self._access.pages(self._path):
             self._active_at = time.monotonic()
@@ -220,7 +228,9 @@ class Reflector:
             self._tell(old, None)
         self._version = str(page["metadata"]["resourceVersion"])
         self.failure, self._current_from = None, time.monotonic()
-        self._denied, self._asks_anew = None, False
+        self._denied = None
+        if was_asked:
+            self._is_level, self._asks_anew = True, False
 
     def _watch(self) -> None:
         """Follow changes until the server ends the watch."""

@@ -80,8 +80,8 @@ class Departure:
         :raises RegistryError: something could not be taken out yet.
         """
         if syncer is None or not has_finalizer(syncer):
-            self._take_out(key, syncer, sources)
             self._undone.pop(key, None)
+            self._take_out(key, syncer, sources)
             return
         if FORCE_DELETE_ANNOTATION in (syncer["metadata"].get("annotations") or {}):
             self._let_go(key, syncer, f"the annotation {FORCE_DELETE_ANNOTATION} asks for it")

@@ -66,8 +66,9 @@ class OnDemand:
 
     @property
     def is_current(self) -> bool:
-        """Whether what was read is what there is now, but for what we may not read."""
-        return all(one.is_current or one.is_shut_out or not one.is_synced for one in self._all())
+        """See :attr:`Sources.is_current`."""
+        read = [one for one in self._all() if one.is_synced]
+        return all(one.is_level or one.is_current or one.is_shut_out for one in read)
 
     def pulses(self) -> list[Pulse]:
         """The threads of all."""

@@ -93,10 +93,13 @@ class Sources:
 
     @property
     def is_current(self) -> bool:
-        """Whether all copies are what there is now, but for what we may not read."""
+        """Whether all copies are as new as the last :meth:`hurry`, but for what we may not read.
+
+        Not only what is followed by a watch at this moment: a proxy may end each watch at once.
+        """
         reflectors = (one for group in self._groups.values() for one in group.reflectors)
         on_demand = self._nodes.is_current and self._pods.is_current
-        return on_demand and all(one.is_current or one.is_shut_out for one in reflectors)
+        return on_demand and all(one.is_level or one.is_current or one.is_shut_out for one in reflectors)
 
     @property
     def is_synced(self) -> bool:

@@ -166,7 +166,8 @@ class StatusWriter:
         self._not_before: dict[SyncerKey, float] = {}
         self._last: dict[SyncerKey, _Last] = {}
         self._written: dict[SyncerKey, dict[str, Any]] = {}
-        self._forgotten = 0  # how often: what was under way then says nothing any more
+        self._writing: SyncerKey | None = None
+        self._is_forgotten = False  # what is being written
         self._stopped = False
         self._thread = threading.Thread(target=self._run, name="status-writer", daemon=True)
 
@@ -200,14 +201,14 @@ class StatusWriter:
     def forget(self, key: SyncerKey) -> None:
         """The syncer is gone."""
         with self._condition:
-            self._forgotten += 1
+            self._is_forgotten |= key == self._writing
             for table in (self._wanted, self._not_before, self._last, self._written):
                 table.pop(key, None)
 
     def forget_all(self) -> None:
         """Another replica writes from now on, or has written."""
         with self._condition:
-            self._forgotten += 1
+            self._is_forgotten = True
             for table in (self._wanted, self._not_before, self._last, self._written):
                 table.clear()
 
@@ -248,7 +249,8 @@ class StatusWriter:
 
     def _write(self, key: SyncerKey, wanted: _Wanted) -> None:
         with self._condition:
-            written, forgotten = self._written.get(key), self._forgotten
+            written = self._written.get(key)
+            self._writing, self._is_forgotten = key, False
         syncer = wanted.syncer
         basis = {**syncer, "status": written} if written else syncer
         status = status_of(basis, wanted.report, datetime.now(UTC))
@@ -266,7 +268,7 @@ class StatusWriter:
                         self._not_before[key] = time.monotonic() + RETRY_SECONDS
             return
         with self._condition:
-            if forgotten != self._forgotten:
+            if self._is_forgotten:
                 return
             self._written[key] = status
             last, now = self._last.get(key), time.monotonic()

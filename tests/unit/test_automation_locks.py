@@ -78,12 +78,14 @@ def test_only_a_dead_process_of_ours_left_its_lock(
 def test_a_number_that_came_round_again_is_another_process(
     records: Records, process: subprocess.Popen[bytes]
 ) -> None:
-    """What bears the number today was born later than what took the lock."""
-    written = records.add(process.pid, now())
+    """What bears the number today was born later than what took the lock; else it may have taken it."""
+    earlier = now() - timedelta(hours=1)
+    written = records.add(process.pid, earlier)
     text = written.read_text()
     assert '"birth": ""' not in text
     written.write_text(text.replace('"birth": "', '"birth": "9'))
-    assert records.all_ours_and_dead((lock(process.pid),))
+    assert records.all_ours_and_dead((lock(process.pid, since=earlier + timedelta(minutes=5)),))
+    assert not records.all_ours_and_dead((lock(process.pid),))
 
 
 @pytest.mark.parametrize("is_named_as_before", [False, True])

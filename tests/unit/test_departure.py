@@ -74,10 +74,11 @@ def test_an_api_that_fails_at_the_release_does_not_begin_the_wait_anew(scene: Sc
     assert scene.released == [RELEASE_SECONDS + 2]
 
 
-def test_a_wait_is_over_with_its_syncer(scene: Scene) -> None:
+@pytest.mark.parametrize("is_away", [False, True])
+def test_a_wait_is_over_with_its_syncer(scene: Scene, is_away: bool) -> None:
     """Another one of the same name waits as long as any."""
     scene.look(0)
-    scene.is_away = False
+    scene.is_away = is_away
     scene.look(1, None)  # its finalizer was removed by hand
     scene.is_away = True
     scene.look(10 * RELEASE_SECONDS)

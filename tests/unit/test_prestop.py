@@ -42,6 +42,8 @@ def workload(*containers: dict[str, Any], grace: int | None = None, **spec: Any)
         ({"exec": {"command": ["/usr/bin/sleep", "15"]}}, 150, 15),
         ({"exec": {"command": ["sleep", "120s"]}}, 150, 120),
         ({"exec": {"command": ["sh", "-c", "sleep 1.5m; kill 1"]}}, 150, 90),
+        ({"exec": {"command": ["sleep", "1m", "30s"]}}, 150, 90),
+        ({"exec": {"command": ["sh", "-c", "sleep 1m 30s && sleep 5"]}}, 150, 95),
         ({"exec": {"command": ["sh", "-c", "sleep $WAIT; sleep 15x"]}}, 150, 0),
         ({"exec": {"command": ["/app/oversleep", "15"]}}, 150, 0),
         ({"httpGet": {"path": "/drain", "port": 8080}}, 150, 0),

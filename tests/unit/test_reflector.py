@@ -517,3 +517,20 @@ def test_who_hurries_waits_for_another_word_of_what_was_denied(
     copy.hurry()
     awaited(lambda: copy.is_current, "the copy")
     assert not copy.is_shut_out
+
+
+def test_a_copy_that_was_listed_since_is_level_although_no_watch_stays(
+    api: Api, copy: Copy, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A proxy may end each watch at once: who comes to lead would wait for ever."""
+    monkeypatch.setattr(module, "LONGEST_DELAY_SECONDS", 0.05)
+    api.scripts = [[Api.CLOSE]] * 1000
+    copy.start()
+    assert copy.wait_synced(WAIT_SECONDS)
+    assert not copy.is_level
+    for name in ("a", "b"):
+        awaited(lambda: not copy.is_current, "the watch's end")
+        api.items.append(thing(name))
+        copy.hurry()
+        awaited(lambda: copy.is_level, "the list")
+        assert name in copy.names

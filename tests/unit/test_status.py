@@ -260,3 +260,21 @@ def test_a_write_that_ends_after_another_replica_leads_is_not_remembered() -> No
     writer.report(syncer(status_of(syncer(), CONFLICT, EARLIER)), SYNCED)
     wait_until(lambda: len(access.written) == 2, "the second write", 5)
     writer.stop()
+
+
+def test_a_syncer_that_is_gone_takes_no_other_ones_write_along() -> None:
+    """What was written of another one while the first was forgotten is remembered."""
+    access = Access()
+    writer = StatusWriter(access)  # type: ignore[arg-type]
+    writer.start()
+    writer.report(syncer(), SYNCED)
+    wait_until(lambda: access.written, "the first write", 5)
+    access.go_on.clear()
+    writer.report(syncer(), CONFLICT)
+    wait_until(lambda: access.asked == 2, "the second write", 5)
+    writer.forget(("shop", "another"))
+    access.go_on.set()
+    wait_until(lambda: len(access.written) == 2, "its end", 5)
+    writer.report(syncer(status_of(syncer(), CONFLICT, EARLIER)), SYNCED)
+    wait_until(lambda: len(access.written) == 3, "the third write", 5)
+    writer.stop()
