@@ -7,13 +7,9 @@ server computes, and the CRD is read as YAML.
 from __future__ import annotations
 
 from typing import Any
-from weakref import WeakKeyDictionary
 
 import pulumi
-from pulumi.runtime import get_root_resource
 from pulumi_kubernetes.apiextensions.CustomResource import CustomResource
-from pulumi_kubernetes.apiextensions.v1.CustomResourceDefinition import CustomResourceDefinition
-from pulumi_kubernetes.apiextensions.v1.CustomResourceDefinitionPatch import CustomResourceDefinitionPatch
 from pulumi_kubernetes.apps.v1.Deployment import Deployment
 from pulumi_kubernetes.core.v1 import ServicePortArgs, ServiceSpecArgs
 from pulumi_kubernetes.core.v1.ConfigMap import ConfigMap
@@ -26,7 +22,6 @@ from pulumi_kubernetes.networking.v1.NetworkPolicy import NetworkPolicy
 from pulumi_kubernetes.policy.v1 import PodDisruptionBudgetSpecArgs
 from pulumi_kubernetes.policy.v1.PodDisruptionBudget import PodDisruptionBudget
 
-from eurekube_provider.resources.files import crd_documents
 from eurekube_provider.resources.labels import object_labels
 from eurekube_provider.resources.operator.args import (
     ACCOUNT,
@@ -36,15 +31,13 @@ from eurekube_provider.resources.operator.args import (
     operator_args,
     operator_selector,
 )
+from eurekube_provider.resources.operator.crds import operator_crds
 from eurekube_provider.resources.operator.credentials import CREDENTIALS
 from eurekube_provider.resources.operator.deployment import operator_deployment
 from eurekube_provider.resources.operator.monitoring import MONITORING_API, prometheus_rule, service_monitor
 from eurekube_provider.resources.operator.network import operator_network_policy
 from eurekube_provider.resources.operator.rights import Rights
 from eurekube_provider.resources.operator.targets import FILE, TARGETS, pulumi_stacks, targets_file
-
-_HEIRS: WeakKeyDictionary[pulumi.Resource, set[str]] = WeakKeyDictionary()
-"""By the stack of a run: the types of parents below which a component has the aliases of its CRDs."""
 
 
 class EurekubeOperator(pulumi.ComponentResource):
@@ -71,10 +64,7 @@ class EurekubeOperator(pulumi.ComponentResource):
         self._args = args
         self._labels = object_labels("operator", name)
         self._child = pulumi.ResourceOptions(parent=self)
-        # An owned CRD of another cluster would be replaced, and its syncers removed: better that the engine
-        # refuses two resources with one alias, as it does in the preview.
-        aliased = _is_heir(opts) if args.keep_crds else True
-        crds = [self._crd(name, document, aliased=aliased) for document in crd_documents()]
+        crds = operator_crds(name, self, opts.parent if opts is not None else None, keep=args.keep_crds)
         namespace = Namespace(
             f"{name}-namespace",
             metadata=ObjectMetaArgs(
@@ -118,24 +108,6 @@ class EurekubeOperator(pulumi.ComponentResource):
 
     def _after(self, *resources: pulumi.Resource) -> pulumi.ResourceOptions:
         return pulumi.ResourceOptions(parent=self, depends_on=list(resources))
-
-    def _crd(self, name: str, document: dict[str, Any], *, aliased: bool) -> pulumi.Resource:
-        """The CRD. One that is kept must be taken over again by the next stack, which only a patch does.
-
-        :param aliased: whether it goes on from the one that states of 0.1.0 name by the CRD alone.
-        """
-        crd: str = document["metadata"]["name"]
-        metadata: Any = document["metadata"]
-        opts = pulumi.ResourceOptions(parent=self, aliases=[pulumi.Alias(name=crd)] if aliased else None)
-        if not self._args.keep_crds:
-            return CustomResourceDefinition(
-                f"{name}-{crd}", metadata=metadata, spec=document["spec"], opts=opts
-            )
-        opts.retain_on_delete = True
-        forced: Any = {**metadata, "annotations": {"pulumi.com/patchForce": "true"}}
-        return CustomResourceDefinitionPatch(
-            f"{name}-{crd}", metadata=forced, spec=document["spec"], opts=opts
-        )
 
     def _secret(self, name: str, namespace: pulumi.Resource) -> Secret:
         return Secret(
@@ -207,19 +179,3 @@ class EurekubeOperator(pulumi.ComponentResource):
             spec=spec,
             opts=self._after(namespace),
         )
-
-
-def _is_heir(opts: pulumi.ResourceOptions | None) -> bool:
-    """Whether a component is the run's first below a parent of its type: the one that has the aliases.
-
-    States of 0.1.0 have the CRDs of one such component, and do not say of which. Where it was another one,
-    nothing is lost: its patch is taken over, or forgotten without a change, and made anew.
-    """
-    stack = get_root_resource()
-    if stack is None:
-        return True
-    parent = opts.parent if opts is not None and opts.parent is not None else stack
-    heirs = _HEIRS.setdefault(stack, set())
-    is_heir = parent.pulumi_resource_type not in heirs
-    heirs.add(parent.pulumi_resource_type)
-    return is_heir
