@@ -44,6 +44,8 @@ class DrainBeforeStop:
     def __post_init__(self) -> None:
         if self.hook not in list(Hook):
             raise ProgramError(f"DrainBeforeStop: hook must be {' or '.join(Hook)}, not {self.hook!r}")
+        if isinstance(self.containers, str):
+            raise ProgramError(f"DrainBeforeStop: containers must be a list: write [{self.containers!r}]")
 
     def __call__(self, args: pulumi.ResourceTransformArgs) -> pulumi.ResourceTransformResult | None:
         """Change one resource that is about to be registered; None for one that is no workload.

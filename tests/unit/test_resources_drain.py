@@ -151,3 +151,9 @@ def test_a_hook_that_there_is_not() -> None:
     """Told where the transform is made."""
     with pytest.raises(ProgramError, match="hook must be sleep or exec, not 'nap'"):
         DrainBeforeStop(hook="nap")
+
+
+def test_a_text_where_a_list_is_meant() -> None:
+    """It would be taken letter by letter."""
+    with pytest.raises(ProgramError, match=r"containers must be a list: write \['app'\]"):
+        DrainBeforeStop(containers="app")
