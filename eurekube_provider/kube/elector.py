@@ -216,6 +216,8 @@ class Elector:
                         "the Lease is not watched, only polled",
                         extra={"error": str(self._named("watch", error))},
                     )
+            except Exception:  # noqa: BLE001 - the thread must watch again
+                _log.exception("the watch of the Lease failed")
             self._stopped.wait(self._timing.retry_period_seconds * random.uniform(0.5, 1.0))  # noqa: S311
 
     def _is_news(self, event: Object) -> bool:

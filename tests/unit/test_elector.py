@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import copy
 import itertools
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -344,3 +345,22 @@ def test_times_that_do_not_fit_are_refused(seconds: tuple[float, float, float], 
     """A holder must have stopped writing before another one begins, and have tried more than once."""
     with pytest.raises(ConfigurationError, match=words):
         Timing(*seconds)
+
+
+def test_a_watch_that_fails_in_whatever_way_is_taken_up_again(
+    api: Api, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Also where it is not the API that fails, as where too many files are open."""
+    one = candidate(api, "one")
+    one._timing = replace(TIMING, renew_deadline_seconds=0.05, retry_period_seconds=0.01)
+    errors: list[Exception] = [OSError("too many open files"), away(), away(500), ValueError("what?")]
+
+    def watch(*_: Any) -> Iterator[Object]:
+        if errors:
+            raise errors.pop(0)
+        one._stopped.set()
+        yield from ()
+
+    monkeypatch.setattr(api, "watch", watch, raising=False)
+    one._watch()
+    assert errors == []
