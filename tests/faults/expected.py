@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from eurekube_provider.core.model import Instance
-from eurekube_provider.kube.access import ENDPOINT_SLICES, SERVICES, SYNCERS, KubeAccess
+from eurekube_provider.kube.access import ENDPOINT_SLICES, PODS, SERVICES, SYNCERS, KubeAccess
 
 Key = tuple[str, str]
 Object = dict[str, Any]
@@ -23,11 +23,13 @@ class Expected:
 
     :param status: ``UP`` or ``DOWN``.
     :param syncer: namespace and name.
+    :param turned: since when its pod is ready or not, as the pod says, to a second.
     """
 
     status: str
     address: str
     syncer: tuple[str, str]
+    turned: str = ""
 
 
 def expected_instances(
@@ -39,9 +41,10 @@ def expected_instances(
         already by its own registration does not stand there twice.
     :raises KubernetesError: the API server does not say.
     """
-    syncers, services, slices = (
-        access.get(resource.path())["items"] for resource in (SYNCERS, SERVICES, ENDPOINT_SLICES)
+    syncers, services, slices, pods = (
+        access.get(resource.path())["items"] for resource in (SYNCERS, SERVICES, ENDPOINT_SLICES, PODS)
     )
+    turned = {(one["metadata"]["namespace"], one["metadata"]["name"]): _turned(one) for one in pods}
     taken = {one.key for one in others}
     themselves = {(one.application, one.ip_address, one.port.number) for one in others if not one.owner}
     endpoints: dict[Key, list[tuple[Object, int]]] = defaultdict(list)
@@ -71,12 +74,24 @@ def expected_instances(
                 status = "UP" if any(one["conditions"]["ready"] for one, _ in there) else "DOWN"
                 port = service["spec"]["ports"][0]["port"]
                 key = (app.upper(), f"{name}.svc.{suffix}:{port}")
-                found[key] = Expected(status, service["spec"]["clusterIP"], owner)
+                # All of them turn before the Service does.
+                first = min((turned.get((owner[0], _pod(one)), "") for one, _ in there), default="")
+                found[key] = Expected(status, service["spec"]["clusterIP"], owner, first)
                 continue
             for one, port in there:
-                address = one["addresses"][0]
-                pod = (one.get("targetRef") or {}).get("name") or address
+                address, pod = one["addresses"][0], _pod(one)
                 status = "UP" if one["conditions"]["ready"] else "DOWN"
                 if (app.upper(), address, port) not in themselves:
-                    found[app.upper(), f"{pod}.{suffix}:{port}"] = Expected(status, address, owner)
+                    found[app.upper(), f"{pod}.{suffix}:{port}"] = Expected(
+                        status, address, owner, turned.get((owner[0], pod), "")
+                    )
     return {key: one for key, one in found.items() if key not in taken}
+
+
+def _pod(endpoint: Object) -> str:
+    return str((endpoint.get("targetRef") or {}).get("name") or endpoint["addresses"][0])
+
+
+def _turned(pod: Object) -> str:
+    conditions = (pod.get("status") or {}).get("conditions") or ()
+    return next((str(one.get("lastTransitionTime")) for one in conditions if one["type"] == "Ready"), "")

@@ -209,7 +209,9 @@ class Witness:
         if now != cluster.now:
             cluster.changed_at = time.monotonic()
         up = {key for key, one in now.items() if one.status == "UP"}
-        for key in cluster.since.keys() - up:
+        # A pod may have been unready between two readings, as when a cluster misses its nodes for a moment.
+        steady = {key for key in up if key not in cluster.now or cluster.now[key].turned == now[key].turned}
+        for key in cluster.since.keys() - steady:
             del cluster.since[key]
             cluster.doubtful.add(key)
         for key in up - cluster.since.keys():

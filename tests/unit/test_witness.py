@@ -14,6 +14,7 @@ import pytest
 from eurekube_provider.core.errors import KubernetesError
 from eurekube_provider.core.model import Instance, Port, Status
 from eurekube_provider.kube.access import ENDPOINT_SLICES, SERVICES, SYNCERS, KubeAccess
+from eurekube_provider.kube.access import PODS as POD_RESOURCE
 from lab.peering import SERVERS, Peering
 from lab.waiting import wait_until
 from tests.faults import witness as witness_module
@@ -29,6 +30,7 @@ class Cluster:
     """An API server's answers."""
 
     ready: dict[str, bool] = field(default_factory=lambda: dict.fromkeys(PODS, True))
+    turned: dict[str, str] = field(default_factory=lambda: dict.fromkeys(PODS, "12:00:00"))
     is_away: bool = False
 
     def get(self, path: str) -> dict[str, Any]:
@@ -49,7 +51,14 @@ class Cluster:
                 "endpoints": endpoints,
             },
         }
-        return {"items": [items[path]]}
+        pods = [
+            {
+                "metadata": {"namespace": "shop", "name": pod},
+                "status": {"conditions": [{"type": "Ready", "lastTransitionTime": at}]},
+            }
+            for pod, at in self.turned.items()
+        ]
+        return {"items": pods if path == POD_RESOURCE.path() else [items[path]]}
 
 
 @dataclass
@@ -158,6 +167,17 @@ def test_a_ready_endpoint_is_down(scene: Scene) -> None:
     server = scene.eureka.servers[0]
     server.held[key("one")] = replace(server.held[key("one")], status=Status.DOWN)
     assert scene.said() == ["one.shop.east:rating:8080 is ready and was DOWN on eureka-1"]
+
+
+def test_an_endpoint_that_was_not_ready_between_two_readings(scene: Scene) -> None:
+    """Its pod says so; what Eureka shows of that for a moment is right."""
+    server = scene.eureka.servers[0]
+    scene.cluster.is_away = True
+    server.held[key("one")] = replace(server.held[key("one")], status=Status.DOWN)
+    scene.look()
+    scene.cluster.turned["one"] = "12:00:07"
+    scene.cluster.is_away = False
+    assert scene.said() == []
 
 
 def test_a_removal_between_two_readings(scene: Scene) -> None:
