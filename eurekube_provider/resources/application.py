@@ -94,7 +94,9 @@ class ApplicationProvider(ResourceProvider):
         """What Eureka holds. A blank id only where every server says that it holds none of them."""
         olds = read_in(props)
         previous = Roster.from_properties(olds)
-        held = registrations.read(previous, self._peers(previous))
+        peers = self._peers(previous)
+        REPLACED.forget(peers, (previous.application, previous.owner))
+        held = registrations.read(previous, peers)
         if held is None:
             return ReadResult(id_="", outs={})
         outs = roster.outputs(olds, previous, held)
@@ -107,6 +109,7 @@ class ApplicationProvider(ResourceProvider):
         previous, wanted = Roster.from_properties(olds), Roster.from_properties(news)
         peers = self._peers(wanted)
         _forget_looks(wanted, peers)
+        REPLACED.forget(peers, (previous.application, previous.owner))
         held = registrations.update(previous, wanted, peers, LOOKS)
         LOOKS.finish()
         return UpdateResult(roster.outputs(news, wanted, held))

@@ -60,6 +60,11 @@ class Replaced:
         with self._lock:
             return any(made is None or made != when for made in self._taken(peers, place))
 
+    def forget(self, peers: Peers, place: Place) -> None:
+        """It goes on as it is: what removes it from now on is meant."""
+        with self._lock:
+            self._taken(peers, place)
+
     def _taken(self, peers: Peers, place: Place) -> list[str | None]:
         """Forget what was registered there at this Eureka; when each was."""
         here = [

@@ -90,7 +90,9 @@ class InstanceProvider(ResourceProvider):
         """What Eureka holds. A blank id only where every server says that it holds nothing."""
         olds = read_in(props)
         previous = Registration.from_properties(olds)
-        held = registration.read(previous, self._peers(previous))
+        peers = self._peers(previous)
+        REPLACED.forget(peers, previous.instance.key)
+        held = registration.read(previous, peers)
         if held is None:
             return ReadResult(id_="", outs={})
         return ReadResult(id_, registration.outputs(olds, held), registration.inputs(olds, held))
@@ -99,7 +101,9 @@ class InstanceProvider(ResourceProvider):
         """Register anew what changed; allowed where Eureka names the owner that the state names."""
         news = read_in(_news)
         previous, wanted = Registration.from_properties(read_in(_olds)), Registration.from_properties(news)
-        held = registration.update(previous, wanted, self._peers(wanted))
+        peers = self._peers(wanted)
+        REPLACED.forget(peers, previous.instance.key)
+        held = registration.update(previous, wanted, peers)
         return UpdateResult(registration.outputs(news, held))
 
     def delete(self, _id: str, _props: Properties) -> None:

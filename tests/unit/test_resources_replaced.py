@@ -30,6 +30,15 @@ def test_each_eureka_has_its_own() -> None:
     assert replaced.take(US, PLACE, "1")
 
 
+def test_what_goes_on_is_removed_by_whatever_state() -> None:
+    """After an update or a refresh there is no older half any more."""
+    replaced = Replaced()
+    replaced.add(EU, PLACE, "2")
+    replaced.forget(US, PLACE)
+    replaced.forget(EU, PLACE)
+    assert not replaced.take(EU, PLACE, "1")
+
+
 def test_what_was_registered_twice_is_one() -> None:
     """The second registration counts."""
     replaced = Replaced()
