@@ -135,6 +135,11 @@ class Reflector:
         return self._denied is not None and not self._asks_anew
 
     @property
+    def may_be_led_by(self) -> bool:
+        """Whether who comes to lead may act on the copy: it is new enough, or cannot be had."""
+        return self.is_level or self.is_current or self.is_shut_out
+
+    @property
     def is_synced(self) -> bool:
         """Whether the first list is complete."""
         return self._synced.is_set()
@@ -143,6 +148,11 @@ class Reflector:
     def is_refused(self) -> bool:
         """Whether there is no first list because we may not have one. It is asked for again and again."""
         return not self.is_synced and self._denied == 403
+
+    @property
+    def is_settled(self) -> bool:
+        """Whether the first list is complete, or is that of a single namespace that we may not read."""
+        return self.is_synced or (self.namespace is not None and self.is_refused)
 
     def wait_synced(self, timeout_seconds: float) -> bool:
         """Wait for the first list."""

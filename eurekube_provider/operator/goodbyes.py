@@ -25,25 +25,25 @@ class Goodbyes:
         """Take note of a slice as it is now; the next pod of a StatefulSet has the name of the one before."""
         now = time.monotonic()
         namespace = endpoint_slice["metadata"]["namespace"]
-        for endpoint in endpoint_slice["endpoints"]:
-            name = (namespace, endpoint.get("targetRef", {}).get("name") or endpoint["addresses"][0])
-            if is_terminating(endpoint):
-                self.note(name, now)
-            else:
-                self._forget(name)
+        with self._lock:
+            for endpoint in endpoint_slice["endpoints"]:
+                name = (namespace, endpoint.get("targetRef", {}).get("name") or endpoint["addresses"][0])
+                self._at.pop(name, None)
+                if is_terminating(endpoint):
+                    self._note(name, now)
 
     def note(self, name: Name, now: float) -> None:
         """One was seen; the oldest ones are forgotten."""
         with self._lock:
-            self._at.pop(name, None)  # so that the oldest stays the first
-            self._at[name] = now
-            while now - self._at[oldest := next(iter(self._at))] > GOODBYE_SECONDS:
-                del self._at[oldest]
+            self._at.pop(name, None)
+            self._note(name, now)
 
     def __contains__(self, name: Name) -> bool:
         with self._lock:
             return name in self._at
 
-    def _forget(self, name: Name) -> None:
-        with self._lock:
-            self._at.pop(name, None)
+    def _note(self, name: Name, now: float) -> None:
+        """The newest is the last, so that the oldest is the first."""
+        self._at[name] = now
+        while now - self._at[oldest := next(iter(self._at))] > GOODBYE_SECONDS:
+            del self._at[oldest]

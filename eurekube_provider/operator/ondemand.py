@@ -67,8 +67,7 @@ class OnDemand:
     @property
     def is_current(self) -> bool:
         """See :attr:`Sources.is_current`."""
-        read = [one for one in self._all() if one.is_synced]
-        return all(one.is_level or one.is_current or one.is_shut_out for one in read)
+        return all(one.may_be_led_by for one in self._all() if one.is_synced)
 
     def pulses(self) -> list[Pulse]:
         """The threads of all."""

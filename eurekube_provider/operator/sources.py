@@ -99,7 +99,7 @@ class Sources:
         """
         reflectors = (one for group in self._groups.values() for one in group.reflectors)
         on_demand = self._nodes.is_current and self._pods.is_current
-        return on_demand and all(one.is_level or one.is_current or one.is_shut_out for one in reflectors)
+        return on_demand and all(one.may_be_led_by for one in reflectors)
 
     @property
     def is_synced(self) -> bool:
@@ -112,11 +112,7 @@ class Sources:
 
         Most likely such a namespace was deleted, and our rights in it with it.
         """
-        return all(
-            one.is_synced or (one.namespace is not None and one.is_refused)
-            for group in self._groups.values()
-            for one in group.reflectors
-        )
+        return all(one.is_settled for group in self._groups.values() for one in group.reflectors)
 
     def unread_namespaces(self) -> dict[str, str]:
         """The namespaces whose objects have not all been read, each with the reason."""

@@ -219,10 +219,7 @@ class Triggers:
 
     def _is_settled(self) -> bool:
         """Whether the first lists are complete, but for namespaces that we may not read."""
-        return all(
-            one.is_synced or (one.namespace is not None and one.is_refused)
-            for one in self.reflectors.reflectors
-        )
+        return all(one.is_settled for one in self.reflectors.reflectors)
 
     def _may_begin(self, entry: Entry) -> bool:
         return entry.refresh is not None and self._runs.may_begin(entry.refresh.target)
