@@ -30,6 +30,7 @@ from eurekube_provider.core.objects import (
 )
 from eurekube_provider.core.ports import Ports, choose_ports
 from eurekube_provider.core.syncer import Advertise, Mode, NotReady, Syncer
+from eurekube_provider.core.text import check_instance_id, check_metadata
 
 LabelsOfPod = Callable[[str], Mapping[str, str]]
 """The labels of a pod by its name; none for one that is not known."""
@@ -167,14 +168,16 @@ def _pod_instances(
             if not ready and (instance_id in instances or syncer.not_ready is NotReady.REMOVE):
                 continue
             zone = endpoint.get("zone") or ""
-            if pod and labels_of_pod is not None and syncer.metadata_from_pod_labels:
-                of_pod = _labels_as_metadata(syncer.metadata_from_pod_labels, labels_of_pod(pod))
-                metadata = _metadata(zone, {**common, **of_pod}, fixed)
-            elif zone in by_zone:
-                metadata = by_zone[zone]
-            else:
-                metadata = by_zone[zone] = _metadata(zone, common, fixed)
             try:
+                # Kubernetes checks neither the zone nor the pod's name of hand-written slices.
+                check_instance_id(instance_id)
+                if pod and labels_of_pod is not None and syncer.metadata_from_pod_labels:
+                    of_pod = _labels_as_metadata(syncer.metadata_from_pod_labels, labels_of_pod(pod))
+                    metadata = _metadata(zone, {**common, **of_pod}, fixed)
+                elif zone in by_zone:
+                    metadata = by_zone[zone]
+                else:
+                    metadata = by_zone[zone] = _metadata(zone, common, fixed)
                 instances[instance_id] = _instance(
                     syncer, instance_id, Address.of(address), ports, metadata, is_up=ready
                 )
@@ -216,11 +219,9 @@ def _service_instance(
         syncer.application,
         ports.plain.number,
     )
-    metadata = {
-        **_labels_as_metadata(syncer.metadata_from_labels, service["metadata"].get("labels")),
-        **_fixed_metadata(syncer, cluster),
-    }
+    labels = _labels_as_metadata(syncer.metadata_from_labels, service["metadata"].get("labels"))
     try:
+        metadata = _metadata("", labels, _fixed_metadata(syncer, cluster))
         return Desired((_instance(syncer, instance_id, address, ports, metadata, is_up=has_ready_endpoint),))
     except InvalidInstance as error:
         return Desired(problems=(Problem("InvalidInstance", f"Service {qualified(service)}: {error}"),))
@@ -263,7 +264,13 @@ def _fixed_metadata(syncer: Syncer, cluster: Cluster) -> dict[str, str]:
 
 
 def _metadata(zone: str, labels: Mapping[str, str], fixed: Mapping[str, str]) -> dict[str, str]:
-    return {**({"zone": zone} if zone else {}), **labels, **fixed}
+    """All metadata of an instance.
+
+    :raises InvalidInstance: a value that clients could not read, or too much in sum.
+    """
+    metadata = {**({"zone": zone} if zone else {}), **labels, **fixed}
+    check_metadata(metadata)
+    return metadata
 
 
 def _labels_as_metadata(wanted: Iterable[str], labels: Mapping[str, str] | None) -> dict[str, str]:

@@ -11,11 +11,18 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Any, TypeVar
 
-from eurekube_provider.core.errors import ConfigurationError
-from eurekube_provider.core.identity import RESERVED_PREFIX, Cluster, ClusterOwner, metadata_key
+from eurekube_provider.core.errors import ConfigurationError, InvalidInstance
+from eurekube_provider.core.identity import (
+    RESERVED_PREFIX,
+    Cluster,
+    ClusterOwner,
+    check_metadata_key,
+    metadata_key,
+)
 from eurekube_provider.core.model import EMPTY, EurekaLease
 from eurekube_provider.core.objects import Object, Problem, app_of
 from eurekube_provider.core.plan import Policy
+from eurekube_provider.core.text import check_metadata, name_problem, text_problem
 
 DEFAULT_CONNECTION = "default"
 """The name of the operator's Eureka connection that has no other."""
@@ -24,6 +31,9 @@ FAIL_OVER_SECONDS = 15 + 2
 """Until a standby replica writes in place of one that died: the duration of its Lease, and one retry."""
 
 _DEFAULT_LEASE = EurekaLease()
+
+_TEXTS = ("vipAddress", "secureVipAddress", "homePagePath", "statusPagePath", "healthCheckPath")
+"""Fields that reach Eureka as they are written."""
 
 PortReference = int | str
 """A port's number, or its name."""
@@ -201,6 +211,11 @@ class _Reader:
         application = spec.get("application") or selector.app
         if not application:
             raise self._wrong("spec.application is missing: the selector has no app to take the name from")
+        if problem := name_problem(application):
+            raise self._wrong(f"the application's name {application!r} {problem}")
+        for field_name in _TEXTS:
+            if problem := text_problem(spec.get(field_name) or ""):
+                raise self._wrong(f"spec.{field_name} {problem}")
         lease = spec.get("lease") or {}
         vip_address = spec.get("vipAddress") or application.lower()
         return Syncer(
@@ -248,6 +263,12 @@ class _Reader:
         written: Mapping[str, str] = self._spec.get("metadata") or EMPTY
         for key in written:
             self._refuse_reserved("metadata", key, key)
+        try:
+            for key in written:
+                check_metadata_key(key)
+            check_metadata(written)
+        except InvalidInstance as error:
+            raise self._wrong(f"spec.{error}") from None
         return written
 
     def _labels(self, field_name: str) -> tuple[str, ...]:

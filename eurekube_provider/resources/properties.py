@@ -19,6 +19,7 @@ from eurekube_provider.core.defaults import FIXED
 from eurekube_provider.core.errors import ConfigurationError, InvalidInstance
 from eurekube_provider.core.identity import RESERVED_PREFIX, StackOwner, check_metadata_key, parse_owner
 from eurekube_provider.core.model import Status
+from eurekube_provider.core.text import metadata_problem, name_problem, text_problem
 from eurekube_provider.eureka.connection import Connection
 
 Properties = dict[str, Any]
@@ -208,12 +209,8 @@ class _Check:
         self._result[DEFAULT_ID] = "instance_id" not in self._news
         self._keep("instance_id", _text, default=self._default_instance_id())
         value = self._result.get("instance_id")
-        if isinstance(value, str) and "/" in value:
-            self._refuse(
-                "instance_id",
-                f"{value!r} must have no slash: Eureka would accept it once and could never read or remove it"
-                " again",
-            )
+        if isinstance(value, str) and (problem := name_problem(value)):
+            self._refuse("instance_id", f"{value!r} {problem}")
 
     def _default_instance_id(self) -> str | Marker | None:
         application, port = self._result.get("application"), self._result.get("port")
@@ -253,6 +250,9 @@ class _Check:
             return
         try:
             self._result[name] = normalise(value)
+        except _Unfit as unfit:
+            self._result[name] = unfit.value
+            self._refuse(name, unfit.reason)
         except _Refused as refused:
             self._refuse(name, refused.reason)
 
@@ -268,20 +268,37 @@ class _Refused(Exception):
         self.reason = reason
 
 
+class _Unfit(_Refused):
+    """A value must not be registered. What stands already may have it, and so it is kept to be read."""
+
+    def __init__(self, reason: str, value: Any) -> None:
+        super().__init__(reason)
+        self.value = value
+
+
 # One function for each kind of value: returns the normalised one, or raises _Refused.
 
 
 def _text(value: Any) -> str:
     if not isinstance(value, str) or not value.strip():
         raise _Refused(f"{_quoted(value)} must be a text that is not empty")
-    return value.strip()
+    return _readable(value.strip())
+
+
+def _readable(text: str) -> str:
+    """A text that all of Eureka's clients can read. It is not repeated, since it may be a secret."""
+    if problem := text_problem(text):
+        raise _Unfit(problem, text)
+    return text
 
 
 def _application(value: Any) -> str:
-    text = _text(value)
-    if "/" in text:
-        raise _Refused(f"{value!r} must be a name without a slash")
-    return text.upper()
+    if not isinstance(value, str) or not value.strip():
+        return _text(value)
+    name = value.strip().upper()
+    if problem := name_problem(name):
+        raise _Unfit(f"{value!r} {problem}", name)
+    return name
 
 
 def bare_host(host_name: str) -> str:
@@ -340,6 +357,7 @@ def _metadata(value: Any) -> dict[str, Any]:
     if not isinstance(value, Mapping):
         raise _Refused(f"{_quoted(value)} must be a map of texts")
     result: dict[str, Any] = {}
+    problems = []
     for key, item in sorted(value.items()):
         if key.startswith(RESERVED_PREFIX):
             raise _Refused(f"key {key!r}: keys that start with {RESERVED_PREFIX} are Eurekube's own")
@@ -349,8 +367,16 @@ def _metadata(value: Any) -> dict[str, Any]:
             raise _Refused(error.reason) from None
         if isinstance(item, Mapping | list | tuple):
             raise _Refused(f"the value of {key!r} must be a text, since Eureka's metadata are not nested")
-        if item is not None:
-            result[key] = item if item is UNKNOWN else _shown(item)
+        if item is UNKNOWN:
+            result[key] = item
+        elif item is not None:
+            result[key] = _shown(item)
+            if problem := text_problem(result[key]):
+                problems.append(f"the value of {key!r} {problem}")
+    if problem := metadata_problem({key: item for key, item in result.items() if item is not UNKNOWN}):
+        problems.append(problem)
+    if problems:
+        raise _Unfit("; ".join(problems), result)
     return result
 
 
@@ -364,7 +390,7 @@ def _url(value: Any) -> str:
 def _renewer(value: Any) -> str:
     if not isinstance(value, str) or not value.strip():
         raise _Refused(NO_RENEWER)
-    return value.strip()
+    return _readable(value.strip())
 
 
 def _service_url(value: Any) -> str:
@@ -377,7 +403,7 @@ def _service_url(value: Any) -> str:
 def _owner(value: Any) -> str:
     if not isinstance(parse_owner(str(value)), StackOwner):
         raise _Refused(f"{value!r} must be stack/<organization>/<project>/<stack>/<name>")
-    return str(value)
+    return _readable(str(value))
 
 
 def _shown(value: Any) -> str:

@@ -117,6 +117,13 @@ class Server:
         applications = answer.json()["applications"]["application"]
         return [found for item in applications if item["name"] == app.upper() for found in item["instance"]]
 
+    def of_application(self, app: str) -> list[Document]:
+        """An application's instances in ``GET /apps/{APP}``."""
+        answer = self.send("GET", f"/apps/{app.upper()}")
+        assert answer.status_code == 200
+        found = answer.json()["application"]["instance"]
+        return found if isinstance(found, list) else [found]
+
     def batch(self, *items: Document) -> requests.Response:
         """``POST /peerreplication/batch/``."""
         return self.send("POST", "/peerreplication/batch/", json={"replicationList": list(items)})

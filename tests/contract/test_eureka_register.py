@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import itertools
 from dataclasses import replace
 from typing import Any
+from urllib.parse import quote
 from xml.etree import ElementTree
 
 import pytest
 
 from eurekube_provider.core.identity import metadata_key
 from eurekube_provider.core.model import Status
+from eurekube_provider.core.text import name_problem, text_problem
 from eurekube_provider.eureka.codec import instance_from_json, instances_from_json
 from eurekube_provider.eureka.peer import Peer
 from tests.contract.conftest import DATA_CENTER, Server, document, one, rating
@@ -106,14 +109,41 @@ def test_enabled_may_be_a_flag_or_text(server: Server, app: str, enabled: Any) -
     assert held["securePort"]["@enabled"] == "true"
 
 
-def test_an_id_with_a_slash_cannot_be_addressed(server: Server, app: str) -> None:
-    """It registers and stands in lists, but can neither be read nor removed: our model refuses it."""
-    assert server.register(document(app, "a/b")) == 204
-    assert [one["instanceId"] for one in server.listed(app)] == ["a/b"]
-    for path in (f"/apps/{app.upper()}/a%2Fb", f"/apps/{app.upper()}/a/b"):
-        assert server.send("GET", path).status_code in (400, 404)
-        assert server.send("DELETE", path).status_code in (400, 404, 405)
-    assert [one["instanceId"] for one in server.listed(app)] == ["a/b"]
+@pytest.mark.parametrize("letter", ["/", "\\", ";", "%", "\n"])
+def test_ids_that_cannot_be_addressed(server: Server, app: str, letter: str) -> None:
+    """They register and stand in lists, and can be neither read nor renewed nor removed: we refuse them."""
+    bad = f"a{letter}b"
+    assert name_problem(bad)
+    assert server.register(document(app, bad)) == 204
+    assert [one["instanceId"] for one in server.of_application(app)] == [bad]
+    paths = {f"/apps/{app.upper()}/{quote(bad, safe='')}", *([f"/apps/{app.upper()}/a/b"] * (letter == "/"))}
+    for method, path in itertools.product(("GET", "PUT", "DELETE"), paths):
+        assert server.send(method, path).status_code in (400, 404, 405)
+    assert [one["instanceId"] for one in server.of_application(app)] == [bad]
+
+
+@pytest.mark.parametrize(
+    "letter", ["\x01", "\x1f", "\ufffe", "\uffff", "\t", "\n", "\x7f", "\ufdd0", "\U0010ffff"]
+)
+@pytest.mark.parametrize("field", ["metadata", "vipAddress"])
+def test_one_character_breaks_the_list(server: Server, app: str, letter: str, field: str) -> None:
+    """What XML does not know is taken, and nobody who reads XML can read any instance any more."""
+    text = f"a{letter}b"
+    value = {"key": text} if field == "metadata" else text
+    try:
+        assert server.register(document(app, **{field: value})) == 204
+        answer = server.send("GET", "/apps", headers={"Accept": "application/xml"})
+        assert answer.status_code == 200
+        if text_problem(text):
+            with pytest.raises(ElementTree.ParseError):
+                ElementTree.fromstring(answer.text)  # noqa: S314 - a server of ours
+        else:
+            found = ElementTree.fromstring(answer.text)  # noqa: S314 - a server of ours
+            where = "metadata/key" if field == "metadata" else field
+            texts = [one.text for one in found.findall(f"application[name='{app.upper()}']/instance/{where}")]
+            assert texts == [text]
+    finally:
+        server.cancel(app)
 
 
 @pytest.mark.parametrize(

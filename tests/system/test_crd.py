@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Iterator
 from typing import Any
 
@@ -9,9 +10,9 @@ import pytest
 
 from eurekube_provider.core.errors import KubernetesError
 from eurekube_provider.core.syncer import Syncer
-from eurekube_provider.kube.access import REFRESHES, SYNCERS, Resource
+from eurekube_provider.kube.access import MERGE_PATCH, REFRESHES, SYNCERS, Resource
 from eurekube_provider.resources.files import crd_documents
-from lab.workloads import Cluster
+from lab.workloads import Cluster, wait_for
 
 pytestmark = pytest.mark.lab
 
@@ -68,10 +69,11 @@ RULES: list[tuple[Object, str]] = [
     ({**POD, "metadata": {"a_b": "c"}}, _KEY),
     ({**POD, "metadata": {"a/b": "c"}}, _KEY),
     ({**POD, "metadata": {"eurekube.owner": "me"}}, _OWN_KEY),
-    (
-        {**POD, "metadata": {"a": "b\u0007"}},
-        "must have no control characters, since Eureka sends metadata as XML",
+    *(
+        ({**POD, "metadata": {"a": f"b{letter}"}}, "must have no control characters, nor U+FFFE and U+FFFF")
+        for letter in "\u0007\ufffe\uffff"
     ),
+    ({**POD, "metadata": {f"k{i}": "x" * 1024 for i in range(4)}}, "at most 4096 bytes together"),
     ({**POD, "metadataFromLabels": ["a b"]}, _LABEL),
     ({**POD, "metadataFromLabels": ["eurekube/owner"]}, _OWN_LABEL),
     ({**POD, "metadataFromPodLabels": ["/a"]}, _LABEL),
@@ -135,7 +137,7 @@ FULL: Object = {
     "secureVipAddress": "ratings",
     "port": "http",
     "securePort": 8443,
-    "metadata": {"team": "stars", "management.port": "9090"},
+    "metadata": {"team": "stars\u2028\U0001f31f", "management.port": "9090", "long": "\u00e4" * 512},
     "metadataFromLabels": ["app.kubernetes.io/version"],
     "metadataFromPodLabels": ["pod-template-hash"],
     "homePagePath": "/",
@@ -242,3 +244,48 @@ def test_mode_and_selector_are_enough(cluster: Cluster) -> None:
 def test_good_input_is_taken_as_it_is(cluster: Cluster, spec: Object) -> None:
     """Whatever the documentation offers is accepted, and nothing of it is dropped."""
     assert spec.items() <= create(cluster, spec)["spec"].items()
+
+
+def test_an_object_from_before_a_rule_goes_on(cluster: Cluster) -> None:
+    """What is refused today and was stored before: the operator writes its finalizer and status as ever."""
+    (crd,) = (one for one in crd_documents() if one["spec"]["names"]["kind"] == "EurekaSyncer")
+    today = copy.deepcopy(crd)
+    today["spec"]["group"] = "before.eurekube.io"
+    today["metadata"]["name"] = "eurekasyncers.before.eurekube.io"
+    before = copy.deepcopy(today)
+    metadata = before["spec"]["versions"][0]["schema"]["openAPIV3Schema"]["properties"]["spec"]["properties"][
+        "metadata"
+    ]
+    del metadata["x-kubernetes-validations"]
+    del metadata["additionalProperties"]["x-kubernetes-validations"]
+    cluster.install_crd(before)
+    resource = Resource("before.eurekube.io", "v1alpha1", "eurekasyncers")
+    spec = {**POD, "metadata": {"a": "b\ufffe", **{f"k{i}": "x" * 1024 for i in range(5)}}}
+    old = {
+        "apiVersion": "before.eurekube.io/v1alpha1",
+        "kind": "EurekaSyncer",
+        "metadata": {"name": "old", "namespace": "default"},
+        "spec": spec,
+    }
+    cluster.apply(resource, old)
+    cluster.install_crd(today)
+    path = resource.path("default", "old")
+
+    def new_ones_are_refused() -> bool:
+        try:
+            body = {**old, "metadata": {"name": "new"}}
+            cluster.access.request("POST", resource.path("default"), {"dryRun": "All"}, body)
+        except KubernetesError as error:
+            return "4096 bytes" in str(error) and "U+FFFE" in str(error)
+        return False
+
+    wait_for(new_ones_are_refused, "the rules of today")
+    patches: list[tuple[str, Object]] = [
+        (path, {"metadata": {"finalizers": ["eurekube.io/deregister"]}}),
+        (resource.path("default", "old", "status"), {"status": {"desired": 1}}),
+        (path, {"spec": {"paused": True}}),
+        (path, {"metadata": {"finalizers": []}}),
+    ]
+    for where, body in patches:
+        cluster.access.request("PATCH", where, body=body, content_type=MERGE_PATCH)
+    assert cluster.access.request("GET", path)["spec"]["metadata"] == spec["metadata"]

@@ -395,3 +395,56 @@ def test_the_order_of_objects_means_nothing(
         (one.instance_id, one.status) for one in after.instances
     }
     assert before.terminating == after.terminating
+
+
+@pytest.mark.parametrize(
+    "bad", [("10.0.0.9", "a\\b"), ("10.0.0.9", "b\ufffe"), ("10.0.0.9", "c", "zone\uffff")]
+)
+def test_one_hand_written_endpoint_does_not_break_eurekas_list(bad: tuple[str, ...]) -> None:
+    """Kubernetes takes any pod's name and zone in a slice; Eureka's clients do not, and the others stay."""
+    found = pods(endpoint_slice(endpoint(*bad), endpoint("10.0.0.1", "good", "a")))
+    assert statuses(found) == {"10.0.0.1": "UP"}
+    (problem,) = found.problems
+    assert problem.reason == "InvalidInstance"
+    assert "EndpointSlice shop/rating-x" in problem.message
+    assert found.is_in_doubt
+
+
+def test_labels_count_among_the_metadata() -> None:
+    """What is too much in sum is not registered, whatever it is made of; the reason says how much it is."""
+    described = service()
+    described["metadata"]["labels"]["size"] = "x" * 63
+    fixed = {f"k{number}": "x" * 1000 for number in range(4)}
+    one = endpoint_slice(endpoint("10.0.0.1", "a"))
+    assert pods(one, services=[described], metadata=fixed).problems == ()
+    for found in (
+        pods(one, services=[described], metadata=fixed | {"z": "y" * 30}, metadata_from_labels=("size",)),
+        whole(
+            {**described, "spec": {"clusterIP": "10.1.0.1", "ports": [HTTP]}},
+            one,
+            metadata=fixed | {"z": "y" * 30},
+            metadata_from_labels=("size",),
+        ),
+    ):
+        assert found.instances == ()
+        assert "4106 bytes together" in found.problems[0].message
+
+
+@pytest.mark.parametrize(
+    ("spec", "reason"),
+    [
+        ({"metadata": {"a": "b\ufffe"}}, "the value of 'a' has the character U+FFFE"),
+        ({"metadata": {"a": "\ud800"}}, "U+D800"),
+        ({"metadata": {"a:b": "c"}}, "key 'a:b' would not arrive as written"),
+        ({"metadata": {f"k{number}": "x" * 1024 for number in range(5)}}, "5130 bytes together"),
+        ({"application": "a\\b"}, "could never read or remove it again"),
+        ({"vipAddress": "a\uffff"}, "spec.vipAddress has the character U+FFFF"),
+        ({"homePagePath": "/\ufffe"}, "spec.homePagePath has the character U+FFFE"),
+    ],
+)
+def test_a_syncer_that_would_break_eurekas_list_is_refused(spec: Object, reason: str) -> None:
+    """Also where an older CRD took it; the reason names the object and the field."""
+    metadata = {"namespace": "shop", "name": "rating"}
+    with pytest.raises(ConfigurationError, match="EurekaSyncer shop/rating") as refused:
+        Syncer.from_object({"metadata": metadata, "spec": {**_POD, **spec}})
+    assert reason in str(refused.value)

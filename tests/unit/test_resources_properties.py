@@ -157,13 +157,34 @@ def test_a_registration_without_a_renewer_is_refused(renewer: Any) -> None:
         ("on_conflict", "steal", "fail or adopt"),
         ("service_url", "eureka:8761", "must look like http://"),
         ("owner", "cluster/a/b/c", "stack/"),
-        ("instance_id", "a/b", "no slash"),
+        ("instance_id", "a/b", "without a slash"),
+        ("instance_id", "a\\b", "never read or remove it again"),
+        ("instance_id", "a;b", "without ';'"),
+        ("instance_id", "..", "without such a name"),
+        ("instance_id", "a\ufffe", "U+FFFE"),
+        ("application", "a\\b", "never read or remove it again"),
+        ("application", "a\uffff", "U+FFFF"),
+        ("host_name", "a\ufffe", "U+FFFE"),
+        ("vip_address", "a\x01b", "U+0001"),
+        ("zone", "\ud800", "U+D800"),
+        ("metadata", {"a": "b\ufffe"}, "the value of 'a' has the character U+FFFE"),
+        ("metadata", {f"k{i}": "x" * 510 for i in range(8)} | {"a": "\u00e4" * 10}, "4117 bytes together"),
+        ("home_page_url", "http://a/\ufffe", "U+FFFE"),
+        ("renewer", "a\ufffe", "U+FFFE"),
+        ("owner", "stack/o/p/s/a\ufffe", "U+FFFE"),
         ("vip_adress", "billing", "vip_address is one"),
     ],
 )
 def test_what_cannot_be_used_is_refused_with_a_reason(name: str, value: Any, reason: str) -> None:
     """Each problem names its property, so that Pulumi can show where it is."""
     assert reason in reasons(**{name: value})[name]
+
+
+def test_what_a_state_holds_is_read_though_it_would_be_refused_today() -> None:
+    """A state from before a rule must still be compared, and what it registered be removed."""
+    written = {"metadata": {"a": "b" * 5000}, "instance_id": "a;b", "vip_address": "a\ufffe"}
+    found = check({}, {**LEAST, **written}).properties
+    assert {name: found[name] for name in written} == written
 
 
 def test_all_problems_are_told_at_once() -> None:

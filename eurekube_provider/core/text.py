@@ -1,0 +1,80 @@
+"""Which text an Eureka can hold, so that all of its clients can read it.
+
+A server takes any JSON, and sends XML to many of its clients: one character that XML 1.0 does not know makes
+the whole of ``/apps`` unreadable for them (in tests/contract, ``test_one_character_breaks_the_list``). Names
+that are part of a URL must get through the server's own reading of paths as well: what does not can be
+registered, and never be read, renewed or removed again (``test_ids_that_cannot_be_addressed``).
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+
+from eurekube_provider.core.errors import InvalidInstance
+from eurekube_provider.core.identity import RESERVED_PREFIX
+
+MOST_METADATA_BYTES = 4096
+"""Keys and values of one instance together, in UTF-8; each server and each client holds all of them."""
+
+# https://www.w3.org/TR/xml/#charsets
+_NOT_IN_XML = re.compile("[^\t\n\r\x20-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
+_NOT_IN_PATHS = re.compile(r"[/\\;%\x00-\x1f]")
+
+
+def text_problem(text: str) -> str:
+    """Why Eureka's clients could not read ``text``; empty where they can."""
+    found = _NOT_IN_XML.search(text)
+    if found is None:
+        return ""
+    return (
+        f"has the character U+{ord(found[0]):04X}, which XML does not know: every client that reads Eureka's"
+        " list of all applications as XML would fail; leave it out"
+    )
+
+
+def name_problem(name: str) -> str:
+    """Why ``name`` cannot be an application's or an instance's, which stand in URLs; empty where it can."""
+    found = _NOT_IN_PATHS.search(name)
+    if found is None and name not in ("", ".", ".."):
+        return text_problem(name)
+    what = "a slash" if found and found[0] == "/" else repr(found[0]) if found else "such a name"
+    return (
+        f"must be a name without {what}: Eureka would accept it once and could never read or remove it again"
+    )
+
+
+def metadata_problem(metadata: Mapping[str, str]) -> str:
+    """Why these metadata are too much for one instance; empty where they are not. Ours do not count."""
+    size = sum(
+        len(f"{key}{value}".encode("utf-8", "surrogatepass"))
+        for key, value in metadata.items()
+        if not key.startswith(RESERVED_PREFIX)
+    )
+    if size <= MOST_METADATA_BYTES:
+        return ""
+    return (
+        f"keys and values have {size} bytes together, more than {MOST_METADATA_BYTES}: every Eureka server"
+        " and every client holds them for each instance; give callers the address of such data instead"
+    )
+
+
+def check_metadata(metadata: Mapping[str, str]) -> None:
+    """Refuse values that could not be read, and metadata that are too large in sum.
+
+    :raises InvalidInstance: says which and why.
+    """
+    for key, value in metadata.items():
+        if problem := text_problem(value):
+            raise InvalidInstance("metadata", f"the value of {key!r} {problem}")
+    if problem := metadata_problem(metadata):
+        raise InvalidInstance("metadata", problem)
+
+
+def check_instance_id(instance_id: str) -> None:
+    """Refuse an id that could not be read or removed again.
+
+    :raises InvalidInstance: says why.
+    """
+    if problem := name_problem(instance_id):
+        raise InvalidInstance("instance_id", f"{instance_id!r} {problem}")

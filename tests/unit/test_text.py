@@ -1,0 +1,64 @@
+"""Which text an Eureka can hold."""
+
+from __future__ import annotations
+
+from xml.parsers import expat
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from eurekube_provider.core.errors import InvalidInstance
+from eurekube_provider.core.identity import OWNER_KEY
+from eurekube_provider.core.text import (
+    MOST_METADATA_BYTES,
+    check_metadata,
+    metadata_problem,
+    name_problem,
+    text_problem,
+)
+
+
+def xml_reads(letter: str) -> bool:
+    """Whether a parser that knows nothing of ours takes a character reference."""
+    try:
+        expat.ParserCreate().Parse(f"<a>&#{ord(letter)};</a>", True)
+    except expat.ExpatError:
+        return False
+    return True
+
+
+@given(st.characters(codec=None, exclude_categories=()) | st.sampled_from("\x00\x1f\ud800\udfff\ufffe\uffff"))
+def test_exactly_what_xml_does_not_know_is_refused(letter: str) -> None:
+    """Tabs, line ends and every script are texts like others."""
+    assert (text_problem(f"a{letter}b") == "") is xml_reads(letter)
+
+
+@pytest.mark.parametrize("name", ["a/b", "a\\b", "a;b", "a%b", "a\nb", ".", "..", "", "a\ufffe"])
+def test_names_that_no_request_could_reach_are_refused(name: str) -> None:
+    """They stand in URLs, which the server reads in its own way."""
+    assert name_problem(name)
+
+
+@pytest.mark.parametrize(
+    "name", ["rating-1.shop.eks:rating:8080", "a b", "ä", "fd00::1.svc", "a..b", "x?y#z&w"]
+)
+def test_names_that_servers_read_back_are_taken(name: str) -> None:
+    """Nothing that works is refused."""
+    assert name_problem(name) == ""
+
+
+def test_metadata_have_a_bound_in_sum() -> None:
+    """Keys and values count in bytes; what Eurekube adds by itself does not."""
+    full = {"a": "b" * (MOST_METADATA_BYTES - 1), OWNER_KEY: "stack/" + "x" * 300}
+    assert metadata_problem(full) == ""
+    assert f"{MOST_METADATA_BYTES + 1} bytes" in metadata_problem({**full, "c": ""})
+    assert metadata_problem({"a": "\u00e4" * (MOST_METADATA_BYTES // 2)})
+
+
+def test_a_refusal_does_not_repeat_the_value() -> None:
+    """It may be a secret."""
+    with pytest.raises(InvalidInstance) as refused:
+        check_metadata({"token": "hunter2\ufffe"})
+    assert "hunter2" not in str(refused.value)
+    assert "'token'" in str(refused.value)
