@@ -14,6 +14,7 @@ import tempfile
 import threading
 from collections.abc import Mapping
 from contextlib import suppress
+from datetime import datetime
 from pathlib import Path
 from typing import Any
 
@@ -23,9 +24,14 @@ from pulumi.automation.errors import create_command_error
 
 from eurekube_provider.automation.locks import Records, now
 from eurekube_provider.automation.processes import end_session
+from eurekube_provider.core.errors import ConfigurationError
 
 CANCEL_SECONDS = 10.0
 """How long a run may take to end in order; the same again to end at all, before it is killed."""
+
+
+_WAITING = ("/bin/sh", "-c", 'read -r _ && exec "$@" </dev/null', "sh")
+"""Becomes the command behind it once it is told to: by then it is written down, else it never begins."""
 
 
 class Cancellable(PulumiCommand):
@@ -56,6 +62,7 @@ class Cancellable(PulumiCommand):
         """Run one command of the CLI, as the SDK wants it.
 
         :raises CommandError: it failed, or was cancelled.
+        :raises ConfigurationError: it cannot be written down; it was not begun.
         """
         environment = {**os.environ, **additional_env, "PULUMI_AUTOMATION_API": "true"}
         with tempfile.TemporaryFile("w+") as output, tempfile.TemporaryFile("w+") as errors:
@@ -65,16 +72,16 @@ class Cancellable(PulumiCommand):
                 started = now()
                 # A session of its own: a terminal's Ctrl-C reaches it through us, and once.
                 self._process = process = subprocess.Popen(
-                    [self.command, "--non-interactive", *args],
+                    [*_WAITING, self.command, "--non-interactive", *args],
                     cwd=cwd,
                     env=environment,
-                    stdin=subprocess.DEVNULL,
+                    stdin=subprocess.PIPE,
                     stdout=output,
                     stderr=errors,
                     text=True,
                     start_new_session=True,
                 )
-                record = self._records.add(process.pid, started)
+                record = self._write_down(process, started)
             try:
                 code = process.wait()
             finally:
@@ -87,6 +94,22 @@ class Cancellable(PulumiCommand):
         if code != 0:
             raise create_command_error(told)
         return told
+
+    def _write_down(self, process: subprocess.Popen[str], started: datetime) -> Path:
+        """Write down what waits to be told, and tell it. With the input closed instead it ends by itself."""
+        try:
+            record = self._records.add(process.pid, started)
+        except OSError as error:
+            process.communicate()
+            self._process = None
+            raise ConfigurationError(
+                f"the run cannot be written down ({error.strerror}), so that nothing was begun: make"
+                f" {pulumi_home()} a folder that can be written to"
+            ) from None
+        if process.stdin is not None:
+            with suppress(BrokenPipeError), process.stdin as waiting:
+                waiting.write("go\n")
+        return record
 
     def _cancel(self, why: str) -> None:
         with self._lock:

@@ -3,35 +3,49 @@
 Pulumi's own backends (a folder, S3 ...) lock a stack by a file that names process and host. A run that is
 killed leaves it behind, and every later run is refused. What we started is written down beside Pulumi's own
 files while it runs, so that a lock of ours can be told from another's; another's is never broken.
+
+``pulumi cancel`` deletes every lock of a stack, also one that was taken a moment ago. So we never call it: a
+lock is a file whose name no other run will ever have, and only that very file is removed. Where the backend
+is no folder nothing is removed.
 """
 
 from __future__ import annotations
 
+import fcntl
 import json
+import os
 import re
 import socket
-from contextlib import suppress
-from dataclasses import asdict, dataclass
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from dataclasses import asdict, dataclass, field
 from datetime import UTC, datetime
 from hashlib import sha256
 from pathlib import Path
+from urllib.parse import unquote, urlsplit
 
 from eurekube_provider.automation.processes import began_at, birth_of, end_session, is_running
 
 CLOCK_SECONDS = 2.0
 """How exactly the system says when a process began."""
 
-_HOLDER = re.compile(r"created by (?P<user>.+)@(?P<host>\S+) \(pid (?P<pid>\d+)\) at (?P<since>\S+)")
+_HOLDER = re.compile(
+    r"(?:(?P<place>\S+): )?created by (?P<user>.+)@(?P<host>\S+) \(pid (?P<pid>\d+)\) at (?P<since>\S+)"
+)
 
 
 @dataclass(frozen=True, slots=True)
 class Holder:
-    """Whom a lock names."""
+    """Whom a lock names.
+
+    :ivar place: the URL of the lock; empty where the backend does not say.
+    """
 
     user: str
     host: str
     pid: int
     since: datetime
+    place: str = field(default="", compare=False)
 
     def __str__(self) -> str:
         return (
@@ -42,9 +56,51 @@ class Holder:
 def holders(message: str) -> tuple[Holder, ...]:
     """Whom Pulumi's refusal names; none where the backend does not say."""
     return tuple(
-        Holder(found["user"], found["host"], int(found["pid"]), datetime.fromisoformat(found["since"]))
+        Holder(
+            found["user"],
+            found["host"],
+            int(found["pid"]),
+            datetime.fromisoformat(found["since"]),
+            found["place"] or "",
+        )
         for found in _HOLDER.finditer(message)
     )
+
+
+def remove(holder: Holder) -> bool:
+    """Remove the very lock that ``holder`` was told of, and no other.
+
+    :returns: whether it is gone; False where it is no file here, or says by now that another holds it.
+    """
+    parts = urlsplit(holder.place)
+    path = Path(unquote(parts.path))
+    if parts.scheme != "file" or path.suffix != ".json" or not {".pulumi", "locks"} <= set(path.parts):
+        return False
+    try:
+        told = json.loads(path.read_text())
+        since = datetime.fromisoformat(told["timestamp"]).replace(microsecond=0)
+        found = Holder(told["username"], told["hostname"], told["pid"], since)
+        if found != holder:
+            return False
+        path.unlink()
+    except FileNotFoundError:
+        return True
+    except (OSError, ValueError, KeyError, TypeError):
+        return False
+    with suppress(OSError):
+        path.with_name(f"{path.name}.attrs").unlink()  # what the CLI's library may have put beside it
+    return True
+
+
+class Busy(Exception):
+    """Another run of ours works on the stack.
+
+    :ivar pid: its worker's; empty where it does not say.
+    """
+
+    def __init__(self, pid: str) -> None:
+        super().__init__(pid)
+        self.pid = pid
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,14 +143,37 @@ class Record:
 
 
 class Records:
-    """The processes that we started for one stack.
+    """The processes that we started for one stack, whatever names it.
 
     :param folder: survives the process, and is writable: inside of Pulumi's home.
+    :param stack: the whole of what tells it from others.
+    :param former: what told it in records that an earlier version wrote.
     """
 
-    def __init__(self, folder: Path, work_dir: Path, stack: str) -> None:
+    def __init__(self, folder: Path, stack: str, former: str = "") -> None:
         self._folder = folder
-        self._key = sha256(f"{work_dir.resolve()}\0{stack}".encode()).hexdigest()[:16]
+        self._key, self._former = (sha256(each.encode()).hexdigest()[:16] for each in (stack, former))
+
+    @contextmanager
+    def claimed(self) -> Iterator[None]:
+        """Work on the stack while no other run of ours does, on this machine.
+
+        The claim ends with the process, however that ends; what it has started may go on.
+
+        :raises Busy: another one does.
+        """
+        self._folder.mkdir(parents=True, exist_ok=True)
+        file = os.open(self._folder / f"{self._key}.claim", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        try:
+            try:
+                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError:
+                raise Busy(os.read(file, 20).decode("ascii", "replace").strip()) from None
+            os.ftruncate(file, 0)
+            os.write(file, str(os.getpid()).encode())
+            yield
+        finally:
+            os.close(file)
 
     def add(self, pid: int, started: datetime) -> Path:
         """Write down a process; the file is to be removed when it has ended.
@@ -133,9 +212,10 @@ class Records:
 
     def _read(self) -> dict[Path, Record]:
         found: dict[Path, Record] = {}
-        for path in self._folder.glob(f"{self._key}.*.json"):
-            with suppress(OSError, ValueError, TypeError):
-                found[path] = Record(**json.loads(path.read_text()))
+        for key in (self._key, self._former):
+            for path in self._folder.glob(f"{key}.*.json"):
+                with suppress(OSError, ValueError, TypeError):
+                    found[path] = Record(**json.loads(path.read_text()))
         return found
 
 

@@ -6,19 +6,25 @@ the passphrase come from the environment, as for the CLI.
 
 from __future__ import annotations
 
+import os
 import threading
 import time
+from collections.abc import Mapping
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
+import yaml
 from pulumi.automation import LocalWorkspace, Stack
 from pulumi.automation.errors import CommandError, ConcurrentUpdateError, InvalidVersionError
 
 from eurekube_provider.automation.command import Cancellable, pulumi_home
-from eurekube_provider.automation.locks import Records, holders
+from eurekube_provider.automation.locks import Busy, Records, holders, remove
 from eurekube_provider.automation.run import Action, Outcome, StackRun
 from eurekube_provider.automation.steps import UNCHANGED, StepLog, plain
 from eurekube_provider.core.errors import ConfigurationError
+from eurekube_provider.core.stackname import PROJECT_FILES, stack_identity
 
 _NOISE = ("update failed", "preview failed", "refresh failed", "resource registration failed")
 
@@ -47,9 +53,13 @@ class StackRunner:
     def __init__(self, target: Target) -> None:
         self.target = target
         self.log = StepLog()
-        if not any((target.work_dir / f"Pulumi.{ending}").is_file() for ending in ("yaml", "yml", "json")):
-            raise ConfigurationError(f"{target.work_dir} has no Pulumi.yaml: name the folder of a project")
-        self._records = Records(pulumi_home() / "eurekube-runs", target.work_dir, target.stack)
+        project, work_dir = _project(target.work_dir), str(target.work_dir.resolve())
+        backend = os.environ.get("PULUMI_BACKEND_URL", "")
+        self._records = Records(
+            pulumi_home() / "eurekube-runs",
+            stack_identity(target.stack, project, backend, work_dir),
+            former=f"{work_dir}\0{target.stack}",
+        )
         try:
             self._command = Cancellable(self._records)
         except FileNotFoundError:
@@ -62,7 +72,10 @@ class StackRunner:
         self._command.cancel(why)
 
     def run(self, action: Action) -> StackRun:
-        """Do it. A lock that a dead run of ours left is released first."""
+        """Do it. A lock that a dead run of ours left is released first.
+
+        What changes the stack, or its state, is done while no other run of ours does so.
+        """
         began = time.monotonic()
         limit = f"it took longer than {self.target.timeout_seconds:g} s and was cancelled"
         timer = threading.Timer(self.target.timeout_seconds, self.cancel, [limit])
@@ -70,11 +83,17 @@ class StackRunner:
         timer.start()
         log, outcome, message = self.log, Outcome.FAILED, ""
         try:
-            released = self._once(action, log)
+            with self._claim(action):
+                released = self._once(action, log)
             outcome = Outcome.CHANGED if _has_changes(log) else Outcome.UNCHANGED
             message = _sentence(action, self.target.stack, log) + released
         except ConcurrentUpdateError as error:
             outcome, message = Outcome.LOCKED, self._who_holds_it(str(error))
+        except Busy as error:
+            outcome = Outcome.LOCKED
+            message = (
+                f"{self.target.stack} is locked by another run of ours (worker {error}); nothing was done"
+            )
         except CommandError as error:
             why = self._command.cancelled or _reason(log, str(error))
             message = f"{action} of {self.target.stack} failed: {why}"
@@ -83,6 +102,9 @@ class StackRunner:
         seconds = time.monotonic() - began
         return StackRun(action, self.target.stack, outcome, log.changes, seconds, message, log.changing)
 
+    def _claim(self, action: Action) -> AbstractContextManager[None]:
+        return self._records.claimed() if action in (Action.UP, Action.REFRESH) else nullcontext()
+
     def _once(self, action: Action, log: StepLog) -> str:
         """Run; where a dead run of ours stands in the way, release its lock first, and say so."""
         stack = Stack.select(self.target.stack, _Workspace(self.target.work_dir, self._command))
@@ -90,10 +112,12 @@ class StackRunner:
         try:
             _act(stack, action, log)
         except ConcurrentUpdateError as error:
-            if not self._records.all_ours_and_dead(holders(str(error))):
+            found = holders(str(error))
+            if not self._records.all_ours_and_dead(found):
                 raise
             self._records.end_dead()
-            stack.cancel()
+            if not all(remove(holder) for holder in found):
+                raise
             _act(stack, action, log)
             released = "; the lock of an earlier run of ours that had died was released"
         if action in (Action.UP, Action.REFRESH):
@@ -101,8 +125,15 @@ class StackRunner:
         return released
 
     def _who_holds_it(self, error: str) -> str:
-        found = ", ".join(map(str, holders(error))) or "another update that is under way"
-        return f"{self.target.stack} is locked by {found}; nothing was done"
+        found = holders(error)
+        named = ", ".join(map(str, found)) or "another update that is under way"
+        told = f"{self.target.stack} is locked by {named}; nothing was done"
+        if self._records.all_ours_and_dead(found):
+            told += (
+                "; it is a run of ours that died, and its lock is no file that can be removed alone: see that"
+                f" nothing else works on the stack, then delete {', '.join(each.place for each in found)}"
+            )
+        return told
 
 
 class _Workspace(LocalWorkspace):
@@ -144,6 +175,21 @@ def _act(stack: Stack, action: Action, log: StepLog) -> None:
         stack.preview(on_event=log.add, color="never")
     else:
         stack.preview_refresh(on_event=log.add, color="never", show_secrets=False)
+
+
+def _project(work_dir: Path) -> Mapping[str, Any]:
+    """What stands in the project's file.
+
+    :raises ConfigurationError: there is none.
+    """
+    for name in PROJECT_FILES:
+        if (work_dir / name).is_file():
+            try:
+                told = yaml.safe_load((work_dir / name).read_text())
+            except (OSError, ValueError, yaml.YAMLError):
+                told = None  # the CLI says what is wrong with it
+            return told if isinstance(told, Mapping) else {}
+    raise ConfigurationError(f"{work_dir} has no Pulumi.yaml: name the folder of a project")
 
 
 def _has_changes(log: StepLog) -> bool:

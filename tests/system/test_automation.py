@@ -18,7 +18,8 @@ from typing import Any
 import pytest
 import yaml
 
-from eurekube_provider.automation import Outcome, Target, preview
+from eurekube_provider.automation import Outcome, Target, preview, up
+from eurekube_provider.automation.locks import Records
 from eurekube_provider.automation.processes import is_running
 from lab.workloads import wait_for
 from tests.system.stacks import own_pulumi
@@ -219,7 +220,7 @@ def test_a_run_that_was_killed_leaves_a_stack_that_the_next_can_use(project: Pro
     assert told["outcome"] == "unchanged", told
     assert told["message"].endswith("the lock of an earlier run of ours that had died was released")
     assert project.locked() == []
-    assert list((project.home / "eurekube-runs").iterdir()) == []
+    assert list((project.home / "eurekube-runs").glob("*.json")) == []
     assert not is_running(provider)  # it would have gone on for the dead run
     told = project.run("up")
     assert (told["outcome"], told["message"]) == ("changed", "up of dev: 1 create, 1 same")
@@ -231,6 +232,45 @@ def test_a_run_that_was_killed_leaves_a_stack_that_the_next_can_use(project: Pro
     assert told["outcome"] == "locked"
     assert f"dev is locked by ci@builder-1 (process {cli}) since 2026-01-02T03:04:05" in told["message"]
     assert foreign.exists()
+
+
+def test_the_lock_of_a_living_run_is_never_broken(project: Project, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Not by another target of the same stack, and not where it was taken while a dead run's was judged."""
+    project.wants("a")
+    first = project.start_and_stop_at_the_gate()
+    twin = project.directory.with_name("twin")
+    shutil.copytree(project.directory, twin, symlinks=True)
+    for key, value in project.environment.items():
+        monkeypatch.setenv(key, value)
+    other = Target("organization/shop/dev", twin)
+    told = up(other)
+    assert told.outcome is Outcome.LOCKED
+    assert f"another run of ours (worker {first.pid})" in told.message
+
+    first.kill()
+    os.kill(project.started_cli(), signal.SIGKILL)
+    dead = project.locked()
+    living: list[subprocess.Popen[bytes]] = []
+    end_dead = Records.end_dead
+
+    def judged_and_then(records: Records) -> None:
+        """A person releases the stack and begins an ``up`` at this very moment."""
+        end_dead(records)
+        for lock in dead:
+            lock.unlink()
+        (project.directory / "arrived").unlink()
+        command = ["pulumi", "up", "--yes", "--skip-preview", "--stack", "dev", "--non-interactive"]
+        living.append(subprocess.Popen(command, cwd=project.directory, stdout=subprocess.DEVNULL))
+        wait_for((project.directory / "arrived").exists, "a creation", 60)
+
+    monkeypatch.setattr(Records, "end_dead", judged_and_then)
+    told = up(other)
+    (locked,) = project.locked()
+    assert json.loads(locked.read_text())["pid"] == living[0].pid
+    assert told.outcome is Outcome.LOCKED
+    assert f"(process {living[0].pid})" in told.message
+    project.mark("closed", there=False)
+    assert living[0].wait(timeout=60) == 0
 
 
 def test_a_worker_that_is_killed_alone_lets_its_run_end_in_order(project: Project) -> None:

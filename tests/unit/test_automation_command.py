@@ -14,6 +14,7 @@ from eurekube_provider.automation import command
 from eurekube_provider.automation.locks import Records
 from eurekube_provider.automation.run import Action, Outcome
 from eurekube_provider.automation.stack import StackRunner, Target
+from eurekube_provider.core.errors import ConfigurationError
 from lab.workloads import wait_for
 
 CLI = """#!/bin/sh
@@ -66,13 +67,13 @@ def test_a_deadline_cancels_in_order(gate: Path, monkeypatch: pytest.MonkeyPatch
     result = runner.run(Action.REFRESH)
     assert (result.outcome, result.changes, result.steps) == (Outcome.FAILED, {}, ())
     assert result.message == "refresh of dev failed: it took longer than 0.3 s and was cancelled"
-    assert list((folder / "home" / "eurekube-runs").iterdir()) == []
+    assert list((folder / "home" / "eurekube-runs").glob("*.json")) == []
 
 
 def test_what_does_not_listen_is_killed(gate: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Two interruptions, and then by force."""
     folder = played(gate, monkeypatch, ":", cancel_seconds=2)
-    cli = command.Cancellable(Records(folder / "runs", folder, "dev"))
+    cli = command.Cancellable(Records(folder / "runs", "dev"))
     errors: list[Exception] = []
 
     def run() -> None:
@@ -94,4 +95,15 @@ def test_what_does_not_listen_is_killed(gate: Path, monkeypatch: pytest.MonkeyPa
     (folder / "arrived").unlink()
     with pytest.raises(CommandError, match="no time"):
         cli.run(["up"], str(folder), {})
+    assert not (folder / "arrived").exists()
+
+
+def test_a_run_that_cannot_be_written_down_is_not_begun(gate: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nobody could end it, nor tell its lock from another's."""
+    folder = played(gate, monkeypatch, "exit 8", cancel_seconds=30)
+    (folder / "runs").touch()
+    cli = command.Cancellable(Records(folder / "runs", "dev"))
+    with pytest.raises(ConfigurationError, match="nothing was begun"):
+        cli.run(["up"], str(folder), {})
+    gate.unlink()
     assert not (folder / "arrived").exists()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import signal
 import socket
@@ -13,8 +14,9 @@ from pathlib import Path
 
 import pytest
 
-from eurekube_provider.automation.locks import Holder, Records, holders, now
+from eurekube_provider.automation.locks import Busy, Holder, Records, holders, now, remove
 from eurekube_provider.automation.processes import is_running
+from eurekube_provider.core.stackname import stack_identity
 from lab.workloads import wait_for
 
 REFUSAL = """
@@ -39,7 +41,7 @@ def process() -> Iterator[subprocess.Popen[bytes]]:
 @pytest.fixture
 def records(tmp_path: Path) -> Records:
     """Of one stack."""
-    return Records(tmp_path / "runs", tmp_path, "dev")
+    return Records(tmp_path / "runs", f"{tmp_path}/dev", former="before")
 
 
 def lock(pid: int, host: str | None = None, since: datetime | None = None) -> Holder:
@@ -133,7 +135,7 @@ def test_records_are_of_one_stack_and_are_forgotten_when_dead(
     (written.parent / f"{written.name[:16]}.host.1.json").write_text("{")
     process.kill()
     process.wait()
-    another = Records(tmp_path / "runs", tmp_path, "prod")
+    another = Records(tmp_path / "runs", f"{tmp_path}/prod")
     assert not another.all_ours_and_dead((lock(process.pid),))
     another.forget_dead()
     assert records.all_ours_and_dead((lock(process.pid),))
@@ -156,3 +158,100 @@ def test_what_a_dead_run_left_running_is_ended(records: Records, tmp_path: Path)
         assert is_running(child)
         records.end_dead()
         wait_for(lambda: not is_running(child), "the provider to end")
+
+
+@pytest.fixture
+def lock_file(tmp_path: Path) -> Path:
+    """A stack's lock in a folder, as Pulumi writes it."""
+    folder = tmp_path / "a state" / ".pulumi" / "locks" / "organization" / "shop" / "dev"
+    folder.mkdir(parents=True)
+    file = folder / "0ba90a3d-6d56-45b9-a905-4a06bcc09baa.json"
+    content = {"pid": 17, "username": "ci", "hostname": "b", "timestamp": "2026-01-02T03:04:05.123456789Z"}
+    file.write_text(json.dumps(content))
+    return file
+
+
+def told_of(lock_file: Path) -> Holder:
+    """Whom Pulumi's refusal names."""
+    url = f"{lock_file.as_uri()}?no_tmp_dir=true"
+    (holder,) = holders(f"\n  {url}: created by ci@b (pid 17) at 2026-01-02T04:04:05+01:00")
+    return holder
+
+
+def test_only_the_very_lock_is_removed(lock_file: Path) -> None:
+    """Another run's lock on the same stack, taken since, stays."""
+    another = lock_file.with_name("1cb90a3d-6d56-45b9-a905-4a06bcc09baa.json")
+    another.write_text(lock_file.read_text())
+    assert remove(told_of(lock_file))
+    assert not lock_file.exists()
+    assert another.exists()
+    assert remove(told_of(lock_file))  # somebody was faster
+
+
+@pytest.mark.parametrize(
+    ("key", "value"),
+    [
+        ("pid", 18),
+        ("username", "me"),
+        ("hostname", "c"),
+        ("timestamp", "2026-01-02T03:04:06Z"),
+        ("pid", None),
+    ],
+)
+def test_a_lock_that_says_something_else_by_now_stays(lock_file: Path, key: str, value: object) -> None:
+    """It is looked at again at the moment of its removal."""
+    holder = told_of(lock_file)
+    lock_file.write_text(json.dumps({**json.loads(lock_file.read_text()), key: value}))
+    assert not remove(holder)
+    assert lock_file.exists()
+
+
+def test_a_lock_in_a_bucket_is_not_removed() -> None:
+    """There, all locks of the stack can be removed only."""
+    for place in ("s3://states/.pulumi/locks/organization/shop/dev/0ba90a3d.json", "file:///etc/passwd", ""):
+        assert not remove(Holder("ci", "b", 17, now(), place))
+
+
+def test_one_run_of_a_stack_at_a_time(tmp_path: Path, records: Records) -> None:
+    """Whoever comes second is told who works on it; another stack is no concern."""
+    same = Records(tmp_path / "runs", f"{tmp_path}/dev")
+    with records.claimed():
+        with pytest.raises(Busy, match=str(os.getpid())), same.claimed():
+            pass
+        with Records(tmp_path / "runs", f"{tmp_path}/prod").claimed():
+            pass
+    with same.claimed():
+        pass
+
+
+def test_a_stack_is_itself_by_whatever_name() -> None:
+    """Folder and spelling do not count; backend, organization, project and name do."""
+
+    def identity(named: str, work_dir: str = "/srv/a", url: str = "file:///srv/state", own: str = "") -> str:
+        return stack_identity(named, {"name": "shop", "backend": {"url": own}}, url, work_dir)
+
+    same = {
+        identity("dev"),
+        identity("organization/dev"),
+        identity("organization/shop/dev", "/srv/b"),
+        identity("dev", url="file:///srv/state/"),
+        identity("dev", url="file://../state"),
+        identity("dev", url="", own="file:///srv/state?no_tmp_dir=true"),
+    }
+    assert len(same) == 1
+    others = {
+        identity("prod"),
+        identity("acme/dev"),
+        identity("organization/cart/dev"),
+        identity("dev", url="s3://states"),
+    }
+    assert len(others | same) == 5
+
+
+def test_a_record_of_an_earlier_version_counts(tmp_path: Path, process: subprocess.Popen[bytes]) -> None:
+    """An operator that was brought up to date releases what the one before it left."""
+    Records(tmp_path / "runs", f"{tmp_path}\0dev").add(process.pid, now())
+    process.kill()
+    process.wait()
+    records = Records(tmp_path / "runs", "the whole of its name", former=f"{tmp_path}\0dev")
+    assert records.all_ours_and_dead((lock(process.pid),))

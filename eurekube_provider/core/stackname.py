@@ -1,0 +1,36 @@
+"""What tells one stack of Pulumi from another, however it is named and from wherever it is run."""
+
+from __future__ import annotations
+
+import posixpath
+from collections.abc import Mapping
+from typing import Any
+
+_ONLY_ORGANIZATION = "organization"
+"""What backends call it that know none: it may be said or left out."""
+
+_FILE = "file://"
+
+PROJECT_FILES = ("Pulumi.yaml", "Pulumi.yml", "Pulumi.json")
+"""One of them makes a folder a project."""
+
+
+def stack_identity(named: str, project: Mapping[str, Any], backend: str, work_dir: str) -> str:
+    """Equal for two names of one stack, such as ``dev`` and ``organization/shop/dev``.
+
+    :param named: ``stack``, ``organization/stack`` or ``organization/project/stack``.
+    :param project: what stands in the project's file.
+    :param backend: PULUMI_BACKEND_URL; empty where that is not set.
+    :param work_dir: the project's folder, without symbolic links.
+    """
+    parts = named.split("/")
+    organization = parts[0] if len(parts) > 1 else ""
+    if organization == _ONLY_ORGANIZATION:
+        organization = ""
+    name = parts[1] if len(parts) == 3 else str(project.get("name") or work_dir)
+    own = project.get("backend")
+    url = backend or str((own.get("url") if isinstance(own, Mapping) else "") or "")
+    if url.startswith(_FILE):
+        path = url.removeprefix(_FILE).partition("?")[0]
+        url = _FILE + (path if path.startswith("~") else posixpath.normpath(posixpath.join(work_dir, path)))
+    return "\0".join((url.rstrip("/"), organization, name, parts[-1]))
