@@ -11,12 +11,13 @@ from dataclasses import dataclass, replace
 
 from eurekube_provider.core.model import Status
 from eurekube_provider.core.plan import Action, Change, Plan
+from eurekube_provider.core.window import Lately
 
 HOLD_SECONDS = 60.0
 """For as long a braked removal waits; then it goes on if the source still says so."""
 
 WINDOW_SECONDS = 60.0
-"""The time for which the removals of the whole operator are added up."""
+"""The time for which the removals of the whole operator are added up, less what came at the same syncers."""
 
 LARGEST_SHARE_OF_SYNCER = 0.5
 LARGEST_SHARE_OF_OPERATOR = 0.3
@@ -48,14 +49,14 @@ def judge(
     plan: Plan,
     registered_up: int,
     operator_up: int,
-    operator_removed: int,
+    lately: Lately,
     said_goodbye: Callable[[str], bool],
 ) -> Judgement:
     """Whether ``plan`` looks like a broken source.
 
     :param registered_up: how many instances of the syncer are UP now.
     :param operator_up: the same of all syncers of the operator.
-    :param operator_removed: how many doubted removals it carried out within :data:`WINDOW_SECONDS`.
+    :param lately: what left without a goodbye within :data:`WINDOW_SECONDS`, and what came.
     :param said_goodbye: whether an instance id's endpoint was seen terminating.
     """
     doubted = tuple(
@@ -65,25 +66,17 @@ def judge(
     )
     if not doubted:
         return Judgement(())
-    arriving = sum(
-        change.action is not Action.DEREGISTER
-        and change.instance.status is Status.UP
-        and (change.actual is None or change.actual.status is not Status.UP)
-        for change in plan.changes
-    )
+    arriving = sum(map(brings, plan.changes))
     count = len(doubted)
+    gone = count + lately.left + lately.elsewhere
+    lost = lately.elsewhere + max(0, count + lately.left - arriving - lately.came)
     leaving = sum(map(takes_away, plan.changes))
     if takes_all(registered_up, leaving, arriving):
         reason = f"all {registered_up} instances would go"
     elif takes_most(registered_up, count, arriving):
         reason = f"{count} of {registered_up} instances would go"
-    elif (
-        count + operator_removed >= FEWEST
-        and count + operator_removed - arriving > operator_up * LARGEST_SHARE_OF_OPERATOR
-    ):
-        reason = (
-            f"{count + operator_removed} of this operator's {operator_up} instances would go within a minute"
-        )
+    elif gone >= FEWEST and lost > operator_up * LARGEST_SHARE_OF_OPERATOR:
+        reason = f"{gone} of this operator's {operator_up} instances would go within a minute"
     else:
         return Judgement(doubted)
     others = tuple(
@@ -102,6 +95,13 @@ def takes_all(up: int, leaving: int, arriving: int) -> bool:
 def takes_most(up: int, doubted: int, arriving: int) -> bool:
     """Whether so many would go, and so few come, that it is a large share of those that are UP."""
     return doubted >= FEWEST and doubted - arriving > up * LARGEST_SHARE_OF_SYNCER
+
+
+def brings(change: Change) -> bool:
+    """Whether callers get an instance that they cannot use now."""
+    if change.action is Action.DEREGISTER or change.instance.status is not Status.UP:
+        return False
+    return change.actual is None or change.actual.status is not Status.UP
 
 
 def takes_away(change: Change) -> bool:

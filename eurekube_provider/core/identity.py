@@ -93,6 +93,12 @@ def parse_owner(text: str | None) -> ClusterOwner | StackOwner | None:
     return None
 
 
+def cluster_of(owner: str | None) -> str | None:
+    """The name of the cluster whose syncer ``owner`` is; None for any other owner."""
+    parsed = parse_owner(owner)
+    return parsed.cluster if isinstance(parsed, ClusterOwner) else None
+
+
 def are_of_one_stack(one: str | None, other: str | None) -> bool:
     """Whether both owners are resources of the same stack."""
     first, second = parse_owner(one), parse_owner(other)

@@ -7,6 +7,7 @@ their defaults.
 from __future__ import annotations
 
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Any, TypeVar
@@ -196,6 +197,13 @@ class Syncer:
         return (FAIL_OVER_SECONDS + self.lease.renewal_interval_seconds) // 2 + 1
 
 
+def selector_of(syncer: Object) -> Selector | None:
+    """The Services that a custom resource means, whatever else is wrong with it; None where it names none."""
+    with suppress(ConfigurationError):
+        return _Reader(syncer).selector()
+    return None
+
+
 class _Reader:
     """One reading of one object."""
 
@@ -207,7 +215,7 @@ class _Reader:
     def read(self) -> Syncer:
         spec = self._spec
         mode = self._choice("mode", Mode, None)
-        selector = self._selector()
+        selector = self.selector()
         application = spec.get("application") or selector.app
         if not application:
             raise self._wrong("spec.application is missing: the selector has no app to take the name from")
@@ -246,7 +254,7 @@ class _Reader:
             eureka=spec.get("eureka") or DEFAULT_CONNECTION,
         )
 
-    def _selector(self) -> Selector:
+    def selector(self) -> Selector:
         written = self._spec.get("selector") or {}
         if not written.get("app") and not written.get("matchLabels"):
             raise self._wrong(

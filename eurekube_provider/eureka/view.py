@@ -8,10 +8,11 @@ from __future__ import annotations
 
 import threading
 import time
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable
 
-from eurekube_provider.core.model import Instance
+from eurekube_provider.core.identity import cluster_of
+from eurekube_provider.core.model import Instance, Status
 from eurekube_provider.core.plan import same_contents
 from eurekube_provider.eureka.observer import UNLISTED_SECONDS
 
@@ -29,6 +30,9 @@ class View:
         self._touched: dict[Key, float] = {}
         self._by_application: dict[str, set[Key]] = defaultdict(set)
         self._by_owner: dict[str, set[Key]] = defaultdict(set)
+        # Kept up to date, since the brake asks at each look how many of all are UP.
+        self._up_by_owner: Counter[str] = Counter()
+        self._up_by_cluster: Counter[str] = Counter()
 
     def registered(self, instance: Instance) -> None:
         """It was written, or seen by an uncached read."""
@@ -84,6 +88,16 @@ class View:
         with self._lock:
             return len(self._by_owner.get(owner, ()))
 
+    def up(self, owner: str) -> int:
+        """How many instances of an owner are UP."""
+        with self._lock:
+            return self._up_by_owner[owner]
+
+    def up_of_cluster(self, name: str) -> int:
+        """How many instances of a cluster's syncers are UP."""
+        with self._lock:
+            return self._up_by_cluster[name]
+
     def __len__(self) -> int:
         return len(self._held)
 
@@ -129,6 +143,10 @@ class View:
         old = self._held.get(key)
         if old is not None and old.owner != instance.owner:
             self._drop(key)
+            old = None
+        if old is None or old.status is not instance.status:
+            self._count(old, -1)
+            self._count(instance, 1)
         self._held[key] = instance
         self._by_application[instance.application].add(key)
         if instance.owner:
@@ -140,11 +158,24 @@ class View:
         self._firm.discard(key)
         if instance is None:
             return
+        self._count(instance, -1)
         for index, name in ((self._by_application, instance.application), (self._by_owner, instance.owner)):
             if name is not None and name in index:
                 index[name].discard(key)
                 if not index[name]:
                     del index[name]
+
+    def _count(self, instance: Instance | None, by: int) -> None:
+        if instance is None or instance.status is not Status.UP or not instance.owner:
+            return
+        for counts, name in (
+            (self._up_by_owner, instance.owner),
+            (self._up_by_cluster, cluster_of(instance.owner)),
+        ):
+            if name is not None:
+                counts[name] += by
+                if not counts[name]:
+                    del counts[name]
 
 
 def _agree(one: Instance, other: Instance) -> bool:

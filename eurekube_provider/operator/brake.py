@@ -5,15 +5,16 @@ from __future__ import annotations
 import logging
 import threading
 import time
-from collections.abc import Collection, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
-from eurekube_provider.core.brake import HOLD_SECONDS, WINDOW_SECONDS, judge, takes_away
+from eurekube_provider.core.brake import HOLD_SECONDS, WINDOW_SECONDS, brings, judge, takes_away
 from eurekube_provider.core.errors import KubernetesError
 from eurekube_provider.core.identity import Cluster, endpoint_of
-from eurekube_provider.core.model import Status
 from eurekube_provider.core.plan import Plan
+from eurekube_provider.core.window import Window
 from eurekube_provider.eureka.view import View
 from eurekube_provider.kube.access import MERGE_PATCH, SYNCERS, KubeAccess
 from eurekube_provider.operator.index import SyncerKey
@@ -44,13 +45,20 @@ class Brake:
     :param views: of all registries: an operator's share is that of all that it has registered.
     """
 
-    def __init__(self, cluster: Cluster, views: Collection[View], access: KubeAccess) -> None:
+    def __init__(
+        self,
+        cluster: Cluster,
+        views: Collection[View],
+        access: KubeAccess,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
         self._cluster = cluster
+        self._clock = clock
         self._views = views
         self._access = access
         self._lock = threading.Lock()
-        self._held_since: dict[SyncerKey, float] = {}
-        self._removed: dict[tuple[str, str], float] = {}  # and when; one that is tried again counts once
+        self._held_since: dict[SyncerKey, tuple[float, str]] = {}  # and until when, as people are told
+        self._window: Window[SyncerKey, tuple[str, str]] = Window(WINDOW_SECONDS)
 
     def check(
         self, key: SyncerKey, syncer: Mapping[str, Any], steps: Plan, owner: str, sources: Sources
@@ -60,21 +68,27 @@ class Brake:
         def said_goodbye(instance_id: str) -> bool:
             return sources.said_goodbye(*endpoint_of(instance_id, self._cluster.name))
 
-        if all(said_goodbye(change.instance.instance_id) for change in steps.changes if takes_away(change)):
-            self.forget(key)  # nothing to count instances for, which takes long with many
-            return steps, None
-        now = time.monotonic()
-        going = {change.instance.key for change in steps.changes}
+        now = self._clock()
+        leaving = {
+            change.instance.key
+            for change in steps.changes
+            if takes_away(change) and not said_goodbye(change.instance.instance_id)
+        }
+        coming = {change.instance.key for change in steps.changes if brings(change)}
         with self._lock:
-            self._removed = {k: at for k, at in self._removed.items() if now - at <= WINDOW_SECONDS}
-            removed = len(self._removed.keys() - going)
-        judgement = judge(steps, self._up(owner), self._operator_up(), removed, said_goodbye)
+            lately = self._window.lately(now, key, leaving, coming)
+            self._window.note(now, key, (), coming)
+            if not leaving:
+                self._held_since.pop(key, None)
+                return steps, None
+        judgement = judge(steps, self._up(owner), self._operator_up(), lately, said_goodbye)
         is_released = bool(judgement.reason) and RELEASE_ANNOTATION in (
             syncer["metadata"].get("annotations") or {}
         )
         with self._lock:
             if judgement.reason and not is_released:
-                since = self._held_since.setdefault(key, now)
+                ends = datetime.now(UTC) + timedelta(seconds=HOLD_SECONDS)
+                since, until = self._held_since.setdefault(key, (now, f"{ends:%Y-%m-%dT%H:%M:%SZ}"))
                 waited = now - since
                 if waited < HOLD_SECONDS:
                     if waited == 0:
@@ -83,12 +97,12 @@ class Brake:
                             extra={"syncer": "/".join(key), "reason": judgement.reason},
                         )
                     message = (
-                        f"{judgement.reason}: held back for {HOLD_SECONDS:.0f} s in case the source is"
+                        f"{judgement.reason}: held back until {until} in case the source is"
                         f" broken; if it is meant, annotate the syncer with {RELEASE_ANNOTATION}=now"
                     )
                     return judgement.held_back(steps), Hold(message, HOLD_SECONDS - waited + 0.1, waited)
             self._held_since.pop(key, None)
-            self._removed.update((change.instance.key, now) for change in judgement.doubted)
+            self._window.note(now, key, leaving, ())
         if is_released:
             self._take_off(key)
         return steps, None
@@ -102,7 +116,7 @@ class Brake:
         """Another replica held back and removed meanwhile: what was counted says nothing any more."""
         with self._lock:
             self._held_since.clear()
-            self._removed.clear()
+            self._window.clear()
 
     def _take_off(self, key: SyncerKey) -> None:
         """The annotation was obeyed, and shall not release the next hold as well."""
@@ -114,9 +128,8 @@ class Brake:
             _log.warning("the annotation was not taken off", extra={"error": str(error)})
 
     def _up(self, owner: str) -> int:
-        return sum(one.status is Status.UP for view in self._views for one in view.owned(owner))
+        return sum(view.up(owner) for view in self._views)
 
     def _operator_up(self) -> int:
         """How many instances of this cluster's syncers are UP."""
-        owners = {owner for view in self._views for owner in view.owners() if self._cluster.syncer_of(owner)}
-        return sum(map(self._up, owners))
+        return sum(view.up_of_cluster(self._cluster.name) for view in self._views)

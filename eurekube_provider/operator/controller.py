@@ -37,6 +37,7 @@ from eurekube_provider.operator.finalizer import has_finalizer, set_finalizer
 from eurekube_provider.operator.index import SyncerKey, key_of
 from eurekube_provider.operator.looks import Look, Looks
 from eurekube_provider.operator.queue import WorkQueue
+from eurekube_provider.operator.refused import remains
 from eurekube_provider.operator.registry import Registry
 from eurekube_provider.operator.report import failure_report, reason_of, report
 from eurekube_provider.operator.settings import Settings
@@ -56,6 +57,8 @@ LONGEST_LOOK_SECONDS = 600.0
 """A look that takes longer although Eureka answers is stuck."""
 
 Object = Mapping[str, Any]
+
+_NOTHING = Outcome()
 
 
 class Controller:
@@ -247,8 +250,7 @@ class Controller:
             wanted = Syncer.from_object(syncer)
             registry = self._admission.registry_of(wanted, self._sources)
         except ConfigurationError as error:
-            self._refuse(syncer, error)
-            return None
+            return self._refuse(syncer, error, started)
         if not has_finalizer(syncer):
             set_finalizer(self._access, syncer, present=True)
         owner = wanted.owner(self._cluster)
@@ -311,9 +313,14 @@ class Controller:
             for change in steps.changes
             if change.action is not Action.DEREGISTER
             or change.instance.instance_id in desired.terminating
-            or self._sources.said_goodbye(*endpoint_of(change.instance.instance_id, self._cluster.name))
+            or self._said_goodbye(change.instance.instance_id)
         )
         return replace(steps, changes=certain)
+
+    def _said_goodbye(self, instance_id: str) -> bool:
+        """Whether an instance's endpoint was seen terminating lately, and is not back since."""
+        assert self._sources is not None  # noqa: S101 - workers start with the sources
+        return self._sources.said_goodbye(*endpoint_of(instance_id, self._cluster.name))
 
     def _strays(self, registry: Registry, owner: str) -> list[tuple[Registry, Instance]]:
         """What is registered at connections that the syncer no longer names."""
@@ -370,11 +377,24 @@ class Controller:
         self._brake.forget(key)
         self.history.forget(key, instances)
 
-    def _refuse(self, syncer: Object, error: ConfigurationError) -> None:
-        """Say why nothing is done; what is registered stays and is renewed."""
-        self._hold(key_of(syncer))
+    def _refuse(self, syncer: Object, error: ConfigurationError, started: float) -> EurekubeError | None:
+        """Take out what said goodbye, renew the rest, and say why nothing else is done.
+
+        :returns: why something could not be taken out yet.
+        """
+        key = key_of(syncer)
+        owner, outcome = self._owner(key), Outcome()
+        for registry in self._registries.values():
+            parts = remains(syncer, registry.view.owned(owner), self._said_goodbye)
+            outcome += self._apply(parts.leaves, owner, registry)
+            for instance in parts.lapses:
+                registry.let_lapse(instance)
+            for instance in parts.stays:
+                registry.hold(instance)
         reason = "UnknownEureka" if isinstance(error, UnknownEureka) else "NotAllowed"
-        self._report_failure(syncer, reason, error)
+        self._report_failure(syncer, reason, error, outcome, time.monotonic() - started)
+        self._queue.add_after(key, RECHECK_REFUSED_SECONDS)  # what it selects now need not be what it holds
+        return next((one.error for one in outcome.failures if isinstance(one.error, RegistryError)), None)
 
     def _hold(self, key: SyncerKey) -> None:
         """Renew what a syncer has registered, and change nothing."""
@@ -382,17 +402,23 @@ class Controller:
             for instance in registry.view.owned(self._owner(key)):
                 registry.hold(instance)
 
-    def _report_failure(self, syncer: Object, reason: str, error: EurekubeError) -> None:
+    def _report_failure(
+        self,
+        syncer: Object,
+        reason: str,
+        error: EurekubeError,
+        outcome: Outcome = _NOTHING,
+        seconds: float = 0.0,
+    ) -> None:
         """A look that ended early still shows in the syncer's status and as an Event."""
-        before = syncer.get("status") or {}
-        owner = self._owner(key_of(syncer))
+        key, before = key_of(syncer), syncer.get("status") or {}
+        owner = self._owner(key)
         held = [one for registry in self._registries.values() for one in registry.view.owned(owner)]
         desired = before.get("desired", len(held))
         application = before.get("application", "")
-        drain = self.drains.problem(key_of(syncer))
-        found = failure_report(application, reason, str(error), held, desired, drain)
-        self._teller.tell(syncer, found)
-        self.history.saw(key_of(syncer), found)
+        found = failure_report(application, reason, str(error), held, desired, self.drains.problem(key))
+        self._teller.tell_look(syncer, found, outcome, seconds)
+        self.history.saw(key, found, outcome=outcome)
 
 
 def _holds(registry: Registry, key: tuple[str, str], owner: str) -> bool:

@@ -298,7 +298,7 @@ def _by_status(row: SyncerRow, status: Object) -> SyncerRow:
     return {
         **row,
         "application": str(status.get("application") or row["application"]),
-        "ready": ready.get("status") == "True",
+        "ready": {"True": True, "False": False}.get(ready.get("status", "")),
         "reason": str(ready.get("reason", "")),
         "message": str(ready.get("message", "")),
         "synced": {"True": True, "False": False}.get(synced.get("status", "")),

@@ -1,7 +1,7 @@
 """What one look at a syncer found, as its conditions and Events say it: pure.
 
-*Synced* says whether Eureka holds what the syncer wants. *Ready* says whether callers find something: an
-instance is UP or, scaled to zero, nothing is meant to be.
+*Synced* says whether Eureka holds what the syncer wants. *Ready* says whether callers find something that is
+meant to be found: an instance is UP or, scaled to zero, nothing is meant to be.
 """
 
 from __future__ import annotations
@@ -17,25 +17,31 @@ from eurekube_provider.core.errors import (
     RegistryError,
     RegistryUnreachable,
 )
+from eurekube_provider.core.identity import LEAVING_KEY
 from eurekube_provider.core.mapping import Desired
 from eurekube_provider.core.model import Instance, Status
 from eurekube_provider.core.plan import Plan, RefusalReason
 from eurekube_provider.core.syncer import Syncer
 from eurekube_provider.eureka.apply import Outcome
 
+REFUSALS = frozenset({"NotAllowed", "UnknownEureka"})
+"""Reasons for which nothing is done for a syncer but to let leave what said goodbye."""
+
 
 @dataclass(frozen=True, slots=True)
 class Report:
     """What the status shall say.
 
+    :param is_ready: None where that is not known.
     :param reason: of the condition Ready, as is ``message``; ``sync_reason`` and ``sync_message`` are those
         of the condition Synced.
     :param problems: messages by condition type, of what is wrong and of what is only to be known.
     :param unknown: condition types of which nothing is known yet: what stands there is kept.
+    :param registered: how many instances Eureka holds of the syncer, those on their way out left aside.
     :param refused: how many desired instances were left alone since somebody else's stand in their way.
     """
 
-    is_ready: bool
+    is_ready: bool | None
     reason: str
     message: str
     application: str = ""
@@ -92,7 +98,7 @@ def report(
         notes["Paused"] = f"spec.paused is true: nothing is changed, what is registered is renewed{waits}"
     if wanted.lease_problem is not None:
         notes["LeaseTooShort"] = wanted.lease_problem.message
-    keys = {instance.key for instance in there}
+    up = {instance.key for instance in there if instance.status is Status.UP}
     return _concluded(
         application,
         problems or ({"Paused": notes["Paused"]} if waiting else {}),
@@ -100,8 +106,8 @@ def report(
         there,
         drain,
         desired=len(desired.instances),
-        registered=sum(instance.key in keys for instance in desired.instances),
         refused=len(conflicts) + len(twins),
+        is_wanted=any(one.status is Status.UP and one.key in up for one in desired.instances),
     )
 
 
@@ -113,15 +119,13 @@ def failure_report(
     desired: int,
     drain: str | None = None,
 ) -> Report:
-    """What a look that ended early found: nothing was changed.
+    """What a look that ended early found: nothing was changed, but for what said goodbye.
 
     :param desired: how many instances were desired when that was last known.
     :param drain: as for :func:`report`.
     """
     problems = {reason: message}
-    return _concluded(
-        application, problems, problems, there, drain, desired=desired, registered=len(there), refused=0
-    )
+    return _concluded(application, problems, problems, there, drain, desired=desired, refused=0)
 
 
 def _concluded(
@@ -132,17 +136,35 @@ def _concluded(
     drain: str | None,
     *,
     desired: int,
-    registered: int,
     refused: int,
+    is_wanted: bool = True,
 ) -> Report:
-    up = sum(instance.status is Status.UP for instance in there)
+    """Both conditions.
+
+    :param is_wanted: whether something that is UP is known to be meant to be.
+    """
+    up = sum(one.status is Status.UP and application in ("", one.application) for one in there)
     is_synced = not problems
     summary = f"{counted(desired)} of {application} in Eureka" + (
         f", {desired - up} not ready" if up < desired else ""
     )
+    is_ready: bool | None
     sync_reason, sync_message = next(iter(problems.items()), ("Synced", summary))
     if any(reason in problems for reason in ("EurekaUnreachable", "EurekaDenied")):
-        is_ready, reason, message = False, sync_reason, sync_message  # nobody knows what callers find
+        is_ready, reason = False, sync_reason  # nobody knows what callers find
+        message = f"{sync_message}; by what is known, {held(there)}"
+    elif sync_reason in REFUSALS:
+        is_ready, reason = False, sync_reason
+        message = f"{sync_message}; {held(there)}"
+        if there:
+            message += ": renewed until its endpoint is seen terminating, and nothing new is registered"
+    elif "NoMatchingService" in problems:
+        is_ready, reason = False, "NoMatchingService"
+        waits = f", {problems['Braked']}" if "Braked" in problems else ""
+        message = f"{problems[reason]}; {held(there)}{waits}"
+    elif "Braked" in problems and not is_wanted:
+        is_ready, reason = None, "Braked"  # the source is broken, or nothing is there
+        message = f"no endpoint is ready; {held(there)}, {problems[reason]}"
     elif up:
         is_ready = True
         reason = "Synced" if is_synced else "InstancesUp"
@@ -160,7 +182,7 @@ def _concluded(
         sync_message=sync_message,
         application=application,
         desired=desired,
-        registered=registered,
+        registered=sum(LEAVING_KEY not in one.metadata for one in there),
         refused=refused,
         problems={**shown, "DrainTooShort": drain} if drain else shown,
         unknown=frozenset(["DrainTooShort"] if drain is None else ()),
@@ -176,6 +198,18 @@ def reason_of(error: EurekubeError) -> str:
     if isinstance(error, RegistryError):
         return "EurekaRejected"
     return "KubernetesError" if isinstance(error, KubernetesError) else "Failed"
+
+
+def held(there: Collection[Instance]) -> str:
+    """``Eureka holds 2 instances of RATING (1 UP)``, whatever applications they are of."""
+    by_application: dict[str, list[Instance]] = {}
+    for one in there:
+        by_application.setdefault(one.application, []).append(one)
+    parts = [
+        f"{counted(len(ones))} of {name} ({sum(one.status is Status.UP for one in ones)} UP)"
+        for name, ones in sorted(by_application.items())
+    ]
+    return f"Eureka holds {' and '.join(parts) or 'none of its instances'}"
 
 
 def counted(number: int) -> str:

@@ -16,7 +16,7 @@ from eurekube_provider.core.identity import Cluster
 from eurekube_provider.core.mapping import Desired, LabelsOfPod, desired_instances
 from eurekube_provider.core.objects import SERVICE_NAME_LABEL, Problem, app_of, service_of
 from eurekube_provider.core.pulse import Pulse
-from eurekube_provider.core.syncer import Selector, Syncer
+from eurekube_provider.core.syncer import Selector, Syncer, selector_of
 from eurekube_provider.kube.access import (
     ENDPOINT_SLICES,
     NODES,
@@ -51,6 +51,7 @@ class Sources:
         self._concerned = concerned
         self._tell_others = service_changed
         self._index = Index()
+        self._selectors: dict[SyncerKey, Selector] = {}  # by which each syncer is found
         self._goodbyes = Goodbyes()
 
         def group(resource: Resource, trim: Trim, listener: Listener) -> ReflectorGroup:
@@ -225,10 +226,13 @@ class Sources:
         if subject is None:
             return
         key = key_of(subject)
-        before, after = _read(old), _read(new)
-        self._index.selector_changed(
-            key, before.selector if before else None, after.selector if after else None
-        )
+        after = _read(new)
+        before = self._selectors.pop(key, None)
+        # One that is refused still has instances: by what it said last, their goodbyes are its concern.
+        selector = (selector_of(new) or before) if new is not None else None
+        if selector is not None:
+            self._selectors[key] = selector
+        self._index.selector_changed(key, before, selector)
         self._nodes.needed(key, {None} if after and after.needs_nodes else set())
         self._pods.needed(key, {after.selector.namespace} if after and after.needs_pods else set())
         self._concerned(key)

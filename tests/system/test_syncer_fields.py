@@ -379,19 +379,38 @@ def test_paused(shop: Shop) -> None:
 
 
 def test_an_unknown_connection(shop: Shop) -> None:
-    """Another connection than the operator has is refused with those that there are; nothing is removed."""
+    """It is refused with those that there are; what says goodbye leaves, and nothing else changes."""
     shop.service()
-    shop.slices(shop.endpoint(1))
+    shop.slices(shop.endpoint(1), shop.endpoint(2))
     shop.syncer()
-    shop.wait_statuses("UP")
+    shop.wait_statuses("UP", "UP")
     shop.syncer(eureka="eu-west")
     message = shop.wait_condition("Synced", "False", "UnknownEureka")
     assert "'eu-west'" in message
     assert "there are default" in message
-    assert shop.condition("Ready")[:2] == ("True", "InstancesUp")
+    shop.slices(shop.endpoint(1), shop.endpoint(2, ready=False, terminating=True), shop.endpoint(3))
     shop.wait_statuses("UP")
+    shop.wait_condition("Ready", "False", "UnknownEureka")
+    wait_for(lambda: f"holds 1 instance of {shop.app.upper()} (1 UP)" in shop.condition("Ready")[2], "one")
     shop.syncer(eureka="default")
+    shop.wait_statuses("UP", "", "UP")
     shop.wait_condition("Synced", "True", "Synced")
+
+
+def test_a_wrong_selector_on_a_serving_syncer(shop: Shop) -> None:
+    """It is not ready from the start, and says what Eureka holds and until when it is held back."""
+    shop.service()
+    shop.slices(shop.endpoint(1), shop.endpoint(2))
+    shop.syncer()
+    shop.wait_statuses("UP", "UP")
+    shop.syncer(selector={"app": "nobody"})
+    message = shop.wait_condition("Ready", "False", "NoMatchingService")
+    assert f"Eureka holds 2 instances of {shop.app.upper()} (2 UP)" in message
+    assert "held back until 20" in message
+    assert shop.cluster.get(SYNCERS, "it", shop.namespace)["status"]["instances"] == "2/0"  # type: ignore[index]
+    shop.syncer()
+    shop.wait_condition("Ready", "True", "Synced")
+    shop.wait_statuses("UP", "UP")
 
 
 def test_a_lease_that_a_fail_over_outlasts(shop: Shop) -> None:

@@ -10,6 +10,9 @@ from bench.registry import OWNER, instances
 from eurekube_provider.core.brake import judge
 from eurekube_provider.core.model import Instance, Status
 from eurekube_provider.core.plan import Plan, plan
+from eurekube_provider.core.window import Lately, Window
+
+NOTHING = Lately()
 
 
 def taking_away(there: int, gone: int, arriving: int = 0) -> Plan:
@@ -39,14 +42,14 @@ def never(_: str) -> bool:
 )
 def test_limits_of_a_syncer(there: int, gone: int, arriving: int, trips: bool) -> None:
     """All of two or more trip it, or more than half and at least ten; what arrives makes up for it."""
-    judgement = judge(taking_away(there, gone, arriving), there, 10_000, 0, never)
+    judgement = judge(taking_away(there, gone, arriving), there, 10_000, NOTHING, never)
     assert trips == bool(judgement.reason)
 
 
 def test_seen_terminating() -> None:
     """Endpoints that were seen terminating never trip it."""
     steps = taking_away(30, 30)
-    judgement = judge(steps, 30, 30, 0, lambda _: True)
+    judgement = judge(steps, 30, 30, NOTHING, lambda _: True)
     assert judgement.reason == ""
     assert judgement.held_back(steps) == steps
 
@@ -56,7 +59,7 @@ def test_unready_counts_like_gone() -> None:
     actual = instances(3)
     desired = [replace(one, status=Status.DOWN) for one in actual]
     steps = plan(desired, actual, OWNER)
-    judgement = judge(steps, 3, 3, 0, never)
+    judgement = judge(steps, 3, 3, NOTHING, never)
     assert judgement.reason
     assert judgement.held_back(steps).changes == ()
 
@@ -64,7 +67,7 @@ def test_unready_counts_like_gone() -> None:
 def test_down_already() -> None:
     """Taking out what callers do not use anyway is never doubted."""
     actual = [replace(one, status=Status.DOWN) for one in instances(30)]
-    assert judge(plan([], actual, OWNER), 0, 100, 0, never).doubted == ()
+    assert judge(plan([], actual, OWNER), 0, 100, NOTHING, never).doubted == ()
 
 
 def test_who_was_taken_out_of_service_waits_with_the_others() -> None:
@@ -72,18 +75,18 @@ def test_who_was_taken_out_of_service_waits_with_the_others() -> None:
     up = instances(3)
     out = replace(up[0], status=Status.OUT_OF_SERVICE, overridden_status=Status.OUT_OF_SERVICE)
     steps = plan([], [out, *up[1:]], OWNER)
-    judgement = judge(steps, 2, 2, 0, never)
+    judgement = judge(steps, 2, 2, NOTHING, never)
     assert (len(judgement.doubted), judgement.held_back(steps).changes) == (2, ())
-    leaves = judge(steps, 2, 2, 0, lambda instance_id: instance_id == out.instance_id).held_back(steps)
+    leaves = judge(steps, 2, 2, NOTHING, lambda instance_id: instance_id == out.instance_id).held_back(steps)
     assert [change.instance.instance_id for change in leaves.changes] == [out.instance_id]
 
 
 def test_share_of_the_operator() -> None:
     """Small removals in many syncers add up: more than 30 % within a minute trip it, from ten on."""
     steps = taking_away(10, 4)
-    assert judge(steps, 10, 30, 5, never).reason == ""
-    assert judge(steps, 10, 30, 6, never).reason
-    assert judge(steps, 10, 40, 6, never).reason == ""
+    assert judge(steps, 10, 30, Lately(5), never).reason == ""
+    assert judge(steps, 10, 30, Lately(6), never).reason
+    assert judge(steps, 10, 40, Lately(6), never).reason == ""
 
 
 def test_held_back_keeps_the_rest() -> None:
@@ -91,5 +94,28 @@ def test_held_back_keeps_the_rest() -> None:
     actual: list[Instance] = instances(12)
     new = replace(actual[0], instance_id="new", status=Status.DOWN)
     steps = plan([new], actual, OWNER)
-    kept = judge(steps, 12, 12, 0, never).held_back(steps)
+    kept = judge(steps, 12, 12, NOTHING, never).held_back(steps)
     assert [change.instance.instance_id for change in kept.changes] == ["new"]
+
+
+def test_what_came_is_set_against_what_left_there() -> None:
+    """Of the same syncer within the minute, and never more than left."""
+    steps = taking_away(10, 4)
+    assert judge(steps, 10, 30, Lately(elsewhere=6, came=1), never).reason == ""
+    assert judge(steps, 10, 30, Lately(elsewhere=6, left=1, came=1), never).reason
+    assert judge(steps, 10, 30, Lately(elsewhere=10, came=9), never).reason  # ten are gone elsewhere
+
+
+def test_the_window_counts_each_syncer_by_itself() -> None:
+    """What one gained makes up for no loss of another; what is tried again counts once, for a minute."""
+    window: Window[str, int] = Window(60.0)
+    window.note(0.0, "grew", (), range(100, 150))
+    window.note(0.0, "shrank", range(5), ())
+    window.note(1.0, "shrank", range(5), ())
+    window.note(2.0, "turned", range(10, 20), range(20, 28))
+    assert window.lately(2.0, "other", (), ()) == Lately(elsewhere=7)
+    assert window.lately(2.0, "shrank", {3, 4, 5}, {6}) == Lately(elsewhere=2, left=3, came=0)
+    assert window.lately(2.0, "turned", {10}, {20, 21}) == Lately(elsewhere=5, left=9, came=6)
+    assert window.lately(61.5, "other", (), ()) == Lately(elsewhere=2)
+    assert window.lately(62.5, "other", (), ()) == Lately()
+    assert len(window) == 0

@@ -43,6 +43,8 @@ class Scene:
         for registry in (self.told.registry, self.elsewhere):
             registry._was_read.set()
         sources = self.told.sources
+        self.concerned: list[tuple[str, str]] = []
+        sources._concerned = self.concerned.append
         for group in (sources.syncers, sources.services, sources.slices):
             for reflector in group.reflectors:
                 reflector._synced.set()
@@ -86,6 +88,11 @@ class Scene:
         self.told.controller._reconcile(KEY)
         return list(self.sent)
 
+    def ready(self) -> tuple[bool | None, str]:
+        """What the last look says of the condition Ready."""
+        report = self.told.controller.looks[KEY].report
+        return report.is_ready, report.reason
+
     def renewed(self, registry: Registry | None = None) -> set[str]:
         """The pods whose instances are renewed."""
         held = (registry or self.told.registry).renewals.held()
@@ -119,6 +126,51 @@ def test_in_doubt_what_said_goodbye_goes_and_the_rest_stays(is_looked_at: bool) 
     scene.endpoints(BOTH, d=READY)
     scene.look()
     assert scene.renewed() == {"c"}
+
+
+REFUSED: dict[str, dict[str, Any]] = {
+    "UnknownEureka": {"eureka": "defualt"},
+    "NotAllowed": {"application": "orders"},
+    "unreadable": {"mode": "pods"},
+}
+
+
+@pytest.mark.parametrize("is_looked_at", [True, False])
+@pytest.mark.parametrize("refused", REFUSED)
+def test_what_said_goodbye_leaves_a_refused_syncer(refused: str, is_looked_at: bool) -> None:
+    """The rest stays and is renewed, nothing is registered, and Ready says why."""
+    scene = Scene()
+    scene.endpoints(WEB, a=READY, b=READY, c=READY)
+    scene.look()
+    scene.edited(**REFUSED[refused])
+    assert scene.look() == []
+    scene.concerned.clear()
+    scene.endpoints(WEB, a=TERMINATING, b=TERMINATING, c=READY)
+    assert scene.concerned == [KEY]
+    if is_looked_at:
+        scene.look()
+    scene.endpoints(WEB, d=READY)  # c vanished without a goodbye
+    scene.look()
+    assert scene.renewed() == {"c"}
+    assert scene.ready() == (False, "UnknownEureka" if refused == "UnknownEureka" else "NotAllowed")
+    report = scene.told.controller.looks[KEY].report
+    assert "Eureka holds 1 instance of RATING (1 UP)" in report.message
+    assert report.registered == 1
+
+
+@pytest.mark.parametrize(
+    ("limit", "renewed"), [({"paused": True}, {"a", "b"}), ({"policy": "UpsertOnly"}, {"b"})]
+)
+def test_a_refused_syncer_removes_no_more_than_it_may(limit: dict[str, Any], renewed: set[str]) -> None:
+    """A paused one changes nothing, and with UpsertOnly what said goodbye may lapse."""
+    scene = Scene(**limit)
+    scene.edited(paused=False)
+    scene.endpoints(WEB, a=READY, b=READY)
+    scene.look()
+    scene.edited(eureka="nowhere", **limit)
+    scene.endpoints(WEB, a=TERMINATING, b=READY)
+    assert scene.look() == []
+    assert scene.renewed() == renewed
 
 
 def test_with_upsert_only_what_stays_at_another_eureka_lapses() -> None:

@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 
 from eurekube_provider.core.errors import OwnershipConflict, RegistryDenied, RegistryUnreachable
-from eurekube_provider.core.identity import OWNER_KEY
+from eurekube_provider.core.identity import LEAVING_KEY, OWNER_KEY
 from eurekube_provider.core.mapping import Desired
 from eurekube_provider.core.model import EurekaLease, Instance, Port, Status
 from eurekube_provider.core.objects import Problem
@@ -36,7 +36,7 @@ def found(there: tuple[Instance, ...], *problems: Problem, **more: object) -> Re
     return report(SYNCER, wanted, Plan(), DONE, there, **more)  # type: ignore[arg-type]
 
 
-def said(one: Report) -> tuple[bool, str, bool, str]:
+def said(one: Report) -> tuple[bool | None, str, bool, str]:
     """Both conditions, with their reasons."""
     return one.is_ready, one.reason, one.is_synced, one.sync_reason
 
@@ -120,7 +120,7 @@ def test_a_drain_that_is_too_short_is_only_to_be_known() -> None:
     assert said(one) == (True, "Synced", True, "Synced")
     assert (one.problems, one.unknown) == ({"DrainTooShort": "too short"}, frozenset())
     early = failure_report("RATING", "NotAllowed", "no", both, 2, "too short")
-    assert said(early) == (True, "InstancesUp", False, "NotAllowed")
+    assert said(early) == (False, "NotAllowed", False, "NotAllowed")
     assert early.problems == {"NotAllowed": "no", "DrainTooShort": "too short"}
     unknown = report(SYNCER, Desired(both), Plan(), DONE, both, drain=None)
     assert (dict(unknown.problems), set(unknown.unknown)) == ({}, {"DrainTooShort"})
@@ -128,7 +128,51 @@ def test_a_drain_that_is_too_short_is_only_to_be_known() -> None:
 
 def test_a_look_that_ended_early() -> None:
     """What stands in Eureka can still be called; nothing is known to be in sync."""
-    one = failure_report("RATING", "NotAllowed", "no", instances(Status.UP), 2)
-    assert said(one) == (True, "InstancesUp", False, "NotAllowed")
+    one = failure_report("RATING", "KubernetesError", "no", instances(Status.UP), 2)
+    assert said(one) == (True, "InstancesUp", False, "KubernetesError")
     assert (one.desired, one.registered) == (2, 1)
+
+
+@pytest.mark.parametrize("reason", ["NotAllowed", "UnknownEureka"])
+def test_a_refused_syncer_is_not_ready(reason: str) -> None:
+    """Nobody sees to it that callers find what there is, and the message says what is left."""
+    one = failure_report("RATING", reason, "no", instances(Status.UP, Status.DOWN), 3)
+    assert said(one) == (False, reason, False, reason)
+    assert one.message.startswith("no; Eureka holds 2 instances of RATING (1 UP): renewed until")
+    assert (one.desired, one.registered) == (3, 2)
     assert said(failure_report("", "NotAllowed", "no", (), 0)) == (False, "NotAllowed", False, "NotAllowed")
+
+
+BRAKED = "all 2 instances would go: held back until 2026-01-01T00:01:00Z"
+NOTHING_MATCHES = Problem("NoMatchingService", "no Service in namespace shop is called rating")
+
+
+def test_a_wrong_selector_on_a_serving_syncer() -> None:
+    """It asks for an application that is not there: what Eureka holds and until when is said at once."""
+    wrong = replace(SYNCER, selector=Selector("shop", "ratnig"), application="ratnig")
+    two = instances(Status.UP, Status.UP)
+    one = report(wrong, Desired(problems=(NOTHING_MATCHES,)), Plan(), DONE, two, braked=BRAKED)
+    assert said(one) == (False, "NoMatchingService", False, "Braked")
+    assert one.message == f"{NOTHING_MATCHES.message}; Eureka holds 2 instances of RATING (2 UP), {BRAKED}"
+    assert (one.desired, one.registered) == (0, 2)
+
+
+def test_nobody_knows_whether_what_the_brake_holds_can_be_called() -> None:
+    """No endpoint is ready by what Kubernetes says, and the brake doubts that: not ready, and not unready."""
+    two = instances(Status.UP, Status.UP)
+    for desired in ((), instances(Status.DOWN, Status.DOWN)):
+        one = report(SYNCER, Desired(desired), Plan(), DONE, two, braked=BRAKED)
+        assert said(one) == (None, "Braked", False, "Braked")
+        assert "Eureka holds 2 instances of RATING (2 UP)" in one.message
+        assert "until 2026" in one.message
+    one = report(SYNCER, Desired(two[:1]), Plan(), DONE, two, braked=BRAKED)
+    assert said(one) == (True, "InstancesUp", False, "Braked")  # one is ready beyond doubt
+
+
+def test_what_is_on_its_way_out_is_not_counted() -> None:
+    """Three of three, while the fourth is out of service until its endpoint is gone."""
+    three = instances(Status.UP, Status.UP, Status.UP)
+    mark = {OWNER_KEY: "o", LEAVING_KEY: "true"}
+    out = replace(instances(Status.UP)[0], instance_id="out", status=Status.OUT_OF_SERVICE, metadata=mark)
+    one = report(SYNCER, Desired(three), Plan(), DONE, (*three, out))
+    assert (one.registered, one.desired) == (3, 3)
