@@ -4,11 +4,13 @@ It reads whole requests and answers, so that what it is told holds for the next 
 that has been open for long. Connections to the server are not shared between clients.
 """
 
+import itertools
 import socket
 import ssl
 import struct
 import threading
 import time
+from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from enum import StrEnum
@@ -59,13 +61,21 @@ class Proxy:
     """Stands before the server on `target_port` of this machine: `with Proxy(server.port) as front:`.
 
     Clients use `port` instead. With `tls` the proxy speaks TLS to them and plain HTTP to the server. `port`
-    is a free one unless given.
+    is a free one unless given. `others` are the ports of more servers: then it is a load balancer, which
+    gives each server that listens a request in its turn.
     """
 
     def __init__(
-        self, target_port: int, *, port: int | None = None, tls: ssl.SSLContext | None = None
+        self,
+        target_port: int,
+        *,
+        port: int | None = None,
+        tls: ssl.SSLContext | None = None,
+        others: Sequence[int] = (),
     ) -> None:
         self.target_port = target_port
+        self._turns = itertools.cycle((target_port, *others))
+        self._servers = 1 + len(others)
         self.port = port or free_ports(1)[0]
         self._tls = tls
         self._orders = _Orders()
@@ -196,8 +206,7 @@ class Proxy:
 
     def _pass_on(self, connection: socket.socket, requests: BinaryIO) -> None:
         """Handle one client's requests, one after the other, to the connection's end."""
-        server: socket.socket | None = None
-        answers: BinaryIO | None = None
+        servers: dict[int, tuple[socket.socket, BinaryIO]] = {}
         try:
             while (request := _read_request(requests)) is not None:
                 orders = self._await_turn()
@@ -206,10 +215,7 @@ class Proxy:
                 if orders.fault is Fault.ANSWER:
                     connection.sendall(_refusal(orders.status_code))
                     continue
-                if server is None or answers is None:
-                    server = socket.create_connection((HOST, self.target_port), _CONNECT_SECONDS)
-                    server.settimeout(None)
-                    answers = server.makefile("rb")
+                server, answers = self._next(servers)
                 server.sendall(request)
                 answer, stays_open = _read_answer(answers, is_head=request.startswith(b"HEAD "))
                 if orders.fault is Fault.CUT:
@@ -219,10 +225,26 @@ class Proxy:
                 if not stays_open:
                     return
         finally:
-            if answers is not None:
+            for server, answers in servers.values():
                 answers.close()
-            if server is not None:
                 server.close()
+
+    def _next(self, servers: dict[int, tuple[socket.socket, BinaryIO]]) -> tuple[socket.socket, BinaryIO]:
+        """The connection of one client to the server whose turn it is; the open ones are in `servers`."""
+        for left in reversed(range(self._servers)):
+            with self._changed:
+                port = next(self._turns)
+            if port not in servers:
+                try:
+                    server = socket.create_connection((HOST, port), _CONNECT_SECONDS)
+                except ConnectionRefusedError:
+                    if left:
+                        continue
+                    raise
+                server.settimeout(None)
+                servers[port] = server, server.makefile("rb")
+            return servers[port]
+        raise AssertionError("unreachable")
 
     def _await_turn(self) -> _Orders:
         """Hold a request up for as long as the orders say, and tell what is to be done with it then."""

@@ -15,7 +15,7 @@ from eurekube_provider.core.errors import LeadershipLost, RegistryError
 from eurekube_provider.core.identity import StackOwner, parse_owner
 from eurekube_provider.core.model import Instance
 from eurekube_provider.eureka.apply import write
-from eurekube_provider.eureka.peers import Peers
+from eurekube_provider.eureka.peers import Peers, Sighting
 from eurekube_provider.eureka.renewals import Renewals
 from eurekube_provider.eureka.view import View
 from eurekube_provider.operator.restarts import MEMORY_SECONDS, Restarts
@@ -90,8 +90,8 @@ class Adopted:
         self._renewals.remove(instance.key)
         self._view.gone(instance.key)
         try:
-            self._restarts.notice()
-            sighting = self._peers.read_everywhere(*instance.key)
+            self._restarts.notice_all()
+            sighting = self._sight(instance.key)
             if sighting.found is not None or self._restarts.lost_memory or instance.key in self._forgotten:
                 self._forgotten.add(instance.key)
                 self._registered(write(self._peers, sighting.found or instance, None))
@@ -114,6 +114,16 @@ class Adopted:
         )
         with self._lock:
             self._dropped[instance.key] = time.monotonic()
+
+    def _sight(self, key: Key) -> Sighting:
+        """Look for it on every server; behind a load balancer so often that it has sent us to each."""
+        sighting = self._peers.read_everywhere(*key)
+        servers = self._restarts.servers_behind
+        for _ in range(servers if servers > 1 else 0):
+            if sighting.found is not None or self._restarts.lost_memory:
+                break
+            sighting = self._peers.read_everywhere(*key)
+        return sighting
 
 
 def _named(instance: Instance) -> dict[str, str]:

@@ -1,13 +1,20 @@
-"""Finds out that an Eureka server was restarted, and so has forgotten what it held."""
+"""Finds out that an Eureka server was restarted, and so has forgotten what it held.
+
+Behind one URL there may be several servers, by a load balancer or a Kubernetes Service: each answer may come
+from another one, with another start time. So a restart is a start time that was not seen at its URL lately,
+of a server that has not run for longer than we know the URL.
+"""
 
 from __future__ import annotations
 
 import logging
+import re
 import threading
 import time
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
 
-from eurekube_provider.eureka.peer import Peer
+from eurekube_provider.eureka.peer import Peer, ServerStatus
 from eurekube_provider.eureka.peers import Peers
 
 _log = logging.getLogger(__name__)
@@ -15,25 +22,88 @@ _log = logging.getLogger(__name__)
 MEMORY_SECONDS = 120.0
 """How long after a server's restart a missing registration is put down to its lost memory."""
 
+LATELY_SECONDS = 600.0
+"""A server that has run for longer than this, and since before the last look, was not restarted just now: a
+load balancer has only now sent us there."""
+
+ROUNDING_SECONDS = 2.0
+"""A server tells the time in whole seconds."""
+
+_UPTIME = re.compile(r"(\d+) days? (\d+):(\d+)")
+
+
+def running_seconds(status: ServerStatus, now: float) -> float | None:
+    """For how long the server has run, by its own clock; None where it does not say.
+
+    :param now: Unix time by our clock.
+    """
+    if status.started_timestamp_ms is None:
+        return None
+    seconds = now + (status.clock_ahead_seconds or 0.0) - status.started_timestamp_ms / 1000
+    uptime = _UPTIME.fullmatch(status.uptime)
+    if uptime is not None:  # of its process, in whole minutes: right even where a proxy wrote the date
+        days, hours, minutes = map(int, uptime.groups())
+        seconds = min(seconds, ((days * 24 + hours) * 60 + minutes + 1) * 60.0)
+    return max(seconds, 0.0)
+
+
+@dataclass(slots=True)
+class Starts:
+    """The start times that were seen at one URL. All times but those are by the monotonic clock.
+
+    :ivar seen_at: when each start time was seen last.
+    """
+
+    first_look_at: float | None = None
+    last_look_at: float = 0.0
+    seen_at: dict[int, float] = field(default_factory=dict)
+
+    def take(self, started_ms: int, running_seconds: float, now: float) -> bool:
+        """Learn from an answer; returns whether it is that of a server that was restarted."""
+        is_news = started_ms not in self.seen_at
+        is_restart = (
+            is_news
+            and self.first_look_at is not None
+            and running_seconds <= now - self.first_look_at
+            and running_seconds <= max(LATELY_SECONDS, now - self.last_look_at + ROUNDING_SECONDS)
+        )
+        if self.first_look_at is None:
+            self.first_look_at = self.last_look_at = now
+        # By the last look, not by now: while nobody answers, nothing is forgotten.
+        since = self.last_look_at - LATELY_SECONDS
+        self.seen_at = {start: at for start, at in self.seen_at.items() if at >= since}
+        self.seen_at[started_ms] = self.last_look_at = now
+        return is_restart
+
 
 class Restarts:
     """Of the servers of one Eureka; any number of threads may share it.
 
-    :param restarted: called with a server that was restarted since it was asked the last time.
+    :param restarted: called with the URL's client when a server there was restarted since it was asked first.
     """
 
     def __init__(self, peers: Peers, restarted: Callable[[Peer], None]) -> None:
         self._peers = peers
         self._restarted = restarted
         self._lock = threading.Lock()
-        self._started_by_url: dict[str, int] = {}
+        self._starts_by_url: dict[str, Starts] = {}
         self._seen_at = -MEMORY_SECONDS
 
     @property
     def started_by_url(self) -> Mapping[str, int]:
-        """When each server was started, in milliseconds by its own clock; those that said so."""
+        """When the server that was started last at each URL was, in milliseconds by its own clock; those that
+        said so.
+        """
         with self._lock:
-            return dict(self._started_by_url)
+            return {url: max(starts.seen_at) for url, starts in self._starts_by_url.items()}
+
+    @property
+    def servers_behind(self) -> int:
+        """How many servers have answered at one URL lately, at most; 1 but behind a load balancer, or for a
+        while after a restart.
+        """
+        with self._lock:
+            return max((len(starts.seen_at) for starts in self._starts_by_url.values()), default=1)
 
     @property
     def lost_memory(self) -> bool:
@@ -41,16 +111,25 @@ class Restarts:
         return time.monotonic() - self._seen_at < MEMORY_SECONDS
 
     def notice(self) -> None:
-        """Ask each server since when it runs. Raises nothing."""
-        started_by_url, _ = self._peers.each(lambda peer: peer.status().started_timestamp_ms)
+        """Ask at each URL since when the server runs. Raises nothing."""
+        statuses, _ = self._peers.each(lambda peer: peer.status())
         for peer in self._peers.peers:
-            started = started_by_url.get(peer.url)
-            if started is None:
+            status = statuses.get(peer.url)
+            seconds = running_seconds(status, time.time()) if status is not None else None
+            if status is None or status.started_timestamp_ms is None or seconds is None:
                 continue
             with self._lock:
-                before = self._started_by_url.get(peer.url)
-                self._started_by_url[peer.url] = started
-            if before is not None and before != started:
+                starts = self._starts_by_url.setdefault(peer.url, Starts())
+                is_restart = starts.take(status.started_timestamp_ms, seconds, time.monotonic())
+            if is_restart:
                 self._seen_at = time.monotonic()
                 _log.warning("an Eureka server was restarted", extra={"url": peer.url})
                 self._restarted(peer)
+
+    def notice_all(self) -> None:
+        """The same, so often that a load balancer has sent us to each server, unless one was restarted."""
+        servers = self.servers_behind
+        for _ in range(servers + 1 if servers > 1 else 1):
+            if self.lost_memory:
+                return
+            self.notice()

@@ -2,17 +2,27 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import time
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
 
 import pytest
 import requests
 
+from eurekube_provider.core.identity import Cluster
+from eurekube_provider.core.model import EurekaLease
 from eurekube_provider.eureka.connection import Connection
 from eurekube_provider.eureka.peer import Peer
+from eurekube_provider.eureka.peers import BATCHES_FROM_LEASES, Peers
+from eurekube_provider.operator.registry import Registry
+from eurekube_provider.operator.restarts import running_seconds
 from lab import Lab
 from lab.eureka import SpringCloud
+from lab.ports import HOST
+from lab.proxy import Proxy
 from lab.waiting import wait_until
-from tests.contract.conftest import WAIT_SECONDS, Server, document
+from tests.contract.conftest import WAIT_SECONDS, Server, document, rating
+from tests.contract.faults import everything_logged
 
 pytestmark = pytest.mark.lab
 
@@ -63,3 +73,83 @@ def test_what_a_server_says_of_itself(peer: Peer, server: Server, app: str) -> N
     assert after.started_timestamp_ms == before.started_timestamp_ms
     assert (after.registered_replicas, after.unavailable_replicas) == ((), ())
     assert after.uptime
+
+
+def youngest_seconds(urls: Sequence[str]) -> float:
+    """For how long the server has run that was started last."""
+    peers = Peers(Connection(tuple(urls)))
+    statuses, _ = peers.everywhere(lambda peer: peer.status())
+    peers.close()
+    assert len(statuses) == len(urls)
+    return min(running_seconds(status, time.time()) or 0.0 for status in statuses.values())
+
+
+def test_two_servers_behind_one_url(http: requests.Session, app: str) -> None:
+    """Being sent to one or the other is no restart: renewals keep their pace, and what a person removed stays
+    away. A real restart is noticed, and what was lost is back.
+    """
+    with (
+        Lab(eureka=2, kubernetes=False, quick_view=False) as lab,
+        Proxy(lab.eurekas[0].port, others=[lab.eurekas[1].port]) as balancer,
+        everything_logged() as log,
+    ):
+        servers = [Server(url, http) for url in lab.eureka_urls]
+        peers = Peers(Connection((f"http://{HOST}:{balancer.port}/eureka",)))
+        registry = Registry(
+            peers, Cluster("eks", "uid"), "operator", 60.0, lambda _: register(), lambda: None
+        )
+        ours = [
+            replace(rating(app, f"{number}.{app}"), metadata={"eurekube.owner": f"cluster/eks/shop/{app}"})
+            for number in range(20)
+        ]
+        stacks = replace(
+            rating(app, f"vm.{app}"),
+            metadata={"eurekube.owner": f"stack/o/p/s/{app}", "eurekube.renewer": "operator"},
+            lease=EurekaLease(renewal_interval_seconds=2),
+        )
+
+        def register() -> None:
+            """As a look at the syncer does."""
+            for instance in ours:
+                if instance.key not in registry.renewals:
+                    peers.register(instance)
+                    registry.registered(instance)
+
+        wait_until(
+            lambda: youngest_seconds(lab.eureka_urls) > 3.0, "both to have run for a while", WAIT_SECONDS
+        )
+        registry.start()
+        try:
+            assert registry.wait_read(WAIT_SECONDS)
+            began = time.monotonic()
+            register()
+            peers.register(stacks)
+            registry.registered(stacks)
+            wait_until(lambda: registry.restarts.servers_behind == 2, "both to have answered", WAIT_SECONDS)
+            wait_until(lambda: servers[1].get(app, stacks.instance_id), "the copies", WAIT_SECONDS)
+
+            def is_dropped() -> bool:
+                for (
+                    server
+                ) in servers:  # again and again: one has the other register what is just being renewed
+                    server.cancel(app, stacks.instance_id)
+                return any("removed by somebody" in line for line in log)
+
+            wait_until(is_dropped, "the removal to be noticed", WAIT_SECONDS)
+            wait_until(lambda: time.monotonic() > began + 12.0, "many looks at both", WAIT_SECONDS)
+            assert [server.get(app, stacks.instance_id) for server in servers] == [None, None]
+            assert not any("was restarted" in line for line in log), "\n".join(log)
+            assert registry.renewals.counts.accepted < 3 * len(ours)
+            assert not peers.uses_batches(BATCHES_FROM_LEASES)
+            lab.eurekas[0].kill()
+            lab.eurekas[0].start()
+            wait_until(lambda: registry.restarts.lost_memory, "the restart to be noticed", WAIT_SECONDS)
+            wait_until(
+                lambda: all(servers[0].get(app, instance.instance_id) for instance in ours),
+                "all to be back",
+                WAIT_SECONDS,
+            )
+            assert sum("was restarted" in line for line in log) == 1
+        finally:
+            registry.stop()
+            peers.close()

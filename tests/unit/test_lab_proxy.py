@@ -98,6 +98,26 @@ def test_answers_pass_unchanged(proxy: Proxy, session: requests.Session, path: s
     assert proxy.requests == 3
 
 
+def test_servers_take_turns(server: ThreadingHTTPServer, session: requests.Session) -> None:
+    """Request by request, on one connection, and without the one that does not listen."""
+    other = ThreadingHTTPServer(("127.0.0.1", 0), _Handler)
+    other.heard = []  # type: ignore[attr-defined]
+    thread = threading.Thread(target=other.serve_forever, args=(0.05,))
+    thread.start()
+    with Proxy(server.server_address[1], others=[other.server_address[1]]) as balancer:
+        for number in range(4):
+            assert session.get(url(balancer, f"/{number}"), timeout=5).content == SAYS
+        other.shutdown()
+        thread.join()
+        other.server_close()
+        with requests.Session() as anew:
+            anew.trust_env = False
+            for number in (4, 5):
+                assert anew.get(url(balancer, f"/{number}"), timeout=5).content == SAYS
+    assert server.heard == ["/0", "/2", "/4", "/5"]  # type: ignore[attr-defined]
+    assert other.heard == ["/1", "/3"]  # type: ignore[attr-defined]
+
+
 def test_bodies_pass_unchanged(proxy: Proxy, session: requests.Session) -> None:
     """A request's body reaches the server, and an answer without a body keeps the connection in step."""
     for body in (b"", b"x" * 300_000):

@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import itertools
+import time
 from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
+
+import pytest
 
 from eurekube_provider.core.errors import RegistryError, RegistryUnreachable
 from eurekube_provider.core.identity import Cluster
@@ -13,15 +17,21 @@ from eurekube_provider.eureka.connection import Connection
 from eurekube_provider.eureka.peer import Peer, ServerStatus
 from eurekube_provider.eureka.peers import Peers
 from eurekube_provider.operator.registry import Registry
+from eurekube_provider.operator.restarts import LATELY_SECONDS, Starts, running_seconds
 from lab.waiting import wait_until
 
 OWNER = "cluster/lab/shop/rating"
-STATUS = ServerStatus("1m", 1, (), (), (), 0.0)
+STATUS = ServerStatus("0 days 00:01", int(time.time() * 1000) - 60_000, (), (), (), 0.0)
 
 
 def instance(name: str) -> Instance:
     """One of ours."""
     return Instance("rating", name, "10.0.0.1", "10.0.0.1", Port(8080), metadata={"eurekube.owner": OWNER})
+
+
+def started_now() -> ServerStatus:
+    """What a server says that was started this moment."""
+    return replace(STATUS, started_timestamp_ms=1 + int(time.time() * 1000), uptime="0 days 00:00")
 
 
 class TwoServers(Peers):
@@ -60,9 +70,143 @@ def after_a_restart(servers: TwoServers) -> Registry:
     """A registry, not started, that is to notice that the first server was restarted."""
     registry = Registry(servers, Cluster("lab", "u"), "operator", 600.0, lambda _: None, lambda: None)
     registry.restarts.notice()
-    again = replace(STATUS, started_timestamp_ms=(STATUS.started_timestamp_ms or 0) + 1)
+    again = started_now()
     servers.peers[0].status = lambda: again  # type: ignore[method-assign]
     return registry
+
+
+class Balanced(Peers):
+    """One URL, behind which servers answer each in its turn: each its start time, and what it holds."""
+
+    def __init__(self, *servers: ServerStatus) -> None:
+        super().__init__(Connection(("http://127.0.0.1:1/eureka",)))
+        self.servers = list(servers)
+        self.held: list[list[Instance]] = [[] for _ in servers]
+        self.restored: list[Instance] = []
+        self._turns = itertools.count()
+        peer = self.peers[0]
+        peer.status = self._status  # type: ignore[method-assign]
+        peer.read = self._read  # type: ignore[method-assign]
+        peer.register = self.restored.append  # type: ignore[assignment, method-assign]
+
+    def _turn(self) -> int:
+        return next(self._turns) % len(self.servers)
+
+    def _status(self) -> ServerStatus:
+        return self.servers[self._turn()]
+
+    def _read(self, application: str, instance_id: str) -> Instance | None:
+        return next((one for one in self.held[self._turn()] if one.key == (application, instance_id)), None)
+
+
+def behind_a_balancer(servers: Balanced, looks: int = 7) -> tuple[Registry, list[Peer]]:
+    """A registry, not started, that has looked at the servers so often; and the restarts that it noticed."""
+    registry = Registry(servers, Cluster("lab", "u"), "operator", 600.0, lambda _: None, lambda: None)
+    restarted: list[Peer] = []
+    registry.restarts._restarted = restarted.append
+    for _ in range(looks):
+        registry.restarts.notice()
+    return registry, restarted
+
+
+def older(seconds: float) -> ServerStatus:
+    """What a server says that was started so long before the others."""
+    return replace(STATUS, started_timestamp_ms=(STATUS.started_timestamp_ms or 0) - int(1000 * seconds))
+
+
+@pytest.mark.parametrize("count", [1, 2, 3])
+def test_another_server_behind_the_same_url_is_no_restart(count: int) -> None:
+    """However often a load balancer sends us to one or the other."""
+    registry, restarted = behind_a_balancer(Balanced(*(older(number) for number in range(count))))
+    assert restarted == []
+    assert not registry.restarts.lost_memory
+    assert registry.restarts.servers_behind == count
+
+
+@pytest.mark.parametrize("count", [1, 2, 3])
+def test_a_restart_behind_a_load_balancer_is_noticed_once(count: int) -> None:
+    """By a start time that nobody had before, whichever of the servers it is."""
+    servers = Balanced(*(older(10 * number) for number in range(count)))
+    registry, restarted = behind_a_balancer(servers)
+    for number in range(count):
+        servers.servers[number] = started_now()
+        for _ in range(3 * count):
+            registry.restarts.notice()
+        assert restarted == [servers.peers[0]] * (number + 1)
+        assert registry.restarts.lost_memory
+        wait_until(lambda: started_now() != servers.servers[number], "the next millisecond", 1.0)  # noqa: B023
+
+
+def test_a_restart_is_noticed_though_the_clock_was_set_back() -> None:
+    """The new start time is an earlier one: for how long the server has run counts."""
+    starts = Starts()
+    assert not starts.take(1_000_000, 3600.0, 0.0)
+    assert starts.take(500_000, 5.0, 60.0)
+
+
+def test_a_server_that_we_are_sent_to_late_was_not_restarted() -> None:
+    """It has run for an hour; that we have known its URL for longer proves nothing."""
+    starts = Starts()
+    assert not starts.take(1, 86_400.0, 0.0)
+    assert not starts.take(2, 3600.0, 2.0)
+    assert not starts.take(1, 93_600.0, 7200.0)
+    assert not starts.take(3, 3600.0, 7202.0)
+    assert starts.take(4, 60.0, 7204.0)
+
+
+def test_a_server_that_was_away_for_long_was_restarted_meanwhile() -> None:
+    """However long it has run by the time that we can ask it again; and if it was not, it is known still."""
+    for started, is_restart in ((1, False), (2, True)):
+        starts = Starts()
+        starts.take(1, 100.0, 0.0)
+        assert starts.take(started, 3000.0, 7200.0) is is_restart
+        assert not starts.take(started, 3002.0, 7202.0)
+
+
+def test_start_times_are_forgotten() -> None:
+    """Servers that come and go behind one URL leave nothing behind."""
+    starts = Starts()
+    for number in range(1000):
+        starts.take(number, 1.0, LATELY_SECONDS * number / 10)
+    assert len(starts.seen_at) < 15
+
+
+@pytest.mark.parametrize(
+    ("uptime", "ahead", "seconds"),
+    [
+        ("0 days 00:01", 0.0, 90.0),
+        ("0 days 00:01", 3600.0, 120.0),  # a proxy with a clock of its own wrote the date
+        ("1 days 02:03", 3600.0, 3690.0),
+        ("0 days 00:01", None, 90.0),
+        ("", 30.0, 120.0),
+        ("0 days 00:00", -200.0, 0.0),
+    ],
+)
+def test_for_how_long_a_server_has_run(uptime: str, ahead: float | None, seconds: float) -> None:
+    """By its own clock, and never longer than its process."""
+    status = ServerStatus(uptime, 1_000_000, (), (), (), ahead)
+    assert running_seconds(status, 1_090.0) == seconds
+
+
+@pytest.mark.parametrize("forgot", [0, 1])
+def test_what_one_server_behind_the_url_forgot_is_restored(forgot: int) -> None:
+    """A load balancer sends the question who holds it to each in its turn: all are asked."""
+    stacks = replace(instance("vm"), metadata={"eurekube.owner": "stack/o/p/s/billing"})
+    servers = Balanced(older(0), older(1))
+    servers.held[1 - forgot] = [stacks]
+    registry, _ = behind_a_balancer(servers, looks=6 + forgot)
+    registry.missing([stacks], None)
+    assert stacks.key in registry.renewals
+
+
+def test_what_a_person_removed_stays_away_behind_a_load_balancer() -> None:
+    """Both servers answer in turn, and none was restarted: it is renewed no more and not restored."""
+    stacks = replace(instance("vm"), metadata={"eurekube.owner": "stack/o/p/s/billing"})
+    servers = Balanced(older(0), older(1))
+    registry, _ = behind_a_balancer(servers)
+    registry.missing([stacks], None)
+    assert stacks.key not in registry.renewals
+    assert servers.restored == []
 
 
 def test_who_takes_over_looks_for_what_only_other_servers_hold() -> None:
