@@ -238,7 +238,7 @@ def test_pods_that_were_not_read_change_nothing() -> None:
 
 @given(
     st.lists(st.text("ab/._-1", min_size=1, max_size=6), max_size=4),
-    st.dictionaries(st.text("ab/._-1", min_size=1, max_size=6), st.text(max_size=3), max_size=4),
+    st.dictionaries(st.text("ab/._-1", min_size=1, max_size=6), st.text("aB1._-", max_size=3), max_size=4),
 )
 def test_labels_become_metadata_the_same_way_every_time(wanted: list[str], labels: dict[str, str]) -> None:
     """Every label that is asked for and has a value is there under the key that fits, and no other."""
