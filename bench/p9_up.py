@@ -41,6 +41,7 @@ from eurekube_provider.eureka.connection import Connection
 from eurekube_provider.eureka.peer import Peer
 from eurekube_provider.resources.instance import InstanceProvider
 from lab import Lab
+from lab.listing import listed_now
 
 BAR = (
     "one application resource: up <= floor + 3 s, unchanged preview <= floor + 1 s; 1,000 single resources:"
@@ -225,7 +226,7 @@ def _above_floor(runs: dict[str, list[Sample]]) -> float:
 def _empty(url: str) -> None:
     """Remove everything, so that no sample pays for those before it: an application begins with a list."""
     peer = Peer(url, Connection.parse(url))
-    for some in batch.portions(peer.list_instances(anew=True)):
+    for some in batch.portions(listed_now(url)):
         peer.batch([batch.cancel(each) for each in some])
     peer.close()
 

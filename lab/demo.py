@@ -259,7 +259,7 @@ class Story:
 
         def seen() -> dict[str, str]:
             # A list alone would not do: one that was computed while an instance came may stay as it is.
-            listed = {instance.instance_id for instance in self.peers.list_instances(APP.upper())}
+            listed = {one.instance_id for one in self._listed(APP)}
             held = [self.peers.read(APP.upper(), name) for name in listed | self._board.instance_ids]
             return {one.ip_address: one.status.value for one in held if one is not None}
 
@@ -282,10 +282,13 @@ class Story:
         self.checks += 1
         self._say(f"  ok  {what}")
 
+    def _listed(self, application: str) -> list[Instance]:
+        return [one for one in self.peers.list_instances() if one.application == application.upper()]
+
     def _stack_instance(self) -> Instance | None:
         if self._stack_key is None:
-            for instance in self.peers.list_instances(self._stack_application):
-                self._stack_key = instance.key
+            for one in self._listed(self._stack_application):
+                self._stack_key = one.key
         return self.peers.read(*self._stack_key) if self._stack_key else None
 
     def _watch_renewals(self) -> None:

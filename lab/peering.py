@@ -16,8 +16,8 @@ from typing import Self
 import requests
 
 from eurekube_provider.core.model import Instance
-from eurekube_provider.eureka.codec import instances_from_json
 from lab.eureka import EUREKA_PASSWORD, EUREKA_USER, EurekaOptions, EurekaServer, find_java, provide_eureka
+from lab.listing import listed_now
 from lab.ports import HOST, free_ports
 from lab.processes import kill_all
 from lab.proxy import Proxy
@@ -32,8 +32,6 @@ LAPSING = {
     "eureka.server.peer-node-connect-timeout-ms": "1000",
     "eureka.server.peer-node-read-timeout-ms": "2000",
 }
-
-_numbers = itertools.count(1)
 
 Key = tuple[str, str]
 
@@ -135,12 +133,5 @@ class Peering:
             link.refuse()
 
     def listed(self, number: int) -> dict[Key, Instance]:
-        """What a server holds, past its caches: a list for a region that nobody asked for is made anew."""
-        answer = self._session.get(
-            f"{self.servers[number].url}/apps",
-            params={"regions": f"none-{next(_numbers)}"},
-            headers={"Accept": "application/json"},
-            timeout=10,
-        )
-        answer.raise_for_status()
-        return {one.key: one for one in instances_from_json(answer.json())[0]}
+        """What a server holds, past its caches."""
+        return {one.key: one for one in listed_now(self.servers[number].url, self._session)}

@@ -10,10 +10,17 @@ from collections.abc import Sequence
 
 from eurekube_provider.cli.caches import add_cache_options, drain_of
 from eurekube_provider.cli.terminal import say, wait
-from eurekube_provider.core.errors import ConfigurationError, RegistryRejected
+from eurekube_provider.core.errors import ConfigurationError, RegistryError, RegistryRejected
 from eurekube_provider.core.identity import parse_owner
 from eurekube_provider.core.model import Instance, Status
-from eurekube_provider.eureka.manual import Standing, instances_named, look, out_since, take_out
+from eurekube_provider.eureka.manual import (
+    Standing,
+    another_is_up,
+    instances_named,
+    look,
+    out_since,
+    take_out,
+)
 from eurekube_provider.eureka.peers import Peers
 from eurekube_provider.operator.settings import DEFAULT_CONNECTION, add_settings, settings_from
 
@@ -105,7 +112,7 @@ def _drain(peers: Peers, options: argparse.Namespace) -> int:
     if left:
         say(f"callers may call them for {left} s more: waiting")
         wait(left, total, "caches may still be warm")
-        complaints = _complaints(look(peers, instances))
+        complaints = [*_complaints(look(peers, instances)), *_left_out(peers, options, instances)]
     if not complaints:
         say(f"safe: they were out of service for {total} s, and no caller knows them any more")
     return _told(complaints)
@@ -121,13 +128,27 @@ def describe(standing: Standing) -> str:
 
 
 def _warn_of_the_last(peers: Peers, standings: Sequence[Standing]) -> None:
-    """Say so where callers are left without any instance."""
+    """Say so where callers are left without any instance, by what Eureka holds at this moment."""
     drained = {one.instance.key for one in standings}
     for application in dict.fromkeys(one.instance.application for one in standings):
-        listed = peers.list_instances(application, anew=True)
-        if not any(one.status is Status.UP and one.key not in drained for one in listed):
+        if not another_is_up(peers, application, drained):
             warning = f"no other instance of {application} is UP: its callers will find none"
             print(f"eurekube drain: {warning}", file=sys.stderr)
+
+
+def _left_out(peers: Peers, options: argparse.Namespace, drained: Sequence[Instance]) -> list[str]:
+    """What no list showed when the drain began, or what came since, and callers find."""
+    try:
+        now = chosen(peers, options)
+    except RegistryError:
+        return []  # nothing is left of it; or nobody answers, which is said already
+    keys = {one.key for one in drained}
+    return [
+        f"{one.application} {one.instance_id} is UP and was not drained: it came since, or shortly before;"
+        " drain once more"
+        for one in now
+        if one.key not in keys and one.status is Status.UP
+    ]
 
 
 def _complaints(standings: Sequence[Standing]) -> list[str]:

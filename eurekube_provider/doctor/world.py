@@ -13,13 +13,14 @@ from dataclasses import dataclass, field
 
 from eurekube_provider.core.errors import KubernetesError
 from eurekube_provider.core.identity import Cluster, default_cluster_name
-from eurekube_provider.core.model import Instance, Status
+from eurekube_provider.core.model import Instance
 from eurekube_provider.core.objects import Object
 from eurekube_provider.doctor.registry import Disagreement, Pod
 from eurekube_provider.doctor.workload import Workload
 from eurekube_provider.eureka.connection import Connection
 from eurekube_provider.eureka.gauges import ServerFigures
-from eurekube_provider.eureka.peers import Peers
+from eurekube_provider.eureka.peers import Peers, merged
+from eurekube_provider.eureka.stock import read_each
 from eurekube_provider.kube.access import (
     ENDPOINT_SLICES,
     NAMESPACES,
@@ -39,8 +40,9 @@ WORKLOADS = {
 }
 """What has a pod template that kubectl can patch."""
 
-MOST_COMPARED = 50
-"""As many instances that differ between two servers' lists are read once more, from all of them."""
+MOST_COMPARED = 500
+"""As many instances that differ between two servers' lists are read once more, from all of them. Lists are up
+to 30 s old, each server's in its own way, so that they differ in whatever changes."""
 
 SETTLING_SECONDS = 3.0
 """Servers tell each other of changes within a second; what differs for longer stays so."""
@@ -192,7 +194,7 @@ def _by_address(pods: Sequence[Object], workloads: Sequence[Workload]) -> dict[s
 def read_eureka(
     name: str, connection: Connection, unseen: list[str], wait: Callable[[float], None] = time.sleep
 ) -> Eureka:
-    """Ask every server of one Eureka.
+    """Ask every server of one Eureka for the list that its clients get, which is up to 30 s old.
 
     :param unseen: gets a sentence where no server answers.
     """
@@ -203,17 +205,16 @@ def read_eureka(
             for finding in check_eureka(name, peers)
             if finding.verdict is Verdict.WARNING
         )
-        lists, failures = peers.each(lambda peer: peer.list_instances(anew=True))
+        lists, failures = peers.each(lambda peer: peer.list_instances())
         if not lists:
             unseen.append(f"the Eureka {name}: {next(iter(failures.values()))}")
             return Eureka(name, troubles=troubles, servers=len(peers.peers))
         with ThreadPoolExecutor(len(peers.peers)) as pool:
             pages = pool.map(lambda peer: (peer.url, peer.figures()), peers.peers)
             figures = {url: page for url, page in pages if page is not None}
-        merged = {one.key: one for listed in lists.values() for one in listed}
         return Eureka(
             name,
-            tuple(merged.values()),
+            tuple(merged(lists.values())),
             figures,
             tuple(_disagreements(peers, lists, wait)),
             troubles,
@@ -233,11 +234,11 @@ def _disagreements(
     if not differ:
         return []
     wait(SETTLING_SECONDS)
+    compared = differ[:MOST_COMPARED]
+    there, _ = peers.each(lambda peer: read_each(peer, compared))
     found: list[Disagreement] = []
-    for key in differ[:MOST_COMPARED]:
-        seen: dict[str, Status | None] = {}
-        for url, one in peers.read_everywhere(*key).instances.items():
-            seen[url] = one.status if one else None
+    for key in compared:
+        seen = {url: one.status if (one := held[key]) else None for url, held in there.items()}
         if len(set(seen.values())) > 1:
             found.append((key, seen))
     return found

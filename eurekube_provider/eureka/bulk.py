@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import TypeVar
 
 from eurekube_provider.core.errors import (
@@ -17,7 +17,7 @@ from eurekube_provider.core.errors import (
     RegistryError,
     RegistryUnreachable,
 )
-from eurekube_provider.core.model import EMPTY, Instance, Status, newest
+from eurekube_provider.core.model import EMPTY, Instance, Status
 from eurekube_provider.core.plan import same_contents
 from eurekube_provider.eureka import batch
 from eurekube_provider.eureka.observer import (
@@ -29,6 +29,7 @@ from eurekube_provider.eureka.observer import (
 )
 from eurekube_provider.eureka.peer import Peer
 from eurekube_provider.eureka.peers import Peers
+from eurekube_provider.eureka.stock import Stocktaking
 
 _log = logging.getLogger(__name__)
 
@@ -40,24 +41,12 @@ Failures = dict[Key, RegistryError | OwnershipConflict]
 _CANCEL_ATTEMPTS = 3
 
 
-@dataclass(frozen=True, slots=True)
-class Stocktaking:
-    """What the servers hold of the instances that were asked for.
-
-    :ivar by_url: by server and key, None where it holds nothing.
-    :ivar failures: the servers that did not answer.
-    """
-
-    by_url: dict[str, dict[Key, Instance | None]]
-    failures: dict[str, RegistryError]
-
-    def newest(self, key: Key) -> Instance | None:
-        """The newest version that any server holds."""
-        return newest(answers.get(key) for answers in self.by_url.values())
-
-
 def read_many(peer: Peer, instances: Sequence[Instance]) -> dict[Key, Instance | None]:
-    """Read many instances from one server as it holds them now, past its caches. Renews them, too."""
+    """Read many instances from one server as it holds them now, past its caches, and renew them.
+
+    Only for what is ours to renew: whatever else is read so lives for as long as it is looked at. Everybody
+    else reads with :mod:`~eurekube_provider.eureka.stock`.
+    """
     held: dict[Key, Instance | None] = {}
     for portion in batch.portions(instances):
         items = [batch.heartbeat(instance, batch.OLDEST_TIMESTAMP_MS) for instance in portion]
@@ -71,22 +60,11 @@ def read_many(peer: Peer, instances: Sequence[Instance]) -> dict[Key, Instance |
 
 
 def take_stock(peers: Peers, instances: Sequence[Instance]) -> Stocktaking:
-    """Read many instances from every server.
+    """Read and renew many instances on every server.
 
     :raises RegistryError: no server answered.
     """
     return Stocktaking(*peers.everywhere(lambda peer: read_many(peer, instances)))
-
-
-def look_everywhere(peers: Peers, instances: Sequence[Instance]) -> Stocktaking:
-    """The same for any number of instances: in single reads where they are few, or batches are not taken.
-
-    :raises RegistryError: no server answered.
-    """
-    if peers.uses_batches(len(instances)):
-        return take_stock(peers, instances)
-    keys = [instance.key for instance in instances]
-    return Stocktaking(*peers.everywhere(lambda peer: {key: peer.read(*key) for key in keys}))
 
 
 def renew_many(peers: Peers, instances: Sequence[Instance]) -> dict[str, list[Key]]:

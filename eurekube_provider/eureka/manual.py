@@ -7,19 +7,25 @@ from __future__ import annotations
 
 import difflib
 import time
-from collections.abc import Sequence
+from collections.abc import Container, Sequence
 from dataclasses import dataclass
 
 from eurekube_provider.core.errors import RegistryError, RegistryRejected
 from eurekube_provider.core.identity import LEAVING_KEY
 from eurekube_provider.core.model import Instance, Status
+from eurekube_provider.eureka import batch
 from eurekube_provider.eureka.peer import Peer
 from eurekube_provider.eureka.peers import Peers
+from eurekube_provider.eureka.stock import look_everywhere, read_each
 
 SETTLE_SECONDS, LONGEST_SETTLE_SECONDS = 2.0, 30.0
 """How long servers are given to tell each other of an override that was cleared."""
 
 LOOK_SECONDS = 0.5
+
+_ASKED_AT_ONCE = 20
+
+Key = tuple[str, str]
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,19 +59,63 @@ class Standing:
 def instances_named(peers: Peers, word: str) -> list[Instance]:
     """The instances of an application, in any case, or the one with this id, in whatever application.
 
+    Those of an application are the ones that a server lists, of which each is read by itself: one that is
+    gone is left out, one that came within the last half a minute may be missing. An id is found at once.
+
     :raises RegistryRejected: there is none; names what comes near.
     :raises RegistryError: no server answers.
     """
-    held = {one.key: one for one in peers.list_everywhere(anew=True)[0]}
-    found = [one for one in held.values() if one.application == word.upper()]
-    found = found or [one for one in held.values() if one.instance_id == word]
+    listed, _ = peers.list_everywhere()
+    found = [one for one in listed if one.application == word.upper()]
+    found = found or [one for one in listed if one.instance_id == word]
     if not found:
-        applications = sorted({one.application for one in held.values()})
+        one = peers.find(word)
+        found = [one] if one is not None else []
+    found = _that_stand(peers, found)
+    if not found:
+        applications = sorted({one.application for one in listed} - {word.upper()})
         near = difflib.get_close_matches(word.upper(), applications, n=1)
-        near = near or difflib.get_close_matches(word, [key[1] for key in held], n=1)
+        near = near or difflib.get_close_matches(
+            word, [one.instance_id for one in listed if one.instance_id != word], n=1
+        )
         hint = f"did you mean {near[0]}?" if near else f"it holds {', '.join(applications) or 'nothing'}"
-        raise RegistryRejected(f"Eureka has neither an application nor an instance {word}; {hint}")
+        raise RegistryRejected(
+            f"Eureka has neither an application nor an instance {word}; {hint}"
+            " (what came within the last half a minute may not be listed yet, and is found by its id)"
+        )
     return sorted(found, key=lambda one: one.key)
+
+
+def _that_stand(peers: Peers, listed: Sequence[Instance]) -> list[Instance]:
+    """What is held still, as it is now; what only servers may hold that do not answer, as it was listed."""
+    if not listed:
+        return []
+    stock = look_everywhere(peers, listed)
+    read = ((one, stock.newest(one.key)) for one in listed)
+    return [found or one for one, found in read if found is not None or stock.failures]
+
+
+def another_is_up(peers: Peers, application: str, besides: Container[Key]) -> bool:
+    """Whether callers find an instance of the application on every server that answers.
+
+    A server's list names the others. Whether they are UP is read one by one: what a list says of them may
+    have been true half a minute ago.
+
+    :param besides: those that do not count.
+    :raises RegistryError: no server answers.
+    """
+    listed, _ = peers.list_everywhere()
+    others = [one for one in listed if one.application == application and one.key not in besides]
+    others.sort(key=lambda one: one.status is not Status.UP)  # it is soon found out where one is UP
+    found_up: set[str] = set()
+    for some in batch.portions(others, _ASKED_AT_ONCE):
+        stock = look_everywhere(peers, some)
+        for url, held in stock.by_url.items():
+            if any(one is not None and one.status is Status.UP for one in held.values()):
+                found_up.add(url)
+        if found_up.issuperset(stock.by_url):
+            return True
+    return False
 
 
 def take_out(peers: Peers, instances: Sequence[Instance]) -> list[Standing]:
@@ -133,13 +183,16 @@ def _status_below(held: Sequence[Instance]) -> Status:
 
 
 def look(peers: Peers, instances: Sequence[Instance]) -> list[Standing]:
-    """How each stands now."""
-    found = []
-    for one in instances:
-        seen = peers.read_everywhere(*one.key)
-        statuses = {url: held.status if held else None for url, held in seen.instances.items()}
-        found.append(Standing(one, statuses, seen.failures))
-    return found
+    """How each stands now. Raises nothing: failures are in the answer."""
+    held, failures = peers.each(lambda peer: read_each(peer, [one.key for one in instances]))
+    return [
+        Standing(
+            one,
+            {url: found.status if (found := there[one.key]) else None for url, there in held.items()},
+            failures,
+        )
+        for one in instances
+    ]
 
 
 def out_since(peers: Peers, instances: Sequence[Instance]) -> float | None:

@@ -11,7 +11,7 @@ import logging
 import math
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from typing import TypeVar
@@ -131,23 +131,22 @@ class Peers:
         """See :meth:`Peer.read`; None only where no server that answers holds the instance."""
         return self._first(lambda peer: peer.read(application, instance_id), is_found=bool)
 
-    def list_instances(self, application: str | None = None, *, anew: bool = False) -> list[Instance]:
-        """See :meth:`Peer.list_instances`."""
-        return self._first(lambda peer: peer.list_instances(application, anew=anew), slow_seconds=math.inf)
+    def find(self, instance_id: str) -> Instance | None:
+        """See :meth:`Peer.find`; None only where no server that answers holds the instance."""
+        return self._first(lambda peer: peer.find(instance_id), is_found=bool)
 
-    def list_everywhere(self, *, anew: bool = False) -> tuple[list[Instance], dict[str, RegistryError]]:
+    def list_instances(self) -> list[Instance]:
+        """See :meth:`Peer.list_instances`."""
+        return self._first(lambda peer: peer.list_instances(), slow_seconds=math.inf)
+
+    def list_everywhere(self) -> tuple[list[Instance], dict[str, RegistryError]]:
         """What any server lists, each instance once, as it was written last.
 
         :returns: the list, and the servers that are missing in it, by URL.
         :raises RegistryError: no server answered.
         """
-        lists, failures = self.everywhere(lambda peer: peer.list_instances(anew=anew))
-        held: dict[tuple[str, str], Instance] = {}
-        for instance in itertools.chain.from_iterable(lists.values()):
-            other = held.get(instance.key)
-            if other is None or instance.written_at_ms > other.written_at_ms:
-                held[instance.key] = instance
-        return list(held.values()), failures
+        lists, failures = self.everywhere(lambda peer: peer.list_instances())
+        return merged(lists.values()), failures
 
     def list_by(self, read: Callable[[Peer], list[Instance]]) -> list[Instance]:
         """List the registry as ``read`` lists it, from the first server that answers."""
@@ -330,6 +329,16 @@ class Peers:
             was_avoided = self._avoided_until.pop(peer.url, None) is not None
         if was_avoided:
             _log.warning("Eureka server answers again", extra={"url": peer.url})
+
+
+def merged(lists: Iterable[Iterable[Instance]]) -> list[Instance]:
+    """Each instance of several servers' lists once, as it was written last."""
+    held: dict[tuple[str, str], Instance] = {}
+    for instance in itertools.chain.from_iterable(lists):
+        other = held.get(instance.key)
+        if other is None or instance.written_at_ms > other.written_at_ms:
+            held[instance.key] = instance
+    return list(held.values())
 
 
 def _without_credentials(url: str) -> str:

@@ -18,9 +18,9 @@ from dataclasses import dataclass
 from eurekube_provider.core.errors import LeadershipLost, RegistryError
 from eurekube_provider.core.model import Instance
 from eurekube_provider.core.pulse import Pulse, pulses_of
-from eurekube_provider.eureka.bulk import read_many
 from eurekube_provider.eureka.peer import Peer
 from eurekube_provider.eureka.peers import Peers
+from eurekube_provider.eureka.stock import read_each
 
 _log = logging.getLogger(__name__)
 
@@ -28,9 +28,6 @@ Key = tuple[str, str]
 
 LOOK_AFTER_SECONDS = (2.0, 35.0)
 """When what was under way has arrived, and when servers have given up to forward the rest (after 30 s)."""
-
-BATCHES_FROM_REMOVALS = 20
-"""Fewer are read one by one: a server logs a warning of each item of a batch that it does not hold."""
 
 TICK_SECONDS = 1.0
 RETRY_SECONDS = 5.0
@@ -61,14 +58,10 @@ class Sweeper:
     """Looks for what was removed, and removes it where it still is or is again.
 
     :param is_registered: whether an instance has been registered again since: then it stays.
-    :param leases: how many Eureka leases we have: with many, many removals are looked for in batches.
     """
 
-    def __init__(
-        self, peers: Peers, is_registered: Callable[[Key], bool], leases: Callable[[], int] = lambda: 0
-    ) -> None:
+    def __init__(self, peers: Peers, is_registered: Callable[[Key], bool]) -> None:
         self._peers = peers
-        self._leases = leases
         self._is_registered = is_registered
         self._lock = threading.Lock()
         self._removals: dict[str, dict[Key, _Removal]] = {peer.url: {} for peer in peers.peers}
@@ -103,7 +96,7 @@ class Sweeper:
     def _run(self) -> None:
         while not self._stopped.wait(TICK_SECONDS):
             if not self._peers.may_write():
-                continue  # to look would renew them
+                continue  # whoever leads looks, and removes
             for peer in self._peers.peers:
                 try:
                     self._look(peer)
@@ -138,11 +131,8 @@ class Sweeper:
 
     def _sweep(self, peer: Peer, removed: Sequence[Instance]) -> int:
         """Remove what a server holds of these as it was when they were removed; how many."""
-        many = len(removed) >= BATCHES_FROM_REMOVALS
-        if many and self._peers.uses_batches(max(self._leases(), len(removed))):
-            held = read_many(peer, removed)
-        else:
-            held = {instance.key: peer.read(*instance.key) for instance in removed}
+        # One by one: a batch would renew what it reads, which is to be dead.
+        held = read_each(peer, [instance.key for instance in removed])
         swept = 0
         for instance in removed:
             found = held[instance.key]

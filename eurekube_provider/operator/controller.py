@@ -65,6 +65,7 @@ class Controller:
     """Brings Eureka to what the syncers ask for.
 
     :param registries: by the name that ``spec.eureka`` may give.
+    :param reads_each: have a first plan say what there is, although lists may be old: each instance is read.
     """
 
     def __init__(
@@ -77,11 +78,14 @@ class Controller:
         events: EventRecorder,
         queue: WorkQueue[SyncerKey],
         carry_out: CarryOut = apply,
+        *,
+        reads_each: bool = False,
     ) -> None:
         self.history = Looks()
         self.drains = Drains(access, settings.needed_drain_seconds, queue.add, queue.wait_drained)
         self._settings = settings
         self._carry_out = carry_out
+        self._reads_each = reads_each
         self._cluster = cluster
         self._access = access
         self._registries = registries
@@ -255,6 +259,10 @@ class Controller:
             set_finalizer(self._access, syncer, present=True)
         owner = wanted.owner(self._cluster)
         desired = self._sources.desired(wanted, self._cluster)
+        registry.look_for([(wanted.application.upper(), one) for one in desired.terminating])
+        if self._reads_each:
+            there = (*desired.instances, *registry.view.owned(owner))
+            registry.look_for([one.key for one in there], known_too=True)
         strays = self._strays(registry, owner)
         steps = wished = self._plan(wanted, desired, registry, owner)
         waiting = len(steps.changes) + len(strays) if wanted.is_paused else 0

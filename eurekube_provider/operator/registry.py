@@ -9,7 +9,7 @@ from __future__ import annotations
 import logging
 import threading
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 
 from eurekube_provider.core.errors import ConfigurationError, RegistryError
 from eurekube_provider.core.identity import LEAVING_KEY, Cluster
@@ -21,9 +21,11 @@ from eurekube_provider.eureka.listing import Listing
 from eurekube_provider.eureka.peer import Peer
 from eurekube_provider.eureka.peers import Peers
 from eurekube_provider.eureka.renewals import Renewals
+from eurekube_provider.eureka.stock import read_each
 from eurekube_provider.eureka.sweeper import Sweeper
 from eurekube_provider.eureka.view import View
 from eurekube_provider.operator.adopted import Adopted, is_of_stack
+from eurekube_provider.operator.handover import Handover
 from eurekube_provider.operator.namesake import refuse_namesake
 from eurekube_provider.operator.restarts import Restarts
 
@@ -75,9 +77,7 @@ class Registry:
         self._adopted = Adopted(
             peers, self.view, self.renewals, self.restarts, operator_name, self.registered
         )
-        self.sweeper = Sweeper(
-            peers, is_registered=lambda key: self.view.get(key) is not None, leases=lambda: self.leases
-        )
+        self.sweeper = Sweeper(peers, is_registered=lambda key: self.view.get(key) is not None)
         self.failure: RegistryError | None = None
         """Why the registry could not be read the last time; None while all is well."""
         self.refusal: ConfigurationError | None = None
@@ -98,6 +98,7 @@ class Registry:
         self._expected_leases = 0
         self._lost_overrides: dict[Key, Status] = {}
         self._looks_everywhere = False
+        self._handover = Handover()
         self._reading = threading.Lock()
         self._went_round_at = time.monotonic()
         self._thread = threading.Thread(target=self._run, name="registry", daemon=True)
@@ -131,17 +132,35 @@ class Registry:
         self.sweeper.stop()
 
     def take_over(self) -> None:
-        """Begin to renew, from a list that was made for this: what another replica wrote is in it.
+        """Begin to renew, from the list that every client gets, of one server; see :mod:`.handover`.
 
-        It is of one server, for speed; what only others hold is looked for soon after, and until then nothing
-        counts as never seen.
+        What only other servers hold is looked for soon after.
         """
+        self._handover.begin()
         self.renewals.resume()
         try:
-            self._resync(anew=True)
+            self._resync(takes_over=True)
         except RegistryError as error:
             self.failure = error
             _log.warning("Eureka cannot be read", extra={"error": str(error)})
+
+    def look_for(self, keys: Iterable[Key], *, known_too: bool = False) -> None:
+        """Read what another replica may have registered so shortly before that no list shows it yet.
+
+        Does nothing once lists can be believed.
+
+        :param known_too: also what a list shows, perhaps wrongly.
+        :raises RegistryError: no server answers.
+        """
+        if not self._handover.lasts:
+            return
+        for key, found in read_each(
+            self.peers, [key for key in keys if known_too or self.view.is_new(key)]
+        ).items():
+            if found is None:
+                self.view.gone(key)
+            else:
+                self.view.registered(found)
 
     def stand_by(self) -> None:
         """Another replica renews: end it here, the renewals in flight included. Reading goes on."""
@@ -184,7 +203,7 @@ class Registry:
 
     def is_new(self, key: Key) -> bool:
         """See :class:`~eurekube_provider.eureka.observer.Observer`."""
-        if self.failure or not self.was_read or self._looks_everywhere or self.restarts.lost_memory:
+        if self.failure or not self.was_read or self._handover.lasts or self.restarts.lost_memory:
             return False
         return key not in self._lost_overrides and self.view.is_new(key)
 
@@ -237,29 +256,37 @@ class Registry:
         """Wait until the next reading."""
         until = time.monotonic() + seconds
         while not self._stopped.wait(min(RESTART_LOOK_SECONDS, max(0.0, until - time.monotonic()))):
-            if time.monotonic() >= until or self._looks_everywhere:
+            if (
+                time.monotonic() >= until
+                or self._looks_everywhere
+                or self._handover.ends_with(time.monotonic())
+            ):
                 return
             if not self.renewals.stands_by:
                 self.restarts.notice()
 
-    def _resync(self, *, anew: bool = False) -> None:
+    def _resync(self, *, takes_over: bool = False) -> None:
         with self._reading:
+            asked_at = time.monotonic()
             self.restarts.notice()
             are_several = len(self.peers.peers) > 1
-            if anew:
+            if takes_over:
                 self._looks_everywhere = are_several
             # What a server that was restarted does not list may stand on the others.
-            everywhere = are_several and (self.restarts.lost_memory or (self._looks_everywhere and not anew))
+            looks_everywhere = self._looks_everywhere or self._handover.ends_with(asked_at)
+            everywhere = are_several and (self.restarts.lost_memory or (looks_everywhere and not takes_over))
             silent: Mapping[str, RegistryError] = {}
             if everywhere:
-                listed, silent = self.peers.list_everywhere(anew=anew)
+                listed, silent = self.peers.list_everywhere()
             else:
-                listed = self.peers.list_instances(anew=True) if anew else self._listing.read()
-            if anew:
+                listed = self._listing.read()
+            if takes_over:
                 self.view.doubt()
             self._take(listed, is_complete=not silent)
             if everywhere:
                 self._looks_everywhere = False
+            if self._handover.ends_with(asked_at) and (everywhere or not are_several):
+                self._handover.end()
 
     def _take(self, listed: list[Instance], *, is_complete: bool) -> None:
         """Learn from a list of the whole registry."""

@@ -102,7 +102,17 @@ def _run(settings: Settings, stop: threading.Event, site: OperatorSite, ledger: 
         for name, connection in settings.connections.items()
     }
     carry_out = ledger.carry_out if ledger else Convoys()
-    controller = Controller(settings, cluster, access, registries, statuses, events, queue, carry_out)
+    controller = Controller(
+        settings,
+        cluster,
+        access,
+        registries,
+        statuses,
+        events,
+        queue,
+        carry_out,
+        reads_each=ledger is not None,
+    )
     triggers = None
     if ledger is None:
         triggers = Triggers(

@@ -15,8 +15,8 @@ from dataclasses import dataclass
 from eurekube_provider.core.errors import RegistryError
 from eurekube_provider.core.model import Instance
 from eurekube_provider.eureka import apply
-from eurekube_provider.eureka.bulk import look_everywhere
 from eurekube_provider.eureka.peers import Peers
+from eurekube_provider.eureka.stock import look_everywhere
 
 FORWARDED_WITHIN_SECONDS = 1.5
 """Servers forward a renewal to each other within half a second, and once more when that failed."""

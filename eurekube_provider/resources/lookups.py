@@ -104,7 +104,7 @@ class FoundEndpoints:
 def get_application(
     name: str, *, connection: str | None = None, offline: FoundApplication | None = None
 ) -> FoundApplication:
-    """List an application of Eureka.
+    """What Eureka's list of everything has of an application.
 
     :param connection: the name of one of ``eurekube:connections``; default the one of ``eurekube:url``.
     :param offline: the answer in an offline preview.
@@ -214,7 +214,11 @@ def _unknown() -> pulumi.Output[Any]:
 
 
 def _application(name: str, connection: str | None) -> FoundApplication:
-    found = sorted(_peers(connection).list_instances(name.upper()), key=lambda each: each.instance_id)
+    # The list that every client asks for: one of the application would stay in the server for good.
+    listed = _peers(connection).list_instances()
+    found = sorted(
+        (each for each in listed if each.application == name.upper()), key=lambda each: each.instance_id
+    )
     return FoundApplication(name.upper(), tuple(map(_found, found)))
 
 

@@ -62,7 +62,7 @@ def update(previous: Roster, wanted: Roster, peers: Peers, looks: SecondLooks | 
     :raises SomeFailed: names each that failed.
     :raises RegistryError: Eureka could not even be asked.
     """
-    before = look(wanted, [wanted.owner, previous.owner], peers)
+    before = look(wanted, [wanted.owner, previous.owner], peers, also=previous.keys)
     failed, after = _put(wanted, before, peers, previous.owner, _refusals(wanted, before))
     if failed:
         _raise(wanted, "update", failed, "what was done stays, and the next update goes on from there")

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from eurekube_provider.core.identity import MEMBER_KEY, StackOwner, parse_owner
 from eurekube_provider.core.model import Instance
 from eurekube_provider.eureka.peers import Peers
+from eurekube_provider.eureka.stock import look_everywhere
 from eurekube_provider.resources import registration, registrations
 from eurekube_provider.resources.connections import DEFAULT_CONNECTION
 from eurekube_provider.resources.looks import SecondLooks
@@ -98,7 +99,11 @@ class Registries:
         self._remove(self._forgotten([], []))
 
     def _forgotten(self, singles: Iterable[Registration], rosters: Iterable[Roster]) -> list[_Forgotten]:
-        """What is in Eureka at this moment, belongs to the stack, and is none of these."""
+        """What Eureka lists, belongs to the stack, and is none of these.
+
+        A list is up to 30 s old: what an earlier run registered shortly before this one may be found by the
+        next run only. What it names is read by itself.
+        """
         wanted = {each.instance.key: each.connection for each in singles}
         for roster in rosters:
             wanted |= dict.fromkeys(roster.keys, roster.connection)
@@ -106,10 +111,7 @@ class Registries:
         updated = {(roster.connection, roster.owner, roster.application) for roster in rosters}
         found: list[_Forgotten] = []
         for name, peers in self._peers.items():
-            for instance in peers.list_instances(anew=True):
-                owner = parse_owner(instance.owner)
-                if not isinstance(owner, StackOwner) or owner != self._rendered.owner(owner.name):
-                    continue
+            for instance in self._held_at(peers):
                 is_member = MEMBER_KEY in instance.metadata
                 if is_member and (name, instance.owner, instance.application) in updated:
                     continue
@@ -117,6 +119,19 @@ class Registries:
                 if elsewhere is None or not self._is_the_same(instance, name, elsewhere):
                     found.append(_Forgotten(name, instance))
         return sorted(found, key=lambda each: (each.connection, each.instance.key))
+
+    def _held_at(self, peers: Peers) -> list[Instance]:
+        """What the stack has at one Eureka, as far as its list knows, each as it stands now."""
+        listed = [each for each in peers.list_instances() if self._owns(each)]
+        if not listed:
+            return []
+        stock = look_everywhere(peers, listed)
+        held = (stock.newest(each.key) for each in listed)
+        return [each for each in held if each is not None and self._owns(each)]
+
+    def _owns(self, instance: Instance) -> bool:
+        owner = parse_owner(instance.owner)
+        return isinstance(owner, StackOwner) and owner == self._rendered.owner(owner.name)
 
     def _is_the_same(self, instance: Instance, here: str, wanted_at: str) -> bool:
         """Whether what is held ``here`` is what is wanted: two connections may lead to one Eureka."""

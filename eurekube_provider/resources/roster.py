@@ -6,7 +6,7 @@ the other says.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -14,8 +14,8 @@ from eurekube_provider.core.errors import RegistryError
 from eurekube_provider.core.identity import MEMBER_KEY
 from eurekube_provider.core.model import Instance, Status
 from eurekube_provider.core.plan import same_contents
-from eurekube_provider.eureka.bulk import look_everywhere
 from eurekube_provider.eureka.peers import Peers
+from eurekube_provider.eureka.stock import look_for
 from eurekube_provider.resources.members import MEMBER_INPUTS, fitted, members
 from eurekube_provider.resources.properties import OnConflict, Properties, contains_unknown
 from eurekube_provider.resources.registration import Difference, Registration, at_other_servers, seen
@@ -107,23 +107,41 @@ def diff(olds: Mapping[str, Any], news: Mapping[str, Any]) -> Difference:
 
 
 def look(
-    roster: Roster, owners: Sequence[str], peers: Peers, listed: Sequence[Instance] | None = None
+    roster: Roster,
+    owners: Sequence[str],
+    peers: Peers,
+    listed: Sequence[Instance] | None = None,
+    also: Iterable[Key] = (),
 ) -> Held:
     """Read past the servers' caches what is in the roster's places, and what else its owners have.
 
-    :param listed: what is in the application, where that was asked a moment ago: lists are dear.
+    Which places these are is known from the program, the state and Eureka's list. That one is up to 30 s old:
+    what a call that failed left a moment ago may be found by a later look only.
+
+    :param listed: what is in the application, where that was asked a moment ago.
+    :param also: places that a state knows.
     :raises RegistryError: no server answered.
     """
     if listed is None:
-        listed = [each for each in peers.list_instances(anew=True) if each.application == roster.application]
-    ours = {each.key: each for each in listed if each.owner in owners and MEMBER_KEY in each.metadata}
-    places = ours | {each.instance.key: each.instance for each in roster.registrations.values()}
-    stock = look_everywhere(peers, list(places.values()))
+        listed = [each for each in peers.list_instances() if each.application == roster.application]
+    own = roster.keys
+    suggested = (each.key for each in listed if each.owner in owners and MEMBER_KEY in each.metadata)
+    places = dict.fromkeys((*own, *also, *suggested))
+    addresses = {_address(each.instance) for each in roster.registrations.values()}
+    others = [each for each in listed if each.key not in places]
+    near = {each.key for each in others if _address(each) in addresses}
+    stock = look_for(peers, [*places, *near])
     held = {key: found for key in places if (found := stock.newest(key)) is not None}
+    neighbours = (stock.newest(each.key) if each.key in near else each for each in others)
     return Held(
-        ours={key: found for key, found in held.items() if found.owner in owners},
+        ours={
+            key: found
+            for key, found in held.items()
+            # Elsewhere than the roster says, only what was registered as a member of it.
+            if found.owner in owners and (key in own or MEMBER_KEY in found.metadata)
+        },
         others={key: found for key, found in held.items() if found.owner not in owners},
-        neighbours=tuple(each for each in listed if each.key not in places),
+        neighbours=tuple(each for each in neighbours if each is not None),
         unsure=stock.failures,
     )
 
@@ -171,6 +189,11 @@ def inputs(outs: Mapping[str, Any]) -> Properties:
 def name_of(instance: Instance, keys: Mapping[Key, str]) -> str:
     """By which key the program, now or once, called an instance."""
     return keys.get(instance.key) or instance.metadata.get(MEMBER_KEY) or instance.instance_id
+
+
+def _address(instance: Instance) -> tuple[str, int]:
+    """Where callers of an instance end up."""
+    return instance.ip_address, instance.port.number
 
 
 def _member(key: str, full: Properties) -> Registration:

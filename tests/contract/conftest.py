@@ -111,7 +111,10 @@ class Server:
         return held["status"], held["overriddenStatus"]
 
     def listed(self, app: str) -> list[Document]:
-        """An application's instances in ``GET /apps``, computed anew for a region that does not exist."""
+        """An application's instances in ``GET /apps``, computed anew for a region that does not exist.
+
+        The server keeps each such list: nothing but a test may ask so.
+        """
         answer = self.send("GET", "/apps", params={"regions": f"none-{next(_numbers)}"})
         assert answer.status_code == 200
         applications = answer.json()["applications"]["application"]

@@ -26,6 +26,7 @@ from eurekube_provider.resources.looks import FORWARDED_WITHIN_SECONDS
 from eurekube_provider.resources.members import check_members
 from eurekube_provider.resources.roster import Roster
 from lab import Lab
+from lab.listing import listed_now
 from lab.workloads import wait_for
 from tests.contract.plugin import NOBODY, Plugin, Properties, plugins, sentence
 
@@ -82,8 +83,7 @@ def with_instances(news: Properties, **instances: Properties) -> Properties:
 
 def listed(peer: Peer, news: Properties) -> list[Instance]:
     """What one server holds of the application at this moment."""
-    name = news["application"].upper()
-    return [each for each in peer.list_instances(anew=True) if each.application == name]
+    return listed_now(peer.url, application=news["application"])
 
 
 def held(eureka: Peers, news: Properties) -> dict[str, Instance]:
@@ -391,19 +391,14 @@ def test_a_thousand_in_batches(plugin: Plugin, eureka: Peers, news: Properties) 
     inputs = plugin.check({**news, "instances": instances})
     state = plugin.create(inputs)
     for peer in eureka.peers:
-        found = [
-            each for each in peer.list_instances(anew=True) if each.application == news["application"].upper()
-        ]
-        assert len(found) == 1000
+        assert len(listed(peer, news)) == 1000
     assert plugin.read(state)[1] == state
     changed = plugin.check({**news, "instances": instances, "metadata": {"tier": "2"}}, inputs)
     state = plugin.update(state, changed)
     assert {"2"} == {each.metadata["tier"] for each in held(eureka, news).values()}
     plugin.delete(state)
     for peer in eureka.peers:
-        assert not [
-            each for each in peer.list_instances(anew=True) if each.application == news["application"].upper()
-        ]
+        assert not listed(peer, news)
 
 
 def test_a_forced_replacement_keeps_the_registrations(

@@ -22,6 +22,7 @@ from eurekube_provider.eureka.convoy import Convoys
 from eurekube_provider.eureka.peers import Peers
 from eurekube_provider.eureka.sweeper import Sweeper
 from lab import Lab
+from lab.listing import listed_now
 from lab.waiting import wait_until
 from tests.contract.conftest import WAIT_SECONDS, Server, document, rating
 
@@ -108,7 +109,7 @@ def synced(peers: Peers, desired: list[Instance], owner: str = OURS, policy: Pol
     """Bring the servers to what is desired, by what they really hold; nothing may fail."""
     record = Record()
     app = desired[0].application
-    actual = [one for one in peers.list_instances(app) if one is not None]
+    actual = listed_now(peers.peers[0].url, application=app)
     outcome = apply(plan(desired, actual, owner, policy), owner, peers, record)
     assert outcome.failures == ()
     return record

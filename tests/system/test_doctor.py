@@ -21,6 +21,7 @@ from eurekube_provider.eureka.connection import Connection
 from eurekube_provider.eureka.peers import Peers
 from eurekube_provider.kube.access import SYNCERS
 from lab import Lab
+from lab.listing import listed_now
 from lab.programs import find_kubectl
 from lab.workloads import DEPLOYMENTS, Cluster, wait_for
 from tests.system.conftest import ROOT, Operator, instances, operator_environment, run_commands
@@ -187,9 +188,7 @@ def wait_agreed(registry: Peers) -> None:
     """Wait until the servers have told each other of everything."""
 
     def is_agreed() -> bool:
-        lists, _ = registry.each(
-            lambda peer: {(*one.key, one.status) for one in peer.list_instances(anew=True)}
-        )
+        lists, _ = registry.each(lambda peer: {(*one.key, one.status) for one in listed_now(peer.url)})
         first, *others = lists.values()
         return all(other == first for other in others)
 

@@ -25,6 +25,7 @@ from eurekube_provider.eureka.connection import Connection
 from eurekube_provider.eureka.peer import Peer
 from lab import Lab
 from lab.eureka import EUREKA_PASSWORD, EUREKA_USER
+from lab.listing import listed_now
 from tests.contract.plugin import EACH
 from tests.system.conftest import ROOT
 from tests.system.stacks import Shop, needs_pulumi
@@ -106,7 +107,7 @@ def host(number: int) -> dict[str, Any]:
 
 def held(eureka: Peer, application: str) -> dict[str, Instance]:
     """What Eureka holds of an application at this moment, by the beginning of the id."""
-    found = [each for each in eureka.list_instances(anew=True) if each.application == application.upper()]
+    found = listed_now(eureka.url, application=application)
     return {each.instance_id.partition(".")[0]: each for each in found}
 
 
@@ -253,7 +254,7 @@ def test_each_property_changes_as_it_is_documented(tmp_path: Path, url: str, eur
     assert steps() == expected
     stack.destroy()
     names = {f"{kind}-{name.replace('_', '-')}".upper() for kind in ("one", "many") for name in EACH}
-    left = {each.application for each in eureka.list_instances(anew=True)}
+    left = {each.application for each in listed_now(eureka.url)}
     assert left & {*names, "OTHER"} == set()
 
 

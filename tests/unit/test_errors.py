@@ -290,10 +290,10 @@ def test_the_wrong_path(answering: Answer) -> None:
 
 
 def test_a_404_that_is_an_answer(answering: Answer) -> None:
-    """For one instance or application a 404 only says that there is none."""
+    """For one instance a 404 only says that there is none."""
     peer = answering(404).peer
     assert peer.read("A", "b") is None
-    assert peer.list_instances("A") == []
+    assert peer.find("b") is None
     assert [peer.renew(RATING), peer.deregister("A", "b"), peer.clear_status(RATING)] == [False] * 3
 
 

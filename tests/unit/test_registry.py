@@ -16,6 +16,7 @@ from eurekube_provider.core.model import Instance, Port
 from eurekube_provider.eureka.connection import Connection
 from eurekube_provider.eureka.peer import Peer, ServerStatus
 from eurekube_provider.eureka.peers import Peers
+from eurekube_provider.operator import handover
 from eurekube_provider.operator.registry import Registry
 from eurekube_provider.operator.restarts import LATELY_SECONDS, Starts, running_seconds
 from lab.waiting import wait_until
@@ -45,14 +46,8 @@ class TwoServers(Peers):
             peer.list_instances = lambda *_, lists=lists, **__: lists  # type: ignore[method-assign]
             peer.status = lambda: STATUS  # type: ignore[method-assign]
 
-    def list_instances(self, application: str | None = None, *, anew: bool = False) -> list[Instance]:
-        """What the first one lists."""
-        assert not application
-        assert anew
-        return []
-
     def list_by(self, read: Callable[[Peer], list[Instance]]) -> list[Instance]:
-        """The same."""
+        """What the first one lists."""
         assert callable(read)
         return []
 
@@ -226,8 +221,9 @@ def test_who_takes_over_looks_for_what_only_other_servers_hold() -> None:
         registry.stop()
 
 
-def test_nothing_is_new_before_all_servers_were_listed() -> None:
+def test_nothing_is_new_before_all_servers_were_listed(monkeypatch: pytest.MonkeyPatch) -> None:
     """What the first server had forgotten may stand on the others, a status that a person set included."""
+    monkeypatch.setattr(handover, "LIST_LAG_SECONDS", 0.0)
     registry = Registry(
         TwoServers([instance("held")]), Cluster("lab", "u"), "operator", 600.0, lambda _: None, lambda: None
     )
@@ -241,6 +237,49 @@ def test_nothing_is_new_before_all_servers_were_listed() -> None:
         assert not registry.is_new(("RATING", "held"))
     finally:
         registry.stop()
+
+
+def test_nothing_is_new_while_lists_may_be_older_than_the_take_over(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """All servers were listed, and what the former leader registered last is in none of the lists yet."""
+    monkeypatch.setattr(handover, "LIST_LAG_SECONDS", 600.0)
+    registry = Registry(TwoServers([]), Cluster("lab", "u"), "operator", 600.0, lambda _: None, lambda: None)
+    registry.take_over()
+    registry._resync()
+    assert not registry._looks_everywhere
+    assert not registry.is_new(("RATING", "any"))
+    monkeypatch.setattr(handover, "LIST_LAG_SECONDS", 0.0)
+    registry.take_over()
+    registry._resync()
+    assert registry.is_new(("RATING", "any"))
+
+
+def test_what_no_list_shows_yet_is_read_by_itself() -> None:
+    """What leaves Kubernetes just after a change of leader must leave Eureka, listed or not."""
+    unlisted, gone = instance("unlisted"), ("RATING", "gone")
+    servers = TwoServers([unlisted])
+    for peer in servers.peers:
+        peer.list_instances = list  # type: ignore[method-assign]
+    registry = Registry(servers, Cluster("lab", "u"), "operator", 600.0, lambda _: None, lambda: None)
+    registry.take_over()
+    assert registry.view.owned(OWNER) == []
+    registry.look_for([unlisted.key, gone])
+    assert registry.view.owned(OWNER) == [unlisted]
+    registry._resync()  # nor does a list that still lacks it make it go
+    assert registry.view.owned(OWNER) == [unlisted]
+
+
+def test_what_a_list_shows_wrongly_is_read_where_that_is_asked_for() -> None:
+    """One look at everything must say what there is, not what there was."""
+    listed = instance("listed")
+    registry = Registry(TwoServers([]), Cluster("lab", "u"), "operator", 600.0, lambda _: None, lambda: None)
+    registry.take_over()
+    registry._take([listed], is_complete=True)
+    registry.look_for([listed.key])
+    assert registry.view.owned(OWNER) == [listed]
+    registry.look_for([listed.key], known_too=True)
+    assert registry.view.owned(OWNER) == []
 
 
 def test_what_a_restarted_server_forgot_stands_on_the_others() -> None:

@@ -1,0 +1,72 @@
+"""What the servers hold of given instances at this moment, each read by itself.
+
+A list is answered from a cache, and whoever asks for one that nobody else asks for leaves a copy of the whole
+registry in the server for good. The read of one instance is answered by no cache, leaves nothing behind and
+renews nothing, so that what died goes on to lapse however often somebody looks.
+
+Source: ResponseCacheImpl and InstanceResource of Netflix/eureka.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+
+from eurekube_provider.core.errors import RegistryError
+from eurekube_provider.core.model import Instance, newest
+from eurekube_provider.eureka.peer import Peer
+from eurekube_provider.eureka.peers import Peers
+
+Key = tuple[str, str]
+
+READS_AT_ONCE = 8
+"""To one server; its connections are pooled."""
+
+
+@dataclass(frozen=True, slots=True)
+class Stocktaking:
+    """What the servers hold of the instances that were asked for.
+
+    :ivar by_url: by server and key, None where it holds nothing.
+    :ivar failures: the servers that did not answer.
+    """
+
+    by_url: dict[str, dict[Key, Instance | None]]
+    failures: dict[str, RegistryError]
+
+    def newest(self, key: Key) -> Instance | None:
+        """The newest version that any server holds."""
+        return newest(answers.get(key) for answers in self.by_url.values())
+
+
+def read_each(peer: Peer | Peers, keys: Iterable[Key]) -> dict[Key, Instance | None]:
+    """Read instances as one server holds them now; of several, the first that answers and holds one.
+
+    :raises RegistryError: the first that failed; the rest is not asked for any more.
+    """
+    wanted = list(dict.fromkeys(keys))
+    if len(wanted) < 2:
+        return {key: peer.read(*key) for key in wanted}
+    pool = ThreadPoolExecutor(min(READS_AT_ONCE, len(wanted)), thread_name_prefix="reads")
+    try:
+        return dict(zip(wanted, pool.map(lambda key: peer.read(*key), wanted), strict=True))
+    finally:
+        pool.shutdown(cancel_futures=True)
+
+
+def look_everywhere(peers: Peers, instances: Sequence[Instance]) -> Stocktaking:
+    """The same of every server.
+
+    :raises RegistryError: no server answered.
+    """
+    return look_for(peers, [instance.key for instance in instances])
+
+
+def look_for(peers: Peers, keys: Iterable[Key]) -> Stocktaking:
+    """The same by keys.
+
+    :raises RegistryError: no server answered.
+    """
+    wanted = list(keys)
+    return Stocktaking(*peers.everywhere(lambda peer: read_each(peer, wanted)))

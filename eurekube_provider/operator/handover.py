@@ -1,0 +1,47 @@
+"""The time in which no list shows yet what another replica did before this one came to lead.
+
+Who comes to lead begins with the list that every client gets, which a server answers at once from its
+cache. A list of its own would be of this moment, but would stay in that cache for good, one for each change
+of leader. So the first list may be wrong about the last half minute, and nothing is done by it alone:
+
+* What it shows is read by itself before it is changed or removed, as ever. What is gone by then is not
+  registered again for it, and a renewal that finds nothing says so.
+* What it lacks is not taken for new: it is read before it is registered, so that neither a newer version nor
+  a person's status is written over. What is on its way out is read as well, since it must leave.
+* What was registered in that time and has left Kubernetes altogether since is found with the list that shows
+  it, and removed then.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+
+LIST_LAG_SECONDS = 35.0
+"""A list may be wrong for as long about what was written: a server makes it anew every 30 s, unless its
+``response-cache-update-interval-ms`` says otherwise, and hears of others' writes within some seconds."""
+
+
+class Handover:
+    """Of one registry; whoever reads it and whoever changes it share it."""
+
+    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
+        self._clock = clock
+        self._until: float | None = None
+
+    def begin(self) -> None:
+        """This replica leads from now on."""
+        self._until = self._clock() + LIST_LAG_SECONDS
+
+    @property
+    def lasts(self) -> bool:
+        """Whether no list was read yet that shows everything."""
+        return self._until is not None
+
+    def ends_with(self, asked_at: float) -> bool:
+        """Whether lists that were, or would be, asked for at this time are the first to show everything."""
+        return self._until is not None and asked_at >= self._until
+
+    def end(self) -> None:
+        """They were read, of every server that answers."""
+        self._until = None
