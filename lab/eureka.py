@@ -76,6 +76,7 @@ class EurekaServer(Process):
         log_directory: Path,
     ) -> None:
         self.port = ports[number]
+        self._java = java
         self.url = f"http://{HOST}:{self.port}/eureka"
         self._credentials = EUREKA_USER + ":" + EUREKA_PASSWORD if options.security != "none" else ""
         arguments = [f"--{name}={value}" for name, value in self._settings(number, ports, options).items()]
@@ -106,6 +107,17 @@ class EurekaServer(Process):
             self.start()
         finally:
             self._command = before
+
+    def cached_answers(self) -> int:
+        """How many rendered answers its response caches hold, by the heap after a collection."""
+        jcmd = self._java.path.resolve().parent / "jcmd"
+        if not jcmd.exists():
+            raise LabError(f"{jcmd} is missing: counting what a server's heap holds needs a JDK, not a JRE")
+        text = output_of([str(jcmd), str(self.pid), "GC.class_histogram"], timeout_seconds=60.0)
+        if text is None:
+            raise LabError(f"{jcmd} says nothing of {self.name} (process {self.pid})")
+        found = re.search(r"(\d+)\s+\d+\s+\S*ResponseCacheImpl\$Value\b", text)
+        return int(found[1]) if found else 0
 
     def _settings(self, number: int, ports: Sequence[int], options: EurekaOptions) -> dict[str, str]:
         own = self._service_url(ports[number])

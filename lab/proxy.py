@@ -62,7 +62,8 @@ class Proxy:
 
     Clients use `port` instead. With `tls` the proxy speaks TLS to them and plain HTTP to the server. `port`
     is a free one unless given. `others` are the ports of more servers: then it is a load balancer, which
-    gives each server that listens a request in its turn.
+    gives each server that listens a request in its turn. With `keeps_heads` every request's line and headers
+    are kept in `heads`.
     """
 
     def __init__(
@@ -72,7 +73,10 @@ class Proxy:
         port: int | None = None,
         tls: ssl.SSLContext | None = None,
         others: Sequence[int] = (),
+        keeps_heads: bool = False,
     ) -> None:
+        self.heads: list[str] = []
+        self._keeps_heads = keeps_heads
         self.target_port = target_port
         self._turns = itertools.cycle((target_port, *others))
         self._servers = 1 + len(others)
@@ -209,6 +213,8 @@ class Proxy:
         servers: dict[int, tuple[socket.socket, BinaryIO]] = {}
         try:
             while (request := _read_request(requests)) is not None:
+                if self._keeps_heads:
+                    self.heads.append(request.partition(b"\r\n\r\n")[0].decode("latin-1"))
                 orders = self._await_turn()
                 if orders.fault in (Fault.HANG, Fault.REFUSE):
                     raise _Reset

@@ -3,16 +3,29 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 import requests
 
+from eurekube_provider.cli.main import main
+from eurekube_provider.core.identity import Cluster
+from eurekube_provider.doctor.world import read_eureka
 from eurekube_provider.eureka.connection import Connection
 from eurekube_provider.eureka.peer import Peer
+from eurekube_provider.eureka.peers import Peers
+from eurekube_provider.operator.registry import Registry
+from eurekube_provider.resources.application import ApplicationProvider
+from eurekube_provider.resources.lookups import get_application
+from eurekube_provider.resources.members import check_members
+from eurekube_provider.resources.registries import Registries
+from eurekube_provider.resources.render import Rendered
 from lab import Lab
 from lab.eureka import SpringCloud
+from lab.proxy import Proxy
 from lab.waiting import wait_until
-from tests.contract.conftest import Server, document, one, rating
+from tests.contract.conftest import WAIT_SECONDS, Server, document, one, rating
+from tests.contract.plugin import Plugin, plugins
 
 pytestmark = pytest.mark.lab
 
@@ -67,6 +80,119 @@ def test_one_instance_is_read_past_the_caches(cached: Lab, app: str) -> None:
     peer.deregister(*sent.key)
     assert (peer.read(*sent.key), peer.find(sent.instance_id)) == (None, None)
     peer.close()
+
+
+ORDINARY = {"/eureka/apps", "/eureka/apps/delta"}
+"""The lists that Java clients ask for, as JSON: who asks so leaves nothing that is not there anyway."""
+
+
+def test_nothing_that_we_do_leaves_a_list_behind(
+    cached: Lab,
+    http: requests.Session,
+    app: str,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """A server never forgets a list that it was asked for, and renders each anew every 30 s."""
+    (server,) = cached.eurekas
+    for path in sorted(ORDINARY):
+        Server(server.url, http).send("GET", path.removeprefix("/eureka"))
+    held = server.cached_answers()
+    assert held >= len(ORDINARY)
+    with Proxy(server.port, keeps_heads=True) as front, plugins(tmp_path) as start:
+        url = f"http://127.0.0.1:{front.port}/eureka"
+        monkeypatch.setenv("EUREKA_URL", url)
+        with_an_application(start(ApplicationProvider()), url, app)
+        with_an_application(start(ApplicationProvider()), url, f"{app}-again")
+        without_an_engine(url, app)
+        by_hand(url, app)
+        assert get_application(f"{app}-nobody").instances == ()
+        assert read_eureka("default", Connection((url,)), []).servers == 1
+        leaders(url)
+        asked = [head.splitlines()[0].split() for head in front.heads]
+        assert len(asked) > 50
+        lists = {target for method, target, _ in asked if method == "GET" and is_list(target)}
+        assert lists <= ORDINARY
+        for head in front.heads:
+            if head.split()[1] in ORDINARY:
+                assert "accept: application/json\r\n" in f"{head.lower()}\r\n"
+                assert "x-eureka-accept" not in head.lower()
+    # Of each list there may be an old answer beside the new one.
+    assert server.cached_answers() <= held + len(ORDINARY)
+
+
+def is_list(target: str) -> bool:
+    """Whether a request for it is answered from the response caches: anything but one instance is."""
+    words = target.partition("?")[0].removeprefix("/eureka").strip("/").split("/")
+    is_one = (words[0], len(words)) in {("apps", 3), ("instances", 2)}
+    return words[0] not in ("", "status") and not is_one
+
+
+def with_an_application(plugin: Plugin, url: str, app: str) -> None:
+    """What ``pulumi up``, ``refresh``, ``drift`` and ``destroy`` have the provider do."""
+    news = {
+        "application": app,
+        "port": 8080,
+        "instances": {key: {"host_name": f"192.0.2.{number}"} for number, key in enumerate("abc", 1)},
+        "renewer": "eurekube",
+        "service_url": url,
+        "owner": f"stack/organization/shop/dev/{app}",
+    }
+    inputs = plugin.check(news)
+    state = plugin.create(inputs)
+    for _ in range(5):
+        assert plugin.read(state)[1] == state
+    fewer = {"a": {"host_name": "192.0.2.9"}, "b": {"host_name": "192.0.2.2"}}
+    state = plugin.update(state, plugin.check({**news, "instances": fewer}, inputs))
+    assert set(plugin.read(state)[1]["instances"]) == {"a", "b"}
+    plugin.delete(state)
+    assert plugin.read(state)[0] == ""
+
+
+def without_an_engine(url: str, app: str) -> None:
+    """What ``eurekube apply`` and ``eurekube remove`` do with the registrations of a stack."""
+    connections = {"default": Connection((url,))}
+    properties = {
+        "application": app,
+        "port": 8080,
+        "instances": {"a": {"host_name": "192.0.2.1"}},
+        "renewer": "self",
+        "service_url": url,
+        "owner": "stack/organization/shop/dev/rating",
+    }
+    checked = check_members({}, properties).properties
+    stack = ("shop", "dev", "organization")
+    rendered = Rendered(*stack, [], {}, {"rating": checked}, None, None, connections, frozenset())
+    registries = Registries(rendered, lambda _: None)
+    registries.preview()
+    registries.register()
+    registries.remove_forgotten()
+    registries.remove_all()
+
+
+def by_hand(url: str, app: str) -> None:
+    """``eurekube drain`` and ``undrain`` of what no list shows yet."""
+    peer = Peer(url, Connection((url,)))
+    peer.register(rating(app))
+    for command in (("drain", "--no-wait"), ("undrain",)):
+        assert main([*command, one(app), "--eureka-url", url]) == 0
+    peer.deregister(*rating(app).key)
+    peer.close()
+
+
+def leaders(url: str) -> None:
+    """Three changes of leader."""
+    registry = Registry(
+        Peers(Connection((url,))), Cluster("lab", "u"), "operator", 0.2, lambda _: None, lambda: None
+    )
+    registry.renewals.stand_by()
+    registry.start()
+    assert registry.wait_read(WAIT_SECONDS)
+    for _ in range(3):
+        registry.take_over()
+        registry.stand_by()
+    registry.stop()
+    registry.peers.close()
 
 
 def test_lists_through_our_client(peer: Peer, app: str) -> None:
