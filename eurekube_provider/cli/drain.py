@@ -98,6 +98,7 @@ def run(options: argparse.Namespace) -> int:
 def _drain(peers: Peers, options: argparse.Namespace) -> int:
     drain = drain_of(options)
     total = math.ceil(drain.forgotten_after_seconds + drain.margin_seconds)
+    began = time.time()
     instances = chosen(peers, options)
     since = out_since(peers, instances)
     standings = take_out(peers, instances)
@@ -112,7 +113,7 @@ def _drain(peers: Peers, options: argparse.Namespace) -> int:
     if left:
         say(f"callers may call them for {left} s more: waiting")
         wait(left, total, "caches may still be warm")
-        complaints = [*_complaints(look(peers, instances)), *_left_out(peers, options, instances)]
+        complaints = [*_complaints(look(peers, instances)), *_left_out(peers, options, instances, began)]
     if not complaints:
         say(f"safe: they were out of service for {total} s, and no caller knows them any more")
     return _told(complaints)
@@ -136,18 +137,20 @@ def _warn_of_the_last(peers: Peers, standings: Sequence[Standing]) -> None:
             print(f"eurekube drain: {warning}", file=sys.stderr)
 
 
-def _left_out(peers: Peers, options: argparse.Namespace, drained: Sequence[Instance]) -> list[str]:
-    """What no list showed when the drain began, or what came since, and callers find."""
+def _left_out(
+    peers: Peers, options: argparse.Namespace, drained: Sequence[Instance], began: float
+) -> list[str]:
+    """What was there when the drain began, but in no list yet, and is UP; what came since is not meant."""
     try:
         now = chosen(peers, options)
     except RegistryError:
         return []  # nothing is left of it; or nobody answers, which is said already
     keys = {one.key for one in drained}
     return [
-        f"{one.application} {one.instance_id} is UP and was not drained: it came since, or shortly before;"
-        " drain once more"
+        f"{one.application} {one.instance_id} is UP and was not drained, since it was registered shortly"
+        " before and not listed yet: drain once more"
         for one in now
-        if one.key not in keys and one.status is Status.UP
+        if one.key not in keys and one.status is Status.UP and one.written_at_ms <= began * 1000
     ]
 
 
