@@ -39,6 +39,12 @@ class Stocktaking:
         """The newest version that any server holds."""
         return newest(answers.get(key) for answers in self.by_url.values())
 
+    def joined(self, other: Stocktaking) -> Stocktaking:
+        """What both say."""
+        urls = self.by_url.keys() | other.by_url.keys()
+        by_url = {url: {**self.by_url.get(url, {}), **other.by_url.get(url, {})} for url in urls}
+        return Stocktaking(by_url, {**self.failures, **other.failures})
+
 
 def read_each(peer: Peer | Peers, keys: Iterable[Key]) -> dict[Key, Instance | None]:
     """Read instances as one server holds them now; of several, the first that answers and holds one.

@@ -185,8 +185,9 @@ def _verified(
     wanted: Roster, failed: Mapping[str, EurekubeError], listed: Sequence[Instance], peers: Peers
 ) -> tuple[dict[str, EurekubeError], Held]:
     """Read back what was written; another server than the one written to may be half a second behind."""
+    written = {each.instance.key for key, each in wanted.registrations.items() if key not in failed}
     for attempt in range(VERIFY_ATTEMPTS):
-        after = look(wanted, [wanted.owner], peers, listed)
+        after = look(wanted, [wanted.owner], peers, listed, written=written)
         missed = {key: error for key, error in _unverified(wanted, after).items() if key not in failed}
         if not missed:
             break

@@ -6,16 +6,17 @@ the other says.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
 from eurekube_provider.core.errors import RegistryError
-from eurekube_provider.core.identity import MEMBER_KEY
+from eurekube_provider.core.identity import MEMBER_KEY, SELF_RENEWED
 from eurekube_provider.core.model import Instance, Status
 from eurekube_provider.core.plan import same_contents
+from eurekube_provider.eureka.bulk import take_stock
 from eurekube_provider.eureka.peers import Peers
-from eurekube_provider.eureka.stock import look_for
+from eurekube_provider.eureka.stock import Stocktaking, look_for
 from eurekube_provider.resources.members import MEMBER_INPUTS, fitted, members
 from eurekube_provider.resources.properties import OnConflict, Properties, contains_unknown
 from eurekube_provider.resources.registration import Difference, Registration, at_other_servers, seen
@@ -112,6 +113,7 @@ def look(
     peers: Peers,
     listed: Sequence[Instance] | None = None,
     also: Iterable[Key] = (),
+    written: Collection[Key] = (),
 ) -> Held:
     """Read past the servers' caches what is in the roster's places, and what else its owners have.
 
@@ -120,6 +122,8 @@ def look(
 
     :param listed: what is in the application, where that was asked a moment ago.
     :param also: places that a state knows.
+    :param written: places of ours that were written at this moment. Where others renew them, many are read in
+        batches, which renew them once more.
     :raises RegistryError: no server answered.
     """
     if listed is None:
@@ -130,7 +134,7 @@ def look(
     addresses = {_address(each.instance) for each in roster.registrations.values()}
     others = [each for each in listed if each.key not in places]
     near = {each.key for each in others if _address(each) in addresses}
-    stock = look_for(peers, [*places, *near])
+    stock = _read(roster, peers, dict.fromkeys((*places, *near)), written)
     held = {key: found for key in places if (found := stock.newest(key)) is not None}
     neighbours = (stock.newest(each.key) if each.key in near else each for each in others)
     return Held(
@@ -144,6 +148,15 @@ def look(
         neighbours=tuple(each for each in neighbours if each is not None),
         unsure=stock.failures,
     )
+
+
+def _read(roster: Roster, peers: Peers, keys: Iterable[Key], written: Collection[Key]) -> Stocktaking:
+    fresh = [each.instance for each in roster.registrations.values() if each.instance.key in written]
+    if not fresh or roster.renewer == SELF_RENEWED or not peers.uses_batches(len(fresh)):
+        return look_for(peers, keys)
+    renewed = take_stock(peers, fresh)
+    left = [key for key in keys if key not in written]
+    return renewed.joined(look_for(peers, left)) if left else renewed
 
 
 def outputs(properties: Mapping[str, Any], roster: Roster, held: Held) -> Properties:
