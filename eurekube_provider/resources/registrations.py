@@ -44,7 +44,7 @@ def create(wanted: Roster, peers: Peers, looks: SecondLooks | None = None) -> He
     :raises SomeFailed: names each that failed.
     :raises RegistryError: Eureka could not even be asked.
     """
-    before = look(wanted, [wanted.owner], peers)
+    before = look(wanted, [wanted.owner], peers, writes=True)
     failed = _refusals(wanted, before)
     if failed:
         _raise(wanted, "register", failed, "nothing was registered")
@@ -62,7 +62,7 @@ def update(previous: Roster, wanted: Roster, peers: Peers, looks: SecondLooks | 
     :raises SomeFailed: names each that failed.
     :raises RegistryError: Eureka could not even be asked.
     """
-    before = look(wanted, [wanted.owner, previous.owner], peers, also=previous.keys)
+    before = look(wanted, [wanted.owner, previous.owner], peers, also=previous.keys, writes=True)
     failed, after = _put(wanted, before, peers, previous.owner, _refusals(wanted, before))
     if failed:
         _raise(wanted, "update", failed, "what was done stays, and the next update goes on from there")
@@ -119,7 +119,7 @@ def delete(
     :raises SomeFailed: names each that a server keeps holding.
     :raises RegistryError: no server answered.
     """
-    held = look(previous, [previous.owner], peers)
+    held = look(previous, [previous.owner], peers, writes=True)
     leaving = [each for key, each in held.ours.items() if not spare(key)]
     _remove(previous, leaving, peers, looks)
     return leaving, list(held.others.values())
@@ -175,8 +175,9 @@ def _put(
     for failure in _apply(planned, wanted.owner, peers, len(wanted.registrations)).failures:
         failed[name_of(failure.change.instance, keys)] = failure.error
     failed |= _one_by_one(_singles(wanted, before, failed), peers)
+    there = (*actual.values(), *before.others.values(), *before.neighbours)
     try:
-        return _verified(wanted, failed, (*actual.values(), *before.neighbours), peers)
+        return _verified(wanted, failed, there, peers)
     except RegistryError as error:
         return failed or dict.fromkeys(wanted.registrations, error), before
 
@@ -185,9 +186,8 @@ def _verified(
     wanted: Roster, failed: Mapping[str, EurekubeError], listed: Sequence[Instance], peers: Peers
 ) -> tuple[dict[str, EurekubeError], Held]:
     """Read back what was written; another server than the one written to may be half a second behind."""
-    written = {each.instance.key for key, each in wanted.registrations.items() if key not in failed}
     for attempt in range(VERIFY_ATTEMPTS):
-        after = look(wanted, [wanted.owner], peers, listed, written=written)
+        after = look(wanted, [wanted.owner], peers, listed, writes=True)
         missed = {key: error for key, error in _unverified(wanted, after).items() if key not in failed}
         if not missed:
             break
@@ -293,7 +293,7 @@ def _take_back(wanted: Roster, before: Held, peers: Peers) -> str:
     """Remove what was not there before, and give back what was taken over; says how that went."""
     failed: dict[str, EurekubeError] = {}
     try:
-        now = look(wanted, [wanted.owner], peers)
+        now = look(wanted, [wanted.owner], peers, writes=True)
     except RegistryError:
         return "what was registered could not be taken back; the next update takes it over"
     for place, taken in before.others.items():

@@ -6,7 +6,7 @@ the other says.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -113,7 +113,8 @@ def look(
     peers: Peers,
     listed: Sequence[Instance] | None = None,
     also: Iterable[Key] = (),
-    written: Collection[Key] = (),
+    *,
+    writes: bool = False,
 ) -> Held:
     """Read past the servers' caches what is in the roster's places, and what else its owners have.
 
@@ -122,8 +123,9 @@ def look(
 
     :param listed: what is in the application, where that was asked a moment ago.
     :param also: places that a state knows.
-    :param written: places of ours that were written at this moment. Where others renew them, many are read in
-        batches, which renew them once more.
+    :param writes: the roster is about to be written or removed, or was a moment ago. Where others renew it,
+        many of its places are then read in batches, which cost the servers little and renew what they find:
+        what is ours, or what came since the list was made, if anything did. Other looks renew nothing.
     :raises RegistryError: no server answered.
     """
     if listed is None:
@@ -134,7 +136,8 @@ def look(
     addresses = {_address(each.instance) for each in roster.registrations.values()}
     others = [each for each in listed if each.key not in places]
     near = {each.key for each in others if _address(each) in addresses}
-    stock = _read(roster, peers, dict.fromkeys((*places, *near)), written)
+    renewed = _renewed(roster, owners, listed) if writes else []
+    stock = _read(peers, dict.fromkeys((*places, *near)), renewed)
     held = {key: found for key in places if (found := stock.newest(key)) is not None}
     neighbours = (stock.newest(each.key) if each.key in near else each for each in others)
     return Held(
@@ -150,13 +153,23 @@ def look(
     )
 
 
-def _read(roster: Roster, peers: Peers, keys: Iterable[Key], written: Collection[Key]) -> Stocktaking:
-    fresh = [each.instance for each in roster.registrations.values() if each.instance.key in written]
-    if not fresh or roster.renewer == SELF_RENEWED or not peers.uses_batches(len(fresh)):
+def _renewed(roster: Roster, owners: Sequence[str], listed: Sequence[Instance]) -> list[Instance]:
+    """Of a roster that others renew, the places where a renewal does no harm: no stranger is listed there."""
+    if roster.renewer == SELF_RENEWED:
+        return []
+    kept = {each.key for each in listed if each.owner not in owners or each.renewer == SELF_RENEWED}
+    wanted = (each.instance for each in roster.registrations.values())
+    return [instance for instance in wanted if instance.key not in kept]
+
+
+def _read(peers: Peers, keys: Iterable[Key], renewed: Sequence[Instance]) -> Stocktaking:
+    """Read past the servers' caches, of which ``renewed`` in batches if they are many."""
+    if not renewed or not peers.uses_batches(len(renewed)):
         return look_for(peers, keys)
-    renewed = take_stock(peers, fresh)
-    left = [key for key in keys if key not in written]
-    return renewed.joined(look_for(peers, left)) if left else renewed
+    done = {each.key for each in renewed}
+    left = [key for key in keys if key not in done]
+    stock = take_stock(peers, renewed)
+    return stock.joined(look_for(peers, left)) if left else stock
 
 
 def outputs(properties: Mapping[str, Any], roster: Roster, held: Held) -> Properties:

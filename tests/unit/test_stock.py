@@ -163,16 +163,20 @@ def roster(count: int, renewer: str = "eurekube") -> Roster:
 
 
 @pytest.mark.parametrize("renewer", ["eurekube", "self"])
-def test_only_what_was_written_and_others_renew_is_renewed(renewer: str) -> None:
-    """A look at what stands renews nothing; to read back what was just written may, in batches."""
+def test_only_what_is_written_and_others_renew_is_renewed(renewer: str) -> None:
+    """A look at what stands renews nothing; what is written may be read in batches, but for a stranger's."""
     cluster, wanted = Cluster(), roster(BATCHES_FROM_LEASES + 1, renewer)
     instances = [each.instance for each in wanted.registrations.values()]
-    cluster.holds(instances)
-    assert len(look(wanted, [OWNER], cluster).ours) == len(instances)
+    strange = replace(instances[0], metadata={"eurekube.owner": "somebody"})
+    cluster.holds([strange, *instances[1:]], listed=[strange, *instances[2:]])
+    for listed in (None, [strange]):
+        assert len(look(wanted, [OWNER], cluster, listed).ours) == len(instances) - 1
     assert cluster.renewals == 0
-    found = look(wanted, [OWNER], cluster, [], written={one.key for one in instances})
-    assert len(found.ours) == len(instances)
-    assert cluster.renewals == (0 if renewer == "self" else len(instances))
+    for listed in (None, [strange]):
+        found = look(wanted, [OWNER], cluster, listed, writes=True)
+        assert len(found.ours) == len(instances) - 1
+        assert list(found.others) == [strange.key]
+    assert cluster.renewals == (0 if renewer == "self" else 2 * (len(instances) - 1))
 
 
 def test_a_look_knows_what_the_state_knows() -> None:
