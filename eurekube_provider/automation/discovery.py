@@ -135,6 +135,8 @@ class _Tally:
         self.before: dict[Place, list[Registered]] = {}
         self.after: dict[Place, list[Registered]] = {}
         self.losses: dict[Place, int] = {}
+        self.moved: dict[tuple[Place, str], list[Registered]] = {}
+        """From where to which URL."""
         self.is_partial: set[Place] = set()
         self.refused: list[Refusal] = []
         self.warnings: list[Warned] = []
@@ -175,6 +177,7 @@ def _summary(log: StepLog, *, found: bool) -> Discovery:
     applications = tuple(_application(place, tally) for place in sorted(tally.changes))
     if not found:
         tally.warnings += [warned for each in applications if (warned := _braked(each, tally))]
+        tally.warnings += _moved(tally)
     project, stack = _names(log.steps, log.problems)
     return Discovery(
         project=project,
@@ -198,7 +201,9 @@ def _registrations(step: Step, tally: _Tally, *, found: bool) -> None:
     if not step.is_change:
         new = old = old or new
     for each in old.values():
-        tally.before.setdefault(each.place, []).append(each)
+        there = new.get(each.key, each)
+        place = each.place if there.is_elsewhere_than(each) else there.place
+        tally.before.setdefault(place, []).append(each)
     for each in new.values():
         tally.after.setdefault(each.place, []).append(each)
     if not step.is_change:
@@ -229,9 +234,11 @@ def _instance(old: Registered | None, new: Registered | None, tally: _Tally) -> 
     if old is not None and new is not None and old.application == new.application:
         is_told = old.is_told and new.is_told
         details = _details(old.contents, new.contents) if is_told else {}
-        if old.service_url != new.service_url or (is_told and old.instance_id != new.instance_id):
-            if old.service_url != new.service_url:
-                details = {"service_url": (old.service_url, new.service_url), **details}
+        if old.service_url != new.service_url:
+            details = {"service_url": (old.service_url, new.service_url), **details}
+        if new.is_elsewhere_than(old):
+            tally.moved.setdefault((old.place, new.service_url), []).append(old)
+        if new.is_elsewhere_than(old) or (is_told and old.instance_id != new.instance_id):
             moved = Change(Kind.MOVES, new.key, new.address, new.instance_id, details, _drain(old))
             tally.change(new, moved)
         elif details:
@@ -303,6 +310,23 @@ def _braked(of: ApplicationChange, tally: _Tally) -> Warned | None:
     share = f"all {up}" if lost >= up else f"{lost} of {up}"
     text = f"{share} instances leave at once; an operator would hold that for a minute, an update does not"
     return Warned(Concern.BRAKE, of.application, text)
+
+
+def _moved(tally: _Tally) -> Iterable[Warned]:
+    """What is registered at other URLs, where only Eureka knows whether it is another one."""
+    for ((application, before), after), moved in sorted(tally.moved.items()):
+        up = [each for each in moved if each.is_up and not each.foreign_owner]
+        if not up:
+            continue
+        every = sum(each.is_up for each in tally.before.get((application, before), ()))
+        share = f"all {len(up)}" if len(up) >= every else f"{len(up)} of {every}"
+        drain = max(each.drain_seconds for each in up)
+        drained = f", out of service for {drain} s before" if drain else ""
+        text = (
+            f"callers that ask {before} lose {share} instances{drained}, unless it leads to the same"
+            f" Eureka as {after}: then nothing goes"
+        )
+        yield Warned(Concern.BRAKE, application, text)
 
 
 def _syncer(step: Step, *, found: bool) -> Change:

@@ -27,6 +27,7 @@ _BESIDE = frozenset(
         "connection",
         "held_by_others",
         "id_base",
+        "incarnation",
         "instance_id",
         "instance_id_is_default",
         "instances",
@@ -34,6 +35,7 @@ _BESIDE = frozenset(
         "on_conflict",
         "overridden_status",
         "owner",
+        "seen_incarnation",
         "seen_owner",
         "service_url",
         "status_is_enforced",
@@ -76,6 +78,10 @@ class Registered:
         """Where it is registered."""
         return self.application, self.service_url
 
+    def is_elsewhere_than(self, other: Registered) -> bool:
+        """Whether both are registered at URLs of which they share none."""
+        return set(self.service_url.split(",")).isdisjoint(other.service_url.split(","))
+
     @property
     def address(self) -> str:
         """Where callers find it."""
@@ -110,7 +116,7 @@ def untold(properties: Mapping[str, Any]) -> dict[str, Any]:
 
 def place_of(properties: Mapping[str, Any]) -> Place:
     """Where the instances of one resource are registered."""
-    return as_text(properties.get("application")), as_text(properties.get("service_url"))
+    return as_text(properties.get("application")), _urls(properties)
 
 
 def registered(kind: str, name: str, properties: Mapping[str, Any]) -> Iterator[Registered]:
@@ -159,6 +165,11 @@ def flattened(properties: Mapping[str, Any], before: str = "") -> dict[str, str]
     return flat
 
 
+def _urls(properties: Mapping[str, Any]) -> str:
+    """The service URLs in an order of their own: in which they are asked differs from place to place."""
+    return ",".join(sorted(as_text(properties.get("service_url")).split(",")))
+
+
 def _one(
     key: str,
     resource: Mapping[str, Any],
@@ -175,7 +186,7 @@ def _one(
     default = f"{key}.{as_text(resource.get('id_base'))}:{application.lower()}:{contents.get('port', '')}"
     return Registered(
         application=application,
-        service_url=as_text(resource.get("service_url")),
+        service_url=_urls(resource),
         key=key,
         instance_id=as_text(full.get("instance_id")) or default,
         contents=contents,

@@ -22,6 +22,10 @@ CLUSTER_UID_KEY = "eurekube.cluster-uid"
 
 LEAVING_KEY = "eurekube.leaving"
 """Metadata key: the operator put the instance out of service since its pod is on the way out."""
+
+INCARNATION_KEY = "eurekube.incarnation"
+"""Metadata key: which creation of a stack's registration it is; its removal takes no other."""
+
 MEMBER_KEY = "eurekube.member"
 """Metadata key: which of an EurekaApplication's instances it is; tells them from an EurekaInstance's."""
 

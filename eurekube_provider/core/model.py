@@ -128,6 +128,11 @@ class Instance:
         return self.metadata.get("eurekube.owner")
 
     @property
+    def incarnation(self) -> str:
+        """Which creation of a stack's registration it is; empty where nobody says."""
+        return self.metadata.get("eurekube.incarnation", "")
+
+    @property
     def renewer(self) -> str | None:
         """The operator that is asked to renew it, for registrations that a stack owns."""
         return self.metadata.get("eurekube.renewer")

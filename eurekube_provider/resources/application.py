@@ -33,15 +33,19 @@ from eurekube_provider.resources.arguments import (
 )
 from eurekube_provider.resources.bridge import (
     LOOKS,
-    REPLACED,
+    STANDING,
     given_properties,
+    let_go,
+    new_incarnation,
     peers_for,
+    peers_to_leave,
     read_in,
+    saying_the_way_out,
     write_out,
 )
 from eurekube_provider.resources.members import ID_BASE, MEMBER_INPUTS, MEMBER_OUTPUTS, check_members, members
 from eurekube_provider.resources.plugin import tell_sentences
-from eurekube_provider.resources.properties import Properties
+from eurekube_provider.resources.properties import INCARNATION, Properties
 from eurekube_provider.resources.registration import left_alone
 from eurekube_provider.resources.roster import Roster
 
@@ -69,34 +73,35 @@ class ApplicationProvider(ResourceProvider):
 
     def diff(self, _id: str, _olds: Properties, _news: Properties) -> DiffResult:
         """Compare as instances, never as dictionaries; asks no server."""
-        difference = roster.diff(read_in(_olds), read_in(_news))
+        olds = read_in(_olds)
+        difference = roster.diff(olds, read_in(_news))
+        if not difference.replaces:
+            STANDING.add((olds.get("application", ""), olds.get("owner", "")), olds)
         return DiffResult(
             changes=difference.changes,
             replaces=list(difference.replaces),
             stables=["application", ID_BASE],
-            delete_before_replace=difference.delete_before_replace,
         )
 
     def create(self, props: Properties) -> CreateResult:
         """Register all or none; idempotent."""
-        news = read_in(props)
+        news = {**read_in(props), INCARNATION: new_incarnation()}
         wanted = Roster.from_properties(news)
         peers = self._peers(wanted)
         _forget_looks(wanted, peers)
         held = registrations.create(wanted, peers, LOOKS)
         LOOKS.finish()
         created = datetime.now(UTC).isoformat()
-        REPLACED.add(peers, (wanted.application, wanted.owner), created)
         outs = roster.outputs({**news, "created": created}, wanted, held)
         return CreateResult(f"{wanted.application}/{news[ID_BASE]}", outs)
 
     def read(self, id_: str, props: Properties) -> ReadResult:
-        """What Eureka holds. A blank id only where every server says that it holds none of them."""
+        """What Eureka holds. A blank id only where every server holds none of them, or is abandoned."""
         olds = read_in(props)
         previous = Roster.from_properties(olds)
-        peers = self._peers(previous)
-        REPLACED.forget(peers, (previous.application, previous.owner))
-        held = registrations.read(previous, peers)
+        peers = self._peers_to_leave(previous)
+        with saying_the_way_out(previous.service_urls):
+            held = registrations.read(previous, peers) if peers else None
         if held is None:
             return ReadResult(id_="", outs={})
         outs = roster.outputs(olds, previous, held)
@@ -105,28 +110,38 @@ class ApplicationProvider(ResourceProvider):
     def update(self, _id: str, _olds: Properties, _news: Properties) -> UpdateResult:
         """Register what came and changed, then remove what went; what failed is named, and stays as it is."""
         olds = read_in(_olds)
-        news = {**read_in(_news), "created": olds.get("created")}
+        kept = {"created": olds.get("created"), INCARNATION: olds.get(INCARNATION) or new_incarnation()}
+        news = {**read_in(_news), **kept}
         previous, wanted = Roster.from_properties(olds), Roster.from_properties(news)
         peers = self._peers(wanted)
         _forget_looks(wanted, peers)
-        REPLACED.forget(peers, (previous.application, previous.owner))
         held = registrations.update(previous, wanted, peers, LOOKS)
         LOOKS.finish()
         return UpdateResult(roster.outputs(news, wanted, held))
 
     def delete(self, _id: str, _props: Properties) -> None:
         """Remove all; idempotent. What belongs to somebody else by now is left alone, and that is said."""
-        previous = Roster.from_properties(read_in(_props))
-        peers = self._peers(previous)
-        if REPLACED.take(peers, (previous.application, previous.owner), _props.get("created")):
+        olds = read_in(_props)
+        previous = Roster.from_properties(olds)
+        standing = STANDING.instead_of((previous.application, previous.owner), olds)
+        if standing is not None:
+            wanted = Roster.from_properties(standing)
+            registrations.give_back(wanted, previous, self._peers(wanted), LOOKS)
+        peers = self._peers_to_leave(previous)
+        if peers is None:
+            print(let_go(previous.application, previous.service_urls), file=sys.stderr, flush=True)
             return
-        _, left = registrations.delete(previous, peers, looks=LOOKS)
-        LOOKS.finish()
+        with saying_the_way_out(previous.service_urls):
+            _, left = registrations.delete(previous, peers, looks=LOOKS)
+            LOOKS.finish()
         for instance in left:
             print(left_alone(instance), file=sys.stderr, flush=True)
 
     def _peers(self, of: Roster) -> Peers:
         return peers_for(getattr(self, "_config", None), of.connection, of.service_urls)
+
+    def _peers_to_leave(self, of: Roster) -> Peers | None:
+        return peers_to_leave(getattr(self, "_config", None), of.connection, of.service_urls)
 
 
 class EurekaApplication(Resource, module="eurekube", name="EurekaApplication"):
@@ -144,7 +159,7 @@ class EurekaApplication(Resource, module="eurekube", name="EurekaApplication"):
     Its name must be its own among the stack's EurekaApplications of one application. ``statuses`` has, by
     key, what Eureka holds in place of UP or of the status that is asked for, as a person's OUT_OF_SERVICE;
     ``held_by_others`` whom an instance belongs to that was taken from us, ``created`` when it was made
-    (ISO 8601).
+    (ISO 8601), ``incarnation`` what tells its registrations from others that the same resource made.
     """
 
     application: pulumi.Output[str]
@@ -174,6 +189,7 @@ class EurekaApplication(Resource, module="eurekube", name="EurekaApplication"):
     statuses: pulumi.Output[Mapping[str, str]]
     held_by_others: pulumi.Output[Mapping[str, str]]
     created: pulumi.Output[str | None]
+    incarnation: pulumi.Output[str | None]
 
     def __init__(
         self,

@@ -1,4 +1,4 @@
-"""What both dynamic providers share: Pulumi's dictionaries, the way to Eureka, and replaced halves.
+"""What both dynamic providers share: Pulumi's dictionaries, the way to Eureka, and incarnations.
 
 Pulumi's plugin process imports it, outside of any program.
 """
@@ -6,75 +6,72 @@ Pulumi's plugin process imports it, outside of any program.
 from __future__ import annotations
 
 import json
+import secrets
 import threading
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from typing import Any
 
 import pulumi
 from pulumi.dynamic import Config
 from pulumi.runtime import rpc
 
+from eurekube_provider.core.errors import RegistryDenied, RegistryUnreachable
 from eurekube_provider.core.identity import StackOwner
 from eurekube_provider.eureka.peers import Peers
 from eurekube_provider.resources.arguments import Default, as_dictionary
 from eurekube_provider.resources.connections import (
     DEFAULT_CONNECTION,
     NAMESPACE,
-    configured_connection,
+    Setting,
+    abandoned_urls,
+    connection_of_state,
     shared_peers,
 )
 from eurekube_provider.resources.looks import SecondLooks
 from eurekube_provider.resources.program import program_connection, program_renewer
-from eurekube_provider.resources.properties import UNKNOWN, Properties
-
-Place = tuple[str, str]
-"""Application and instance id; of many, application and owner."""
+from eurekube_provider.resources.properties import INCARNATION, UNKNOWN, Properties
 
 LOOKS = SecondLooks()
 """Of this process: the removals of one update are looked at once more together."""
 
 
-class Replaced:
-    """What this process registered, so that the half that it replaces does not remove it.
+class Standing:
+    """What the program of this run still asks for, by the states that the engine compared with it.
 
-    Where a person forces a replacement, Pulumi registers the same id anew and then removes "the old one",
-    which is the new one. The plugin process lives as long as one update, so that such a removal is known by
-    the registration that went before it, and by a state older than that.
+    A move that was taken back has two resources of one name in the state for a while: the engine finds the
+    first unchanged, and has the second one removed, which may have taken over the first one's registration.
     """
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
-        self._made: dict[Place, list[tuple[frozenset[str], str | None]]] = {}
+        self._states: dict[tuple[str, str], Properties] = {}
 
-    def add(self, peers: Peers, place: Place, when: str | None) -> None:
-        """It was registered.
+    def add(self, place: tuple[str, str], state: Properties) -> None:
+        """It goes on in place.
 
-        :param when: what only its own state says; None where the state before says the same.
+        :param place: application and instance id; of many, application and owner.
         """
         with self._lock:
-            self._taken(peers, place)
-            self._made.setdefault(place, []).append((frozenset(peers.connection.service_urls), when))
+            self._states[place] = state
 
-    def take(self, peers: Peers, place: Place, when: str | None) -> bool:
-        """Whether a removal by the state that says ``when`` would remove what replaced it; asked once."""
+    def instead_of(self, place: tuple[str, str], state: Properties) -> Properties | None:
+        """The state of another creation that goes on where ``state`` is to be removed."""
         with self._lock:
-            return any(made is None or made != when for made in self._taken(peers, place))
-
-    def forget(self, peers: Peers, place: Place) -> None:
-        """It goes on as it is: what removes it from now on is meant."""
-        with self._lock:
-            self._taken(peers, place)
-
-    def _taken(self, peers: Peers, place: Place) -> list[str | None]:
-        """Forget what was registered there at this Eureka; when each was."""
-        here = [
-            one for one in self._made.get(place, ()) if not one[0].isdisjoint(peers.connection.service_urls)
-        ]
-        self._made[place] = [one for one in self._made.get(place, ()) if one not in here]
-        return [when for _, when in here]
+            other = self._states.get(place)
+        return other if other is not None and other.get(INCARNATION) != state.get(INCARNATION) else None
 
 
-REPLACED = Replaced()
+STANDING = Standing()
+
+
+def new_incarnation() -> str:
+    """A mark for one creation of a resource's registrations: in state and metadata, and kept by updates.
+
+    A replacement registers the new half before the old one is removed, perhaps in another run, and where it
+    stands in the old one's place this is all that tells them apart.
+    """
+    return secrets.token_hex(4)
 
 
 def stack_owner(name: str) -> str:
@@ -103,13 +100,49 @@ def given_properties(name: str, args: Any) -> Properties:
 
 
 def peers_for(config: Config | None, connection: str, service_urls: Iterable[str]) -> Peers:
-    """The servers of a state or of checked inputs, with the credentials that are configured today."""
+    """The servers of a state or of checked inputs, with what credentials are configured for them today."""
+    return shared_peers(connection_of_state(_setting(config), service_urls, name=connection))
 
+
+def peers_to_leave(config: Config | None, connection: str, service_urls: Iterable[str]) -> Peers | None:
+    """The same for what is only looked for or removed; None where nobody is to be asked any more."""
+    abandoned = abandoned_urls(_setting(config))
+    left = [url for url in service_urls if url not in abandoned]
+    return peers_for(config, connection, left) if left else None
+
+
+def let_go(what: str, service_urls: Iterable[str]) -> str:
+    """A sentence for a person about what was not looked for."""
+    return f"{what} at {', '.join(service_urls)} was let go of: {NAMESPACE}:abandonedUrls says so"
+
+
+@contextmanager
+def saying_the_way_out(service_urls: Iterable[str]) -> Iterator[None]:
+    """Let the error of a look or a removal say how to go on without these servers."""
+    try:
+        yield
+    except (RegistryUnreachable, RegistryDenied) as error:
+        urls = ",".join(service_urls)
+        let_go = f"pulumi config set {NAMESPACE}:abandonedUrls {urls}"
+        hint = (
+            f"where these servers are gone for good, or are known by another URL now, let go of what they"
+            f" hold: {let_go}"
+        )
+        if isinstance(error, RegistryDenied):
+            hint = (
+                "credentials are sent only to URLs that are configured: to remove it there, name the URL in a"
+                f" connection of its own with its credentials (pulumi config set --path"
+                f" {NAMESPACE}:connections.old.url {urls}, and user and password beside it); {hint}"
+            )
+        raise type(error)(f"{error}; {hint}", url=error.url, status_code=error.status_code) from error
+
+
+def _setting(config: Config | None) -> Setting:
     def setting(key: str) -> str | None:
         value = config.get(f"{NAMESPACE}:{key}") if config is not None else None
         return value if isinstance(value, str) or value is None else json.dumps(value)
 
-    return shared_peers(configured_connection(setting, service_url=",".join(service_urls), name=connection))
+    return setting
 
 
 def read_in(properties: Mapping[str, Any]) -> Properties:

@@ -11,12 +11,13 @@ import json
 import os
 import re
 import threading
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import replace
 from typing import Any
 
 from eurekube_provider.core.errors import ConfigurationError
 from eurekube_provider.core.words import meant
-from eurekube_provider.eureka.connection import NAMES, Connection, from_environment
+from eurekube_provider.eureka.connection import NAMES, Connection, from_environment, split_credentials
 from eurekube_provider.eureka.peers import Peers
 
 NAMESPACE = "eurekube"
@@ -74,6 +75,64 @@ def configured_connection(
     return Connection.configured(known)
 
 
+def connection_of_state(
+    setting: Setting,
+    service_urls: Iterable[str],
+    environment: Mapping[str, str] = os.environ,
+    name: str = DEFAULT_CONNECTION,
+) -> Connection:
+    """The connection to the servers that a state names, whatever is configured by now.
+
+    One that is configured and shares a URL with the state's leads to the same Eureka, and is taken as it is:
+    that of the state's name, else any other. Servers that no connection names get no credentials, since
+    theirs may have been others; those of a connection that has no URL belong to the state's.
+
+    :raises ConfigurationError: the connection of this name is there, and wrong.
+    """
+    urls = tuple(service_urls)
+    has_url = _has_url(setting, environment, name)
+    own = configured_connection(setting, environment, name=name) if has_url else None
+    if own is not None and not set(urls).isdisjoint(own.service_urls):
+        return own
+    others = (_usable(setting, environment, each) for each in connection_names(setting, environment))
+    for other in others:
+        if other is not None and not set(urls).isdisjoint(other.service_urls):
+            return other
+    if own is not None:
+        return replace(
+            own,
+            service_urls=urls,
+            user=None,
+            password=None,
+            token=None,
+            secret_file=None,
+            client_certificate=None,
+            client_key=None,
+        )
+    if _is_there(setting, environment, name):
+        return configured_connection(setting, environment, service_url=",".join(urls), name=name)
+    return Connection.parse(urls)
+
+
+def abandoned_urls(setting: Setting) -> frozenset[str]:
+    """The servers at which nothing is to be removed any more: ``eurekube:abandonedUrls``.
+
+    They are gone for good, or lead to an Eureka that is known by another URL now.
+
+    :raises ConfigurationError: it is neither a list of URLs nor a text with commas.
+    """
+    text = setting("abandonedUrls")
+    if not text:
+        return frozenset()
+    try:
+        written = json.loads(text)
+    except ValueError:
+        written = text.split(",")
+    if not isinstance(written, list) or not all(isinstance(each, str) for each in written):
+        raise ConfigurationError(f"{NAMESPACE}:abandonedUrls must be a list of URLs")
+    return frozenset(split_credentials(each.strip())[0] for each in written if each.strip())
+
+
 def connection_names(setting: Setting, environment: Mapping[str, str] = os.environ) -> list[str]:
     """The connections that the configuration describes; of those in the environment only the default one.
 
@@ -90,6 +149,30 @@ def shared_peers(connection: Connection) -> Peers:
         if connection not in _peers:
             _peers[connection] = Peers(connection)
         return _peers[connection]
+
+
+def _has_url(setting: Setting, environment: Mapping[str, str], name: str) -> bool:
+    """Whether the configuration or the environment says where a connection leads."""
+    if from_environment("url", environment, _prefix(name)):
+        return True
+    if name == DEFAULT_CONNECTION:
+        return bool(setting("url"))
+    return _is_there(setting, environment, name)
+
+
+def _is_there(setting: Setting, environment: Mapping[str, str], name: str) -> bool:
+    """Whether there is a connection of this name."""
+    if name == DEFAULT_CONNECTION or from_environment("url", environment, _prefix(name)):
+        return True
+    return name in _object(setting("connections") or "{}", f"{NAMESPACE}:connections")
+
+
+def _usable(setting: Setting, environment: Mapping[str, str], name: str) -> Connection | None:
+    """A connection that is not the one that is asked for: what is wrong with it is not to be said here."""
+    try:
+        return configured_connection(setting, environment, name=name)
+    except ConfigurationError:
+        return None
 
 
 def _named(setting: Setting, environment: Mapping[str, str], name: str) -> Setting:

@@ -32,14 +32,18 @@ from eurekube_provider.resources import registration
 from eurekube_provider.resources.arguments import EurekaInstanceArgs, EurekaInstanceArgsDict
 from eurekube_provider.resources.bridge import (
     LOOKS,
-    REPLACED,
+    STANDING,
     given_properties,
+    let_go,
+    new_incarnation,
     peers_for,
+    peers_to_leave,
     read_in,
+    saying_the_way_out,
     write_out,
 )
 from eurekube_provider.resources.plugin import tell_sentences
-from eurekube_provider.resources.properties import URLS, Properties, bare_host, check
+from eurekube_provider.resources.properties import INCARNATION, URLS, Properties, bare_host, check
 from eurekube_provider.resources.registration import Registration, Removal
 
 
@@ -66,59 +70,67 @@ class InstanceProvider(ResourceProvider):
 
     def diff(self, _id: str, _olds: Properties, _news: Properties) -> DiffResult:
         """Compare as instances, never as dictionaries; asks no server."""
-        difference = registration.diff(read_in(_olds), read_in(_news))
+        olds = read_in(_olds)
+        difference = registration.diff(olds, read_in(_news))
+        if not difference.replaces:
+            STANDING.add((olds.get("application", ""), olds.get("instance_id", "")), olds)
         return DiffResult(
             changes=difference.changes,
             replaces=list(difference.replaces),
             stables=["application", "instance_id"],
-            delete_before_replace=difference.delete_before_replace,
         )
 
     def create(self, props: Properties) -> CreateResult:
         """Register; idempotent."""
-        news = read_in(props)
+        news = {**read_in(props), INCARNATION: new_incarnation()}
         wanted = Registration.from_properties(news)
         peers = self._peers(wanted)
         LOOKS.forget(peers, wanted.instance.key)
-        held, before = registration.create(wanted, peers)
-        outs = registration.outputs(news, held)
-        was_ours = before is not None and before.owner == wanted.owner
-        REPLACED.add(peers, wanted.instance.key, None if was_ours else outs.get("last_updated"))
-        return CreateResult(_id(wanted), outs)
+        held = registration.create(wanted, peers)
+        return CreateResult(_id(wanted), registration.outputs(news, held))
 
     def read(self, id_: str, props: Properties) -> ReadResult:
-        """What Eureka holds. A blank id only where every server says that it holds nothing."""
+        """What Eureka holds. A blank id only where every server holds nothing, or is abandoned."""
         olds = read_in(props)
         previous = Registration.from_properties(olds)
-        peers = self._peers(previous)
-        REPLACED.forget(peers, previous.instance.key)
-        held = registration.read(previous, peers)
+        peers = self._peers_to_leave(previous)
+        with saying_the_way_out(previous.service_urls):
+            held = registration.read(previous, peers) if peers else None
         if held is None:
             return ReadResult(id_="", outs={})
         return ReadResult(id_, registration.outputs(olds, held), registration.inputs(olds, held))
 
     def update(self, _id: str, _olds: Properties, _news: Properties) -> UpdateResult:
         """Register anew what changed; allowed where Eureka names the owner that the state names."""
-        news = read_in(_news)
-        previous, wanted = Registration.from_properties(read_in(_olds)), Registration.from_properties(news)
-        peers = self._peers(wanted)
-        REPLACED.forget(peers, previous.instance.key)
-        held = registration.update(previous, wanted, peers)
+        olds = read_in(_olds)
+        news = {**read_in(_news), INCARNATION: olds.get(INCARNATION) or new_incarnation()}
+        previous, wanted = Registration.from_properties(olds), Registration.from_properties(news)
+        held = registration.update(previous, wanted, self._peers(wanted))
         return UpdateResult(registration.outputs(news, held))
 
     def delete(self, _id: str, _props: Properties) -> None:
         """Remove; idempotent. What belongs to somebody else by now is left alone, and that is said."""
-        previous = Registration.from_properties(read_in(_props))
-        peers = self._peers(previous)
-        if REPLACED.take(peers, previous.instance.key, _props.get("last_updated")):
+        olds = read_in(_props)
+        previous = Registration.from_properties(olds)
+        standing = STANDING.instead_of(previous.instance.key, olds)
+        if standing is not None:
+            wanted = Registration.from_properties(standing)
+            registration.give_back(wanted, previous, self._peers(wanted))
+        peers = self._peers_to_leave(previous)
+        if peers is None:
+            print(let_go(str(previous), previous.service_urls), file=sys.stderr, flush=True)
             return
-        removal = registration.delete(previous, peers, looks=LOOKS)
-        LOOKS.finish()
+        with saying_the_way_out(previous.service_urls):
+            removal = registration.delete(previous, peers, looks=LOOKS)
+            LOOKS.finish()
         if removal is Removal.LEFT:
             print(registration.left_alone(previous.instance), file=sys.stderr, flush=True)
 
     def _peers(self, of: Registration) -> Peers:
         return peers_for(getattr(self, "_config", None), of.connection, of.service_urls)
+
+    def _peers_to_leave(self, of: Registration) -> Peers | None:
+        return peers_to_leave(getattr(self, "_config", None), of.connection, of.service_urls)
 
 
 class EurekaInstance(Resource, module="eurekube", name="EurekaInstance"):
@@ -127,7 +139,8 @@ class EurekaInstance(Resource, module="eurekube", name="EurekaInstance"):
     >>> EurekaInstance("billing", {"application": "billing", "host_name": "192.0.2.10", "port": 8080})
 
     Outputs are the inputs as Eureka holds them, and ``status`` (its own or a person's override),
-    ``overridden_status``, ``last_updated`` (ISO 8601), ``owner`` and ``service_url``.
+    ``overridden_status``, ``last_updated`` (ISO 8601), ``owner``, ``service_url`` and ``incarnation``, which
+    tells this registration from another one that the same resource made in its place.
     """
 
     application: pulumi.Output[str]
@@ -158,6 +171,7 @@ class EurekaInstance(Resource, module="eurekube", name="EurekaInstance"):
     overridden_status: pulumi.Output[str]
     last_updated: pulumi.Output[str | None]
     seen_owner: pulumi.Output[str]
+    incarnation: pulumi.Output[str | None]
 
     def __init__(
         self,
@@ -196,7 +210,7 @@ class EurekaInstance(Resource, module="eurekube", name="EurekaInstance"):
             raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}")
 
 
-_TOLD = ("instance_id", "status", "overridden_status", "last_updated", "seen_owner")
+_TOLD = ("instance_id", "status", "overridden_status", "last_updated", "seen_owner", INCARNATION)
 """What Eureka tells, or the check."""
 
 _ABSENT = frozenset({"zone", *URLS})

@@ -15,6 +15,7 @@ from typing import Any
 from eurekube_provider.core.identity import StackOwner, parse_owner
 from eurekube_provider.resources.properties import (
     DEFAULT_ID,
+    INCARNATION,
     UNKNOWN,
     URLS,
     Checked,
@@ -59,7 +60,7 @@ ID_BASE = "id_base"
 
 MEMBER_INPUTS = (*MANAGEMENT, *SHARED, "instances", ID_BASE)
 
-MEMBER_OUTPUTS = ("statuses", "held_by_others", "created")
+MEMBER_OUTPUTS = ("statuses", "held_by_others", "created", INCARNATION)
 """What is only known afterwards: by key statuses other than those asked for and owners other than ours."""
 
 

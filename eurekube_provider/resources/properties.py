@@ -87,7 +87,20 @@ INPUTS = (
 DEFAULT_ID = "instance_id_is_default"
 """Bookkeeping beside the inputs: a default id survives a renamed stack, one that was removed does not."""
 
-OUTPUTS = ("overridden_status", "last_updated", "seen_owner", "status_is_enforced")
+INCARNATION = "incarnation"
+"""Which creation of a registration it is: made once, kept by updates, in no program's hands."""
+
+SEEN_INCARNATION = "seen_incarnation"
+"""Bookkeeping: which one Eureka names instead."""
+
+OUTPUTS = (
+    "overridden_status",
+    "last_updated",
+    "seen_owner",
+    "status_is_enforced",
+    INCARNATION,
+    SEEN_INCARNATION,
+)
 """What only Eureka tells; in the state, never among the inputs."""
 
 SETTABLE_STATUSES = (Status.UP, Status.DOWN, Status.STARTING, Status.OUT_OF_SERVICE)

@@ -14,23 +14,32 @@ from enum import Enum
 from typing import Any
 
 from eurekube_provider.core.defaults import completed, shortened
-from eurekube_provider.core.errors import OwnershipConflict, RegistryRejected, RegistryUnreachable
-from eurekube_provider.core.identity import OWNER_KEY, RENEWER_KEY, SELF_RENEWED
+from eurekube_provider.core.errors import (
+    OwnershipConflict,
+    RegistryError,
+    RegistryRejected,
+    RegistryUnreachable,
+)
+from eurekube_provider.core.identity import INCARNATION_KEY, OWNER_KEY, RENEWER_KEY, SELF_RENEWED
 from eurekube_provider.core.model import EurekaLease, Instance, Port, Status
 from eurekube_provider.core.plan import Action, Change, plan, same_contents
 from eurekube_provider.eureka import apply
 from eurekube_provider.eureka.peers import Peers
 from eurekube_provider.resources.connections import DEFAULT_CONNECTION
 from eurekube_provider.resources.looks import SecondLooks
+from eurekube_provider.resources.neighbours import NEIGHBOURS
 from eurekube_provider.resources.properties import (
     DEFAULT_ID,
+    INCARNATION,
     INPUTS,
+    SEEN_INCARNATION,
     UNKNOWN,
     URLS,
     OnConflict,
     Properties,
     contains_unknown,
 )
+from eurekube_provider.resources.rollback import take_back
 
 _IDENTITY = ("application", "instance_id")
 _VERIFY_ATTEMPTS = 5
@@ -42,20 +51,18 @@ class Removal(Enum):
     REMOVED = "removed"
     ABSENT = "absent"
     LEFT = "left"
-    """It belongs to somebody else by now, and was left as it is."""
+    """It belongs to somebody else by now, or was registered anew since, and was left as it is."""
 
 
 @dataclass(frozen=True, slots=True)
 class Difference:
     """What an update would do.
 
-    :ivar replaces: the properties that need a new registration.
-    :ivar delete_before_replace: the old one must go first, see :func:`diff`.
+    :ivar replaces: the properties that need a new registration, which is made before the old one goes.
     """
 
     changes: bool
     replaces: tuple[str, ...] = ()
-    delete_before_replace: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,6 +71,8 @@ class Registration:
 
     :ivar instance: with owner, renewer and zone in its metadata; its status is UP where none is enforced.
     :ivar status: the status to enforce; None to start UP and to leave it to people from then on.
+    :ivar incarnation: which creation of it this is, as its metadata say. Empty for one that was made before
+        there were any; None where there is no state that could say: then every one of the owner's is meant.
     """
 
     instance: Instance
@@ -73,6 +82,7 @@ class Registration:
     on_conflict: OnConflict
     drain_seconds: int
     connection: str = DEFAULT_CONNECTION
+    incarnation: str | None = ""
 
     @classmethod
     def from_properties(cls, properties: Mapping[str, Any]) -> Registration:
@@ -90,6 +100,9 @@ class Registration:
         if properties.get("zone"):
             metadata["zone"] = str(properties["zone"])
         metadata |= {OWNER_KEY: owner, RENEWER_KEY: str(properties["renewer"])}
+        incarnation = str(properties.get(INCARNATION) or "")
+        if incarnation:
+            metadata[INCARNATION_KEY] = incarnation
         return cls(
             instance=Instance(
                 application=properties["application"],
@@ -116,19 +129,31 @@ class Registration:
             on_conflict=OnConflict(properties["on_conflict"]),
             drain_seconds=int(properties["drain_seconds"]),
             connection=str(properties.get("connection") or DEFAULT_CONNECTION),
+            incarnation=incarnation,
         )
 
     def __str__(self) -> str:
         return f"{self.instance.application} {self.instance.instance_id}"
+
+    def is_it(self, held: Instance) -> bool:
+        """Whether ``held`` is this registration, and no other one that the same owner made in its place."""
+        return held.owner == self.owner and self.incarnation in (None, held.incarnation)
+
+    def without_state(self, held: Instance | None = None) -> Registration:
+        """As asked for where there is no state: what the owner has there keeps its incarnation."""
+        instance = self.instance
+        if held is not None and held.owner == self.owner and held.incarnation:
+            instance = replace(instance, metadata={**instance.metadata, INCARNATION_KEY: held.incarnation})
+        return replace(self, instance=instance, incarnation=None)
 
 
 def diff(olds: Mapping[str, Any], news: Mapping[str, Any]) -> Difference:
     """Compare what Eureka held when the state was written with what is asked for now.
 
     Another application or id is another registration, made before the old one is removed. So is one at
-    other servers, but there the old one is removed *first* where application and id stay the same: two
-    lists of URLs without a common one may still lead to the same Eureka, and removing the old one last
-    would then remove the new one. Lists that share a URL are the same Eureka and update in place.
+    other servers. Two lists of URLs without a common one may still lead to the same Eureka: the new one then
+    stands in the old one's place with an incarnation of its own, and the removal of the old one leaves it.
+    Lists that share a URL are the same Eureka and update in place; their order means nothing.
 
     :param olds: a state's outputs.
     :param news: checked properties; anything may still be unknown, and counts as a change.
@@ -139,17 +164,19 @@ def diff(olds: Mapping[str, Any], news: Mapping[str, Any]) -> Difference:
     if contains_unknown(news):
         changes = True
     else:
-        have, want = Registration.from_properties(olds), Registration.from_properties(news)
+        have = Registration.from_properties(olds)
+        want = Registration.from_properties({**news, INCARNATION: have.incarnation})
         changes = (
             bool(replaces)
             or not same_contents(want.instance, have.instance)
             or (want.status is None) != (have.status is None)
             or (want.status is not None and want.status != olds.get("status"))
             or olds.get("seen_owner", have.owner) != have.owner
-            or (want.service_urls, want.connection, want.on_conflict, want.drain_seconds)
-            != (have.service_urls, have.connection, have.on_conflict, have.drain_seconds)
+            or olds.get(SEEN_INCARNATION, have.incarnation) != have.incarnation
+            or (set(want.service_urls), want.connection, want.on_conflict, want.drain_seconds)
+            != (set(have.service_urls), have.connection, have.on_conflict, have.drain_seconds)
         )
-    return Difference(changes, tuple(replaces), delete_before_replace=replaces == ["service_url"])
+    return Difference(changes, tuple(replaces))
 
 
 def at_other_servers(olds: Mapping[str, Any], news: Mapping[str, Any]) -> bool:
@@ -158,15 +185,31 @@ def at_other_servers(olds: Mapping[str, Any], news: Mapping[str, Any]) -> bool:
     return url is UNKNOWN or set(str(olds.get("service_url")).split(",")).isdisjoint(str(url).split(","))
 
 
-def create(wanted: Registration, peers: Peers) -> tuple[Instance, Instance | None]:
+def create(wanted: Registration, peers: Peers) -> Instance:
     """Register ``wanted``, or bring what is there already up to date where it is ours.
 
-    :returns: the instance as Eureka holds it now, and what it held before.
+    What the same owner has registered there before, with another incarnation, is taken over: the removal of
+    the resource that it belonged to then leaves it.
+
+    :returns: the instance as Eureka holds it now.
     :raises OwnershipConflict: it is there and belongs to somebody else, and is not to be adopted.
-    :raises RegistryError: Eureka did not do it, or said so and holds something else.
+    :raises RegistryError: Eureka did not do it, or said so and holds something else. What was sent is taken
+        back, or the error says that it may be there.
     """
     before = peers.read(*wanted.instance.key)
-    return _put(wanted, before, peers, "register", {wanted.owner}), before
+    if wanted.incarnation is None:
+        wanted = wanted.without_state(before)
+    refusal = NEIGHBOURS.refusal(wanted.instance, wanted.owner, peers) if before is None else None
+    if refusal is not None:
+        raise OwnershipConflict(f"register {wanted}: {refusal.describe()}")
+    try:
+        return _put(wanted, before, peers, "register", {wanted.owner})
+    except RegistryError as error:
+        # What stood there as this very creation stays, and so does all where there is no state.
+        if wanted.incarnation is None or (before is not None and wanted.is_it(before)):
+            raise
+        message = f"{error}; {take_back(wanted.instance, before, peers)}"
+        raise type(error)(message, url=error.url, status_code=error.status_code) from error
 
 
 def update(previous: Registration, wanted: Registration, peers: Peers) -> Instance:
@@ -179,12 +222,27 @@ def update(previous: Registration, wanted: Registration, peers: Peers) -> Instan
     return _put(wanted, before, peers, "update", {previous.owner, wanted.owner})
 
 
-def preview(wanted: Registration, have: Instance | None) -> str:
+def give_back(standing: Registration, leaving: Registration, peers: Peers) -> None:
+    """Give ``standing`` its registration back where ``leaving``, which is to be removed, took it over.
+
+    :raises RegistryError: Eureka cannot be asked, or did not do it.
+    """
+    held = peers.read(*standing.instance.key)
+    if held is not None and leaving.is_it(held) and not standing.is_it(held):
+        update(leaving, standing, peers)
+
+
+def preview(wanted: Registration, have: Instance | None, peers: Peers | None = None) -> str:
     """What :func:`create` would do, as a line that begins with ``+``, ``~``, ``!`` or a space.
 
     :param have: what Eureka holds in its place.
+    :param peers: asked who stands at its address; None where the caller has looked.
     """
-    want = wanted.instance
+    if peers is not None and have is None:
+        refusal = NEIGHBOURS.refusal(wanted.instance, wanted.owner, peers)
+        if refusal is not None:
+            return f"! {refusal.describe()}"
+    want = wanted.without_state(have).instance
     if have is not None and wanted.status is None:
         want = replace(want, status=have.status)
     elif have is not None:
@@ -224,19 +282,20 @@ def delete(
 ) -> Removal:
     """Remove the registration, after its drain, and look whether it is gone.
 
-    One that meanwhile belongs to somebody else is left alone: it is no longer ours to remove.
+    One that meanwhile belongs to somebody else is left alone: it is no longer ours to remove. So is one that
+    the same owner registered anew, as the new half of a replacement does.
 
     :param looks: takes the second look, for whoever removes many and finishes it; None for taking it here.
     :raises RegistryError: no server answered, or one keeps holding it.
     """
     have = _held(previous, peers)
-    if have is not None and have.owner == previous.owner and _is_called(have) and previous.drain_seconds:
+    if have is not None and previous.is_it(have) and _is_called(have) and previous.drain_seconds:
         peers.set_status(have, Status.OUT_OF_SERVICE)
         wait(previous.drain_seconds)
         have = _held(previous, peers)
     if have is None:
         return Removal.ABSENT
-    if have.owner != previous.owner:
+    if not previous.is_it(have):
         return Removal.LEFT
     apply.remove(peers, have)
     if have.renewer != SELF_RENEWED:
@@ -250,7 +309,8 @@ def delete(
 def left_alone(instance: Instance) -> str:
     """A sentence for a person about what was not removed."""
     return (
-        f"{instance.application} {instance.instance_id} belongs to somebody else by now and was left as it is"
+        f"{instance.application} {instance.instance_id} was registered anew or belongs to somebody else by"
+        " now, and was left as it is"
     )
 
 
@@ -269,6 +329,8 @@ def outputs(properties: Mapping[str, Any], actual: Instance) -> Properties:
         **{key: properties[key] for key in (*INPUTS, DEFAULT_ID) if key in properties},
         **seen(actual),
         "owner": properties["owner"],
+        INCARNATION: properties.get(INCARNATION),
+        SEEN_INCARNATION: _seen_incarnation(properties, actual),
         "overridden_status": actual.overridden_status.value,
         "last_updated": _iso(actual.last_updated_timestamp_ms),
         "seen_owner": actual.owner or "",
@@ -290,6 +352,7 @@ def inputs(properties: Mapping[str, Any], actual: Instance) -> Properties:
 def seen(actual: Instance) -> Properties:
     metadata = dict(actual.metadata)
     metadata.pop(OWNER_KEY, None)
+    metadata.pop(INCARNATION_KEY, None)
     renewer = metadata.pop(RENEWER_KEY, "")
     zone = metadata.pop("zone", None)
     return {
@@ -311,6 +374,13 @@ def seen(actual: Instance) -> Properties:
         **{name: getattr(actual, name) or None for name in URLS},
         "renewer": renewer,
     }
+
+
+def _seen_incarnation(properties: Mapping[str, Any], actual: Instance) -> str | None:
+    """Another one than the state's, which then has to be written again; None for the same, or no state's."""
+    own = properties.get(INCARNATION)
+    is_other = own and actual.owner == properties["owner"] and actual.incarnation != own
+    return actual.incarnation if is_other else None
 
 
 def _iso(timestamp_ms: int | None) -> str | None:

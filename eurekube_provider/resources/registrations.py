@@ -29,6 +29,7 @@ from eurekube_provider.resources import registration
 from eurekube_provider.resources.looks import SecondLooks
 from eurekube_provider.resources.properties import OnConflict
 from eurekube_provider.resources.registration import Registration, status_to_send
+from eurekube_provider.resources.rollback import left_over
 from eurekube_provider.resources.roster import Held, Key, Roster, look, name_of
 
 VERIFY_ATTEMPTS = 5
@@ -40,7 +41,10 @@ THREADS = 8
 def create(wanted: Roster, peers: Peers, looks: SecondLooks | None = None) -> Held:
     """Register all, or none: after a failure, what was not there before is taken back.
 
-    :returns: what Eureka holds now.
+    What another incarnation of the same owner has in a place of ours is taken over. What it has elsewhere is
+    the business of the resource that it belongs to, whose removal follows; or else of the next update.
+
+    :returns: what Eureka holds now of this incarnation.
     :raises SomeFailed: names each that failed.
     :raises RegistryError: Eureka could not even be asked.
     """
@@ -51,7 +55,8 @@ def create(wanted: Roster, peers: Peers, looks: SecondLooks | None = None) -> He
     failed, after = _put(wanted, before, peers)
     if failed:
         _raise(wanted, "register", failed, _take_back(wanted, before, peers))
-    return _without_surplus(wanted, after, peers, looks)
+    ours = {place: each for place, each in after.ours.items() if wanted.is_its(each)}
+    return _without_surplus(wanted, replace(after, ours=ours), peers, looks)
 
 
 def update(previous: Roster, wanted: Roster, peers: Peers, looks: SecondLooks | None = None) -> Held:
@@ -63,10 +68,24 @@ def update(previous: Roster, wanted: Roster, peers: Peers, looks: SecondLooks | 
     :raises RegistryError: Eureka could not even be asked.
     """
     before = look(wanted, [wanted.owner, previous.owner], peers, also=previous.keys, writes=True)
+    if wanted.incarnation is None:
+        wanted = wanted.without_state(before)
     failed, after = _put(wanted, before, peers, previous.owner, _refusals(wanted, before))
     if failed:
         _raise(wanted, "update", failed, "what was done stays, and the next update goes on from there")
     return _without_surplus(wanted, after, peers, looks)
+
+
+def give_back(standing: Roster, leaving: Roster, peers: Peers, looks: SecondLooks) -> None:
+    """Give ``standing`` back what ``leaving``, which is to be removed, took over of it.
+
+    :raises SomeFailed: names each that failed.
+    :raises RegistryError: Eureka could not even be asked.
+    """
+    held = look(standing, [standing.owner], peers).ours
+    there = [held[place] for place in standing.keys if place in held]
+    if any(leaving.is_its(each) and not standing.is_its(each) for each in there):
+        update(standing, standing, peers, looks)
 
 
 def preview(wanted: Roster, peers: Peers) -> list[str]:
@@ -75,6 +94,7 @@ def preview(wanted: Roster, peers: Peers) -> list[str]:
     :raises RegistryError: no server answered.
     """
     before = look(wanted, [wanted.owner], peers)
+    wanted = wanted.without_state(before)
     refused = _refusals(wanted, before)
     there = before.ours | before.others
     lines = [
@@ -112,7 +132,8 @@ def delete(
     spare: Callable[[Key], bool] = lambda _: False,
     looks: SecondLooks | None = None,
 ) -> tuple[list[Instance], list[Instance]]:
-    """Remove all, after their drain. What belongs to somebody else by now is left alone.
+    """Remove all, after their drain. What belongs to somebody else by now is left alone, and so is what
+    another incarnation of the same owner has registered since.
 
     :param spare: whether what is registered at a place must stay.
     :returns: what was removed, and what was left.
@@ -120,9 +141,11 @@ def delete(
     :raises RegistryError: no server answered.
     """
     held = look(previous, [previous.owner], peers, writes=True)
-    leaving = [each for key, each in held.ours.items() if not spare(key)]
+    leaving = [each for key, each in held.ours.items() if previous.is_its(each) and not spare(key)]
     _remove(previous, leaving, peers, looks)
-    return leaving, list(held.others.values())
+    keys = previous.keys
+    anew = [each for key, each in held.ours.items() if key in keys and not previous.is_its(each)]
+    return leaving, [*held.others.values(), *anew]
 
 
 def _refusals(wanted: Roster, before: Held) -> dict[str, EurekubeError]:
@@ -290,21 +313,30 @@ def _remove(wanted: Roster, leaving: Sequence[Instance], peers: Peers, looks: Se
 
 
 def _take_back(wanted: Roster, before: Held, peers: Peers) -> str:
-    """Remove what was not there before, and give back what was taken over; says how that went."""
+    """Remove what was not there before, and give back what was taken over; says how that went.
+
+    Nothing is touched that this creation did not write.
+    """
     failed: dict[str, EurekubeError] = {}
     try:
         now = look(wanted, [wanted.owner], peers, writes=True)
     except RegistryError:
-        return "what was registered could not be taken back; the next update takes it over"
+        return left_over(peers, *(each.instance for each in wanted.registrations.values()))
+    written = {place: each for place, each in now.ours.items() if wanted.is_its(each)}
     for place, taken in before.others.items():
-        if place in now.ours:
+        if place in written:
             try:
-                write(peers, taken, now.ours[place])
+                write(peers, taken, written[place])
             except RegistryError as error:
                 failed[wanted.keys[place]] = error
-    added = [each for key, each in now.ours.items() if key not in before.ours | before.others]
-    for failure in _apply(plan([], added, wanted.owner), wanted.owner, peers, len(added)).failures:
-        failed[name_of(failure.change.instance, {})] = failure.error
+    taken_over = [each for key, each in before.ours.items() if key in written and not wanted.is_its(each)]
+    added = [each for key, each in written.items() if key not in before.ours | before.others]
+    for back in (
+        plan(taken_over, written.values(), wanted.owner, Policy.UPSERT_ONLY),
+        plan([], added, wanted.owner),
+    ):
+        for failure in _apply(back, wanted.owner, peers, len(written)).failures:
+            failed[name_of(failure.change.instance, {})] = failure.error
     return f"not taken back: {_grouped(failed)}" if failed else "the others were taken back"
 
 

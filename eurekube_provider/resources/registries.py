@@ -43,8 +43,12 @@ class Registries:
     def __init__(self, rendered: Rendered, report: Report) -> None:
         self._rendered = rendered
         self._report = report
-        self._singles = [Registration.from_properties(each) for each in rendered.registrations.values()]
-        self._rosters = [Roster.from_properties(each) for each in rendered.applications.values()]
+        self._singles = [
+            Registration.from_properties(each).without_state() for each in rendered.registrations.values()
+        ]
+        self._rosters = [
+            Roster.from_properties(each).without_state() for each in rendered.applications.values()
+        ]
         self._peers = {name: Peers(connection) for name, connection in rendered.connections.items()}
 
     def register(self) -> None:
@@ -54,7 +58,7 @@ class Registries:
         """
         for single in self._singles:
             peers = self._peers[single.connection]
-            line = registration.preview(single, peers.read(*single.instance.key))
+            line = registration.preview(single, peers.read(*single.instance.key), peers)
             registration.create(single, peers)
             self._say(line, single.connection)
         for roster in self._rosters:
@@ -77,8 +81,9 @@ class Registries:
         :raises RegistryError: an Eureka cannot be asked.
         """
         for single in self._singles:
-            have = self._peers[single.connection].read(*single.instance.key)
-            self._say(registration.preview(single, have), single.connection)
+            peers = self._peers[single.connection]
+            line = registration.preview(single, peers.read(*single.instance.key), peers)
+            self._say(line, single.connection)
         for roster in self._rosters:
             for line in registrations.preview(roster, self._peers[roster.connection]):
                 self._say(line, roster.connection)
@@ -151,12 +156,19 @@ class Registries:
             else:
                 urls = self._rendered.connections[each.connection].service_urls
                 single = Registration(
-                    instance, owner, urls, None, OnConflict.FAIL, drain_seconds=0, connection=each.connection
+                    instance,
+                    owner,
+                    urls,
+                    None,
+                    OnConflict.FAIL,
+                    drain_seconds=0,
+                    connection=each.connection,
+                    incarnation=None,
                 )
                 self._remove_single(single, looks)
         for (connection, owner, application), keys in members.items():
             urls = self._rendered.connections[connection].service_urls
-            nobody = Roster(application, owner, urls, connection, OnConflict.FAIL, 0, "", {})
+            nobody = Roster(application, owner, urls, connection, OnConflict.FAIL, 0, "", {}, None)
             self._remove_roster(nobody, looks, keys)
         looks.finish()
 

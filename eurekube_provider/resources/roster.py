@@ -18,7 +18,13 @@ from eurekube_provider.eureka.bulk import take_stock
 from eurekube_provider.eureka.peers import Peers
 from eurekube_provider.eureka.stock import Stocktaking, look_for
 from eurekube_provider.resources.members import MEMBER_INPUTS, fitted, members
-from eurekube_provider.resources.properties import OnConflict, Properties, contains_unknown
+from eurekube_provider.resources.properties import (
+    INCARNATION,
+    SEEN_INCARNATION,
+    OnConflict,
+    Properties,
+    contains_unknown,
+)
 from eurekube_provider.resources.registration import Difference, Registration, at_other_servers, seen
 
 Key = tuple[str, str]
@@ -29,6 +35,7 @@ class Roster:
     """What checked properties, or a state's, ask for.
 
     :ivar registrations: by the keys that the program gave them; each carries its key in its metadata.
+    :ivar incarnation: that of each of them, as for a single one.
     """
 
     application: str
@@ -39,11 +46,15 @@ class Roster:
     drain_seconds: int
     renewer: str
     registrations: Mapping[str, Registration]
+    incarnation: str | None = ""
 
     @classmethod
     def from_properties(cls, properties: Mapping[str, Any]) -> Roster:
         """Read checked properties, or those of a state; nothing in them may be unknown."""
-        found = {key: _member(key, full) for key, full in members(properties).items()}
+        incarnation = str(properties.get(INCARNATION) or "")
+        found = {
+            key: _member(key, {**full, INCARNATION: incarnation}) for key, full in members(properties).items()
+        }
         return cls(
             application=str(properties["application"]),
             owner=str(properties["owner"]),
@@ -53,12 +64,25 @@ class Roster:
             drain_seconds=int(properties["drain_seconds"]),
             renewer=str(properties["renewer"]),
             registrations=found,
+            incarnation=incarnation,
         )
 
     @property
     def keys(self) -> dict[Key, str]:
         """The program's key of each place in Eureka."""
         return {each.instance.key: key for key, each in self.registrations.items()}
+
+    def is_its(self, held: Instance) -> bool:
+        """Whether ``held`` was registered by this creation, and by no other one of the same owner."""
+        return held.owner == self.owner and self.incarnation in (None, held.incarnation)
+
+    def without_state(self, held: Held | None = None) -> Roster:
+        """As asked for where there is no state: what the owner has there keeps its incarnation."""
+        ours = held.ours if held else {}
+        kept = {
+            key: each.without_state(ours.get(each.instance.key)) for key, each in self.registrations.items()
+        }
+        return replace(self, registrations=kept, incarnation=None)
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,9 +109,8 @@ class Held:
 def diff(olds: Mapping[str, Any], news: Mapping[str, Any]) -> Difference:
     """Compare what Eureka held when the state was written with what is asked for now.
 
-    Another application is a replacement. So are other servers, where the old registrations go first, as
-    for a single one. Everything else updates in place: an instance with another id is registered before the
-    old one goes.
+    Another application is a replacement. So are other servers, see the same for a single one. Everything
+    else updates in place: an instance with another id is registered before the old one goes.
 
     :param olds: a state's outputs.
     :param news: checked properties; anything may still be unknown, and counts as a change.
@@ -96,15 +119,17 @@ def diff(olds: Mapping[str, Any], news: Mapping[str, Any]) -> Difference:
     if at_other_servers(olds, news):
         replaces.append("service_url")
     changes = bool(replaces) or contains_unknown(news) or bool(olds.get("held_by_others"))
+    changes = changes or SEEN_INCARNATION in olds
     if not changes and _projected(olds) != _projected(news):
-        have, want = Roster.from_properties(olds), Roster.from_properties(news)
+        have = Roster.from_properties(olds)
+        want = Roster.from_properties({**news, INCARNATION: have.incarnation})
         changes = (
-            replace(have, registrations={}) != replace(want, registrations={})
+            _as_one(have) != _as_one(want)
             or have.registrations.keys() != want.registrations.keys()
             or any(_differs(have.registrations[key], each) for key, each in want.registrations.items())
             or _host_names(olds) != _host_names(news)  # which an earlier version wrote otherwise
         )
-    return Difference(changes, tuple(replaces), delete_before_replace=replaces == ["service_url"])
+    return Difference(changes, tuple(replaces))
 
 
 def look(
@@ -181,6 +206,7 @@ def outputs(properties: Mapping[str, Any], roster: Roster, held: Held) -> Proper
     instances: dict[str, Properties] = {}
     statuses: dict[str, str] = {}
     others: dict[str, str] = {}
+    seen_incarnation: dict[str, str] = {}
     for key, each in roster.registrations.items():
         place = each.instance.key
         actual = held.ours.get(place) or held.others.get(place)
@@ -188,6 +214,8 @@ def outputs(properties: Mapping[str, Any], roster: Roster, held: Held) -> Proper
             continue
         if actual.owner != roster.owner:
             others[key] = actual.owner or ""
+        elif roster.incarnation and not roster.is_its(actual):
+            seen_incarnation = {SEEN_INCARNATION: actual.incarnation}
         if actual.status is not (each.status or Status.UP):
             statuses[key] = actual.status.value
         is_settled = same_contents(each.instance, actual) and each.status in (None, actual.status)
@@ -202,9 +230,9 @@ def outputs(properties: Mapping[str, Any], roster: Roster, held: Held) -> Proper
         if key in instances:
             key = f"{key} {extra.instance_id}"
         instances[key] = fitted(properties, key, _full(extra, with_status=False))
-    if properties.get("created"):
-        kept["created"] = properties["created"]
-    return {**kept, "instances": instances, "statuses": statuses, "held_by_others": others}
+    kept |= {name: properties[name] for name in ("created", INCARNATION) if properties.get(name)}
+    told = {"instances": instances, "statuses": statuses, "held_by_others": others}
+    return {**kept, **told, **seen_incarnation}
 
 
 def inputs(outs: Mapping[str, Any]) -> Properties:
@@ -235,6 +263,11 @@ def _full(actual: Instance, *, with_status: bool) -> Properties:
     if not with_status:
         del full["status"]
     return full
+
+
+def _as_one(roster: Roster) -> Roster:
+    """What is the same for all of its registrations, and can be compared."""
+    return replace(roster, registrations={}, service_urls=tuple(sorted(roster.service_urls)))
 
 
 def _host_names(properties: Mapping[str, Any]) -> dict[str, Any]:

@@ -83,6 +83,7 @@ def test_a_registration_from_check_to_delete(plugin: Plugin, peer: Peer, news: P
         "tier": "1",
         "eurekube.owner": news["owner"],
         "eurekube.renewer": "eurekube",
+        "eurekube.incarnation": state["incarnation"],
     } == instance.metadata
     assert plugin.diff(state, plugin.check(news, inputs)) == (False, [], False)
     assert (state, inputs) == plugin.read(state)[1:]
@@ -136,7 +137,7 @@ def test_unknown_values_in_a_preview(plugin: Plugin, news: Properties) -> None:
 def test_check_and_diff_need_no_eureka(plugin: Plugin, news: Properties) -> None:
     """A preview in a pull request reaches no registry."""
     inputs = plugin.check({**news, "service_url": NOBODY})
-    assert plugin.diff({**plugin.check(news), "status": "UP"}, inputs) == (True, ["service_url"], True)
+    assert plugin.diff({**plugin.check(news), "status": "UP"}, inputs) == (True, ["service_url"], False)
 
 
 def test_problems_come_with_their_property(plugin: Plugin, news: Properties) -> None:
@@ -304,9 +305,11 @@ def test_the_state_of_an_earlier_release_is_understood(
         for news in (inputs, checked):
             assert plugin.diff(olds, news) == (False, [], False)
         state = plugin.create(inputs)
-        assert olds.keys() == state.keys() - {"created"}
+        assert olds.keys() == state.keys() - {"created", "incarnation"}
         assert plugin.read(olds)[2] == checked
-        plugin.delete(olds)  # which the process has looked at since it registered it: no older half
+        plugin.delete(olds)  # which knows no incarnation, so that this is none of its own
+        assert plugin.read(state)[0] != ""
+        plugin.delete(state)
         assert plugin.read(olds)[0] == ""
 
 

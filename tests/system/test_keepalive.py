@@ -48,8 +48,7 @@ def registered(peers: Peers, name: str, renewer: str) -> Instance:
             "owner": f"stack/organization/shop/dev/{name}",
         },
     )
-    held, _ = create(Registration.from_properties(checked.properties), peers)
-    return held
+    return create(Registration.from_properties(checked.properties), peers)
 
 
 def renewed_at(peers: Peers, instance: Instance) -> int:

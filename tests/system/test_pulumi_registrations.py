@@ -11,6 +11,7 @@ import os
 import re
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Iterator
 from dataclasses import replace
@@ -20,7 +21,7 @@ from typing import Any
 import pytest
 import yaml
 
-from eurekube_provider.core.model import Instance, Port
+from eurekube_provider.core.model import Instance, Port, Status
 from eurekube_provider.eureka.connection import Connection
 from eurekube_provider.eureka.peer import Peer
 from lab import Lab
@@ -49,6 +50,8 @@ from eurekube_provider.resources.program import leave_quietly_when_interrupted
 leave_quietly_when_interrupted()
 for item in json.loads(Path("wanted.json").read_text()):
     options = item.get("options", {})
+    if "component" in item:
+        options["parent"] = pulumi.ComponentResource("shop:index:Group", item["component"])
     if "alias" in options:
         options["aliases"] = [pulumi.Alias(name=options.pop("alias"))]
     kind = getattr(eurekube_provider, item["kind"])
@@ -272,13 +275,20 @@ def test_the_state_of_an_earlier_release_goes_on(file: Path, tmp_path: Path, url
     stack = Shop(tmp_path, PROGRAM, "kept", f"url={url}")
     stack.wants(*KEPT)
     stack.up()
+    for name in ("single", "plain", "several"):
+        for each in held(eureka, name).values():  # as that release left them
+            metadata = {key: value for key, value in each.metadata.items() if key != "eurekube.incarnation"}
+            stamp = (each.last_dirty_timestamp_ms or 0) + 1
+            eureka.register(replace(each, metadata=metadata, last_dirty_timestamp_ms=stamp))
     old = stack.project / "old.json"
     old.write_text(file.read_text().replace(STATES_URL, url))
     stack.pulumi("stack", "import", "--file", str(old), "--force")
     assert set(stack.state()) == {"single", "plain", "several"}
     stack.pulumi("preview", "--expect-no-changes")
     stack.refresh()
+    before = [held(eureka, name) for name in ("single", "plain", "several")]
     stack.up("--expect-no-changes")
+    assert [held(eureka, name) for name in ("single", "plain", "several")] == before
     stack.pulumi("stack", "import", "--file", str(old), "--force")
     stack.destroy()
     assert [held(eureka, name) for name in ("single", "plain", "several")] == [{}, {}, {}]
@@ -320,6 +330,116 @@ def test_names_change_and_the_registrations_stay(tmp_path: Path, url: str, eurek
     assert len(held(eureka, "cart")) == 2
     for each in held(eureka, "cart").values():
         eureka.deregister(*each.key)
+
+
+class Watch:
+    """Whether an application is UP in Eureka all the time, as its callers see it.
+
+    :param names: applications that have one instance each.
+    """
+
+    def __init__(self, eureka: Peer, *names: str) -> None:
+        self._eureka = eureka
+        self._keys = [each.key for name in names for each in held(eureka, name).values()]
+        assert len(self._keys) >= len(names)
+        self._ended = threading.Event()
+        self._thread = threading.Thread(target=self._look)
+        self.missed: list[str] = []
+        self.looked = 0
+
+    def __enter__(self) -> Watch:
+        self._thread.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._ended.set()
+        self._thread.join()
+        assert self.looked > 20
+        assert self.missed == []
+
+    def _look(self) -> None:
+        while not self._ended.wait(0.02):
+            for key in self._keys:
+                found = self._eureka.read(*key)
+                self.looked += 1
+                if found is None or found.status is not Status.UP:
+                    self.missed.append(f"{key}: {found and found.status}")
+
+
+def below(component: str, wanted: Wanted) -> Wanted:
+    """The same, moved below a component without an alias: for Pulumi another resource of the same name."""
+    return {**wanted, "component": f"{component}-{wanted['name']}", "options": {}}
+
+
+def test_a_removal_takes_only_its_own(tmp_path: Path, url: str, eureka: Peer) -> None:
+    """The halves of a replacement in runs of their own, in each order: what is asked for stays UP."""
+    stack = Shop(tmp_path, PROGRAM, "own", f"url={url}", f"connections.dead.url={NOBODY}")
+    wanted = (one("hut", drain_seconds=1), many("row", "row", {"a": host(1), "b": host(2)}))
+    moved = tuple(below("group", each) for each in wanted)
+    broken = one("broken", connection="dead")
+    stack.wants(*wanted)
+    stack.up()
+    with Watch(eureka, "hut", "row"):
+        # Something else fails, so that the old halves are removed by the next run only.
+        stack.wants(*moved, broken)
+        assert "no connection to" in stack.up(fails=True)
+        stack.wants(*moved)
+        stack.up()
+        stack.refresh("--expect-no-changes")
+        # The same, and then the program goes back to what it was.
+        stack.wants(*wanted, broken)
+        assert "no connection to" in stack.up(fails=True)
+        stack.wants(*moved)
+        stack.up()
+        stack.refresh("--expect-no-changes")
+        stack.up("--expect-no-changes")
+        # One is moved by itself, by --target; the old one goes when all is done.
+        stack.wants(*wanted)
+        urns = [each["urn"] for each in stack.state().values()]
+        targets = [re.sub(r"shop:index:Group\$", "", urn) for urn in urns]
+        assert not set(targets) & set(urns)
+        stack.up(*(part for urn in targets for part in ("--target", urn)))
+        stack.up()
+        stack.refresh("--expect-no-changes")
+        stack.up(*(part for urn in targets for part in ("--replace", urn)))
+        stack.up("--expect-no-changes")
+    stack.destroy()
+    assert (held(eureka, "hut"), held(eureka, "row")) == ({}, {})
+
+
+def test_another_spelling_of_the_url_costs_no_caller_anything(tmp_path: Path, url: str, eureka: Peer) -> None:
+    """It is registered anew there, and not drained; a server that is gone for good can be let go of."""
+    stack = Shop(tmp_path, PROGRAM, "spelt", f"url={url}")
+    wanted = (one("inn", drain_seconds=100), many("mews", "mews", {"a": host(1), "b": host(2)}))
+    wanted[1]["args"]["drain_seconds"] = 100
+    stack.wants(*wanted)
+    stack.up()
+    with Watch(eureka, "inn", "mews"):
+        spelt = url.replace("127.0.0.1", "localhost")
+        stack.configure("url", spelt)
+        assert "replace" in stack.up()
+        stack.refresh("--expect-no-changes")
+        assert {each["outputs"]["service_url"] for each in stack.state().values()} == {spelt}
+
+        # The server that the state names is gone for good.
+        state = stack.project / "state.json"
+        state.write_text(stack.pulumi("stack", "export").replace(spelt, NOBODY))
+        stack.pulumi("stack", "import", "--file", str(state), "--force")
+        said = stack.up(fails=True)
+        assert f"no connection to {NOBODY}" in said
+        assert f"pulumi config set eurekube:abandonedUrls {NOBODY}" in said
+        stack.configure("abandonedUrls", NOBODY)
+        stack.up()
+        stack.refresh("--expect-no-changes")
+        stack.up("--expect-no-changes")
+    # A connection goes together with what is registered there.
+    stack.configure("connections.alias.url", url)
+    stack.wants({**wanted[0], "args": {**wanted[0]["args"], "connection": "alias", "drain_seconds": 0}})
+    stack.up(*(part for each in stack.state().values() for part in ("--target", each["urn"])))
+    stack.configure("connections", "{}")
+    stack.wants()
+    stack.up()
+    assert (held(eureka, "inn"), held(eureka, "mews")) == ({}, {})
 
 
 def test_another_eureka_by_name_and_no_credential_in_the_state(

@@ -32,6 +32,7 @@ def test_metadata_keys_are_frozen() -> None:
     assert identity.CLUSTER_UID_KEY == "eurekube.cluster-uid"
     assert identity.RESERVED_PREFIX == "eurekube."
     assert identity.LEAVING_KEY == "eurekube.leaving"
+    assert identity.INCARNATION_KEY == "eurekube.incarnation"
     assert identity.SELF_RENEWED == "self"
 
 

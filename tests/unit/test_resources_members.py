@@ -171,7 +171,7 @@ def test_another_application_or_other_servers_are_a_replacement() -> None:
     assert diff(olds, checked(olds, port=9090)) == Difference(changes=True)
     assert diff(olds, checked(olds, application="x")).replaces == ("application",)
     other = diff(olds, checked(olds, service_url="http://other/eureka"))
-    assert other == Difference(changes=True, replaces=("service_url",), delete_before_replace=True)
+    assert other == Difference(changes=True, replaces=("service_url",))
 
 
 def test_a_host_that_was_once_registered_without_brackets_is_a_change() -> None:

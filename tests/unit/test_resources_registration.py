@@ -80,9 +80,9 @@ def test_another_port_under_an_id_of_ones_own_updates_in_place() -> None:
     )
 
 
-def test_other_servers_are_a_replacement_and_the_old_one_goes_first() -> None:
-    """Both URLs may lead to the same Eureka, where removing the old one last would remove the new one."""
-    assert Difference(changes=True, replaces=("service_url",), delete_before_replace=True) == diff(
+def test_other_servers_are_a_replacement_and_the_new_one_comes_first() -> None:
+    """Both URLs may lead to the same Eureka, where the old one's removal finds another incarnation."""
+    assert Difference(changes=True, replaces=("service_url",)) == diff(
         state(), checked(service_url="http://other:8761/eureka")
     )
 

@@ -157,6 +157,28 @@ def test_an_instance_that_is_not_known_yet_is_one_all_the_same() -> None:
     assert (change.kind, change.details) == (Kind.MOVES, {"service_url": ("http://e", "http://f")})
 
 
+def test_what_callers_of_an_old_url_may_lose_is_counted() -> None:
+    """Only Eureka knows whether two URLs lead to it; lists that share one are the same, in any order."""
+    old = {"instances": {"a": A, "b": B}, "statuses": {"b": "DOWN"}, "drain_seconds": 9}
+    summary = previewed_application(old, {"instances": {"a": A, "b": B}, "service_url": "http://f"})
+    (warned,) = summary.warnings
+    assert (warned.concern, warned.about) == (Concern.BRAKE, "BILLING")
+    assert warned.text == (
+        "callers that ask http://e lose all 1 instances, out of service for 9 s before, unless it leads to"
+        " the same Eureka as http://f: then nothing goes"
+    )
+    one_more = previewed_application(
+        {**old, "service_url": "http://e,http://d"},
+        {"instances": {"a": A, "b": B}, "service_url": "http://d,http://c"},
+    )
+    assert one_more.warnings == ()
+    (application,) = one_more.applications
+    assert (application.before, application.after) == (2, 2)
+    assert {each.kind for each in application.changes} == {Kind.CHANGES}
+    one_way, the_other = ({**old, "service_url": urls} for urls in ("http://e,http://d", "http://d,http://e"))
+    assert not previewed_application(one_way, the_other).applications
+
+
 @pytest.mark.parametrize(
     ("mark", "told"),
     [

@@ -1,0 +1,342 @@
+"""Which creation of a registration a removal takes, where its servers are by now, what a failure leaves."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any, cast
+
+import pytest
+from pulumi.dynamic import Config, ConfigureRequest
+
+from eurekube_provider.core.errors import (
+    OwnershipConflict,
+    RegistryRejected,
+    RegistryUnreachable,
+    SomeFailed,
+)
+from eurekube_provider.core.model import Instance, Port, Status
+from eurekube_provider.resources import bridge, neighbours, registration
+from eurekube_provider.resources.application import ApplicationProvider
+from eurekube_provider.resources.instance import InstanceProvider
+from eurekube_provider.resources.properties import INCARNATION, Properties
+from tests.unit.registry import FakeEureka, FakeServers
+from tests.unit.test_resources_members import ALL
+from tests.unit.test_resources_properties import LEAST
+
+URL = "http://eureka:8761/eureka"
+SPELT = "https://eureka.example.com/eureka"
+OTHER = "http://other:8761/eureka"
+GONE = "http://gone:8761/eureka"
+
+Provider = InstanceProvider | ApplicationProvider
+Kind = tuple[Callable[[], Provider], Properties]
+KINDS = pytest.mark.parametrize(
+    "kind", [(InstanceProvider, LEAST), (ApplicationProvider, ALL)], ids=["one", "many"]
+)
+
+
+@pytest.fixture(autouse=True)
+def no_pauses(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A server that holds something else is asked again at once."""
+    monkeypatch.setattr("time.sleep", lambda _: None)
+    monkeypatch.setattr(bridge.STANDING, "_states", {})
+    monkeypatch.setattr(neighbours, "LISTED_FOR_SECONDS", -1.0)
+
+
+@pytest.fixture
+def eureka() -> FakeEureka:
+    """One Eureka."""
+    return FakeEureka()
+
+
+@pytest.fixture
+def other() -> FakeEureka:
+    """Another one."""
+    return FakeEureka()
+
+
+@pytest.fixture
+def servers(eureka: FakeEureka, other: FakeEureka, monkeypatch: pytest.MonkeyPatch) -> FakeServers:
+    """The first one has two URLs."""
+    made = FakeServers({URL: eureka, SPELT: eureka, OTHER: other})
+    monkeypatch.setattr(bridge, "shared_peers", made)
+    return made
+
+
+def run(kind: Kind, **config: str) -> Provider:
+    """What a new plugin process has."""
+    bridge.STANDING._states.clear()
+    provider = kind[0]()
+    settings = {f"eurekube:{key}": value for key, value in config.items()}
+    provider.configure(ConfigureRequest(Config(settings, "shop")))
+    return provider
+
+
+def checked(kind: Kind, **changes: Any) -> Properties:
+    """What the engine creates with."""
+    result = kind[0]().check({}, {**kind[1], "service_url": URL, **changes})
+    assert not result.failures
+    return dict(result.inputs)
+
+
+def created(kind: Kind, **changes: Any) -> Properties:
+    """The state after a creation, in a process of its own."""
+    return dict(run(kind).create(checked(kind, **changes)).outs or {})
+
+
+@KINDS
+def test_a_removal_takes_its_own_incarnation_only(
+    kind: Kind, eureka: FakeEureka, servers: FakeServers, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The new half of a replacement takes the place over, and the old one leaves it, in whichever run."""
+    old, new = created(kind, drain_seconds=9), created(kind, drain_seconds=9)
+    stands = dict(eureka.held)
+    assert {each.incarnation for each in stands.values()} == {new[INCARNATION]} != {old[INCARNATION]}
+    run(kind).delete("", old)
+    assert eureka.held == stands
+    assert "was left as it is" in capsys.readouterr().err
+    updated = dict(run(kind).update("", new, checked(kind, metadata={"tier": "2"})).outs or {})
+    assert updated[INCARNATION] == new[INCARNATION]
+    run(kind).delete("", updated)
+    assert eureka.held == {}
+    assert servers.users == {URL: None}
+
+
+@KINDS
+def test_a_state_without_an_incarnation_goes_on(kind: Kind, eureka: FakeEureka, servers: FakeServers) -> None:
+    """As 0.1.0 wrote it: no change by itself, removed where Eureka names none; the next update gives one."""
+    assert servers
+    old = created(kind)
+    del old[INCARNATION]
+    metadata = {
+        key: {name: value for name, value in each.metadata.items() if name != "eurekube.incarnation"}
+        for key, each in eureka.held.items()
+    }
+    earlier = {key: replace(each, metadata=metadata[key]) for key, each in eureka.held.items()}
+    eureka.held = dict(earlier)
+    assert not run(kind).diff("", old, checked(kind)).changes
+    result = run(kind).read("x", old)
+    assert not run(kind).diff("", dict(result.outs or {}), checked(kind)).changes
+    assert eureka.held == earlier
+    new = dict(run(kind).update("", old, checked(kind, metadata={"tier": "2"})).outs or {})
+    assert {each.incarnation for each in eureka.held.values()} == {new[INCARNATION]}
+    run(kind).delete("", old)
+    assert {each.incarnation for each in eureka.held.values()} == {new[INCARNATION]}
+    eureka.held = earlier
+    run(kind).delete("", old)
+    assert eureka.held == {}
+
+
+@KINDS
+@pytest.mark.parametrize("url", [URL, SPELT])
+def test_a_move_that_is_taken_back_leaves_what_stood(
+    kind: Kind, url: str, eureka: FakeEureka, servers: FakeServers
+) -> None:
+    """The state has both for a while; the engine finds the first unchanged, and removes the second."""
+    assert servers
+    old = created(kind)
+    moved = created(kind, service_url=url)
+    provider = run(kind)
+    assert not provider.diff("", old, checked(kind)).changes
+    provider.delete("", moved)
+    assert {each.incarnation for each in eureka.held.values()} == {old[INCARNATION]}
+    run(kind).delete("", old)
+    assert eureka.held == {}
+
+
+@KINDS
+def test_another_incarnation_shows_in_a_refresh_and_is_put_right(
+    kind: Kind, eureka: FakeEureka, servers: FakeServers
+) -> None:
+    """What carries another mark than the state's could not be removed by it."""
+    assert servers
+    state, _ = created(kind), created(kind)
+    result = run(kind).read("x", state)
+    assert run(kind).diff("", dict(result.outs or {}), checked(kind)).changes
+    healed = dict(run(kind).update("", dict(result.outs or {}), checked(kind)).outs or {})
+    assert {each.incarnation for each in eureka.held.values()} == {state[INCARNATION]}
+    assert not run(kind).diff("", healed, checked(kind)).changes
+
+
+@KINDS
+def test_another_spelling_drains_nothing_and_another_eureka_is_left(
+    kind: Kind, eureka: FakeEureka, other: FakeEureka, servers: FakeServers
+) -> None:
+    """Registered first, at the new URL; at the old one it is removed where it is the old one still."""
+    assert servers
+    old = created(kind, drain_seconds=9)
+    difference = run(kind).diff("", old, checked(kind, service_url=SPELT, drain_seconds=9))
+    assert list(difference.replaces or []) == ["service_url"]
+    assert not difference.delete_before_replace
+    spelt = created(kind, service_url=SPELT, drain_seconds=9)
+    run(kind, url=SPELT).delete("", old)
+    assert {each.status for each in eureka.held.values()} == {Status.UP}
+    assert "set_status" not in eureka.asked
+    created(kind, service_url=OTHER, drain_seconds=9)
+    run(kind, url=OTHER).delete("", spelt)
+    assert (eureka.held, "set_status" in eureka.asked) == ({}, True)
+    assert {each.status for each in other.held.values()} == {Status.UP}
+
+
+@KINDS
+def test_the_order_of_urls_changes_nothing(kind: Kind) -> None:
+    """A laptop in another zone asks other servers first."""
+    both = checked(kind, service_url=f"{URL},{OTHER}")
+    state = {**both, "status": "UP", "status_is_enforced": False} if kind[0] is InstanceProvider else both
+    assert not kind[0]().diff("", state, checked(kind, service_url=f"{OTHER},{URL}")).changes
+    assert kind[0]().diff("", state, checked(kind, service_url=f"{OTHER},{URL},{SPELT}")).changes
+
+
+@KINDS
+def test_a_server_that_is_gone_for_good_is_let_go_of(
+    kind: Kind, servers: FakeServers, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The error of the removal says how; then nothing is asked of it, and a refresh drops it."""
+    state = {**created(kind), "service_url": GONE}
+    for call in (lambda: run(kind, url=URL).delete("", state), lambda: run(kind, url=URL).read("", state)):
+        with pytest.raises(RegistryUnreachable, match=f"pulumi config set eurekube:abandonedUrls {GONE}"):
+            call()
+    servers.users.clear()
+    run(kind, url=URL, abandonedUrls=f"{OTHER}, {GONE}/").delete("", state)
+    assert "was let go of" in capsys.readouterr().err
+    assert run(kind, url=URL, abandonedUrls=f'["{GONE}"]').read("x", state).id == ""
+    assert servers.users == {}
+
+
+@KINDS
+def test_credentials_go_to_the_urls_that_they_were_configured_for(kind: Kind, servers: FakeServers) -> None:
+    """A URL that is not configured any more gets none; that of another connection gets its own."""
+    state = created(kind)
+    today = {"url": SPELT, "user": "bridge", "password": "pa55"}
+    run(kind, **today).delete("", state)
+    assert servers.users == {URL: None}
+    old = f'{{"old": {{"url": "{URL}", "user": "former"}}}}'
+    run(kind, **today, connections=old).delete("", state)
+    assert servers.users == {URL: "former"}
+    run(kind, **{**today, "url": f"{SPELT},{URL}"}).delete("", state)
+    assert servers.users == {SPELT: "bridge", URL: "bridge"}
+    run(kind, user="bridge", password="pa55").delete("", state)
+    assert servers.users[URL] == "bridge"  # there is no other URL that they could be for
+
+
+@KINDS
+def test_a_connection_goes_together_with_what_is_registered_there(
+    kind: Kind, other: FakeEureka, servers: FakeServers
+) -> None:
+    """What is to be removed need not be configured any more."""
+    assert servers
+    state = created(kind, service_url=OTHER, connection="eu")
+    assert other.held
+    run(kind, url=URL).delete("", state)
+    assert other.held == {}
+
+
+def lost(usual: Callable[[], Any]) -> Any:
+    """The server does it, and its answer gets lost."""
+    usual()
+    raise RegistryUnreachable("no answer within 5 s", url=URL)
+
+
+def refused(_: Callable[[], Any]) -> Any:
+    """The server does not do it."""
+    raise RegistryRejected("answered 500", url=URL)
+
+
+def away(_: Callable[[], Any]) -> Any:
+    """The server is away."""
+    raise RegistryUnreachable("no connection", url=URL)
+
+
+ONE: Kind = (InstanceProvider, LEAST)
+
+
+@pytest.mark.parametrize(
+    ("fails", "changes"),
+    [
+        ({"register": [lost]}, {}),
+        ({"set_status": [refused]}, {"status": "OUT_OF_SERVICE"}),
+        ({"read": [lambda usual: usual(), *[lambda _: None] * 5]}, {}),
+    ],
+    ids=["lost", "status", "not verified"],
+)
+def test_a_creation_that_fails_leaves_nothing(
+    fails: dict[str, Any], changes: Properties, eureka: FakeEureka, servers: FakeServers
+) -> None:
+    """Nobody's state would remove it; the corrected program may ask for another id."""
+    assert servers
+    eureka.fails = {name: list(each) for name, each in fails.items()}
+    with pytest.raises((RegistryRejected, RegistryUnreachable), match="was taken back"):
+        created(ONE, **changes)
+    assert eureka.held == {}
+
+
+def test_what_a_failed_creation_took_over_is_given_back(eureka: FakeEureka, servers: FakeServers) -> None:
+    """A person's status included; the old half of the replacement is still in the state."""
+    assert servers
+    old = created(ONE)
+    before = dict(eureka.held)
+    eureka.fails = {"set_status": [refused]}
+    with pytest.raises(RegistryRejected, match="what stood there before was given back"):
+        created(ONE, status="OUT_OF_SERVICE", metadata={"tier": "2"})
+    now = {key: replace(each, last_dirty_timestamp_ms=0) for key, each in eureka.held.items()}
+    assert now == {key: replace(each, last_dirty_timestamp_ms=0) for key, each in before.items()}
+    run(ONE).delete("", old)
+    assert eureka.held == {}
+
+
+def test_what_cannot_be_taken_back_is_named(eureka: FakeEureka, servers: FakeServers) -> None:
+    """With the way to remove it, and no second writer is touched."""
+    assert servers
+    eureka.fails = {"register": [lost], "deregister": [away]}
+    path = f"{URL}/apps/BILLING/billing.dev.shop:billing:8080"
+    with pytest.raises(RegistryUnreachable, match=f"may be registered all the same.*DELETE of {path}"):
+        created(ONE)
+    assert len(eureka.held) == 1
+
+
+def test_a_failed_creation_of_many_gives_back_what_it_took_over(
+    eureka: FakeEureka, servers: FakeServers
+) -> None:
+    """The old half goes on with its own incarnation."""
+    assert servers
+    many: Kind = (ApplicationProvider, ALL)
+    old = created(many)
+    before = {key: each.metadata for key, each in eureka.held.items()}
+    instances: Any = {**cast("Properties", ALL["instances"]), "c": {"host_name": "192.0.2.3"}}
+    eureka.fails = {"register": [refused]}
+    with pytest.raises(SomeFailed, match="were taken back"):
+        created(many, instances=instances)
+    assert {key: each.metadata for key, each in eureka.held.items()} == before
+    run(many).delete("", old)
+    assert eureka.held == {}
+
+
+def test_a_machine_that_registers_itself_is_refused(eureka: FakeEureka, servers: FakeServers) -> None:
+    """Callers would find it twice. A list suggests it, and its own read says so; adopting takes it over."""
+    assert servers
+    itself = Instance("BILLING", "itself", "host", "192.0.2.10", Port(8080))
+    eureka.held = {itself.key: itself}
+    with pytest.raises(OwnershipConflict, match=r"BILLING itself .* registered itself"):
+        created(ONE)
+    assert set(eureka.held) == {itself.key}
+    created(ONE, instance_id="itself", on_conflict="adopt")
+    assert [each.owner for each in eureka.held.values()] == [LEAST["owner"]]
+
+
+def test_what_a_list_has_and_nobody_holds_is_in_nobodys_way(eureka: FakeEureka, servers: FakeServers) -> None:
+    """Lists are old; and another resource of the stack at the address is being renamed."""
+    assert servers
+    eureka.listed = [Instance("BILLING", "gone", "host", "192.0.2.10", Port(8080))]
+    state = created(ONE)
+    eureka.listed = None
+    created(ONE, owner=f"{LEAST['owner']}-renamed", instance_id="renamed")
+    assert len(eureka.held) == 2
+    with pytest.raises(OwnershipConflict, match=f"belongs to {state['owner']}"):
+        created(ONE, owner="stack/organization/shop/prod/billing", instance_id="prod")
+
+
+def test_the_sentence_about_what_was_left_names_it() -> None:
+    """Whichever of both reasons it has."""
+    sentence = registration.left_alone(Instance("A", "a-1", "h", "h", Port(1)))
+    assert sentence.startswith("A a-1 was registered anew or belongs to somebody else by now")
