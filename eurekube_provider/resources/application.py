@@ -49,6 +49,9 @@ from eurekube_provider.resources.properties import INCARNATION, Properties
 from eurekube_provider.resources.registration import left_alone
 from eurekube_provider.resources.roster import Roster
 
+_TOLD_OF_MANY = 3
+"""So many that were not removed are named."""
+
 
 class ApplicationProvider(ResourceProvider):
     """Checks, compares, registers, reads and removes for :class:`EurekaApplication`.
@@ -134,8 +137,10 @@ class ApplicationProvider(ResourceProvider):
         with saying_the_way_out(previous.service_urls):
             _, left = registrations.delete(previous, peers, looks=LOOKS)
             LOOKS.finish()
-        for instance in left:
+        for instance in left[:_TOLD_OF_MANY]:
             print(left_alone(instance), file=sys.stderr, flush=True)
+        if len(left) > _TOLD_OF_MANY:
+            print(f"and so were {len(left) - _TOLD_OF_MANY} more", file=sys.stderr, flush=True)
 
     def _peers(self, of: Roster) -> Peers:
         return peers_for(getattr(self, "_config", None), of.connection, of.service_urls)

@@ -157,7 +157,8 @@ def _has_url(setting: Setting, environment: Mapping[str, str], name: str) -> boo
         return True
     if name == DEFAULT_CONNECTION:
         return bool(setting("url"))
-    return _is_there(setting, environment, name)
+    is_there = _is_there(setting, environment, name)
+    return is_there and bool(_named(setting, environment, name)("url"))
 
 
 def _is_there(setting: Setting, environment: Mapping[str, str], name: str) -> bool:

@@ -323,12 +323,16 @@ def _take_back(wanted: Roster, before: Held, peers: Peers) -> str:
     except RegistryError:
         return left_over(peers, *(each.instance for each in wanted.registrations.values()))
     written = {place: each for place, each in now.ours.items() if wanted.is_its(each)}
-    for place, taken in before.others.items():
-        if place in written:
-            try:
-                write(peers, taken, written[place])
-            except RegistryError as error:
-                failed[wanted.keys[place]] = error
+    for place, there in (before.ours | before.others).items():
+        if place not in written or wanted.is_its(there):
+            continue
+        try:
+            if written[place].is_overridden and not there.is_overridden:
+                peers.clear_status(written[place], there.status)  # which we enforced
+            if place in before.others:
+                write(peers, there, written[place])
+        except RegistryError as error:
+            failed[wanted.keys[place]] = error
     taken_over = [each for key, each in before.ours.items() if key in written and not wanted.is_its(each)]
     added = [each for key, each in written.items() if key not in before.ours | before.others]
     for back in (

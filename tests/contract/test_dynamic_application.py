@@ -137,6 +137,7 @@ def test_an_application_from_check_to_delete(plugin: Plugin, eureka: Peers, news
         "eurekube.member": "b",
         "eurekube.owner": news["owner"],
         "eurekube.renewer": "eurekube",
+        "eurekube.incarnation": state["incarnation"],
     } == registered["b"].metadata
     assert registered["a"].instance_id == f"a.{news['application']}.dev.shop:{news['application']}:8080"
     assert plugin.diff(state, plugin.check(news, inputs)) == (False, [], False)
@@ -159,7 +160,7 @@ def test_an_application_from_check_to_delete(plugin: Plugin, eureka: Peers, news
 def test_check_and_diff_need_no_eureka(plugin: Plugin, news: Properties) -> None:
     """A preview in a pull request reaches no registry, whatever is unknown yet."""
     inputs = plugin.check({**news, "service_url": NOBODY})
-    assert plugin.diff(plugin.check(news), inputs) == (True, ["service_url"], True)
+    assert plugin.diff(plugin.check(news), inputs) == (True, ["service_url"], False)
     assert plugin.diff(inputs, plugin.check({**news, "service_url": NOBODY, "application": "other"}))[1] == [
         "application"
     ]
@@ -435,10 +436,10 @@ def test_a_forced_replacement_keeps_what_is_new_or_had_lapsed(
                 for peer in eureka.peers:
                     peer.deregister(*instance.key)
             new = process.create(process.check(wanted))
-            expected = held(eureka, wanted)
             process.delete(old)
-            assert held(eureka, wanted) == expected
-            assert len(expected) == len(wanted.get("instances", "1"))
+            left = held(eureka, wanted)
+            assert {each.incarnation for each in left.values()} == {new["incarnation"]}
+            assert len(left) == len(wanted.get("instances", "1"))
             process.delete(new)
             assert held(eureka, wanted) == {}
 
