@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Mapping
+from contextlib import AbstractContextManager
 from datetime import UTC, datetime
 from typing import Any
 
@@ -103,7 +104,7 @@ class ApplicationProvider(ResourceProvider):
         olds = read_in(props)
         previous = Roster.from_properties(olds)
         peers = self._peers_to_leave(previous)
-        with saying_the_way_out(previous.service_urls):
+        with self._saying_the_way_out(previous):
             held = registrations.read(previous, peers) if peers else None
         if held is None:
             return ReadResult(id_="", outs={})
@@ -134,7 +135,7 @@ class ApplicationProvider(ResourceProvider):
         if peers is None:
             print(let_go(previous.application, previous.service_urls), file=sys.stderr, flush=True)
             return
-        with saying_the_way_out(previous.service_urls):
+        with self._saying_the_way_out(previous, is_leaving=True):
             _, left = registrations.delete(previous, peers, looks=LOOKS)
             LOOKS.finish()
         for instance in left[:_TOLD_OF_MANY]:
@@ -147,6 +148,10 @@ class ApplicationProvider(ResourceProvider):
 
     def _peers_to_leave(self, of: Roster) -> Peers | None:
         return peers_to_leave(getattr(self, "_config", None), of.connection, of.service_urls)
+
+    def _saying_the_way_out(self, of: Roster, *, is_leaving: bool = False) -> AbstractContextManager[None]:
+        config = getattr(self, "_config", None)
+        return saying_the_way_out(config, of.connection, of.service_urls, is_leaving=is_leaving)
 
 
 class EurekaApplication(Resource, module="eurekube", name="EurekaApplication"):

@@ -26,6 +26,7 @@ from eurekube_provider.resources.connections import (
     Setting,
     abandoned_urls,
     connection_of_state,
+    connection_to,
     shared_peers,
 )
 from eurekube_provider.resources.looks import SecondLooks
@@ -117,24 +118,34 @@ def let_go(what: str, service_urls: Iterable[str]) -> str:
 
 
 @contextmanager
-def saying_the_way_out(service_urls: Iterable[str]) -> Iterator[None]:
-    """Let the error of a look or a removal say how to go on without these servers."""
+def saying_the_way_out(
+    config: Config | None, connection: str, service_urls: Iterable[str], *, is_leaving: bool = False
+) -> Iterator[None]:
+    """Let an error of servers that are not configured any more say how to go on without them.
+
+    :param is_leaving: say so of configured ones, too: what is there is to be removed.
+    """
     try:
         yield
     except (RegistryUnreachable, RegistryDenied) as error:
         urls = ",".join(service_urls)
-        let_go = f"pulumi config set {NAMESPACE}:abandonedUrls {urls}"
-        hint = (
-            f"where these servers are gone for good, or are known by another URL now, let go of what they"
-            f" hold: {let_go}"
-        )
-        if isinstance(error, RegistryDenied):
-            hint = (
-                "credentials are sent only to URLs that are configured: to remove it there, name the URL in a"
-                f" connection of its own with its credentials (pulumi config set --path"
-                f" {NAMESPACE}:connections.old.url {urls}, and user and password beside it); {hint}"
+        is_known = connection_to(_setting(config), urls.split(","), name=connection) is not None
+        hints = []
+        if isinstance(error, RegistryDenied) and not is_known:
+            hints.append(
+                "credentials are sent only to URLs that are configured: name this one in a connection of its"
+                f" own with its credentials (pulumi config set --path {NAMESPACE}:connections.old.url {urls},"
+                " and user and password beside it)"
             )
-        raise type(error)(f"{error}; {hint}", url=error.url, status_code=error.status_code) from error
+        if not is_known or (is_leaving and isinstance(error, RegistryUnreachable)):
+            hints.append(
+                "where these servers are gone for good, or are known by another URL now, let go of what they"
+                f" hold: pulumi config set {NAMESPACE}:abandonedUrls {urls}"
+            )
+        if not hints:
+            raise
+        message = "; ".join((str(error), *hints))
+        raise type(error)(message, url=error.url, status_code=error.status_code) from error
 
 
 def _setting(config: Config | None) -> Setting:

@@ -83,24 +83,18 @@ def connection_of_state(
 ) -> Connection:
     """The connection to the servers that a state names, whatever is configured by now.
 
-    One that is configured and shares a URL with the state's leads to the same Eureka, and is taken as it is:
-    that of the state's name, else any other. Servers that no connection names get no credentials, since
-    theirs may have been others; those of a connection that has no URL belong to the state's.
+    Servers that no connection leads to get no credentials, since theirs may have been others; those of a
+    connection that has no URL belong to the state's.
 
     :raises ConfigurationError: the connection of this name is there, and wrong.
     """
     urls = tuple(service_urls)
-    has_url = _has_url(setting, environment, name)
-    own = configured_connection(setting, environment, name=name) if has_url else None
-    if own is not None and not set(urls).isdisjoint(own.service_urls):
-        return own
-    others = (_usable(setting, environment, each) for each in connection_names(setting, environment))
-    for other in others:
-        if other is not None and not set(urls).isdisjoint(other.service_urls):
-            return other
-    if own is not None:
+    known = connection_to(setting, urls, environment, name)
+    if known is not None:
+        return known
+    if _has_url(setting, environment, name):
         return replace(
-            own,
+            configured_connection(setting, environment, name=name),
             service_urls=urls,
             user=None,
             password=None,
@@ -112,6 +106,26 @@ def connection_of_state(
     if _is_there(setting, environment, name):
         return configured_connection(setting, environment, service_url=",".join(urls), name=name)
     return Connection.parse(urls)
+
+
+def connection_to(
+    setting: Setting,
+    service_urls: Iterable[str],
+    environment: Mapping[str, str] = os.environ,
+    name: str = DEFAULT_CONNECTION,
+) -> Connection | None:
+    """The connection that is configured and shares a URL with these, and so leads to the same Eureka.
+
+    :param name: is asked first.
+    :raises ConfigurationError: the connection of this name is there, and wrong.
+    """
+    urls = set(service_urls)
+    if _has_url(setting, environment, name):
+        own = configured_connection(setting, environment, name=name)
+        if not urls.isdisjoint(own.service_urls):
+            return own
+    others = (_usable(setting, environment, each) for each in connection_names(setting, environment))
+    return next((other for other in others if other and not urls.isdisjoint(other.service_urls)), None)
 
 
 def abandoned_urls(setting: Setting) -> frozenset[str]:

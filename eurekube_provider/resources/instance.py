@@ -9,6 +9,7 @@ anew.
 
 import sys
 from collections.abc import Mapping
+from contextlib import AbstractContextManager
 from copy import copy
 from functools import partial
 from typing import TYPE_CHECKING, Any
@@ -94,7 +95,7 @@ class InstanceProvider(ResourceProvider):
         olds = read_in(props)
         previous = Registration.from_properties(olds)
         peers = self._peers_to_leave(previous)
-        with saying_the_way_out(previous.service_urls):
+        with self._saying_the_way_out(previous):
             held = registration.read(previous, peers) if peers else None
         if held is None:
             return ReadResult(id_="", outs={})
@@ -120,7 +121,7 @@ class InstanceProvider(ResourceProvider):
         if peers is None:
             print(let_go(str(previous), previous.service_urls), file=sys.stderr, flush=True)
             return
-        with saying_the_way_out(previous.service_urls):
+        with self._saying_the_way_out(previous, is_leaving=True):
             removal = registration.delete(previous, peers, looks=LOOKS)
             LOOKS.finish()
         if removal is Removal.LEFT:
@@ -131,6 +132,12 @@ class InstanceProvider(ResourceProvider):
 
     def _peers_to_leave(self, of: Registration) -> Peers | None:
         return peers_to_leave(getattr(self, "_config", None), of.connection, of.service_urls)
+
+    def _saying_the_way_out(
+        self, of: Registration, *, is_leaving: bool = False
+    ) -> AbstractContextManager[None]:
+        config = getattr(self, "_config", None)
+        return saying_the_way_out(config, of.connection, of.service_urls, is_leaving=is_leaving)
 
 
 class EurekaInstance(Resource, module="eurekube", name="EurekaInstance"):

@@ -23,6 +23,7 @@ from eurekube_provider.core.model import Instance, Port, Status
 from eurekube_provider.eureka.connection import Connection
 from eurekube_provider.eureka.peer import Peer
 from lab import EUREKA_PASSWORD, EUREKA_USER, Lab
+from lab.workloads import wait_for
 from tests.contract.plugin import EACH, NOBODY, Plugin, Properties, StartPlugin, plugins, sentence
 
 pytestmark = pytest.mark.lab
@@ -253,6 +254,21 @@ def test_a_stolen_registration_shows_and_is_not_removed(plugin: Plugin, peer: Pe
     assert "belongs to cluster/a/b/c" in sentence(raised)
     plugin.delete(refreshed)
     assert held(peer, state) is not None
+
+
+def test_a_machine_that_registers_itself_is_refused(
+    start_plugin: StartPlugin, peer: Peer, news: Properties
+) -> None:
+    """As soon as a list has it: callers would find it twice."""
+    plugin = start_plugin()
+    inputs = plugin.check(news)
+    itself = Instance(inputs["application"], "itself", "host", "192.0.2.10", Port(8080))
+    peer.register(itself)
+    wait_for(lambda: itself.key in {each.key for each in peer.list_instances()}, "a list with it", 60)
+    with pytest.raises(grpc.RpcError) as raised:
+        plugin.create(inputs)
+    assert "itself at 192.0.2.10:8080 registered itself" in sentence(raised)
+    assert held(peer, inputs) is None
 
 
 def test_a_persons_override_outlives_updates(plugin: Plugin, peer: Peer, news: Properties) -> None:

@@ -11,6 +11,7 @@ from pulumi.dynamic import Config, ConfigureRequest
 
 from eurekube_provider.core.errors import (
     OwnershipConflict,
+    RegistryDenied,
     RegistryRejected,
     RegistryUnreachable,
     SomeFailed,
@@ -218,6 +219,36 @@ def test_credentials_go_to_the_urls_that_they_were_configured_for(kind: Kind, se
     assert servers.users == {SPELT: "bridge", URL: "bridge"}
     run(kind, user="bridge", password="pa55").delete("", state)
     assert servers.users[URL] == "bridge"  # there is no other URL that they could be for
+
+
+@KINDS
+def test_a_refresh_tells_nobody_to_abandon_a_server_that_is_in_use(kind: Kind, servers: FakeServers) -> None:
+    """It is away for a while; what is to be removed there may be abandoned."""
+    assert servers
+    state = {**created(kind), "service_url": GONE}
+    with pytest.raises(RegistryUnreachable) as raised:
+        run(kind, url=GONE).read("x", state)
+    assert "abandonedUrls" not in str(raised.value)
+    with pytest.raises(RegistryUnreachable, match="abandonedUrls"):
+        run(kind, url=GONE).delete("", state)
+
+
+@KINDS
+def test_a_server_that_wants_credentials_has_them_in_a_connection(
+    kind: Kind, eureka: FakeEureka, servers: FakeServers
+) -> None:
+    """Said where the state's URL is none that is configured."""
+    assert servers
+    state = created(kind)
+
+    def denied(_: Callable[[], Any]) -> Any:
+        raise RegistryDenied("answered 401", url=URL, status_code=401)
+
+    for url, is_said in ((SPELT, True), (URL, False)):
+        eureka.fails = {"read": [denied] * 9}
+        with pytest.raises(RegistryDenied) as raised:
+            run(kind, url=url, user="u", password="p").read("x", state)
+        assert ("pulumi config set --path eurekube:connections.old.url" in str(raised.value)) is is_said
 
 
 @KINDS
