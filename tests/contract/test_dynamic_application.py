@@ -15,15 +15,17 @@ import grpc
 import pytest
 from pulumi.runtime import rpc
 
-from eurekube_provider.core.errors import RegistryRejected, SomeFailed
+from eurekube_provider.core.errors import RegistryRejected, RegistryUnreachable, SomeFailed
 from eurekube_provider.core.model import Instance, Port, Status
 from eurekube_provider.eureka.connection import Connection
 from eurekube_provider.eureka.peer import Peer
 from eurekube_provider.eureka.peers import Peers
-from eurekube_provider.resources import registrations
+from eurekube_provider.resources import registration, registrations
 from eurekube_provider.resources.application import ApplicationProvider
 from eurekube_provider.resources.looks import FORWARDED_WITHIN_SECONDS
 from eurekube_provider.resources.members import check_members
+from eurekube_provider.resources.properties import check
+from eurekube_provider.resources.registration import Registration
 from eurekube_provider.resources.roster import Roster
 from lab import Lab
 from lab.listing import listed_now
@@ -123,6 +125,21 @@ class Refusing(Peers):
         if instance.instance_id.startswith(self._beginning):
             raise RegistryRejected("somebody refused it")
         super().register(instance)
+
+
+class Losing(Peers):
+    """The servers, but that the answer to the first registration of each incarnation gets lost."""
+
+    def __init__(self, connection: Connection) -> None:
+        super().__init__(connection)
+        self._lost = {"old"}
+
+    def register(self, instance: Instance) -> None:
+        """Do it, and do not say so."""
+        super().register(instance)
+        if instance.incarnation not in self._lost:
+            self._lost.add(instance.incarnation)
+            raise RegistryUnreachable("no answer within 5 s")
 
 
 def test_an_application_from_check_to_delete(plugin: Plugin, eureka: Peers, news: Properties) -> None:
@@ -290,6 +307,28 @@ def test_adopting_takes_over_and_a_failure_gives_back(
     assert addresses(eureka, news) == {"a": "192.0.2.1", "b": "192.0.2.2"}
     plugin.delete(state)
     assert held(eureka, news) == {}
+
+
+def test_a_creation_whose_answers_are_lost_leaves_nothing(eureka: Peers, news: Properties) -> None:
+    """Nobody's state would remove it, on whichever server; what was taken over is given back."""
+    losing = Losing(eureka.connection)
+    alone = {key: news[key] for key in ("application", "port", "renewer", "service_url", "owner")}
+    one = check({}, {**alone, "host_name": "192.0.2.50"}).properties
+    several = check_members({}, news).properties
+    try:
+        with pytest.raises(RegistryUnreachable, match="what was registered was taken back"):
+            registration.create(Registration.from_properties({**one, "incarnation": "first"}), losing)
+        with pytest.raises(SomeFailed, match="the others were taken back"):
+            registrations.create(Roster.from_properties({**several, "incarnation": "second"}), losing)
+        wait_for(lambda: held(eureka, news) == {}, "both servers to hold nothing")
+        registration.create(Registration.from_properties({**one, "incarnation": "old"}), eureka)
+        changed = Registration.from_properties({**one, "metadata": {"tier": "2"}, "incarnation": "third"})
+        with pytest.raises(RegistryUnreachable, match="what stood there before was given back"):
+            registration.create(changed, losing)
+    finally:
+        losing.close()
+    (left,) = held(eureka, news).values()
+    assert (left.incarnation, left.metadata.get("tier"), left.status) == ("old", None, Status.UP)
 
 
 def test_a_failed_update_stays_and_the_next_one_finishes(

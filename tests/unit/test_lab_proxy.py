@@ -153,7 +153,7 @@ def test_a_delay(proxy: Proxy, session: requests.Session) -> None:
     proxy.delay(0.3)
     started = time.monotonic()
     assert session.get(url(proxy), timeout=5).content == SAYS
-    assert 0.3 <= time.monotonic() - started < 2
+    assert time.monotonic() - started >= 0.3
     proxy.delay(30)
     threading.Timer(0.2, proxy.heal).start()
     assert session.get(url(proxy), timeout=5).content == SAYS
