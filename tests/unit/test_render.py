@@ -413,6 +413,17 @@ def test_secrets_are_hidden_unless_asked_for() -> None:
     assert "s3cret" not in done.stdout + done.stderr
 
 
+def test_a_user_is_no_secret_elsewhere() -> None:
+    """Its name may be a part of many others: everything but the Secret is as it is without secrets."""
+    common = {"EUREKA_USER": "eurekube", "EUREKA_PASSWORD": "rating"}
+    hidden, shown = (run("render", *more, **common).stdout for more in ((), ("--show-secrets",)))
+    both = [list(yaml.safe_load_all(text)) for text in (hidden, shown)]
+    assert len(both[0]) > 10
+    differing = [one for one, other in zip(*both, strict=True) if one != other]
+    assert [one["kind"] for one in differing] == ["Secret"]
+    assert differing[0]["stringData"] == {"user": "[secret]", "password": "[secret]"}
+
+
 PROGRAM = """
 import pulumi
 import pulumi_kubernetes as kubernetes
@@ -422,12 +433,13 @@ from hosts import HOST
 token = pulumi.Config().require_secret("token")
 found = get_endpoints("rating", "shop").ready
 EurekaInstance("one", {"application": "a", "host_name": HOST, "port": 1, "metadata": {"token": token}})
+EurekaInstance("two", {"application": "c", "host_name": token.apply(lambda it: it.lower()), "port": 1})
 members = {each.name: {"host_name": each.address, "metadata": {"token": token}} for each in found}
 EurekaApplication("many", {"application": "b", "port": 1, "instances": members})
 kubernetes.core.v1.ConfigMap(
     "c",
     metadata={"name": "c", "annotations": {"since": pulumi.Config().require("since")}},
-    data={"line": pulumi.Output.concat("token=", token)},
+    data={"line": pulumi.Output.concat("token=", token), "plain": "TOPSECRETARY"},
 )
 """
 
@@ -506,15 +518,18 @@ def test_no_secret_of_a_program_is_printed(project: Path, api: tuple[dict[str, A
     common = ("render", "--project", str(project), "--config", "p:token=TOPSECRET")
     done = run(*common)
     assert done.returncode == 0, done.stderr
-    assert "TOPSECRET" not in done.stdout + done.stderr
+    assert "TOPSECRET" not in (done.stdout + done.stderr).replace("TOPSECRETARY", "")
+    assert "topsecret" not in done.stdout + done.stderr
     objects, registrations = yaml.safe_load_all(done.stdout)
-    assert objects["data"] == {"line": "[secret]"}
+    assert objects["data"] == {"line": "[secret]", "plain": "TOPSECRETARY"}
     assert objects["metadata"]["annotations"] == {"since": "2024-05-01 00:00:00 +0000 UTC"}
     assert registrations["one"]["metadata"] == {"token": "[secret]"}
     assert registrations["many/p-1"]["metadata"]["token"] == "[secret]"
     shown = run(*common, "--show-secrets").stdout
-    assert shown.count("TOPSECRET") == 3
-    assert registrations.keys() == {"one", "many/p-1"}
+    assert shown.replace("TOPSECRETARY", "").count("TOPSECRET") == 3
+    assert registrations.keys() == {"one", "two", "many/p-1"}
+    assert registrations["two"]["ip_address"] == "[secret]"
+    assert registrations["two"]["application"] == "C"
 
 
 def test_scalars_of_a_stack_are_read_as_pulumi_reads_them(tmp_path: Path) -> None:
