@@ -160,11 +160,13 @@ def _run(settings: Settings, stop: threading.Event, site: OperatorSite, ledger: 
             gc.freeze()
             _log.info("operator is ready", extra={"syncers": len(sources.syncer_keys())})
             if ledger and ledger.is_once:
+                deleted = sources.deleted_syncers()
                 controller.take_over()
                 controller.lead()
                 while not queue.is_idle and not stop.wait(0.02):
                     pass
-                ledger.print({key: str(ClusterOwner(cluster.name, *key)) for key in sources.syncer_keys()})
+                keys = {*sources.syncer_keys(), *deleted}
+                ledger.print({key: str(ClusterOwner(cluster.name, *key)) for key in keys}, deleted)
             else:
                 controller.drains.start(sources)
                 leadership.follow(_Duties(controller, triggers), stop)

@@ -133,8 +133,9 @@ def _remove_syncers(
         names = ", ".join(describe(item) for item in stuck)
         raise KubernetesError(
             f"{names}: still there after {patience_seconds:.0f} s, since no operator serves the finalizer;"
-            " start the operator and try again (or remove the finalizer by hand: what the syncer registered"
-            " then stays in Eureka until it lapses)"
+            " start the operator and try again; without one, `eurekube operator --once` takes out of Eureka"
+            " what they registered and lets them go (a finalizer that is removed by hand leaves it there"
+            " until it lapses)"
         )
 
 
