@@ -406,6 +406,52 @@ def test_no_secret_is_made_where_somebody_else_makes_it_all() -> None:
     assert files(pod) == {"EUREKA_CA_FILE": ("vault", "ca.crt")}
 
 
+def test_the_operator_knows_the_stacks_named_connections(tmp_path: Path) -> None:
+    """What the stack registers there is renewed by it; credentials are in a Secret that the pods find."""
+    named = {"eu-1": {"url": "http://eu:8761/eureka", "user": "bridge", "password": "s3cret"}}
+    config = (f"eurekube:connections={json.dumps(named)}", 'eurekube:operator={"networkPolicy": true}')
+    objects = rendered(*config)[0]
+    made = {item["kind"]: item for item in objects if item["metadata"]["name"] == "eurekube-operator-targets"}
+    assert set(made) == {"ConfigMap", "Secret"}
+    text = made["ConfigMap"]["data"]["operator.yaml"]
+    assert "s3cret" not in text
+    for name, value in made["Secret"]["stringData"].items():
+        (tmp_path / name).write_text(value)
+    (tmp_path / "operator.yaml").write_text(text.replace("/etc/eurekube-targets", str(tmp_path)))
+    pod = only("Deployment", *config)["spec"]["template"]["spec"]
+    environment = {item["name"]: item.get("value") for item in pod["containers"][0]["env"]}
+    assert environment["CONFIG"] == "/etc/eurekube-targets/operator.yaml"
+    assert [kind for one in pod["volumes"][-1]["projected"]["sources"] for kind in one] == [
+        "configMap",
+        "secret",
+    ]
+    read = settings_from({"config": str(tmp_path / "operator.yaml")}, {"EUREKA_URL": "http://d/eureka"})
+    found = read.connections["eu-1"]
+    assert (found.service_urls, found.user, found.password) == (
+        ("http://eu:8761/eureka",),
+        "bridge",
+        "s3cret",
+    )
+    ports = [
+        port["port"] for rule in only("NetworkPolicy", *config)["spec"]["egress"] for port in rule["ports"]
+    ]
+    assert 8761 in ports
+
+
+@pytest.mark.parametrize(
+    "operator",
+    [{"environment": {"CONFIG": "/own/file"}}, {"eurekaSecret": {"name": "vault", "tokenKey": "t"}}],
+)
+def test_an_operator_with_a_file_or_a_secret_of_somebody_else_gets_no_connections(
+    operator: dict[str, Any],
+) -> None:
+    """It has what it had: its own file says them, and it gets no credentials of the stack."""
+    named = {"eu-1": {"url": "http://eu:8761/eureka", "token": "s3cret"}}
+    config = (f"eurekube:connections={json.dumps(named)}", f"eurekube:operator={json.dumps(operator)}")
+    found = rendered(*config)[0]
+    assert [item for item in found if item["metadata"]["name"] == "eurekube-operator-targets"] == []
+
+
 def test_secrets_are_hidden_unless_asked_for() -> None:
     """What is rendered ends up in logs."""
     done = run("render", "--kubernetes", EUREKA_USER="bridge", EUREKA_PASSWORD="s3cret")

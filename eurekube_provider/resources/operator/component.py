@@ -121,21 +121,21 @@ class EurekubeOperator(pulumi.ComponentResource):
 
     def _targets(self, name: str, namespace: pulumi.Resource) -> list[pulumi.Resource]:
         args = self._args
-        if not args.targets:
+        if not args.file_content:
             return []
         made: list[pulumi.Resource] = [
             ConfigMap(
                 f"{name}-targets",
                 metadata=self._metadata(TARGETS),
-                data={FILE: targets_file(args.targets)},
+                data={FILE: targets_file(args.file_content)},
                 opts=self._after(namespace),
             )
         ]
-        if args.target_secrets:
+        if args.file_secrets:
             kept = pulumi.ResourceOptions(
                 parent=self, depends_on=[namespace], additional_secret_outputs=["data", "stringData"]
             )
-            data = dict(args.target_secrets)
+            data = dict(args.file_secrets)
             made.append(
                 Secret(f"{name}-targets", metadata=self._metadata(TARGETS), string_data=data, opts=kept)
             )
