@@ -32,6 +32,7 @@ _T = TypeVar("_T")
 
 _OPERATOR_KEYS = (
     "namespace",
+    "create_namespace",
     "image",
     "tag",
     "replicas",

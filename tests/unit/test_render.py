@@ -200,6 +200,15 @@ def test_the_operators_pod_is_restricted() -> None:
     assert container["image"].endswith(f":{eurekube_provider.__version__}")
 
 
+def test_a_namespace_that_is_there_is_not_made() -> None:
+    """And what lives in it still is."""
+    objects = rendered('eurekube:operator={"createNamespace": false}')[0]
+    assert "eurekube-system" not in {
+        item["metadata"]["name"] for item in objects if item["kind"] == "Namespace"
+    }
+    assert "eurekube-system" in {item["metadata"].get("namespace") for item in objects}
+
+
 def test_targets_come_with_their_file_and_their_rights(tmp_path: Path) -> None:
     """The operator reads what the stack says; of a Stack it may do what it must, in the Stack's namespace."""
     target = {"kind": "pulumiStack", "namespaces": ["shop"], "stack": "pulumi/shop-prod"}

@@ -71,7 +71,9 @@ class EurekubeOperatorArgs:
         given beside it.
     :ivar connections: further Eurekas by name, which syncers and registrations name as their ``connection``:
         the operator registers and renews there as well.
-    :ivar namespace: where the operator lives; it is made, and removed, with it.
+    :ivar namespace: where the operator lives.
+    :ivar create_namespace: whether that is made with the operator, and removed with it and all that is in it.
+        False for one that is there already, and stays. From True to False, what was made stays as well.
     :ivar operator_name: whom registrations name as their renewer, and part of the name of the Lease.
     :ivar cluster_name: part of every instance id; default the first 8 characters of kube-system's UID.
     :ivar watch_namespaces: the namespaces to look at, and to have rights in; empty for all.
@@ -107,6 +109,7 @@ class EurekubeOperatorArgs:
     eureka_secret: EurekaSecretArgs | EurekaSecretArgsDict | None = None
     connections: Mapping[str, EurekaConnectionArgs | EurekaConnectionArgsDict] = field(default_factory=dict)
     namespace: str = "eurekube-system"
+    create_namespace: bool = True
     operator_name: str = "eurekube"
     cluster_name: str | None = None
     watch_namespaces: Sequence[str] = ()
@@ -202,6 +205,8 @@ class EurekubeOperatorArgs:
                 raise ConfigurationError(f"environment must not set {name}: {why}")
         if isinstance(self.image, str) and self.tag is not None and _names_tag(self.image):
             raise ConfigurationError(f"the image {self.image!r} has a tag or digest already: give no tag")
+        if not isinstance(self.create_namespace, bool):
+            raise ConfigurationError("create_namespace must be true or false")
         for port in self.egress_ports:
             if not isinstance(port, int) or not 1 <= port <= 65535:
                 raise ConfigurationError(f"egress_ports: {port!r} must be a port from 1 to 65535")
@@ -237,6 +242,7 @@ class EurekubeOperatorArgsDict(TypedDict):
     eureka_secret: NotRequired[EurekaSecretArgs | EurekaSecretArgsDict | None]
     connections: NotRequired[Mapping[str, EurekaConnectionArgs | EurekaConnectionArgsDict]]
     namespace: NotRequired[str]
+    create_namespace: NotRequired[bool]
     operator_name: NotRequired[str]
     cluster_name: NotRequired[str | None]
     watch_namespaces: NotRequired[Sequence[str]]
