@@ -17,7 +17,7 @@ import sys
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -29,6 +29,7 @@ from pulumi.runtime.stack import run_pulumi_func
 
 from eurekube_provider.core.errors import ConfigurationError
 from eurekube_provider.core.identity import APPLICATION_TYPE, INSTANCE_TYPE, StackOwner
+from eurekube_provider.core.model import EMPTY
 from eurekube_provider.eureka.connection import Connection
 from eurekube_provider.resources.connections import NAMESPACE, configured_connection, connection_names
 from eurekube_provider.resources.labels import STACK_LABEL, stack_label
@@ -75,7 +76,8 @@ class Rendered:
     :ivar kubeconfig: what ``eurekube:kubeconfig`` names; None for kubectl's own way.
     :ivar context: what ``eurekube:context`` names.
     :ivar connections: how the stack reaches each Eureka that is configured or named, by name.
-    :ivar secrets: the secret texts of each registration or application, by its name.
+    :ivar secrets: the secret texts of all registrations and applications.
+    :ivar secrets_of: the same of each, by its name.
     :ivar secret_fields: where in an object something is secret, by the object's place among ``objects``.
     """
 
@@ -88,8 +90,9 @@ class Rendered:
     kubeconfig: Path | None
     context: str | None
     connections: dict[str, Connection]
-    secrets: Mapping[str, frozenset[str]]
-    secret_fields: tuple[frozenset[Place], ...]
+    secrets: frozenset[str]
+    secrets_of: Mapping[str, frozenset[str]] = field(default_factory=lambda: EMPTY)
+    secret_fields: tuple[frozenset[Place], ...] = ()
 
     @property
     def label(self) -> str:
@@ -112,7 +115,7 @@ class Rendered:
 
     def concealed(self, line: str) -> str:
         """A line about a registration, with nothing in it that the program keeps secret of any."""
-        for secret in sorted(frozenset[str]().union(*self.secrets.values()), key=len, reverse=True):
+        for secret in sorted(self.secrets, key=len, reverse=True):
             line = line.replace(secret, _HIDDEN)
         return line
 
@@ -127,7 +130,7 @@ class Rendered:
         shown = {}
         for title, (name, properties) in everything.items():
             written = {key: value for key, value in properties.items() if key != DEFAULT_ID}
-            shown[title] = written if show_secrets else _mask(written, self.secrets.get(name, frozenset()))
+            shown[title] = written if show_secrets else _mask(written, self.secrets_of.get(name, frozenset()))
         return json.dumps(shown, indent=2, sort_keys=True) + "\n"
 
 
@@ -135,7 +138,7 @@ class _Collector(mocks.Mocks):
     """Takes note of every resource; answers with its inputs, of a registration as the check leaves them.
 
     :ivar registrations: the checked properties of everything that is to be registered, by type and by name.
-    :ivar secrets: see :class:`Rendered`.
+    :ivar secrets: what :class:`Rendered` has as ``secrets_of``.
     :ivar secret_fields: where something is secret, by a resource's type and name.
     """
 
@@ -221,7 +224,8 @@ def render(
         kubeconfig=directory / Path(kubeconfig).expanduser() if kubeconfig else None,
         context=configuration.get(f"{NAMESPACE}:context") or None,
         connections=connections,
-        secrets={name: frozenset(texts) for name, texts in collector.secrets.items()},
+        secrets=frozenset[str]().union(*collector.secrets.values()),
+        secrets_of={name: frozenset(texts) for name, texts in collector.secrets.items()},
         secret_fields=tuple(fields for _, fields in objects),
     )
 
