@@ -37,6 +37,8 @@ if TYPE_CHECKING:
         get_instance_output,
     )
     from eurekube_provider.resources.operator import (
+        EurekaConnectionArgs,
+        EurekaConnectionArgsDict,
         EurekaSecretArgs,
         EurekaSecretArgsDict,
         EurekubeOperator,
@@ -53,6 +55,8 @@ __all__ = [
     "EurekaApplication",
     "EurekaApplicationArgs",
     "EurekaApplicationArgsDict",
+    "EurekaConnectionArgs",
+    "EurekaConnectionArgsDict",
     "EurekaInstance",
     "EurekaInstanceArgs",
     "EurekaInstanceArgsDict",
@@ -87,6 +91,8 @@ _MODULES = {
     "EurekaInstance": "instance",
     "EurekaInstanceArgs": "arguments",
     "EurekaInstanceArgsDict": "arguments",
+    "EurekaConnectionArgs": "operator",
+    "EurekaConnectionArgsDict": "operator",
     "EurekaSecretArgs": "operator",
     "EurekaSecretArgsDict": "operator",
     "EurekaSyncer": "syncer",

@@ -15,6 +15,7 @@ from types import MappingProxyType
 from typing import Any
 
 from eurekube_provider.core.errors import InvalidInstance
+from eurekube_provider.core.names import names_of
 
 EMPTY: Mapping[str, Any] = MappingProxyType({})
 
@@ -121,6 +122,11 @@ class Instance:
     def key(self) -> tuple[str, str]:
         """Application and instance id: what names an instance in a registry."""
         return (self.application, self.instance_id)
+
+    @property
+    def names(self) -> frozenset[str]:
+        """The names, in lower case, under which callers find it."""
+        return names_of(self.application, self.vip_address, self.secure_vip_address)
 
     @property
     def owner(self) -> str | None:

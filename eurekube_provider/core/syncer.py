@@ -21,6 +21,7 @@ from eurekube_provider.core.identity import (
     metadata_key,
 )
 from eurekube_provider.core.model import EMPTY, EurekaLease
+from eurekube_provider.core.names import names_of
 from eurekube_provider.core.objects import Object, Problem, app_of
 from eurekube_provider.core.plan import Policy
 from eurekube_provider.core.text import check_metadata, name_problem, text_problem
@@ -156,8 +157,7 @@ class Syncer:
     @property
     def names(self) -> frozenset[str]:
         """The names, in lower case, under which callers find it."""
-        vips = f"{self.vip_address},{self.secure_vip_address}".split(",")
-        return frozenset(name.strip().lower() for name in (self.application, *vips) if name.strip())
+        return names_of(self.application, self.vip_address, self.secure_vip_address)
 
     def owner(self, cluster: Cluster) -> str:
         """Who its instances belong to."""

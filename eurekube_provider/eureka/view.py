@@ -33,6 +33,7 @@ class View:
         # Kept up to date, since the brake asks at each look how many of all are UP.
         self._up_by_owner: Counter[str] = Counter()
         self._up_by_cluster: Counter[str] = Counter()
+        self._by_name: dict[str, Counter[str]] = defaultdict(Counter)
 
     def registered(self, instance: Instance) -> None:
         """It was written, or seen by an uncached read."""
@@ -98,6 +99,11 @@ class View:
         with self._lock:
             return self._up_by_cluster[name]
 
+    def owners_called(self, name: str) -> list[str]:
+        """The owners of instances that callers find under a name: an application's or a VIP address."""
+        with self._lock:
+            return list(self._by_name.get(name.lower(), ()))
+
     def __len__(self) -> int:
         return len(self._held)
 
@@ -141,7 +147,8 @@ class View:
         """Hold it; returns the key object that all tables share, which saves half of their memory."""
         key = instance.key
         old = self._held.get(key)
-        if old is not None and old.owner != instance.owner:
+        names = instance.names
+        if old is not None and (old.owner != instance.owner or old.names != names):
             self._drop(key)
             old = None
         if old is None or old.status is not instance.status:
@@ -151,6 +158,8 @@ class View:
         self._by_application[instance.application].add(key)
         if instance.owner:
             self._by_owner[instance.owner].add(key)
+            for name in names if old is None else ():
+                self._by_name[name][instance.owner] += 1
         return key
 
     def _drop(self, key: Key) -> None:
@@ -164,6 +173,13 @@ class View:
                 index[name].discard(key)
                 if not index[name]:
                     del index[name]
+        for name in instance.names if instance.owner else ():
+            owners = self._by_name[name]
+            owners[instance.owner or ""] -= 1
+            if not owners[instance.owner or ""]:
+                del owners[instance.owner or ""]
+            if not owners:
+                del self._by_name[name]
 
     def _count(self, instance: Instance | None, by: int) -> None:
         if instance is None or instance.status is not Status.UP or not instance.owner:

@@ -74,6 +74,7 @@ class KubeAccess:
     :param namespace: the one that this process belongs to: its pod's, or the kubeconfig context's.
     :param may_write: asked directly before each request that changes something; where it says no, the
         request is not sent and :class:`LeadershipLost` is raised.
+    :ivar is_in_cluster: whether this process runs in a pod, and reaches the API as its ServiceAccount.
     """
 
     def __init__(
@@ -90,6 +91,7 @@ class KubeAccess:
         self._accept = accept
         self._accept_events = accept_events
         self.namespace = namespace
+        self.is_in_cluster = False
         self.server = str(api_client.configuration.host)
 
     def guarded(self, may_write: Callable[[], bool]) -> KubeAccess:
@@ -129,8 +131,11 @@ class KubeAccess:
         configuration.connection_pool_maxsize = 32
         configuration.socket_options = _KEEPALIVE
         namespace = ""
+        in_cluster = (
+            kubeconfig is None and context is None and bool(os.environ.get("KUBERNETES_SERVICE_HOST"))
+        )
         try:
-            if kubeconfig is None and context is None and os.environ.get("KUBERNETES_SERVICE_HOST"):
+            if in_cluster:
                 config.load_incluster_config(client_configuration=configuration)  # type: ignore[no-untyped-call]
                 if _IN_CLUSTER_NAMESPACE.is_file():
                     namespace = _IN_CLUSTER_NAMESPACE.read_text("utf-8").strip()
@@ -147,7 +152,9 @@ class KubeAccess:
                 f"no way to the Kubernetes API was found ({error}): run inside a cluster,"
                 " or set KUBECONFIG or --kubeconfig"
             ) from None
-        return cls(client.ApiClient(configuration), namespace or "default")
+        access = cls(client.ApiClient(configuration), namespace or "default")
+        access.is_in_cluster = in_cluster
+        return access
 
     def get(self, path: str, query: Mapping[str, str] | None = None) -> dict[str, Any]:
         """Read an object or a list.

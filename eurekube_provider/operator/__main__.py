@@ -42,7 +42,8 @@ def add_flags(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--once",
         action="store_true",
-        help="read everything, plan, carry it out, print the plans and end; renews nothing afterwards",
+        help="read everything, plan, carry it out, print the plans and end; renews nothing afterwards. Lets"
+        " deleted syncers go that wait for an operator which is gone",
     )
     parser.add_argument(
         "--dry-run",

@@ -23,13 +23,14 @@ from eurekube_provider.core.errors import (
 from eurekube_provider.core.identity import Cluster, ClusterOwner, endpoint_of
 from eurekube_provider.core.mapping import Desired, leaving
 from eurekube_provider.core.model import Instance
+from eurekube_provider.core.names import claimed_names
 from eurekube_provider.core.plan import Action, Change, Plan, Policy, plan
 from eurekube_provider.core.pulse import Pulse, pulses_of
 from eurekube_provider.core.syncer import OnTermination, Syncer
 from eurekube_provider.eureka.apply import CarryOut, Outcome, apply
 from eurekube_provider.kube.access import KubeAccess
 from eurekube_provider.kube.events import EventRecorder
-from eurekube_provider.operator.admission import Admission, UnknownEureka
+from eurekube_provider.operator.admission import Admission, NameTaken, UnknownEureka
 from eurekube_provider.operator.brake import Brake
 from eurekube_provider.operator.departure import Departure
 from eurekube_provider.operator.drains import Drains
@@ -89,7 +90,7 @@ class Controller:
         self._cluster = cluster
         self._access = access
         self._registries = registries
-        self._admission = Admission(settings, registries)
+        self._admission = Admission(settings, cluster, registries)
         self._teller = Teller(events, statuses)
         self._queue = queue
         self._sources: Sources | None = None
@@ -252,7 +253,8 @@ class Controller:
             return None
         try:
             wanted = Syncer.from_object(syncer)
-            registry = self._admission.registry_of(wanted, self._sources)
+            claimed = claimed_names(syncer.get("status") or {})
+            registry = self._admission.registry_of(wanted, self._sources, claimed)
         except ConfigurationError as error:
             return self._refuse(syncer, error, started)
         if not has_finalizer(syncer):
@@ -295,6 +297,7 @@ class Controller:
             braked=hold.message if hold else "",
             trouble=registry.trouble,
             drain=self.drains.problem(key),
+            claimed=claimed,
         )
         self._teller.tell_look(syncer, found, outcome, time.monotonic() - started)
         self.history.saw(key, found, wished, outcome, (hold.held_seconds, hold.message) if hold else None)
@@ -400,6 +403,8 @@ class Controller:
             for instance in parts.stays:
                 registry.hold(instance)
         reason = "UnknownEureka" if isinstance(error, UnknownEureka) else "NotAllowed"
+        if isinstance(error, NameTaken):
+            reason = "Conflict"
         self._report_failure(syncer, reason, error, outcome, time.monotonic() - started)
         self._queue.add_after(key, RECHECK_REFUSED_SECONDS)  # what it selects now need not be what it holds
         return next((one.error for one in outcome.failures if isinstance(one.error, RegistryError)), None)

@@ -58,6 +58,7 @@ class Ledger:
         self._output = output
         self._was_printed = False
         self._keys: dict[str, SyncerKey] = {}
+        self._deleted: frozenset[SyncerKey] = frozenset()
         self._lock = threading.Lock()
         self._entries: dict[str, dict[str, Entry]] = {}
         self._reports: dict[SyncerKey, Report] = {}
@@ -107,12 +108,14 @@ class Ledger:
                 or any(not self._was_seen(owner) for owner in self._keys)
             )
 
-    def print(self, owners: Mapping[SyncerKey, str]) -> None:
+    def print(self, owners: Mapping[SyncerKey, str], deleted: frozenset[SyncerKey] = frozenset()) -> None:
         """Print every plan, what became of it, and what is wrong with a syncer.
 
         :param owners: the owner of each syncer that should have been looked at.
+        :param deleted: those that were deleted, and waited for an operator to let them go.
         """
         with self._lock:
+            self._deleted = deleted
             self._keys = {owner: key for key, owner in owners.items()}
             self._was_printed = True
             every = sorted({*self._keys, *self._entries})
@@ -129,6 +132,7 @@ class Ledger:
             "owner": owner,
             "problem": self._problem(owner),
             "plans": plans,
+            "released": self._is_released(owner),
             "failures": self._failures(owner),
         }
 
@@ -137,13 +141,27 @@ class Ledger:
         problem = self._problem(owner)
         if problem:
             lines.append(f"! {problem['reason']}: {problem['message']}")
+        is_released = self._is_released(owner)
         for entry in self._entries.get(owner, {}).values():
-            lines += entry.steps.describe().splitlines()
+            if entry.steps or entry.steps.refusals or not is_released:
+                lines += entry.steps.describe().splitlines()
+        if is_released:
+            lines.append(
+                "would be released: it was deleted, and waits for an operator to let it go"
+                if self.is_dry
+                else "released: it was deleted, and waited for an operator to let it go"
+            )
         lines += [f"failed: {failure['error']}" for failure in self._failures(owner)]
         return "\n  ".join(lines) + "\n"
 
+    def _is_released(self, owner: str) -> bool:
+        """Whether its syncer was let go, or would be: a deletion that came to its end."""
+        key = self._keys.get(owner)
+        return key in self._deleted and key not in self._reports and not self._failures(owner)
+
     def _was_seen(self, owner: str) -> bool:
-        return owner in self._entries or self._keys[owner] in self._reports
+        key = self._keys[owner]
+        return owner in self._entries or key in self._reports or key in self._deleted
 
     def _problem(self, owner: str) -> dict[str, str] | None:
         """What is wrong with the owner's syncer; None also where it has none any more."""

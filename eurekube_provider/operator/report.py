@@ -39,6 +39,7 @@ class Report:
     :param unknown: condition types of which nothing is known yet: what stands there is kept.
     :param registered: how many instances Eureka holds of the syncer, those on their way out left aside.
     :param refused: how many desired instances were left alone since somebody else's stand in their way.
+    :param names: what the syncer has been called by, and may be called by from now on; None for as before.
     """
 
     is_ready: bool | None
@@ -53,6 +54,7 @@ class Report:
     sync_reason: str = "Synced"
     sync_message: str = ""
     unknown: frozenset[str] = frozenset()
+    names: frozenset[str] | None = None
 
 
 def report(
@@ -66,6 +68,7 @@ def report(
     braked: str = "",
     trouble: RegistryError | None = None,
     drain: str | None = "",
+    claimed: frozenset[str] = frozenset(),
 ) -> Report:
     """What a look that went to its end found.
 
@@ -74,6 +77,7 @@ def report(
     :param braked: why removals are held back, empty where none are.
     :param trouble: why Eureka cannot be read at the moment.
     :param drain: why callers lose calls when pods end; empty where they do not, None while that is not known.
+    :param claimed: the names that the syncer has been called by before.
     """
     application = wanted.application.upper()
     conflicts = [one.describe() for one in steps.refusals if one.reason is RefusalReason.CONFLICT] + [
@@ -108,6 +112,7 @@ def report(
         desired=len(desired.instances),
         refused=len(conflicts) + len(twins),
         is_wanted=any(one.status is Status.UP and one.key in up for one in desired.instances),
+        names=wanted.names if there else wanted.names & claimed,
     )
 
 
@@ -138,6 +143,7 @@ def _concluded(
     desired: int,
     refused: int,
     is_wanted: bool = True,
+    names: frozenset[str] | None = None,
 ) -> Report:
     """Both conditions.
 
@@ -186,6 +192,7 @@ def _concluded(
         refused=refused,
         problems={**shown, "DrainTooShort": drain} if drain else shown,
         unknown=frozenset(["DrainTooShort"] if drain is None else ()),
+        names=names,
     )
 
 

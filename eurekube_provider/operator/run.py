@@ -35,6 +35,7 @@ from eurekube_provider.operator.once import PATIENCE_SECONDS, Ledger
 from eurekube_provider.operator.parts import Parts
 from eurekube_provider.operator.queue import WorkQueue
 from eurekube_provider.operator.registry import Registry
+from eurekube_provider.operator.rivals import Rivals
 from eurekube_provider.operator.settings import Settings
 from eurekube_provider.operator.site import OperatorSite
 from eurekube_provider.operator.sources import Sources
@@ -82,6 +83,9 @@ def _run(settings: Settings, stop: threading.Event, site: OperatorSite, ledger: 
     if cluster is None:
         return
     is_elected = settings.leader_elect and ledger is None
+    rivals = _rivals(settings, access, stop) if is_elected else None
+    if rivals and not _look_for_rivals(rivals, stop):
+        return
     leadership = Leadership(_elector(settings, access) if is_elected else None)
     if not is_dry:
         access = access.guarded(leadership.may_write)
@@ -151,6 +155,8 @@ def _run(settings: Settings, stop: threading.Event, site: OperatorSite, ledger: 
     events.start()
     statuses.start()
     sources.start()
+    if rivals:
+        rivals.start()
     for registry in registries.values():
         registry.renewals.stand_by()
         registry.start()
@@ -164,20 +170,26 @@ def _run(settings: Settings, stop: threading.Event, site: OperatorSite, ledger: 
             gc.freeze()
             _log.info("operator is ready", extra={"syncers": len(sources.syncer_keys())})
             if ledger and ledger.is_once:
+                deleted = sources.deleted_syncers()
                 controller.take_over()
                 controller.lead()
                 while not queue.is_idle and not stop.wait(0.02):
                     pass
-                ledger.print({key: str(ClusterOwner(cluster.name, *key)) for key in sources.syncer_keys()})
+                keys = {*sources.syncer_keys(), *deleted}
+                ledger.print({key: str(ClusterOwner(cluster.name, *key)) for key in keys}, deleted)
             else:
                 controller.drains.start(sources)
                 leadership.follow(_Duties(controller, triggers), stop)
         for registry in registries.values():
             if registry.refusal is not None:
                 raise registry.refusal
+        if rivals and rivals.refusal:
+            raise rivals.refusal
     finally:
         _log.info("operator stops; nothing is deregistered")
         site.close()
+        if rivals:
+            rivals.stop()
         sources.stop()
         leadership.close()
         if triggers:
@@ -230,6 +242,29 @@ def _elector(settings: Settings, access: KubeAccess) -> Elector:
         f"{settings.pod_name}_{uuid.uuid4().hex[:8]}",
         settings.lease_timing,
     )
+
+
+def _rivals(settings: Settings, access: KubeAccess, stop: threading.Event) -> Rivals | None:
+    """Who might lead beside us; None where our Lease is where it belongs."""
+    if settings.lease_namespace is not None or access.is_in_cluster:
+        return None
+    return Rivals(access, *settings.lease(access.namespace), settings.lease_duration_seconds, stop.set)
+
+
+def _look_for_rivals(rivals: Rivals, stop: threading.Event) -> bool:
+    """Look once, as soon as the API answers; False when told to stop meanwhile.
+
+    :raises ConfigurationError: somebody leads by another Lease, or that cannot be found out.
+    """
+    while True:
+        try:
+            rivals.look()
+        except KubernetesError as error:
+            _log.warning("the Leases cannot be listed, tried again", extra={"error": str(error)})
+            if stop.wait(2.0):
+                return False
+            continue
+        return True
 
 
 def _cluster(

@@ -17,6 +17,7 @@ from typing import Any
 from eurekube_provider.core.drain import Drain
 from eurekube_provider.core.errors import ConfigurationError
 from eurekube_provider.core.identity import check_cluster_name
+from eurekube_provider.core.names import Reservations
 from eurekube_provider.core.objects import is_object_name
 from eurekube_provider.eureka.connection import SECRETS, Connection
 from eurekube_provider.kube.elector import Timing
@@ -142,6 +143,14 @@ class Settings:
         " Service's; * is any",
         shown="none",
     )
+    reserve: frozenset[tuple[str, str]] = _option(
+        "NAMESPACE=NAME[,...]",
+        _pairs("NAMESPACE=NAME, e.g. payments=billing or shop=rating*"),
+        frozenset(),
+        "only syncers in NAMESPACE may publish under the application or VIP address NAME; several namespaces"
+        " of one NAME share it. Of the NAMEs that fit, the longest counts; * is any",
+        shown="none: the first namespace that registers a name keeps it",
+    )
     kubeconfig: str | None = _option(
         "FILE",
         TEXT,
@@ -241,6 +250,11 @@ class Settings:
         """Whether a syncer may publish under a name, in any case, that is not its Service's."""
         names = frozenset((namespace, allowed.lower()) for namespace, allowed in self.publish)
         return _has(names, syncer_namespace, name.lower())
+
+    @property
+    def reservations(self) -> Reservations:
+        """Which names are for some namespaces alone."""
+        return Reservations(self.reserve)
 
     def watches(self, namespace: str) -> bool:
         """Whether objects of this namespace are seen at all."""

@@ -27,6 +27,7 @@ from eurekube_provider.kube.access import (
     Resource,
 )
 from eurekube_provider.kube.reflector import Listener, Reflector, ReflectorGroup, Trim
+from eurekube_provider.operator.finalizer import has_finalizer
 from eurekube_provider.operator.goodbyes import Goodbyes
 from eurekube_provider.operator.index import Index, Object, SyncerKey, key_of
 from eurekube_provider.operator.ondemand import OnDemand, Scope
@@ -152,6 +153,14 @@ class Sources:
     def syncer_keys(self) -> list[SyncerKey]:
         """All syncers."""
         return [key_of(syncer) for syncer in self.syncers.objects()]
+
+    def deleted_syncers(self) -> frozenset[SyncerKey]:
+        """Those that were deleted and wait for us to let them go."""
+        return frozenset(
+            key_of(syncer)
+            for syncer in self.syncers.objects()
+            if syncer["metadata"].get("deletionTimestamp") and has_finalizer(syncer)
+        )
 
     def names_of(self, selector: Selector) -> frozenset[str]:
         """The names, in lower case, of the Services that a selector means, and their labels ``app``."""

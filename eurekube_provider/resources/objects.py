@@ -25,6 +25,8 @@ class Effect(Enum):
     CREATED = "+"
     CHANGED = "~"
     UNCHANGED = " "
+    LEFT = "!"
+    """A namespace that somebody else made: it is not written to, and not removed with the stack."""
 
 
 class Objects:
@@ -41,6 +43,8 @@ class Objects:
         """
         path = self._path(item, patience_seconds=_PATIENCE_SECONDS)
         before = self._find(path)
+        if _is_foreign(before, item):
+            return Effect.LEFT
         after = self._patch(path, item, {})
         if item["kind"] == "CustomResourceDefinition":
             self._wait_until(lambda: _is_established(self._access.get(path)), item, "established")
@@ -60,6 +64,8 @@ class Objects:
         before = self._find(path)
         if before is None:
             return Effect.CREATED
+        if _is_foreign(before, item):
+            return Effect.LEFT
         after = self._patch(path, item, {"dryRun": "All"})
         return Effect.UNCHANGED if _contents(before) == _contents(after) else Effect.CHANGED
 
@@ -155,6 +161,14 @@ def identity(item: KubernetesObject) -> tuple[str, str, str]:
     """What names an object in a cluster, whatever its version."""
     metadata = item["metadata"]
     return str(item["kind"]), metadata.get("namespace", ""), metadata["name"]
+
+
+def _is_foreign(before: KubernetesObject | None, item: KubernetesObject) -> bool:
+    """Whether it is a namespace that is there without the label of the stack that would make it."""
+    if before is None or item["kind"] != "Namespace":
+        return False
+    labels = [(one["metadata"].get("labels") or {}).get(STACK_LABEL) for one in (before, item)]
+    return labels[0] != labels[1]
 
 
 def _is_established(crd: KubernetesObject) -> bool:

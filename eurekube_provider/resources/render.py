@@ -14,11 +14,12 @@ import os
 import runpy
 import signal
 import sys
+from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any
 
 import pulumi
 import yaml
@@ -28,6 +29,7 @@ from pulumi.runtime.stack import run_pulumi_func
 
 from eurekube_provider.core.errors import ConfigurationError
 from eurekube_provider.core.identity import APPLICATION_TYPE, INSTANCE_TYPE, StackOwner
+from eurekube_provider.core.model import EMPTY
 from eurekube_provider.eureka.connection import Connection
 from eurekube_provider.resources.connections import NAMESPACE, configured_connection, connection_names
 from eurekube_provider.resources.labels import STACK_LABEL, stack_label
@@ -60,7 +62,8 @@ _ORDER = (
 """What others need comes first; a kind that is not named follows, and syncers are last."""
 
 KubernetesObject = dict[str, Any]
-T = TypeVar("T")
+Place = tuple[str | int, ...]
+"""Where something stands in an object."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,7 +76,9 @@ class Rendered:
     :ivar kubeconfig: what ``eurekube:kubeconfig`` names; None for kubectl's own way.
     :ivar context: what ``eurekube:context`` names.
     :ivar connections: how the stack reaches each Eureka that is configured or named, by name.
-    :ivar secrets: the texts that the program keeps secret.
+    :ivar secrets: the secret texts of all registrations and applications.
+    :ivar secrets_of: the same of each, by its name.
+    :ivar secret_fields: where in an object something is secret, by the object's place among ``objects``.
     """
 
     project: str
@@ -86,6 +91,8 @@ class Rendered:
     context: str | None
     connections: dict[str, Connection]
     secrets: frozenset[str]
+    secrets_of: Mapping[str, frozenset[str]] = field(default_factory=lambda: EMPTY)
+    secret_fields: tuple[frozenset[Place], ...] = ()
 
     @property
     def label(self) -> str:
@@ -98,48 +105,48 @@ class Rendered:
 
     def objects_yaml(self, *, show_secrets: bool = False) -> str:
         """The objects as YAML documents, the same text every time."""
-        documents = self.objects if show_secrets else [self.concealed(_bare(item)) for item in self.objects]
+        documents = self.objects
+        if not show_secrets:
+            pairs = zip(self.objects, self.secret_fields, strict=True)
+            documents = [_bare(_without(item, fields)) for item, fields in pairs]
         return yaml.safe_dump_all(
             documents, sort_keys=True, default_flow_style=False, explicit_start=True, width=110
         )
 
-    def concealed(self, value: T) -> T:
-        """``value`` with no text in it that the program keeps secret."""
-        if isinstance(value, dict):
-            return {key: self.concealed(item) for key, item in value.items()}  # type: ignore[return-value]
-        if isinstance(value, list):
-            return [self.concealed(item) for item in value]  # type: ignore[return-value]
-        if isinstance(value, str):
-            for secret in sorted(self.secrets, key=len, reverse=True):
-                value = value.replace(secret, _HIDDEN)  # type: ignore[assignment]
-        return value
+    def concealed(self, line: str) -> str:
+        """A line about a registration, with nothing in it that the program keeps secret of any."""
+        for secret in sorted(self.secrets, key=len, reverse=True):
+            line = line.replace(secret, _HIDDEN)
+        return line
 
     def registrations_json(self, *, show_secrets: bool = False) -> str:
         """The registrations as a JSON object by name, the same text every time.
 
         Those of an EurekaApplication stand there as ``<name>/<key>``, with all that they have from it.
         """
-        everything = dict(self.registrations)
+        everything = {name: (name, properties) for name, properties in self.registrations.items()}
         for name, application in self.applications.items():
-            everything |= {f"{name}/{key}": full for key, full in members(application).items()}
-        shown = {
-            name: {key: value for key, value in properties.items() if key != DEFAULT_ID}
-            for name, properties in everything.items()
-        }
-        return json.dumps(shown if show_secrets else self.concealed(shown), indent=2, sort_keys=True) + "\n"
+            everything |= {f"{name}/{key}": (name, full) for key, full in members(application).items()}
+        shown = {}
+        for title, (name, properties) in everything.items():
+            written = {key: value for key, value in properties.items() if key != DEFAULT_ID}
+            shown[title] = written if show_secrets else _mask(written, self.secrets_of.get(name, frozenset()))
+        return json.dumps(shown, indent=2, sort_keys=True) + "\n"
 
 
 class _Collector(mocks.Mocks):
     """Takes note of every resource; answers with its inputs, of a registration as the check leaves them.
 
     :ivar registrations: the checked properties of everything that is to be registered, by type and by name.
-    :ivar secrets: see :class:`Rendered`.
+    :ivar secrets: what :class:`Rendered` has as ``secrets_of``.
+    :ivar secret_fields: where something is secret, by a resource's type and name.
     """
 
     def __init__(self) -> None:
         self.resources: list[mocks.MockResourceArgs] = []
         self.registrations: dict[str, dict[str, Properties]] = {kind: {} for kind in _CHECKS}
-        self.secrets: set[str] = set()
+        self.secrets: dict[str, set[str]] = defaultdict(set)
+        self.secret_fields: dict[tuple[str, str], frozenset[Place]] = {}
 
     def call(self, args: mocks.MockCallArgs) -> tuple[dict[Any, Any], list[tuple[str, str]] | None]:
         raise ConfigurationError(
@@ -167,11 +174,13 @@ class _Monitor(mocks.MockMonitor):
 
     def __init__(self, collector: _Collector) -> None:
         super().__init__(collector)
-        self._secrets = collector.secrets
+        self._collector = collector
 
     def RegisterResource(self, request: Any) -> Any:  # noqa: N802 - as the SDK calls it
         inputs = json_format.MessageToDict(request.object)  # type: ignore[no-untyped-call]
-        self._secrets.update(_secrets(inputs))
+        if request.type in _CHECKS:
+            self._collector.secrets[request.name].update(_secrets(inputs))
+        self._collector.secret_fields[request.type, request.name] = frozenset(_secret_fields(inputs))
         return super().RegisterResource(request)  # type: ignore[no-untyped-call]
 
 
@@ -199,22 +208,25 @@ def render(
             configuration, (*made[INSTANCE_TYPE].values(), *made[APPLICATION_TYPE].values())
         )
     label = stack_label(project.name, stack)
-    objects = [
-        _object(resource, label)
+    made_objects = [
+        (_object(resource, label), collector.secret_fields[resource.typ, resource.name])
         for resource in collector.resources
         if resource.typ.startswith("kubernetes:") and "apiVersion" in resource.inputs
     ]
+    objects = sorted(_crds_once(made_objects), key=lambda made: _place(made[0]))
     return Rendered(
         project=project.name,
         stack=stack,
         organization=organization,
-        objects=sorted(_crds_once(objects), key=_place),
+        objects=[item for item, _ in objects],
         registrations=dict(sorted(made[INSTANCE_TYPE].items())),
         applications=dict(sorted(made[APPLICATION_TYPE].items())),
         kubeconfig=directory / Path(kubeconfig).expanduser() if kubeconfig else None,
         context=configuration.get(f"{NAMESPACE}:context") or None,
         connections=connections,
-        secrets=frozenset(collector.secrets),
+        secrets=frozenset[str]().union(*collector.secrets.values()),
+        secrets_of={name: frozenset(texts) for name, texts in collector.secrets.items()},
+        secret_fields=tuple(fields for _, fields in objects),
     )
 
 
@@ -298,12 +310,14 @@ def _object(resource: mocks.MockResourceArgs, label: str) -> KubernetesObject:
     return made
 
 
-def _crds_once(objects: Iterable[KubernetesObject]) -> list[KubernetesObject]:
+def _crds_once(
+    objects: Iterable[tuple[KubernetesObject, frozenset[Place]]],
+) -> list[tuple[KubernetesObject, frozenset[Place]]]:
     """Several operators bring the same CRD, each for itself."""
-    found: list[KubernetesObject] = []
-    for item in objects:
-        if item["kind"] != "CustomResourceDefinition" or item not in found:
-            found.append(item)
+    found: list[tuple[KubernetesObject, frozenset[Place]]] = []
+    for made in objects:
+        if made[0]["kind"] != "CustomResourceDefinition" or made not in found:
+            found.append(made)
     return found
 
 
@@ -348,6 +362,48 @@ def _secrets(value: Any, *, inside: bool = False) -> Iterator[str]:
             yield from _secrets(item, inside=inside)
     elif inside and isinstance(value, str) and len(value) >= _SHORTEST_HIDDEN:
         yield value
+
+
+def _secret_fields(value: Any, at: Place = ()) -> Iterator[Place]:
+    """Where in a resource's inputs something is secret."""
+    if rpc.is_rpc_secret(value):
+        yield at
+    elif isinstance(value, dict):
+        for key, item in value.items():
+            yield from _secret_fields(item, (*at, key))
+    elif isinstance(value, list):
+        for number, item in enumerate(value):
+            yield from _secret_fields(item, (*at, number))
+
+
+def _without(value: Any, fields: Iterable[Place]) -> Any:
+    """``value`` with what stands at ``fields`` hidden, and nothing else."""
+    below: dict[str | int, list[Place]] = defaultdict(list)
+    for field in fields:
+        if not field:
+            return _all_hidden(value)
+        below[field[0]].append(field[1:])
+    if isinstance(value, dict):
+        return {key: _without(item, below[key]) if key in below else item for key, item in value.items()}
+    if isinstance(value, list):
+        return [_without(item, below[at]) if at in below else item for at, item in enumerate(value)]
+    return value
+
+
+def _all_hidden(value: Any) -> Any:
+    if isinstance(value, dict):
+        return {key: _all_hidden(item) for key, item in value.items()}
+    return [_all_hidden(item) for item in value] if isinstance(value, list) else _HIDDEN
+
+
+def _mask(value: Any, secrets: frozenset[str]) -> Any:
+    """A registration's properties with each text hidden that has something secret of the same one in it.
+
+    What is secret may be in others of its properties as well: an address is made of a host name.
+    """
+    if isinstance(value, dict):
+        return {key: _mask(item, secrets) for key, item in value.items()}
+    return _HIDDEN if isinstance(value, str) and any(secret in value for secret in secrets) else value
 
 
 def _bare(item: KubernetesObject) -> KubernetesObject:

@@ -14,10 +14,10 @@ from pulumi.runtime import is_config_secret
 
 from eurekube_provider.core.errors import ConfigurationError
 from eurekube_provider.core.words import meant
-from eurekube_provider.eureka.connection import Connection
+from eurekube_provider.eureka.connection import Connection, Mode
 from eurekube_provider.resources.arguments import EurekaInstanceArgs
-from eurekube_provider.resources.connections import NAMESPACE
-from eurekube_provider.resources.operator import EurekaSecretArgs, EurekubeOperatorArgs
+from eurekube_provider.resources.connections import DEFAULT_CONNECTION, NAMESPACE, connection_names
+from eurekube_provider.resources.operator import EurekaConnectionArgs, EurekaSecretArgs, EurekubeOperatorArgs
 from eurekube_provider.resources.program import (
     ProgramError,
     is_rendered,
@@ -32,6 +32,7 @@ _T = TypeVar("_T")
 
 _OPERATOR_KEYS = (
     "namespace",
+    "create_namespace",
     "image",
     "tag",
     "replicas",
@@ -102,12 +103,39 @@ def _operator() -> EurekubeOperatorArgs:
     ca_certificate = connection.ca_file.read_text("utf-8") if connection.ca_file else None
     return EurekubeOperatorArgs(
         **given,
+        connections=_connections(is_own="CONFIG" in (given.get("environment") or {}), secret=secret),
         **(_credentials(connection) if secret is None else {}),
         eureka_urls=connection.service_urls,
         ca_certificate=None if secret is not None and secret.ca_certificate_key else ca_certificate,
         operator_name=program_renewer(),
         cluster_name=program_setting("clusterName"),
     )
+
+
+def _connections(*, is_own: bool, secret: EurekaSecretArgs | None) -> dict[str, EurekaConnectionArgs]:
+    """The stack's named connections, so that its operator renews what the stack registers there.
+
+    :param is_own: whether the operator has a configuration file of somebody else's, which says it.
+    :param secret: with one, the operator gets none of the stack's own credentials, and no connection that
+        has some.
+    """
+    if is_own:
+        return {}
+    found = {}
+    for name in connection_names(program_setting):
+        if name == DEFAULT_CONNECTION:
+            continue
+        one = program_connection(name)
+        credentials = _credentials(one)
+        if secret is not None and any(credentials.values()):
+            continue
+        found[name] = EurekaConnectionArgs(
+            urls=list(one.service_urls),
+            **credentials,
+            ca_certificate=one.ca_file.read_text("utf-8") if one.ca_file else None,
+            mode=None if one.mode is Mode.AUTO else str(one.mode),
+        )
+    return found
 
 
 def _credentials(connection: Connection) -> dict[str, Any]:

@@ -13,7 +13,7 @@ from dataclasses import replace
 
 from eurekube_provider.core.errors import KubernetesError
 from eurekube_provider.kube.access import KubeAccess
-from eurekube_provider.resources.objects import Objects, describe, identity
+from eurekube_provider.resources.objects import Effect, Objects, describe, identity
 from eurekube_provider.resources.registries import Registries, Report
 from eurekube_provider.resources.render import KubernetesObject, Rendered
 
@@ -56,7 +56,7 @@ def apply_rendered(
         return
     objects = Objects(access)
     for item in rendered.objects:
-        report(f"{objects.apply(item).value} {describe(item)}")
+        report(_line(objects.apply(item), item))
     registries.register()
     syncers, others = _left_over(rendered, objects)
     _remove_syncers(syncers, objects, report, patience_seconds)
@@ -75,7 +75,7 @@ def preview_rendered(rendered: Rendered, access: KubeAccess | None, report: Repo
         return
     objects = Objects(access)
     for item in rendered.objects:
-        report(f"{objects.preview(item).value} {describe(item)}")
+        report(_line(objects.preview(item), item))
     registries.preview()
     syncers, others = _left_over(rendered, objects)
     for item in (*syncers, *others):
@@ -103,6 +103,11 @@ def remove_rendered(
     _remove_syncers(syncers, objects, report, patience_seconds)
     registries.remove_all()
     _remove_objects(others, objects, report, patience_seconds)
+
+
+def _line(effect: Effect, item: KubernetesObject) -> str:
+    left = " is there already, of somebody else, and is left as it is" if effect is Effect.LEFT else ""
+    return f"{effect.value} {describe(item)}{left}"
 
 
 def _left_over(
@@ -133,8 +138,9 @@ def _remove_syncers(
         names = ", ".join(describe(item) for item in stuck)
         raise KubernetesError(
             f"{names}: still there after {patience_seconds:.0f} s, since no operator serves the finalizer;"
-            " start the operator and try again (or remove the finalizer by hand: what the syncer registered"
-            " then stays in Eureka until it lapses)"
+            " start the operator and try again; without one, `eurekube operator --once` takes out of Eureka"
+            " what they registered and lets them go (a finalizer that is removed by hand leaves it there"
+            " until it lapses)"
         )
 
 

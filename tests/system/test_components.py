@@ -373,6 +373,56 @@ def the_workloads_drain(cluster: Cluster) -> None:
     assert hasty["progressDeadlineSeconds"] == DRAIN_SECONDS + 600
 
 
+HOUSED = """
+import json
+from pathlib import Path
+
+from eurekube_provider import EurekubeOperator
+from eurekube_provider.resources.program import leave_quietly_when_interrupted
+
+leave_quietly_when_interrupted()
+wanted = json.loads(Path("wanted.json").read_text())
+url = "http://eureka.example.com:8761/eureka"
+EurekubeOperator("eurekube", {"eureka_urls": [url], "replicas": 0, **wanted})
+"""
+
+
+def test_a_namespace_that_was_there_before_stays(lab: Lab, cluster: Cluster, tmp_path: Path) -> None:
+    """And with it what others have in it. So does one that the component made, once it is told not to."""
+
+    stack = Shop(tmp_path, HOUSED, "housed")
+    stack.environment["KUBECONFIG"] = str(lab.kubeconfig)
+
+    def wants(namespace: str, **more: Any) -> None:
+        (stack.project / "wanted.json").write_text(json.dumps({"namespace": namespace, **more}))
+
+    def uid(name: str) -> str | None:
+        found = cluster.get(NAMESPACES, name) or {"metadata": {}}
+        return None if found["metadata"].get("deletionTimestamp") else found["metadata"].get("uid")
+
+    cluster.namespace("housed")
+    before = uid("housed")
+    wants("housed")
+    assert "already exists" in stack.up(fails=True)
+    wants("housed", create_namespace=False)
+    stack.up()
+    stack.up("--expect-no-changes")
+    assert cluster.get(DEPLOYMENTS, "eurekube-operator", "housed") is not None
+    stack.destroy()
+    assert cluster.get(DEPLOYMENTS, "eurekube-operator", "housed") is None
+    assert uid("housed") == before
+
+    wants("made")
+    stack.up()
+    made = uid("made")
+    wants("made", create_namespace=False)
+    stack.up()
+    stack.up("--expect-no-changes")
+    assert uid("made") == made is not None
+    stack.destroy()
+    assert uid("made") == made
+
+
 SEVERAL = """
 import json
 from pathlib import Path

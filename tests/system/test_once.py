@@ -7,6 +7,7 @@ import os
 import subprocess
 import sys
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -122,6 +123,36 @@ def test_removals_in_one_pass(
     wait_for(lambda: cluster.get(SYNCERS, gone, namespace) is None, "the finalizer to be released")
 
 
+def is_gone(cluster: Cluster, namespace: str, name: str) -> bool:
+    """Whether a syncer is."""
+    return cluster.get(SYNCERS, name, namespace) is None
+
+
+def test_one_pass_lets_syncers_go_whose_operator_is_gone(
+    cluster: Cluster, eureka: Peers, namespace: str, operator: OperatorCommand
+) -> None:
+    """The rescue for syncers that hang in their deletion: it says what it does, and before what it would."""
+    app, empty = f"{namespace}-app", f"{namespace}-empty"
+    published(cluster, namespace, app, 1)
+    cluster.syncer(namespace, empty)
+    operator("--once")
+    for name in (app, empty):
+        cluster.delete(SYNCERS, name, namespace)
+        assert cluster.get(SYNCERS, name, namespace) is not None
+    planned = operator("--once", "--dry-run").stdout
+    assert planned.count("would be released: it was deleted, and waits for an operator") == 2
+    assert "no changes" not in planned
+    assert len(addresses(eureka, app)) == 1
+    done = json.loads(operator("--once", "--output", "json").stdout)
+    assert [(one["owner"].rpartition("/")[2], one["released"]) for one in done["syncers"]] == [
+        (app, True),
+        (empty, True),
+    ]
+    assert addresses(eureka, app) == {}
+    for name in (app, empty):
+        wait_for(partial(is_gone, cluster, namespace, name), f"{name} to go")
+
+
 def test_a_pass_that_fails(namespace: str, cluster: Cluster, operator: OperatorCommand) -> None:
     """Without Eureka nothing is planned, the exit code is 1, and the last line says why."""
     published(cluster, namespace, f"{namespace}-app", 1)
@@ -213,7 +244,7 @@ def test_a_check_names_missing_rights_and_unreachable_servers(
     assert "no Events are written; everything else works" in warnings[events]
     assert "no connection" in warnings[server]
 
-    running = start_operator("--kubeconfig", str(kubeconfig), EUREKA_URL=urls)
+    running = start_operator("--kubeconfig", str(kubeconfig), EUREKA_URL=urls, LEASE_NAMESPACE=namespace)
     said = wait_for(
         lambda: [line for line in running.text().splitlines() if '"self-check"' in line and events in line],
         "the finding in the log",

@@ -279,6 +279,30 @@ def test_same_cluster_name_is_refused(eureka: Peers, namespace: str, start_opera
     start_operator("--cluster-name", f"twin-{namespace[-4:]}", "--take-over-cluster", "true")
 
 
+def test_two_operators_of_one_name_do_not_lead(
+    namespace: str, unique_name: str, start_operator: StartOperator
+) -> None:
+    """A laptop's Lease would be in its context's namespace: it gives way to the cluster's operator.
+
+    Whichever comes first: the one in the cluster looks for no other.
+    """
+    lease = f"{unique_name}-leader"
+    laptop = start_operator(
+        LEASE_NAME=lease, LEASE_DURATION_SECONDS="3", RENEW_DEADLINE_SECONDS="2", RETRY_PERIOD_SECONDS="0.5"
+    )
+    wait_for(lambda: "this replica leads" in laptop.text(), "the laptop leads, since nobody else does")
+    inside = start_operator(LEASE_NAME=lease, POD_NAMESPACE=namespace)
+    wait_for(lambda: "this replica leads" in inside.text(), "the one in the cluster leads")
+    assert laptop.process.wait(timeout=30) == 1
+    assert f"leads in this cluster by the Lease {namespace}/{lease}" in laptop.text()
+    again = start_operator(LEASE_NAME=lease, ready=False)
+    assert again.process.wait(timeout=30) == 1
+    assert f"--lease-namespace {namespace}" in again.text()
+    joins = start_operator(LEASE_NAME=lease, LEASE_NAMESPACE=namespace)
+    assert inside.stop() == 0
+    wait_for(lambda: "this replica leads" in joins.text(), "the one that was told where the Lease is")
+
+
 def test_other_namespace_is_refused(
     cluster: Cluster, eureka: Peers, namespace: str, start_operator: StartOperator
 ) -> None:

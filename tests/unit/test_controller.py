@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import time
+from dataclasses import replace
 from typing import Any
 
 import pytest
 
+from eurekube_provider.core.model import Instance
+from eurekube_provider.core.names import Reservations
 from eurekube_provider.core.plan import Action, Change, Plan
 from eurekube_provider.core.syncer import Syncer
 from eurekube_provider.eureka.apply import Outcome
@@ -55,13 +58,13 @@ class Scene:
         service = {"namespace": "shop", "name": "rating", "labels": {"app": "rating"}}
         services._take("ADDED", {"metadata": service, "spec": {}})
 
-    def edited(self, **spec: Any) -> None:
+    def edited(self, *, status: dict[str, Any] | None = None, **spec: Any) -> None:
         """The syncer as it is from now on."""
         self.spec |= spec
         (syncers,) = self.told.sources.syncers.reflectors
         metadata = {"namespace": "shop", "name": "rating", "uid": "u", "finalizers": [FINALIZER]}
         kind = {"apiVersion": "eurekube.io/v1alpha1", "kind": "EurekaSyncer"}
-        self.syncer = {**kind, "metadata": metadata, "spec": self.spec}
+        self.syncer = {**kind, "metadata": metadata, "spec": self.spec, "status": status or {}}
         syncers._take("MODIFIED", self.syncer)
 
     def endpoints(self, ports: list[dict[str, Any]], **pods: dict[str, bool]) -> None:
@@ -219,3 +222,109 @@ def test_a_former_leader_says_nothing_of_its_last_look() -> None:
     scene.told.controller.stand_by()
     assert (history.last, history.succeeded_at()) == ({}, {})
     assert history.recent() == recent
+
+
+OTHERS = ("other", "rating")
+"""A syncer of another namespace that publishes the same name."""
+
+
+def others(scene: Scene) -> list[Instance]:
+    """What it has in Eureka, at an address of its own."""
+    theirs = [
+        replace(one, ip_address="10.1.0.1") for one in scene.told.instances(OTHERS, 1, registered=False)
+    ]
+    for one in theirs:
+        scene.told.registry.view.registered(one)
+    return theirs
+
+
+def test_a_namespace_does_not_take_the_name_of_another() -> None:
+    """A label on one's own Service is not enough: nothing is registered, and the status says whose it is."""
+    scene = Scene()
+    theirs = others(scene)
+    scene.endpoints(WEB, a=READY)
+    assert scene.look() == []
+    found = scene.told.controller.history.last[KEY].report
+    assert found.sync_reason == "Conflict"
+    assert "instances of other/rating" in found.problems["Conflict"]
+    assert "--reserve other=rating,shop=rating" in found.problems["Conflict"]
+    for one in theirs:
+        scene.told.registry.view.gone(one.key)
+    assert len(scene.look()) == 1
+
+
+def test_a_vip_address_is_a_name_as_well() -> None:
+    """Callers look it up: an application of one's own with another's VIP address would be called for it."""
+    scene = Scene(application="mine", vipAddress="mine,rating")
+    scene.told.controller._settings = replace(
+        scene.told.controller._settings, publish=frozenset({("*", "*")})
+    )
+    scene.told.controller._admission._settings = scene.told.controller._settings
+    others(scene)
+    scene.endpoints(WEB, a=READY)
+    assert scene.look() == []
+
+
+@pytest.mark.parametrize(
+    "status",
+    [
+        {"names": ["rating"]},
+        {"application": "RATING", "lastSyncTime": "2026-01-02T03:04:05Z"},
+    ],
+)
+def test_namespaces_that_share_a_name_already_go_on(status: dict[str, Any]) -> None:
+    """Also after all was scaled to zero, or an Eureka lost its memory; an older operator's status will do."""
+    scene = Scene()
+    scene.edited(status=status)
+    others(scene)
+    scene.endpoints(WEB, a=READY)
+    assert len(scene.look()) == 1
+    assert scene.told.controller.history.last[KEY].report.names == frozenset({"rating"})
+
+
+def test_who_is_called_by_a_name_may_register_more() -> None:
+    """What stands in Eureka counts, whatever the status says."""
+    scene = Scene()
+    scene.endpoints(WEB, a=READY)
+    scene.look()
+    others(scene)
+    scene.endpoints(WEB, a=READY, b=READY)
+    assert len(scene.look()) == 1
+
+
+def test_a_name_is_not_claimed_by_nothing() -> None:
+    """A syncer without an instance would else be let in before the one whose name it is."""
+    scene = Scene()
+    scene.endpoints(WEB)
+    scene.look()
+    assert scene.told.controller.history.last[KEY].report.names == frozenset()
+
+
+@pytest.mark.parametrize(
+    ("pairs", "is_let_in"),
+    [
+        ({("shop", "rating"), ("other", "rating")}, True),
+        ({("*", "*")}, True),
+        ({("other", "rating")}, False),
+        ({("other", "rat*"), ("*", "*")}, False),
+    ],
+)
+def test_reserved_names(pairs: set[tuple[str, str]], is_let_in: bool) -> None:
+    """The namespaces of a name share it, and no other may have it, whoever comes first."""
+    scene = Scene()
+    scene.told.controller._admission._reservations = Reservations(frozenset(pairs))
+    others(scene)
+    scene.endpoints(WEB, a=READY)
+    assert len(scene.look()) == is_let_in
+
+
+def test_what_is_registered_under_a_name_that_is_reserved_now_stays() -> None:
+    """Configuration that forgets somebody costs no call: nothing is added, and nothing is taken out."""
+    scene = Scene()
+    scene.endpoints(WEB, a=READY)
+    scene.look()
+    scene.told.controller._admission._reservations = Reservations(frozenset({("other", "rating")}))
+    scene.endpoints(WEB, a=READY, b=READY)
+    assert scene.look() == []
+    assert scene.renewed() == {"a"}
+    assert scene.told.controller.history.last[KEY].report.sync_reason == "NotAllowed"

@@ -200,6 +200,15 @@ def test_the_operators_pod_is_restricted() -> None:
     assert container["image"].endswith(f":{eurekube_provider.__version__}")
 
 
+def test_a_namespace_that_is_there_is_not_made() -> None:
+    """And what lives in it still is."""
+    objects = rendered('eurekube:operator={"createNamespace": false}')[0]
+    assert "eurekube-system" not in {
+        item["metadata"]["name"] for item in objects if item["kind"] == "Namespace"
+    }
+    assert "eurekube-system" in {item["metadata"].get("namespace") for item in objects}
+
+
 def test_targets_come_with_their_file_and_their_rights(tmp_path: Path) -> None:
     """The operator reads what the stack says; of a Stack it may do what it must, in the Stack's namespace."""
     target = {"kind": "pulumiStack", "namespaces": ["shop"], "stack": "pulumi/shop-prod"}
@@ -406,11 +415,68 @@ def test_no_secret_is_made_where_somebody_else_makes_it_all() -> None:
     assert files(pod) == {"EUREKA_CA_FILE": ("vault", "ca.crt")}
 
 
+def test_the_operator_knows_the_stacks_named_connections(tmp_path: Path) -> None:
+    """What the stack registers there is renewed by it; credentials are in a Secret that the pods find."""
+    named = {"eu-1": {"url": "http://eu:8761/eureka", "user": "bridge", "password": "s3cret"}}
+    config = (f"eurekube:connections={json.dumps(named)}", 'eurekube:operator={"networkPolicy": true}')
+    objects = rendered(*config)[0]
+    made = {item["kind"]: item for item in objects if item["metadata"]["name"] == "eurekube-operator-targets"}
+    assert set(made) == {"ConfigMap", "Secret"}
+    text = made["ConfigMap"]["data"]["operator.yaml"]
+    assert "s3cret" not in text
+    for name, value in made["Secret"]["stringData"].items():
+        (tmp_path / name).write_text(value)
+    (tmp_path / "operator.yaml").write_text(text.replace("/etc/eurekube-targets", str(tmp_path)))
+    pod = only("Deployment", *config)["spec"]["template"]["spec"]
+    environment = {item["name"]: item.get("value") for item in pod["containers"][0]["env"]}
+    assert environment["CONFIG"] == "/etc/eurekube-targets/operator.yaml"
+    assert [kind for one in pod["volumes"][-1]["projected"]["sources"] for kind in one] == [
+        "configMap",
+        "secret",
+    ]
+    read = settings_from({"config": str(tmp_path / "operator.yaml")}, {"EUREKA_URL": "http://d/eureka"})
+    found = read.connections["eu-1"]
+    assert (found.service_urls, found.user, found.password) == (
+        ("http://eu:8761/eureka",),
+        "bridge",
+        "s3cret",
+    )
+    ports = [
+        port["port"] for rule in only("NetworkPolicy", *config)["spec"]["egress"] for port in rule["ports"]
+    ]
+    assert 8761 in ports
+
+
+@pytest.mark.parametrize(
+    "operator",
+    [{"environment": {"CONFIG": "/own/file"}}, {"eurekaSecret": {"name": "vault", "tokenKey": "t"}}],
+)
+def test_an_operator_with_a_file_or_a_secret_of_somebody_else_gets_no_connections(
+    operator: dict[str, Any],
+) -> None:
+    """It has what it had: its own file says them, and it gets no credentials of the stack."""
+    named = {"eu-1": {"url": "http://eu:8761/eureka", "token": "s3cret"}}
+    config = (f"eurekube:connections={json.dumps(named)}", f"eurekube:operator={json.dumps(operator)}")
+    found = rendered(*config)[0]
+    assert [item for item in found if item["metadata"]["name"] == "eurekube-operator-targets"] == []
+
+
 def test_secrets_are_hidden_unless_asked_for() -> None:
     """What is rendered ends up in logs."""
     done = run("render", "--kubernetes", EUREKA_USER="bridge", EUREKA_PASSWORD="s3cret")
     assert "'[secret]'" in done.stdout
     assert "s3cret" not in done.stdout + done.stderr
+
+
+def test_a_user_is_no_secret_elsewhere() -> None:
+    """Its name may be a part of many others: everything but the Secret is as it is without secrets."""
+    common = {"EUREKA_USER": "eurekube", "EUREKA_PASSWORD": "rating"}
+    hidden, shown = (run("render", *more, **common).stdout for more in ((), ("--show-secrets",)))
+    both = [list(yaml.safe_load_all(text)) for text in (hidden, shown)]
+    assert len(both[0]) > 10
+    differing = [one for one, other in zip(*both, strict=True) if one != other]
+    assert [one["kind"] for one in differing] == ["Secret"]
+    assert differing[0]["stringData"] == {"user": "[secret]", "password": "[secret]"}
 
 
 PROGRAM = """
@@ -422,12 +488,13 @@ from hosts import HOST
 token = pulumi.Config().require_secret("token")
 found = get_endpoints("rating", "shop").ready
 EurekaInstance("one", {"application": "a", "host_name": HOST, "port": 1, "metadata": {"token": token}})
+EurekaInstance("two", {"application": "c", "host_name": token.apply(lambda it: it.lower()), "port": 1})
 members = {each.name: {"host_name": each.address, "metadata": {"token": token}} for each in found}
 EurekaApplication("many", {"application": "b", "port": 1, "instances": members})
 kubernetes.core.v1.ConfigMap(
     "c",
     metadata={"name": "c", "annotations": {"since": pulumi.Config().require("since")}},
-    data={"line": pulumi.Output.concat("token=", token)},
+    data={"line": pulumi.Output.concat("token=", token), "plain": "TOPSECRETARY"},
 )
 """
 
@@ -506,15 +573,18 @@ def test_no_secret_of_a_program_is_printed(project: Path, api: tuple[dict[str, A
     common = ("render", "--project", str(project), "--config", "p:token=TOPSECRET")
     done = run(*common)
     assert done.returncode == 0, done.stderr
-    assert "TOPSECRET" not in done.stdout + done.stderr
+    assert "TOPSECRET" not in (done.stdout + done.stderr).replace("TOPSECRETARY", "")
+    assert "topsecret" not in done.stdout + done.stderr
     objects, registrations = yaml.safe_load_all(done.stdout)
-    assert objects["data"] == {"line": "[secret]"}
+    assert objects["data"] == {"line": "[secret]", "plain": "TOPSECRETARY"}
     assert objects["metadata"]["annotations"] == {"since": "2024-05-01 00:00:00 +0000 UTC"}
     assert registrations["one"]["metadata"] == {"token": "[secret]"}
     assert registrations["many/p-1"]["metadata"]["token"] == "[secret]"
     shown = run(*common, "--show-secrets").stdout
-    assert shown.count("TOPSECRET") == 3
-    assert registrations.keys() == {"one", "many/p-1"}
+    assert shown.replace("TOPSECRETARY", "").count("TOPSECRET") == 3
+    assert registrations.keys() == {"one", "two", "many/p-1"}
+    assert registrations["two"]["ip_address"] == "[secret]"
+    assert registrations["two"]["application"] == "C"
 
 
 def test_scalars_of_a_stack_are_read_as_pulumi_reads_them(tmp_path: Path) -> None:

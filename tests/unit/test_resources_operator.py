@@ -106,6 +106,24 @@ def test_ports_of_eureka() -> None:
             "targets: ci: secret-file is /etc/eurekube-targets/key: add 'key' to target_secrets",
         ),
         ({"target_secrets": {"key": "s3cret"}}, "target_secrets means nothing without targets"),
+        ({"connections": {"eu": {"urls": "http://a/e"}}}, "connections: eu: urls must be a list"),
+        ({"connections": {"EU": {"urls": ["http://a/e"]}}}, "connections: EU must be a name"),
+        ({"connections": {"default": {"urls": ["http://a/e"]}}}, "is what eureka_urls"),
+        ({"connections": {"eu": {"url": ["http://a/e"]}}}, "connections: eu: "),
+        ({"connections": {"eu": {"urls": ["http://u:s3cret@a/e"]}}}, "no URL may carry credentials"),
+        ({"connections": {"eu": {"urls": ["z=http://u:s3cret@a/e"]}}}, "no URL may carry credentials"),
+        (
+            {"connections": {"eu": {"urls": ["http://a/e"], "token": "t", "user": "u"}}},
+            "user and password or a bearer token, not both",
+        ),
+        (
+            {"connections": {"eu": {"urls": ["http://a/e"], "mode": "fast"}}},
+            "must be one of auto, rest, batch",
+        ),
+        (
+            {"connections": {"eu": {"urls": ["http://a/e"]}}, "environment": {"CONFIG": "x"}},
+            "must not set CONFIG: the connections are in a file",
+        ),
         ({"targets": {"ci": {"kind": "webhook"}}, "environment": {"CONFIG": "x"}}, "must not set CONFIG"),
         ({"password": "s3cret"}, "password means nothing without a user: add user, or EUREKA_USER"),
         (

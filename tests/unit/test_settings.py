@@ -63,6 +63,7 @@ def test_flags_win_over_the_environment() -> None:
         ("WATCH_NAMESPACE", "a, b,,a", "watch_namespaces", ("a", "b")),
         ("CROSS_NAMESPACE", "a=b,c=*", "cross_namespace", frozenset({("a", "b"), ("c", "*")})),
         ("PUBLISH", "a=X", "publish", frozenset({("a", "X")})),
+        ("RESERVE", "a=X,b=*", "reserve", frozenset({("a", "X"), ("b", "*")})),
         ("CONTEXT", "dev", "context", "dev"),
         ("CLUSTER_DOMAIN", "example.org.", "cluster_domain", "example.org"),
         ("LEADER_ELECT", "false", "leader_elect", False),

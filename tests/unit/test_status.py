@@ -71,6 +71,7 @@ def test_the_first_status() -> None:
         "desired": 2,
         "registered": 2,
         "refused": 0,
+        "names": [],
         "lastSyncTime": "2026-01-02T03:04:05Z",
     }
 

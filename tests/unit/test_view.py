@@ -7,6 +7,7 @@ from dataclasses import replace
 from hypothesis import given
 from hypothesis import strategies as st
 
+from eurekube_provider.core.identity import OWNER_KEY
 from eurekube_provider.core.model import Instance, Port, Status
 from eurekube_provider.eureka.observer import UNLISTED_SECONDS
 from eurekube_provider.eureka.view import View
@@ -187,3 +188,26 @@ def test_what_was_known_lately_is_not_new() -> None:
     assert view.is_new(RATING.key)
     view.merge([RATING])
     assert not view.is_new(RATING.key)
+
+
+def test_owners_by_the_names_that_callers_use() -> None:
+    """As instances come, change their VIP address or owner, and go."""
+    view = View()
+
+    def put(instance_id: str, vip: str, owner: str) -> None:
+        metadata = {OWNER_KEY: owner}
+        view.registered(
+            Instance("RATING", instance_id, "h", "i", Port(1), vip_address=vip, metadata=metadata)
+        )
+
+    put("a", "stars", "one")
+    put("b", "stars,Best", "one")
+    put("b", "stars,Best", "one")
+    assert (view.owners_called("RATING"), view.owners_called("best")) == (["one"], ["one"])
+    put("b", "other", "one")
+    assert (view.owners_called("best"), view.owners_called("stars")) == ([], ["one"])
+    put("a", "stars", "two")
+    assert (view.owners_called("stars"), sorted(view.owners_called("rating"))) == (["two"], ["one", "two"])
+    for key in ("a", "b"):
+        view.gone(("RATING", key))
+    assert not view._by_name

@@ -2,9 +2,12 @@
 
 from eurekube_provider.resources.operator.args import EurekubeOperatorArgs, EurekubeOperatorArgsDict
 from eurekube_provider.resources.operator.component import EurekubeOperator
+from eurekube_provider.resources.operator.connections import EurekaConnectionArgs, EurekaConnectionArgsDict
 from eurekube_provider.resources.operator.credentials import EurekaSecretArgs, EurekaSecretArgsDict
 
 __all__ = [
+    "EurekaConnectionArgs",
+    "EurekaConnectionArgsDict",
     "EurekaSecretArgs",
     "EurekaSecretArgsDict",
     "EurekubeOperator",

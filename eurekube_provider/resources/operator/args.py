@@ -16,6 +16,13 @@ from eurekube_provider.core.objects import is_object_name
 from eurekube_provider.eureka.connection import split_credentials
 from eurekube_provider.resources.arguments import as_arguments
 from eurekube_provider.resources.labels import OPERATOR_APP, SELECTOR_LABEL
+from eurekube_provider.resources.operator.connections import (
+    EurekaConnectionArgs,
+    EurekaConnectionArgsDict,
+    connection_args,
+    connection_secrets,
+    connections_in_file,
+)
 from eurekube_provider.resources.operator.credentials import (
     PARTS,
     Credentials,
@@ -23,7 +30,7 @@ from eurekube_provider.resources.operator.credentials import (
     EurekaSecretArgsDict,
     secret_args,
 )
-from eurekube_provider.resources.operator.targets import check_targets
+from eurekube_provider.resources.operator.targets import DIRECTORY, check_targets
 from eurekube_provider.resources.program import ProgramError
 
 DEFAULT_IMAGE = "ghcr.io/eurekube/eurekube-operator"
@@ -62,7 +69,11 @@ class EurekubeOperatorArgs:
         unless that stands in the certificate's text; kept in the same Secret.
     :ivar eureka_secret: a Secret that is there already instead of these; only ``ca_certificate`` may be
         given beside it.
-    :ivar namespace: where the operator lives; it is made, and removed, with it.
+    :ivar connections: further Eurekas by name, which syncers and registrations name as their ``connection``:
+        the operator registers and renews there as well.
+    :ivar namespace: where the operator lives.
+    :ivar create_namespace: whether that is made with the operator, and removed with it and all that is in it.
+        False for one that is there already, and stays. From True to False, what was made stays as well.
     :ivar operator_name: whom registrations name as their renewer, and part of the name of the Lease.
     :ivar cluster_name: part of every instance id; default the first 8 characters of kube-system's UID.
     :ivar watch_namespaces: the namespaces to look at, and to have rights in; empty for all.
@@ -96,7 +107,9 @@ class EurekubeOperatorArgs:
     client_certificate: pulumi.Input[str] | None = None
     client_key: pulumi.Input[str] | None = None
     eureka_secret: EurekaSecretArgs | EurekaSecretArgsDict | None = None
+    connections: Mapping[str, EurekaConnectionArgs | EurekaConnectionArgsDict] = field(default_factory=dict)
     namespace: str = "eurekube-system"
+    create_namespace: bool = True
     operator_name: str = "eurekube"
     cluster_name: str | None = None
     watch_namespaces: Sequence[str] = ()
@@ -135,7 +148,8 @@ class EurekubeOperatorArgs:
     @property
     def eureka_ports(self) -> list[int]:
         """The TCP ports of the service URLs, each once."""
-        parts = [urlsplit(url) for url in self.eureka_urls]
+        named = [text for one in connection_args(self.connections).values() for text in one.urls]
+        parts = [urlsplit(url) for url in (*self.eureka_urls, *(_without_zone(text) for text in named))]
         return sorted({part.port or (443 if part.scheme == "https" else 80) for part in parts})
 
     @property
@@ -146,6 +160,18 @@ class EurekubeOperatorArgs:
         """
         given = {part.name: getattr(self, part.name) for part in PARTS}
         return Credentials(given, secret_args(self.eureka_secret))
+
+    @property
+    def file_content(self) -> dict[str, Any]:
+        """What stands in the operator's configuration file; empty for none."""
+        connections = connections_in_file(connection_args(self.connections), DIRECTORY)
+        content = {"targets": self.targets, "connections": connections}
+        return {key: value for key, value in content.items() if value}
+
+    @property
+    def file_secrets(self) -> dict[str, pulumi.Input[str]]:
+        """What the file names, by the names of the files."""
+        return {**self.target_secrets, **connection_secrets(connection_args(self.connections))}
 
     def check(self) -> None:
         """Refuse what would only fail in the cluster, or stand in clear in the Deployment.
@@ -179,6 +205,8 @@ class EurekubeOperatorArgs:
                 raise ConfigurationError(f"environment must not set {name}: {why}")
         if isinstance(self.image, str) and self.tag is not None and _names_tag(self.image):
             raise ConfigurationError(f"the image {self.image!r} has a tag or digest already: give no tag")
+        if not isinstance(self.create_namespace, bool):
+            raise ConfigurationError("create_namespace must be true or false")
         for port in self.egress_ports:
             if not isinstance(port, int) or not 1 <= port <= 65535:
                 raise ConfigurationError(f"egress_ports: {port!r} must be a port from 1 to 65535")
@@ -193,9 +221,11 @@ class EurekubeOperatorArgs:
         if self.cluster_name:
             check_cluster_name(self.cluster_name)
         check_targets(self.targets, self.target_secrets)
-        if self.targets and "CONFIG" in self.environment:
+        own = [name for name in ("targets", "connections") if getattr(self, name)]
+        connection_args(self.connections)
+        if own and "CONFIG" in self.environment:
             raise ConfigurationError(
-                "environment must not set CONFIG: the targets are in a file of their own"
+                f"environment must not set CONFIG: the {own[0]} are in a file of their own"
             )
 
 
@@ -210,7 +240,9 @@ class EurekubeOperatorArgsDict(TypedDict):
     client_certificate: NotRequired[pulumi.Input[str] | None]
     client_key: NotRequired[pulumi.Input[str] | None]
     eureka_secret: NotRequired[EurekaSecretArgs | EurekaSecretArgsDict | None]
+    connections: NotRequired[Mapping[str, EurekaConnectionArgs | EurekaConnectionArgsDict]]
     namespace: NotRequired[str]
+    create_namespace: NotRequired[bool]
     operator_name: NotRequired[str]
     cluster_name: NotRequired[str | None]
     watch_namespaces: NotRequired[Sequence[str]]
@@ -270,6 +302,11 @@ def _check_environment(environment: Any) -> None:
     for name, value in environment.items():
         if not isinstance(value, str | pulumi.Output | Awaitable | None):
             raise ConfigurationError(f"environment: {name} must be text: put its value in quotes")
+
+
+def _without_zone(text: str) -> str:
+    """The URL of ``zone-a=http://...``."""
+    return text[text.find("http") :]
 
 
 def _names_tag(image: str) -> bool:

@@ -65,14 +65,7 @@ class EurekubeOperator(pulumi.ComponentResource):
         self._labels = object_labels("operator", name)
         self._child = pulumi.ResourceOptions(parent=self)
         crds = operator_crds(name, self, opts.parent if opts is not None else None, keep=args.keep_crds)
-        namespace = Namespace(
-            f"{name}-namespace",
-            metadata=ObjectMetaArgs(
-                name=args.namespace,
-                labels={**self._labels, "pod-security.kubernetes.io/enforce": "restricted"},
-            ),
-            opts=self._child,
-        )
+        namespace = self._namespace(f"{name}-namespace")
         account = ServiceAccount(f"{name}-account", metadata=self._metadata(), opts=self._after(namespace))
         rights = Rights(name, args, self._labels, self)
         needed = [account, *crds, *rights.for_work(), *rights.for_election(namespace)]
@@ -103,6 +96,18 @@ class EurekubeOperator(pulumi.ComponentResource):
             }
         )
 
+    def _namespace(self, title: str) -> Namespace:
+        """The operator's namespace.
+
+        One that is there already is read under the same name: what this component made before is let go of
+        by that, and not removed.
+        """
+        args = self._args
+        if not args.create_namespace:
+            return Namespace.get(title, args.namespace, opts=self._child)
+        labels = {**self._labels, "pod-security.kubernetes.io/enforce": "restricted"}
+        return Namespace(title, metadata=ObjectMetaArgs(name=args.namespace, labels=labels), opts=self._child)
+
     def _metadata(self, name: str = ACCOUNT, **labels: str) -> ObjectMetaArgs:
         return ObjectMetaArgs(name=name, namespace=self._args.namespace, labels={**self._labels, **labels})
 
@@ -121,21 +126,21 @@ class EurekubeOperator(pulumi.ComponentResource):
 
     def _targets(self, name: str, namespace: pulumi.Resource) -> list[pulumi.Resource]:
         args = self._args
-        if not args.targets:
+        if not args.file_content:
             return []
         made: list[pulumi.Resource] = [
             ConfigMap(
                 f"{name}-targets",
                 metadata=self._metadata(TARGETS),
-                data={FILE: targets_file(args.targets)},
+                data={FILE: targets_file(args.file_content)},
                 opts=self._after(namespace),
             )
         ]
-        if args.target_secrets:
+        if args.file_secrets:
             kept = pulumi.ResourceOptions(
                 parent=self, depends_on=[namespace], additional_secret_outputs=["data", "stringData"]
             )
-            data = dict(args.target_secrets)
+            data = dict(args.file_secrets)
             made.append(
                 Secret(f"{name}-targets", metadata=self._metadata(TARGETS), string_data=data, opts=kept)
             )

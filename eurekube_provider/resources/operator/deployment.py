@@ -56,8 +56,8 @@ def operator_deployment(name: str, args: EurekubeOperatorArgs) -> DeploymentSpec
         "prometheus.io/path": "/metrics",
     }
     # Two scrapes of one pod would count everything twice.
-    annotations = {**({} if args.service_monitor else scraped), **targets_annotation(args.targets)}
-    volumes = [*args.credentials.volume(), *targets_volume(args.targets, args.target_secrets)]
+    annotations = {**({} if args.service_monitor else scraped), **targets_annotation(args.file_content)}
+    volumes = [*args.credentials.volume(), *targets_volume(args.file_content, args.file_secrets)]
     return DeploymentSpecArgs(
         replicas=args.replicas,
         strategy=DeploymentStrategyArgs(
@@ -91,7 +91,7 @@ def _spread(topology_key: str, selector: dict[str, str]) -> TopologySpreadConstr
 
 
 def _container(args: EurekubeOperatorArgs) -> ContainerArgs:
-    mounts = [*args.credentials.mount(), *targets_mount(args.targets)]
+    mounts = [*args.credentials.mount(), *targets_mount(args.file_content)]
     return ContainerArgs(
         name="operator",
         image=args.image_reference,
@@ -123,7 +123,7 @@ def _environment(args: EurekubeOperatorArgs) -> list[EnvVarArgs]:
         "CLUSTER_NAME": args.cluster_name,
         "WATCH_NAMESPACE": ",".join(args.watch_namespaces) or None,
         **args.credentials.variables(),
-        **targets_variables(args.targets),
+        **targets_variables(args.file_content),
         **args.environment,
     }
     sources = {

@@ -1,4 +1,6 @@
-"""What StackRefreshes may have run: the operator's configuration file, its secrets, and the rights for it."""
+"""The operator's configuration file and its secrets: what StackRefreshes may have run, with the rights for
+it, and named connections.
+"""
 
 from __future__ import annotations
 
@@ -33,26 +35,30 @@ Targets = Mapping[str, Mapping[str, Any]]
 """By name, with the keys that the operator's configuration file has."""
 
 
-def targets_file(targets: Targets) -> str:
+Content = Mapping[str, Any]
+"""What stands in the file: ``targets``, ``connections``; empty for no file."""
+
+
+def targets_file(content: Content) -> str:
     """The configuration file."""
-    return yaml.safe_dump({"targets": _plain(targets)}, sort_keys=True)
+    return yaml.safe_dump(_plain(content), sort_keys=True)
 
 
-def targets_annotation(targets: Targets) -> dict[str, str]:
+def targets_annotation(content: Content) -> dict[str, str]:
     """What has the pods replaced when the file changes, which is read at their start."""
-    if not targets:
+    if not content:
         return {}
-    return {CHECKSUM: hashlib.sha256(targets_file(targets).encode()).hexdigest()[:16]}
+    return {CHECKSUM: hashlib.sha256(targets_file(content).encode()).hexdigest()[:16]}
 
 
-def targets_variables(targets: Targets) -> dict[str, str]:
+def targets_variables(content: Content) -> dict[str, str]:
     """What names the file to the operator."""
-    return {"CONFIG": f"{DIRECTORY}/{FILE}"} if targets else {}
+    return {"CONFIG": f"{DIRECTORY}/{FILE}"} if content else {}
 
 
-def targets_volume(targets: Targets, secrets: Collection[str]) -> list[VolumeArgs]:
+def targets_volume(content: Content, secrets: Collection[str]) -> list[VolumeArgs]:
     """File and secrets in one directory."""
-    if not targets:
+    if not content:
         return []
     sources = [VolumeProjectionArgs(config_map=ConfigMapProjectionArgs(name=TARGETS))]
     if secrets:
@@ -60,9 +66,9 @@ def targets_volume(targets: Targets, secrets: Collection[str]) -> list[VolumeArg
     return [VolumeArgs(name=_VOLUME, projected=ProjectedVolumeSourceArgs(sources=sources))]
 
 
-def targets_mount(targets: Targets) -> list[VolumeMountArgs]:
+def targets_mount(content: Content) -> list[VolumeMountArgs]:
     """Where they are."""
-    return [VolumeMountArgs(name=_VOLUME, mount_path=DIRECTORY, read_only=True)] if targets else []
+    return [VolumeMountArgs(name=_VOLUME, mount_path=DIRECTORY, read_only=True)] if content else []
 
 
 def pulumi_stacks(targets: Targets) -> list[tuple[str, str]]:
