@@ -379,10 +379,10 @@ def _secret_fields(value: Any, at: Place = ()) -> Iterator[Place]:
 def _without(value: Any, fields: Iterable[Place]) -> Any:
     """``value`` with what stands at ``fields`` hidden, and nothing else."""
     below: dict[str | int, list[Place]] = defaultdict(list)
-    for field in fields:
-        if not field:
+    for place in fields:
+        if not place:
             return _all_hidden(value)
-        below[field[0]].append(field[1:])
+        below[place[0]].append(place[1:])
     if isinstance(value, dict):
         return {key: _without(item, below[key]) if key in below else item for key, item in value.items()}
     if isinstance(value, list):
