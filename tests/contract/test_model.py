@@ -1,0 +1,168 @@
+"""The model of Eureka (``tests/model``) answers as real servers do.
+
+``EUREKUBE_MODEL_SEQUENCES=10000`` is the long form; ``EUREKUBE_MODEL_SEED`` draws others.
+"""
+
+from __future__ import annotations
+
+import itertools
+import os
+import time
+from collections.abc import Iterator, Sequence
+from urllib.parse import quote
+
+import pytest
+import requests
+
+from lab import Lab
+from lab.eureka import SpringCloud
+from tests.contract.conftest import Server
+from tests.model.caches import READ_ONLY_INTERVAL_MS
+from tests.model.clock import EPOCH_MS, Clock
+from tests.model.cluster import Cluster
+from tests.model.commands import Commands, comparable
+from tests.model.wire import Request, Response
+
+SEQUENCES = int(os.environ.get("EUREKUBE_MODEL_SEQUENCES", "150"))
+FIRST_SEED = int(os.environ.get("EUREKUBE_MODEL_SEED", "1"))
+LENGTH = 16
+
+TOGETHER = 60
+"""Sequences that wait together: for servers to tell each other, or for a cache to be copied."""
+
+STEPS = 5
+SETTLE_SECONDS = 2.5
+"""A renewal that another server misses takes two batches, of half a second each, until it is there."""
+
+TICK_SECONDS = READ_ONLY_INTERVAL_MS / 1000
+
+_names = itertools.count(1)
+
+
+@pytest.fixture(scope="module")
+def uncached(spring_cloud: SpringCloud) -> Iterator[Lab]:
+    """One server whose lists show at once what was written, so that a sequence need not wait half a minute.
+
+    :func:`test_caches_of_default_servers` compares the caches.
+    """
+    with Lab(eureka=1, kubernetes=False, spring_cloud=spring_cloud, quick_view=True) as running:
+        yield running
+
+
+@pytest.fixture(scope="module")
+def default(spring_cloud: SpringCloud) -> Iterator[Lab]:
+    """One server with its default settings."""
+    with Lab(eureka=1, kubernetes=False, spring_cloud=spring_cloud, quick_view=False) as running:
+        yield running
+
+
+def sent(server: Server, request: Request) -> Response:
+    """The same request over real HTTP."""
+    path = "/" + "/".join(quote(segment, safe="") for segment in request.path)
+    if request.path[:1] == ("peerreplication",):
+        path += "/"
+    answer = server.send(
+        request.method,
+        path,
+        params=dict(request.query),
+        headers=dict(request.headers),
+        **({} if request.body is None else {"json": request.body}),
+    )
+    return Response(answer.status_code, answer.text)
+
+
+def difference(server: Server, model: Cluster, url: str, commands: Commands, request: Request) -> str:
+    """Ask both; empty where they answer alike."""
+    expected = comparable(request, sent(server, request), commands)
+    answered = comparable(request, model.request(url, request), commands)
+    return "" if expected == answered else f"{request}\n  server: {expected}\n  model:  {answered}"
+
+
+def drawn(seed: int, length: int) -> tuple[Commands, list[Request]]:
+    """A sequence about instances that no other has."""
+    commands = Commands(f"m{next(_names)}", seed)
+    return commands, [commands.draw() for _ in range(length)]
+
+
+def first_difference(server: Server, commands: Commands, sequence: Sequence[Request]) -> str:
+    """Run a sequence on the server and on a model of its own."""
+    model = Cluster(["model"], use_read_only_cache=False)
+    try:
+        found = (difference(server, model, "model", commands, request) for request in sequence)
+        return next(filter(None, found), "")
+    finally:
+        for request in commands.clean_up():
+            sent(server, request)
+
+
+def shortest(server: Server, seed: int) -> str:
+    """The commands of a failing sequence that cannot be left out, one a line, and what differs."""
+
+    def run(numbers: Sequence[int]) -> str:
+        commands, sequence = drawn(seed, LENGTH)
+        return first_difference(server, commands, [sequence[number] for number in numbers])
+
+    kept = list(range(LENGTH))
+    for number in range(LENGTH):
+        fewer = [one for one in kept if one != number]
+        kept = fewer if run(fewer) else kept
+    sequence = drawn(seed, LENGTH)[1]
+    return "\n".join([f"seed {seed}", *(str(sequence[number]) for number in kept), run(kept)])
+
+
+def test_same_commands_same_answers(uncached: Lab, http: requests.Session) -> None:
+    """Random sequences of registrations, renewals, statuses, batches and reads are answered alike."""
+    server = Server(uncached.eureka_urls[0], http)
+    for seed in range(FIRST_SEED, FIRST_SEED + SEQUENCES):
+        assert not first_difference(server, *drawn(seed, LENGTH)), shortest(server, seed)
+
+
+def test_caches_of_default_servers(default: Lab, http: requests.Session) -> None:
+    """Lists are as old as a real server's before and after its caches are copied."""
+    server = Server(default.eureka_urls[0], http)
+    sequences = [drawn(seed, LENGTH) for seed in range(FIRST_SEED, FIRST_SEED + TOGETHER)]
+    _wait_for_tick()
+    # Both clocks are one second after a tick.
+    clock = Clock(EPOCH_MS - EPOCH_MS % READ_ONLY_INTERVAL_MS + 1000)
+    model = Cluster(["model"], clock)
+    for half in (slice(0, LENGTH // 2), slice(LENGTH // 2, LENGTH)):
+        for commands, sequence in sequences:
+            for request in sequence[half]:
+                found = difference(server, model, "model", commands, request)
+                assert not found, found
+        before = time.monotonic()
+        _wait_for_tick()
+        assert time.monotonic() - before < TICK_SECONDS, "the machine was too slow to compare"
+        clock.advance(READ_ONLY_INTERVAL_MS)
+    for commands, _ in sequences:
+        for app in commands.apps:
+            request = Request("GET", ("apps", app), headers={"Accept": "application/json"})
+            assert not difference(server, model, "model", commands, request)
+
+
+def _wait_for_tick() -> None:
+    """Until a second after the server's next copy of its caches, which it makes at each half minute."""
+    time.sleep(TICK_SECONDS - time.time() % TICK_SECONDS + 1)
+
+
+def test_servers_that_tell_each_other(servers: list[Server]) -> None:
+    """After each command to one of three servers, all three hold what the model's servers hold."""
+    urls = [f"model-{number}" for number in range(len(servers))]
+    model = Cluster(urls)
+    sequences = [drawn(seed, STEPS) for seed in range(FIRST_SEED, FIRST_SEED + TOGETHER)]
+    for step in range(STEPS):
+        for number, (commands, sequence) in enumerate(sequences):
+            chosen = (number + step) % len(servers)
+            request = sequence[step]
+            if request.path[-1] in ("apps", "delta"):
+                continue  # of all sequences together, each of which the servers learned in another order
+            found = difference(servers[chosen], model, urls[chosen], commands, request)
+            assert not found, found
+        time.sleep(SETTLE_SECONDS)
+        model.clock.advance(int(SETTLE_SECONDS * 1000))
+        for commands, sequence in sequences:
+            for app, instance_id in itertools.product(commands.apps, commands.ids):
+                read = Request("GET", ("apps", app, instance_id), headers={"Accept": "application/json"})
+                for url, server in zip(urls, servers, strict=True):
+                    found = difference(server, model, url, commands, read)
+                    assert not found, f"{url} after step {step} of {sequence[: step + 1]}: {found}"

@@ -1,0 +1,84 @@
+"""The two response caches of an Eureka server, which stand before every list.
+
+The first forgets a key after three minutes or when something changes; the second copies the first every half
+minute, forgets nothing ever, and keeps the first from forgetting what was asked for once.
+
+Source: ResponseCacheImpl and Key of Netflix/eureka.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import NamedTuple
+
+from tests.model.clock import Clock
+
+READ_WRITE_LIFE_MS = 180_000
+READ_ONLY_INTERVAL_MS = 30_000
+
+ALL = "ALL_APPS"
+DELTA = "ALL_APPS_DELTA"
+
+
+class Key(NamedTuple):
+    """What a rendered answer is kept under.
+
+    :ivar kind: ``Application``, ``VIP`` or ``SVIP``.
+    :ivar name: an application or VIP address, or :data:`ALL` or :data:`DELTA`.
+    """
+
+    kind: str
+    name: str
+    format: str = "JSON"
+    accept: str = "full"
+    regions: tuple[str, ...] = ()
+
+
+class Caches:
+    """Both caches of one server.
+
+    :ivar read_only: the keys that the server will keep, and render anew every half minute, for ever.
+    :ivar rendered: how many answers were rendered.
+    """
+
+    def __init__(self, clock: Clock, render: Callable[[Key], str], *, use_read_only: bool = True) -> None:
+        self._clock = clock
+        self._render = render
+        self._read_write: dict[Key, tuple[int, str]] = {}
+        self.read_only: dict[Key, str] = {}
+        self.rendered = 0
+        self._end: Callable[[], None] = lambda: None
+        self._uses_read_only = use_read_only
+        if use_read_only:
+            first = (clock.now_ms // READ_ONLY_INTERVAL_MS + 1) * READ_ONLY_INTERVAL_MS
+            self._end = clock.every(first, READ_ONLY_INTERVAL_MS, self._copy)
+
+    def close(self) -> None:
+        """The server has ended."""
+        self._end()
+
+    def get(self, key: Key) -> str:
+        """The answer; empty for what is not there, which is kept as well."""
+        if not self._uses_read_only:
+            return self._written(key)
+        if key not in self.read_only:
+            self.read_only[key] = self._written(key)
+        return self.read_only[key]
+
+    def invalidate(self, app: str, vip: str, secure_vip: str) -> None:
+        """Something changed: forget what shows it, in the first cache."""
+        touched = {("Application", app), ("Application", ALL), ("Application", DELTA)}
+        touched |= {("VIP", vip), ("SVIP", secure_vip)}
+        for key in [key for key in self._read_write if (key.kind, key.name) in touched]:
+            del self._read_write[key]
+
+    def _written(self, key: Key) -> str:
+        found = self._read_write.get(key)
+        if found is None or self._clock.now_ms - found[0] >= READ_WRITE_LIFE_MS:
+            self.rendered += 1
+            found = self._read_write[key] = (self._clock.now_ms, self._render(key))
+        return found[1]
+
+    def _copy(self) -> None:
+        for key in list(self.read_only):
+            self.read_only[key] = self._written(key)

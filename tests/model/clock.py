@@ -1,0 +1,69 @@
+"""Virtual time: it passes only when somebody says so, and what is due runs in its order."""
+
+from __future__ import annotations
+
+import heapq
+import itertools
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+EPOCH_MS = 1_800_000_000_000
+"""When the model's time begins, in milliseconds of Unix time."""
+
+
+@dataclass(order=True, slots=True)
+class Timer:
+    """Something that is due."""
+
+    at_ms: int
+    number: int
+    action: Callable[[], None] = field(compare=False)
+    cancelled: bool = field(default=False, compare=False)
+
+    def cancel(self) -> None:
+        """It will not run."""
+        self.cancelled = True
+
+
+class Clock:
+    """The time of everything in one model."""
+
+    def __init__(self, now_ms: int = EPOCH_MS) -> None:
+        self.now_ms = now_ms
+        self._timers: list[Timer] = []
+        self._numbers = itertools.count()
+
+    def at(self, at_ms: int, action: Callable[[], None]) -> Timer:
+        """Run ``action`` at this moment; what is due at the same moment runs in the order of these calls."""
+        timer = Timer(at_ms, next(self._numbers), action)
+        heapq.heappush(self._timers, timer)
+        return timer
+
+    def after(self, delay_ms: int, action: Callable[[], None]) -> Timer:
+        """Run ``action`` so many milliseconds from now."""
+        return self.at(self.now_ms + delay_ms, action)
+
+    def every(self, first_ms: int, interval_ms: int, action: Callable[[], None]) -> Callable[[], None]:
+        """Run ``action`` at ``first_ms`` and then again and again; returns what ends it."""
+        current: list[Timer] = []
+
+        def run() -> None:
+            current[:] = [self.after(interval_ms, run)]
+            action()
+
+        current[:] = [self.at(first_ms, run)]
+
+        def end() -> None:
+            current[0].cancel()
+
+        return end
+
+    def advance(self, milliseconds: int) -> None:
+        """Let time pass, and run what becomes due."""
+        until = self.now_ms + milliseconds
+        while self._timers and self._timers[0].at_ms <= until:
+            timer = heapq.heappop(self._timers)
+            if not timer.cancelled:
+                self.now_ms = max(self.now_ms, timer.at_ms)
+                timer.action()
+        self.now_ms = until

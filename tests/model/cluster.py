@@ -1,0 +1,94 @@
+"""Several model servers that are peers of each other, what lies between them, and a balancer in front."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import partial
+
+from tests.model.clock import Clock
+from tests.model.registry import Document, Info
+from tests.model.server import Server
+from tests.model.wire import Request, Response
+
+
+class NoAnswer(Exception):
+    """The server is gone, frozen or cut off: no answer comes."""
+
+
+class Cluster:
+    """Servers by URL.
+
+    :ivar down: the servers that answer nobody: ended, frozen, or gone with their host.
+    :ivar cut: the pairs of servers, from and to, that cannot reach each other.
+    """
+
+    def __init__(
+        self,
+        urls: Sequence[str],
+        clock: Clock | None = None,
+        *,
+        self_preservation: bool = True,
+        use_read_only_cache: bool = True,
+        seed: int = 0,
+    ) -> None:
+        self.clock = clock or Clock()
+        self.urls = tuple(urls)
+        self.down: set[str] = set()
+        self.cut: set[tuple[str, str]] = set()
+        self._self_preservation = self_preservation
+        self._use_read_only_cache = use_read_only_cache
+        self._seed = seed
+        self._balanced = 0
+        self.servers: dict[str, Server] = {}
+        for url in self.urls:
+            self._start(url, ())
+
+    def request(self, url: str, request: Request) -> Response:
+        """Ask one server.
+
+        :raises NoAnswer: it does not answer.
+        """
+        if url in self.down:
+            raise NoAnswer(url)
+        return self.servers[url].handle(request)
+
+    def balanced(self, request: Request) -> Response:
+        """Ask through a balancer, which takes the servers in turn and leaves out those that are down.
+
+        :raises NoAnswer: all are.
+        """
+        for _ in self.urls:
+            url = self.urls[self._balanced % len(self.urls)]
+            self._balanced += 1
+            if url not in self.down:
+                return self.request(url, request)
+        raise NoAnswer("balancer")
+
+    def restart(self, url: str, *, copy_from: str | None = None) -> None:
+        """End a server and start it again, empty or with what another one lists."""
+        self.servers[url].close()
+        copied: list[Info] = []
+        if copy_from is not None and copy_from not in self.down:
+            copied = [lease.holder for lease in self.servers[copy_from].registry.all()]
+        self.down.discard(url)
+        self._start(url, copied)
+
+    def _start(self, url: str, copied: Sequence[Info]) -> None:
+        server = Server(
+            url,
+            self.clock,
+            self_preservation=self._self_preservation,
+            use_read_only_cache=self._use_read_only_cache,
+            seed=self._seed,
+        )
+        self.servers[url] = server
+        for other in self.urls:
+            if other != url:
+                server.connect(other, partial(self._carry, url, other))
+        server.open(copied)
+
+    def _carry(self, sender: str, to: str, items: list[Document]) -> Response | None:
+        if sender in self.down or to in self.down or (sender, to) in self.cut:
+            return None
+        request = Request("POST", ("peerreplication", "batch"), body={"replicationList": items})
+        return self.servers[to].handle(request)

@@ -1,0 +1,193 @@
+"""Random commands for an Eureka server, and what of its answers can be compared.
+
+The same commands go to a model server and to a real one.
+"""
+
+from __future__ import annotations
+
+import json
+import random
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from tests.model.registry import Document
+from tests.model.wire import Request, Response
+
+DATA_CENTER = {"@class": "com.netflix.appinfo.InstanceInfo$DefaultDataCenterInfo", "name": "MyOwn"}
+REPLICATED = {"x-netflix-discovery-replication": "true"}
+_JSON = {"Accept": "application/json"}
+
+_TIMES = (1_000, 2_000, 3_000)
+"""Dirty timestamps: older, equal and newer ones meet often where there are few."""
+
+_REGISTERED = ("UP", "UP", "UP", "DOWN", "STARTING", "OUT_OF_SERVICE", "UNKNOWN")
+_SET = ("OUT_OF_SERVICE", "OUT_OF_SERVICE", "UP", "DOWN", "UNKNOWN", "nonsense", None)
+_OVERRIDDEN = ("UNKNOWN", "UNKNOWN", "UNKNOWN", "OUT_OF_SERVICE", "UP")
+
+
+class Commands:
+    """Draws commands about a few instances of two applications.
+
+    :param name: unlike any other on the server, since overrides and lists outlive a sequence.
+    """
+
+    def __init__(self, name: str, seed: int) -> None:
+        self.apps = (f"{name}A".upper(), f"{name}B".upper())
+        # One id in both applications: servers keep overrides by id alone.
+        self.ids = (f"{name}-1", f"{name}-2")
+        self._random = random.Random(seed)  # noqa: S311 - a test
+
+    def draw(self) -> Request:
+        """One command."""
+        return self._random.choice(self._kinds())()
+
+    def clean_up(self) -> list[Request]:
+        """What takes everything away again."""
+        ids = (*self.ids, "10.0.0.1")  # the host name is the id of what has none
+        return [Request("DELETE", ("apps", app, one), headers=_JSON) for app in self.apps for one in ids]
+
+    def _kinds(self) -> Sequence[Callable[[], Request]]:
+        return (
+            *(self._register,) * 4,
+            *(self._renew,) * 3,
+            *(self._put_status,) * 2,
+            *(self._delete_status,) * 2,
+            self._cancel,
+            self._metadata,
+            *(self._batch,) * 3,
+            *(self._read,) * 2,
+            self._list,
+            self._list_one,
+            self._delta,
+        )
+
+    def document(self, app: str, instance_id: str) -> Document:
+        """An instance to register."""
+        number = self._random.choice((8080, 8081))
+        return {
+            "instanceId": instance_id,
+            "app": app,
+            "hostName": "10.0.0.1",
+            "ipAddr": "10.0.0.1",
+            "status": self._random.choice(_REGISTERED),
+            "overriddenStatus": self._random.choice(_OVERRIDDEN),
+            "port": {"$": number, "@enabled": "true"},
+            "securePort": {"$": 443, "@enabled": "false"},
+            "vipAddress": app.lower(),
+            "secureVipAddress": app.lower(),
+            "dataCenterInfo": DATA_CENTER,
+            "metadata": self._random.choice(({}, {"a": "1"}, {"b": "2"})),
+            "lastDirtyTimestamp": str(self._random.choice(_TIMES)),
+        }
+
+    def _place(self) -> tuple[str, str]:
+        return self._random.choice(self.apps), self._random.choice(self.ids)
+
+    def _headers(self) -> Document:
+        return {**_JSON, **(REPLICATED if self._random.random() < 0.3 else {})}
+
+    def _dirty(self) -> dict[str, str]:
+        return {"lastDirtyTimestamp": str(self._random.choice(_TIMES))} if self._random.random() < 0.6 else {}
+
+    def _register(self) -> Request:
+        app, instance_id = self._place()
+        document = self.document(app, instance_id)
+        if self._random.random() < 0.1:
+            del document[self._random.choice(("hostName", "ipAddr", "dataCenterInfo", "instanceId"))]
+        return Request("POST", ("apps", app), headers=self._headers(), body={"instance": document})
+
+    def _renew(self) -> Request:
+        app, instance_id = self._place()
+        query = self._dirty()
+        if self._random.random() < 0.3:
+            query["overriddenstatus"] = self._random.choice(_OVERRIDDEN)
+        return Request("PUT", ("apps", app, instance_id), query, self._headers())
+
+    def _put_status(self) -> Request:
+        app, instance_id = self._place()
+        value = self._random.choice(_SET)
+        query = {**self._dirty(), **({"value": value} if value else {})}
+        return Request("PUT", ("apps", app, instance_id, "status"), query, self._headers())
+
+    def _delete_status(self) -> Request:
+        app, instance_id = self._place()
+        value = self._random.choice(_SET)
+        query = {**self._dirty(), **({"value": value} if value else {})}
+        return Request("DELETE", ("apps", app, instance_id, "status"), query, self._headers())
+
+    def _cancel(self) -> Request:
+        return Request("DELETE", ("apps", *self._place()), headers=self._headers())
+
+    def _metadata(self) -> Request:
+        query = {self._random.choice("abc"): str(self._random.randint(1, 3))}
+        return Request("PUT", ("apps", *self._place(), "metadata"), query, self._headers())
+
+    def _batch(self) -> Request:
+        items = [self._item() for _ in range(self._random.randint(1, 3))]
+        return Request("POST", ("peerreplication", "batch"), headers=_JSON, body={"replicationList": items})
+
+    def _item(self) -> Document:
+        app, instance_id = self._place()
+        action = self._random.choice(
+            ("Heartbeat", "Heartbeat", "Register", "Cancel", "StatusUpdate", "DeleteStatusOverride")
+        )
+        item: Document = {"action": action, "appName": app, "id": instance_id}
+        if self._random.random() < 0.8:
+            item["lastDirtyTimestamp"] = self._random.choice(_TIMES)
+        if action == "Register":
+            item["instanceInfo"] = self.document(app, instance_id)
+        if action in ("StatusUpdate", "DeleteStatusOverride"):
+            item["status"] = self._random.choice(("UP", "DOWN", "OUT_OF_SERVICE"))
+        if action == "Heartbeat" and self._random.random() < 0.4:
+            item["overriddenStatus"] = self._random.choice(_OVERRIDDEN)
+        if self._random.random() < 0.03:
+            item["surprise"] = 1
+        return item
+
+    def _read(self) -> Request:
+        return Request("GET", ("apps", *self._place()), headers=_JSON)
+
+    def _list(self) -> Request:
+        return Request("GET", ("apps",), headers=_JSON)
+
+    def _list_one(self) -> Request:
+        return Request("GET", ("apps", self._random.choice(self.apps)), headers=_JSON)
+
+    def _delta(self) -> Request:
+        return Request("GET", ("apps", "delta"), headers=_JSON)
+
+
+def comparable(request: Request, response: Response, commands: Commands) -> Any:
+    """What of an answer depends on nothing but the commands: no times, and nobody else's instances."""
+    code, path = response.status_code, request.path
+    if code >= 300 or not response.text:
+        return code
+    if path[:2] == ("peerreplication", "batch"):
+        return code, [
+            (entry["statusCode"], _instance(entry.get("responseEntity") or {}))
+            for entry in response.json["responseList"]
+        ]
+    if request.method != "GET":
+        return code
+    found = response.json
+    if "instance" in found:
+        return code, _instance(found["instance"])
+    listed = found["applications"]["application"] if "applications" in found else [found["application"]]
+    ours = {
+        app["name"]: sorted(map(json.dumps, map(_instance, _list_of(app["instance"]))))
+        for app in _list_of(listed)
+        if app["name"] in commands.apps
+    }
+    hash_code = found["applications"]["apps__hashcode"] if "applications" in found else ""
+    return code, ours, hash_code
+
+
+def _instance(document: Document) -> Document:
+    names = ("app", "instanceId", "status", "overriddenStatus", "lastDirtyTimestamp", "actionType", "port")
+    shown = {name: document.get(name) for name in names}
+    metadata = document.get("metadata") or {}
+    return {**shown, "metadata": {key: metadata[key] for key in sorted(metadata) if key != "@class"}}
+
+
+def _list_of(value: Any) -> list[Any]:
+    return value if isinstance(value, list) else [value]

@@ -1,0 +1,321 @@
+"""What one Eureka server holds, and the rules by which it changes: leases, statuses and overrides.
+
+Source: AbstractInstanceRegistry, PeerAwareInstanceRegistryImpl, Lease and the rules of
+``com.netflix.eureka.registry.rule`` (Netflix/eureka 2.0.x); InstanceRegistry of spring-cloud-netflix.
+"""
+
+from __future__ import annotations
+
+import random
+from collections import deque
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from typing import Any
+
+from tests.model.clock import Clock
+
+Document = dict[str, Any]
+
+UNKNOWN = "UNKNOWN"
+_SERVED = ("UP", "OUT_OF_SERVICE")
+
+DELTA_RETENTION_MS = 180_000
+DELTA_SWEEP_MS = 30_000
+EVICTION_INTERVAL_MS = 60_000
+OVERRIDE_LIFE_MS = 3_600_000
+RENEWAL_PERCENT = 0.85
+RENEWALS_A_MINUTE = 2
+
+
+@dataclass(slots=True, eq=False)
+class Info:
+    """An instance as a server holds it. Shared, and changed in place: a queue may hold it, too."""
+
+    app: str
+    id: str
+    fields: Document
+    status: str
+    overridden: str
+    dirty_ms: int
+    duration_s: int
+    renewal_interval_s: int
+    updated_ms: int = 0
+    action: str = "ADDED"
+
+    def copy(self) -> Info:
+        """As another server would read it from the wire."""
+        return Info(
+            self.app,
+            self.id,
+            {**self.fields, "metadata": dict(self.fields.get("metadata") or {})},
+            self.status,
+            self.overridden,
+            self.dirty_ms,
+            self.duration_s,
+            self.renewal_interval_s,
+            self.updated_ms,
+            self.action,
+        )
+
+
+@dataclass(slots=True, eq=False)
+class Lease:
+    """How long an instance lives.
+
+    :ivar updated_ms: when it was registered, or a renewal plus the duration: so that what was renewed lives
+        twice as long as it says.
+    """
+
+    holder: Info
+    registered_ms: int
+    updated_ms: int
+    duration_ms: int
+    evicted_ms: int = 0
+    up_ms: int = 0
+
+    def renew(self, now_ms: int) -> None:
+        """Renew it."""
+        self.updated_ms = now_ms + self.duration_ms
+
+    def is_expired(self, now_ms: int, more_ms: int = 0) -> bool:
+        """Whether it has lapsed."""
+        return self.evicted_ms > 0 or now_ms > self.updated_ms + self.duration_ms + more_ms
+
+
+@dataclass(slots=True)
+class Rate:
+    """How often something happened in the last whole minute."""
+
+    last: int = 0
+    current: int = 0
+
+    def turn(self) -> None:
+        """A minute is over."""
+        self.last, self.current = self.current, 0
+
+
+@dataclass(slots=True)
+class Registry:
+    """The registry of one server.
+
+    :ivar replicate: told of each change that is to be forwarded: the action, application, id, and what goes
+        with it.
+    :ivar invalidate: told of each change that lists show: application, VIP and secure VIP address.
+    :ivar expected: how many clients the server thinks send renewals.
+    """
+
+    clock: Clock
+    replicate: Callable[[str, str, str, Info | None, str | None], None]
+    invalidate: Callable[[str, str, str], None]
+    self_preservation: bool = True
+    random: random.Random = field(default_factory=lambda: random.Random(0))  # noqa: S311 - a model
+    leases: dict[str, dict[str, Lease]] = field(default_factory=dict)
+    changes: deque[tuple[int, Lease]] = field(default_factory=deque)
+    renewals: Rate = field(default_factory=Rate)
+    expected: int = 1
+    threshold: int = 0
+    _overrides: dict[str, tuple[str, int]] = field(default_factory=dict)
+    _evicted_at_ms: int | None = None
+    _endings: list[Callable[[], None]] = field(default_factory=list)
+
+    def open(self, copied: int = 0) -> None:
+        """Begin to serve.
+
+        :param copied: how many instances were copied from a neighbour. Spring takes 0 for 1.
+        """
+        self.expected = copied or 1
+        self._update_threshold()
+        now = self.clock.now_ms
+        self._endings = [
+            self.clock.every(now + 60_000, 60_000, self.renewals.turn),
+            self.clock.every(now + EVICTION_INTERVAL_MS, EVICTION_INTERVAL_MS, self._evict),
+            self.clock.every(now + DELTA_SWEEP_MS, DELTA_SWEEP_MS, self._forget_changes),
+        ]
+
+    def close(self) -> None:
+        """The server has ended."""
+        for end in self._endings:
+            end()
+
+    def override(self, instance_id: str) -> str | None:
+        """The status that somebody set over an instance's own; to ask for it keeps it for another hour."""
+        found = self._overrides.get(instance_id)
+        if found is None or self.clock.now_ms - found[1] >= OVERRIDE_LIFE_MS:
+            self._overrides.pop(instance_id, None)
+            return None
+        self._overrides[instance_id] = (found[0], self.clock.now_ms)
+        return found[0]
+
+    def set_override(self, instance_id: str, status: str) -> None:
+        """Store one."""
+        self._overrides[instance_id] = (status, self.clock.now_ms)
+
+    def get(self, app: str, instance_id: str) -> Info | None:
+        """One instance, as the uncached read shows it: not one that has lapsed, while evictions are on."""
+        lease = self.leases.get(app, {}).get(instance_id)
+        if lease is None or (self.evicts and lease.is_expired(self.clock.now_ms)):
+            return None
+        return lease.holder
+
+    def all(self) -> Iterator[Lease]:
+        """Every lease, by application."""
+        for leases in self.leases.values():
+            yield from leases.values()
+
+    def register(self, info: Info, *, replicated: bool) -> None:
+        """Register; what is held stays where it has a newer timestamp, and gets a new lease."""
+        now = self.clock.now_ms
+        held = self.leases.setdefault(info.app, {})
+        existing = held.get(info.id)
+        sent = info
+        if existing is None:
+            self.expected += 1 if self.expected > 0 else 0
+            self._update_threshold()
+        elif existing.holder.dirty_ms > info.dirty_ms:
+            info = existing.holder
+        lease = Lease(info, now, now, (sent.duration_s or 90) * 1000)
+        if existing is not None:
+            lease.up_ms = existing.up_ms
+        held[info.id] = lease
+        if info.overridden != UNKNOWN and self.override(info.id) is None:
+            self.set_override(info.id, info.overridden)
+        override = self.override(info.id)
+        if override is not None:
+            info.overridden = override
+        info.status = self._status(info, existing, replicated=replicated)
+        if info.status == "UP":
+            lease.up_ms = lease.up_ms or now
+        self._changed(lease, "ADDED")
+        if not replicated:
+            # What came is forwarded, even where it was not taken.
+            self.replicate("Register", sent.app, sent.id, sent, None)
+
+    def renew(self, app: str, instance_id: str, *, replicated: bool) -> bool:
+        """Renew; False where it is not held, or its status is not known."""
+        lease = self.leases.get(app, {}).get(instance_id)
+        if lease is None:
+            return False
+        status = self._status(lease.holder, lease, replicated=replicated)
+        if status == UNKNOWN:
+            return False
+        lease.holder.status = status  # neither lists nor deltas are told of it
+        self.renewals.current += 1
+        lease.renew(self.clock.now_ms)
+        if not replicated:
+            self.replicate(
+                "Heartbeat", app, instance_id, self.get(app, instance_id), self.override(instance_id)
+            )
+        return True
+
+    def cancel(self, app: str, instance_id: str, *, replicated: bool) -> bool:
+        """Remove; a server that does not hold the instance tells nobody."""
+        if not self._cancel(app, instance_id):
+            return False
+        if not replicated:
+            self.replicate("Cancel", app, instance_id, None, None)
+        return True
+
+    def set_status(
+        self, app: str, instance_id: str, status: str, dirty_ms: int | None, *, replicated: bool
+    ) -> bool:
+        """Set a status over the instance's own; nothing is stored where it has that status already."""
+        lease = self.leases.get(app, {}).get(instance_id)
+        if lease is None:
+            return False
+        lease.renew(self.clock.now_ms)
+        info = lease.holder
+        if info.status != status:
+            if status == "UP":
+                lease.up_ms = lease.up_ms or self.clock.now_ms
+            self.set_override(instance_id, status)
+            info.overridden = info.status = status
+            info.dirty_ms = max(info.dirty_ms, dirty_ms or 0)
+            self._changed(lease, "MODIFIED")
+        if not replicated:
+            self.replicate("StatusUpdate", app, instance_id, self.get(app, instance_id), status)
+        return True
+
+    def clear_status(
+        self, app: str, instance_id: str, status: str, dirty_ms: int | None, *, replicated: bool
+    ) -> bool:
+        """Remove what was set over the instance's own status, and give it this one."""
+        lease = self.leases.get(app, {}).get(instance_id)
+        if lease is None:
+            return False
+        lease.renew(self.clock.now_ms)
+        info = lease.holder
+        had = self.override(instance_id)
+        self._overrides.pop(instance_id, None)
+        if had is not None:
+            info.overridden, info.status = UNKNOWN, status
+            info.dirty_ms = max(info.dirty_ms, dirty_ms or 0)
+            self._changed(lease, "MODIFIED")
+        if not replicated:
+            self.replicate("DeleteStatusOverride", app, instance_id, self.get(app, instance_id), None)
+        return True
+
+    def store_override(self, app: str, instance_id: str, status: str) -> None:
+        """What a replica says of an override that this server has forgotten."""
+        if self.override(instance_id) != status:
+            self.set_override(instance_id, status)
+            info = self.get(app, instance_id)
+            if info is not None:
+                info.overridden = status
+
+    @property
+    def evicts(self) -> bool:
+        """Whether leases may lapse: not in self-preservation."""
+        if not self.self_preservation:
+            return True
+        return self.threshold > 0 and self.renewals.last > self.threshold
+
+    def _status(self, info: Info, existing: Lease | None, *, replicated: bool) -> str:
+        """The first rule that applies decides."""
+        if info.status not in _SERVED:
+            return info.status
+        override = self.override(info.id)
+        if override is not None:
+            return override
+        if not replicated and existing is not None and existing.holder.status in _SERVED:
+            return existing.holder.status
+        return info.status
+
+    def _changed(self, lease: Lease, action: str) -> None:
+        info = lease.holder
+        info.action = action
+        self.changes.append((self.clock.now_ms, lease))
+        info.updated_ms = self.clock.now_ms
+        self.invalidate(
+            info.app, info.fields.get("vipAddress") or "", info.fields.get("secureVipAddress") or ""
+        )
+
+    def _cancel(self, app: str, instance_id: str) -> bool:
+        lease = self.leases.get(app, {}).pop(instance_id, None)
+        self._overrides.pop(instance_id, None)
+        if lease is None:
+            return False
+        lease.evicted_ms = lease.evicted_ms or self.clock.now_ms
+        self._changed(lease, "DELETED")
+        self.expected -= 1 if self.expected > 0 else 0
+        self._update_threshold()
+        return True
+
+    def _update_threshold(self) -> None:
+        self.threshold = int(self.expected * RENEWALS_A_MINUTE * RENEWAL_PERCENT)
+
+    def _evict(self) -> None:
+        """Every minute: at most so many that self-preservation would not begin by it."""
+        now = self.clock.now_ms
+        late = 0 if self._evicted_at_ms is None else max(0, now - self._evicted_at_ms - EVICTION_INTERVAL_MS)
+        self._evicted_at_ms = now
+        if not self.evicts:
+            return
+        leases = list(self.all())
+        expired = [lease for lease in leases if lease.is_expired(now, late)]
+        most = len(leases) - int(len(leases) * RENEWAL_PERCENT)
+        for lease in self.random.sample(expired, min(len(expired), most)):
+            self._cancel(lease.holder.app, lease.holder.id)
+
+    def _forget_changes(self) -> None:
+        while self.changes and self.changes[0][0] < self.clock.now_ms - DELTA_RETENTION_MS:
+            self.changes.popleft()

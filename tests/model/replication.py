@@ -1,0 +1,125 @@
+"""How one server tells another what changed: queues of tasks, in batches, late, lost or out of order.
+
+A task replaces an older one of the same kind for the same instance; different kinds do not wait for each
+other.
+
+Source: PeerEurekaNode, ReplicationTaskProcessor and AcceptorExecutor of Netflix/eureka.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+from tests.model.clock import Clock
+from tests.model.registry import UNKNOWN, Document, Info, Registry
+from tests.model.wire import Response, info_document, read_info
+
+BATCHING_DELAY_MS = 500
+MOST_ITEMS = 250
+LONGEST_MS = 30_000
+RETRY_MS = 100
+
+Send = Callable[[list[Document]], Response | None]
+"""Carries a batch to the other server; None where it did not get there, or no answer came back."""
+
+
+@dataclass(slots=True)
+class Task:
+    """One thing to tell."""
+
+    action: str
+    app: str
+    id: str
+    info: Info | None
+    overridden: str | None
+    made_ms: int
+    expires_ms: int
+
+    @property
+    def name(self) -> str:
+        """Tasks of one name replace each other."""
+        return f"{self.action}#{self.app}/{self.id}"
+
+    def item(self) -> Document:
+        """The item of a batch: what the instance is *now*, not what it was when the task was made."""
+        item: Document = {"action": self.action, "appName": self.app, "id": self.id}
+        if self.info is not None:
+            item["lastDirtyTimestamp"] = self.info.dirty_ms
+            item["status"] = self.info.status
+            item["overriddenStatus"] = self.overridden
+            if self.action == "Register":
+                item["instanceInfo"] = info_document(self.info, None)
+        return item
+
+
+@dataclass(slots=True)
+class Link:
+    """The way from one server to another.
+
+    :ivar send: may be replaced at any time: by what delays, loses or reorders.
+    """
+
+    clock: Clock
+    registry: Registry
+    send: Send
+    pending: dict[str, Task] = field(default_factory=dict)
+    closed: bool = False
+
+    def tell(self, action: str, app: str, instance_id: str, info: Info | None, status: str | None) -> None:
+        """Queue a task; ``status`` is an override for a heartbeat."""
+        if info is None and action != "Cancel":
+            return
+        interval = info.renewal_interval_s * 1000 if info else 0
+        life_ms = interval if action in ("Register", "Heartbeat") else LONGEST_MS
+        now = self.clock.now_ms
+        overridden = status if action == "Heartbeat" else None
+        task = Task(action, app, instance_id, info, overridden, now, now + life_ms)
+        self.pending[task.name] = task  # one of the same name keeps its place in the queue
+        self.clock.after(BATCHING_DELAY_MS, self.flush)
+
+    def flush(self) -> None:
+        """Send what has waited long enough."""
+        if self.closed:
+            return
+        now = self.clock.now_ms
+        while self.pending and now - next(iter(self.pending.values())).made_ms >= BATCHING_DELAY_MS:
+            names = list(self.pending)[:MOST_ITEMS]
+            tasks = [task for name in names if (task := self.pending.pop(name)).expires_ms > now]
+            if tasks:
+                self.deliver(tasks)
+
+    def deliver(self, tasks: list[Task]) -> None:
+        """Send these as one batch, and do what the answers ask for."""
+        answer = self.send([task.item() for task in tasks])
+        if self.closed:
+            return
+        if answer is None or answer.status_code == 503:
+            self.clock.after(RETRY_MS, lambda: self._again(tasks))
+            return
+        if answer.status_code >= 300:
+            return  # discarded
+        for task, entry in zip(tasks, answer.json["responseList"], strict=True):
+            code = entry["statusCode"]
+            if task.action != "Heartbeat" or 200 <= code < 300 or task.info is None:
+                continue
+            if code == 404:
+                self.tell("Register", task.app, task.id, task.info, None)
+            elif entry.get("responseEntity"):
+                self._take(task, read_info(entry["responseEntity"], self.clock.now_ms))
+
+    def _again(self, tasks: list[Task]) -> None:
+        """What was not delivered goes to the front, unless something newer of its name waits."""
+        fresh = {
+            task.name: task
+            for task in tasks
+            if task.name not in self.pending and task.expires_ms > self.clock.now_ms
+        }
+        self.pending = {**fresh, **self.pending}
+        self.flush()
+
+    def _take(self, task: Task, theirs: Info) -> None:
+        """The other server holds something newer: hold it, too."""
+        if theirs.overridden != UNKNOWN:
+            self.registry.store_override(task.app, task.id, theirs.overridden)
+        self.registry.register(theirs, replicated=True)
