@@ -8,13 +8,14 @@ step.
 from __future__ import annotations
 
 import copy
+import sys
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
 from pulumi.dynamic import ConfigureRequest
 
-from eurekube_provider.resources import bridge, connections
+from eurekube_provider.resources import connections
 from eurekube_provider.resources.application import ApplicationProvider
 from eurekube_provider.resources.instance import InstanceProvider
 from tests.explore.world import Killed, World
@@ -27,6 +28,17 @@ Program = Mapping[str, Properties]
 FAILS: Properties = {"fails": True}
 
 PREFIX = "stack/organization/explored/dev/"
+
+
+def _memories() -> list[Any]:
+    """What the plugin's process remembers: the objects that its modules make when they are imported."""
+    return [
+        thing
+        for name, module in list(sys.modules.items())
+        if name.startswith("eurekube_provider.resources.")
+        for word, thing in vars(module).items()
+        if word.isupper() and hasattr(thing, "_lock") and type(thing).__module__ == name
+    ]
 
 
 class _Config:
@@ -105,10 +117,8 @@ class Engine:
     def _new_process(self) -> None:
         self.world.new_process()
         connections._peers.clear()
-        bridge.LOOKS.__init__()  # type: ignore[misc]
-        replaced = getattr(bridge, "REPLACED", None)
-        if replaced is not None:
-            replaced.__init__()
+        for memory in _memories():
+            memory.__init__()
 
     def _provider(self, properties: Properties) -> InstanceProvider | ApplicationProvider:
         provider = ApplicationProvider() if "instances" in properties else InstanceProvider()
