@@ -10,6 +10,7 @@ import requests
 
 from eurekube_provider.core.model import Instance
 from eurekube_provider.eureka.codec import instances_from_json
+from lab.eureka import EUREKA_PASSWORD, EUREKA_USER
 
 _numbers = itertools.count(1)
 
@@ -31,4 +32,5 @@ def listed_now(url: str, session: requests.Session | None = None, application: s
 def _get(url: str, **arguments: object) -> requests.Response:
     with requests.Session() as session:
         session.trust_env = False
+        session.auth = (EUREKA_USER, EUREKA_PASSWORD)  # which a server that asks for none does not mind
         return session.get(url, **arguments)  # type: ignore[arg-type]
