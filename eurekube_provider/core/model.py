@@ -16,6 +16,7 @@ from typing import Any
 
 from eurekube_provider.core.errors import InvalidInstance
 from eurekube_provider.core.names import names_of
+from eurekube_provider.core.shared import shared
 
 EMPTY: Mapping[str, Any] = MappingProxyType({})
 
@@ -112,7 +113,7 @@ class Instance:
                 f"{self.instance_id!r} must be a name without a slash: Eureka would accept it once"
                 " and could never read or remove it again",
             )
-        object.__setattr__(self, "application", self.application.upper())
+        object.__setattr__(self, "application", shared(self.application.upper()))
         if not self.vip_address:
             object.__setattr__(self, "vip_address", self.application.lower())
         if not self.secure_vip_address:

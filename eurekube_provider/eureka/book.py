@@ -17,12 +17,14 @@ class Entry:
 
     :ivar due: the tick at which that is next.
     :ivar period: as many ticks lie between two renewals.
+    :ivar is_refused: whether the last plain renewal was answered with a refusal.
     """
 
-    __slots__ = ("due", "in_flight", "instance", "item", "period", "turn")
+    __slots__ = ("due", "in_flight", "instance", "is_refused", "item", "period", "turn")
 
     def __init__(self, instance: Instance, period: int) -> None:
         self.in_flight = 0
+        self.is_refused = False
         self.due = 0
         self.turn = 0
         self.change(instance, period)

@@ -7,11 +7,12 @@ from __future__ import annotations
 
 import logging
 import threading
+from collections import OrderedDict, deque
 from collections.abc import Sequence
 from typing import Protocol
 
 from eurekube_provider.core.clock import elapsed_seconds
-from eurekube_provider.core.errors import RegistryError
+from eurekube_provider.core.errors import RegistryError, RegistryRejected
 from eurekube_provider.core.model import Instance
 from eurekube_provider.eureka import batch
 from eurekube_provider.eureka.book import Book, Entry, Key
@@ -21,6 +22,17 @@ from eurekube_provider.eureka.peers import Peers
 _log = logging.getLogger(__name__)
 
 FIRST_RETRY_SECONDS, LONGEST_RETRY_SECONDS = 0.25, 5.0
+
+GATHER_SECONDS = 2.0
+"""So long what a server lacks is gathered while more is asked for, and no longer: it may never be idle."""
+
+MOST_NAMED, NAMED_SECONDS = 10, 600.0
+"""So many instances whose renewals are refused are named in this time."""
+
+_BUSY = (408, 425, 429)
+"""Answers that say of the moment, not of the instance."""
+
+_RENEWED = (200, 409)
 
 
 class Listener(Protocol):
@@ -49,12 +61,16 @@ class Lane:
 
     def __init__(self, book: Book, listener: Listener, peers: Peers, peer: Peer | None) -> None:
         self.peer = peer
-        self.pending: dict[Key, None] = {}
+        self.pending: OrderedDict[Key, float] = OrderedDict()
+        """What is to be renewed, and since when."""
         self.work = threading.Condition(book.lock)
         self._book = book
         self._listener = listener
         self._peers = peers
         self._lost: list[Instance] = []
+        self._lost_at = 0.0
+        self._prober: int | None = None
+        self._named: deque[float] = deque(maxlen=MOST_NAMED)
         self._retry_seconds = 0.0
         self._failing_since = 0.0
         self._hurried = False
@@ -63,9 +79,15 @@ class Lane:
         """For how long nothing has reached the server; 0 while all is well."""
         return elapsed_seconds() - self._failing_since if self._retry_seconds else 0.0
 
+    def late_seconds(self) -> float:
+        """For how long what has waited longest is due; the book's lock is held."""
+        return elapsed_seconds() - next(iter(self.pending.values())) if self.pending else 0.0
+
     def hand(self, due: dict[Key, None]) -> None:
         """Renew these next; the book's lock is held."""
-        self.pending.update(due)
+        now = elapsed_seconds()
+        for key in due:
+            self.pending.setdefault(key, now)
         self.work.notify(len(due))
 
     def hurry(self) -> None:
@@ -78,6 +100,11 @@ class Lane:
         while (taken := self._take(most)) is not None:
             try:
                 found = self._send(taken)
+            except RegistryRejected as error:
+                if self.peer is None and error.status_code not in (None, *_BUSY):
+                    self._refused(taken, error)
+                else:
+                    self._failed(taken, error)
             except RegistryError as error:
                 self._failed(taken, error)
             except Exception as error:  # noqa: BLE001 - the lane must go on
@@ -90,17 +117,18 @@ class Lane:
         book = self._book
         with book.lock:
             while not book.stopped:
-                if (
-                    self._retry_seconds
-                    and self.work.wait_for(lambda: book.stopped or self._hurried, self._retry_seconds)
-                    and not self._hurried
-                ):
-                    return None
+                if self._retry_seconds and self.pending:
+                    if self._prober is not None:  # one thread finds out when all can go on
+                        self.work.wait()
+                        continue
+                    self._prober = threading.get_ident()
+                    self.work.wait_for(lambda: book.stopped or self._hurried, self._retry_seconds)
+                    if self._is_over():
+                        return None
                 self._hurried = False
                 taken: list[Entry] = []
                 while self.pending and len(taken) < most:
-                    key = next(iter(self.pending))
-                    del self.pending[key]
+                    key, _ = self.pending.popitem(last=False)
                     entry = book.entries.get(key)
                     if entry is not None:
                         entry.in_flight += 1
@@ -108,8 +136,19 @@ class Lane:
                         taken.append(entry)
                 if taken:
                     return taken
+                self._probed()
                 self.work.wait()
             return None
+
+    def _is_over(self) -> bool:
+        return self._book.stopped
+
+    def _probed(self) -> bool:
+        """Whether this thread was the one that tries while others wait; from now on another may be."""
+        if self._prober != threading.get_ident():
+            return False
+        self._prober = None
+        return True
 
     def _send(self, entries: list[Entry]) -> list[batch.Answer]:
         if self.peer is not None:
@@ -123,7 +162,7 @@ class Lane:
         missing: list[Instance] = []
         newer: list[Instance] = []
         with book.lock:
-            was_away, self._retry_seconds = self._retry_seconds > 0, 0.0
+            was_away = self._goes_well()
             for entry, answer in zip(entries, found, strict=True):
                 entry.in_flight -= 1
                 key = entry.instance.key
@@ -133,9 +172,13 @@ class Lane:
                     missing.append(entry.instance)
                     if self.peer is None:
                         del book.entries[key]
-                elif answer.instance is not None:
-                    newer.append(answer.instance)  # a 409, which renews all the same
-            refused = sum(answer.status_code not in (200, 409) for answer in found)
+                elif answer.status_code not in _RENEWED:
+                    self._note_refusal(entry, f"{self.peer} answered {answer.status_code}")
+                else:
+                    entry.is_refused = False
+                    if answer.instance is not None:
+                        newer.append(answer.instance)  # a 409, which renews all the same
+            refused = sum(answer.status_code not in _RENEWED for answer in found)
             book.count(accepted=len(entries) - refused, missed=refused)
             book.settled.notify_all()
         self._tell(missing, newer, was_away=was_away)
@@ -147,8 +190,11 @@ class Lane:
         batch by batch, they would be registered again in many small steps.
         """
         with self._book.lock:
+            now = elapsed_seconds()
+            if not self._lost:
+                self._lost_at = now
             self._lost += missing
-            if self.peer is not None and self.pending:
+            if self.peer is not None and self.pending and now - self._lost_at < GATHER_SECONDS:
                 return []
             lost, self._lost = self._lost, []
             if self.peer is None:
@@ -167,6 +213,43 @@ class Lane:
         except Exception:  # noqa: BLE001 - the lane must go on
             _log.exception("what a renewal found was not looked after")
 
+    def _goes_well(self) -> bool:
+        """The server answers: all may go on; whether it had not. The book's lock is held."""
+        self._probed()
+        was_away, self._retry_seconds = self._retry_seconds > 0, 0.0
+        if was_away:
+            self.work.notify_all()
+        return was_away
+
+    def _refused(self, entries: list[Entry], error: RegistryError) -> None:
+        """The answer is about these instances: they are renewed again when it is their turn, not before."""
+        book = self._book
+        with book.lock:
+            self._goes_well()
+            for entry in entries:
+                entry.in_flight -= 1
+                self._note_refusal(entry, str(error))
+            book.count(failed=len(entries))
+            book.settled.notify_all()
+
+    def _note_refusal(self, entry: Entry, error: str) -> None:
+        """Say once that an instance is not renewed; the book's lock is held."""
+        if entry.is_refused or self._book.entries.get(entry.instance.key) is not entry:
+            return
+        entry.is_refused = True
+        now = elapsed_seconds()
+        if len(self._named) == MOST_NAMED and now - self._named[0] < NAMED_SECONDS:
+            return
+        self._named.append(now)
+        _log.warning(
+            "Eureka refuses to renew an instance, which will lapse there",
+            extra={
+                "application": entry.instance.application,
+                "instance": entry.instance.instance_id,
+                "error": error,
+            },
+        )
+
     def _failed(self, entries: list[Entry], error: Exception) -> None:
         book = self._book
         with book.lock:
@@ -174,14 +257,15 @@ class Lane:
                 entry.in_flight -= 1
                 key = entry.instance.key
                 if book.entries.get(key) is entry:
-                    self.pending[key] = None
+                    self.pending.setdefault(key, elapsed_seconds())
             book.count(failed=len(entries))
             is_news = self._retry_seconds == 0
             if is_news:
                 self._failing_since = elapsed_seconds()
-            self._retry_seconds = min(
-                max(self._retry_seconds * 2, FIRST_RETRY_SECONDS), LONGEST_RETRY_SECONDS
-            )
+            if self._probed() or is_news:  # what was under way with it tells nothing more
+                self._retry_seconds = min(
+                    max(self._retry_seconds * 2, FIRST_RETRY_SECONDS), LONGEST_RETRY_SECONDS
+                )
             book.settled.notify_all()
         if is_news:
             _log.warning(

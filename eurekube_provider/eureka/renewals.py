@@ -37,7 +37,11 @@ LONGEST_TICK_SECONDS = 120.0
 """A tick may have to ask every server what it is; one that takes longer is stuck."""
 
 TICK_SECONDS = 0.5
-REST_THREADS = 8
+REST_THREADS, MOST_REST_THREADS = 8, 32
+"""Of plain renewals: as many at first, and at most when they fall behind."""
+
+MORE_THREADS_AFTER_SECONDS = 2.0
+"""What is due waits no longer for a thread before there is another one."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,13 +70,12 @@ class Renewals:
         self._tick = self._now()
         self._ticked_at = time.monotonic()
         self._stopped = threading.Event()
+        self._is_late = False
         self._rest = Lane(self._book, listener, peers, None)
         self._lanes = [Lane(self._book, listener, peers, peer) for peer in peers.peers]
+        self._rest_threads = 0
         self._threads = [threading.Thread(target=self._run, name="renewals", daemon=True)]
-        self._threads += [
-            threading.Thread(target=self._rest.run, args=(1,), name=f"renewals-rest-{number}", daemon=True)
-            for number in range(REST_THREADS)
-        ]
+        self._threads += [self._rest_thread() for _ in range(REST_THREADS)]
         self._threads += [
             threading.Thread(
                 target=lane.run, args=(batch.MOST_ITEMS,), name=f"renewals-{number}", daemon=True
@@ -83,7 +86,7 @@ class Renewals:
     def start(self) -> None:
         """Begin to renew."""
         self._ticked_at = time.monotonic()
-        for thread in self._threads:
+        for thread in tuple(self._threads):
             thread.start()
 
     def stop(self) -> None:
@@ -93,7 +96,7 @@ class Renewals:
             for lane in (self._rest, *self._lanes):
                 lane.work.notify_all()
         self._stopped.set()
-        for thread in self._threads:
+        for thread in tuple(self._threads):
             if thread.is_alive():
                 thread.join()
 
@@ -181,6 +184,18 @@ class Renewals:
         return pulses_of([ticker], age, LONGEST_TICK_SECONDS) + pulses_of(lanes)
 
     @property
+    def late_seconds(self) -> float:
+        """For how long the renewal is due that has waited longest; more than the interval is too late."""
+        with self._book.lock:
+            return max(lane.late_seconds() for lane in (self._rest, *self._lanes))
+
+    @property
+    def refused(self) -> int:
+        """How many instances Eureka refused to renew when it was asked last."""
+        with self._book.lock:
+            return sum(entry.is_refused for entry in self._book.entries.values())
+
+    @property
     def counts(self) -> Counts:
         """How the renewals went so far, on every server together."""
         with self._book.lock:
@@ -204,7 +219,39 @@ class Renewals:
                 if due:
                     for lane in self._lanes_for(in_batches=in_batches):
                         lane.hand(due)
+                self._keep_up()
             self._stopped.wait(TICK_SECONDS - elapsed_seconds() % TICK_SECONDS)
+
+    def _rest_thread(self) -> threading.Thread:
+        self._rest_threads += 1
+        name = f"renewals-rest-{self._rest_threads - 1}"
+        return threading.Thread(target=self._rest.run, args=(1,), name=name, daemon=True)
+
+    def _keep_up(self) -> None:
+        """Have another thread where plain renewals wait for one, and say so when all of them are too few; the
+        book's lock is held. A server that does not answer is none of it: that is said by its lane.
+        """
+        lanes = [lane for lane in (self._rest, *self._lanes) if not lane.failing_seconds()]
+        late = max((lane.late_seconds() for lane in lanes), default=0.0)
+        waits = self._rest.late_seconds() if self._rest in lanes else 0.0
+        if waits > MORE_THREADS_AFTER_SECONDS and self._rest_threads < MOST_REST_THREADS:
+            thread = self._rest_thread()
+            self._threads.append(thread)
+            thread.start()
+        if late > self._interval and not self._is_late:
+            self._is_late = True
+            _log.warning(
+                "renewals fall behind: Eureka answers too slowly for so many, and instances may lapse",
+                extra={
+                    "seconds": round(late),
+                    "waiting": max(len(lane.pending) for lane in lanes),
+                    "instances": len(self._book.entries),
+                    "hint": "name every Eureka server by a URL of its own, so that batches can be used",
+                },
+            )
+        elif self._is_late and late < self._interval / 2:
+            self._is_late = False
+            _log.warning("renewals are in time again")
 
     def _uses_batches(self) -> bool:
         try:

@@ -23,7 +23,9 @@ from eurekube_provider.eureka.connection import Connection, read_secret
 
 _log = logging.getLogger(__name__)
 
-_POOL_SIZE = 16
+_POOL_SIZE = 48
+"""For the threads of renewals, at most, and those that write."""
+
 _REFUSED = (401, 403)
 
 

@@ -9,10 +9,12 @@ what follows after :data:`TALLY_SECONDS` and then, while it goes on, each time a
 from __future__ import annotations
 
 import hashlib
+import heapq
 import logging
 import queue
 import threading
 import time
+from collections import OrderedDict
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -66,9 +68,11 @@ class EventRecorder:
         self._courtesy = Courtesy(wait_quiet)
         self._controller = controller
         self._instance = instance[:128]
-        self._written: dict[tuple[str, str, str], float] = {}
+        self._written: OrderedDict[tuple[str, str, str], float] = OrderedDict()
         self._lock = threading.Lock()
         self._tallies: dict[tuple[str, str], _Tally] = {}
+        self._closing: list[tuple[float, int, tuple[str, str]]] = []  # a heap: when, a number, which
+        self._tally_number = 0
         self._queue: queue.SimpleQueue[tuple[float, dict[str, Any]] | None] = queue.SimpleQueue()
         self._thread = threading.Thread(target=self._run, name="events", daemon=True)
 
@@ -94,7 +98,8 @@ class EventRecorder:
         key = (str(metadata.get("uid")), reason, note)
         now = time.monotonic()
         with self._lock:
-            self._written = {k: at for k, at in self._written.items() if now - at < REPEAT_SECONDS}
+            while self._written and now - next(iter(self._written.values())) >= REPEAT_SECONDS:
+                self._written.popitem(last=False)
             if key in self._written:
                 return
             self._written[key] = now
@@ -113,21 +118,28 @@ class EventRecorder:
                 open_tally.count += count
                 open_tally.text = text
                 return
-            self._tallies[key] = _Tally(regarding, text, 0, now + TALLY_SECONDS, TALLY_SECONDS)
+            self._open(key, _Tally(regarding, text, 0, now + TALLY_SECONDS, TALLY_SECONDS))
         self._write(regarding, Kind.NORMAL, reason, _counted(count, text))
+
+    def _open(self, key: tuple[str, str], tally: _Tally) -> None:
+        """Count from now on; the lock is held."""
+        self._tallies[key] = tally
+        self._tally_number += 1
+        heapq.heappush(self._closing, (tally.due, self._tally_number, key))
 
     def _close_tallies(self, *, all_of_them: bool) -> float | None:
         """Write what has come together for long enough; returns for how long to wait for the next."""
         now = time.monotonic()
         with self._lock:
-            due = [(key, one) for key, one in self._tallies.items() if all_of_them or one.due <= now]
+            due: list[tuple[tuple[str, str], _Tally]] = []
+            while self._closing and (all_of_them or self._closing[0][0] <= now):
+                key = heapq.heappop(self._closing)[2]
+                due.append((key, self._tallies.pop(key)))
             for key, one in due:
                 if one.count:
                     seconds = min(2 * one.seconds, LONGEST_TALLY_SECONDS)
-                    self._tallies[key] = _Tally(one.regarding, one.text, 0, now + seconds, seconds)
-                else:
-                    del self._tallies[key]
-            wait = min((one.due - now for one in self._tallies.values()), default=None)
+                    self._open(key, _Tally(one.regarding, one.text, 0, now + seconds, seconds))
+            wait = self._closing[0][0] - now if self._closing else None
         for (_, reason), one in due:
             if one.count:
                 self._write(one.regarding, Kind.NORMAL, reason, _counted(one.count, one.text))

@@ -33,6 +33,9 @@ SHORTEST_WATCH_SECONDS = 1.0
 
 _DENIALS = (401, 403, 404)
 
+_BUSY = 429
+"""The API server has too much to do: a list would be the dearest thing to ask it for."""
+
 SETTLE_SECONDS = 1.0
 """So long after a watch was opened, what it missed has come, or the word that it expired."""
 
@@ -41,6 +44,7 @@ LONGEST_ROUND_SECONDS = 300.0
 
 FIRST_DELAY_SECONDS, LONGEST_DELAY_SECONDS = 0.1, 30.0
 ANEW_AFTER_FAILURES = 3
+"""So many refusals in a row may mean that the API does not know the version; then twice as many."""
 
 Object = dict[str, Any]
 Trim = Callable[[Object], Object]
@@ -206,7 +210,7 @@ class Reflector:
                 else:
                     self.failure = error
                     _log.warning("watch broke off", extra={"path": self._path, "error": str(error)})
-                    if error.status_code is not None and failures >= ANEW_AFTER_FAILURES:
+                    if error.status_code not in (None, _BUSY) and _lists_anew_after(failures):
                         # E.g. a version from before the API's storage was restored.
                         self._version = None
             except Exception:  # noqa: BLE001 - whatever it was, the copy must not stay old for ever
@@ -335,6 +339,12 @@ class ReflectorGroup:
         """Stop all."""
         for one in self.reflectors:
             one.stop()
+
+
+def _lists_anew_after(failures: int) -> bool:
+    """Whether so many failures in a row are the first few, or twice as many as when there was a list last."""
+    times, rest = divmod(failures, ANEW_AFTER_FAILURES)
+    return rest == 0 and times > 0 and times & (times - 1) == 0
 
 
 def _key(item: Object) -> tuple[str, str]:

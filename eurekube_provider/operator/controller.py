@@ -127,10 +127,10 @@ class Controller:
         """Renew at once what is there; look at nothing yet."""
         assert self._sources is not None  # noqa: S101 - started before
         self._sources.hurry()
-        endpoints, syncers = self._sources.endpoint_count(), self._sources.syncers.objects()
-        for registry in self._registries.values():
+        endpoints, syncers = self._sources.wanted_at(), self._sources.syncers.objects()
+        for name, registry in self._registries.items():
             registry.take_over()
-            registry.expect(endpoints)
+            registry.expect(endpoints[name])
             for syncer in syncers:
                 if not syncer["metadata"].get("deletionTimestamp"):
                     for instance in registry.view.owned(self._owner(key_of(syncer))):
@@ -202,6 +202,15 @@ class Controller:
         if self._sources is not None:
             for key in self._sources.syncer_keys():
                 self._queue.add(key)
+
+    def registry_concerned(self, name: str) -> None:
+        """An Eureka was read, or cannot be read: look at whoever registers there, or has something there."""
+        if self._sources is None:
+            return
+        for key in self._sources.syncers_at(name):
+            self._queue.add(key)
+        for owner in self._registries[name].view.owners():
+            self.owner_concerned(owner)
 
     def _work(self) -> None:
         name = threading.current_thread().name

@@ -145,6 +145,20 @@ METRICS = {
             ("eureka",),
         ),
         Described(
+            "eurekube_renewals_late_seconds",
+            Kind.GAUGE,
+            "For how long the renewal is due that has waited longest: above 25 instances may lapse."
+            " Label eureka: 1 series an Eureka.",
+            ("eureka",),
+        ),
+        Described(
+            "eurekube_renewals_refused",
+            Kind.GAUGE,
+            "Instances that Eureka refused to renew when it was asked last."
+            " Label eureka: 1 series an Eureka.",
+            ("eureka",),
+        ),
+        Described(
             "eurekube_registry_share",
             Kind.GAUGE,
             "The part of the registry that is renewed here, 0 to 1: above 0.15 Eureka goes into"
@@ -346,6 +360,12 @@ def _of_registries(parts: Parts) -> dict[str, Samples]:
         },
         "eurekube_renewals_expected": {
             (name,): float(one.gauges.renewals_expected) for name, one in registries.items()
+        },
+        "eurekube_renewals_late_seconds": {
+            (name,): one.renewals.late_seconds for name, one in registries.items()
+        },
+        "eurekube_renewals_refused": {
+            (name,): float(one.renewals.refused) for name, one in registries.items()
         },
         "eurekube_registry_share": {(name,): one.gauges.share for name, one in registries.items()},
         "eurekube_registry_read_timestamp_seconds": {

@@ -13,6 +13,7 @@ import threading
 import time
 import uuid
 from collections.abc import Mapping
+from functools import partial
 
 from eurekube_provider.core.errors import EurekubeError, KubernetesError
 from eurekube_provider.core.identity import (
@@ -99,7 +100,7 @@ def _run(settings: Settings, stop: threading.Event, site: OperatorSite, ledger: 
             settings.operator_name,
             settings.resync_seconds,
             concerned=lambda owner: controller.owner_concerned(owner),  # noqa: PLW0108 - made below
-            reachability_changed=lambda: controller.all_concerned(),  # noqa: PLW0108
+            reachability_changed=partial(lambda name: controller.registry_concerned(name), name),  # noqa: PLW0108
             check_cluster=not settings.take_over_cluster,
             refused=stop.set,
         )

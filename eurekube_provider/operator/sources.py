@@ -5,7 +5,7 @@ Only the fields that the mapping reads are kept, so that ten thousand endpoints 
 
 from __future__ import annotations
 
-import sys
+from collections import Counter
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import replace
@@ -16,7 +16,8 @@ from eurekube_provider.core.identity import Cluster
 from eurekube_provider.core.mapping import Desired, LabelsOfPod, desired_instances
 from eurekube_provider.core.objects import SERVICE_NAME_LABEL, Problem, app_of, service_of
 from eurekube_provider.core.pulse import Pulse
-from eurekube_provider.core.syncer import Selector, Syncer, selector_of
+from eurekube_provider.core.shared import shared
+from eurekube_provider.core.syncer import DEFAULT_CONNECTION, Mode, Selector, Syncer, selector_of
 from eurekube_provider.kube.access import (
     ENDPOINT_SLICES,
     NODES,
@@ -223,9 +224,27 @@ class Sources:
     def _unread(self, namespace: str) -> Reflector | None:
         return self.services.without_list(namespace) or self.slices.without_list(namespace)
 
-    def endpoint_count(self) -> int:
-        """How many endpoints the slices have, of whatever Service."""
-        return sum(len(item["endpoints"]) for item in self.slices.objects())
+    def syncers_at(self, eureka: str) -> list[SyncerKey]:
+        """Who registers at a connection, and all that are being deleted."""
+        return [
+            key_of(syncer)
+            for syncer in self.syncers.objects()
+            if syncer["metadata"].get("deletionTimestamp")
+            or ((syncer.get("spec") or {}).get("eureka") or DEFAULT_CONNECTION) == eureka
+        ]
+
+    def wanted_at(self) -> Counter[str]:
+        """About how many instances the syncers want at each connection: Services, or their endpoints."""
+        found: Counter[str] = Counter()
+        for item in self.syncers.objects():
+            syncer = None if item["metadata"].get("deletionTimestamp") else _read(item)
+            if syncer is not None:
+                services, slices = self._index.selected(syncer.selector)
+                is_pod = syncer.mode is Mode.POD
+                found[syncer.eureka] += (
+                    sum(len(one["endpoints"]) for one in slices) if is_pod else len(services)
+                )
+        return found
 
     def _syncer_changed(self, old: Object | None, new: Object | None) -> None:
         # A status that we wrote ourselves comes back as a change without a new generation.
@@ -310,7 +329,7 @@ def trim_slice(endpoint_slice: Object) -> Object:
             kept["targetRef"] = {"kind": target.get("kind"), "name": target.get("name")}
         for field in ("zone", "nodeName"):
             if endpoint.get(field):
-                kept[field] = sys.intern(endpoint[field])  # a few texts for all endpoints
+                kept[field] = shared(endpoint[field])  # a few texts for all endpoints
         endpoints.append(kept)
     return {
         "metadata": {
@@ -353,7 +372,7 @@ def trim_pod(pod: Object) -> Object:
     metadata = pod["metadata"]
     return {
         "metadata": {"namespace": metadata["namespace"], "name": metadata["name"]},
-        "labels": {sys.intern(key): value for key, value in (metadata.get("labels") or {}).items()},
+        "labels": {shared(key): value for key, value in (metadata.get("labels") or {}).items()},
     }
 
 

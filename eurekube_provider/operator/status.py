@@ -6,6 +6,7 @@ and again, as in a rollout, the pauses grow. Writes wait a little while there is
 
 from __future__ import annotations
 
+import heapq
 import logging
 import math
 import threading
@@ -165,6 +166,9 @@ class StatusWriter:
         self._courtesy = Courtesy(wait_quiet)
         self._condition = threading.Condition()
         self._wanted: dict[SyncerKey, _Wanted] = {}
+        self._turns: list[tuple[float, int, SyncerKey]] = []  # a heap: when, a number, whose
+        self._turn_at: dict[SyncerKey, float] = {}  # the turn that counts, of several of one syncer
+        self._turn_number = 0
         self._not_before: dict[SyncerKey, float] = {}
         self._last: dict[SyncerKey, _Last] = {}
         self._written: dict[SyncerKey, dict[str, Any]] = {}
@@ -195,38 +199,33 @@ class StatusWriter:
         with self._condition:
             before = self._wanted.get(key)
             latest_at = before.latest_at if before else self._courtesy.latest_at()
-            due_before = self._due_at(key) if before else math.inf
             self._wanted[key] = _Wanted(syncer, report, latest_at)
-            if self._due_at(key) < due_before:
+            if self._due_at(key) < self._turn_at.get(key, math.inf):
+                self._plan(key)
                 self._condition.notify()
 
     def forget(self, key: SyncerKey) -> None:
         """The syncer is gone."""
         with self._condition:
             self._is_forgotten |= key == self._writing
-            for table in (self._wanted, self._not_before, self._last, self._written):
+            for table in (self._wanted, self._turn_at, self._not_before, self._last, self._written):
                 table.pop(key, None)
 
     def forget_all(self) -> None:
         """Another replica writes from now on, or has written."""
         with self._condition:
             self._is_forgotten = True
-            for table in (self._wanted, self._not_before, self._last, self._written):
+            for table in (self._wanted, self._turn_at, self._not_before, self._last, self._written):
                 table.clear()
+            self._turns.clear()
 
     def _run(self) -> None:
         while True:
             with self._condition:
-                now = time.monotonic()
-                due = [key for key in self._wanted if self._stopped or self._due_at(key) <= now]
-                if not due:
-                    if self._stopped:
-                        return
-                    waits = [self._due_at(key) - now for key in self._wanted]
-                    self._condition.wait(min(waits, default=None))
-                    continue
-                key = due[0]
-                latest_at = now if self._stopped else self._wanted[key].latest_at
+                key = self._next()
+                if key is None:
+                    return
+                latest_at = time.monotonic() if self._stopped else self._wanted[key].latest_at
             self._courtesy.wait(latest_at)
             with self._condition:
                 wanted = self._wanted.pop(key, None)
@@ -242,6 +241,34 @@ class StatusWriter:
                 _log.exception("status not written", extra={"syncer": "/".join(key)})
             if not self._stopped:
                 self._courtesy.pause(time.monotonic() - started)
+
+    def _next(self) -> SyncerKey | None:
+        """Wait for a syncer whose turn it is; None once there is nothing left to write. The lock is held."""
+        while not self._stopped:
+            now = time.monotonic()
+            wait: float | None = None
+            while self._turns and wait is None:
+                at, _, key = self._turns[0]
+                if at > now:
+                    wait = at - now
+                    continue
+                heapq.heappop(self._turns)
+                if self._turn_at.get(key) != at:
+                    continue  # an earlier turn took its place
+                del self._turn_at[key]
+                if key not in self._wanted:
+                    continue
+                if self._due_at(key) <= now:
+                    return key
+                self._plan(key)  # what was written meanwhile puts it off
+            self._condition.wait(wait)
+        return next(iter(self._wanted), None)
+
+    def _plan(self, key: SyncerKey) -> None:
+        """Give it a turn when it is due; the lock is held."""
+        self._turn_number += 1
+        self._turn_at[key] = self._due_at(key)
+        heapq.heappush(self._turns, (self._turn_at[key], self._turn_number, key))
 
     def _due_at(self, key: SyncerKey) -> float:
         """When what is wanted may be written; the lock is held."""
@@ -268,6 +295,7 @@ class StatusWriter:
                     if not self._stopped:
                         self._wanted.setdefault(key, wanted)
                         self._not_before[key] = time.monotonic() + RETRY_SECONDS
+                        self._plan(key)
             return
         with self._condition:
             if self._is_forgotten:

@@ -328,3 +328,16 @@ def test_what_is_registered_under_a_name_that_is_reserved_now_stays() -> None:
     assert scene.look() == []
     assert scene.renewed() == {"a"}
     assert scene.told.controller.history.last[KEY].report.sync_reason == "NotAllowed"
+
+
+def test_an_eureka_that_comes_and_goes_concerns_its_own_syncers() -> None:
+    """And whoever has something left there; those of other Eurekas have nothing to do with it."""
+    scene = Scene()
+    moved = scene.told.syncer("moved")
+    other = scene.told.syncer("other", spec={"mode": "pod", "selector": {"app": "x"}, "eureka": "elsewhere"})
+    controller, queue = scene.told.controller, scene.told.parts.queue
+    (left,) = scene.told.instances(moved, 1, registered=False)
+    scene.elsewhere.view.registered(left)
+    controller.registry_concerned("elsewhere")
+    assert {queue.get(), queue.get()} == {moved, other}
+    assert queue.depth == 0

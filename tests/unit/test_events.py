@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import time
 from typing import Any
 
 import pytest
 
 from eurekube_provider.core.errors import KubernetesError
 from eurekube_provider.kube import events as module
+from eurekube_provider.kube.courtesy import Courtesy
 from eurekube_provider.kube.events import EventRecorder, Kind
 from lab.waiting import wait_until
 
@@ -150,3 +152,19 @@ def test_a_count_that_goes_on_is_told_more_and_more_seldom(monkeypatch: pytest.M
         seen += [one.seconds for one in events._tallies.values()]
     events.stop()
     assert seen == [0.1, 0.15, 0.15, 0.15]
+
+
+def test_thousands_at_once_cost_as_much_each_as_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A first look at a large cluster has something to say of each syncer."""
+    monkeypatch.setattr(Courtesy, "pause", staticmethod(lambda _: None))
+    access = Access()
+    events = EventRecorder(access, "eurekube.io/operator", "pod-1")  # type: ignore[arg-type]
+    began = time.process_time()
+    for number in range(5000):
+        one = {**SYNCER, "metadata": {"namespace": "shop", "name": "rating", "uid": str(number)}}
+        events.tally(one, "Registered", 1, "of RATING registered")
+        events.record(one, Kind.WARNING, "Conflict", "theirs")
+    events.start()
+    wait_until(lambda: len(access.events) == 10_000, "all of them", 60)
+    assert time.process_time() - began < 2.0
+    events.stop()

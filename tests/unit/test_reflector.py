@@ -356,6 +356,32 @@ def test_another_error_event_lists_anew_in_the_end(api: Api, copy: Copy) -> None
     assert copy.names == ["a"]
 
 
+def test_an_api_with_too_much_to_do_is_not_asked_for_lists(
+    api: Api, copy: Copy, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What it answers with 429 is the watch, not its version: a list would cost it far more."""
+    monkeypatch.setattr(module, "LONGEST_DELAY_SECONDS", 0.01)
+    api.items = [thing("a")]
+    api.scripts = [[(429, b'{"message": "too many requests"}')]] * 10
+    copy.start()
+    awaited(lambda: len(api.watches) == 11, "the watch after it")
+    assert len(api.lists) == 1
+    assert {query["resourceVersion"] for query in api.watches} == {"10"}
+
+
+def test_lists_become_rarer_the_longer_watches_are_refused(
+    api: Api, copy: Copy, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The version was not the reason: a list after 3, 6 and 12 failures, and not after each."""
+    monkeypatch.setattr(module, "LONGEST_DELAY_SECONDS", 0.01)
+    monkeypatch.setattr(module, "SHORTEST_WATCH_SECONDS", 60.0)
+    api.items = [thing("a")]
+    api.scripts = [[(500, b'{"message": "etcd"}')]] * 20
+    copy.start()
+    awaited(lambda: len(api.watches) == 21, "the watch after it")
+    assert len(api.lists) == 4
+
+
 @pytest.mark.parametrize(
     ("refusal", "words"),
     [

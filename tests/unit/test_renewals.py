@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from eurekube_provider.core.clock import elapsed_seconds
-from eurekube_provider.core.errors import RegistryUnreachable
+from eurekube_provider.core.errors import RegistryRejected, RegistryUnreachable
 from eurekube_provider.core.model import EurekaLease, Instance, Port
 from eurekube_provider.eureka import lane
 from eurekube_provider.eureka import renewals as module
@@ -71,8 +71,13 @@ class FakePeers:
         self.forgotten: set[Key] = set()
         self.stored: dict[Key, Instance] = {}
         self.error: Exception | None = None
+        self.errors: dict[Key, Exception] = {}
+        self.tries: Counter[Key] = Counter()
+        self.seconds = 0.0
+        self.most_at_once = 0
         self.gate = threading.Event()
         self.gate.set()
+        self.over = threading.Event()
         self.waiting = 0
         self._lock = threading.Lock()
 
@@ -89,11 +94,16 @@ class FakePeers:
         """What became of one renewal."""
         with self._lock:
             self.waiting += 1
+            self.most_at_once = max(self.most_at_once, self.waiting)
+            self.tries[key] += 1
+        self.over.wait(self.seconds)
         self.gate.wait(WAIT_SECONDS)
         with self._lock:
             self.waiting -= 1
             if self.error:
                 raise self.error
+            if key in self.errors:
+                raise self.errors[key]
             self.renewed[key] += 1
             self.times.setdefault(key, []).append(elapsed_seconds())
             if peer:
@@ -157,6 +167,7 @@ def start(listener: Listening, monkeypatch: pytest.MonkeyPatch) -> Iterator[Star
     yield started
     for renewals, peers in running:
         peers.gate.set()
+        peers.over.set()
         renewals.stop()
 
 
@@ -302,6 +313,88 @@ def test_a_failure_is_retried(start: Start, error: Exception) -> None:
     peers.error = None
     wait_until(lambda: renewals.counts.accepted == 1, "the renewal", WAIT_SECONDS)
     assert instance().key in renewals
+
+
+def test_a_refused_renewal_waits_for_its_turn(start: Start, caplog: pytest.LogCaptureFixture) -> None:
+    """Asking again at once would change nothing; the others go on, and who it is is said once."""
+    peers = FakePeers()
+    peers.errors = {instance().key: RegistryRejected("PUT: answered 400", status_code=400)}
+    renewals = start(peers, interval_seconds=0.4)
+    renewals.add(instance(), just_registered=False)
+    renewals.add(instance(2), just_registered=False)
+    wait_until(lambda: peers.renewed[instance(2).key] >= 5, "five rounds", WAIT_SECONDS)
+    assert 3 <= peers.tries[instance().key] <= peers.renewed[instance(2).key] + 2
+    assert renewals.refused == 1
+    told = [record for record in caplog.records if "refuses to renew" in record.message]
+    assert [vars(record)["instance"] for record in told] == [instance().instance_id]
+    peers.errors = {}
+    wait_until(lambda: peers.renewed[instance().key] and not renewals.refused, "its renewal", WAIT_SECONDS)
+
+
+def test_one_thread_tries_while_no_server_answers(start: Start, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The others wait for what it finds; then all go on at once."""
+    monkeypatch.setattr(lane, "FIRST_RETRY_SECONDS", 0.2)
+    monkeypatch.setattr(lane, "LONGEST_RETRY_SECONDS", 0.2)
+    peers = FakePeers()
+    peers.error = RegistryUnreachable("away")
+    renewals = start(peers, interval_seconds=60)
+    for number in range(100):
+        renewals.add(instance(number), just_registered=False)
+    wait_until(lambda: renewals.counts.failed, "the first failures", WAIT_SECONDS)
+    threading.Event().wait(0.2)  # those that were under way with it
+    began, before = elapsed_seconds(), peers.tries.total()
+    wait_until(lambda: peers.tries.total() >= before + 5, "five more tries", WAIT_SECONDS)
+    assert elapsed_seconds() - began > 0.6
+    peers.error = None
+    wait_until(lambda: len(peers.renewed) == 100, "all of them", 2.0)
+
+
+def test_more_threads_where_servers_are_slow(start: Start, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Eight at once would be too few for the interval."""
+    monkeypatch.setattr(module, "MORE_THREADS_AFTER_SECONDS", 0.2)
+    peers = FakePeers()
+    peers.seconds = 0.1
+    renewals = start(peers, interval_seconds=1.0)
+    for number in range(120):
+        renewals.add(instance(number), just_registered=True)
+    wait_until(lambda: peers.most_at_once > module.REST_THREADS, "more of them", WAIT_SECONDS)
+    wait_until(lambda: min(peers.renewed.values()) > 5, "more rounds", WAIT_SECONDS)
+    assert renewals.late_seconds < 1.0
+    assert peers.most_at_once <= module.MOST_REST_THREADS
+
+
+def test_who_falls_behind_says_so(
+    start: Start, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Once, with how many wait; and once more when all is in time again."""
+    monkeypatch.setattr(module, "MORE_THREADS_AFTER_SECONDS", 60.0)
+    peers = FakePeers()
+    peers.seconds = 0.1
+    renewals = start(peers, interval_seconds=0.4)
+    for number in range(200):
+        renewals.add(instance(number), just_registered=True)
+    wait_until(lambda: renewals.late_seconds > 0.6, "the delay", WAIT_SECONDS)
+    wait_until(lambda: "renewals fall behind" in caplog.text, "the warning", WAIT_SECONDS)
+    peers.seconds = 0.0
+    peers.over.set()
+    wait_until(lambda: "in time again" in caplog.text, "the end of it", WAIT_SECONDS)
+    assert caplog.text.count("renewals fall behind") == 1
+
+
+def test_what_a_server_lacks_is_told_although_there_is_always_more_to_do(
+    start: Start, listener: Listening, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A sender that is never idle would keep it to itself."""
+    monkeypatch.setattr(lane, "GATHER_SECONDS", 0.1)
+    peers = FakePeers(batches=True)
+    peers.seconds = 0.002
+    peers.forgotten = {instance(number).key for number in range(0, 3000, 100)}
+    renewals = start(peers, interval_seconds=0.2)  # a batch of 250 takes half a second
+    for number in range(3000):
+        renewals.add(instance(number), just_registered=True)
+    wait_until(lambda: renewals._lanes[0].pending, "the work", WAIT_SECONDS)
+    wait_until(lambda: listener.told, "what is missing", WAIT_SECONDS)
+    assert renewals._lanes[0].pending
 
 
 def test_a_listener_that_fails_stops_nothing(start: Start, listener: Listening) -> None:

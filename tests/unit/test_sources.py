@@ -27,6 +27,7 @@ from eurekube_provider.operator.sources import (
 )
 from lab.waiting import wait_until
 from tests.unit import strategies
+from tests.unit.parts import Told as Parts
 
 Object = dict[str, Any]
 
@@ -354,3 +355,26 @@ def test_a_cluster_that_may_not_be_read_is_no_single_namespace() -> None:
         group.reflectors[0].failure = KubernetesError("forbidden", status_code=403)
     assert not sources.is_settled
     assert not sources.knows_syncers_of("open")
+
+
+def test_only_what_syncers_select_counts_as_wanted() -> None:
+    """A large cluster that has just begun to move is no reason for batches."""
+    told = Parts()
+    told.syncer("rating")
+    told.syncer("order", spec={"mode": "service", "selector": {"app": "order"}, "eureka": "other"})
+    told.syncer("gone", metadata={"namespace": "shop", "name": "gone", "deletionTimestamp": "now"})
+    told.syncer("odd", spec={"mode": "pod"})
+    (services,) = told.sources.services.reflectors
+    (slices,) = told.sources.slices.reflectors
+    for name, count in {"rating": 3, "order": 4, "foreign": 900, "gone": 5}.items():
+        services._take("ADDED", service(name, namespace="shop"))
+        metadata = {"namespace": "shop", "name": name, "labels": {"kubernetes.io/service-name": name}}
+        endpoints = [{"addresses": [f"10.0.0.{number}"]} for number in range(count)]
+        slices._take("ADDED", {"metadata": metadata, "endpoints": endpoints})
+    assert told.sources.wanted_at() == {"default": 3, "other": 1}
+    assert sorted(told.sources.syncers_at("other")) == [("shop", "gone"), ("shop", "order")]
+    assert sorted(told.sources.syncers_at("default")) == [
+        ("shop", "gone"),
+        ("shop", "odd"),
+        ("shop", "rating"),
+    ]

@@ -8,7 +8,10 @@ from dataclasses import replace
 from datetime import UTC, datetime
 from typing import Any
 
+import pytest
+
 from eurekube_provider.core.errors import KubernetesError
+from eurekube_provider.kube.courtesy import Courtesy
 from eurekube_provider.operator.report import Report, joined
 from eurekube_provider.operator.status import SHORTEST_INTERVAL_SECONDS, StatusWriter, _Last, status_of
 from lab.waiting import wait_until
@@ -278,4 +281,18 @@ def test_a_syncer_that_is_gone_takes_no_other_ones_write_along() -> None:
     wait_until(lambda: len(access.written) == 2, "its end", 5)
     writer.report(syncer(status_of(syncer(), CONFLICT, EARLIER)), SYNCED)
     wait_until(lambda: len(access.written) == 3, "the third write", 5)
+    writer.stop()
+
+
+def test_thousands_at_once_cost_as_much_each_as_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Who begins to lead a large cluster reports of each syncer; those that wait are not gone through."""
+    monkeypatch.setattr(Courtesy, "pause", staticmethod(lambda _: None))
+    access = Access()
+    writer = StatusWriter(access)  # type: ignore[arg-type]
+    began = time.process_time()
+    for number in range(5000):
+        writer.report(syncer(name=str(number)), SYNCED)
+    writer.start()
+    wait_until(lambda: len(access.written) == 5000, "all of them", 60)
+    assert time.process_time() - began < 1.5
     writer.stop()
