@@ -6,6 +6,7 @@ A connection never shows its credentials: not in ``repr``, not in an error, not 
 from __future__ import annotations
 
 import os
+import unicodedata
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
@@ -114,6 +115,10 @@ class Connection:
             user, password = next(iter(found))
         if user and token:
             raise ConfigurationError("Eureka takes a user and password or a bearer token, not both: set one")
+        if token and not (token.isascii() and token.isprintable()):
+            raise ConfigurationError(
+                "Eureka's token has signs in it that no header can carry, or a line's end"
+            )
         if zone and zone not in urls.values():
             zones = ", ".join(sorted({known for known in urls.values() if known})) or "none"
             raise ConfigurationError(
@@ -190,10 +195,14 @@ SECRETS = ("password", "token")
 
 
 def read_secret(path: str, where: str) -> str:
-    """The secret in a file, without its line end.
+    """The secret in a file, without its line end and without spaces around it.
+
+    A second line cannot be left out, since nobody knows what was meant; and a client library that is given
+    both shows them to everybody in its error.
 
     :param where: what names the file, for the error.
-    :raises ConfigurationError: it cannot be read or is empty.
+    :raises ConfigurationError: it cannot be read, is empty, or is more than one line; the message repeats
+        nothing of it.
     """
     try:
         secret = Path(path).read_text(encoding="utf-8").strip()
@@ -202,6 +211,12 @@ def read_secret(path: str, where: str) -> str:
         raise ConfigurationError(f"{where}: {path} cannot be read ({reason})") from None
     if not secret:
         raise ConfigurationError(f"{where}: {path} is empty: write the secret into it, on one line")
+    if len(secret.splitlines()) > 1:
+        raise ConfigurationError(
+            f"{where}: {path} has more than one line: write the secret into it, and nothing else, on one line"
+        )
+    if any(unicodedata.category(sign) == "Cc" for sign in secret):
+        raise ConfigurationError(f"{where}: {path} has control characters in it: write the secret alone")
     return secret
 
 

@@ -186,6 +186,8 @@ class Transport:
             raise TimedOut(_root_cause(error)) from None
         except (urllib3.exceptions.HTTPError, OSError) as error:
             raise Broken(_root_cause(error)) from None
+        except ValueError as error:  # of a header, which it would show
+            raise NotConnected(f"the request cannot be sent ({type(error).__name__})") from None
         return Answer(response.status, response.headers, response.data)
 
 

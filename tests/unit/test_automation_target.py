@@ -60,11 +60,32 @@ def test_every_outcome(outcome: str, expected: Outcome) -> None:
     assert result == Result(expected, "so")
 
 
-def test_a_worker_that_dies() -> None:
-    """The message says how, and what it said last."""
-    result = answered("import sys; print('no module named pulumi', file=sys.stderr); sys.exit(3)")
+def test_a_worker_that_dies(monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture) -> None:
+    """The status says how, and what kind of error it was; the log what was said, without credentials."""
+    monkeypatch.setenv("EUREKA_PASSWORD", "hidden1")
+    program = """
+import os, sys
+print("at https://ann:hidden2@h/ with", os.environ["EUREKA_PASSWORD"], "and Bearer hidden3", file=sys.stderr)
+import pulumi_of_nobody
+"""
+    result = answered(program)
     assert result.outcome is Outcome.FAILED
-    assert result.message == "the worker ended with 3 and without an answer: no module named pulumi"
+    assert result.message == (
+        "the worker ended with 1 and without an answer (ModuleNotFoundError);"
+        " the operator's log has what it said"
+    )
+    (record,) = caplog.records
+    said = vars(record)["said"]
+    assert "https://[secret]@h/ with [secret] and Bearer [secret]" in said
+    assert "No module named 'pulumi_of_nobody'" in said
+    assert "hidden" not in said
+
+
+def test_what_a_worker_answers_shows_no_credentials(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A provider's error may repeat what it was given."""
+    monkeypatch.setenv("PULUMI_CONFIG_PASSPHRASE", "hidden1")
+    said = '{"outcome": "failed", "message": "hidden1 at http://a:b@h"}'
+    assert answered(f"print({said!r})").message == "[secret] at http://[secret]@h"
 
 
 def children_of(program: str, tmp_path: Path) -> str:

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from eurekube_provider.core.errors import ConfigurationError
-from eurekube_provider.eureka.connection import Connection, split_credentials
+from eurekube_provider.eureka.connection import Connection, read_secret, split_credentials
 from eurekube_provider.eureka.peer import Peer
 from eurekube_provider.eureka.peers import Peers
 
@@ -162,3 +162,31 @@ def test_a_password_that_breaks_its_url_is_not_repeated(url: str, before: str, a
     else:
         shown = repr(connection).replace(f"user={connection.user!r}", "")
     assert SECRET not in shown
+
+
+@pytest.mark.parametrize(
+    "content",
+    ["s3cr\nother", "s3cr\n\n# renew in May", "s3\rcr", "s3\x00cr", "s3cr\u2028other", "s3\tcr", ""],
+    ids=range(7),
+)
+def test_a_secret_is_one_line(tmp_path: Path, content: str) -> None:
+    """A file that holds more is refused, in words that repeat nothing of it."""
+    (tmp_path / "token").write_text(content, newline="")
+    with pytest.raises(ConfigurationError, match=r"on one line|control characters") as caught:
+        read_secret(str(tmp_path / "token"), "token-file")
+    assert "s3" not in str(caught.value)
+    assert str(tmp_path / "token") in str(caught.value)
+
+
+def test_the_line_end_of_a_secret_is_left_out(tmp_path: Path) -> None:
+    """Also as other systems write it; anything else that can be typed is part of it."""
+    (tmp_path / "password").write_text(" pa\u00df w\u00a0rd \r\n", newline="")
+    assert read_secret(str(tmp_path / "password"), "password-file") == "pa\u00df w\u00a0rd"
+
+
+@pytest.mark.parametrize("token", ["hid\nden", "hid\u00e4den"])
+def test_a_token_that_no_header_can_carry(token: str) -> None:
+    """Wherever it comes from, it is not shown."""
+    with pytest.raises(ConfigurationError, match="no header can carry") as caught:
+        Connection.parse("http://h/e", token=token)
+    assert "hid" not in str(caught.value)

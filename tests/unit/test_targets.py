@@ -126,6 +126,10 @@ def test_one_of_each_kind(tmp_path: Path) -> None:
             "a: secret: a secret must not stand in",
         ),
         (
+            "a: {kind: webhook, namespaces: x, url: http://h, authorization-file: DIR/config.yaml}",
+            "/config.yaml has more than one line: write the secret into it, and nothing else, on one line",
+        ),
+        (
             "a: {kind: webhook, namespaces: x, url: http://h, secret-file: /none}",
             "a: secret-file: /none cannot be read (No such file",
         ),

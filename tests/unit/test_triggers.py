@@ -277,7 +277,7 @@ def test_what_is_shown_of_one_is_what_the_leader_knows(played: Played) -> None:
 def test_a_failed_run_is_shown_and_tried_again(played: Played) -> None:
     """Under the same key, as another attempt, until it goes well."""
     locked = Result(Outcome.LOCKED, "ann@host works on it")
-    played.results = [Result(Outcome.FAILED, "exit status 255"), RuntimeError("no such program"), locked]
+    played.results = [Result(Outcome.FAILED, "exit status 255"), RuntimeError("Bearer hidden"), locked]
     seen: list[tuple[str, str]] = []
     played.put()
     played.wait_synced(1)
@@ -287,7 +287,7 @@ def test_a_failed_run_is_shown_and_tried_again(played: Played) -> None:
             seen.append((ready["reason"], ready["message"]))
     assert seen == [
         ("Failed", "exit status 255"),
-        ("Failed", "the run broke off: no such program"),
+        ("Failed", "the run broke off (RuntimeError); the operator's log says where"),
         ("Locked", "ann@host works on it"),
     ]
     assert [run.attempt for run in played.runs] == [1, 2, 3, 4]

@@ -8,6 +8,7 @@ import json
 import threading
 import time
 from collections.abc import Iterator
+from contextlib import suppress
 from dataclasses import dataclass
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
@@ -19,9 +20,10 @@ from eurekube_provider.core.refresh import StackAction
 from eurekube_provider.operator.triggers import webhook
 from eurekube_provider.operator.triggers.run import Outcome, Result, Run
 from eurekube_provider.operator.triggers.targets import Form, Webhook
-from eurekube_provider.operator.triggers.webhook import caller, signature
+from eurekube_provider.operator.triggers.webhook import caller, signature, timed_signature
 
 SECRET = "key"
+DRIP = -1
 
 
 @dataclass
@@ -38,12 +40,14 @@ class Call:
 
 
 class Receiver:
-    """A server that records calls and answers with the next of ``answers``, else with 204; 0 is silence."""
+    """A server that records calls and answers with the next of ``answers``, else with 204; 0 is silence, and
+    :data:`DRIP` a header that never ends."""
 
     def __init__(self) -> None:
         self.calls: list[Call] = []
         self.answers: list[int] = []
         self.released = threading.Event()
+        self.drips_ended = threading.Event()
         receiver = self
 
         class Handler(BaseHTTPRequestHandler):
@@ -51,6 +55,13 @@ class Receiver:
                 body = self.rfile.read(int(self.headers["Content-Length"]))
                 receiver.calls.append(Call(dict(self.headers), body))
                 code = receiver.answers.pop(0) if receiver.answers else 204
+                if code == DRIP:
+                    self.wfile.write(b"HTTP/1.1 204 No Content\r\n")
+                    with suppress(OSError):
+                        while not receiver.released.wait(0.05):
+                            self.wfile.write(b"X-Drip: x\r\n")
+                    receiver.drips_ended.set()
+                    return
                 if code == 0:
                     receiver.released.wait(30)
                     return
@@ -108,7 +119,6 @@ def test_a_call_says_everything(receiver: Receiver) -> None:
     assert called(receiver) == Result(Outcome.SUCCEEDED, "the call was taken")
     (call,) = receiver.calls
     document = call.document
-    assert document.pop("time").endswith("Z")
     assert document == {
         "id": "abc",
         "event": "StackRefresh",
@@ -154,7 +164,7 @@ def test_a_repository_dispatch(receiver: Receiver, tmp_path: Path, monkeypatch: 
     assert call.headers["Authorization"] == "Bearer t0ken"
     assert call.document["event_type"] == "eurekube-refresh"
     payload = call.document["client_payload"]
-    assert (payload["id"], payload["action"], len(payload)) == ("abc", "Up", 8)
+    assert (payload["id"], payload["action"], len(payload)) == ("abc", "Up", 7)
     assert payload["services"][0] == {"namespace": "shop", "name": "0", "ready": 10_000}
     assert len(call.body) < 60_000
 
@@ -213,3 +223,50 @@ def test_an_operator_that_ends_gives_up(receiver: Receiver) -> None:
     asked.cancelled.set()
     result = caller(Webhook(receiver.url, SECRET), first_retry_seconds=30.0)(asked)
     assert result.message == "given up, since the operator ends"
+
+
+def test_an_answer_that_drips_keeps_no_call(receiver: Receiver, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each byte comes in time, and all of them never: the call ends and has failed, its connection is cut."""
+    monkeypatch.setattr(webhook, "LONGEST_CALL_SECONDS", 0.5)
+    receiver.answers = [DRIP]
+    assert called(receiver).message == "the call was taken at the try no. 2"
+    assert receiver.drips_ended.wait(20)
+    assert not receiver.released.is_set()
+    receiver.answers = [DRIP] * 1000
+    result = called(receiver, run(timeout_seconds=1.0))
+    assert result.outcome is Outcome.FAILED
+    assert "no whole answer within" in result.message
+
+
+def test_an_operator_that_ends_waits_for_no_answer(receiver: Receiver) -> None:
+    """Neither for one that drips nor for one that never comes."""
+    for answer in (DRIP, 0):
+        receiver.answers, asked = [answer], run(timeout_seconds=600.0)
+        threading.Timer(0.3, asked.cancelled.set).start()
+        began = time.monotonic()
+        assert called(receiver, asked).message == "given up, since the operator ends"
+        assert time.monotonic() - began < 5
+
+
+def test_the_same_key_has_the_same_body(receiver: Receiver, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Also of a later run for the same thing; the time is in the signature, and cannot be taken out of it."""
+    called(receiver)
+    later = time.time() + 3600
+    monkeypatch.setattr(time, "time", lambda: later)
+    called(receiver)
+    first, second = receiver.calls
+    assert first.body == second.body
+    signed = second.headers["X-Eurekube-Signature"]
+    assert signed == timed_signature(SECRET, second.body, int(later))
+    assert signed != first.headers["X-Eurekube-Signature"]
+    of_time = hmac.new(SECRET.encode(), f"{int(later)}.".encode() + second.body, hashlib.sha256).hexdigest()
+    assert signed == f"t={int(later)},v1={of_time}"
+
+
+def test_a_header_that_cannot_be_sent_is_not_shown(receiver: Receiver) -> None:
+    """The HTTP library's error repeats it; ours says what kind of error it was, and it is not tried again."""
+    result = called(receiver, authorization="Bearer hidden\nother")
+    assert result.outcome is Outcome.FAILED
+    assert result.message.startswith("the webhook was called once and took nothing: ")
+    assert "hidden" not in result.message
+    assert receiver.calls == []

@@ -8,7 +8,9 @@ from __future__ import annotations
 
 import contextlib
 import json
+import logging
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -16,8 +18,11 @@ import time
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from eurekube_provider.core.redact import redacted
 from eurekube_provider.operator.triggers.run import Outcome, Result, Run, Runner, failed
 from eurekube_provider.operator.triggers.targets import Automation
+
+_log = logging.getLogger(__name__)
 
 COMMAND = (sys.executable, "-m", "eurekube_provider.automation")
 
@@ -27,7 +32,9 @@ GRACE_SECONDS = 30.0
 _END_SECONDS = 30.0
 _POLL_SECONDS = 0.2
 _OUTCOMES = {str(outcome).lower(): outcome for outcome in Outcome}
-_LONGEST_TAIL = 500
+_LONGEST_TAIL = 2000
+_EXCEPTION = re.compile(r"^([A-Za-z_][\w.]*(?:Error|Exception|Exit|Interrupt))\b[^\n]*\s*\Z", re.MULTILINE)
+"""What the last line of a traceback begins with."""
 
 
 def worker(
@@ -86,8 +93,14 @@ def _end(process: subprocess.Popen[str]) -> None:
 def _result(output: str, errors: str, code: int) -> Result:
     answer = _answer(output)
     if answer is None:
-        said = " ".join((errors or output).split())[-_LONGEST_TAIL:] or "it said nothing"
-        return failed(f"the worker ended with {code} and without an answer: {said}")
+        # Whoever may read a status may not read what a program prints: it knows the stack's secrets.
+        said = redacted(errors or output, os.environ)[-_LONGEST_TAIL:]
+        _log.error("the worker gave no answer", extra={"code": code, "said": said.strip() or "nothing"})
+        found = _EXCEPTION.search(errors)
+        kind = f" ({found[1].rpartition('.')[2]})" if found else ""
+        return failed(
+            f"the worker ended with {code} and without an answer{kind}; the operator's log has what it said"
+        )
     outcome = _OUTCOMES.get(str(answer.get("outcome")).lower(), Outcome.FAILED)
     changes = answer.get("changes")
     counts = {
@@ -95,7 +108,7 @@ def _result(output: str, errors: str, code: int) -> Result:
         for kind, count in (changes.items() if isinstance(changes, Mapping) else ())
         if isinstance(count, int)
     }
-    return Result(outcome, str(answer.get("message") or ""), counts)
+    return Result(outcome, redacted(str(answer.get("message") or ""), os.environ), counts)
 
 
 def _answer(output: str) -> Mapping[str, Any] | None:

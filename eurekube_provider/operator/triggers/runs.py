@@ -5,10 +5,12 @@ from __future__ import annotations
 import logging
 import threading
 import time
+import traceback
 from collections import Counter
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
+from eurekube_provider.core.errors import EurekubeError
 from eurekube_provider.operator.triggers.run import Outcome, Result, Run, Runner, failed
 
 _log = logging.getLogger(__name__)
@@ -115,9 +117,15 @@ class Runs:
         began = time.monotonic()
         try:
             result = self._runners[order.target](run)
-        except Exception as error:  # noqa: BLE001 - whatever it was, the run is over
-            _log.exception("stack run broke off", extra={"refresh": "/".join(order.key)})
+        except EurekubeError as error:  # its text is ours, without credentials
             result = failed(f"the run broke off: {error}")
+        except Exception as error:  # noqa: BLE001 - whatever it was, the run is over
+            # Neither status nor log repeats its text: a library may show in it what it was given to send.
+            where = "".join(traceback.format_tb(error.__traceback__)[-3:])
+            kind = type(error).__name__
+            about = {"refresh": "/".join(order.key), "error": kind, "where": where}
+            _log.error("stack run broke off", extra=about)
+            result = failed(f"the run broke off ({kind}); the operator's log says where")
         with self._lock:
             self._ended.append(Ended(order, result, time.monotonic() - began))
         self._has_ended()

@@ -244,6 +244,8 @@ def _way(kind: str, values: Mapping[str, Any], given: Mapping[str, Given]) -> Wa
             f"{given['url'].where}: whoever is called must be able to tell that it was us: add a secret-file,"
             " an authorization-file, or both"
         )
+    if not secrets.get("authorization", "").isascii():
+        raise ConfigurationError(f"{given['authorization-file'].where}: a header can carry ASCII only")
     return Webhook(url=values["url"], form=Form(values["form"]), **secrets)
 
 

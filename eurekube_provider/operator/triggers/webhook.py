@@ -1,4 +1,8 @@
-"""Calls a URL, signed, and repeats the call until it is taken or the time is over."""
+"""Calls a URL, signed, and repeats the call until it is taken or the time is over.
+
+A server may be as slow as it likes, byte by byte: the call is made on a thread of its own, whose connection
+is cut when the time is over or the operator ends.
+"""
 
 from __future__ import annotations
 
@@ -6,25 +10,36 @@ import hashlib
 import hmac
 import json
 import random
+import socket
+import threading
 import time
-from datetime import UTC, datetime
+from contextlib import suppress
+from typing import Any
 
 import requests
+import requests.adapters
 
 from eurekube_provider.operator.triggers.run import Outcome, Result, Run, Runner, failed
 from eurekube_provider.operator.triggers.targets import Form, Webhook
 
 SIGNATURE_HEADER = "X-Eurekube-Signature-256"
-"""``sha256=`` and the hexadecimal HMAC-SHA256 of the body."""
+"""``sha256=`` and the hexadecimal HMAC-SHA256 of the body: who knows one can send it again for ever."""
+
+TIMED_SIGNATURE_HEADER = "X-Eurekube-Signature"
+"""``t=``, this try's time in seconds since the epoch, ``,v1=`` and the HMAC of that, a dot and the body."""
 
 IDEMPOTENCY_HEADER = "Idempotency-Key"
-"""Equal for every try of one call, also by another replica of the operator."""
+"""Equal for every try of one call, also by another replica of the operator; and so is the body."""
 
 EVENT_TYPE = "eurekube-refresh"
 """What a workflow listens to: ``on: repository_dispatch: types: [eurekube-refresh]``."""
 
 FIRST_RETRY_SECONDS, LONGEST_RETRY_SECONDS = 1.0, 60.0
 LONGEST_CALL_SECONDS = 10.0
+_POLL_SECONDS = 0.05
+_CUT_SECONDS = 1.0
+"""So long a call has to end once its connection is cut; a thread that does not is left alone."""
+
 _MOST_ADDRESSES = 1000
 _MOST_SERVICES = 100
 
@@ -34,17 +49,26 @@ def signature(secret: str, body: bytes) -> str:
     return f"sha256={hmac.new(secret.encode(), body, hashlib.sha256).hexdigest()}"
 
 
+def timed_signature(secret: str, body: bytes, seconds: int) -> str:
+    """The value of :data:`TIMED_SIGNATURE_HEADER` for a body that is sent at a time."""
+    signed = hmac.new(secret.encode(), f"{seconds}.".encode() + body, hashlib.sha256)
+    return f"t={seconds},v1={signed.hexdigest()}"
+
+
 def caller(webhook: Webhook, first_retry_seconds: float = FIRST_RETRY_SECONDS) -> Runner:
     """A runner that calls ``webhook``."""
 
-    def call(run: Run) -> Result:
+    def run_webhook(run: Run) -> Result:
         deadline = time.monotonic() + run.timeout_seconds
         body = _body(webhook.form, run)
         delay, tries = first_retry_seconds, 0
         while True:
             tries += 1
             left = deadline - time.monotonic()
-            failure, is_final = _post(webhook, body, run.key, min(LONGEST_CALL_SECONDS, max(left, 0.1)))
+            call = _Call(webhook, body, run.key, min(LONGEST_CALL_SECONDS, max(left, 0.1)))
+            failure, is_final = call.answer(run.cancelled)
+            if run.cancelled.is_set() and failure is not None:
+                return failed("given up, since the operator ends")
             if failure is None:
                 again = f" at the try no. {tries}" if tries > 1 else ""
                 return Result(Outcome.SUCCEEDED, f"the call was taken{again}")
@@ -56,14 +80,74 @@ def caller(webhook: Webhook, first_retry_seconds: float = FIRST_RETRY_SECONDS) -
                 return failed("given up, since the operator ends")
             delay = min(delay * 2, LONGEST_RETRY_SECONDS)
 
-    return call
+    return run_webhook
 
 
-def _post(webhook: Webhook, body: bytes, key: str, timeout_seconds: float) -> tuple[str | None, bool]:
-    """One call; what went wrong, None if nothing did, and whether the same call can never do."""
+class _Call:
+    """One call, which ends in its time whatever the server does."""
+
+    def __init__(self, webhook: Webhook, body: bytes, key: str, timeout_seconds: float) -> None:
+        self._webhook, self._body, self._key = webhook, body, key
+        self._timeout_seconds = timeout_seconds
+        self._adapter = _Adapter()
+        self._done = threading.Event()
+        self._found: tuple[str | None, bool] = ("no answer", False)
+
+    def answer(self, cancelled: threading.Event) -> tuple[str | None, bool]:
+        """What went wrong, None if nothing did, and whether the same call can never do."""
+        thread = threading.Thread(target=self._make, name="webhook-call", daemon=True)
+        deadline = time.monotonic() + self._timeout_seconds
+        thread.start()
+        while not self._done.wait(_POLL_SECONDS):
+            if cancelled.is_set() or time.monotonic() >= deadline:
+                self._adapter.cut()
+                thread.join(_CUT_SECONDS)
+                return f"no whole answer within {self._timeout_seconds:.1f} s", False
+        return self._found
+
+    def _make(self) -> None:
+        try:
+            self._found = _post(self._webhook, self._body, self._key, self._timeout_seconds, self._adapter)
+        except Exception as error:  # noqa: BLE001 - its text may show a header
+            self._found = f"it cannot be called ({type(error).__name__})", True
+        self._done.set()
+
+
+class _Adapter(requests.adapters.HTTPAdapter):
+    """Makes connections that another thread can cut."""
+
+    def __init__(self) -> None:
+        self._made: list[Any] = []
+        super().__init__()
+
+    def get_connection_with_tls_context(self, *args: Any, **more: Any) -> Any:
+        """A pool whose connections are noted as soon as there are any."""
+        pool: Any = super().get_connection_with_tls_context(*args, **more)
+        make, made = pool.ConnectionCls, self._made
+
+        def noted(*args: Any, **more: Any) -> Any:
+            made.append(make(*args, **more))
+            return made[-1]
+
+        pool.ConnectionCls = noted
+        return pool
+
+    def cut(self) -> None:
+        """Let whoever reads or writes see the end."""
+        for connection in self._made:
+            sock = connection.sock
+            if sock is not None:
+                with suppress(OSError):
+                    socket.socket.shutdown(sock, socket.SHUT_RDWR)  # TLS would first say goodbye
+
+
+def _post(
+    webhook: Webhook, body: bytes, key: str, timeout_seconds: float, adapter: requests.adapters.HTTPAdapter
+) -> tuple[str | None, bool]:
     headers = {"Content-Type": "application/json", "User-Agent": "eurekube", IDEMPOTENCY_HEADER: key}
     if webhook.secret:
         headers[SIGNATURE_HEADER] = signature(webhook.secret, body)
+        headers[TIMED_SIGNATURE_HEADER] = timed_signature(webhook.secret, body, int(time.time()))
     if webhook.form is Form.REPOSITORY_DISPATCH:
         headers["Accept"] = "application/vnd.github+json"
 
@@ -72,20 +156,25 @@ def _post(webhook: Webhook, body: bytes, key: str, timeout_seconds: float) -> tu
             request.headers["Authorization"] = webhook.authorization
         return request
 
+    session = requests.Session()
+    for scheme in ("http://", "https://"):
+        session.mount(scheme, adapter)
     try:
-        response = requests.post(
-            webhook.url,
-            data=body,
-            headers=headers,
-            auth=authorized,  # as a plain header a netrc file would replace it
-            timeout=timeout_seconds,
-            allow_redirects=False,
-            stream=True,  # the answer's body is not read: it might never end
-        )
-        response.close()
+        with (
+            session,
+            session.post(
+                webhook.url,
+                data=body,
+                headers=headers,
+                auth=authorized,  # as a plain header a netrc file would replace it
+                timeout=timeout_seconds,
+                allow_redirects=False,
+                stream=True,  # the answer's body is not read: it might never end
+            ) as response,
+        ):
+            code = response.status_code
     except requests.RequestException as error:
         return f"no answer ({type(error).__name__})", False  # its text would show the URL
-    code = response.status_code
     if code < 300:
         return None, False
     # What a server says it does not want, it does not want the next time, either.
@@ -93,10 +182,10 @@ def _post(webhook: Webhook, body: bytes, key: str, timeout_seconds: float) -> tu
 
 
 def _body(form: Form, run: Run) -> bytes:
+    """Nothing in it is another one at the next try: the same key means the same body."""
     document = {
         "id": run.key,
         "event": "StackRefresh",
-        "time": datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ"),
         "cluster": run.cluster,
         "namespace": run.namespace,
         "name": run.name,
