@@ -1,19 +1,29 @@
 """A summary as Markdown for a pull request's comment: a table to be read at once, and details folded away.
 
-Whatever comes from a program stands in code spans, so that a value is never markup, a mention or a link.
+Whatever comes from a program, or from Eureka, stands in code spans, so that it is never markup, a mention, a
+link, or the number of somebody's issue: forges look for all of them everywhere but there.
 """
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable
+from html import escape
 
 from eurekube_provider.automation.discovery import ApplicationChange, Change, Concern, Discovery, Kind
+from eurekube_provider.core.quoting import printable
 
 LARGEST = 60_000
 """Characters. GitHub refuses a comment of more than 65,536."""
 
 LISTED = 25
 """Changes that are told one by one, for each application; of what happens to many alike, as many names."""
+
+LONGEST = 300
+"""Characters of one text of somebody else's."""
+
+_NO_NAME = re.compile(r"[^\w./-]")
+"""What stands in no name of a project or stack."""
 
 VERBS = {Kind.REGISTERS: "register", Kind.LEAVES: "leave", Kind.MOVES: "move", Kind.CHANGES: "change"}
 _FOUND = {
@@ -31,7 +41,7 @@ _SYNCERS = {
 
 def marker(summary: Discovery) -> str:
     """The first line of a comment, by which the next run finds it again: one for each stack."""
-    return f"<!-- eurekube summary of {summary.project}/{summary.stack} -->"
+    return f"<!-- eurekube summary of {_NO_NAME.sub('-', f'{summary.project}/{summary.stack}')} -->"
 
 
 def comment(summary: Discovery) -> str:
@@ -43,14 +53,27 @@ def drift_report(summary: Discovery) -> str:
     """What was changed behind the stack's back."""
     count = sum(len(each.changes) for each in summary.applications) + len(summary.syncers)
     said = f"**{_many(count, 'difference')}** between the stack and what is there." if count else ""
-    nothing = "" if _is_unsure(summary) else "Nothing was changed behind the stack's back."
-    return _fitted(summary, "Drift", said or nothing, found=True)
+    return _fitted(summary, "Drift", said or _no_drift(summary), found=True)
+
+
+def _no_drift(summary: Discovery) -> str:
+    """What is said where no registration and no syncer differs."""
+    if summary.has_failed or _is_unsure(summary):
+        return ""
+    if summary.other_changes:
+        return "No registration and no syncer was changed behind the stack's back; other resources were."
+    return "Nothing was changed behind the stack's back."
 
 
 def code(text: str) -> str:
     """A code span that shows ``text``, whatever is in it."""
-    shown = " ".join(text.split()).replace("`", "'").replace("|", "¦") or " "
-    return f"`{shown}`"
+    return f"`{_plain(text).replace('`', chr(39)).replace('|', '¦') or ' '}`"
+
+
+def _plain(text: str) -> str:
+    """One line that is not too long."""
+    line = " ".join(printable(text).split())
+    return line if len(line) <= LONGEST else f"{line[:LONGEST]}…"
 
 
 def _fitted(summary: Discovery, title: str, headline: str, *, found: bool) -> str:
@@ -59,7 +82,11 @@ def _fitted(summary: Discovery, title: str, headline: str, *, found: bool) -> st
         text = "\n".join(_lines(summary, title, headline, listed, found=found))
         if len(text) <= LARGEST:
             return text
-    return f"{text[:LARGEST]}\n\n…\n"
+    # At a line's end, and outside of what is folded: what is cut open would be markup again.
+    whole = text[: text.rindex("\n", 0, LARGEST)]
+    if whole.count("<details>") > whole.count("</details>"):
+        whole = whole[: whole.rindex("<details>")]
+    return f"{whole}\n\n…\n"
 
 
 def _lines(summary: Discovery, title: str, headline: str, listed: int, *, found: bool) -> Iterable[str]:
@@ -74,7 +101,7 @@ def _lines(summary: Discovery, title: str, headline: str, listed: int, *, found:
     yield from _section("Refused", (f"{code(each.name)}: {code(each.reason)}" for each in summary.refused))
     yield from _section(
         "Warnings",
-        (f"**{each.concern}** {code(each.about)}: {_prose(each.text)}" for each in summary.warnings),
+        (f"**{each.concern}** {code(each.about)}: {code(each.text)}" for each in summary.warnings),
     )
     words = _FOUND if found else _SYNCERS
     yield from _section(
@@ -84,7 +111,9 @@ def _lines(summary: Discovery, title: str, headline: str, listed: int, *, found:
     for each in summary.applications:
         yield from _folded(each, listed, found=found)
     if summary.other_changes:
-        counted = ", ".join(f"{count} {name}" for name, count in summary.other_changes.items())
+        counted = ", ".join(
+            f"{count} {_NO_NAME.sub('', name)}" for name, count in summary.other_changes.items()
+        )
         yield f"\nOther resources: {counted}."
     yield ""
 
@@ -138,7 +167,7 @@ def _section(title: str, items: Iterable[str]) -> Iterable[str]:
 
 def _folded(of: ApplicationChange, listed: int, *, found: bool) -> Iterable[str]:
     said = "what was found" if found else "what happens to each instance"
-    yield f"\n<details><summary><b>{_prose(of.application)}</b>: {said}</summary>\n"
+    yield f"\n<details><summary><code>{escape(_plain(of.application))}</code>: {said}</summary>\n"
     for kind in VERBS:
         changes = of.of(kind)
         alike: dict[str, list[Change]] = {}
@@ -172,12 +201,6 @@ def _details(change: Change) -> str:
         for name, (old, new) in change.details.items()
     ]
     return f" ({', '.join(told)})" if told else ""
-
-
-def _prose(text: str) -> str:
-    """A sentence of ours, in which names are the program's: nothing in it is markup, a link or a mention."""
-    plain = " ".join(text.split()).replace("`", "'").replace("|", "¦").replace("@", "@\u200b")
-    return plain.replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;").replace("[", "&#91;")
 
 
 def _many(count: int, one: str, several: str = "") -> str:

@@ -10,9 +10,10 @@ from collections.abc import Sequence
 from typing import Any
 
 from eurekube_provider.cli.caches import add_cache_options, drain_of
-from eurekube_provider.cli.terminal import printable
+from eurekube_provider.cli.terminal import complain
 from eurekube_provider.core.drain import DEFAULT_SHUTDOWN_SECONDS
 from eurekube_provider.core.errors import ConfigurationError, EurekubeError
+from eurekube_provider.core.quoting import printable
 from eurekube_provider.doctor.checks import Standards, findings_of
 from eurekube_provider.doctor.finding import Fault, Finding, combined
 from eurekube_provider.doctor.world import World, read_world
@@ -62,18 +63,18 @@ def run(options: argparse.Namespace) -> int:
         settings = settings_from({**said, "watch_namespace": options.namespace})
         world = read_world(settings)
     except EurekubeError as error:
-        print(f"eurekube doctor: could not look: {error}", file=sys.stderr)
+        complain(f"eurekube doctor: could not look: {error}")
         return COULD_NOT_LOOK
     everything = findings_of(world, standards, time.time(), settings.watch_namespaces)
     findings = [one for one in everything if one.fault not in ignored]
     if options.output == "json":
-        sys.stdout.write(json.dumps(document(world, findings), indent=2, ensure_ascii=False) + "\n")
+        sys.stdout.write(json.dumps(document(world, findings), indent=2) + "\n")
     elif options.fix:
         sys.stdout.write(commands(findings))
     else:
         sys.stdout.write(text(world, findings))
     for sentence in world.unseen:
-        print(f"eurekube doctor: could not look at {sentence}", file=sys.stderr)
+        complain(f"eurekube doctor: could not look at {sentence}")
     sys.stdout.flush()
     return COULD_NOT_LOOK if world.unseen else FINDINGS if findings else WELL
 

@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import argparse
 import math
-import sys
 import time
 from collections.abc import Sequence
 
 from eurekube_provider.cli.caches import add_cache_options, drain_of
-from eurekube_provider.cli.terminal import say, wait
+from eurekube_provider.cli.terminal import complain, say, wait
 from eurekube_provider.core.errors import ConfigurationError, RegistryError, RegistryRejected
 from eurekube_provider.core.identity import parse_owner
 from eurekube_provider.core.model import Instance, Status
@@ -133,8 +132,7 @@ def _warn_of_the_last(peers: Peers, standings: Sequence[Standing]) -> None:
     drained = {one.instance.key for one in standings}
     for application in dict.fromkeys(one.instance.application for one in standings):
         if not another_is_up(peers, application, drained):
-            warning = f"no other instance of {application} is UP: its callers will find none"
-            print(f"eurekube drain: {warning}", file=sys.stderr)
+            complain(f"eurekube drain: no other instance of {application} is UP: its callers will find none")
 
 
 def _left_out(
@@ -171,5 +169,5 @@ def _complaints(standings: Sequence[Standing]) -> list[str]:
 
 def _told(complaints: Sequence[str]) -> int:
     for sentence in complaints:
-        print(f"eurekube drain: not safe: {sentence}", file=sys.stderr)
+        complain(f"eurekube drain: not safe: {sentence}")
     return 1 if complaints else 0

@@ -8,6 +8,8 @@ import time
 from collections.abc import Callable
 from typing import TextIO
 
+from eurekube_provider.core.quoting import printable
+
 WIDTH = 30
 _TICK_SECONDS = 0.5
 
@@ -18,9 +20,9 @@ def say(line: str) -> None:
     sys.stdout.flush()
 
 
-def printable(line: str) -> str:
-    """``line`` as one line: whoever may register in Eureka chooses what stands in ids."""
-    return "".join(letter if letter.isprintable() else " " for letter in line)
+def complain(line: str) -> None:
+    """Print one line to standard error."""
+    print(printable(line), file=sys.stderr, flush=True)
 
 
 def wait(

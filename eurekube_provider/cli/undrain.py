@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import argparse
-import sys
 
 from eurekube_provider.cli.drain import add_target, chosen, describe, peers_of
-from eurekube_provider.cli.terminal import say
+from eurekube_provider.cli.terminal import complain, say
 from eurekube_provider.core.model import Status
 from eurekube_provider.eureka.manual import put_back
 
@@ -40,5 +39,5 @@ def run(options: argparse.Namespace) -> int:
             name = f"{one.instance.application} {one.instance.instance_id}"
             complaints[f"{name} is still out of service: its owner puts it there, e.g. on its way out"] = None
     for sentence in complaints:
-        print(f"eurekube undrain: {sentence}", file=sys.stderr)
+        complain(f"eurekube undrain: {sentence}")
     return 1 if complaints else 0

@@ -20,9 +20,18 @@ credentials), what came back and what to do next. Pulumi shows its users nothing
 
 from __future__ import annotations
 
+from eurekube_provider.core.quoting import printable_lines
+
 
 class EurekubeError(Exception):
-    """The root: catching it catches whatever Eurekube raises on purpose."""
+    """The root: catching it catches whatever Eurekube raises on purpose.
+
+    Its text may repeat what others wrote, and is shown by many: by us, by Pulumi, by Kubernetes. So it holds
+    nothing that a terminal obeys.
+    """
+
+    def __str__(self) -> str:
+        return printable_lines(super().__str__())
 
 
 class ConfigurationError(EurekubeError):

@@ -159,8 +159,16 @@ def vip_findings(
     for ways in spellings.values():
         if len(ways) < 2:
             continue
-        # Those that we do not write are not ours to rename.
-        wanted = max(ways, key=lambda vip: (sum(not _is_ours(one) for one in ways[vip]), vip.islower()))
+        # By how many there are: one instance of somebody else's must not have us rename all of ours. Of as
+        # many, those that we do not write are not ours to rename.
+        wanted = max(
+            ways,
+            key=lambda vip: (
+                len(ways[vip]),
+                sum(not _is_ours(one) for one in ways[vip]),
+                vip.islower(),
+            ),
+        )
         told = ", ".join(f"{vip} ({len(held)}, e.g. {held[0].instance_id})" for vip, held in ways.items())
         keys = {
             (owner.namespace, owner.syncer)

@@ -13,6 +13,8 @@ import threading
 from datetime import UTC, datetime
 from types import TracebackType
 
+from eurekube_provider.core.quoting import printable, printable_json, printable_lines
+
 _STANDARD = frozenset(vars(logging.makeLogRecord({}))) | {"message", "asctime", "taskName"}
 
 
@@ -59,7 +61,7 @@ class JsonFormatter(logging.Formatter):
         line |= {f"_{key}" if key in line else key: value for key, value in _extra(record).items()}
         if record.exc_info:
             line["exception"] = self.formatException(record.exc_info)
-        return json.dumps(line, default=str, ensure_ascii=False)
+        return printable_json(json.dumps(line, default=str, ensure_ascii=False))
 
 
 class TextFormatter(logging.Formatter):
@@ -70,8 +72,10 @@ class TextFormatter(logging.Formatter):
         stamp = datetime.fromtimestamp(record.created, UTC).astimezone()
         pairs = "".join(f" {key}={value}" for key, value in _extra(record).items())
         clock = f"{stamp:%H:%M:%S}.{stamp.microsecond // 1000:03d}"
-        line = f"{clock} {record.levelname:<7} {record.getMessage()}{pairs}"
-        return f"{line}\n{self.formatException(record.exc_info)}" if record.exc_info else line
+        line = printable(f"{clock} {record.levelname:<7} {record.getMessage()}{pairs}")
+        if record.exc_info:
+            line += "\n" + printable_lines(self.formatException(record.exc_info))
+        return line
 
 
 def _extra(record: logging.LogRecord) -> dict[str, object]:

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from eurekube_provider.core.plan import Plan
+from eurekube_provider.core.quoting import printable_lines
 from eurekube_provider.eureka.apply import Outcome, apply
 from eurekube_provider.eureka.observer import Observer
 from eurekube_provider.eureka.peers import Peers
@@ -123,7 +124,7 @@ class Ledger:
                 text = as_json({"dryRun": self.is_dry, "syncers": [self._dict(owner) for owner in every]})
             else:
                 text = "".join(map(self._text, every)) or "there are no syncers, and nothing is left of one\n"
-        sys.stdout.write(text)
+        sys.stdout.write(printable_lines(text))
         sys.stdout.flush()
 
     def _dict(self, owner: str) -> dict[str, Any]:

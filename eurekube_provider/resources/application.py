@@ -25,6 +25,7 @@ from pulumi.dynamic import (
     UpdateResult,
 )
 
+from eurekube_provider.core.quoting import printable
 from eurekube_provider.eureka.peers import Peers
 from eurekube_provider.resources import registrations, roster
 from eurekube_provider.resources.arguments import (
@@ -139,7 +140,7 @@ class ApplicationProvider(ResourceProvider):
             _, left = registrations.delete(previous, peers, looks=LOOKS)
             LOOKS.finish()
         for instance in left[:_TOLD_OF_MANY]:
-            print(left_alone(instance), file=sys.stderr, flush=True)
+            print(printable(left_alone(instance)), file=sys.stderr, flush=True)
         if len(left) > _TOLD_OF_MANY:
             print(f"and so were {len(left) - _TOLD_OF_MANY} more", file=sys.stderr, flush=True)
 

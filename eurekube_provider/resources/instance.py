@@ -28,6 +28,7 @@ from pulumi.dynamic import (
 )
 
 from eurekube_provider.core.defaults import FIXED, shortened
+from eurekube_provider.core.quoting import printable
 from eurekube_provider.eureka.peers import Peers
 from eurekube_provider.resources import registration
 from eurekube_provider.resources.arguments import EurekaInstanceArgs, EurekaInstanceArgsDict
@@ -125,7 +126,7 @@ class InstanceProvider(ResourceProvider):
             removal = registration.delete(previous, peers, looks=LOOKS)
             LOOKS.finish()
         if removal is Removal.LEFT:
-            print(registration.left_alone(previous.instance), file=sys.stderr, flush=True)
+            print(printable(registration.left_alone(previous.instance)), file=sys.stderr, flush=True)
 
     def _peers(self, of: Registration) -> Peers:
         return peers_for(getattr(self, "_config", None), of.connection, of.service_urls)

@@ -223,6 +223,15 @@ def test_vip_addresses_that_differ_in_case() -> None:
     assert list(registry.vip_findings([theirs, instance(vip_address="Rating")], [], CLUSTER)) == []
 
 
+def test_one_spelling_of_somebody_elses_outvotes_nobody() -> None:
+    """Whoever may register in Eureka does not decide how we call a thousand instances of ours."""
+    ours = [instance(f"10.0.0.{n}", vip_address="rating", owner="cluster/eks/shop/rating") for n in range(5)]
+    theirs = instance("192.0.2.1", vip_address="RaTiNg")
+    (finding,) = registry.vip_findings([*ours, theirs], [syncer(vipAddress="rating")], CLUSTER)
+    assert (finding.subject, finding.patch) == ("VIP address rating", None)
+    assert "spell it rating everywhere" in finding.remedy
+
+
 def test_self_preservation_is_judged_by_who_should_have_renewed() -> None:
     """Instances that came a moment ago lower no share of heartbeats that anybody missed."""
     old, new = int((NOW - 3600) * 1000), int((NOW - 30) * 1000)

@@ -248,18 +248,21 @@ def test_every_property_may_be_untold(kind: str, mark: str) -> None:
 def test_what_a_program_writes_is_never_markup() -> None:
     """A value cannot close its code span, break the table, fold something away or call people."""
     (application,) = previewed("gain-and-loss.json").applications
-    nasty = "`</details>\n\n| @everyone <img src=x> [x](http://y)"
+    nasty = "`</details>\n\n| @everyone #7 GH-8 a/b#9 **safe** www.x.y http://z <img src=x> [x](http://y)\x1b\u202e"
     change = Change(Kind.CHANGES, nasty, nasty, details={nasty: (nasty, nasty)})
     changed = replace(application, application=nasty, changes=(change,))
     summary = replace(previewed("brake.json"), applications=(changed,))
     text = comment(replace(summary, warnings=tuple(replace(each, text=nasty) for each in summary.warnings)))
-    assert code(nasty) == "`'</details> ¦ @everyone <img src=x> [x](http://y)`"
+    shown = "`'</details> ¦ @everyone #7 GH-8 a/b#9 **safe** www.x.y http://z <img src=x> [x](http://y)`"
+    assert code(nasty) == shown
     page = MarkdownIt("commonmark", {"html": True}).enable("table").render(text)
     assert page.count("<details>") == page.count("</details>") == page.count("<table>") == 1
     assert "<img" not in page
     assert "<a " not in page
     outside = re.sub("<code>.*?</code>", "", page)
-    assert "@everyone" not in outside
+    for sign in ("@everyone", "#7", "GH-8", "b#9", "safe", "www", "http:"):
+        assert sign not in outside
+    assert all(line.isprintable() for line in text.split("\n"))
 
 
 def test_a_comment_never_grows_beyond_what_a_forge_takes() -> None:
@@ -273,6 +276,30 @@ def test_a_comment_never_grows_beyond_what_a_forge_takes() -> None:
     assert "| `A39` |  |  |  | 30 | 2 → 2 |" in text
     text = comment(replace(summary, applications=tuple(many) * 100))
     assert len(text) <= LARGEST + 10
+    # What is left out is left out by whole lines: a code span that was cut open would be markup.
+    evil = replace(application, application="@everyone " * 29, changes=())
+    for length in range(7):
+        text = comment(replace(summary, stack="x" * length, applications=(evil,) * 5000))
+        page = MarkdownIt("commonmark", {"html": True}).enable("table").render(text)
+        assert "@everyone" not in re.sub("<code>.*?</code>", "", page)
+        assert text.count("<details>") == text.count("</details>")
+
+
+def test_a_value_that_is_long_is_cut() -> None:
+    """Nobody reads it, and it would take the place of the others."""
+    assert code("x" * 10_000) == f"`{'x' * 300}…`"
+
+
+def test_drift_elsewhere_is_drift() -> None:
+    """Where only other resources were changed, it is not said that nothing was."""
+    found = summarise_drift(read_transcript((FOLDER / "drift.events").read_text()))
+    nothing = replace(found, applications=(), syncers=(), refused=(), warnings=(), other_changes={})
+    assert "Nothing was changed behind the stack's back." in drift_report(nothing)
+    text = drift_report(replace(nothing, other_changes={"update": 2}))
+    assert "Nothing was changed" not in text
+    assert "No registration and no syncer was changed behind the stack's back; other resources were." in text
+    assert "Other resources: 2 update." in text
+    assert "changed" not in drift_report(replace(nothing, has_failed=True))
 
 
 @pytest.mark.parametrize(
