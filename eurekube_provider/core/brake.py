@@ -87,6 +87,23 @@ def judge(
     return Judgement(doubted, f"{reason}, and {count} of them without having been seen terminating", others)
 
 
+def doubt_of_source(before: int, leaving: int, doubted: int, arriving: int) -> str:
+    """Why addresses that a stack follows look like a broken source; empty where they do not.
+
+    :param before: how many the stack was last run for.
+    :param doubted: how many of those that leave were not seen terminating.
+    """
+    if not doubted:
+        return ""
+    if takes_all(before, leaving, arriving):
+        reason = f"all {before} addresses would go"
+    elif takes_most(before, doubted, arriving):
+        reason = f"{doubted} of {before} addresses would go"
+    else:
+        return ""
+    return f"{reason}, and {doubted} of them without having been seen terminating"
+
+
 def takes_all(up: int, leaving: int, arriving: int) -> bool:
     """Whether nothing would be left of several instances that are UP."""
     return up >= 2 and leaving >= up and not arriving

@@ -94,19 +94,38 @@ class Refresh:
         return hashlib.sha256(json.dumps(described).encode()).hexdigest()[:32]
 
 
-def ready_addresses(services: Iterable[Object], slices: Iterable[Object]) -> Addresses:
-    """Where Services can be called now; a Service without a ready endpoint is there, without addresses."""
-    found: dict[str, set[str]] = {qualified(service): set() for service in services}
+Endpoints = Mapping[tuple[str, str], tuple[str, str]]
+"""By Service and ``host:port`` of each ready endpoint, its namespace and pod, or address."""
+
+
+def ready_endpoints(services: Iterable[Object], slices: Iterable[Object]) -> Endpoints:
+    """Who can be called now."""
+    names = {qualified(service) for service in services}
+    found: dict[tuple[str, str], tuple[str, str]] = {}
     for item in slices:
         metadata = item["metadata"]
         name = f"{metadata['namespace']}/{service_of(item) or ''}"
-        if name not in found:
+        if name not in names:
             continue
         ports = [port["port"] for port in item.get("ports") or () if port.get("port")]
-        hosts = [one["addresses"][0] for one in item.get("endpoints") or () if is_ready(one)]
-        for host in hosts:
+        for one in filter(is_ready, item.get("endpoints") or ()):
+            host = one["addresses"][0]
+            pod = (one.get("targetRef") or {}).get("name") or host
             shown = f"[{host}]" if ":" in host else host
-            found[name].update(f"{shown}:{port}" for port in ports)
-            if not ports:
-                found[name].add(shown)
-    return {name: tuple(sorted(hosts)) for name, hosts in found.items()}
+            for address in [f"{shown}:{port}" for port in ports] or [shown]:
+                found[name, address] = (metadata["namespace"], pod)
+    return found
+
+
+def addresses_of(services: Iterable[Object], endpoints: Endpoints) -> Addresses:
+    """Where Services can be called; one without a ready endpoint is there, without addresses."""
+    found: dict[str, list[str]] = {qualified(service): [] for service in services}
+    for name, address in endpoints:
+        found[name].append(address)
+    return {name: tuple(sorted(addresses)) for name, addresses in found.items()}
+
+
+def ready_addresses(services: Iterable[Object], slices: Iterable[Object]) -> Addresses:
+    """Where Services can be called now."""
+    there = list(services)
+    return addresses_of(there, ready_endpoints(there, slices))

@@ -41,6 +41,7 @@ class Schedule:
     :ivar running: what the run is for that goes on now; None when none does.
     :ivar failures: runs that failed, in a row.
     :ivar retry_at: nothing runs before.
+    :ivar is_unended: what the last run asked for goes on, so that the next one only waits for it.
     """
 
     served: str = ""
@@ -50,6 +51,7 @@ class Schedule:
     running: str | None = None
     failures: int = 0
     retry_at: float = -math.inf
+    is_unended: bool = False
 
     @property
     def is_pending(self) -> bool:
@@ -68,6 +70,8 @@ class Schedule:
         rested = self.look_at(pace)
         if rested is None:
             return None
+        if self.is_unended:
+            return max(rested, self.retry_at)
         return max(rested, self.begun_at + pace.interval_seconds, self.retry_at)
 
     def touched(self, now: float) -> Schedule:
@@ -81,11 +85,28 @@ class Schedule:
 
     def begun(self, now: float, wanted: str) -> Schedule:
         """A run for ``wanted`` begins. Until it ends well nobody knows what the stack holds."""
-        return replace(self, first_touch=None, last_touch=None, begun_at=now, running=wanted, served="")
+        return replace(
+            self,
+            first_touch=None,
+            last_touch=None,
+            begun_at=self.begun_at if self.is_unended else now,
+            running=wanted,
+            served="",
+            is_unended=False,
+        )
 
     def succeeded(self) -> Schedule:
         """The run ended well; what was touched meanwhile is looked at in its time."""
         return replace(self, served=self.running or "", running=None, failures=0, retry_at=-math.inf)
+
+    def unended(self, now: float) -> Schedule:
+        """The run was given up, and what it asked for goes on: it is waited for, whatever changes."""
+        return replace(
+            self if self.is_pending else self.touched(self.begun_at),
+            running=None,
+            retry_at=now + FIRST_RETRY_SECONDS,
+            is_unended=True,
+        )
 
     def failed(self, now: float, jitter: float) -> Schedule:
         """The run failed: another one follows, whatever changes.

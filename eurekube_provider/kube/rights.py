@@ -32,7 +32,8 @@ CLUSTER = (
     # released. patch: the finalizer, by which a syncer's registrations go before the syncer does
     Rule(("eurekube.io",), ("eurekasyncers",), ("get", "list", "watch", "patch")),
     Rule(("eurekube.io",), ("eurekasyncers/status",), ("patch",)),
-    Rule(("eurekube.io",), ("stackrefreshes",), ("get", "list", "watch")),
+    # patch: the annotation that releases the brake is taken off
+    Rule(("eurekube.io",), ("stackrefreshes",), ("get", "list", "watch", "patch")),
     Rule(("eurekube.io",), ("stackrefreshes/status",), ("patch",)),
     # their addresses, for syncers that advertise a node port; watched only while there is one
     Rule(("",), ("nodes",), ("list", "watch")),

@@ -34,8 +34,11 @@ class Stack(KubeAccess):
         assert path == "/apis/pulumi.com/v1/namespaces/pulumi/stacks/prod"
         if method == "PATCH":
             annotations = more["body"]["metadata"]["annotations"]
-            self.requested.append(annotations["pulumi.com/reconciliation-request"])
-        elif self.requested and self.acts:
+            value = annotations["pulumi.com/reconciliation-request"]
+            if value != self.item["metadata"].get("annotations", {}).get("pulumi.com/reconciliation-request"):
+                self.requested.append(value)
+            self.item["metadata"]["annotations"] = annotations
+        elif self.item["metadata"].get("annotations") and self.acts:
             act = self.acts.pop(0)
             if isinstance(act, KubernetesError):
                 raise act
@@ -94,8 +97,36 @@ def test_a_stack_that_is_stalled() -> None:
 def test_the_deadline(status: Object, words: str) -> None:
     """It says how far the request came."""
     result = asked(Stack(status), timeout_seconds=0.2)
-    assert result.outcome is Outcome.FAILED
+    assert result.outcome is Outcome.PENDING
     assert result.message.endswith(words)
+
+
+def test_a_stack_that_is_slow_is_asked_once() -> None:
+    """Whoever waits next, and after whatever else, waits for what was asked: a late success is one."""
+    running = {"observedReconcileRequest": VALUE}
+    stack = Stack(running)
+    assert asked(stack, timeout_seconds=0.1).outcome is Outcome.PENDING
+    assert asked(stack, timeout_seconds=0.1).outcome is Outcome.PENDING
+    stack.item["status"] = {**running, "lastUpdate": {"reconcileRequest": VALUE, "state": "succeeded"}}
+    assert asked(stack).outcome is Outcome.SUCCEEDED
+    assert stack.requested == [VALUE]
+
+
+def test_another_try_waits_for_what_an_earlier_one_asked() -> None:
+    """The API may have taken a request that it answered with an error; what failed is asked for anew."""
+    earlier = "eurekube-abc-1"
+    for state, requested in (("", []), ("succeeded", []), ("failed", [VALUE])):
+        stack = Stack()
+        stack.item["metadata"]["annotations"] = {"pulumi.com/reconciliation-request": earlier}
+        if state:
+            stack.item["status"] = {"lastUpdate": {"reconcileRequest": earlier, "state": state}}
+        expected = Outcome.SUCCEEDED if state == "succeeded" else Outcome.PENDING
+        assert asked(stack, timeout_seconds=0.1).outcome is expected
+        assert stack.requested == requested
+    stack = Stack()
+    stack.item["metadata"]["annotations"] = {"pulumi.com/reconciliation-request": "eurekube-another-1"}
+    asked(stack, timeout_seconds=0.1)
+    assert stack.requested == [VALUE]
 
 
 def test_an_operator_that_ends_waits_no_longer() -> None:

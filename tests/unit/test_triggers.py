@@ -38,6 +38,7 @@ class Api(KubeAccess):
         super().__init__(client.ApiClient(client.Configuration(host="http://127.0.0.1:1")))
         self.items: dict[str, Object] = {}
         self.writes: list[Object] = []
+        self.taken_off: list[Object] = []
         self.failure: KubernetesError | LeadershipLost | None = None
 
     def request(self, method: str, path: str, *_: Any, **more: Any) -> Object:
@@ -48,7 +49,9 @@ class Api(KubeAccess):
         if name not in self.items:
             raise KubernetesError("not found", status_code=404)
         item = self.items[name]
-        if method == "PATCH":
+        if method == "PATCH" and not path.endswith("/status"):
+            self.taken_off.append(more["body"]["metadata"]["annotations"])
+        elif method == "PATCH":
             status = copy.deepcopy(more["body"]["status"])
             self.writes.append(status)
             item["status"] = _merged(item.get("status") or {}, status)
@@ -81,7 +84,7 @@ class Events(EventRecorder):
 class Played:
     """Triggers of one replica, in a cluster of one Service, with a target that a test plays."""
 
-    def __init__(self, api: Api | None = None) -> None:
+    def __init__(self, api: Api | None = None, shortest_interval_seconds: float = QUIET_SECONDS) -> None:
         self.api = api or Api()
         self.events = Events(self.api)
         self.addresses: list[str] = ["10.0.0.1"]
@@ -96,10 +99,19 @@ class Played:
             Automation("prod", "/"),
             frozenset({"shop"}),
             shortest_debounce_seconds=QUIET_SECONDS,
-            shortest_interval_seconds=QUIET_SECONDS,
+            shortest_interval_seconds=shortest_interval_seconds,
         )
         settings = Settings({"default": Connection.parse("http://h/e")}, targets={"prod": target})
-        self.triggers = Triggers(settings, "eks", self.api, self.events, self._selected, {"prod": self._run})
+        self.gone: set[tuple[str, str]] = set()
+        self.triggers = Triggers(
+            settings,
+            "eks",
+            self.api,
+            self.events,
+            self._selected,
+            {"prod": self._run},
+            lambda pod, namespace: (pod, namespace) in self.gone,
+        )
 
     def start(self) -> None:
         """Begin to work, with the first list complete."""
@@ -132,14 +144,15 @@ class Played:
             raise result
         return result
 
-    def put(self, **spec: Any) -> None:
-        """Create the StackRefresh, or change it."""
+    def put(self, _name: str = "rating", _annotations: Object | None = None, **spec: Any) -> None:
+        """Create a StackRefresh, or change it."""
         given = {"selector": {"app": "rating"}, "action": "Up", "target": "prod", **spec}
-        old = self.api.items.get("rating")
+        old = self.api.items.get(_name)
         metadata = {
             "namespace": "shop",
-            "name": "rating",
-            "uid": "u-1",
+            "name": _name,
+            "uid": "u-1" if _name == "rating" else f"u-{_name}",
+            "annotations": _annotations or {},
             "generation": old["metadata"]["generation"] + 1 if old else 1,
         }
         item = {
@@ -150,13 +163,18 @@ class Played:
         }
         if old and "status" in old:
             item["status"] = old["status"]
-        self.api.items["rating"] = item
-        self.seen()
+        self.api.items[_name] = item
+        self.seen(_name)
 
-    def seen(self) -> None:
+    def seen(self, name: str = "rating") -> None:
         """The watch tells of what there is."""
         (reflector,) = self.triggers.reflectors.reflectors
-        reflector._take("MODIFIED", copy.deepcopy(self.api.items["rating"]))
+        reflector._take("MODIFIED", copy.deepcopy(self.api.items[name]))
+
+    def delete(self, name: str = "rating") -> None:
+        """Delete it."""
+        (reflector,) = self.triggers.reflectors.reflectors
+        reflector._take("DELETED", self.api.items.pop(name))
 
     def scale(self, *addresses: str) -> None:
         """The endpoints change."""
@@ -328,9 +346,9 @@ def test_a_pause(played: Played) -> None:
     """Nothing runs; what changed meanwhile runs afterwards, once."""
     played.put(paused=True)
     played.wait(lambda: played.condition("Paused") == ("True", "Paused"), "Paused")
-    played.wait(lambda: not played.triggers._entries[KEY].next_at(may_begin=True), "the look")
+    played.wait(lambda: not played.triggers._entries[KEY].next_at(0.0), "the look")
     played.scale("10.0.0.3")
-    played.wait(lambda: not played.triggers._entries[KEY].next_at(may_begin=True), "the look")
+    played.wait(lambda: not played.triggers._entries[KEY].next_at(0.0), "the look")
     assert (played.runs, played.condition("Synced")) == ([], ("False", "Pending"))
     played.put()
     played.wait_synced(1)
@@ -537,3 +555,114 @@ def test_durations_as_kubectl_writes_them() -> None:
         "2m3s",
         "1h2m3s",
     ]
+
+
+def test_what_has_not_ended_is_waited_for(played: Played) -> None:
+    """The same try is made again, which counts as no failure, until it is known what became of it."""
+    pending = Result(Outcome.PENDING, "the Stack pulumi/prod has not ended a run within 600 s")
+    played.results = [pending, pending, Result(Outcome.SUCCEEDED, "ran")]
+    played.put()
+    played.wait_synced(1)
+    assert [run.attempt for run in played.runs] == [1, 1, 1]
+    assert len({run.key for run in played.runs}) == 1
+    conditions = [one for write in played.api.writes for one in write["conditions"]]
+    told = {(one["type"], one["status"], one["reason"], one["message"]) for one in conditions}
+    assert ("Ready", "False", "Pending", pending.message) in told
+    assert (
+        "Synced",
+        "False",
+        "Pending",
+        "what the last run asked for has not ended; it is waited for",
+    ) in told
+    assert {write["failures"] for write in played.api.writes} == {0}
+
+
+def test_a_source_that_breaks_is_held_back(played: Played, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Most addresses are gone and none was seen to go: for a minute nothing runs, then it is believed."""
+    addresses = [f"10.0.0.{number}" for number in range(40)]
+    played.addresses = addresses
+    played.put()
+    played.wait_synced(1)
+    played.scale()
+    played.wait(lambda: played.condition("Braked") == ("True", "Braked"), "Braked")
+    assert played.condition("Synced") == ("False", "Braked")
+    told = next(one["message"] for one in played.status["conditions"] if one["type"] == "Braked")
+    assert told.startswith("all 40 addresses would go, and 40 of them without having been seen terminating")
+    assert ("Warning", "Braked", told) in played.events.recorded
+    played.scale(*addresses)  # it is back
+    played.wait(lambda: played.condition("Synced") == ("True", "Served"), "Served")
+    assert played.condition("Braked") == ("False", "Resolved")
+    assert len(played.runs) == 1
+    monkeypatch.setattr("eurekube_provider.operator.triggers.entry.HOLD_SECONDS", 0.3)
+    played.scale(*addresses[:12])
+    played.wait(lambda: played.condition("Braked")[0] == "True", "Braked")
+    played.wait_synced(2)
+    assert len(played.runs[-1].addresses["shop/rating"]) == 12
+
+
+def test_what_said_goodbye_is_not_held_back(played: Played) -> None:
+    """A Deployment that is scaled to nothing is meant."""
+    played.addresses = [f"10.0.0.{number}" for number in range(40)]
+    played.put()
+    played.wait_synced(1)
+    played.gone = {(address, "shop") for address in played.addresses}
+    played.scale()
+    played.wait_synced(2)
+    assert played.runs[-1].addresses == {"shop/rating": ()}
+    assert played.condition("Braked") == ("", "")
+
+
+def test_a_person_releases_the_brake(played: Played) -> None:
+    """By the annotation that releases a syncer's; it is taken off."""
+    played.addresses = ["10.0.0.1", "10.0.0.2"]
+    played.put()
+    played.wait_synced(1)
+    played.scale()
+    played.wait(lambda: played.condition("Braked")[0] == "True", "Braked")
+    played.put(_annotations={"eurekube.io/release-brake": "now"})
+    played.wait_synced(2)
+    played.wait(lambda: played.api.taken_off == [{"eurekube.io/release-brake": None}], "the annotation to go")
+
+
+def test_who_leads_next_brakes_as_well(played: Played) -> None:
+    """It knows for how many addresses the last run was."""
+    played.addresses = ["10.0.0.1", "10.0.0.2"]
+    played.put()
+    played.wait_synced(1)
+    played.stop()
+    after = Played(played.api)
+    after.addresses = []
+    after.seen()
+    after.start()
+    after.triggers.lead()
+    after.wait(lambda: after.condition("Braked")[0] == "True", "Braked")
+    assert after.runs == []
+    after.stop()
+
+
+def test_a_target_rests_whoever_has_it_run(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its shortest interval holds for all StackRefreshes together, deleted and new ones included."""
+    monkeypatch.setattr("eurekube_provider.operator.triggers.targets.USUAL_DEBOUNCE_SECONDS", QUIET_SECONDS)
+    played = Played(shortest_interval_seconds=0.6)
+    played.start()
+    played.triggers.lead()
+    begun = time.monotonic()
+    for name in ("rating", "b", "c"):
+        played.put(name)
+    played.wait(lambda: played.runs, "the first run")
+    played.delete("c")
+    played.put("d")
+    played.wait(lambda: {run.name for run in played.runs} == {"rating", "b", "d"}, "all to run")
+    assert time.monotonic() - begun >= 1.2
+    played.stop()
+    # So it does for the replica that leads next.
+    after = Played(played.api, shortest_interval_seconds=3600.0)
+    after.put("e")
+    for name in ("rating", "b", "d"):
+        after.seen(name)
+    after.start()
+    after.triggers.lead()
+    after.wait(lambda: ("shop", "e") in after.triggers.due(), "what is due")
+    assert after.triggers.due()["shop", "e"] > time.time() + 3000
+    assert after.runs == []
+    after.stop()

@@ -8,16 +8,21 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from eurekube_provider.core.brake import HOLD_SECONDS, doubt_of_source
 from eurekube_provider.core.errors import ConfigurationError
-from eurekube_provider.core.refresh import Addresses, Refresh, ready_addresses
+from eurekube_provider.core.refresh import Addresses, Endpoints, Refresh, addresses_of, ready_endpoints
 from eurekube_provider.core.schedule import Pace, Schedule
 from eurekube_provider.core.syncer import Selector
+from eurekube_provider.operator.brake import RELEASE_ANNOTATION
 from eurekube_provider.operator.settings import Settings
 from eurekube_provider.operator.triggers.standing import Standing
 
 Object = dict[str, Any]
 Selected = Callable[[Selector], tuple[list[Object], list[Object]]]
 """The Services that a selector means, and their EndpointSlices."""
+
+SaidGoodbye = Callable[[str, str], bool]
+"""Whether a pod (or address) of a namespace was seen terminating."""
 
 
 class UnknownTarget(ConfigurationError):
@@ -33,6 +38,9 @@ class Entry:
     :ivar looked_at: the last touch that was looked at.
     :ivar is_unwritten: whether its status is to be written.
     :ivar not_before: nothing is done before, since the Kubernetes API refused something.
+    :ivar ran_for: the endpoints that the last run was for; None where this process did not begin it.
+    :ivar held_since: since when what is wanted looks like a broken source; None where it does not.
+    :ivar is_released: a person said that it is meant.
     """
 
     item: Object
@@ -43,6 +51,9 @@ class Entry:
     looked_at: float | None = None
     is_unwritten: bool = False
     not_before: float = -math.inf
+    ran_for: Endpoints | None = None
+    held_since: float | None = None
+    is_released: bool = False
 
     @property
     def uid(self) -> str:
@@ -67,56 +78,99 @@ class Entry:
         self.is_unwritten = self.is_unwritten or is_new or self.standing != before
         return None
 
-    def next_at(self, *, may_begin: bool) -> float | None:
+    def next_at(self, earliest: float | None) -> float | None:
         """When there is something to do; None while there is not.
 
-        :param may_begin: whether a run of its target can begin at all.
+        :param earliest: when a run of its target may begin; None while it cannot.
         """
         times = [self.not_before] if self.is_unwritten else []
-        look, due = self.schedule.look_at(self.pace), self.schedule.due_at(self.pace)
-        if self.refresh is not None and look is not None and due is not None:
+        look, due = self.schedule.look_at(self.pace), self._due_at(earliest)
+        if self.refresh is not None and look is not None:
             if self.looked_at != self.schedule.last_touch:
                 times.append(max(look, self.not_before))
-            elif may_begin and not self.refresh.is_paused:
+            elif due is not None and not self.refresh.is_paused:
                 times.append(max(due, self.not_before))
         return min(times, default=None)
 
-    def due_at(self) -> float | None:
-        """When it runs, should there be something to run for; None while nothing may have changed."""
+    def _due_at(self, earliest: float | None) -> float | None:
+        due = self.schedule.due_at(self.pace)
+        if due is None or earliest is None:
+            return None
+        held_until = -math.inf if self.held_since is None else self.held_since + HOLD_SECONDS
+        return max(due, earliest, held_until)
+
+    def due_at(self, earliest: float = -math.inf) -> float | None:
+        """When it runs, should there be something to run for; None while nothing may have changed.
+
+        :param earliest: when a run of its target may begin, should it be free.
+        """
         if self.refresh is None or self.refresh.is_paused:
             return None
-        due = self.schedule.due_at(self.pace)
+        due = self._due_at(earliest)
         return None if due is None else max(due, self.not_before)
 
-    def look(self, now: float, selected: Selected, *, may_begin: bool) -> tuple[str, Addresses] | None:
+    def look(
+        self, now: float, selected: Selected, said_goodbye: SaidGoodbye, earliest: float | None
+    ) -> tuple[str, Addresses, Endpoints] | None:
         """If it is time, compare what is wanted with what was served.
 
-        :param may_begin: whether a run of its target can begin.
+        :param earliest: when a run of its target may begin; None while it cannot.
         :returns: what to run for, when it is time for that, too.
         """
-        look, due = self.schedule.look_at(self.pace), self.schedule.due_at(self.pace)
-        if self.refresh is None or look is None or due is None or look > now:
+        look, due = self.schedule.look_at(self.pace), self._due_at(earliest)
+        if self.refresh is None or look is None or look > now:
             return None
-        runs = due <= now and may_begin and not self.refresh.is_paused
-        if self.looked_at == self.schedule.last_touch and not runs:
+        if self.looked_at == self.schedule.last_touch and not self._runs_at(now, due):
             return None
         before = self.standing
-        addresses = ready_addresses(*selected(self.refresh.selector))
+        services, slices = selected(self.refresh.selector)
+        endpoints = ready_endpoints(services, slices)
+        addresses = addresses_of(services, endpoints)
         self.looked_at = self.schedule.last_touch
         wanted = self.refresh.digest(addresses)
         self.standing = before.observing(addresses)
+        doubt = "" if wanted == self.schedule.served else self._doubt(endpoints, said_goodbye)
+        self.is_released = bool(doubt) and RELEASE_ANNOTATION in (
+            self.item["metadata"].get("annotations") or {}
+        )
+        if not doubt or self.is_released:
+            self.held_since = None
+        elif self.held_since is None:
+            self.held_since = now
+        due = self._due_at(earliest)
         if wanted == self.schedule.served:
             self.schedule = self.schedule.settled()
             self.standing = self.standing.in_line()
         elif not addresses and not self.standing.runs:
             self.schedule = self.schedule.settled()
             self.standing = self.standing.refused("NoMatchingService", _nothing(self.refresh))
-        elif runs:
-            return wanted, addresses
+        elif self._runs_at(now, due):
+            self.held_since = None
+            return wanted, addresses, endpoints
+        elif self.held_since is not None and not self.refresh.is_paused:
+            self.standing = self.standing.held(
+                f"{doubt}: held back for {HOLD_SECONDS:.0f} s in case the source is broken; if it is meant,"
+                f" annotate the StackRefresh with {RELEASE_ANNOTATION}=now"
+            )
         else:
-            self.standing = self.standing.waiting(due - now)
+            free = self._due_at(-math.inf if earliest is None else earliest) or now
+            self.standing = self.standing.waiting(free - now)
         self.is_unwritten = self.is_unwritten or self.standing != before
         return None
+
+    def _runs_at(self, now: float, due: float | None) -> bool:
+        return due is not None and due <= now and self.refresh is not None and not self.refresh.is_paused
+
+    def _doubt(self, endpoints: Endpoints, said_goodbye: SaidGoodbye) -> str:
+        """Why what is there now looks like a broken source, beside what the last run was for."""
+        if self.ran_for is None:  # another process began it: how many there were is all that is known
+            count = self.standing.served_addresses
+            going, coming = max(0, count - len(endpoints)), max(0, len(endpoints) - count)
+            return doubt_of_source(count, going, going, coming)
+        leaving = self.ran_for.keys() - endpoints.keys()
+        doubted = sum(not said_goodbye(pod, place) for place, pod in map(self.ran_for.__getitem__, leaving))
+        arriving = len(endpoints.keys() - self.ran_for.keys())
+        return doubt_of_source(len(self.ran_for), len(leaving), doubted, arriving)
 
 
 def pace_of(refresh: Refresh, settings: Settings) -> Pace:

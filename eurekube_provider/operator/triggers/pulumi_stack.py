@@ -3,6 +3,9 @@
 Its protocol (``ReconcileRequestedPredicate`` in its stack_controller.go): a new value of the annotation makes
 it run the Stack once; ``status.observedReconcileRequest`` shows that it has seen the value, and
 ``status.lastUpdate.reconcileRequest`` that a run for it has ended.
+
+A Stack may take longer than anybody waits. Asked again, it would run again, and the answer to the first
+request would be lost: as long as one of ours stands there without an answer, that is what is waited for.
 """
 
 from __future__ import annotations
@@ -28,12 +31,13 @@ def requester(stack: PulumiStack, access: KubeAccess, poll_seconds: float = POLL
 
     def request(run: Run) -> Result:
         deadline = time.monotonic() + run.timeout_seconds
-        # A failed run is asked for anew: of the same request the operator would only repeat the old answer.
-        value = f"eurekube-{run.key}-{run.attempt}"
         try:
-            refusal = _refusal(access.get(path), run.action)
+            found = access.get(path)
+            refusal = _refusal(found, run.action)
             if refusal:
                 return failed(f"{called} {refusal}")
+            # A failed run is asked for anew: of the same request the operator would only repeat the answer.
+            value = _unanswered(found, run.key, called) or f"eurekube-{run.key}-{run.attempt}"
             annotation = {"metadata": {"annotations": {REQUEST_ANNOTATION: value}}}
             access.request("PATCH", path, body=annotation, content_type=MERGE_PATCH)
         except LeadershipLost:
@@ -55,7 +59,8 @@ def requester(stack: PulumiStack, access: KubeAccess, poll_seconds: float = POLL
                 if status.get("observedReconcileRequest") == value:
                     trouble = "it has seen the request, and goes on by itself"
             if time.monotonic() >= deadline:
-                return failed(f"{called} has not ended a run within {run.timeout_seconds:g} s: {trouble}")
+                told = f"{called} has not ended a run within {run.timeout_seconds:g} s"
+                return Result(Outcome.PENDING, f"{told}, and is waited for: {trouble}")
 
     return request
 
@@ -75,6 +80,15 @@ def _refusal(stack: Mapping[str, Any], action: StackAction) -> str | None:
             " action Up"
         )
     return None
+
+
+def _unanswered(stack: Mapping[str, Any], key: str, called: str) -> str | None:
+    """A request for the same thing that stands there already, and has gone well by now or goes on."""
+    value = str((stack["metadata"].get("annotations") or {}).get(REQUEST_ANNOTATION) or "")
+    if not value.startswith(f"eurekube-{key}-"):
+        return None
+    result = _result(stack.get("status") or {}, value, called)
+    return value if result is None or result.outcome.is_good else None
 
 
 def _result(status: Mapping[str, Any], value: str, called: str) -> Result | None:

@@ -25,10 +25,13 @@ class Outcome(StrEnum):
     LOCKED = "Locked"
     """Somebody else works on the stack; nothing was done."""
 
+    PENDING = "Pending"
+    """What was asked for has not ended, and is not asked for again: the next try waits on for it."""
+
     @property
     def is_good(self) -> bool:
         """Whether the stack is served."""
-        return self not in (Outcome.FAILED, Outcome.LOCKED)
+        return self not in (Outcome.FAILED, Outcome.LOCKED, Outcome.PENDING)
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,16 +7,43 @@ import threading
 import time
 import traceback
 from collections import Counter
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from eurekube_provider.core.errors import EurekubeError
+from eurekube_provider.core.model import EMPTY
 from eurekube_provider.operator.triggers.run import Outcome, Result, Run, Runner, failed
 
 _log = logging.getLogger(__name__)
 
 MOST_RUNS = 4
-"""So many targets run at once; each may be a process that wants a processor for itself."""
+"""So many heavy runs may be in their first minute at once; each is a process that wants a processor."""
+
+SLOT_SECONDS = 60.0
+"""After so long a heavy run counts no more: it waits for something, perhaps in vain."""
+
+MOST_AT_ALL = 32
+"""So many run at once, whatever they are. Half of either number is for those whose last run went well."""
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """Where a target runs.
+
+    :ivar lane: of all targets with the same one, one runs at a time.
+    :ivar is_heavy: whether it wants a processor.
+    """
+
+    lane: str
+    is_heavy: bool = True
+
+
+@dataclass(frozen=True, slots=True)
+class _Going:
+    thread: threading.Thread
+    began: float
+    is_heavy: bool
+    is_again: bool
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,6 +53,7 @@ class Order:
     :ivar uid: the StackRefresh's; its name may be another one's by the end of the run.
     :ivar term: the term of leadership in which it was ordered.
     :ivar wanted: the digest of what it is for.
+    :ivar is_again: whether it repeats a run that did not go well.
     """
 
     key: tuple[str, str]
@@ -33,6 +61,7 @@ class Order:
     term: int
     target: str
     wanted: str
+    is_again: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,21 +93,43 @@ class Runs:
     """What runs.
 
     :param runners: by target.
+    :param places: by target; where there is none, a target has a lane of its own, and is heavy.
     :param has_ended: called on a run's thread when there is something for :meth:`take_ended`.
     """
 
-    def __init__(self, runners: Mapping[str, Runner], has_ended: Callable[[], None]) -> None:
+    def __init__(
+        self,
+        runners: Mapping[str, Runner],
+        has_ended: Callable[[], None],
+        places: Mapping[str, Place] = EMPTY,
+    ) -> None:
         self._runners = runners
+        self._places = {name: places.get(name, Place(name)) for name in runners}
         self._has_ended = has_ended
         self._lock = threading.Lock()
-        self._threads: dict[str, threading.Thread] = {}
+        self._going: dict[str, _Going] = {}
         self._ended: list[Ended] = []
         self._cancelled = threading.Event()
 
-    def may_begin(self, target: str) -> bool:
-        """Whether a run of this target can begin now."""
+    def may_begin(self, target: str, *, is_again: bool = False) -> bool:
+        """Whether a run of this target can begin now.
+
+        :param is_again: its last run did not go well: however many of those there are, they leave room.
+        """
+        place, now = self._places[target], time.monotonic()
         with self._lock:
-            return target not in self._threads and len(self._threads) < MOST_RUNS
+            going = list(self._going.values())
+            if place.lane in self._going or not _has_room(going, MOST_AT_ALL, is_again=is_again):
+                return False
+        young = [one for one in going if one.is_heavy and now - one.began < SLOT_SECONDS]
+        return not place.is_heavy or _has_room(young, MOST_RUNS, is_again=is_again)
+
+    def frees_at(self) -> float | None:
+        """When the next heavy run counts no more, by the monotonic clock; None where none will."""
+        now = time.monotonic()
+        with self._lock:
+            times = [one.began + SLOT_SECONDS for one in self._going.values() if one.is_heavy]
+        return min((at for at in times if at > now), default=None)
 
     def begin(self, order: Order, run: Callable[[threading.Event], Run]) -> None:
         """Begin a run, which :meth:`may_begin` allows.
@@ -89,8 +140,9 @@ class Runs:
         thread = threading.Thread(
             target=self._carry_out, args=(order, run(self._cancelled)), name=name, daemon=True
         )
+        place = self._places[order.target]
         with self._lock:
-            self._threads[order.target] = thread
+            self._going[place.lane] = _Going(thread, time.monotonic(), place.is_heavy, order.is_again)
         thread.start()
 
     def take_ended(self) -> list[Ended]:
@@ -98,7 +150,7 @@ class Runs:
         with self._lock:
             ended, self._ended = self._ended, []
             for one in ended:
-                del self._threads[one.order.target]
+                del self._going[self._places[one.order.target].lane]
         return ended
 
     def cancel(self) -> None:
@@ -109,7 +161,7 @@ class Runs:
         """Wait until all have ended."""
         deadline = time.monotonic() + timeout_seconds
         with self._lock:
-            threads = list(self._threads.values())
+            threads = [one.thread for one in self._going.values()]
         for thread in threads:
             thread.join(timeout=max(0.0, deadline - time.monotonic()))
 
@@ -129,3 +181,8 @@ class Runs:
         with self._lock:
             self._ended.append(Ended(order, result, time.monotonic() - began))
         self._has_ended()
+
+
+def _has_room(going: Sequence[_Going], most: int, *, is_again: bool) -> bool:
+    """Whether one more fits; of those that did not go well, into their half."""
+    return len(going) < most and not (is_again and sum(one.is_again for one in going) >= most // 2)

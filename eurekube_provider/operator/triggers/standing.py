@@ -21,6 +21,7 @@ RUNNING = "Running"
 """The outcome of a run that has not ended."""
 
 PAUSED = "Paused"
+BRAKED = "Braked"
 
 REFUSALS = frozenset({"UnknownTarget", "NotAllowed", "NoMatchingService"})
 """Why nothing is run, as reasons of conditions."""
@@ -37,6 +38,7 @@ class Standing:
 
     :ivar is_ready: whether the StackRefresh can work and its last run went well; None before the first one.
     :ivar is_synced: whether the stack was run for the addresses of now.
+    :ivar braked: why it waits although its time has come; empty where it does not.
     :ivar last_run: as in the status; None before the first one.
     :ivar served: see :class:`~eurekube_provider.core.schedule.Schedule`.
     :ivar runs: how many went well.
@@ -50,6 +52,7 @@ class Standing:
     sync_reason: str = "Pending"
     sync_message: str = "it has not run yet"
     is_paused: bool = False
+    braked: str = ""
     last_run: Mapping[str, Any] | None = None
     served: str = ""
     runs: int = 0
@@ -89,6 +92,26 @@ class Standing:
         return self.last_run is not None and self.last_run.get("outcome") == RUNNING
 
     @property
+    def is_unended(self) -> bool:
+        """Whether what the last run asked for goes on."""
+        return self.last_run is not None and self.last_run.get("outcome") == Outcome.PENDING
+
+    @property
+    def served_addresses(self) -> int:
+        """For how many addresses the last run was."""
+        return int((self.last_run or {}).get("addresses") or 0)
+
+    @property
+    def target(self) -> str:
+        """Whose run the last one was; empty before the first one."""
+        return str((self.last_run or {}).get("target") or "")
+
+    @property
+    def is_again(self) -> bool:
+        """Whether the next run repeats one that did not go well."""
+        return bool(self.failures) or self.is_unended
+
+    @property
     def begun_at(self) -> datetime | None:
         """When the last run began."""
         return _read((self.last_run or {}).get("startTime"))
@@ -106,7 +129,11 @@ class Standing:
 
         retry_at = at("completionTime") + retry_delay(self.failures) if self.failures else -math.inf
         return Schedule(
-            served=self.served, begun_at=at("startTime"), failures=self.failures, retry_at=retry_at
+            served=self.served,
+            begun_at=at("startTime"),
+            failures=self.failures,
+            retry_at=retry_at,
+            is_unended=self.is_unended,
         ).touched(now)
 
     def observing(self, addresses: Addresses) -> Standing:
@@ -136,7 +163,7 @@ class Standing:
     def in_line(self) -> Standing:
         """What is wanted is what was served."""
         known = self if self.is_ready else self._as_last_run()
-        return replace(known, is_synced=True, sync_reason="Served", sync_message=_SERVED)
+        return replace(known, braked="", is_synced=True, sync_reason="Served", sync_message=_SERVED)
 
     def waiting(self, wait_seconds: float) -> Standing:
         """Something else is wanted than what was served, and it is not yet time."""
@@ -146,7 +173,12 @@ class Standing:
             message = "the addresses have changed, and spec.paused is true"
         elif wait_seconds <= 0:
             message = "the addresses have changed; it runs as soon as its target is free"
-        return replace(known, is_synced=False, sync_reason="Pending", sync_message=message)
+        return replace(known, braked="", is_synced=False, sync_reason="Pending", sync_message=message)
+
+    def held(self, why: str) -> Standing:
+        """It is time, and what is wanted looks like a broken source."""
+        known = self._as_last_run() if self.reason in REFUSALS else self
+        return replace(known, braked=why, is_synced=False, sync_reason=BRAKED, sync_message=why)
 
     def begun(self, refresh: Refresh, wall: datetime) -> Standing:
         """A run begins."""
@@ -160,7 +192,13 @@ class Standing:
         known = self._as_last_run() if self.reason in REFUSALS else self
         message = f"{refresh.action} of {refresh.target} is running"
         return replace(
-            known, last_run=run, served="", is_synced=False, sync_reason=RUNNING, sync_message=message
+            known,
+            last_run=run,
+            braked="",
+            served="",
+            is_synced=False,
+            sync_reason=RUNNING,
+            sync_message=message,
         )
 
     def ended(
@@ -182,12 +220,15 @@ class Standing:
         if result.changes:
             run["changes"] = dict(result.changes)
         again = f"the last run did not go well; it is tried again in {retry_seconds:.0f} s"
+        is_unended = result.outcome is Outcome.PENDING
+        if is_unended:
+            again = "what the last run asked for has not ended; it is waited for"
         ready = replace(self, last_run=run)._as_last_run()  # noqa: SLF001 - another one of ours
         return replace(
             ready,
             served=served if good else "",
             runs=self.runs + good,
-            failures=0 if good else self.failures + 1,
+            failures=0 if good else self.failures + (not is_unended),
             is_synced=good,
             sync_reason="Served" if good else "Pending",
             sync_message=_SERVED if good else again,
@@ -202,7 +243,7 @@ class Standing:
         outcome = str(run.get("outcome"))
         if outcome == RUNNING:
             return replace(self, is_ready=None, reason="Pending", message="the end of its run is not known")
-        bad = outcome in (Outcome.FAILED, Outcome.LOCKED)
+        bad = outcome in (Outcome.FAILED, Outcome.LOCKED, Outcome.PENDING)
         reason = outcome if bad else "Succeeded"
         message = str(run.get("message") or f"{run.get('action')} of {run.get('target')}: {outcome}")
         return replace(self, is_ready=not bad, reason=reason, message=message)
@@ -224,6 +265,10 @@ def status_of(item: Object, standing: Standing, wall: datetime) -> dict[str, Any
         conditions.append(condition(item, PAUSED, PAUSED, paused, at, holds=True))
     elif PAUSED in before:
         conditions.append(condition(item, PAUSED, "Resolved", "no longer so", at, holds=False))
+    if standing.braked:
+        conditions.append(condition(item, BRAKED, BRAKED, standing.braked, at, holds=True))
+    elif BRAKED in before:
+        conditions.append(condition(item, BRAKED, "Resolved", "no longer so", at, holds=False))
     run = dict(standing.last_run) if standing.last_run else None
     if run is not None:
         for key in ("completionTime", "duration", "message", "changes"):

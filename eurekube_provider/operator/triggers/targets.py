@@ -6,16 +6,21 @@ with the namespaces that may use them.
 
 from __future__ import annotations
 
+import os
 import re
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field
 from enum import StrEnum
 from pathlib import Path
 from typing import Any
 
+import yaml
+
 from eurekube_provider.core.errors import ConfigurationError
 from eurekube_provider.core.refresh import Refresh, StackAction
 from eurekube_provider.core.schedule import Pace
+from eurekube_provider.core.stackname import PROJECT_FILES, stack_identity
 from eurekube_provider.eureka.connection import read_secret
 from eurekube_provider.operator.options import (
     HTTP_URL,
@@ -71,10 +76,12 @@ class Automation:
     """A stack that a worker process runs, beside a Pulumi CLI.
 
     :ivar work_dir: the directory of its project.
+    :ivar identity: what tells the stack from others, by whatever name and from wherever it is run.
     """
 
     stack: str
     work_dir: str
+    identity: str = field(default="", compare=False)
 
 
 Way = PulumiStack | Webhook | Automation
@@ -97,6 +104,21 @@ class Target:
     timeout_seconds: float = 600.0
     shortest_debounce_seconds: float = 1.0
     shortest_interval_seconds: float = 10.0
+
+    @property
+    def lane(self) -> str:
+        """Equal for targets of which only one may run at a time: those that name one stack."""
+        way = self.way
+        if isinstance(way, PulumiStack):
+            return f"Stack {way.namespace}/{way.name}"
+        if isinstance(way, Automation):
+            return f"stack {way.identity or (way.work_dir, way.stack)}"
+        return f"target {self.name}"
+
+    @property
+    def is_heavy(self) -> bool:
+        """Whether a run is a process that wants a processor, and no wait for somebody else's."""
+        return isinstance(self.way, Automation)
 
     def pace_of(self, refresh: Refresh) -> Pace:
         """How often a StackRefresh may have it run.
@@ -233,7 +255,7 @@ def _way(kind: str, values: Mapping[str, Any], given: Mapping[str, Given]) -> Wa
     if kind == _PULUMI_STACK:
         return PulumiStack(*values["stack"])
     if kind == _AUTOMATION:
-        return Automation(values["stack"], values["work-dir"])
+        return _automation(values["stack"], values["work-dir"])
     secrets = {
         key: read_secret(one.text, one.where)
         for key in _SECRETS
@@ -247,6 +269,17 @@ def _way(kind: str, values: Mapping[str, Any], given: Mapping[str, Given]) -> Wa
     if not secrets.get("authorization", "").isascii():
         raise ConfigurationError(f"{given['authorization-file'].where}: a header can carry ASCII only")
     return Webhook(url=values["url"], form=Form(values["form"]), **secrets)
+
+
+def _automation(stack: str, work_dir: str) -> Automation:
+    project: object = None
+    for path in (Path(work_dir) / name for name in PROJECT_FILES):
+        with suppress(OSError, ValueError, yaml.YAMLError):  # the CLI says what is wrong with it
+            project = yaml.safe_load(path.read_text())
+            break
+    told = project if isinstance(project, Mapping) else {}
+    backend = os.environ.get("PULUMI_BACKEND_URL", "")
+    return Automation(stack, work_dir, stack_identity(stack, told, backend, str(Path(work_dir).resolve())))
 
 
 def keys_table() -> str:

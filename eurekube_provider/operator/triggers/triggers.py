@@ -7,6 +7,7 @@ only leave a note.
 from __future__ import annotations
 
 import logging
+import math
 import random
 import threading
 import time
@@ -17,20 +18,21 @@ from datetime import UTC, datetime
 
 from eurekube_provider.core.errors import ConfigurationError, KubernetesError, LeadershipLost
 from eurekube_provider.core.pulse import Pulse, pulses_of
-from eurekube_provider.core.refresh import Addresses, Refresh
+from eurekube_provider.core.refresh import Addresses, Endpoints, Refresh
 from eurekube_provider.core.syncer import Selector
 from eurekube_provider.kube.access import MERGE_PATCH, REFRESHES, KubeAccess
 from eurekube_provider.kube.events import EventRecorder, Kind
 from eurekube_provider.kube.reflector import Reflector, ReflectorGroup
+from eurekube_provider.operator.brake import RELEASE_ANNOTATION
 from eurekube_provider.operator.index import Selectors, key_of
 from eurekube_provider.operator.settings import Settings
 from eurekube_provider.operator.sources import intent, trim_own
 from eurekube_provider.operator.triggers.automation import worker
-from eurekube_provider.operator.triggers.entry import Entry, Object, Selected, run_key, says
+from eurekube_provider.operator.triggers.entry import Entry, Object, SaidGoodbye, Selected, run_key, says
 from eurekube_provider.operator.triggers.pulumi_stack import requester
 from eurekube_provider.operator.triggers.run import Outcome, Run, Runner
-from eurekube_provider.operator.triggers.runs import Ended, History, Order, Runs
-from eurekube_provider.operator.triggers.standing import Standing, status_of
+from eurekube_provider.operator.triggers.runs import Ended, History, Order, Place, Runs
+from eurekube_provider.operator.triggers.standing import BRAKED, Standing, status_of
 from eurekube_provider.operator.triggers.targets import Automation, PulumiStack, Target
 from eurekube_provider.operator.triggers.webhook import caller
 
@@ -53,6 +55,7 @@ class Triggers:
     """The triggers of an operator.
 
     :param selected: asked only while this replica leads.
+    :param said_goodbye: likewise.
     :param runners: by target; default those that the settings' targets ask for.
     """
 
@@ -64,19 +67,23 @@ class Triggers:
         events: EventRecorder,
         selected: Selected,
         runners: Mapping[str, Runner] | None = None,
+        said_goodbye: SaidGoodbye = lambda pod, namespace: False,  # noqa: ARG005
     ) -> None:
         self._settings = settings
         self._cluster = cluster
         self._access = access
         self._events = events
         self._selected = selected
+        self._said_goodbye = said_goodbye
         self._selectors = Selectors()
         self.reflectors = ReflectorGroup(
             Reflector(access, REFRESHES, trim_own, self._refresh_changed, namespace)
             for namespace in settings.watch_namespaces or (None,)
         )
         made = runners or {name: _runner(target, access) for name, target in settings.targets.items()}
-        self._runs = Runs(made, self._wake)
+        places = {name: Place(target.lane, target.is_heavy) for name, target in settings.targets.items()}
+        self._runs = Runs(made, self._wake, places)
+        self._begun_at: dict[str, float] = {}  # by target; also of StackRefreshes that are gone
         self._condition = threading.Condition()
         self._is_woken = self._leads = self._stopped = False
         self._term = 0
@@ -150,7 +157,7 @@ class Triggers:
         offset = time.time() - time.monotonic()
         with self._condition:
             entries = list(self._entries.items())
-        times = {key: entry.due_at() for key, entry in entries}
+        times = {key: entry.due_at(self._free_at(entry)) for key, entry in entries}
         return {key: at + offset for key, at in times.items() if at is not None}
 
     def _wake(self) -> None:
@@ -201,8 +208,11 @@ class Triggers:
                 touched[key] = self._later.pop(key)
             for key, at in touched.items():
                 self._guarded(key, lambda key=key, at=at: self._look(key, at))  # type: ignore[misc]
-            # Who waits longest is first where several want one target.
-            waiting = {key: entry.schedule.first_touch or 0.0 for key, entry in self._entries.items()}
+            # What did not go well comes after all others; of equals, who waits longest is first.
+            waiting = {
+                key: (entry.standing.is_again, entry.schedule.first_touch or 0.0)
+                for key, entry in self._entries.items()
+            }
             for key in sorted(waiting, key=lambda key: waiting[key]):
                 self._guarded(key, lambda key=key: self._advance(key))  # type: ignore[misc]
 
@@ -211,8 +221,11 @@ class Triggers:
         now = time.monotonic()
         waits_for_list = self._leads and not self._is_settled()
         times = [now + (1.0 if waits_for_list else LONGEST_WAIT_SECONDS), *self._later.values()]
+        free = self._runs.frees_at()
+        if free is not None:
+            times.append(free)
         for entry in self._entries.values():
-            at = entry.next_at(may_begin=self._may_begin(entry))
+            at = entry.next_at(self._earliest(entry))
             if at is not None:
                 times.append(at)
         return max(0.0, min(times) - now)
@@ -221,8 +234,20 @@ class Triggers:
         """Whether the first lists are complete, but for namespaces that we may not read."""
         return all(one.is_settled for one in self.reflectors.reflectors)
 
-    def _may_begin(self, entry: Entry) -> bool:
-        return entry.refresh is not None and self._runs.may_begin(entry.refresh.target)
+    def _earliest(self, entry: Entry) -> float | None:
+        """When a run for it may begin; None until another one has ended."""
+        if entry.refresh is None:
+            return None
+        is_again = entry.standing.is_again
+        may_begin = self._runs.may_begin(entry.refresh.target, is_again=is_again)
+        return self._free_at(entry) if may_begin else None
+
+    def _free_at(self, entry: Entry) -> float:
+        """When its target has rested for its shortest interval, whoever had it run."""
+        target = self._settings.targets.get(entry.refresh.target) if entry.refresh else None
+        if target is None:
+            return -math.inf
+        return self._begun_at.get(target.name, -math.inf) + target.shortest_interval_seconds
 
     def _guarded(self, key: Key, do: Callable[[], None]) -> None:
         """Do one thing for one StackRefresh; what goes wrong is tried again, and stops no other."""
@@ -264,6 +289,8 @@ class Triggers:
                 raise
             standing = Standing.of(item)
             entry = Entry(item, standing, standing.schedule(time.monotonic(), datetime.now(UTC)))
+            begun_at = entry.schedule.begun_at
+            self._begun_at[standing.target] = max(begun_at, self._begun_at.get(standing.target, begun_at))
             with self._condition:
                 self._entries[key] = entry
             if standing.was_cut_off:
@@ -284,13 +311,24 @@ class Triggers:
         entry, now = self._entries[key], time.monotonic()
         if entry.not_before > now:
             return
-        wanted = entry.look(now, self._selected, may_begin=self._may_begin(entry))
+        was_braked = bool(entry.standing.braked)
+        wanted = entry.look(now, self._selected, self._said_goodbye, self._earliest(entry))
+        if entry.standing.braked and not was_braked:
+            self._events.record(entry.item, Kind.WARNING, BRAKED, entry.standing.braked)
         if wanted is not None and entry.refresh is not None:
             self._begin(key, entry, entry.refresh, *wanted)
         elif entry.is_unwritten:
             self._write(key, entry)
 
-    def _begin(self, key: Key, entry: Entry, refresh: Refresh, wanted: str, addresses: Addresses) -> None:
+    def _begin(
+        self,
+        key: Key,
+        entry: Entry,
+        refresh: Refresh,
+        wanted: str,
+        addresses: Addresses,
+        endpoints: Endpoints,
+    ) -> None:
         """Begin a run, once the status says so: were this process to die, it must be found there."""
         before = entry.standing
         entry.standing = before.begun(refresh, datetime.now(UTC))
@@ -315,9 +353,23 @@ class Triggers:
                 cancelled=cancelled,
             )
 
-        entry.schedule = entry.schedule.begun(time.monotonic(), wanted)
+        is_released = entry.is_released
+        self._begun_at[refresh.target] = now = time.monotonic()
+        entry.ran_for, entry.is_released = endpoints, False
+        entry.schedule = entry.schedule.begun(now, wanted)
         _log.info("stack run begins", extra={"refresh": "/".join(key), "target": refresh.target})
-        self._runs.begin(Order(key, entry.uid, self._term, refresh.target, wanted), run)
+        self._runs.begin(Order(key, entry.uid, self._term, refresh.target, wanted, before.is_again), run)
+        if is_released:
+            self._take_off_release(key)
+
+    def _take_off_release(self, key: Key) -> None:
+        """The annotation was obeyed, and shall not release the next hold as well."""
+        _log.warning("a person released the brake", extra={"refresh": "/".join(key)})
+        try:
+            body = {"metadata": {"annotations": {RELEASE_ANNOTATION: None}}}
+            self._access.request("PATCH", REFRESHES.path(*key), body=body, content_type=MERGE_PATCH)
+        except (KubernetesError, LeadershipLost) as error:
+            _log.warning("the annotation was not taken off", extra={"error": str(error)})
 
     def _end(self, ended: Ended) -> None:
         """Tell of the end of a run; what another replica has taken over meanwhile, that one tells."""
@@ -333,6 +385,8 @@ class Triggers:
         now = time.monotonic()
         if good:
             entry.schedule = entry.schedule.succeeded()
+        elif result.outcome is Outcome.PENDING:
+            entry.schedule = entry.schedule.unended(now)
         else:
             entry.schedule = entry.schedule.failed(now, random.random())  # noqa: S311 - jitter, no secret
         retry_seconds = max(0.0, (entry.schedule.due_at(entry.pace) or now) - now)
