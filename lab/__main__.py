@@ -22,6 +22,7 @@ from lab.supervisor import (
     start_detached,
     stop,
     supervisor_pid,
+    what_is_left,
 )
 
 _INTERRUPTED = 130
@@ -49,7 +50,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         say(str(error))
         return 1
     except KeyboardInterrupt:
-        say("interrupted; nothing is left running")
+        say(f"interrupted; {what_is_left(folder)}")
         return _INTERRUPTED
 
 

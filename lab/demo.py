@@ -34,7 +34,7 @@ from lab.lab import Lab
 from lab.ports import FIXED_PORTS
 from lab.processes import Process
 from lab.progress import Stopwatch, say
-from lab.supervisor import Stopped, raising_on_signals, start_detached, supervisor_pid
+from lab.supervisor import Stopped, raising_on_signals, start_detached, supervisor_pid, what_is_left
 from lab.workloads import Cluster, wait_for
 
 ROOT = Path(__file__).parent.parent
@@ -69,7 +69,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         say(f"demo could not go on: {error}")
         return 1
     except (Stopped, KeyboardInterrupt):
-        say("interrupted; nothing is left running")
+        say(f"interrupted; {what_is_left(ROOT / '.lab') if options.keep else 'nothing is left running'}")
         return 130
     sys.stdout.write(f"\ndemo passed: {checks} checks in {stopwatch}\n")
     return 0

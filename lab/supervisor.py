@@ -7,6 +7,7 @@ supervisor holds for as long as it lives: a lab is up when the lock is taken, wh
 import fcntl
 import json
 import os
+import re
 import shutil
 import signal
 import subprocess
@@ -40,6 +41,7 @@ _OURS = (
 )
 _WATCH_SECONDS = 0.5
 _STOP_SECONDS = 30
+_NAMED_SECONDS = 2.0
 _ROOT = Path(__file__).parent.parent
 
 
@@ -70,16 +72,39 @@ class Stopped(KeyboardInterrupt):
 
 
 def supervisor_pid(folder: Path) -> int | None:
-    """The process that holds the lab of this folder, None when it is not up."""
+    """The process that holds the lab of this folder, None when it is not up.
+
+    :raises LabError: there is one, and it does not say which. No number of that kind may reach a signal:
+        0 would be our own process group, and -1 everybody.
+    """
+    deadline = time.monotonic() + _NAMED_SECONDS
+    while True:
+        try:
+            with (folder / "lock").open() as lock:
+                try:
+                    fcntl.flock(lock, fcntl.LOCK_SH | fcntl.LOCK_NB)
+                except BlockingIOError:
+                    text = lock.read().strip()
+                else:
+                    return None
+        except FileNotFoundError:
+            return None
+        if re.fullmatch("[1-9][0-9]*", text):
+            return int(text)
+        if time.monotonic() > deadline:  # it is written a moment after it is taken
+            raise LabError(f"{folder / 'lock'} is held and names no process: see `fuser {folder / 'lock'}`")
+        time.sleep(_WATCH_SECONDS / 10)
+
+
+def what_is_left(folder: Path) -> str:
+    """What an interrupted command leaves running, in words."""
     try:
-        with (folder / "lock").open() as lock:
-            try:
-                fcntl.flock(lock, fcntl.LOCK_SH | fcntl.LOCK_NB)
-            except BlockingIOError:
-                return int(lock.read() or 0)
-    except FileNotFoundError:
-        pass
-    return None
+        pid = supervisor_pid(folder)
+    except LabError as error:
+        return str(error)
+    if pid is None:
+        return "nothing is left running"
+    return f"the lab in {folder} is left running (process {pid}): `make lab-down` ends it"
 
 
 def read_state(folder: Path) -> State | None:

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import json
+import re
 import shutil
 import subprocess
+import sys
 import threading
 from collections.abc import Iterator
 from dataclasses import dataclass, field
@@ -23,6 +25,8 @@ from tests.system.stacks import ROOT
 CI = ROOT / "examples" / "ci"
 PREVIEWS = ROOT / "tests" / "unit" / "summaries"
 
+PATH = "/usr/local/bin:/usr/bin:/bin"
+
 needs_tools = pytest.mark.skipif(
     not all(map(shutil.which, ("bash", "curl", "jq"))), reason="no bash, curl or jq, which the step uses"
 )
@@ -36,6 +40,7 @@ class Forge:
     comments: list[dict[str, Any]] = field(default_factory=list)
     tokens: set[str] = field(default_factory=set)
     methods: list[str] = field(default_factory=list)
+    fails: bool = False
 
 
 @pytest.fixture
@@ -45,7 +50,8 @@ def forge() -> Iterator[Forge]:
 
     class Handler(BaseHTTPRequestHandler):
         def do_GET(self) -> None:
-            self.answer(200, kept.comments)
+            page = int((re.search(r"[?&]page=(\d+)", self.path) or [0, 1])[1])
+            self.answer(500 if kept.fails else 200, kept.comments[100 * (page - 1) : 100 * page])
 
         def do_POST(self) -> None:
             user = {"type": "Bot", "login": "github-actions[bot]"}
@@ -105,11 +111,10 @@ def step(name: str) -> str:
 
 
 def on_gitlab() -> str:
-    """The step with the two lines that differ on GitLab, as the README has them."""
-    lines = (CI / "README.md").read_text().splitlines()
-    find, write = lines.index(next(each for each in lines if each.startswith("found="))), -2
-    begin = step("Comment").partition("# The oldest hundred")[0]
-    return "\n".join([begin, 'NOTES="$COMMENTS"', lines[find], lines[write]])
+    """The step with the lines that differ on GitLab, as the README has them."""
+    block = (CI / "README.md").read_text().split("```")[-2]
+    begin = step("Comment").partition("# A page that")[0]
+    return f'{begin}\nNOTES="$COMMENTS"\n{block}'
 
 
 @needs_tools
@@ -122,15 +127,15 @@ def test_one_comment_is_made_and_then_kept(
     write = "PATCH" if forge_name == "github" else "PUT"
     forge.comments.append({"id": 1, "url": "", "user": {"type": "User"}, "body": "first!"})
 
-    def comment(preview: str) -> str:
+    def comment(preview: str, *, goes_well: bool = True) -> str:
         assert main(["summary", str(PREVIEWS / preview)]) == 0
         (tmp_path / "summary.md").write_text(capsys.readouterr().out)
-        subprocess.run(
-            ["bash", "-eo", "pipefail", "-c", script],
+        done = subprocess.run(
+            ["bash", "-e", "-c", script],  # as the forge runs it: a pipe's first failure is none
             cwd=tmp_path,
-            env={"PATH": "/usr/local/bin:/usr/bin:/bin", "TOKEN": "t0ken", "COMMENTS": forge.url},
-            check=True,
+            env={"PATH": PATH, "TOKEN": "t0ken", "COMMENTS": forge.url},
         )
+        assert (done.returncode == 0) == goes_well
         return (tmp_path / "summary.md").read_text()
 
     text = comment("gain-and-loss.json")
@@ -140,5 +145,58 @@ def test_one_comment_is_made_and_then_kept(
     other = comment("syncers.json")  # of another stack
     assert [each["body"] for each in forge.comments] == ["first!", changed, other]
     assert forge.methods == ["GET", "POST", "GET", write, "GET", "POST"]
+    # A list that cannot be read is no list without our comment.
+    forge.fails = True
+    comment("brake.json", goes_well=False)
+    forge.fails = False
+    assert [each["body"] for each in forge.comments] == ["first!", changed, other]
     assert len(forge.tokens) == 1
     assert forge.tokens.pop().endswith("t0ken")
+
+
+@needs_tools
+def test_a_comment_of_ours_is_found_on_every_page(
+    forge: Forge, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """However many comments were written before it."""
+    assert main(["summary", str(PREVIEWS / "brake.json")]) == 0
+    (tmp_path / "summary.md").write_text(capsys.readouterr().out)
+    forge.comments += [{"id": n, "url": "", "user": {"type": "User"}, "body": "!"} for n in range(1, 251)]
+    for _ in range(2):
+        environment = {"PATH": PATH, "TOKEN": "t0ken", "COMMENTS": forge.url}
+        subprocess.run(["bash", "-e", "-c", step("Comment")], cwd=tmp_path, env=environment, check=True)
+    assert len(forge.comments) == 251
+    assert forge.methods == ["GET", "GET", "GET", "POST", "GET", "GET", "GET", "PATCH"]
+
+
+@needs_tools
+@pytest.mark.parametrize("code", [0, 255])
+def test_a_commit_without_a_preview_says_so(tmp_path: Path, code: int) -> None:
+    """Under the mark by which the comment of an earlier one is found; the job fails."""
+    for name, script in (
+        ("bin/pulumi", f"echo error: no stack; exit {code}"),
+        (".venv/bin/eurekube", f'PYTHONPATH={ROOT} exec {sys.executable} -m eurekube_provider.cli.main "$@"'),
+    ):
+        (tmp_path / name).parent.mkdir(parents=True)
+        (tmp_path / name).write_text(f"#!/bin/sh\n{script}\n")
+        (tmp_path / name).chmod(0o755)
+    (tmp_path / "Pulumi.yaml").write_text("name: shop\nruntime: python\n")
+    environment = {
+        "PATH": f"{tmp_path}/bin:{PATH}",
+        "STACK": "acme/shop/prod",
+        "GITHUB_OUTPUT": str(tmp_path / "output"),
+        "GITHUB_STEP_SUMMARY": str(tmp_path / "summary"),
+    }
+    subprocess.run(["bash", "-e", "-c", step("Preview")], cwd=tmp_path, env=environment, check=True)
+    text = (tmp_path / "summary.md").read_text()
+    assert text.startswith("<!-- eurekube summary of shop/prod -->\n**There is no preview")
+    assert (tmp_path / "summary").read_text() == text
+    assert (tmp_path / "output").read_text() == "code=1\n"
+
+
+def test_every_action_is_pinned_by_commit() -> None:
+    """A tag can be moved."""
+    for path in CI.glob("*.yml"):
+        used = re.findall(r"uses: (\S+)", path.read_text())
+        assert used
+        assert [one for one in used if not re.fullmatch(r"[\w/-]+@[0-9a-f]{40}", one)] == []
