@@ -188,8 +188,8 @@ METRICS = {
         Described(
             "eurekube_refresh_runs_total",
             Kind.COUNTER,
-            "Runs of a StackRefresh's target, by outcome: Changed, Unchanged, Succeeded, Failed, Locked or Pending."
-            " Labels refresh (namespace/name) and outcome: at most 5 series a StackRefresh.",
+            "Runs of a StackRefresh's target, by outcome: Changed, Unchanged, Succeeded, Failed, Locked or"
+            " Pending. Labels refresh (namespace/name) and outcome: at most 6 series a StackRefresh.",
             ("refresh", "outcome"),
         ),
         Described(

@@ -145,7 +145,6 @@ class Entry:
             self.schedule = self.schedule.settled()
             self.standing = self.standing.refused("NoMatchingService", _nothing(self.refresh))
         elif self._runs_at(now, due):
-            self.held_since = None
             return wanted, addresses, endpoints
         elif self.held_since is not None and not self.refresh.is_paused:
             self.standing = self.standing.held(

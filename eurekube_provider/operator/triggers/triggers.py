@@ -297,6 +297,8 @@ class Triggers:
                 note = "the replica that began the last run did not see its end; it is run again"
                 self._events.record(item, Kind.WARNING, "RunCutOff", note)
         elif intent(entry.item) != intent(item):
+            if entry.item["spec"].get("selector") != item["spec"].get("selector"):
+                entry.ran_for = {}  # what others were there says nothing of these
             entry.item = {**item, "status": entry.item.get("status")}
         else:
             entry.schedule = entry.schedule.touched(at)
@@ -355,7 +357,7 @@ class Triggers:
 
         is_released = entry.is_released
         self._begun_at[refresh.target] = now = time.monotonic()
-        entry.ran_for, entry.is_released = endpoints, False
+        entry.ran_for, entry.held_since, entry.is_released = endpoints, None, False
         entry.schedule = entry.schedule.begun(now, wanted)
         _log.info("stack run begins", extra={"refresh": "/".join(key), "target": refresh.target})
         self._runs.begin(Order(key, entry.uid, self._term, refresh.target, wanted, before.is_again), run)
