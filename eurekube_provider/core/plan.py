@@ -13,6 +13,7 @@ from typing import Any
 
 from eurekube_provider.core.identity import LEAVING_KEY
 from eurekube_provider.core.model import Instance, Status
+from eurekube_provider.core.quoting import printable
 
 
 class Policy(StrEnum):
@@ -99,8 +100,8 @@ class Plan:
 
     def describe(self) -> str:
         """A line for each change and refusal, and the sum; for people."""
-        lines = [change.describe() for change in self.changes]
-        lines += [f"! {refusal.describe()}" for refusal in self.refusals]
+        lines = [printable(change.describe()) for change in self.changes]
+        lines += [printable(f"! {refusal.describe()}") for refusal in self.refusals]
         counts = {action: len(self.of(action)) for action in Action}
         total = ", ".join(f"{count} to {action}" for action, count in counts.items() if count) or "no changes"
         return "\n".join([*lines, f"{total}, {len(self.refusals)} refused" if self.refusals else total])

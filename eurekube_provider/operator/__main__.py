@@ -8,6 +8,7 @@ import sys
 from collections.abc import Sequence
 
 from eurekube_provider.core.errors import ConfigurationError, EurekubeError
+from eurekube_provider.core.quoting import printable_lines
 from eurekube_provider.operator import logs, selfcheck
 from eurekube_provider.operator.once import Ledger, as_json
 from eurekube_provider.operator.run import run
@@ -74,7 +75,9 @@ def start(options: argparse.Namespace) -> int:
     if options.check:
         findings = selfcheck.check(settings)
         sys.stdout.write(
-            as_json(selfcheck.as_json(findings)) if options.output == "json" else selfcheck.text(findings)
+            as_json(selfcheck.as_json(findings))
+            if options.output == "json"
+            else printable_lines(selfcheck.text(findings))
         )
         return int(any(finding.verdict is selfcheck.Verdict.WARNING for finding in findings))
     ledger = None

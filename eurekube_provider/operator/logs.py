@@ -43,6 +43,10 @@ def _uncaught(
         )
 
 
+_OF_LINES = frozenset({"plan", "said", "where"})
+"""Keys of texts that have several lines."""
+
+
 class JsonFormatter(logging.Formatter):
     """Keys ``time``, ``level``, ``logger``, ``message``, then those of the record's ``extra``.
 
@@ -70,9 +74,12 @@ class TextFormatter(logging.Formatter):
     def format(self, record: logging.LogRecord) -> str:
         """One line, and the traceback below it."""
         stamp = datetime.fromtimestamp(record.created, UTC).astimezone()
-        pairs = "".join(f" {key}={value}" for key, value in _extra(record).items())
+        pairs = "".join(
+            f" {key}={printable_lines(str(value)) if key in _OF_LINES else printable(str(value))}"
+            for key, value in _extra(record).items()
+        )
         clock = f"{stamp:%H:%M:%S}.{stamp.microsecond // 1000:03d}"
-        line = printable(f"{clock} {record.levelname:<7} {record.getMessage()}{pairs}")
+        line = f"{clock} {record.levelname:<7} {printable(record.getMessage())}{pairs}"
         if record.exc_info:
             line += "\n" + printable_lines(self.formatException(record.exc_info))
         return line

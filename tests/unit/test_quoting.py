@@ -44,6 +44,9 @@ def test_no_line_of_the_log_carries_them() -> None:
     record = logging.LogRecord("x", logging.INFO, "", 1, f"at {EVIL}", None, None)
     record.instance = EVIL
     assert is_harmless(TextFormatter().format(record))
+    record.plan = f"+ a\n- {EVIL}"
+    assert is_harmless(TextFormatter().format(record))
+    assert TextFormatter().format(record).count("\n") == 1
     line = JsonFormatter().format(record)
     assert is_harmless(line)
     assert json.loads(line)["instance"] == EVIL
