@@ -24,7 +24,6 @@ from pulumi.automation.errors import create_command_error
 
 from eurekube_provider.automation.locks import Records, now
 from eurekube_provider.automation.processes import end_session
-from eurekube_provider.core.errors import ConfigurationError
 
 CANCEL_SECONDS = 10.0
 """How long a run may take to end in order; the same again to end at all, before it is killed."""
@@ -102,10 +101,7 @@ class Cancellable(PulumiCommand):
         except OSError as error:
             process.communicate()
             self._process = None
-            raise ConfigurationError(
-                f"the run cannot be written down ({error.strerror}), so that nothing was begun: make"
-                f" {pulumi_home()} a folder that can be written to"
-            ) from None
+            raise self._records.unwritable(error) from None
         if process.stdin is not None:
             with suppress(BrokenPipeError), process.stdin as waiting:
                 waiting.write("go\n")

@@ -25,6 +25,7 @@ from pathlib import Path
 from urllib.parse import unquote, urlsplit
 
 from eurekube_provider.automation.processes import began_at, birth_of, end_session, is_running
+from eurekube_provider.core.errors import ConfigurationError
 
 CLOCK_SECONDS = 2.0
 """How exactly the system says when a process began."""
@@ -161,9 +162,14 @@ class Records:
         The claim ends with the process, however that ends; what it has started may go on.
 
         :raises Busy: another one does.
+        :raises ConfigurationError: the claim cannot be written.
         """
-        self._folder.mkdir(parents=True, exist_ok=True)
-        file = os.open(self._folder / f"{self._key}.claim", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        path = self._folder / f"{self._key}.claim"
+        try:
+            self._folder.mkdir(parents=True, exist_ok=True)
+            file = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        except OSError as error:
+            raise self.unwritable(error) from None
         try:
             try:
                 fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -174,6 +180,13 @@ class Records:
             yield
         finally:
             os.close(file)
+
+    def unwritable(self, error: OSError) -> ConfigurationError:
+        """What is said where nothing can be written down."""
+        return ConfigurationError(
+            f"the run cannot be written down ({error.strerror}), so that nothing was begun: make"
+            f" {self._folder} a folder that can be written to, or PULUMI_HOME another one"
+        )
 
     def add(self, pid: int, started: datetime) -> Path:
         """Write down a process; the file is to be removed when it has ended.

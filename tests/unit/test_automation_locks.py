@@ -16,6 +16,7 @@ import pytest
 
 from eurekube_provider.automation.locks import Busy, Holder, Records, holders, now, remove
 from eurekube_provider.automation.processes import is_running
+from eurekube_provider.core.errors import ConfigurationError
 from eurekube_provider.core.stackname import stack_identity
 from lab.workloads import wait_for
 
@@ -221,6 +222,16 @@ def test_one_run_of_a_stack_at_a_time(tmp_path: Path, records: Records) -> None:
         with Records(tmp_path / "runs", f"{tmp_path}/prod").claimed():
             pass
     with same.claimed():
+        pass
+
+
+def test_a_claim_that_cannot_be_written_is_an_error_of_ours(tmp_path: Path) -> None:
+    """It names the folder, and nothing is begun."""
+    (tmp_path / "runs").touch()
+    with (
+        pytest.raises(ConfigurationError, match=f"nothing was begun: make {tmp_path}/runs a folder"),
+        Records(tmp_path / "runs", "dev").claimed(),
+    ):
         pass
 
 
