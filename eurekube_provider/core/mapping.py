@@ -72,6 +72,7 @@ def desired_instances(
     *,
     nodes: Iterable[Object] | None = None,
     labels_of_pod: LabelsOfPod | None = None,
+    mapped: Mapped | None = None,
 ) -> Desired:
     """What ``syncer`` wants to see in Eureka.
 
@@ -80,6 +81,7 @@ def desired_instances(
     :param nodes: the cluster's nodes; None as long as they have not been read.
     :param labels_of_pod: None as long as the pods have not been read. Both are asked for only where
         :attr:`Syncer.needs_nodes` or :attr:`Syncer.needs_pods` says so.
+    :param mapped: what was mapped before, which is brought up to date.
     """
     selected = {one["metadata"]["name"]: one for one in services if syncer.selector.selects(one)}
     if not selected:
@@ -96,11 +98,15 @@ def desired_instances(
     instances: dict[str, Instance] = {}
     problems: dict[Problem, None] = {}
     terminating: set[str] = set()
+    if mapped is not None:
+        mapped.forget_others(map(qualified, selected.values()))
     for name, service in sorted(selected.items()):
         if syncer.mode is Mode.POD:
-            part = _pod_instances(syncer, service, by_service[name], cluster, labels_of_pod)
+            part = _pod_instances(syncer, service, by_service[name], cluster, labels_of_pod, mapped)
         else:
             part = _service_instance(syncer, service, by_service[name], cluster, nodes)
+        if len(selected) == 1:
+            return part
         for instance in part.instances:
             # Two Services over one pod: a pod that is ready for one of them can be called.
             other = instances.get(instance.instance_id)
@@ -134,58 +140,134 @@ def _pod_instances(
     slices: list[Object],
     cluster: Cluster,
     labels_of_pod: LabelsOfPod | None,
+    mapped: Mapped | None,
 ) -> Desired:
     family = _address_type(service, slices)
     common = _labels_as_metadata(syncer.metadata_from_labels, service["metadata"].get("labels"))
+    reads_pods = labels_of_pod is not None and bool(syncer.metadata_from_pod_labels)
+    where = qualified(service)
+    known = mapped.of(where, (syncer, cluster, common)) if mapped is not None and not reads_pods else {}
     fixed = _fixed_metadata(syncer, cluster)
     by_zone: dict[str, dict[str, str]] = {}  # thousands of instances share a handful of these
     instances: dict[str, Instance] = {}
     problems: dict[Problem, None] = {}
     terminating: set[str] = set()
+    parts: dict[str, tuple[Object, _Part]] = {}
     for endpoint_slice in slices:
         if endpoint_slice.get("addressType", "IPv4") != family or not endpoint_slice.get("endpoints"):
             continue
-        where = f"EndpointSlice {qualified(endpoint_slice)} of Service {qualified(service)}"
-        ports = choose_ports(endpoint_slice.get("ports"), syncer.port, syncer.secure_port, where)
-        if isinstance(ports, Problem):
-            problems[ports] = None
-            continue
-        for endpoint in endpoint_slice["endpoints"]:
-            address = endpoint["addresses"][0]
-            target = endpoint.get("targetRef") or {}
-            pod = target["name"] if target.get("kind") == "Pod" and target.get("name") else None
-            instance_id = pod_instance_id(
-                pod or address,
-                syncer.selector.namespace,
-                cluster.name,
-                syncer.application,
-                ports.plain.number,
+        name = endpoint_slice["metadata"]["name"]
+        before = known.get(name)
+        if before is not None and before[0] is endpoint_slice:
+            part = before[1]
+        else:
+            part = _slice_instances(
+                syncer, endpoint_slice, where, cluster, common, fixed, by_zone, labels_of_pod
             )
-            if is_terminating(endpoint):
-                terminating.add(instance_id)
-                continue
-            ready = is_ready(endpoint)
-            if not ready and (instance_id in instances or syncer.not_ready is NotReady.REMOVE):
-                continue
-            zone = endpoint.get("zone") or ""
-            try:
-                # Kubernetes checks neither the zone nor the pod's name of hand-written slices.
-                check_instance_id(instance_id)
-                if pod and labels_of_pod is not None and syncer.metadata_from_pod_labels:
-                    of_pod = _labels_as_metadata(syncer.metadata_from_pod_labels, labels_of_pod(pod))
-                    metadata = _metadata(zone, {**common, **of_pod}, fixed)
-                elif zone in by_zone:
-                    metadata = by_zone[zone]
-                else:
-                    metadata = by_zone[zone] = _metadata(zone, common, fixed)
-                instances[instance_id] = _instance(
-                    syncer, instance_id, Address.of(address), ports, metadata, is_up=ready
-                )
-            except InvalidInstance as error:
-                problems[Problem("InvalidInstance", f"{where}: {error}")] = None
+        parts[name] = (endpoint_slice, part)
+        if instances.keys().isdisjoint(part.instances):
+            instances.update(part.instances)
+        else:  # an endpoint on its way from one slice to another: one that is ready can be called
+            for instance_id, instance in part.instances.items():
+                if instance.status is Status.UP or instance_id not in instances:
+                    instances[instance_id] = instance
+        problems.update(part.problems)
+        terminating |= part.terminating
     for instance_id in terminating:
         instances.pop(instance_id, None)
+    if mapped is not None and not reads_pods:
+        mapped.keep(where, (syncer, cluster, common), parts)
     return Desired(tuple(instances.values()), tuple(problems), frozenset(terminating))
+
+
+@dataclass(frozen=True, slots=True)
+class _Part:
+    """What one slice is mapped to; never changed."""
+
+    instances: Mapping[str, Instance]
+    problems: Mapping[Problem, None]
+    terminating: frozenset[str]
+
+
+class Mapped:
+    """What each slice of a syncer was mapped to, so that a change of one costs that one only.
+
+    Slices are told apart by the objects that they are: one that changed is another object. Any number of
+    threads may share it.
+    """
+
+    def __init__(self) -> None:
+        self._by_service: dict[str, tuple[object, Mapping[str, tuple[Object, _Part]]]] = {}
+
+    def of(self, service: str, context: object) -> Mapping[str, tuple[Object, _Part]]:
+        """What is known of a Service's slices, by name, as long as all else is as it was."""
+        held = self._by_service.get(service)
+        return held[1] if held is not None and held[0] == context else {}
+
+    def keep(self, service: str, context: object, parts: Mapping[str, tuple[Object, _Part]]) -> None:
+        """Keep this of a Service, and nothing else."""
+        self._by_service[service] = (context, parts)
+
+    def forget_others(self, services: Iterable[str]) -> None:
+        """Keep only what is of these Services."""
+        for gone in self._by_service.keys() - set(services):
+            self._by_service.pop(gone, None)
+
+    def __len__(self) -> int:
+        return sum(len(parts) for _, parts in self._by_service.values())
+
+
+def _slice_instances(
+    syncer: Syncer,
+    endpoint_slice: Object,
+    service: str,
+    cluster: Cluster,
+    common: Mapping[str, str],
+    fixed: Mapping[str, str],
+    by_zone: dict[str, dict[str, str]],
+    labels_of_pod: LabelsOfPod | None,
+) -> _Part:
+    where = f"EndpointSlice {qualified(endpoint_slice)} of Service {service}"
+    ports = choose_ports(endpoint_slice.get("ports"), syncer.port, syncer.secure_port, where)
+    if isinstance(ports, Problem):
+        return _Part({}, {ports: None}, frozenset())
+    instances: dict[str, Instance] = {}
+    problems: dict[Problem, None] = {}
+    terminating: set[str] = set()
+    for endpoint in endpoint_slice["endpoints"]:
+        address = endpoint["addresses"][0]
+        target = endpoint.get("targetRef") or {}
+        pod = target["name"] if target.get("kind") == "Pod" and target.get("name") else None
+        instance_id = pod_instance_id(
+            pod or address,
+            syncer.selector.namespace,
+            cluster.name,
+            syncer.application,
+            ports.plain.number,
+        )
+        if is_terminating(endpoint):
+            terminating.add(instance_id)
+            continue
+        ready = is_ready(endpoint)
+        if not ready and (instance_id in instances or syncer.not_ready is NotReady.REMOVE):
+            continue
+        zone = endpoint.get("zone") or ""
+        try:
+            # Kubernetes checks neither the zone nor the pod's name of hand-written slices.
+            check_instance_id(instance_id)
+            if pod and labels_of_pod is not None and syncer.metadata_from_pod_labels:
+                of_pod = _labels_as_metadata(syncer.metadata_from_pod_labels, labels_of_pod(pod))
+                metadata = _metadata(zone, {**common, **of_pod}, fixed)
+            elif zone in by_zone:
+                metadata = by_zone[zone]
+            else:
+                metadata = by_zone[zone] = _metadata(zone, common, fixed)
+            instances[instance_id] = _instance(
+                syncer, instance_id, Address.of(address), ports, metadata, is_up=ready
+            )
+        except InvalidInstance as error:
+            problems[Problem("InvalidInstance", f"{where}: {error}")] = None
+    return _Part(instances, problems, frozenset(terminating))
 
 
 def _service_instance(

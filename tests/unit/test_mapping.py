@@ -8,9 +8,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from eurekube_provider.core import mapping
 from eurekube_provider.core.errors import ConfigurationError
 from eurekube_provider.core.identity import Cluster
-from eurekube_provider.core.mapping import Desired, desired_instances
+from eurekube_provider.core.mapping import Desired, Mapped, desired_instances
 from eurekube_provider.core.model import Port, Status
 from eurekube_provider.core.objects import Problem, app_of
 from eurekube_provider.core.ports import Ports, choose_ports
@@ -448,3 +449,63 @@ def test_a_syncer_that_would_break_eurekas_list_is_refused(spec: Object, reason:
     with pytest.raises(ConfigurationError, match="EurekaSyncer shop/rating") as refused:
         Syncer.from_object({"metadata": metadata, "spec": {**_POD, **spec}})
     assert reason in str(refused.value)
+
+
+_endpoints = st.lists(
+    st.builds(
+        lambda number, state: endpoint(f"10.0.0.{number}", f"pod-{number}", **state),
+        st.integers(1, 6),
+        st.sampled_from(
+            [{}, {"ready": True}, {"ready": False}, {"ready": False, "terminating": True}, {"ready": None}]
+        ),
+    ),
+    max_size=4,
+)
+_worlds = st.lists(
+    st.tuples(
+        st.lists(st.tuples(st.sampled_from("abc"), _endpoints), max_size=3),
+        st.sampled_from(["1", "2"]),
+        st.sampled_from([HTTP, {"name": "web", "port": 9090}]),
+        st.sampled_from([{}, {"vip_address": "other"}, {"metadata_from_labels": ("version",)}]),
+    ),
+    max_size=6,
+)
+
+
+@given(_worlds)
+def test_what_was_mapped_before_makes_no_difference(worlds: list[Any]) -> None:
+    """Whatever changes of slices, Service and syncer, it is as if all had been mapped anew."""
+    mapped = Mapped()
+    slices: dict[str, Object] = {}
+    for changed, version, port, fields in worlds:
+        for name, endpoints in changed:
+            slices[name] = endpoint_slice(*endpoints, name=name, ports=(port,))
+        labelled = service()
+        labelled["metadata"]["labels"]["version"] = version
+        given = (syncer(**fields), [labelled], list(slices.values()), CLUSTER)
+        assert desired_instances(*given, mapped=mapped) == desired_instances(*given)
+
+
+def test_an_unchanged_slice_is_mapped_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A change of one slice of a large Service costs that slice; what is gone is not kept."""
+    count = 0
+
+    def counted(*given: Any) -> Any:
+        nonlocal count
+        count += 1
+        return map_slice(*given)
+
+    map_slice = mapping._slice_instances
+    monkeypatch.setattr(mapping, "_slice_instances", counted)
+    slices = [endpoint_slice(endpoint(f"10.0.0.{n}"), name=f"s-{n}") for n in range(50)]
+    mapped, costs = Mapped(), []
+    for _ in range(3):
+        count = 0
+        desired = desired_instances(syncer(), [service()], slices, CLUSTER, mapped=mapped)
+        costs.append((len(desired.instances), count))
+        slices[7] = endpoint_slice(endpoint("10.0.1.7"), endpoint("10.0.1.8"), name="s-7")
+    assert costs == [(50, 50), (51, 1), (51, 1)]
+    desired_instances(syncer(), [service()], slices[:10], CLUSTER, mapped=mapped)
+    assert len(mapped) == 10
+    desired_instances(syncer(), [service("reviews")], slices[:10], CLUSTER, mapped=mapped)
+    assert len(mapped) == 0
