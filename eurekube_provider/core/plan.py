@@ -267,6 +267,12 @@ def _still_leaving(want: Instance, have: Instance) -> Instance:
     return replace(want, metadata={**want.metadata, LEAVING_KEY: have.metadata[LEAVING_KEY]})
 
 
+def handed_over(want: Instance, have: Instance) -> Instance:
+    """``have`` as its heir wants it, but for the status: whoever owns it from now on decides about that."""
+    kept = replace(want, status=have.status, overridden_status=have.overridden_status)
+    return _still_leaving(kept, have)
+
+
 def _place(instance: Instance) -> tuple[str, str, int]:
     """Where callers of an application end up."""
     return (instance.application, instance.ip_address, instance.port.number)

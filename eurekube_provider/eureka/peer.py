@@ -331,6 +331,7 @@ class Peer:
                 raise LeadershipLost(f"{what}: not sent, since another replica may lead by now")
             started = time.monotonic()
             code = NO_ANSWER
+            self.traffic.begin()
             try:
                 response = self._transport.request(
                     method,

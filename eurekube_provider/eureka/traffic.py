@@ -36,6 +36,8 @@ class Traffic:
         """None before the first request."""
         self._lock = threading.Lock()
         self._requests: Counter[tuple[str, str]] = Counter()
+        self._open = 0
+        self._silent_since: float | None = None
 
     @property
     def requests(self) -> Counter[tuple[str, str]]:
@@ -43,10 +45,26 @@ class Traffic:
         with self._lock:
             return Counter(self._requests)
 
+    @property
+    def silence_seconds(self) -> float:
+        """For how long the server was asked and has answered nothing; 0 while nobody waits for it."""
+        with self._lock:
+            return 0.0 if self._silent_since is None else time.monotonic() - self._silent_since
+
+    def begin(self) -> None:
+        """A request is being sent; :meth:`count` follows."""
+        with self._lock:
+            self._open += 1
+            if self._silent_since is None:
+                self._silent_since = time.monotonic()
+
     def count(self, method: str, code: str, seconds: float) -> None:
         """One request went over the wire."""
         with self._lock:
             self._requests[method, code] += 1
+            self._open -= 1
+            if code != NO_ANSWER:
+                self._silent_since = time.monotonic() if self._open > 0 else None
         self.durations.observe(seconds)
 
     def judge(self, error: str = "") -> None:

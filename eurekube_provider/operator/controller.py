@@ -40,8 +40,9 @@ from eurekube_provider.operator.looks import Look, Looks
 from eurekube_provider.operator.queue import WorkQueue
 from eurekube_provider.operator.refused import remains
 from eurekube_provider.operator.registry import Registry
-from eurekube_provider.operator.report import failure_report, reason_of, report
+from eurekube_provider.operator.report import Report, failure_report, reason_of, report
 from eurekube_provider.operator.settings import Settings
+from eurekube_provider.operator.silence import Silence
 from eurekube_provider.operator.sources import Sources
 from eurekube_provider.operator.status import StatusWriter
 from eurekube_provider.operator.teller import Teller
@@ -102,9 +103,11 @@ class Controller:
             events,
             queue,
             self._apply,
+            self._admission.registry_of,
             settings.release_after_seconds,
             self._gone,
         )
+        self._silence = Silence(registries)
         self._busy_since: dict[str, float] = {}
         self._executor = ThreadPoolExecutor(8, thread_name_prefix="apply")
         self._workers = [
@@ -116,6 +119,7 @@ class Controller:
         """Have the workers ready for :meth:`lead`. ``sources`` have synced."""
         self._sources = sources
         self._queue.pause()
+        self._silence.start()
         for worker in self._workers:
             worker.start()
 
@@ -179,11 +183,12 @@ class Controller:
                 LONGEST_LOOK_SECONDS,
             )
         ]
-        return [*workers, *self.drains.pulses()]
+        return [*workers, *self._silence.pulses(), *self.drains.pulses()]
 
     def stop(self) -> None:
         """Finish what is being worked on, and begin nothing more."""
         self._queue.close()
+        self._silence.stop()
         self.drains.stop()
         deadline = time.monotonic() + LONGEST_STOP_SECONDS
         for worker in self._workers:
@@ -293,23 +298,34 @@ class Controller:
             steps = replace(steps, changes=tuple(one for one in steps.changes if id(one) in going))
             leaves = {k: one for k, one in leaves.items() if k in wanted_keys or id(one) in going}
             self._queue.add_after(key, hold.wait_seconds)
-        outcome = self._apply(steps, owner, registry)
-        outcome += self._take_out(strays, leaves, wanted_keys, registry, owner)
+        held = (hold.held_seconds, hold.message) if hold else None
+
+        def found(outcome: Outcome, trouble: RegistryError | None) -> Report:
+            return report(
+                wanted,
+                desired,
+                steps,
+                outcome,
+                registry.view.owned(owner),
+                waiting=waiting,
+                braked=hold.message if hold else "",
+                trouble=trouble,
+                drain=self.drains.problem(key),
+                claimed=claimed,
+            )
+
+        def tell_waiting(error: RegistryError) -> None:
+            told = found(Outcome(), error)
+            self._teller.tell(syncer, told)
+            self.history.saw(key, told, wished, None, held)
+
+        with self._silence.watched(key, registry, tell_waiting if steps else None):
+            outcome = self._apply(steps, owner, registry)
+            outcome += self._take_out(strays, leaves, wanted_keys, registry, owner)
         self._renew(wanted, desired, wanted_keys, owner, registry)
-        found = report(
-            wanted,
-            desired,
-            steps,
-            outcome,
-            registry.view.owned(owner),
-            waiting=waiting,
-            braked=hold.message if hold else "",
-            trouble=registry.trouble,
-            drain=self.drains.problem(key),
-            claimed=claimed,
-        )
-        self._teller.tell_look(syncer, found, outcome, time.monotonic() - started)
-        self.history.saw(key, found, wished, outcome, (hold.held_seconds, hold.message) if hold else None)
+        told = found(outcome, registry.trouble)
+        self._teller.tell_look(syncer, told, outcome, time.monotonic() - started)
+        self.history.saw(key, told, wished, outcome, held)
         self.drains.look_soon(wanted)
         errors = [failure.error for failure in outcome.failures]
         failed = next((error for error in errors if isinstance(error, RegistryError)), None)
@@ -325,7 +341,9 @@ class Controller:
         if wanted.on_termination is OnTermination.OUT_OF_SERVICE:
             instances = (*instances, *leaving(desired, there))
         application = registry.view.application(wanted.application)
-        steps = plan(instances, [*application, *there], owner, wanted.policy)
+        name = wanted.application.upper()
+        elsewhere = (one for one in there if one.application != name)
+        steps = plan(instances, [*application, *elsewhere], owner, wanted.policy)
         if not desired.is_in_doubt:
             return steps
         certain = tuple(

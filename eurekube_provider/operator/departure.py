@@ -20,7 +20,8 @@ from eurekube_provider.core.errors import (
 )
 from eurekube_provider.core.identity import Cluster, ClusterOwner
 from eurekube_provider.core.model import Instance
-from eurekube_provider.core.plan import Plan, plan
+from eurekube_provider.core.names import claimed_names
+from eurekube_provider.core.plan import Action, Change, Plan, handed_over, plan
 from eurekube_provider.core.syncer import Syncer
 from eurekube_provider.eureka.apply import Outcome
 from eurekube_provider.kube.access import KubeAccess
@@ -39,11 +40,14 @@ FORCE_DELETE_ANNOTATION = "eurekube.io/force-delete"
 
 Object = Mapping[str, Any]
 Apply = Callable[[Plan, str, Registry], Outcome]
+Admit = Callable[[Syncer, Sources, frozenset[str]], Registry]
+"""Where a syncer may register; see :meth:`~eurekube_provider.operator.admission.Admission.registry_of`."""
 
 
 class Departure:
     """Takes deleted syncers out; any number of workers may share it, each with a syncer of its own.
 
+    :param admit: where a syncer that wants the same instances would register them.
     :param release_after_seconds: how long a syncer waits for an Eureka that is away.
     :param gone: called with a syncer that is gone and what it had registered.
     """
@@ -56,6 +60,7 @@ class Departure:
         events: EventRecorder,
         queue: WorkQueue[SyncerKey],
         carry_out: Apply,
+        admit: Admit,
         release_after_seconds: float,
         gone: Callable[[SyncerKey, list[Instance]], None],
     ) -> None:
@@ -65,6 +70,7 @@ class Departure:
         self._events = events
         self._queue = queue
         self._carry_out = carry_out
+        self._admit = admit
         self._release_after_seconds = release_after_seconds
         self._gone = gone
         self._undone: dict[SyncerKey, float] = {}  # since when a deletion cannot be carried out
@@ -130,12 +136,14 @@ class Departure:
         held: list[Instance] = []
         done = 0
         for name, registry in self._registries.items():
-            there = registry.view.owned(owner)
+            handed = self._hand_over(key, owner, registry, sources)
+            there = [one for one in registry.view.owned(owner) if one.key not in handed]
             held += there
             if wanted is not None and wanted.eureka == name:
                 require_read(registry, name)
                 # What was registered shortly before a restart may be in no list yet.
-                there = [*sources.desired(wanted, self._cluster).instances, *there]
+                desired = sources.desired(wanted, self._cluster).instances
+                there = [*(one for one in desired if one.key not in handed), *there]
             outcome = self._carry_out(plan((), there, owner), owner, registry)
             done += len(outcome.done)
             for failure in outcome.failures:
@@ -147,8 +155,60 @@ class Departure:
                 "syncer is gone, its instances were deregistered",
                 extra={"syncer": "/".join(key), "deregistered": len(held)},
             )
+        for other in {other for one in held for other in sources.syncers_of(one.application)} - {key}:
+            self._queue.add(other)  # for which they stood in the way
         self._gone(key, held)
         return len(held)
+
+    def _hand_over(
+        self, key: SyncerKey, owner: str, registry: Registry, sources: Sources
+    ) -> set[tuple[str, str]]:
+        """Give what another syncer wants as well to that one, as it stands; which instances.
+
+        A syncer is renamed by making another one for the same endpoints and deleting the first: callers must
+        not miss an instance meanwhile.
+
+        :raises RegistryError: something could not be given yet.
+        """
+        there = {one.key: one for one in registry.view.owned(owner)}
+        heirs: dict[tuple[str, str], tuple[SyncerKey, Instance]] = {}
+        for other in sorted(set().union(*(sources.syncers_of(name) for name, _ in there)) - {key}):
+            for one in self._wanted_by(other, registry, sources):
+                if one.key in there:
+                    heirs.setdefault(one.key, (other, one))
+        steps = Plan(
+            tuple(
+                Change(Action.UPDATE, handed_over(want, there[one]), there[one])
+                for one, (_, want) in heirs.items()
+            )
+        )
+        outcome = self._carry_out(steps, owner, registry) if steps else Outcome()
+        for failure in outcome.failures:
+            if not isinstance(failure.error, OwnershipConflict):
+                raise failure.error
+        for heir in {heir for heir, _ in heirs.values()}:
+            self._queue.add(heir)  # which was refused until now
+        if outcome.done:
+            _log.info(
+                "syncer is gone, its instances were handed over to others that want them",
+                extra={"syncer": "/".join(key), "handed_over": len(outcome.done)},
+            )
+        return {change.instance.key for change in outcome.done}
+
+    def _wanted_by(self, key: SyncerKey, registry: Registry, sources: Sources) -> tuple[Instance, ...]:
+        """What a syncer would register at once at ``registry``."""
+        item = sources.syncers.get(*key)
+        if item is None or item["metadata"].get("deletionTimestamp"):
+            return ()
+        try:
+            wanted = Syncer.from_object(item)
+            claimed = claimed_names(item.get("status") or {})
+            is_there = self._admit(wanted, sources, claimed) is registry
+        except (ConfigurationError, RegistryError):
+            return ()
+        if not is_there or wanted.is_paused:
+            return ()
+        return sources.desired(wanted, self._cluster).instances
 
 
 def require_read(registry: Registry, name: str) -> None:

@@ -83,7 +83,7 @@ class Registry:
         self.refusal: ConfigurationError | None = None
         """Why this operator must not work on this registry."""
         self.trouble: RegistryError | None = None
-        """The same once it has failed twice on end: a person should know of it."""
+        """The same once it failed twice on end, or nothing answered for seconds: a person should know."""
         self.gauges = Gauges(0, 0, 0.0)
         self.read_at: float | None = None
         """Unix time of the last complete reading; None before the first."""
@@ -176,6 +176,18 @@ class Registry:
             self.renewals.remove(instance.key)
         return left
 
+    def falls_silent(self, error: RegistryError) -> None:
+        """No server answers although it was asked; the reading that would find it out still waits."""
+        if self.was_read and self.trouble is None:
+            self.trouble = error
+            self._reachability_changed()
+
+    def is_heard(self) -> None:
+        """A server answers again."""
+        if self.failure is None and self.trouble is not None:
+            self.trouble = None
+            self._reachability_changed()
+
     def registered(self, instance: Instance) -> None:
         """See :class:`~eurekube_provider.eureka.observer.Observer`."""
         self._lost_overrides.pop(instance.key, None)
@@ -242,7 +254,8 @@ class Registry:
                 if self.failure is None or str(self.failure) != str(error):
                     _log.warning("Eureka cannot be read", extra={"error": str(error)})
                 is_news = self.failure is not None and self.trouble is None
-                self.trouble = error if self.failure is not None else None
+                if self.failure is not None or self.trouble is not None:
+                    self.trouble = error
                 self.failure = error
                 if is_news:
                     self._reachability_changed()
@@ -295,7 +308,8 @@ class Registry:
         for instance in overridden:
             if self.view.get(instance.key) is None:
                 self._remember_override(instance)
-        was_away, self.failure, self.trouble = self.failure is not None, None, None
+        was_away = self.failure is not None or self.trouble is not None
+        self.failure = self.trouble = None
         for owner in {instance.owner for instance in news}:
             if owner:
                 self._concerned(owner)

@@ -24,7 +24,7 @@ from eurekube_provider.core.plan import Plan, RefusalReason
 from eurekube_provider.core.syncer import Syncer
 from eurekube_provider.eureka.apply import Outcome
 
-REFUSALS = frozenset({"NotAllowed", "UnknownEureka"})
+REFUSALS = frozenset({"NotAllowed", "UnknownEureka", "Conflict"})
 """Reasons for which nothing is done for a syncer but to let leave what said goodbye."""
 
 
@@ -130,7 +130,10 @@ def failure_report(
     :param drain: as for :func:`report`.
     """
     problems = {reason: message}
-    return _concluded(application, problems, problems, there, drain, desired=desired, refused=0)
+    is_refused = reason in REFUSALS
+    return _concluded(
+        application, problems, problems, there, drain, desired=desired, refused=0, is_refused=is_refused
+    )
 
 
 def _concluded(
@@ -143,11 +146,13 @@ def _concluded(
     desired: int,
     refused: int,
     is_wanted: bool = True,
+    is_refused: bool = False,
     names: frozenset[str] | None = None,
 ) -> Report:
     """Both conditions.
 
     :param is_wanted: whether something that is UP is known to be meant to be.
+    :param is_refused: whether nothing is done for it but to let leave what said goodbye.
     """
     up = sum(one.status is Status.UP and application in ("", one.application) for one in there)
     is_synced = not problems
@@ -159,7 +164,7 @@ def _concluded(
     if any(reason in problems for reason in ("EurekaUnreachable", "EurekaDenied")):
         is_ready, reason = False, sync_reason  # nobody knows what callers find
         message = f"{sync_message}; by what is known, {held(there)}"
-    elif sync_reason in REFUSALS:
+    elif is_refused:
         is_ready, reason = False, sync_reason
         message = f"{sync_message}; {held(there)}"
         if there:

@@ -5,6 +5,7 @@ Only the fields that the mapping reads are kept, so that ten thousand endpoints 
 
 from __future__ import annotations
 
+import threading
 from collections import Counter
 from collections.abc import Callable, Mapping
 from contextlib import suppress
@@ -13,7 +14,7 @@ from functools import lru_cache
 
 from eurekube_provider.core.errors import ConfigurationError, KubernetesError
 from eurekube_provider.core.identity import Cluster
-from eurekube_provider.core.mapping import Desired, LabelsOfPod, desired_instances
+from eurekube_provider.core.mapping import Desired, LabelsOfPod, Mapped, desired_instances
 from eurekube_provider.core.objects import SERVICE_NAME_LABEL, Problem, app_of, service_of
 from eurekube_provider.core.pulse import Pulse
 from eurekube_provider.core.shared import shared
@@ -35,6 +36,9 @@ from eurekube_provider.operator.ondemand import OnDemand, Scope
 
 _SERVICE_FIELDS = ("clusterIP", "externalIPs", "externalTrafficPolicy", "ipFamilies", "ports")
 
+MAPPED_FROM_ENDPOINTS = 1000
+"""Of syncers with so many endpoints it is kept what each slice was mapped to: half a kilobyte an endpoint."""
+
 
 class Sources:
     """Local copies of the syncers, Services and EndpointSlices; of nodes and pods where a syncer needs them.
@@ -54,6 +58,9 @@ class Sources:
         self._tell_others = service_changed
         self._index = Index()
         self._selectors: dict[SyncerKey, Selector] = {}  # by which each syncer is found
+        self._syncers_of: dict[str, frozenset[SyncerKey]] = {}  # by application, in upper case
+        self._counting = threading.Lock()
+        self._mapped: dict[SyncerKey, Mapped] = {}
         self._goodbyes = Goodbyes()
 
         def group(resource: Resource, trim: Trim, listener: Listener) -> ReflectorGroup:
@@ -163,6 +170,11 @@ class Sources:
             if syncer["metadata"].get("deletionTimestamp") and has_finalizer(syncer)
         )
 
+    def syncers_of(self, application: str) -> frozenset[SyncerKey]:
+        """The syncers that register under an application's name, in upper case."""
+        with self._counting:
+            return self._syncers_of.get(application, frozenset())
+
     def names_of(self, selector: Selector) -> frozenset[str]:
         """The names, in lower case, of the Services that a selector means, and their labels ``app``."""
         services, _ = self._index.selected(selector)
@@ -197,12 +209,21 @@ class Sources:
             cluster,
             nodes=nodes.objects() if nodes is not None else None,
             labels_of_pod=labels_of_pod,
+            mapped=self._mapped_for((syncer.namespace, syncer.name), slices),
         )
         failure = (self._nodes if syncer.needs_nodes else self._pods).failure
         if failure is None or not desired.is_unread:
             return desired
         told = tuple(replace(one, message=f"{one.message} ({failure})") for one in desired.problems)
         return replace(desired, problems=told)
+
+    def _mapped_for(self, key: SyncerKey, slices: list[Object]) -> Mapped | None:
+        """What was mapped for a syncer, where that is worth its memory."""
+        is_large = sum(len(one["endpoints"]) for one in slices) >= MAPPED_FROM_ENDPOINTS
+        if not is_large or self.syncers.get(*key) is None:
+            self._mapped.pop(key, None)
+            return None
+        return self._mapped.setdefault(key, Mapped())
 
     def said_goodbye(self, pod: str, namespace: str) -> bool:
         """Whether an endpoint of this pod (or address) was seen terminating lately, and is not back since."""
@@ -254,7 +275,10 @@ class Sources:
         if subject is None:
             return
         key = key_of(subject)
+        if new is None:
+            self._mapped.pop(key, None)
         after = _read(new)
+        self._application_changed(key, _read(old), after)
         before = self._selectors.pop(key, None)
         # One that is refused still has instances: by what it said last, their goodbyes are its concern.
         selector = (selector_of(new) or before) if new is not None else None
@@ -264,6 +288,16 @@ class Sources:
         self._nodes.needed(key, {None} if after and after.needs_nodes else set())
         self._pods.needed(key, {after.selector.namespace} if after and after.needs_pods else set())
         self._concerned(key)
+
+    def _application_changed(self, key: SyncerKey, old: Syncer | None, new: Syncer | None) -> None:
+        with self._counting:
+            for one, change in ((old, frozenset.difference), (new, frozenset.union)):
+                if one is not None:
+                    name = one.application.upper()
+                    left = change(self._syncers_of.get(name, frozenset()), {key})
+                    self._syncers_of[name] = left
+                    if not left:
+                        del self._syncers_of[name]
 
     def _service_changed(self, old: Object | None, new: Object | None) -> None:
         self._index.service_changed(old, new)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterator
 from contextlib import ExitStack
 from typing import Protocol
@@ -130,6 +131,19 @@ def test_eureka_goes_and_comes_back(
         front.heal()
         shop.wait_condition("Synced", "True", "Synced")
         wait_for(lambda: "EurekaReachable" in dict(shop.events()), "the Event", 30.0)
+
+        # One that takes requests and answers none: found out before its time-outs are over.
+        for endpoints, limit_seconds in (((1,), 12.0), ((1, 2), 4.0)):  # nothing is changed, and something
+            front.hang()
+            hung_at = time.monotonic()
+            shop.slices(*map(shop.endpoint, endpoints))
+            message = shop.wait_condition("Ready", "False", "EurekaUnreachable")
+            assert time.monotonic() - hung_at < limit_seconds
+            assert "has not answered since" in message
+            assert f"Eureka holds 1 instance of {shop.app.upper()} (1 UP)" in message
+            front.heal()
+            shop.wait_condition("Ready", "True", "Synced")
+        shop.wait_statuses("UP", "UP")
     reasons = [reason for reason, _ in shop.events()]
     assert "EurekaUnreachable" in reasons
     assert reasons.count("EurekaReachable") == 1

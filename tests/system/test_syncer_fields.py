@@ -110,21 +110,23 @@ class Shop:
             result["targetRef"] = {"kind": "Pod", "name": pod, "namespace": self.namespace}
         return result
 
-    def syncer(self, mode: str = "pod", selector: Object | None = None, **spec: Any) -> None:
+    def syncer(
+        self, mode: str = "pod", selector: Object | None = None, name: str = "it", **spec: Any
+    ) -> None:
         """Its syncer; what is not given is not there."""
         self.cluster.apply(
             SYNCERS,
             {
                 "apiVersion": "eurekube.io/v1alpha1",
                 "kind": "EurekaSyncer",
-                "metadata": {"namespace": self.namespace, "name": "it"},
+                "metadata": {"namespace": self.namespace, "name": name},
                 "spec": {"mode": mode, "selector": selector or {"app": self.app}, **spec},
             },
         )
 
-    def condition(self, kind: str) -> tuple[str, str, str]:
+    def condition(self, kind: str, name: str = "it") -> tuple[str, str, str]:
         """State, reason and message of a condition; empty while there is none."""
-        status = (self.cluster.get(SYNCERS, "it", self.namespace) or {}).get("status") or {}
+        status = (self.cluster.get(SYNCERS, name, self.namespace) or {}).get("status") or {}
         found = next((one for one in status.get("conditions") or () if one["type"] == kind), None)
         return (found["status"], found["reason"], found["message"]) if found else ("", "", "")
 
@@ -411,6 +413,28 @@ def test_a_wrong_selector_on_a_serving_syncer(shop: Shop) -> None:
     shop.syncer()
     shop.wait_condition("Ready", "True", "Synced")
     shop.wait_statuses("UP", "UP")
+
+
+def test_a_renamed_syncer_leaves_no_gap(shop: Shop) -> None:
+    """Another syncer for the same endpoints has them once the first is deleted; no reading misses one."""
+    shop.service()
+    shop.slices(shop.endpoint(1), shop.endpoint(2))
+    shop.syncer()
+    shop.wait_statuses("UP", "UP")
+    keys = [one.key for one in shop.held()]
+    shop.syncer(name="renamed")
+    wait_for(lambda: shop.condition("Conflict", "renamed")[0] == "True", "Conflict", 30.0)
+    shop.cluster.delete(SYNCERS, "it", shop.namespace)
+    readings: list[list[Instance | None]] = []
+
+    def has_passed() -> bool:
+        readings.append([shop.eureka.read(*key) for key in keys])
+        return all(one is not None and (one.owner or "").endswith("/renamed") for one in readings[-1])
+
+    wait_for(has_passed, "the new owner", 10.0)
+    assert all(one is not None and one.status is Status.UP for reading in readings for one in reading)
+    wait_for(lambda: shop.condition("Synced", "renamed")[0] == "True", "Synced", 10.0)
+    wait_for(lambda: shop.cluster.get(SYNCERS, "it", shop.namespace) is None, "the finalizer", 10.0)
 
 
 def test_a_lease_that_a_fail_over_outlasts(shop: Shop) -> None:

@@ -2,21 +2,26 @@
 
 from __future__ import annotations
 
+import threading
 import time
 from dataclasses import replace
 from typing import Any
 
 import pytest
 
-from eurekube_provider.core.model import Instance
+from eurekube_provider.core.identity import ClusterOwner
+from eurekube_provider.core.model import Instance, Status
 from eurekube_provider.core.names import Reservations
 from eurekube_provider.core.plan import Action, Change, Plan
 from eurekube_provider.core.syncer import Syncer
 from eurekube_provider.eureka.apply import Outcome
 from eurekube_provider.eureka.connection import Connection
 from eurekube_provider.eureka.peers import Peers
+from eurekube_provider.operator import departure, silence
+from eurekube_provider.operator.controller import Controller
 from eurekube_provider.operator.finalizer import FINALIZER
 from eurekube_provider.operator.registry import Registry
+from lab.waiting import wait_until
 from tests.unit.parts import CLUSTER, Told
 
 KEY = ("shop", "rating")
@@ -64,7 +69,8 @@ class Scene:
         (syncers,) = self.told.sources.syncers.reflectors
         metadata = {"namespace": "shop", "name": "rating", "uid": "u", "finalizers": [FINALIZER]}
         kind = {"apiVersion": "eurekube.io/v1alpha1", "kind": "EurekaSyncer"}
-        self.syncer = {**kind, "metadata": metadata, "spec": self.spec, "status": status or {}}
+        status = status or {}
+        self.syncer: dict[str, Any] = {**kind, "metadata": metadata, "spec": self.spec, "status": status}
         syncers._take("MODIFIED", self.syncer)
 
     def endpoints(self, ports: list[dict[str, Any]], **pods: dict[str, bool]) -> None:
@@ -176,6 +182,70 @@ def test_a_refused_syncer_removes_no_more_than_it_may(limit: dict[str, Any], ren
     assert scene.renewed() == renewed
 
 
+def watched(controller: Controller) -> bool:
+    """Look for what is silent, as its thread does."""
+    controller._silence.look()
+    return True
+
+
+def test_an_eureka_that_hangs_is_said_while_changes_wait_for_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Not only when the requests have timed out; what a look ends with is said after that."""
+    monkeypatch.setattr(silence, "TELL_AFTER_SECONDS", 0.05)
+    scene = Scene()
+    scene.endpoints(WEB, a=READY)
+    scene.look()
+    controller, (peer,) = scene.told.controller, scene.told.registry.peers.peers
+    hangs, carry_out = threading.Event(), controller._carry_out
+
+    def hang(*given: Any, **more: Any) -> Outcome:
+        peer.traffic.begin()
+        assert hangs.wait(20)
+        peer.traffic.count("GET", "200", 0.0)
+        return carry_out(*given, **more)
+
+    controller._carry_out = hang
+    scene.endpoints(WEB, a=READY, b=READY)
+    looking = threading.Thread(target=scene.look)
+    looking.start()
+    try:
+        wait_until(lambda: watched(controller) and scene.ready()[1] == "EurekaUnreachable", "it", 10)
+        report = controller.looks[KEY].report
+        assert (report.is_ready, report.sync_reason) == (False, "EurekaUnreachable")
+        assert f"{peer.url} was asked and has not answered since" in report.message
+        assert "Eureka holds 1 instance of RATING (1 UP)" in report.message
+    finally:
+        hangs.set()
+        looking.join()
+    assert scene.ready() == (True, "Synced")
+    controller._silence.look()
+    assert scene.ready() == (True, "Synced")
+
+
+def test_an_eureka_that_hangs_is_said_of_all_its_syncers(monkeypatch: pytest.MonkeyPatch) -> None:
+    """All are looked at as soon as it is silent for seconds, and again when it is heard."""
+    monkeypatch.setattr(silence, "TROUBLE_AFTER_SECONDS", 0.05)
+    scene = Scene()
+    scene.endpoints(WEB, a=READY)
+    scene.look()
+    registry, changes = scene.told.registry, []
+    registry._reachability_changed = lambda: changes.append(registry.trouble is not None)
+    (peer,) = registry.peers.peers
+    watch = scene.told.controller._silence
+    watch.look()
+    peer.traffic.begin()
+    wait_until(lambda: watched(scene.told.controller) and changes, "trouble", 10)
+    watch.look()
+    scene.look()
+    assert (changes, scene.ready()) == ([True], (False, "EurekaUnreachable"))
+    peer.traffic.count("GET", "none", 5.0)  # timed out, and asked again
+    peer.traffic.begin()
+    watch.look()
+    peer.traffic.count("GET", "200", 0.1)
+    watch.look()
+    scene.look()
+    assert (changes, scene.ready()) == ([True, False], (True, "Synced"))
+
+
 def test_with_upsert_only_what_stays_at_another_eureka_lapses() -> None:
     """Once it stands where the syncer wants it now."""
     scene = Scene(policy="UpsertOnly")
@@ -186,6 +256,73 @@ def test_with_upsert_only_what_stays_at_another_eureka_lapses() -> None:
     assert (scene.renewed(), scene.renewed(scene.elsewhere)) == (set(), {"a"})
     owner = Syncer.from_object(scene.syncer).owner(CLUSTER)
     assert scene.told.registry.view.owned(owner)
+
+
+RENAMED = ("shop", "ratings")
+
+
+def renamed(scene: Scene, **spec: Any) -> None:
+    """Another syncer for the same endpoints, which is refused as long as the first one is there."""
+    (syncers,) = scene.told.sources.syncers.reflectors
+    metadata = {"namespace": "shop", "name": "ratings", "uid": "v", "finalizers": [FINALIZER]}
+    syncers._take("ADDED", {**scene.syncer, "metadata": metadata, "spec": {**scene.spec, **spec}})
+    scene.told.controller._reconcile(RENAMED)
+    assert scene.sent == []
+    assert "Conflict" in scene.told.controller.looks[RENAMED].report.problems
+
+
+def deleted(scene: Scene, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The first one is being deleted."""
+    monkeypatch.setattr(departure, "set_finalizer", lambda *_, **__: None)
+    (syncers,) = scene.told.sources.syncers.reflectors
+    before: dict[str, Any] = scene.syncer["metadata"]
+    metadata = {**before, "deletionTimestamp": "2026-01-01T00:00:00Z"}
+    syncers._take("MODIFIED", {**scene.syncer, "metadata": metadata})
+
+
+def test_a_renamed_syncer_leaves_no_gap(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What the other one wants is never taken out: it passes as it stands, a person's status included."""
+    scene = Scene()
+    scene.endpoints(WEB, a=READY, b=READY, c=READY)
+    scene.look()
+    view = scene.told.registry.view
+    old, new = (str(ClusterOwner(CLUSTER.name, *key)) for key in (KEY, RENAMED))
+    held = {one.instance_id.partition(".")[0]: one for one in view.owned(old)}
+    by_a_person = replace(held["b"], status=Status.OUT_OF_SERVICE, overridden_status=Status.OUT_OF_SERVICE)
+    view.registered(by_a_person)
+    scene.sent.clear()
+    renamed(scene, policy="UpsertOnly")
+    scene.endpoints(WEB, a=READY, b=READY)
+    deleted(scene, monkeypatch)
+    sent = {(one.action, one.instance.instance_id.partition(".")[0]) for one in scene.look()}
+    assert sent == {(Action.UPDATE, "a"), (Action.UPDATE, "b"), (Action.DEREGISTER, "c")}
+    after = {one.instance_id.partition(".")[0]: one for one in view.owned(new)}
+    assert {pod: one.status for pod, one in after.items()} == {"a": Status.UP, "b": Status.OUT_OF_SERVICE}
+    assert scene.renewed() == {"a", "b"}
+    assert scene.told.parts.queue.get() == RENAMED
+    scene.sent.clear()
+    scene.told.controller._reconcile(RENAMED)
+    assert [one.action for one in scene.sent] == []
+    assert scene.told.controller.looks[RENAMED].report.is_synced
+
+
+@pytest.mark.parametrize("spec", [{"paused": True}, {"eureka": "elsewhere"}])
+def test_nothing_passes_to_a_syncer_that_does_not_register_it(
+    spec: dict[str, Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A deleted syncer's instances leave; what stood in the way of others is looked at again at once."""
+    scene = Scene()
+    scene.endpoints(WEB, a=READY)
+    scene.look()
+    scene.sent.clear()
+    renamed(scene)
+    (syncers,) = scene.told.sources.syncers.reflectors
+    other = syncers.get(*RENAMED)
+    assert other is not None
+    syncers._take("MODIFIED", {**other, "spec": {**other["spec"], **spec}})
+    deleted(scene, monkeypatch)
+    assert [one.action for one in scene.look()] == [Action.DEREGISTER]
+    assert scene.told.parts.queue.get() == RENAMED
 
 
 def test_who_comes_to_lead_waits_for_nodes_as_well() -> None:

@@ -37,6 +37,7 @@ class Scene:
             SimpleNamespace(record=lambda *given: self.events.append(given[2])),  # type: ignore[arg-type]
             SimpleNamespace(add_after=lambda *_: None),  # type: ignore[arg-type]
             self._carry_out,
+            lambda *_: None,  # type: ignore[arg-type]
             RELEASE_SECONDS,
             lambda *_: None,
         )
