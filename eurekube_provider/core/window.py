@@ -10,6 +10,9 @@ from collections.abc import Collection, Iterable
 from dataclasses import dataclass
 from typing import Generic, TypeVar
 
+MOST_COUNTED = 20_000
+"""Of what left, and of what came; beyond, the oldest are forgotten."""
+
 S = TypeVar("S")
 K = TypeVar("K")
 
@@ -48,6 +51,8 @@ class Window(Generic[S, K]):
                 self._forget(table, key)
                 table[key] = (now, syncer)
                 self._add(table, syncer, 1)
+                if len(table) > MOST_COUNTED:
+                    self._forget(table, next(iter(table)))
 
     def lately(self, now: float, syncer: S, leaving: Collection[K], coming: Collection[K]) -> Lately:
         """What counts with a plan that takes out ``leaving`` and brings ``coming``."""

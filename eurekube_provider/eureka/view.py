@@ -18,6 +18,8 @@ from eurekube_provider.eureka.observer import UNLISTED_SECONDS
 
 Key = tuple[str, str]
 
+FEWEST_TO_PURGE = 1000
+
 
 class View:
     """One registry as far as it is known; any number of threads may share it."""
@@ -28,6 +30,7 @@ class View:
         self._held: dict[Key, Instance] = {}
         self._firm: set[Key] = set()
         self._touched: dict[Key, float] = {}
+        self._purge_from = FEWEST_TO_PURGE
         self._by_application: dict[str, set[Key]] = defaultdict(set)
         self._by_owner: dict[str, set[Key]] = defaultdict(set)
         # Kept up to date, since the brake asks at each look how many of all are UP.
@@ -47,6 +50,8 @@ class View:
         with self._lock:
             self._drop(key)
             self._touched[key] = self._clock()
+            if len(self._touched) >= self._purge_from:  # no list comes that would do it
+                self._purge(self._touched[key])
 
     def doubt(self) -> None:
         """Somebody else may have changed anything since we wrote or read it: the next list is believed."""
@@ -121,7 +126,7 @@ class View:
         doubts: list[Key] = []
         with self._lock:
             now = self._clock()
-            self._touched = {key: at for key, at in self._touched.items() if now - at < UNLISTED_SECONDS}
+            self._purge(now)
             for key, instance in suggested.items():
                 held = self._held.get(key)
                 if held is instance or key in self._touched:
@@ -142,6 +147,11 @@ class View:
                 else:
                     self._drop(key)
         return news, doubts
+
+    def _purge(self, now: float) -> None:
+        """Forget what every list shows by now; as it costs what there is, at each doubling at most."""
+        self._touched = {key: at for key, at in self._touched.items() if now - at < UNLISTED_SECONDS}
+        self._purge_from = max(FEWEST_TO_PURGE, 2 * len(self._touched))
 
     def _put(self, instance: Instance) -> Key:
         """Hold it; returns the key object that all tables share, which saves half of their memory."""

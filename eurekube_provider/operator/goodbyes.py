@@ -10,6 +10,9 @@ from eurekube_provider.core.objects import Object, is_terminating
 GOODBYE_SECONDS = 600.0
 """For as long it is remembered that an endpoint was seen terminating."""
 
+MOST_REMEMBERED = 20_000
+"""Beyond, the oldest are forgotten: the brake doubts then what it need not, for a minute."""
+
 Name = tuple[str, str]
 """Namespace and pod, or address."""
 
@@ -45,5 +48,12 @@ class Goodbyes:
     def _note(self, name: Name, now: float) -> None:
         """The newest is the last, so that the oldest is the first."""
         self._at[name] = now
-        while now - self._at[oldest := next(iter(self._at))] > GOODBYE_SECONDS:
+        while (
+            now - self._at[oldest := next(iter(self._at))] > GOODBYE_SECONDS
+            or len(self._at) > MOST_REMEMBERED
+        ):
             del self._at[oldest]
+
+    def __len__(self) -> int:
+        with self._lock:
+            return len(self._at)

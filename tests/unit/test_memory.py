@@ -1,0 +1,116 @@
+"""What an operator remembers of endpoints that are gone: those of some minutes, however many went before."""
+
+from __future__ import annotations
+
+import gc
+import types
+from collections import Counter, deque
+
+import pytest
+
+from eurekube_provider.core.window import MOST_COUNTED, Window
+from eurekube_provider.eureka import renewals, sweeper
+from eurekube_provider.eureka.view import View
+from eurekube_provider.operator import brake, goodbyes
+from eurekube_provider.operator.goodbyes import MOST_REMEMBERED, Goodbyes
+from tests.unit.test_controller import READY, TERMINATING, WEB, Scene
+
+HELD = 10
+_CODE = (type, types.ModuleType, types.BuiltinFunctionType, int, float, bytes)
+
+
+class Clock:
+    """A monotonic clock, in place of the module ``time``."""
+
+    def __init__(self) -> None:
+        self.now = 1000.0
+
+    def monotonic(self) -> float:
+        """Seconds."""
+        return self.now
+
+    def time(self) -> float:
+        """The same."""
+        return self.now
+
+
+def remembered(gone: set[str], *roots: object) -> Counter[str]:
+    """The texts that begin with the name of a pod that is gone, by what holds them."""
+    found: Counter[str] = Counter()
+    seen: set[int] = set()
+    left: deque[tuple[object, str]] = deque((root, type(root).__name__) for root in roots)
+    while left:
+        one, holder = left.popleft()
+        if id(one) in seen or isinstance(one, _CODE):
+            continue
+        seen.add(id(one))
+        if isinstance(one, str):
+            found[holder] += one.partition(".")[0] in gone
+            continue
+        is_ours = type(one).__module__.startswith("eurekube")
+        holder = type(one).__name__ if is_ours else holder
+        left.extend((held, holder) for held in gc.get_referents(one))
+    return +found
+
+
+def test_what_is_remembered_of_the_gone_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
+    """After twice as many replaced endpoints, with and without a goodbye, it is no more."""
+    clock = Clock()
+    for module in (sweeper, goodbyes, brake):
+        monkeypatch.setattr(module, "time", clock)
+    monkeypatch.setattr(renewals, "elapsed_seconds", clock.monotonic)
+    scene = Scene()
+    told = scene.told
+    told.registry.view._clock = clock.monotonic
+    told.controller._brake._clock = clock.monotonic
+    monkeypatch.setattr(told.registry.sweeper, "_sweep", lambda *_: 0)
+    (peer,) = told.registry.peers.peers
+    pods = [f"pod{number}" for number in range(HELD)]
+    gone: set[str] = set()
+
+    def replace_one(number: int) -> None:
+        clock.now += 1.0
+        leaves = pods.pop(0)
+        if number % 2:
+            scene.endpoints(WEB, **{leaves: TERMINATING}, **dict.fromkeys(pods, READY))
+            scene.look()
+        gone.add(leaves)
+        pods.append(f"pod{HELD + number}")
+        scene.endpoints(WEB, **dict.fromkeys(pods, READY))
+        scene.look()
+        told.registry.sweeper._look(peer)
+        told.registry.renewals._take_due(told.registry.renewals._now())
+        if number % 15 == 0:
+            told.registry._take(list(told.registry.view._held.values()), is_complete=True)
+
+    counts = []
+    for number in range(1, 1501):
+        replace_one(number)
+        if number % 750 == 0:
+            scene.sent.clear()
+            counts.append(remembered(gone, told.controller, told.registry, told.sources, told.parts))
+    assert scene.renewed() == set(pods)
+    assert counts[0].total() > 100  # goodbyes are
+    assert counts[1].total() <= 1.05 * counts[0].total(), counts
+
+
+def test_however_many_go_at_once_there_is_a_bound() -> None:
+    """The oldest are forgotten first."""
+    seen = Goodbyes()
+    window: Window[str, int] = Window(60.0)
+    for number in range(MOST_REMEMBERED + 5):
+        seen.note(("shop", f"pod-{number}"), 0.0)
+    assert (len(seen), ("shop", "pod-4") in seen, ("shop", "pod-5") in seen) == (MOST_REMEMBERED, False, True)
+    window.note(0.0, "one", range(MOST_COUNTED + 5), range(MOST_COUNTED + 5))
+    assert len(window) == 2 * MOST_COUNTED
+    assert window.lately(0.0, "one", (), ()).left == MOST_COUNTED
+
+
+def test_removals_that_no_list_follows_are_forgotten() -> None:
+    """An Eureka may take what is written and give no list."""
+    now = 0.0
+    view = View(lambda: now)
+    for number in range(20_000):
+        now += 1.0
+        view.gone(("RATING", f"pod-{number}"))
+    assert len(view._touched) < 3000
