@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass
+from hashlib import sha256
 
 from eurekube_provider.core.objects import Object, Problem, is_ready, qualified
 from eurekube_provider.core.syncer import Advertise
@@ -42,7 +43,7 @@ def service_address(
     domain: str,
     nodes: Iterable[Object] | None,
 ) -> Address | Problem:
-    """Where callers of ``service`` go.
+    """Where callers of ``service`` go; with node ports, the first of :func:`node_addresses`.
 
     :param slices: its EndpointSlices.
     :param domain: the cluster's DNS domain.
@@ -53,7 +54,8 @@ def service_address(
         host = f"{metadata['name']}.{metadata['namespace']}.svc.{domain}"
         return Address(host, _service_has(service, Advertise.CLUSTER_IP) or host)
     if advertise is Advertise.NODE_PORT:
-        return _node_address(service, slices, nodes)
+        found = node_addresses(service, slices, nodes, most=1)
+        return found if isinstance(found, Problem) else found[0][1]
     order = AUTO_ORDER if advertise is Advertise.AUTO else (advertise,)
     for kind in order:
         address = _service_has(service, kind)
@@ -77,10 +79,17 @@ def _service_has(service: Object, kind: Advertise) -> str | None:
     return cluster_ip if cluster_ip != "None" else None
 
 
-def _node_address(
-    service: Object, slices: Iterable[Object], nodes: Iterable[Object] | None
-) -> Address | Problem:
-    """The first ready node by name, of those with an external address if there are any."""
+def node_addresses(
+    service: Object, slices: Iterable[Object], nodes: Iterable[Object] | None, *, most: int
+) -> tuple[tuple[str, Address], ...] | Problem:
+    """Ready nodes by name and address, of those with an external address if there are any.
+
+    The first is the first by name. The others are others for each Service, so that all nodes carry some, and
+    as long as they are there they stay, whichever nodes come and go.
+
+    :param nodes: None as long as they have not been read.
+    :param most: so many at most.
+    """
     if nodes is None:
         return Problem(
             "NodesNotRead", "the cluster's nodes have not been read yet: nothing is changed before"
@@ -100,11 +109,21 @@ def _node_address(
         ready = [node for node in ready if node["metadata"]["name"] in local]
         words = "no node with an endpoint of it (externalTrafficPolicy Local)"
     for kind in ("ExternalIP", "InternalIP"):
-        for node in ready:
-            for address in (node.get("status") or {}).get("addresses") or ():
-                if address["type"] == kind:
-                    return Address.of(address["address"])
+        found = [
+            (node["metadata"]["name"], Address.of(address))
+            for node in ready
+            if (address := _address_of(node, kind)) is not None
+        ]
+        if found:
+            where = qualified(service)
+            others = sorted(found[1:], key=lambda one: sha256(f"{where} {one[0]}".encode()).digest())
+            return (found[0], *others[: most - 1])
     return Problem("NoAddress", f"Service {qualified(service)}: {words} is ready and has an IP address")
+
+
+def _address_of(node: Object, kind: str) -> str | None:
+    addresses = (node.get("status") or {}).get("addresses") or ()
+    return next((str(one["address"]) for one in addresses if one["type"] == kind), None)
 
 
 def _is_ready_node(node: Object) -> bool:

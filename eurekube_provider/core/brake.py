@@ -9,7 +9,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 
-from eurekube_provider.core.model import Status
+from eurekube_provider.core.identity import NODE_KEY
+from eurekube_provider.core.model import Instance, Status
 from eurekube_provider.core.plan import Action, Change, Plan
 from eurekube_provider.core.window import Lately
 
@@ -114,8 +115,15 @@ def takes_most(up: int, doubted: int, arriving: int) -> bool:
     return doubted >= FEWEST and doubted - arriving > up * LARGEST_SHARE_OF_SYNCER
 
 
+def counts(instance: Instance) -> bool:
+    """Whether it is more than a Service's address at one more node: those come and go with the nodes."""
+    return NODE_KEY not in instance.metadata
+
+
 def brings(change: Change) -> bool:
     """Whether callers get an instance that they cannot use now."""
+    if not counts(change.instance):
+        return False
     if change.action is Action.DEREGISTER or change.instance.status is not Status.UP:
         return False
     return change.actual is None or change.actual.status is not Status.UP
@@ -124,6 +132,6 @@ def brings(change: Change) -> bool:
 def takes_away(change: Change) -> bool:
     """Whether callers lose an instance that they can use now."""
     actual = change.actual
-    if actual is None or actual.status is not Status.UP:
+    if actual is None or actual.status is not Status.UP or not counts(actual):
         return False
     return change.action is Action.DEREGISTER or change.instance.status is not Status.UP

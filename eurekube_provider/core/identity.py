@@ -26,6 +26,9 @@ LEAVING_KEY = "eurekube.leaving"
 INCARNATION_KEY = "eurekube.incarnation"
 """Metadata key: which creation of a stack's registration it is; its removal takes no other."""
 
+NODE_KEY = "eurekube.node"
+"""Metadata key: the node at which a Service is registered once more, beside its one instance."""
+
 MEMBER_KEY = "eurekube.member"
 """Metadata key: which of an EurekaApplication's instances it is; tells them from an EurekaInstance's."""
 
@@ -151,6 +154,13 @@ def endpoint_of(instance_id: str, cluster: str) -> tuple[str, str]:
 def service_instance_id(service: str, namespace: str, cluster: str, application: str, port: int) -> str:
     """The id of a whole Service's one instance; ``.svc`` keeps it apart from a pod of the same name."""
     return f"{service}.svc.{namespace}.{cluster}:{application.lower()}:{port}"
+
+
+def node_instance_id(
+    service: str, node: str, namespace: str, cluster: str, application: str, port: int
+) -> str:
+    """The id of a Service at one more node; a namespace has no dots, so that it is no other Service's id."""
+    return f"{service}.svc.{node}.{namespace}.{cluster}:{application.lower()}:{port}"
 
 
 def metadata_key(label: str) -> str:

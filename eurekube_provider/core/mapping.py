@@ -8,14 +8,16 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
 
-from eurekube_provider.core.addresses import Address, service_address
+from eurekube_provider.core.addresses import Address, node_addresses, service_address
 from eurekube_provider.core.errors import InvalidInstance
 from eurekube_provider.core.identity import (
     CLUSTER_UID_KEY,
     LEAVING_KEY,
+    NODE_KEY,
     OWNER_KEY,
     Cluster,
     metadata_key,
+    node_instance_id,
     pod_instance_id,
     service_instance_id,
 )
@@ -282,9 +284,9 @@ def _service_instance(
     )
     if not has_ready_endpoint and syncer.not_ready is NotReady.REMOVE:
         return Desired()
-    address = service_address(service, slices, syncer.advertise, cluster.domain, nodes)
-    if isinstance(address, Problem):
-        return Desired(problems=(address,))
+    places = _places(syncer, service, slices, cluster, nodes)
+    if isinstance(places, Problem):
+        return Desired(problems=(places,))
     ports = choose_ports(
         (service.get("spec") or {}).get("ports"),
         syncer.port,
@@ -294,19 +296,35 @@ def _service_instance(
     )
     if isinstance(ports, Problem):
         return Desired(problems=(ports,))
-    instance_id = service_instance_id(
-        service["metadata"]["name"],
-        syncer.selector.namespace,
-        cluster.name,
-        syncer.application,
-        ports.plain.number,
-    )
+    names = (syncer.selector.namespace, cluster.name, syncer.application, ports.plain.number)
+    name = service["metadata"]["name"]
     labels = _labels_as_metadata(syncer.metadata_from_labels, service["metadata"].get("labels"))
+    instances = []
     try:
-        metadata = _metadata("", labels, _fixed_metadata(syncer, cluster))
-        return Desired((_instance(syncer, instance_id, address, ports, metadata, is_up=has_ready_endpoint),))
+        for number, (node, address) in enumerate(places):
+            # The first has the Service's own id, whichever node that is: it stood there alone once.
+            instance_id = (
+                node_instance_id(name, node, *names) if number else service_instance_id(name, *names)
+            )
+            marks = {NODE_KEY: node} if number else {}
+            check_instance_id(instance_id)
+            metadata = _metadata("", labels, {**_fixed_metadata(syncer, cluster), **marks})
+            instances.append(
+                _instance(syncer, instance_id, address, ports, metadata, is_up=has_ready_endpoint)
+            )
     except InvalidInstance as error:
         return Desired(problems=(Problem("InvalidInstance", f"Service {qualified(service)}: {error}"),))
+    return Desired(tuple(instances))
+
+
+def _places(
+    syncer: Syncer, service: Object, slices: list[Object], cluster: Cluster, nodes: Iterable[Object] | None
+) -> tuple[tuple[str, Address], ...] | Problem:
+    """Where a whole Service can be called; with node ports each with the name of its node."""
+    if syncer.advertise is Advertise.NODE_PORT:
+        return node_addresses(service, slices, nodes, most=syncer.nodes)
+    address = service_address(service, slices, syncer.advertise, cluster.domain, nodes)
+    return address if isinstance(address, Problem) else (("", address),)
 
 
 def _instance(

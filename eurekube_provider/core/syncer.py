@@ -37,6 +37,9 @@ _DEFAULT_LEASE = EurekaLease()
 _TEXTS = ("vipAddress", "secureVipAddress", "homePagePath", "statusPagePath", "healthCheckPath")
 """Fields that reach Eureka as they are written."""
 
+DEFAULT_NODES = 3
+"""One node would carry all calls, and its end would cost all of them until Kubernetes finds it out."""
+
 PortReference = int | str
 """A port's number, or its name."""
 
@@ -117,6 +120,7 @@ class Syncer:
     :param application: the application's name in Eureka, in any case.
     :param port: None for the only TCP port, or the one named ``http``.
     :param secure_port: None for no https.
+    :param nodes: at so many nodes a Service is registered whose node port is advertised.
     :param metadata: fixed values, which win over those from labels.
     :param metadata_from_labels: labels of the Service.
     :param metadata_from_pod_labels: labels of the pod, in mode pod.
@@ -133,6 +137,7 @@ class Syncer:
     port: PortReference | None = None
     secure_port: PortReference | None = None
     advertise: Advertise = Advertise.AUTO
+    nodes: int = DEFAULT_NODES
     metadata: Mapping[str, str] = field(default_factory=lambda: EMPTY)
     metadata_from_labels: tuple[str, ...] = ()
     metadata_from_pod_labels: tuple[str, ...] = ()
@@ -237,6 +242,7 @@ class _Reader:
             port=spec.get("port"),
             secure_port=spec.get("securePort"),
             advertise=self._choice("advertise", Advertise, Advertise.AUTO),
+            nodes=spec.get("nodes") or DEFAULT_NODES,
             metadata=self._fixed_metadata(),
             metadata_from_labels=self._labels("metadataFromLabels"),
             metadata_from_pod_labels=self._labels("metadataFromPodLabels"),

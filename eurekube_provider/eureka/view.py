@@ -11,6 +11,7 @@ import time
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable
 
+from eurekube_provider.core.brake import counts
 from eurekube_provider.core.identity import cluster_of
 from eurekube_provider.core.model import Instance, Status
 from eurekube_provider.core.plan import same_contents
@@ -95,7 +96,7 @@ class View:
             return len(self._by_owner.get(owner, ()))
 
     def up(self, owner: str) -> int:
-        """How many instances of an owner are UP."""
+        """How many instances of an owner are UP, as the brake counts them."""
         with self._lock:
             return self._up_by_owner[owner]
 
@@ -161,7 +162,7 @@ class View:
         if old is not None and (old.owner != instance.owner or old.names != names):
             self._drop(key)
             old = None
-        if old is None or old.status is not instance.status:
+        if old is None or old.status is not instance.status or counts(old) is not counts(instance):
             self._count(old, -1)
             self._count(instance, 1)
         self._held[key] = instance
@@ -192,16 +193,16 @@ class View:
                 del self._by_name[name]
 
     def _count(self, instance: Instance | None, by: int) -> None:
-        if instance is None or instance.status is not Status.UP or not instance.owner:
+        if instance is None or instance.status is not Status.UP or not instance.owner or not counts(instance):
             return
-        for counts, name in (
+        for table, name in (
             (self._up_by_owner, instance.owner),
             (self._up_by_cluster, cluster_of(instance.owner)),
         ):
             if name is not None:
-                counts[name] += by
-                if not counts[name]:
-                    del counts[name]
+                table[name] += by
+                if not table[name]:
+                    del table[name]
 
 
 def _agree(one: Instance, other: Instance) -> bool:

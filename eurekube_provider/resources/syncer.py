@@ -38,6 +38,7 @@ class EurekaSyncerArgs:
     :ivar secure_port: name or number of the port for https, which Spring calls whenever it is given.
     :ivar advertise: the Service's address in mode service; default ``Auto``: load balancer, external IP,
         cluster IP.
+    :ivar nodes: with advertise ``NodePort``: at how many ready nodes it is registered; default 3.
     :ivar metadata: fixed values.
     :ivar metadata_from_labels: labels of the Service that become metadata.
     :ivar metadata_from_pod_labels: labels of the pod that become metadata, in mode pod.
@@ -67,6 +68,7 @@ class EurekaSyncerArgs:
     port: pulumi.Input[int] | Text | None = None
     secure_port: pulumi.Input[int] | Text | None = None
     advertise: pulumi.Input[Advertise] | Text | None = None
+    nodes: pulumi.Input[int] | None = None
     metadata: pulumi.Input[Mapping[str, Text]] | None = None
     metadata_from_labels: pulumi.Input[Sequence[Text]] | None = None
     metadata_from_pod_labels: pulumi.Input[Sequence[Text]] | None = None
@@ -139,6 +141,7 @@ def syncer_spec(args: EurekaSyncerArgs) -> dict[str, Any]:
         port=args.port,
         securePort=args.secure_port,
         advertise=args.advertise,
+        nodes=args.nodes,
         metadata=args.metadata,
         metadataFromLabels=args.metadata_from_labels,
         metadataFromPodLabels=args.metadata_from_pod_labels,

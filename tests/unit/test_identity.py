@@ -17,7 +17,9 @@ from eurekube_provider.core.identity import (
     check_cluster_name,
     check_metadata_key,
     default_cluster_name,
+    endpoint_of,
     metadata_key,
+    node_instance_id,
     parse_owner,
     pod_instance_id,
     service_instance_id,
@@ -33,6 +35,7 @@ def test_metadata_keys_are_frozen() -> None:
     assert identity.RESERVED_PREFIX == "eurekube."
     assert identity.LEAVING_KEY == "eurekube.leaving"
     assert identity.INCARNATION_KEY == "eurekube.incarnation"
+    assert identity.NODE_KEY == "eurekube.node"
     assert identity.SELF_RENEWED == "self"
 
 
@@ -47,6 +50,9 @@ def test_instance_ids_are_frozen() -> None:
     assert pod_instance_id("rating-1", "shop", "eks", "RATING", 8080) == "rating-1.shop.eks:rating:8080"
     assert pod_instance_id("10.0.0.1", "shop", "eks", "rating", 80) == "10.0.0.1.shop.eks:rating:80"
     assert service_instance_id("rating", "shop", "eks", "Rating", 80) == "rating.svc.shop.eks:rating:80"
+    at_node = node_instance_id("rating", "n1.dc", "shop", "eks", "Rating", 80)
+    assert at_node == "rating.svc.n1.dc.shop.eks:rating:80"
+    assert endpoint_of(at_node, "eks") == ("rating.svc.n1.dc", "shop")
 
 
 def test_pod_and_service_of_one_name_differ() -> None:

@@ -23,6 +23,7 @@ FULL: dict[str, Any] = {
     "port": "http",
     "secure_port": 8443,
     "advertise": "Auto",
+    "nodes": 5,
     "metadata": {"team": "stars"},
     "metadata_from_labels": ["version"],
     "metadata_from_pod_labels": ["pod-template-hash"],

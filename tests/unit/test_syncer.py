@@ -9,16 +9,36 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from eurekube_provider.core.addresses import Address, service_address
-from eurekube_provider.core.identity import CLUSTER_UID_KEY, LEAVING_KEY, OWNER_KEY, Cluster, metadata_key
+from eurekube_provider.core.addresses import Address, node_addresses, service_address
+from eurekube_provider.core.brake import judge
+from eurekube_provider.core.identity import (
+    CLUSTER_UID_KEY,
+    LEAVING_KEY,
+    NODE_KEY,
+    OWNER_KEY,
+    Cluster,
+    metadata_key,
+)
 from eurekube_provider.core.mapping import desired_instances, leaving
 from eurekube_provider.core.model import EurekaLease, Instance, Port, Status
 from eurekube_provider.core.objects import Problem
 from eurekube_provider.core.plan import Action, plan
 from eurekube_provider.core.ports import Ports, choose_ports
 from eurekube_provider.core.syncer import Advertise, Mode, NotReady, Selector, Syncer
+from eurekube_provider.core.window import Lately
+from eurekube_provider.eureka.view import View
 from tests.unit import strategies
-from tests.unit.test_mapping import CLUSTER, OWNER, endpoint, endpoint_slice, pods, service, statuses, whole
+from tests.unit.test_mapping import (
+    CLUSTER,
+    OWNER,
+    endpoint,
+    endpoint_slice,
+    pods,
+    service,
+    statuses,
+    syncer,
+    whole,
+)
 
 Object = dict[str, Any]
 HTTP: Object = {"name": "http", "port": 8080, "protocol": "TCP", "nodePort": 30080}
@@ -357,6 +377,59 @@ def test_a_local_node_port_is_where_an_endpoint_is() -> None:
     nowhere = service_address(described, [], Advertise.NODE_PORT, "x", nodes)
     assert isinstance(nowhere, Problem)
     assert "externalTrafficPolicy Local" in nowhere.message
+
+
+def at_nodes(nodes: list[Object], most: int = 3, *, ready: bool = True) -> tuple[Instance, ...]:
+    """What a syncer wants that advertises a Service's node port."""
+    wanted = syncer(Mode.SERVICE, advertise=Advertise.NODE_PORT, nodes=most)
+    slices = [endpoint_slice(endpoint("10.0.0.1", ready=ready))]
+    return desired_instances(wanted, [service(ports=[HTTP])], slices, CLUSTER, nodes=nodes).instances
+
+
+def places(instances: tuple[Instance, ...]) -> dict[str, str]:
+    """Ids and addresses."""
+    return {instance.instance_id: instance.ip_address for instance in instances}
+
+
+def test_a_node_port_is_registered_at_several_nodes() -> None:
+    """The first node has the Service's id; the others stay, whichever nodes come and go."""
+    nodes = [node(f"n-{number}", InternalIP=f"10.64.0.{number}") for number in range(9)]
+    own = "rating.svc.shop.eks:rating:30080"
+    before = places(at_nodes(nodes))
+    assert (len(before), before[own]) == (3, "10.64.0.0")
+    assert places(at_nodes(nodes, most=1)) == {own: "10.64.0.0"}
+    others = {one: address for one, address in before.items() if one != own}
+    assert others == {f"rating.svc.n-{one[-1]}.shop.eks:rating:30080": one for one in others.values()}
+    assert [NODE_KEY in one.metadata for one in at_nodes(nodes)] == [False, True, True]
+    chosen = {int(address[-1]) for address in before.values()}
+    left = [nodes[number] for number in range(9) if number in chosen or number % 2]
+    assert places(at_nodes(left)) == before
+    # The first one goes: its instance moves to the next, and no other is lost.
+    after = places(at_nodes(nodes[1:]))
+    assert (len(after), after[own]) == (3, "10.64.0.1")
+    assert others.keys() - after.keys() <= {"rating.svc.n-1.shop.eks:rating:30080"}
+    picked = {tuple(sorted(name for name, _ in found[1:])) for found in map(_at_nine, range(20))}
+    assert len(picked) > 5  # others for other Services
+
+
+def _at_nine(number: int) -> tuple[tuple[str, Address], ...]:
+    """Where a Service of that number is called."""
+    nodes = [node(f"n-{one}", InternalIP=f"10.64.0.{one}") for one in range(9)]
+    found = node_addresses(service(f"rating-{number}"), [], nodes, most=3)
+    assert not isinstance(found, Problem)
+    return found
+
+
+def test_a_service_at_several_nodes_is_no_mass() -> None:
+    """Without a ready endpoint it is DOWN at all nodes at once, as one: the brake does not doubt it."""
+    nodes = [node(f"n-{number}", InternalIP=f"10.64.0.{number}") for number in range(9)]
+    ready, unready = at_nodes(nodes), at_nodes(nodes, ready=False)
+    view = View()
+    for instance in ready:
+        view.registered(instance)
+    steps = plan(unready, ready, OWNER)
+    assert (len(steps.changes), view.up(OWNER)) == (3, 1)
+    assert judge(steps, view.up(OWNER), 1, Lately(), lambda _: False).reason == ""
 
 
 def test_a_node_port_waits_for_the_nodes() -> None:
