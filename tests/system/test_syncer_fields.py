@@ -266,7 +266,7 @@ def test_every_way_to_advertise_a_service(shop: Shop) -> None:
         ("ClusterDNS", dns, spec["clusterIP"], 8080),
         ("LoadBalancer", "192.0.2.7", "192.0.2.7", 8080),
     ):
-        one_node = {"nodes": 1} if advertise == "NodePort" else {}
+        one_node: Object = {"nodes": 1} if advertise == "NodePort" else {}
         shop.syncer("service", advertise=advertise, metadataFromLabels=["version"], **one_node)
         expected = [(host, address, Port(port), Status.UP, "7")]
         wait_for(
