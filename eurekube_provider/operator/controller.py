@@ -118,8 +118,8 @@ class Controller:
     def start(self, sources: Sources) -> None:
         """Have the workers ready for :meth:`lead`. ``sources`` have synced."""
         self._sources = sources
-        self._queue.pause()
         self._silence.start()
+        self._queue.pause()
         for worker in self._workers:
             worker.start()
 

@@ -53,6 +53,7 @@ RULES: list[tuple[Object, str]] = [
     ({**POD, "port": "Http!"}, _PORT),
     ({**POD, "securePort": "a b"}, _PORT),
     ({**POD, "port": 8443, "securePort": "8443"}, "port and securePort must differ"),
+    ({**SERVICE, "nodes": 2}, "nodes is for advertise NodePort"),
     ({**POD, "advertise": "Auto"}, "advertise is for mode service; in mode pod each endpoint has its own"),
     (
         {**SERVICE, "metadataFromPodLabels": ["version"]},
@@ -95,7 +96,6 @@ BOUNDS: list[tuple[Object, str]] = [
     ({**POD, "port": 0}, "greater than or equal to 1"),
     ({**POD, "securePort": 65536}, "less than or equal to 65535"),
     ({**SERVICE, "advertise": "Host"}, '"NodePort"'),
-    ({**SERVICE, "nodes": 2}, "nodes is for advertise NodePort"),
     ({**SERVICE, "advertise": "NodePort", "nodes": 11}, "less than or equal to 10"),
     ({**POD, "policy": "CreateOnly"}, '"UpsertOnly"'),
     ({**POD, "notReady": "Stay"}, '"Remove"'),

@@ -111,7 +111,7 @@ class Shop:
         return result
 
     def syncer(
-        self, mode: str = "pod", selector: Object | None = None, name: str = "it", **spec: Any
+        self, mode: str = "pod", selector: Object | None = None, *, called: str = "it", **spec: Any
     ) -> None:
         """Its syncer; what is not given is not there."""
         self.cluster.apply(
@@ -119,7 +119,7 @@ class Shop:
             {
                 "apiVersion": "eurekube.io/v1alpha1",
                 "kind": "EurekaSyncer",
-                "metadata": {"namespace": self.namespace, "name": name},
+                "metadata": {"namespace": self.namespace, "name": called},
                 "spec": {"mode": mode, "selector": selector or {"app": self.app}, **spec},
             },
         )
@@ -441,7 +441,7 @@ def test_a_renamed_syncer_leaves_no_gap(shop: Shop) -> None:
     shop.syncer()
     shop.wait_statuses("UP", "UP")
     keys = [one.key for one in shop.held()]
-    shop.syncer(name="renamed")
+    shop.syncer(called="renamed")
     wait_for(lambda: shop.condition("Conflict", "renamed")[0] == "True", "Conflict", 30.0)
     shop.cluster.delete(SYNCERS, "it", shop.namespace)
     readings: list[list[Instance | None]] = []
