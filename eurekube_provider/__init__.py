@@ -45,7 +45,7 @@ if TYPE_CHECKING:
         EurekubeOperatorArgs,
         EurekubeOperatorArgsDict,
     )
-    from eurekube_provider.resources.syncer import EurekaSyncer, EurekaSyncerArgs
+    from eurekube_provider.resources.syncer import EurekaSyncer, EurekaSyncerArgs, EurekaSyncerArgsDict
 
 __all__ = [
     "ApplicationInstanceArgs",
@@ -64,6 +64,7 @@ __all__ = [
     "EurekaSecretArgsDict",
     "EurekaSyncer",
     "EurekaSyncerArgs",
+    "EurekaSyncerArgsDict",
     "EurekubeOperator",
     "EurekubeOperatorArgs",
     "EurekubeOperatorArgsDict",
@@ -97,6 +98,7 @@ _MODULES = {
     "EurekaSecretArgsDict": "operator",
     "EurekaSyncer": "syncer",
     "EurekaSyncerArgs": "syncer",
+    "EurekaSyncerArgsDict": "syncer",
     "EurekubeOperator": "operator",
     "EurekubeOperatorArgs": "operator",
     "EurekubeOperatorArgsDict": "operator",

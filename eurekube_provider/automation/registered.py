@@ -24,6 +24,7 @@ NOT_KNOWN_YET = "(known in the update only)"
 _BESIDE = frozenset(
     {
         "application",
+        "asked_status",
         "connection",
         "held_by_others",
         "id_base",
@@ -35,6 +36,7 @@ _BESIDE = frozenset(
         "on_conflict",
         "overridden_status",
         "owner",
+        "secret_id",
         "seen_incarnation",
         "seen_owner",
         "service_url",

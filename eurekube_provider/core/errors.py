@@ -11,6 +11,7 @@
     │   └── RegistryRejected        any other answer that is not a success
     ├── OwnershipConflict           the instance belongs to somebody else and is left alone
     ├── SomeFailed                  of many registrations some failed; the message names each
+    ├── DrainInterrupted            a removal was given up while callers were still forgetting it
     ├── LeadershipLost              a change was not made, since another replica may lead by now
     └── KubernetesError             the Kubernetes API answered with an error, or not at all
 
@@ -82,6 +83,10 @@ class OwnershipConflict(EurekubeError):
 
 class SomeFailed(EurekubeError):
     """Of many registrations that were changed together some failed; the message names each, and why."""
+
+
+class DrainInterrupted(EurekubeError):
+    """A drain was ended before its time; what was out of service is put back, and nothing was removed."""
 
 
 class LeadershipLost(EurekubeError):

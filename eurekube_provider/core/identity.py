@@ -21,7 +21,9 @@ CLUSTER_UID_KEY = "eurekube.cluster-uid"
 """Metadata key: the UID of the kube-system namespace of the cluster that the instance runs in."""
 
 LEAVING_KEY = "eurekube.leaving"
-"""Metadata key: the operator put the instance out of service since its pod is on the way out."""
+"""Metadata key: Eurekube itself put the instance out of service, or is about to, since it is on its way out:
+the operator since its pod ends, a stack since its registration is removed after a drain. Written before the
+status and removed after it, so that whatever dies in between leaves nothing that passes for a person's."""
 
 INCARNATION_KEY = "eurekube.incarnation"
 """Metadata key: which creation of a stack's registration it is; its removal takes no other."""

@@ -6,6 +6,7 @@ by a test. As with :mod:`~eurekube_provider.resources.instance`, Pulumi's plugin
 
 from __future__ import annotations
 
+import secrets
 import sys
 from collections.abc import Mapping
 from contextlib import AbstractContextManager
@@ -34,8 +35,10 @@ from eurekube_provider.resources.arguments import (
     as_dictionary,
 )
 from eurekube_provider.resources.bridge import (
+    IN_UPDATE,
     LOOKS,
     STANDING,
+    Drained,
     given_properties,
     let_go,
     new_incarnation,
@@ -43,13 +46,24 @@ from eurekube_provider.resources.bridge import (
     peers_to_leave,
     read_in,
     saying_the_way_out,
+    was_interrupted,
     write_out,
 )
 from eurekube_provider.resources.members import ID_BASE, MEMBER_INPUTS, MEMBER_OUTPUTS, check_members, members
-from eurekube_provider.resources.plugin import tell_sentences
-from eurekube_provider.resources.properties import INCARNATION, Properties
+from eurekube_provider.resources.plugin import set_up
+from eurekube_provider.resources.program import check_options
+from eurekube_provider.resources.properties import (
+    INCARNATION,
+    LEAVING,
+    SECRET_ID,
+    Properties,
+    derived_secrets,
+    without_secrets,
+)
 from eurekube_provider.resources.registration import left_alone
 from eurekube_provider.resources.roster import Roster
+from eurekube_provider.resources.secrecy import with_application_secrets, with_member_secrets
+from eurekube_provider.resources.waits import WAITS
 
 _TOLD_OF_MANY = 3
 """So many that were not removed are named."""
@@ -66,13 +80,28 @@ class ApplicationProvider(ResourceProvider):
     def configure(self, req: ConfigureRequest) -> None:
         """Keep the stack's configuration; credentials come from there, or from the environment."""
         self._config = req.config
-        tell_sentences()
+        set_up()
 
     def check(self, _olds: Properties, news: Properties) -> CheckResult:
-        """Normalise the properties and refuse what Eureka could not hold; asks no server."""
-        checked = check_members(read_in(_olds), read_in(news))
+        """Normalise the properties and refuse what Eureka could not hold.
+
+        A preview's asks no server. An update's looks whether a drain that was interrupted is to be undone.
+        """
+        olds, given = read_in(_olds), read_in(news)
+        written, derived = without_secrets({key: value for key, value in given.items() if key != IN_UPDATE})
+        checked = check_members(olds, written)
+        properties = {**checked.properties, **derived_secrets(derived, checked.properties)}
+
+        def drained() -> Drained:
+            # A drain takes out all that leave at once, so that a few tell.
+            wanted = Roster.from_properties(properties)
+            every = [each.instance for each in wanted.registrations.values()]
+            return self._peers(wanted), [*every[:2], *every[2:][-2:]]
+
+        if olds and was_interrupted(given, checked, drained):
+            properties = {**properties, LEAVING: True}
         return CheckResult(
-            write_out(checked.properties),
+            write_out(properties),
             [CheckFailure(problem.property, problem.reason) for problem in checked.problems],
         )
 
@@ -94,11 +123,12 @@ class ApplicationProvider(ResourceProvider):
         wanted = Roster.from_properties(news)
         peers = self._peers(wanted)
         _forget_looks(wanted, peers)
-        held = registrations.create(wanted, peers, LOOKS)
+        held = registrations.create(wanted, peers, LOOKS, WAITS.of_this_call())
         LOOKS.finish()
         created = datetime.now(UTC).isoformat()
         outs = roster.outputs({**news, "created": created}, wanted, held)
-        return CreateResult(f"{wanted.application}/{news[ID_BASE]}", outs)
+        id_ = secrets.token_hex(16) if SECRET_ID in news else f"{wanted.application}/{news[ID_BASE]}"
+        return CreateResult(id_, outs)
 
     def read(self, id_: str, props: Properties) -> ReadResult:
         """What Eureka holds. A blank id only where every server holds none of them, or is abandoned."""
@@ -120,7 +150,7 @@ class ApplicationProvider(ResourceProvider):
         previous, wanted = Roster.from_properties(olds), Roster.from_properties(news)
         peers = self._peers(wanted)
         _forget_looks(wanted, peers)
-        held = registrations.update(previous, wanted, peers, LOOKS)
+        held = registrations.update(previous, wanted, peers, LOOKS, WAITS.of_this_call())
         LOOKS.finish()
         return UpdateResult(roster.outputs(news, wanted, held))
 
@@ -137,7 +167,7 @@ class ApplicationProvider(ResourceProvider):
             print(let_go(previous.application, previous.service_urls), file=sys.stderr, flush=True)
             return
         with self._saying_the_way_out(previous, is_leaving=True):
-            _, left = registrations.delete(previous, peers, looks=LOOKS)
+            _, left = registrations.delete(previous, peers, looks=LOOKS, wait=WAITS.of_this_call())
             LOOKS.finish()
         for instance in left[:_TOLD_OF_MANY]:
             print(printable(left_alone(instance)), file=sys.stderr, flush=True)
@@ -208,6 +238,7 @@ class EurekaApplication(Resource, module="eurekube", name="EurekaApplication"):
         args: EurekaApplicationArgs | EurekaApplicationArgsDict,
         opts: pulumi.ResourceOptions | None = None,
     ) -> None:
+        check_options("EurekaApplication", name, opts, "get_application")
         given = given_properties(name, args)
         instances = given.get("instances")
         given["instances"] = (
@@ -215,6 +246,7 @@ class EurekaApplication(Resource, module="eurekube", name="EurekaApplication"):
             if isinstance(instances, pulumi.Output)
             else _plain_instances(instances)
         )
+        given = with_application_secrets(given)
         # What is only known afterwards must be among the properties, or it never becomes an output.
         properties = {**dict.fromkeys((*MEMBER_INPUTS, *MEMBER_OUTPUTS)), **given}
         super().__init__(ApplicationProvider(), name, properties, opts)
@@ -238,6 +270,8 @@ def _plain_instances(instances: Any) -> Any:
     if not isinstance(instances, Mapping):
         return instances
     return {
-        key: value.apply(as_dictionary) if isinstance(value, pulumi.Output) else as_dictionary(value)
+        key: value.apply(as_dictionary)
+        if isinstance(value, pulumi.Output)
+        else with_member_secrets(as_dictionary(value))
         for key, value in instances.items()
     }

@@ -8,7 +8,7 @@ from __future__ import annotations
 import json
 import secrets
 import threading
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any
 
@@ -16,8 +16,9 @@ import pulumi
 from pulumi.dynamic import Config
 from pulumi.runtime import rpc
 
-from eurekube_provider.core.errors import RegistryDenied, RegistryUnreachable
+from eurekube_provider.core.errors import RegistryDenied, RegistryError, RegistryUnreachable
 from eurekube_provider.core.identity import StackOwner
+from eurekube_provider.core.model import Instance
 from eurekube_provider.eureka.peers import Peers
 from eurekube_provider.resources.arguments import Default, as_dictionary
 from eurekube_provider.resources.connections import (
@@ -29,9 +30,26 @@ from eurekube_provider.resources.connections import (
     connection_to,
     shared_peers,
 )
+from eurekube_provider.resources.draining import was_left
 from eurekube_provider.resources.looks import SecondLooks
-from eurekube_provider.resources.program import program_connection, program_renewer
-from eurekube_provider.resources.properties import INCARNATION, UNKNOWN, Properties
+from eurekube_provider.resources.program import (
+    is_rendered,
+    program_connection,
+    program_organization,
+    program_renewer,
+)
+from eurekube_provider.resources.properties import (
+    INCARNATION,
+    UNKNOWN,
+    Checked,
+    Properties,
+    contains_unknown,
+)
+
+Drained = tuple[Peers, Iterable[Instance]]
+
+IN_UPDATE = "in_update"
+"""Among what a program gives that is not previewed, and in no state: only then a check may ask Eureka."""
 
 LOOKS = SecondLooks()
 """Of this process: the removals of one update are looked at once more together."""
@@ -77,8 +95,7 @@ def new_incarnation() -> str:
 
 def stack_owner(name: str) -> str:
     """Whom a resource of the running program registers for."""
-    organization = pulumi.get_organization() or "organization"
-    return str(StackOwner(organization, pulumi.get_project(), pulumi.get_stack(), name))
+    return str(StackOwner(program_organization(), pulumi.get_project(), pulumi.get_stack(), name))
 
 
 def given_properties(name: str, args: Any) -> Properties:
@@ -92,6 +109,8 @@ def given_properties(name: str, args: Any) -> Properties:
     elif given["renewer"] is None:
         given["renewer"] = ""  # None would vanish on the way to the check, which says what is wrong with it
     connection = given.get("connection") or DEFAULT_CONNECTION
+    if not is_rendered.get() and not pulumi.runtime.is_dry_run():
+        given[IN_UPDATE] = True
     return {
         **given,
         "connection": None if connection == DEFAULT_CONNECTION else connection,
@@ -154,6 +173,30 @@ def _setting(config: Config | None) -> Setting:
         return value if isinstance(value, str) or value is None else json.dumps(value)
 
     return setting
+
+
+def was_interrupted(given: Mapping[str, Any], checked: Checked, find: Callable[[], Drained]) -> bool:
+    """Whether an interrupted drain left out of service what a state has, so that an update must undo it.
+
+    A state that was written before the drain does not say so. A preview asks nobody, and one that is not
+    answered is no reason to fail: the next refresh shows it.
+
+    :param find: the instances to look at, and where.
+    """
+    if IN_UPDATE not in given or checked.problems or contains_unknown(checked.properties):
+        return False
+    peers, instances = find()
+    if peers in _SILENT:
+        return False
+    try:
+        return was_left(peers, instances)
+    except RegistryError:
+        _SILENT.add(peers)
+        return False
+
+
+_SILENT: set[Peers] = set()
+"""Asked for nothing, and gave no answer: one time-out is enough."""
 
 
 def read_in(properties: Mapping[str, Any]) -> Properties:

@@ -7,6 +7,7 @@ no Kubernetes client. Its annotations are no texts: the SDK evaluates those of t
 anew.
 """
 
+import secrets
 import sys
 from collections.abc import Mapping
 from contextlib import AbstractContextManager
@@ -33,8 +34,10 @@ from eurekube_provider.eureka.peers import Peers
 from eurekube_provider.resources import registration
 from eurekube_provider.resources.arguments import EurekaInstanceArgs, EurekaInstanceArgsDict
 from eurekube_provider.resources.bridge import (
+    IN_UPDATE,
     LOOKS,
     STANDING,
+    Drained,
     given_properties,
     let_go,
     new_incarnation,
@@ -42,11 +45,25 @@ from eurekube_provider.resources.bridge import (
     peers_to_leave,
     read_in,
     saying_the_way_out,
+    was_interrupted,
     write_out,
 )
-from eurekube_provider.resources.plugin import tell_sentences
-from eurekube_provider.resources.properties import INCARNATION, URLS, Properties, bare_host, check
+from eurekube_provider.resources.plugin import set_up
+from eurekube_provider.resources.program import check_options
+from eurekube_provider.resources.properties import (
+    INCARNATION,
+    LEAVING,
+    SECRET_ID,
+    URLS,
+    Properties,
+    bare_host,
+    check,
+    derived_secrets,
+    without_secrets,
+)
 from eurekube_provider.resources.registration import Registration, Removal
+from eurekube_provider.resources.secrecy import with_instance_secrets
+from eurekube_provider.resources.waits import WAITS
 
 
 class InstanceProvider(ResourceProvider):
@@ -60,13 +77,26 @@ class InstanceProvider(ResourceProvider):
     def configure(self, req: ConfigureRequest) -> None:
         """Keep the stack's configuration; credentials come from there, or from the environment."""
         self._config = req.config
-        tell_sentences()
+        set_up()
 
     def check(self, _olds: Properties, news: Properties) -> CheckResult:
-        """Normalise the properties and refuse what Eureka could not hold; asks no server."""
-        checked = check(read_in(_olds), read_in(news))
+        """Normalise the properties and refuse what Eureka could not hold.
+
+        A preview's asks no server. An update's looks whether a drain that was interrupted is to be undone.
+        """
+        olds, given = read_in(_olds), read_in(news)
+        written, derived = without_secrets({key: value for key, value in given.items() if key != IN_UPDATE})
+        checked = check(olds, written)
+        properties = {**shortened(checked.properties), **derived_secrets(derived, checked.properties)}
+
+        def drained() -> Drained:
+            wanted = Registration.from_properties(properties)
+            return self._peers(wanted), [wanted.instance]
+
+        if olds and was_interrupted(given, checked, drained):
+            properties[LEAVING] = True
         return CheckResult(
-            write_out(shortened(checked.properties)),
+            write_out(properties),
             [CheckFailure(problem.property, problem.reason) for problem in checked.problems],
         )
 
@@ -89,7 +119,8 @@ class InstanceProvider(ResourceProvider):
         peers = self._peers(wanted)
         LOOKS.forget(peers, wanted.instance.key)
         held = registration.create(wanted, peers)
-        return CreateResult(_id(wanted), registration.outputs(news, held))
+        id_ = secrets.token_hex(16) if SECRET_ID in news else _id(wanted)
+        return CreateResult(id_, registration.outputs(news, held))
 
     def read(self, id_: str, props: Properties) -> ReadResult:
         """What Eureka holds. A blank id only where every server holds nothing, or is abandoned."""
@@ -123,7 +154,7 @@ class InstanceProvider(ResourceProvider):
             print(let_go(str(previous), previous.service_urls), file=sys.stderr, flush=True)
             return
         with self._saying_the_way_out(previous, is_leaving=True):
-            removal = registration.delete(previous, peers, looks=LOOKS)
+            removal = registration.delete(previous, peers, WAITS.of_this_call(), LOOKS)
             LOOKS.finish()
         if removal is Removal.LEFT:
             print(printable(registration.left_alone(previous.instance)), file=sys.stderr, flush=True)
@@ -187,7 +218,9 @@ class EurekaInstance(Resource, module="eurekube", name="EurekaInstance"):
         args: EurekaInstanceArgs | EurekaInstanceArgsDict,
         opts: pulumi.ResourceOptions | None = None,
     ) -> None:
+        check_options("EurekaInstance", name, opts, "get_instance")
         given = {key: value for key, value in given_properties(name, args).items() if value is not None}
+        given = with_instance_secrets(given)
         # What is only known afterwards must be among the properties, or it never becomes an output. The SDK
         # keeps looking through the outputs of all resources: those that are known without it are left out.
         properties = {**dict.fromkeys(_TOLD), **given}

@@ -9,6 +9,7 @@ The names are part of every user's state: renaming one needs a heading State in 
 from __future__ import annotations
 
 import difflib
+import math
 from collections.abc import Mapping
 from typing import Any
 
@@ -23,6 +24,8 @@ from eurekube_provider.resources.properties import (
     Problem,
     Properties,
     check,
+    derived_secrets,
+    without_secrets,
 )
 
 SHARED = (
@@ -151,7 +154,7 @@ def _checked_member(
 ) -> tuple[Properties, Any, list[Problem]]:
     """What an instance has of its own, and its id; what its application has wrong was ``told`` already."""
     where = f"instances.{key}"
-    written = {name: item for name, item in value.items() if item is not None}
+    written, derived = without_secrets({name: item for name, item in value.items() if item is not None})
     problems = [_no_such(f"{where}.{name}", name, OWN) for name in sorted(set(written) - set(OWN))]
     known = {name: item for name, item in written.items() if name in OWN}
     checked = check({}, _merged(application, key, known))
@@ -160,7 +163,8 @@ def _checked_member(
         for problem in checked.problems
         if problem.property in known or problem.property not in told
     ]
-    return _as_written(known, checked.properties), checked.properties.get("instance_id"), problems
+    kept = _as_written(known, checked.properties) | derived_secrets(derived, checked.properties)
+    return kept, checked.properties.get("instance_id"), problems
 
 
 def _as_written(written: Mapping[str, Any], checked: Mapping[str, Any]) -> Properties:
@@ -202,6 +206,8 @@ def _default_id(merged: Mapping[str, Any], key: str, base: Any) -> str | Marker 
     if UNKNOWN in (application, port):
         return UNKNOWN
     if not isinstance(application, str) or not isinstance(port, int | float) or base is None:
+        return None
+    if not math.isfinite(port):  # refused by the check
         return None
     return f"{key}.{base}:{application.lower()}:{int(port)}"
 

@@ -1,6 +1,7 @@
-"""Pulumi's plugin process, in which the dynamic provider runs: what it tells of our errors.
+"""Pulumi's plugin process, in which the dynamic provider runs: what it tells of our errors, and when it ends.
 
-The SDK (since 3.26x) answers an exception with its whole traceback, in which the one sentence that a person
+The SDK's process answers Cancel, which the engine sends when a person interrupts it, and does nothing. The
+SDK (since 3.26x) answers an exception with its whole traceback, in which the one sentence that a person
 needs is the last line of thirty. Ours stand alone; anything else is a bug, and keeps its traceback.
 """
 
@@ -8,10 +9,58 @@ from __future__ import annotations
 
 import sys
 import traceback
-from types import SimpleNamespace
+from types import FrameType, SimpleNamespace
 from typing import Any
 
 from eurekube_provider.core.errors import EurekubeError
+
+MOST_CALLS = 64
+"""Calls served at once. The SDK serves four, so that four drains would keep out the Cancel that ends them,
+and a fifth would begin when they are over. The engine makes as many calls at once as ``--parallel`` says."""
+
+
+def set_up() -> None:
+    """Make this process ready for our providers, where it is Pulumi's plugin process."""
+    tell_sentences()
+    hear_cancel()
+    _serve_more_calls()
+
+
+def hear_cancel() -> None:
+    """End the drains of this process when Pulumi is interrupted.
+
+    Does nothing outside of Pulumi's plugin process. Where a later SDK does it in another way, a drain goes on
+    until the engine hangs up.
+    """
+    servicer = getattr(sys.modules.get("__main__"), "DynamicResourceProviderServicer", None)
+    cancel = getattr(servicer, "Cancel", None)
+    code = getattr(cancel, "__code__", None)
+    # gRPC holds the bound method since the server started: only its code can be another one.
+    if code is not None and code.co_varnames[: code.co_argcount] == ("self", "request", "context"):
+        cancel.__code__ = _cancel.__code__  # type: ignore[union-attr]
+
+
+def _cancel(self: Any, request: Any, context: Any) -> Any:  # noqa: ARG001 - the SDK's names
+    """Runs in the SDK's module: what it needs of ours it imports."""
+    from google.protobuf import empty_pb2
+
+    from eurekube_provider.resources.waits import WAITS
+
+    WAITS.cancel()
+    return empty_pb2.Empty()  # type: ignore[attr-defined]
+
+
+def _serve_more_calls() -> None:
+    frame: FrameType | None = sys._getframe()  # noqa: SLF001 - the server keeps its threads to itself
+    while frame is not None:
+        reference = frame.f_locals.get("executor_reference")
+        executor: Any = reference() if callable(reference) else None
+        if isinstance(getattr(executor, "_max_workers", None), int):
+            executor._max_workers = max(executor._max_workers, MOST_CALLS)  # noqa: SLF001
+            for _ in range(executor._work_queue.qsize()):  # noqa: SLF001
+                executor.submit(int)  # has a thread started for what already waits
+            return
+        frame = frame.f_back
 
 
 def tell_sentences() -> None:

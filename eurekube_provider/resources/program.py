@@ -58,6 +58,42 @@ def program_renewer() -> str:
     return program_setting("operatorName") or DEFAULT_OPERATOR_NAME
 
 
+def program_organization() -> str:
+    """The organization in the owner of what the stack registers: ``eurekube:organization``, else Pulumi's.
+
+    A backend that is a bucket or a folder knows no organizations, so that two people's stacks of one name
+    would be one owner.
+
+    :raises ProgramError: it has a slash, which separates an owner's parts.
+    """
+    said = program_setting("organization") or pulumi.get_organization() or "organization"
+    if "/" in said:
+        raise ProgramError(f"{NAMESPACE}:organization: {said!r} must have no slash")
+    return said
+
+
+def check_options(kind: str, name: str, options: pulumi.ResourceOptions | None, lookup: str) -> None:
+    """Say what Pulumi's dynamic resources cannot do, instead of what would come of it.
+
+    :param lookup: the function that looks such a thing up.
+    :raises ProgramError: ``id`` or ``import_`` is given.
+    """
+    if options is None:
+        return
+    if options.id is not None:
+        raise ProgramError(f"{kind} {name!r}: ResourceOptions(id=...) cannot look one up; use {lookup}()")
+    if options.import_ is not None:
+        raise ProgramError(
+            f"{kind} {name!r}: ResourceOptions(import_=...) does not work with dynamic resources; take over"
+            ' what is there with on_conflict="adopt"'
+        )
+    if options.custom_timeouts is not None:
+        pulumi.log.warn(
+            f"{kind} {name!r}: custom_timeouts are ignored, since Pulumi hands them to no dynamic resource; a"
+            " removal takes as long as its drain_seconds and the servers' time-outs"
+        )
+
+
 def is_offline_preview() -> bool:
     """Whether this is a preview that shall ask neither Eureka nor a cluster.
 

@@ -9,7 +9,7 @@ The names are part of every user's state: renaming one needs a heading State in 
 from __future__ import annotations
 
 import difflib
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from enum import Enum, StrEnum
 from typing import Any, Final
@@ -93,6 +93,12 @@ INCARNATION = "incarnation"
 SEEN_INCARNATION = "seen_incarnation"
 """Bookkeeping: which one Eureka names instead."""
 
+LEAVING = "leaving"
+"""Whether a drain of ours took it out of service and was interrupted; not there where none was."""
+
+ASKED_STATUS = "asked_status"
+"""The status that is enforced, where Eureka held another one; not there where it did not."""
+
 OUTPUTS = (
     "overridden_status",
     "last_updated",
@@ -102,6 +108,12 @@ OUTPUTS = (
     SEEN_INCARNATION,
 )
 """What only Eureka tells; in the state, never among the inputs."""
+
+FROM_SECRET = "(derived from a secret)"  # noqa: S105 - it says that there is one
+"""Stands for a property that the check derives from a secret one, so that Pulumi takes it for one as well."""
+
+SECRET_ID = "secret_id"  # noqa: S105 - the name of a property
+"""Among the inputs where the resource's id must not tell what Eureka's id is made of."""
 
 SETTABLE_STATUSES = (Status.UP, Status.DOWN, Status.STARTING, Status.OUT_OF_SERVICE)
 
@@ -119,6 +131,18 @@ def contains_unknown(value: Any) -> bool:
     if isinstance(value, list | tuple):
         return any(contains_unknown(item) for item in value)
     return value is UNKNOWN
+
+
+def without_secrets(given: Mapping[str, Any]) -> tuple[Properties, list[str]]:
+    """What was given, and the names of what is to be derived from a secret."""
+    derived = [name for name, value in given.items() if value == FROM_SECRET]
+    return {name: value for name, value in given.items() if name not in derived}, derived
+
+
+def derived_secrets(derived: Iterable[str], checked: Mapping[str, Any]) -> Properties:
+    """What was derived from a secret, to be written beside what was given: a refresh would tell it."""
+    found = {name: checked[name] for name in derived if name in checked}
+    return {**found, SECRET_ID: FROM_SECRET} if SECRET_ID in derived else found
 
 
 def default_instance_id(owner: StackOwner, application: str, port: int) -> str:

@@ -20,18 +20,21 @@ from eurekube_provider.core.errors import (
     RegistryRejected,
     RegistryUnreachable,
 )
-from eurekube_provider.core.identity import INCARNATION_KEY, OWNER_KEY, RENEWER_KEY, SELF_RENEWED
+from eurekube_provider.core.identity import INCARNATION_KEY, LEAVING_KEY, OWNER_KEY, RENEWER_KEY, SELF_RENEWED
 from eurekube_provider.core.model import EurekaLease, Instance, Port, Status
 from eurekube_provider.core.plan import Action, Change, plan, same_contents
 from eurekube_provider.eureka import apply
 from eurekube_provider.eureka.peers import Peers
 from eurekube_provider.resources.connections import DEFAULT_CONNECTION
+from eurekube_provider.resources.draining import drain, is_leaving, put_back
 from eurekube_provider.resources.looks import SecondLooks
 from eurekube_provider.resources.neighbours import NEIGHBOURS
 from eurekube_provider.resources.properties import (
+    ASKED_STATUS,
     DEFAULT_ID,
     INCARNATION,
     INPUTS,
+    LEAVING,
     SEEN_INCARNATION,
     UNKNOWN,
     URLS,
@@ -83,6 +86,8 @@ class Registration:
     drain_seconds: int
     connection: str = DEFAULT_CONNECTION
     incarnation: str | None = ""
+    asked_status: Status | None = None
+    """The status that a state's program enforced; ``status`` is what Eureka held in its place."""
 
     @classmethod
     def from_properties(cls, properties: Mapping[str, Any]) -> Registration:
@@ -130,6 +135,7 @@ class Registration:
             drain_seconds=int(properties["drain_seconds"]),
             connection=str(properties.get("connection") or DEFAULT_CONNECTION),
             incarnation=incarnation,
+            asked_status=Status(properties[ASKED_STATUS]) if properties.get(ASKED_STATUS) else status,
         )
 
     def __str__(self) -> str:
@@ -168,6 +174,7 @@ def diff(olds: Mapping[str, Any], news: Mapping[str, Any]) -> Difference:
         want = Registration.from_properties({**news, INCARNATION: have.incarnation})
         changes = (
             bool(replaces)
+            or bool(olds.get(LEAVING) or news.get(LEAVING))
             or not same_contents(want.instance, have.instance)
             or (want.status is None) != (have.status is None)
             or (want.status is not None and want.status != olds.get("status"))
@@ -219,7 +226,18 @@ def update(previous: Registration, wanted: Registration, peers: Peers) -> Instan
     :func:`create`.
     """
     before = peers.read(*wanted.instance.key)
-    return _put(wanted, before, peers, "update", {previous.owner, wanted.owner})
+    return _put(released(previous, wanted, before), before, peers, "update", {previous.owner, wanted.owner})
+
+
+def released(previous: Registration, wanted: Registration, have: Instance | None) -> Registration:
+    """``wanted`` with the status that is to be brought about once: UP where ours is no longer asked for.
+
+    What a person set since is left alone, as where nothing was ever enforced.
+    """
+    is_over = previous.asked_status is not None and wanted.status is None
+    if is_over and have is not None and have.status is previous.asked_status:
+        return replace(wanted, status=Status.UP)
+    return wanted
 
 
 def give_back(standing: Registration, leaving: Registration, peers: Peers) -> None:
@@ -243,7 +261,7 @@ def preview(wanted: Registration, have: Instance | None, peers: Peers | None = N
         if refusal is not None:
             return f"! {refusal.describe()}"
     want = wanted.without_state(have).instance
-    if have is not None and wanted.status is None:
+    if have is not None and wanted.status is None and not is_leaving(have):
         want = replace(want, status=have.status)
     elif have is not None:
         have = replace(have, overridden_status=Status.UNKNOWN)  # enforced, also over a person's
@@ -285,13 +303,14 @@ def delete(
     One that meanwhile belongs to somebody else is left alone: it is no longer ours to remove. So is one that
     the same owner registered anew, as the new half of a replacement does.
 
+    :param wait: sleeps so many seconds; what it raises ends the drain, and puts it back into service.
     :param looks: takes the second look, for whoever removes many and finishes it; None for taking it here.
+    :raises DrainInterrupted: ``wait`` was ended; nothing was removed.
     :raises RegistryError: no server answered, or one keeps holding it.
     """
     have = _held(previous, peers)
-    if have is not None and previous.is_it(have) and _is_called(have) and previous.drain_seconds:
-        peers.set_status(have, Status.OUT_OF_SERVICE)
-        wait(previous.drain_seconds)
+    if have is not None and previous.is_it(have) and previous.drain_seconds:
+        drain([(peers, have)], previous.drain_seconds, wait)
         have = _held(previous, peers)
     if have is None:
         return Removal.ABSENT
@@ -325,6 +344,7 @@ def outputs(properties: Mapping[str, Any], actual: Instance) -> Properties:
     """
     given, properties = properties.keys(), completed(properties)
     enforced = properties.get("status_is_enforced", properties.get("status") is not None)
+    asked = properties.get(ASKED_STATUS, properties.get("status"))
     held = {
         **{key: properties[key] for key in (*INPUTS, DEFAULT_ID) if key in properties},
         **seen(actual),
@@ -335,6 +355,8 @@ def outputs(properties: Mapping[str, Any], actual: Instance) -> Properties:
         "last_updated": _iso(actual.last_updated_timestamp_ms),
         "seen_owner": actual.owner or "",
         "status_is_enforced": bool(enforced),
+        LEAVING: True if is_leaving(actual) else None,
+        ASKED_STATUS: asked if enforced and asked != actual.status.value else None,
     }
     held = {key: value for key, value in held.items() if value is not None}
     return {**shortened(held), **{key: held[key] for key in given & held.keys()}}
@@ -353,6 +375,7 @@ def seen(actual: Instance) -> Properties:
     metadata = dict(actual.metadata)
     metadata.pop(OWNER_KEY, None)
     metadata.pop(INCARNATION_KEY, None)
+    metadata.pop(LEAVING_KEY, None)
     renewer = metadata.pop(RENEWER_KEY, "")
     zone = metadata.pop("zone", None)
     return {
@@ -397,6 +420,8 @@ def _put(wanted: Registration, have: Instance | None, peers: Peers, verb: str, o
             f"{verb} {wanted}: it is in Eureka already, {whose} and was left as it is;"
             f' give this one another instance_id, or take it over with on_conflict="{OnConflict.ADOPT}"'
         )
+    if have is not None and wanted.status is not Status.OUT_OF_SERVICE:
+        have = put_back(peers, have)  # a drain that was interrupted
     want = replace(wanted.instance, status=status_to_send(wanted, have))
     if have is None or not same_contents(want, have) or want.status is not _own_status(have):
         apply.write(peers, want, have)
@@ -457,7 +482,3 @@ def _held(previous: Registration, peers: Peers) -> Instance | None:
     if not sighting.instances:
         raise next(iter(sighting.failures.values()))
     return sighting.found
-
-
-def _is_called(have: Instance) -> bool:
-    return have.status is Status.UP

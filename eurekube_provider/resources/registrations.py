@@ -7,7 +7,7 @@ moment, never against the state: a call that failed half-way is finished by the 
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from typing import NoReturn
@@ -26,6 +26,7 @@ from eurekube_provider.core.plan import Plan, Policy, plan, same_contents
 from eurekube_provider.eureka.apply import Outcome, apply, write
 from eurekube_provider.eureka.peers import Peers
 from eurekube_provider.resources import registration
+from eurekube_provider.resources.draining import drain, is_leaving, put_all_back, unmarked
 from eurekube_provider.resources.looks import SecondLooks
 from eurekube_provider.resources.properties import OnConflict
 from eurekube_provider.resources.registration import Registration, status_to_send
@@ -38,7 +39,12 @@ THREADS = 8
 """Single requests under way at once."""
 
 
-def create(wanted: Roster, peers: Peers, looks: SecondLooks | None = None) -> Held:
+def create(
+    wanted: Roster,
+    peers: Peers,
+    looks: SecondLooks | None = None,
+    wait: Callable[[float], None] = time.sleep,
+) -> Held:
     """Register all, or none: after a failure, what was not there before is taken back.
 
     What another incarnation of the same owner has in a place of ours is taken over. What it has elsewhere is
@@ -48,7 +54,7 @@ def create(wanted: Roster, peers: Peers, looks: SecondLooks | None = None) -> He
     :raises SomeFailed: names each that failed.
     :raises RegistryError: Eureka could not even be asked.
     """
-    before = look(wanted, [wanted.owner], peers, writes=True)
+    before = _in_service(wanted, [wanted.owner], peers)
     failed = _refusals(wanted, before)
     if failed:
         _raise(wanted, "register", failed, "nothing was registered")
@@ -56,10 +62,16 @@ def create(wanted: Roster, peers: Peers, looks: SecondLooks | None = None) -> He
     if failed:
         _raise(wanted, "register", failed, _take_back(wanted, before, peers))
     ours = {place: each for place, each in after.ours.items() if wanted.is_its(each)}
-    return _without_surplus(wanted, replace(after, ours=ours), peers, looks)
+    return _without_surplus(wanted, replace(after, ours=ours), peers, looks, wait)
 
 
-def update(previous: Roster, wanted: Roster, peers: Peers, looks: SecondLooks | None = None) -> Held:
+def update(
+    previous: Roster,
+    wanted: Roster,
+    peers: Peers,
+    looks: SecondLooks | None = None,
+    wait: Callable[[float], None] = time.sleep,
+) -> Held:
     """Bring Eureka to ``wanted``. After a failure what was done stays, and nothing was removed.
 
     Instances of the previous owner are ours too: a renamed stack updates in place.
@@ -67,13 +79,14 @@ def update(previous: Roster, wanted: Roster, peers: Peers, looks: SecondLooks | 
     :raises SomeFailed: names each that failed.
     :raises RegistryError: Eureka could not even be asked.
     """
-    before = look(wanted, [wanted.owner, previous.owner], peers, also=previous.keys, writes=True)
+    before = _in_service(wanted, [wanted.owner, previous.owner], peers, previous.keys)
     if wanted.incarnation is None:
         wanted = wanted.without_state(before)
-    failed, after = _put(wanted, before, peers, previous.owner, _refusals(wanted, before))
+    now = _released(previous, wanted, before)
+    failed, after = _put(now, before, peers, previous.owner, _refusals(wanted, before))
     if failed:
         _raise(wanted, "update", failed, "what was done stays, and the next update goes on from there")
-    return _without_surplus(wanted, after, peers, looks)
+    return _without_surplus(wanted, after, peers, looks, wait)
 
 
 def give_back(standing: Roster, leaving: Roster, peers: Peers, looks: SecondLooks) -> None:
@@ -131,18 +144,21 @@ def delete(
     peers: Peers,
     spare: Callable[[Key], bool] = lambda _: False,
     looks: SecondLooks | None = None,
+    wait: Callable[[float], None] = time.sleep,
 ) -> tuple[list[Instance], list[Instance]]:
     """Remove all, after their drain. What belongs to somebody else by now is left alone, and so is what
     another incarnation of the same owner has registered since.
 
     :param spare: whether what is registered at a place must stay.
+    :param wait: sleeps so many seconds; what it raises ends the drain, and puts all back into service.
     :returns: what was removed, and what was left.
+    :raises DrainInterrupted: ``wait`` was ended; nothing was removed.
     :raises SomeFailed: names each that a server keeps holding.
     :raises RegistryError: no server answered.
     """
     held = look(previous, [previous.owner], peers, writes=True)
     leaving = [each for key, each in held.ours.items() if previous.is_its(each) and not spare(key)]
-    _remove(previous, leaving, peers, looks)
+    _remove(previous, leaving, peers, looks, wait)
     keys = previous.keys
     anew = [each for key, each in held.ours.items() if key in keys and not previous.is_its(each)]
     return leaving, [*held.others.values(), *anew]
@@ -167,6 +183,16 @@ def _refusals(wanted: Roster, before: Held) -> dict[str, EurekubeError]:
         for refusal in planned.refusals
         if refusal.instance.key not in adopted and refusal.actual.key not in before.ours
     }
+
+
+def _released(previous: Roster, wanted: Roster, before: Held) -> Roster:
+    """``wanted``, with UP where our status is no longer asked for, see :func:`registration.released`."""
+    now = dict(wanted.registrations)
+    for key, each in wanted.registrations.items():
+        earlier = previous.registrations.get(key)
+        if earlier is not None and earlier.instance.key == each.instance.key:
+            now[key] = registration.released(earlier, each, before.ours.get(each.instance.key))
+    return replace(wanted, registrations=now)
 
 
 def _put(
@@ -276,27 +302,50 @@ def _unverified(wanted: Roster, after: Held) -> dict[str, EurekubeError]:
     return result
 
 
-def _without_surplus(wanted: Roster, held: Held, peers: Peers, looks: SecondLooks | None) -> Held:
+def _without_surplus(
+    wanted: Roster, held: Held, peers: Peers, looks: SecondLooks | None, wait: Callable[[float], None]
+) -> Held:
     """Remove it, now that all that is asked for is there."""
     surplus = held.surplus(wanted)
-    _remove(wanted, surplus, peers, looks)
+    _remove(wanted, surplus, peers, looks, wait)
     gone = {each.key for each in surplus}
     return replace(held, ours={key: each for key, each in held.ours.items() if key not in gone})
 
 
-def _remove(wanted: Roster, leaving: Sequence[Instance], peers: Peers, looks: SecondLooks | None) -> None:
+def _in_service(wanted: Roster, owners: Sequence[str], peers: Peers, also: Iterable[Key] = ()) -> Held:
+    """What Eureka holds, after an interrupted drain of what is asked for was undone.
+
+    What shall go stays as it is, and is drained once more.
+
+    :raises RegistryError: Eureka did not do it.
+    """
+    before = look(wanted, owners, peers, also=also, writes=True)
+    places = {each.instance.key: each for each in wanted.registrations.values()}
+    back = [each for key, each in before.ours.items() if key in places and is_leaving(each)]
+    if not back:
+        return before
+    out = {each.key for each in back if places[each.key].status is Status.OUT_OF_SERVICE}
+    for each in back:
+        if each.key in out:  # the program's wish from now on
+            write(peers, unmarked(each), each)
+    put_all_back(peers, [each for each in back if each.key not in out])
+    return look(wanted, owners, peers, also=also, writes=True)
+
+
+def _remove(
+    wanted: Roster,
+    leaving: Sequence[Instance],
+    peers: Peers,
+    looks: SecondLooks | None,
+    wait: Callable[[float], None],
+) -> None:
     """Drain and remove these.
 
     :raises SomeFailed: names each that a server keeps holding.
     """
     if not leaving:
         return
-    if wanted.drain_seconds:
-        called = [each for each in leaving if each.status is Status.UP]
-        with ThreadPoolExecutor(THREADS) as executor:
-            list(executor.map(lambda each: peers.set_status(each, Status.OUT_OF_SERVICE), called))
-        if called:
-            time.sleep(wanted.drain_seconds)
+    drain([(peers, each) for each in leaving], wanted.drain_seconds, wait)
     second = looks or SecondLooks()
     failed: dict[str, EurekubeError] = {}
     for owner in {each.owner for each in leaving if each.owner}:

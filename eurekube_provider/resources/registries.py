@@ -6,8 +6,9 @@ the dynamic providers.
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from eurekube_provider.core.identity import MEMBER_KEY, StackOwner, parse_owner
 from eurekube_provider.core.model import Instance
@@ -15,11 +16,12 @@ from eurekube_provider.eureka.peers import Peers
 from eurekube_provider.eureka.stock import look_everywhere
 from eurekube_provider.resources import registration, registrations
 from eurekube_provider.resources.connections import DEFAULT_CONNECTION
+from eurekube_provider.resources.draining import Registered, drain
 from eurekube_provider.resources.looks import SecondLooks
 from eurekube_provider.resources.properties import OnConflict
 from eurekube_provider.resources.registration import Registration, Removal, left_alone
 from eurekube_provider.resources.render import Rendered
-from eurekube_provider.resources.roster import Roster
+from eurekube_provider.resources.roster import Roster, look
 
 Report = Callable[[str], None]
 """Takes one line for a person."""
@@ -38,11 +40,15 @@ class Registries:
 
     :param report: gets a line for each registration that is looked at; it ends with the connection's name in
         brackets where that is not the default one.
+    :param wait: sleeps so many seconds; what it raises ends a drain, and puts back what was taken out.
     """
 
-    def __init__(self, rendered: Rendered, report: Report) -> None:
+    def __init__(
+        self, rendered: Rendered, report: Report, wait: Callable[[float], None] = time.sleep
+    ) -> None:
         self._rendered = rendered
         self._report = report
+        self._wait = wait
         self._singles = [
             Registration.from_properties(each).without_state() for each in rendered.registrations.values()
         ]
@@ -91,17 +97,37 @@ class Registries:
             self._say_removed(each.instance, each.connection)
 
     def remove_all(self) -> None:
-        """Remove everything of the stack, what is rendered with the drain that it asks for.
+        """Remove everything of the stack, what is rendered with the drain that it asks for, all in one wait.
 
         :raises EurekubeError: the first that failed.
         """
+        self._drain()
         looks = SecondLooks()
         for single in self._singles:
-            self._remove_single(single, looks)
+            self._remove_single(replace(single, drain_seconds=0), looks)
         for roster in self._rosters:
-            self._remove_roster(roster, looks)
+            self._remove_roster(replace(roster, drain_seconds=0), looks)
         looks.finish()
         self._remove(self._forgotten([], []))
+
+    def _drain(self) -> None:
+        """Take out all that asks for a drain, and wait for the longest.
+
+        :raises RegistryError: an Eureka cannot be asked; all is in service again.
+        """
+        leaving: list[Registered] = []
+        for single in self._singles:
+            peers = self._peers[single.connection]
+            have = peers.read(*single.instance.key) if single.drain_seconds else None
+            if have is not None and single.is_it(have):
+                leaving.append((peers, have))
+        for roster in self._rosters:
+            peers = self._peers[roster.connection]
+            if roster.drain_seconds:
+                leaving += [(peers, each) for each in look(roster, [roster.owner], peers).ours.values()]
+        asked = [each.drain_seconds for each in self._singles]
+        asked += [each.drain_seconds for each in self._rosters]
+        drain(leaving, max(asked, default=0), self._wait)
 
     def _forgotten(self, singles: Iterable[Registration], rosters: Iterable[Roster]) -> list[_Forgotten]:
         """What Eureka lists, belongs to the stack, and is none of these.

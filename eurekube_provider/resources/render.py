@@ -193,11 +193,13 @@ def render(
     """Run the program of a project for one of its stacks, and collect what it makes.
 
     :param overrides: configuration that wins over the stack's file, e.g. ``{"eurekube:url": ...}``.
+    :param organization: where ``eurekube:organization`` does not say it.
     :raises ConfigurationError: the project, the stack or its configuration is wrong.
     :raises InvalidInstance: a registration is wrong.
     """
     project = Project.load(project_directory)
     configuration = project.configuration(stack, overrides or {})
+    organization = configuration.get(f"{NAMESPACE}:organization") or organization
     kubeconfig = configuration.get(f"{NAMESPACE}:kubeconfig")
     directory = project.program.parent
     collector = _Collector()

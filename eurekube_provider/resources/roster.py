@@ -17,9 +17,11 @@ from eurekube_provider.core.plan import same_contents
 from eurekube_provider.eureka.bulk import take_stock
 from eurekube_provider.eureka.peers import Peers
 from eurekube_provider.eureka.stock import Stocktaking, look_for
+from eurekube_provider.resources.draining import is_leaving, unmarked
 from eurekube_provider.resources.members import MEMBER_INPUTS, fitted, members
 from eurekube_provider.resources.properties import (
     INCARNATION,
+    LEAVING,
     SEEN_INCARNATION,
     OnConflict,
     Properties,
@@ -55,6 +57,8 @@ class Roster:
         found = {
             key: _member(key, {**full, INCARNATION: incarnation}) for key, full in members(properties).items()
         }
+        for key in (properties.get("statuses") or {}).keys() & found.keys():
+            found[key] = replace(found[key], asked_status=None)  # another one than the program's was found
         return cls(
             application=str(properties["application"]),
             owner=str(properties["owner"]),
@@ -119,7 +123,7 @@ def diff(olds: Mapping[str, Any], news: Mapping[str, Any]) -> Difference:
     if at_other_servers(olds, news):
         replaces.append("service_url")
     changes = bool(replaces) or contains_unknown(news) or bool(olds.get("held_by_others"))
-    changes = changes or SEEN_INCARNATION in olds
+    changes = changes or SEEN_INCARNATION in olds or bool(olds.get(LEAVING) or news.get(LEAVING))
     if not changes and _projected(olds) != _projected(news):
         have = Roster.from_properties(olds)
         want = Roster.from_properties({**news, INCARNATION: have.incarnation})
@@ -205,18 +209,23 @@ def outputs(properties: Mapping[str, Any], roster: Roster, held: Held) -> Proper
     kept = {key: properties[key] for key in MEMBER_INPUTS if key in properties}
     instances: dict[str, Properties] = {}
     statuses: dict[str, str] = {}
+    found_before = properties.get("statuses") or {}
     others: dict[str, str] = {}
     seen_incarnation: dict[str, str] = {}
+    is_marked = False
     for key, each in roster.registrations.items():
         place = each.instance.key
         actual = held.ours.get(place) or held.others.get(place)
         if actual is None:
             continue
+        is_marked = is_marked or is_leaving(actual)
+        actual = unmarked(actual)
         if actual.owner != roster.owner:
             others[key] = actual.owner or ""
         elif roster.incarnation and not roster.is_its(actual):
             seen_incarnation = {SEEN_INCARNATION: actual.incarnation}
-        if actual.status is not (each.status or Status.UP):
+        # What an earlier refresh found stands among the inputs by now, and is somebody else's all the same.
+        if actual.status is not (each.status or Status.UP) or found_before.get(key) == actual.status.value:
             statuses[key] = actual.status.value
         is_settled = same_contents(each.instance, actual) and each.status in (None, actual.status)
         instances[key] = (
@@ -231,6 +240,8 @@ def outputs(properties: Mapping[str, Any], roster: Roster, held: Held) -> Proper
             key = f"{key} {extra.instance_id}"
         instances[key] = fitted(properties, key, _full(extra, with_status=False))
     kept |= {name: properties[name] for name in ("created", INCARNATION) if properties.get(name)}
+    if is_marked:
+        kept[LEAVING] = True
     told = {"instances": instances, "statuses": statuses, "held_by_others": others}
     return {**kept, **told, **seen_incarnation}
 

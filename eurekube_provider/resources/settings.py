@@ -56,7 +56,8 @@ _OPERATOR_KEYS = (
 class StackSettings:
     """Everything that the program can be told, see the ``config`` of Pulumi.yaml.
 
-    :ivar kubeconfig: absolute; None for the default provider's way to the cluster.
+    :ivar kubeconfig: relative to the program's directory where it is not absolute; None for the default
+        provider's way to the cluster.
     :ivar context: one of the kubeconfig; None for its current one.
     :ivar namespaces: those that the program makes, and removes.
     :ivar syncers: arguments by resource name, as are ``registrations``.
@@ -167,12 +168,13 @@ def _kubeconfig() -> Path | None:
     text = program_setting("kubeconfig")
     if text is None:
         return None
-    # The program runs in the project's directory.
-    path = (Path.cwd() / Path(text).expanduser()).resolve()
+    # Relative as it is written: it is an input of Pulumi's Kubernetes provider, which runs in the program's
+    # directory as well, and the state is shared by machines that keep the project in folders of their own.
+    path = Path(text).expanduser()
     if not path.is_file() and not is_rendered.get():  # only the engine's provider reads it here
         raise ConfigurationError(
-            f"{NAMESPACE}:kubeconfig: {path} does not exist; start the cluster first (make lab-up), or set"
-            f" {NAMESPACE}:kubeconfig to a kubeconfig that is there"
+            f"{NAMESPACE}:kubeconfig: {path.absolute()} does not exist; start the cluster first"
+            f" (make lab-up), or set {NAMESPACE}:kubeconfig to one that is there"
         )
     return path
 

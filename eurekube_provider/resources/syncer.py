@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Any, Literal, NotRequired, TypedDict
 
 import pulumi
 from pulumi_kubernetes.apiextensions.CustomResource import CustomResource
 from pulumi_kubernetes.meta.v1 import ObjectMetaArgs
 
+from eurekube_provider.core.errors import ConfigurationError
+from eurekube_provider.resources.arguments import as_arguments
 from eurekube_provider.resources.labels import object_labels
 from eurekube_provider.resources.program import ProgramError
 
@@ -85,6 +87,37 @@ class EurekaSyncerArgs:
     wait_ready_seconds: int | None = None
 
 
+class EurekaSyncerArgsDict(TypedDict):
+    """The same as a dictionary; see :class:`EurekaSyncerArgs`."""
+
+    namespace: Text
+    app: NotRequired[Text | None]
+    match_labels: NotRequired[pulumi.Input[Mapping[str, Text]] | None]
+    selector_namespace: NotRequired[Text | None]
+    mode: NotRequired[pulumi.Input[Literal["pod", "service"]] | Text]
+    name: NotRequired[Text | None]
+    application: NotRequired[Text | None]
+    vip_address: NotRequired[Text | None]
+    secure_vip_address: NotRequired[Text | None]
+    port: NotRequired[pulumi.Input[int] | Text | None]
+    secure_port: NotRequired[pulumi.Input[int] | Text | None]
+    advertise: NotRequired[pulumi.Input[Advertise] | Text | None]
+    metadata: NotRequired[pulumi.Input[Mapping[str, Text]] | None]
+    metadata_from_labels: NotRequired[pulumi.Input[Sequence[Text]] | None]
+    metadata_from_pod_labels: NotRequired[pulumi.Input[Sequence[Text]] | None]
+    home_page_path: NotRequired[Text | None]
+    status_page_path: NotRequired[Text | None]
+    health_check_path: NotRequired[Text | None]
+    renewal_interval_seconds: NotRequired[pulumi.Input[int] | None]
+    duration_seconds: NotRequired[pulumi.Input[int] | None]
+    policy: NotRequired[pulumi.Input[Literal["Sync", "UpsertOnly"]] | Text | None]
+    paused: NotRequired[pulumi.Input[bool] | None]
+    not_ready: NotRequired[pulumi.Input[Literal["Down", "Remove"]] | Text | None]
+    on_termination: NotRequired[pulumi.Input[Literal["Deregister", "OutOfService"]] | Text | None]
+    eureka: NotRequired[Text | None]
+    wait_ready_seconds: NotRequired[int | None]
+
+
 class EurekaSyncer(pulumi.ComponentResource):
     """A syncer of the cluster.
 
@@ -96,7 +129,16 @@ class EurekaSyncer(pulumi.ComponentResource):
     name: pulumi.Output[str]
     namespace: pulumi.Output[str]
 
-    def __init__(self, name: str, args: EurekaSyncerArgs, opts: pulumi.ResourceOptions | None = None) -> None:
+    def __init__(
+        self,
+        name: str,
+        args: EurekaSyncerArgs | EurekaSyncerArgsDict,
+        opts: pulumi.ResourceOptions | None = None,
+    ) -> None:
+        try:
+            args = as_arguments(EurekaSyncerArgs, args)
+        except ConfigurationError as error:
+            raise ProgramError(f"EurekaSyncer {name!r}: {error}") from None
         if args.app is None and args.match_labels is None:
             raise ProgramError(f"EurekaSyncer {name!r}: app or match_labels must say which Service is meant")
         patience = args.wait_ready_seconds

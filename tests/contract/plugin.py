@@ -13,7 +13,7 @@ from typing import Any
 import grpc
 import pulumi.dynamic.dynamic as dynamic
 import pytest
-from google.protobuf import json_format, struct_pb2
+from google.protobuf import empty_pb2, json_format, struct_pb2
 from pulumi.dynamic import ResourceProvider
 from pulumi.runtime.proto import provider_pb2, provider_pb2_grpc
 
@@ -69,6 +69,10 @@ class Plugin:
     def configure(self, config: Mapping[str, str]) -> None:
         """Hand over a stack's configuration."""
         self._stub.Configure(provider_pb2.ConfigureRequest(args=_struct(config)))
+
+    def cancel(self) -> None:
+        """Say that a person interrupted it."""
+        self._stub.Cancel(empty_pb2.Empty())  # type: ignore[attr-defined]
 
     def check(self, news: Properties, olds: Properties | None = None) -> Properties:
         """The checked inputs; a list of ``property: reason`` under ``failures`` where there are any."""

@@ -16,6 +16,7 @@ import pytest
 from pulumi.runtime import rpc
 
 from eurekube_provider.core.errors import RegistryRejected, RegistryUnreachable, SomeFailed
+from eurekube_provider.core.identity import LEAVING_KEY
 from eurekube_provider.core.model import Instance, Port, Status
 from eurekube_provider.eureka.connection import Connection
 from eurekube_provider.eureka.peer import Peer
@@ -520,3 +521,48 @@ def test_removals_share_their_second_look(single: Plugin, eureka: Peers, news: P
         elapsed = time.monotonic() - started
     assert held(eureka, news) == {}
     assert FORWARDED_WITHIN_SECONDS <= elapsed < len(states) / 4 * FORWARDED_WITHIN_SECONDS
+
+
+def test_a_status_that_is_no_longer_asked_for_goes_back_to_up(
+    plugin: Plugin, eureka: Peers, news: Properties
+) -> None:
+    """Of the application and of one instance; what a person changed since stays."""
+
+    def statuses() -> dict[str, Status]:
+        return {key: each.status for key, each in held(eureka, news).items()}
+
+    plain = with_instances(news, **{key: {"host_name": f"192.0.2.{key}"} for key in "123"})
+    special = {**plain["instances"], "2": {**plain["instances"]["2"], "status": "DOWN"}}
+    state = plugin.create(plugin.check({**plain, "instances": special, "status": "OUT_OF_SERVICE"}))
+    out, down = Status.OUT_OF_SERVICE, Status.DOWN
+    wait_for(lambda: statuses() == {"1": out, "2": down, "3": out}, "the statuses")
+    third = held(eureka, news)["3"]
+    for peer in eureka.peers:  # by a person
+        peer.set_status(third, Status.STARTING)
+    state = plugin.update(state, plugin.check(plain))
+    wait_for(lambda: statuses() == {"1": Status.UP, "2": Status.UP, "3": Status.STARTING}, "two to be UP")
+    plugin.delete(state)
+
+
+def test_an_interrupted_drain_is_undone_on_every_server(
+    plugin: Plugin, eureka: Peers, news: Properties
+) -> None:
+    """Also where it is interrupted before the servers have told each other."""
+    state = plugin.create(plugin.check({**news, "drain_seconds": 600}))
+
+    def standing() -> set[tuple[Status, bool]]:
+        there = [each for peer in eureka.peers for each in listed(peer, news)]
+        return {(each.status, LEAVING_KEY in each.metadata) for each in there}
+
+    first, out = eureka.peers[0], Status.OUT_OF_SERVICE
+    for _ in range(3):
+        with ThreadPoolExecutor(1) as executor:
+            removing = executor.submit(plugin.delete, state)
+            wait_for(lambda: {each.status for each in listed(first, news)} == {out}, "a drain")
+            plugin.cancel()
+            with pytest.raises(grpc.RpcError, match="in service again"):
+                removing.result(30)
+        wait_for(lambda: standing() == {(Status.UP, False)}, "all to be back")
+        time.sleep(1)  # whatever the servers still tell each other
+        assert standing() == {(Status.UP, False)}
+    plugin.delete({**state, "drain_seconds": 0})

@@ -23,6 +23,7 @@ from eurekube_provider.core.model import Instance, Port, Status
 from eurekube_provider.eureka.connection import Connection
 from eurekube_provider.eureka.peer import Peer
 from lab import EUREKA_PASSWORD, EUREKA_USER, Lab
+from lab.waiting import wait_until
 from lab.workloads import wait_for
 from tests.contract.plugin import EACH, NOBODY, Plugin, Properties, StartPlugin, plugins, sentence
 
@@ -374,3 +375,60 @@ def test_credentials_come_from_configuration_or_environment(start_plugin: StartP
             state = plugin.create(plugin.check(news))
             assert EUREKA_PASSWORD not in str(state)
             plugin.delete(state)
+
+
+@pytest.mark.parametrize("status", [Status.OUT_OF_SERVICE, Status.DOWN])
+def test_a_status_that_is_no_longer_asked_for_goes_back_to_up(
+    plugin: Plugin, peer: Peer, news: Properties, status: Status
+) -> None:
+    """But not where a person changed it since, whether or not a refresh has seen that."""
+    asked, not_asked = plugin.check({**news, "status": status}), plugin.check(news)
+    state = plugin.create(asked)
+    assert plugin.diff(state, not_asked)[0]
+    state = plugin.update(state, not_asked)
+    instance = held(peer, state)
+    assert instance is not None
+    assert (instance.status, instance.is_overridden, state["status"]) == (Status.UP, False, "UP")
+    for is_refreshed in (False, True):
+        state = plugin.update(state, asked)
+        peer.set_status(instance, Status.STARTING)  # by a person
+        if is_refreshed:
+            _, state, _ = plugin.read(state)
+            _, state, _ = plugin.read(state)
+            assert state["asked_status"] == status
+        state = plugin.update(state, not_asked)
+        instance = held(peer, state)
+        assert instance is not None
+        assert instance.status is Status.STARTING
+    plugin.delete(state)
+
+
+def test_four_drains_end_when_the_engine_says_cancel(
+    start_plugin: StartPlugin, peer: Peer, news: Properties
+) -> None:
+    """They leave no thread of the SDK's four; what was out of service is back."""
+    plugin = start_plugin()
+    states = [
+        plugin.create(plugin.check({**news, "instance_id": f"{number}", "drain_seconds": 600}))
+        for number in range(5)
+    ]
+
+    def standing() -> set[Status]:
+        return {instance.status for state in states if (instance := held(peer, state))}
+
+    def delete(state: Properties) -> str:
+        with pytest.raises(grpc.RpcError) as raised:
+            plugin.delete(state)
+        return sentence(raised)
+
+    with ThreadPoolExecutor(5) as executor:
+        said = executor.map(delete, states)
+        wait_until(lambda: standing() == {Status.OUT_OF_SERVICE}, "all to be out of service", 30)
+        started = time.monotonic()
+        plugin.cancel()
+        for told in said:
+            assert "interrupted, and nothing was removed; in service again" in told
+        assert time.monotonic() - started < 5
+    assert standing() == {Status.UP}
+    for state in states:
+        plugin.delete({**state, "drain_seconds": 0})

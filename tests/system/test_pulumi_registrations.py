@@ -9,11 +9,13 @@ from __future__ import annotations
 import json
 import os
 import re
+import signal
 import subprocess
 import sys
 import threading
 import time
 from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -21,12 +23,14 @@ from typing import Any
 import pytest
 import yaml
 
+from eurekube_provider.core.identity import LEAVING_KEY
 from eurekube_provider.core.model import Instance, Port, Status
 from eurekube_provider.eureka.connection import Connection
 from eurekube_provider.eureka.peer import Peer
 from lab import Lab
 from lab.eureka import EUREKA_PASSWORD, EUREKA_USER
 from lab.listing import listed_now
+from lab.workloads import wait_for
 from tests.contract.plugin import EACH
 from tests.system.conftest import ROOT
 from tests.system.stacks import Shop, needs_pulumi
@@ -597,3 +601,158 @@ EurekaApplication("rating", {
     stack.configure("offline", "true")
     assert "2 to create" in stack.pulumi("preview")
     assert f"no connection to {NOBODY}" in stack.up(fails=True)  # an update asks whatever is said
+
+
+@contextmanager
+def destroying(stack: Shop) -> Iterator[subprocess.Popen[bytes]]:
+    """``pulumi destroy`` as in a terminal of its own, under way; killed in the end."""
+    process = subprocess.Popen(
+        ["pulumi", "destroy", "--yes", "--skip-preview", "--color", "never"],
+        cwd=stack.project,
+        env=stack.environment,
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.DEVNULL,
+        start_new_session=True,
+    )
+    try:
+        yield process
+    finally:
+        for each in plugins_of(stack):
+            os.kill(each, signal.SIGKILL)
+        process.kill()
+        process.wait(30)
+
+
+def plugins_of(stack: Shop) -> list[int]:
+    """The process ids of Pulumi's dynamic providers that run for a stack."""
+    found = []
+    for directory in Path("/proc").iterdir():
+        with suppress(OSError):
+            command = (directory / "cmdline").read_bytes().split(b"\0")
+            if b"pulumi.dynamic" in command and (directory / "cwd").resolve() == stack.project.resolve():
+                found.append(int(directory.name))
+    return found
+
+
+def test_an_interrupted_drain_is_undone(tmp_path: Path, url: str, eureka: Peer) -> None:
+    """Ctrl-C once, twice, and everything killed: what was out of service is back, at the latest by an up."""
+    stack = Shop(tmp_path, PROGRAM, "interrupted", f"url={url}")
+    names = [f"drained-{number}" for number in range(6)]  # more than the plugin's process serves by itself
+    rows = many("drained-row", "drained-row", {"a": host(1), "b": host(2)})
+
+    def wanted(drain_seconds: int) -> list[Wanted]:
+        row = {**rows, "args": {**rows["args"], "drain_seconds": drain_seconds}}
+        return [*(one(name, drain_seconds=drain_seconds) for name in names), row]
+
+    def standing() -> set[tuple[Status, bool]]:
+        found = [eureka.read(*key) for key in keys]
+        return {(each.status, LEAVING_KEY in each.metadata) for each in found if each is not None}
+
+    stack.wants(*wanted(600))
+    stack.up()
+    keys = [each.key for name in (*names, "drained-row") for each in held(eureka, name).values()]
+    assert len(keys) == 8
+    for signals in (1, 2):
+        with destroying(stack) as process:
+            wait_for(lambda: standing() == {(Status.OUT_OF_SERVICE, True)}, "all to be out of service", 60)
+            started = time.monotonic()
+            for _ in range(signals):
+                os.killpg(process.pid, signal.SIGINT)
+                time.sleep(0.2 * (signals - 1))  # as fast as a person is
+            assert process.wait(30) != 0
+            assert time.monotonic() - started < 15
+            wait_for(lambda: standing() == {(Status.UP, False)}, "all to be back", 5)
+        stack.up()
+        assert standing() == {(Status.UP, False)}
+
+    # Nobody is left to undo it: our mark says to the next run that it is ours to undo.
+    with destroying(stack):
+        wait_for(lambda: standing() == {(Status.OUT_OF_SERVICE, True)}, "all to be out of service", 60)
+    stack.pulumi("cancel", "--yes")
+    assert standing() == {(Status.OUT_OF_SERVICE, True)}
+    stack.up()
+    assert standing() == {(Status.UP, False)}
+    stack.up("--expect-no-changes")
+
+    # A person's wish is nobody else's to undo.
+    eureka.set_status(held(eureka, names[0])[names[0]], Status.OUT_OF_SERVICE)
+    stack.wants(*wanted(1))
+    stack.up()
+    assert held(eureka, names[0])[names[0]].status is Status.OUT_OF_SERVICE
+    stack.destroy()
+    assert standing() == set()
+
+
+SECRETS = """
+import os
+
+import pulumi
+
+from eurekube_provider import EurekaApplication, EurekaInstance
+
+secret = pulumi.Output.secret
+number = os.environ["NUMBER"]
+host = secret(f"hidden-host-{number}")
+EurekaInstance("one", {"application": "hides", "host_name": host, "port": 8080, "metadata": {
+    "zone": secret(f"hidden-zone-{number}"), "key": secret(f"hidden-key-{number}"), "open": number}})
+EurekaInstance("name", {"application": secret("hidden-name"), "host_name": "192.0.2.1", "port": 8080,
+    "metadata": {"open": number}})
+many = EurekaApplication("many", {"application": "hides-many", "port": 8080,
+    "metadata": {"zone": secret(f"hidden-above-{number}")},
+    "instances": {"a": {"host_name": host}, "b": {"host_name": f"192.0.2.{number}",
+        "metadata": {"zone": secret(f"hidden-own-{number}")}}}})
+hosts = EurekaApplication("hosts", {"application": "hides-hosts", "port": 8080,
+    "instances": host.apply(lambda known: {"a": {"host_name": known}})})
+open = EurekaInstance("open", {"application": "open", "port": 8080,
+    "host_name": pulumi.Output.from_input(f"open-host-{number}")})
+pulumi.export("ids", many.instance_ids)
+"""
+
+
+def test_what_is_derived_from_a_secret_is_a_secret(tmp_path: Path, url: str, eureka: Peer) -> None:
+    """In state, preview, refresh and the comment on a pull request; what is not, is told as ever."""
+    stack = Shop(tmp_path, SECRETS, "secrets", f"url={url}")
+    told = []
+    stack.environment["NUMBER"] = "1"
+    told.append(stack.pulumi("preview", "--diff"))
+    told.append(stack.up())
+    (hidden,) = held(eureka, "hidden-name").values()
+    assert hidden.vip_address == "hidden-name"
+    (one_,) = held(eureka, "hides").values()
+    assert (one_.host_name, one_.ip_address, one_.metadata["zone"]) == (
+        "hidden-host-1",
+        "hidden-host-1",
+        "hidden-zone-1",
+    )
+    told.append(stack.pulumi("stack", "export"))
+    state = stack.state()["open"]
+    assert "ip_address" not in {name for name in state["inputs"] if state["inputs"][name] is None}
+    assert state["outputs"]["ip_address"] == "open-host-1"
+    stack.up("--expect-no-changes")
+    # Where a refresh finds another host, what was derived from the secret one is not among what it tells.
+    for each in (*held(eureka, "hides").values(), *held(eureka, "hides-many").values()):
+        stamp = (each.last_dirty_timestamp_ms or 0) + 1
+        eureka.register(replace(each, host_name="192.0.2.99", last_dirty_timestamp_ms=stamp))
+    told.append(stack.refresh("--diff"))
+    told.append(stack.pulumi("stack", "export"))
+    stack.environment["NUMBER"] = "2"
+    told.append(stack.pulumi("preview", "--diff"))
+    preview = stack.pulumi("preview", "--json")
+    told.append(preview)
+    (tmp_path / "preview.json").write_text(preview)
+    summary = subprocess.run(
+        [sys.executable, "-m", "eurekube_provider.cli.main", "summary", str(tmp_path / "preview.json")],
+        cwd=stack.project,
+        env=stack.environment,
+        capture_output=True,
+        text=True,
+        timeout=60,
+    )
+    assert summary.returncode == 0, summary.stderr
+    told += [summary.stdout, stack.up(), stack.pulumi("stack", "export")]
+    for text in told:
+        assert "hidden" not in text.lower(), text[max(0, text.lower().index("hidden") - 300) :][:600]
+    assert "open-host-2" in summary.stdout
+    assert held(eureka, "hides")["one"].ip_address == "hidden-host-2"
+    stack.destroy()

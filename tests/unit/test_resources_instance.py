@@ -11,6 +11,7 @@ import sys
 from dataclasses import fields
 from typing import Any
 
+import pulumi
 import pulumi.dynamic.dynamic as dynamic
 import pytest
 from pulumi.output import Unknown
@@ -28,6 +29,7 @@ from eurekube_provider.resources.arguments import (
 )
 from eurekube_provider.resources.instance import EurekaInstance, InstanceProvider
 from eurekube_provider.resources.members import ID_BASE, MEMBER_INPUTS, MEMBER_OUTPUTS, OWN
+from eurekube_provider.resources.program import ProgramError, check_options, program_organization
 from eurekube_provider.resources.properties import INPUTS, OUTPUTS
 from tests.unit.test_resources_properties import LEAST, checked
 from tests.unit.test_resources_registration import state
@@ -221,3 +223,36 @@ def test_diff_tells_pulumi_what_it_needs() -> None:
     result = InstanceProvider().diff("id", state(), checked(service_url="http://other/eureka"))
     assert (result.changes, result.replaces) == (True, ["service_url"])
     assert not result.delete_before_replace
+
+
+@pytest.mark.parametrize(
+    ("kind", "lookup"), [(EurekaInstance, "get_instance"), (EurekaApplication, "get_application")]
+)
+def test_what_dynamic_resources_cannot_do_is_said(
+    kind: Any, lookup: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """In a sentence of the program's, before anything is asked or made."""
+    with pytest.raises(ProgramError, match=rf"'x': ResourceOptions\(id=.*use {lookup}\(\)"):
+        kind("x", {}, pulumi.ResourceOptions(id="A/b"))
+    with pytest.raises(ProgramError, match='take over what is there with on_conflict="adopt"'):
+        kind("x", {}, pulumi.ResourceOptions(import_="A/b"))
+    warnings: list[str] = []
+    monkeypatch.setattr(pulumi.log, "warn", warnings.append)
+    check_options("EurekaInstance", "x", None, lookup)
+    check_options("EurekaInstance", "x", pulumi.ResourceOptions(protect=True), lookup)
+    assert warnings == []
+    timeouts = pulumi.CustomTimeouts(create="1m")
+    check_options("EurekaInstance", "x", pulumi.ResourceOptions(custom_timeouts=timeouts), lookup)
+    assert ["custom_timeouts are ignored" in text for text in warnings] == [True]
+
+
+def test_the_organization_of_an_owner(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Where a backend knows none, two people's stacks of one name would be one owner."""
+    said: dict[str, str] = {}
+    monkeypatch.setattr("eurekube_provider.resources.program.get_config", said.get)
+    assert program_organization() == "organization"
+    said["eurekube:organization"] = "alice"
+    assert program_organization() == "alice"
+    said["eurekube:organization"] = "a/b"
+    with pytest.raises(ProgramError, match="eurekube:organization: 'a/b' must have no slash"):
+        program_organization()

@@ -194,3 +194,12 @@ def test_the_defaults_are_those_of_a_single_registration() -> None:
     alone = check({}, {**LEAST, "instance_id": "x"}).properties
     (one,) = members(checked(instances={"a": {"host_name": "192.0.2.10", "instance_id": "x"}})).values()
     assert one == alone
+
+
+@pytest.mark.parametrize("port", [float("inf"), float("-inf"), float("nan")])
+def test_a_port_without_an_end_is_refused(port: float) -> None:
+    """As any other that is no port, with its name."""
+    application = {**ALL, "instances": {"a": {"host_name": "192.0.2.1", "port": port}}}
+    (problem,) = check_members({}, application).problems
+    assert problem.property == "instances.a.port"
+    assert "must be a whole number from 1 to 65535" in problem.reason

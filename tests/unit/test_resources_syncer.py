@@ -10,7 +10,12 @@ import pytest
 from eurekube_provider.core.syncer import Syncer
 from eurekube_provider.resources.files import crd_documents
 from eurekube_provider.resources.program import ProgramError
-from eurekube_provider.resources.syncer import EurekaSyncer, EurekaSyncerArgs, syncer_spec
+from eurekube_provider.resources.syncer import (
+    EurekaSyncer,
+    EurekaSyncerArgs,
+    EurekaSyncerArgsDict,
+    syncer_spec,
+)
 
 FULL: dict[str, Any] = {
     "app": "rating",
@@ -66,6 +71,19 @@ def test_a_syncer_that_selects_nothing_is_refused() -> None:
     """Before anything is made, in one sentence."""
     with pytest.raises(ProgramError, match="'rating': app or match_labels must say which Service"):
         EurekaSyncer("rating", EurekaSyncerArgs(namespace="shop"))
+
+
+def test_both_forms_of_the_arguments_are_the_same() -> None:
+    """A dictionary has the names of the class, and a misspelt one is refused in a sentence."""
+    assert set(EurekaSyncerArgsDict.__annotations__) == {item.name for item in fields(EurekaSyncerArgs)}
+    with pytest.raises(ProgramError, match="'rating': app or match_labels must say which Service"):
+        EurekaSyncer("rating", {"namespace": "shop"})
+    misspelt: Any = {"namespace": "shop", "aplication": "rating"}
+    with pytest.raises(ProgramError, match=r"'rating': there is no argument 'aplication'; .*application"):
+        EurekaSyncer("rating", misspelt)
+    nowhere: Any = {"app": "rating"}
+    with pytest.raises(ProgramError, match="'rating': namespace is required"):
+        EurekaSyncer("rating", nowhere)
 
 
 @pytest.mark.parametrize("wrong", [0, -1, 2.5, "60"])

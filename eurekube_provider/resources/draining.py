@@ -1,0 +1,177 @@
+"""A stack's registrations out of service before they are removed, and back where that was given up.
+
+The mark is written before the status, and goes after it: a drain that dies in whatever moment leaves what is
+recognised as ours. The next run of the stack puts it back into service, or goes on to remove it. A person's
+OUT_OF_SERVICE carries no mark, and is never touched here.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
+from typing import TypeVar
+
+from eurekube_provider.core.errors import DrainInterrupted, EurekubeError, RegistryRejected
+from eurekube_provider.core.identity import LEAVING_KEY
+from eurekube_provider.core.model import Instance, Status
+from eurekube_provider.eureka.apply import write
+from eurekube_provider.eureka.peers import Peers
+
+_T = TypeVar("_T")
+
+THREADS = 8
+"""Single requests under way at once."""
+
+SETTLE_SECONDS = 0.6
+"""Servers tell each other of a status within half a second, and in no certain order."""
+
+_CLEAR_ATTEMPTS = 10
+
+Registered = tuple[Peers, Instance]
+
+
+def is_leaving(instance: Instance) -> bool:
+    """Whether it carries our mark."""
+    return LEAVING_KEY in instance.metadata
+
+
+def unmarked(instance: Instance) -> Instance:
+    """The same without our mark."""
+    if not is_leaving(instance):
+        return instance
+    metadata = {key: value for key, value in instance.metadata.items() if key != LEAVING_KEY}
+    return replace(instance, metadata=metadata)
+
+
+def drain(registered: Iterable[Registered], seconds: float, wait: Callable[[float], None]) -> None:
+    """Put out of service what callers still call, and wait until they have forgotten it; one wait for all.
+
+    What an earlier drain left out of service is waited for as long: nobody knows for how long it was out.
+
+    :param wait: sleeps so many seconds, and raises what ends it before.
+    :raises DrainInterrupted: it was ended; all is in service again, or marked so that the next run does it.
+    :raises RegistryError: one could not be put out of service; the others are in service again.
+    """
+    leaving = [
+        (peers, one)
+        for peers, one in registered
+        if one.status is Status.UP or (is_leaving(one) and one.status is Status.OUT_OF_SERVICE)
+    ]
+    if not leaving or not seconds:
+        return
+    try:
+        _for_each(_mark, leaving)
+        _for_each(_set_out, leaving)
+        wait(seconds)
+    except BaseException as error:
+        failed = _for_each(_put_back_or_error, leaving)
+        if isinstance(error, DrainInterrupted):
+            raise DrainInterrupted(_told(leaving, failed)) from None
+        raise
+
+
+def was_left(peers: Peers, instances: Iterable[Instance]) -> bool:
+    """Whether one of these stands as an interrupted drain left it.
+
+    :raises RegistryError: no server answers.
+    """
+    held = [(one, peers.read(*one.key)) for one in instances]
+    return any(have is not None and have.owner == one.owner and is_leaving(have) for one, have in held)
+
+
+def put_back(peers: Peers, instance: Instance) -> Instance | None:
+    """Undo a drain: into service again, and then without our mark. Does nothing without the mark.
+
+    :returns: what Eureka holds now, None for nothing.
+    :raises RegistryError: a server did not do it; the mark is still there.
+    """
+    have = peers.read(*instance.key)
+    if have is None or have.owner != instance.owner or not is_leaving(have):
+        return have
+    _clear(peers, have)
+    have = peers.read(*instance.key)
+    if have is None or have.owner != instance.owner or not is_leaving(have):
+        return have
+    return write(peers, unmarked(have), have)
+
+
+def put_all_back(peers: Peers, instances: Sequence[Instance]) -> None:
+    """The same for many.
+
+    :raises RegistryError: the first that was not done; the others were.
+    """
+    failed = _for_each(_put_back_or_error, [(peers, one) for one in instances])
+    for error in failed:
+        if error is not None:
+            raise error
+
+
+def _mark(peers: Peers, instance: Instance) -> None:
+    if not is_leaving(instance):
+        write(peers, replace(instance, metadata={**instance.metadata, LEAVING_KEY: "true"}), instance)
+
+
+def _set_out(peers: Peers, instance: Instance) -> None:
+    peers.set_status(instance, Status.OUT_OF_SERVICE)
+
+
+def _put_back_or_error(peers: Peers, instance: Instance) -> EurekubeError | None:
+    try:
+        put_back(peers, instance)
+    except EurekubeError as error:
+        return error
+    return None
+
+
+def _clear(peers: Peers, instance: Instance) -> None:
+    """Have no server hold it OUT_OF_SERVICE any more.
+
+    :raises RegistryError: one still does, or none answers.
+    """
+    has_several = len(peers.peers) > 1
+    settled_at = time.monotonic() + (SETTLE_SECONDS if has_several else 0)
+    for _ in range(_CLEAR_ATTEMPTS):
+        sighting = peers.read_everywhere(*instance.key)
+        if not sighting.instances:
+            raise next(iter(sighting.failures.values()))
+        out = [one for one in sighting.instances.values() if one and one.status is Status.OUT_OF_SERVICE]
+        if out:
+            settled_at = time.monotonic() + (SETTLE_SECONDS if has_several else 0)
+            if not all(one.is_overridden for one in out):
+                # Clearing does nothing where there is no override.
+                peers.everywhere(lambda peer: peer.set_status(instance, Status.UP))
+            peers.everywhere(lambda peer: peer.clear_status(instance, Status.UP))
+        elif time.monotonic() >= settled_at:
+            return
+        if has_several:
+            time.sleep(SETTLE_SECONDS / 3)
+    urls = ", ".join(peers.connection.service_urls)
+    raise RegistryRejected(
+        f"put {instance.application} {instance.instance_id} back into service: {urls} accepted it and keeps"
+        " it OUT_OF_SERVICE; somebody else may be setting it at the same time",
+        url=urls,
+    )
+
+
+def _told(leaving: Sequence[Registered], failed: Sequence[EurekubeError | None]) -> str:
+    """One sentence on what stands now."""
+    first = leaving[0][1]
+    more = f" and {len(leaving) - 1} more" if len(leaving) > 1 else ""
+    named = f"drain {first.application} {first.instance_id}{more}: interrupted, and nothing was removed;"
+    errors = [error for error in failed if error is not None]
+    if not errors:
+        return f"{named} in service again, until the next run removes it"
+    return (
+        f"{named} {len(errors)} could not be put back into service and stay out until the next run"
+        f" ({errors[0]})"
+    )
+
+
+def _for_each(work: Callable[[Peers, Instance], _T], registered: Sequence[Registered]) -> list[_T]:
+    """Do it for each, several at once; the first exception is raised when none is under way any more."""
+    if len(registered) == 1:
+        return [work(*registered[0])]
+    with ThreadPoolExecutor(THREADS) as executor:
+        return list(executor.map(lambda each: work(*each), registered))

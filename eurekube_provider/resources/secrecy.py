@@ -1,0 +1,73 @@
+"""Secrets that are derived from secrets: an address from a host name, a zone from metadata, an id from names.
+
+Pulumi marks as secret, in state and preview, what has the name of a secret input; a dynamic provider sees
+plain values and cannot say more. So the program gives every property that the check will derive from
+something secret a value that says nothing but that, itself a secret; the check puts the derived one in its
+place. Whether something is a secret is known in the run of the program only, when it is resolved.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import pulumi
+
+from eurekube_provider.resources.program import is_rendered
+from eurekube_provider.resources.properties import FROM_SECRET, SECRET_ID
+
+_INSTANCE = {
+    "ip_address": ("host_name",),
+    "zone": ("metadata",),
+    "vip_address": ("application",),
+    "secure_vip_address": ("vip_address", "application"),
+    "instance_id": ("application", "port"),
+}
+_MEMBER = {key: _INSTANCE[key] for key in ("ip_address", "zone")}
+
+
+def with_instance_secrets(given: Mapping[str, Any]) -> dict[str, Any]:
+    """The properties of an EurekaInstance, with those that are derived from what may be a secret."""
+    return _with(given, {**_INSTANCE, SECRET_ID: ("application", "instance_id", "port")})
+
+
+def with_application_secrets(given: Mapping[str, Any]) -> dict[str, Any]:
+    """The same of an EurekaApplication, of which only what was written is in the state."""
+    return _with(given, {"zone": ("metadata",), SECRET_ID: ("application",)})
+
+
+def with_member_secrets(given: Mapping[str, Any]) -> dict[str, Any]:
+    """The same of one of its instances."""
+    return _with(given, _MEMBER)
+
+
+def _with(given: Mapping[str, Any], sources: Mapping[str, Sequence[str]]) -> dict[str, Any]:
+    result = dict(given)
+    if is_rendered.get():  # without an engine there is no state; what is printed is masked by its text
+        return result
+    for name, others in sources.items():
+        if given.get(name) is not None:
+            continue
+        values = [given[other] for other in others if _holds_output(given.get(other))]
+        if values:
+            result[name] = _if_secret(values)
+    return result
+
+
+def _holds_output(value: Any) -> bool:
+    if isinstance(value, Mapping):
+        return any(map(_holds_output, value.values()))
+    return isinstance(value, pulumi.Output)
+
+
+def _if_secret(values: Sequence[Any]) -> pulumi.Output[str | None]:
+    """:data:`FROM_SECRET` as a secret where one of the values is one, else nothing; known in any case."""
+    every: pulumi.Output[Any] = pulumi.Output.all(*values)
+
+    async def text() -> str | None:
+        return FROM_SECRET if await every.is_secret() else None
+
+    async def always() -> bool:
+        return True
+
+    return pulumi.Output(set(), text(), always(), every.is_secret())
