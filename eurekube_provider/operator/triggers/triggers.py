@@ -26,7 +26,7 @@ from eurekube_provider.kube.reflector import Reflector, ReflectorGroup
 from eurekube_provider.operator.brake import RELEASE_ANNOTATION
 from eurekube_provider.operator.index import Selectors, key_of
 from eurekube_provider.operator.settings import Settings
-from eurekube_provider.operator.sources import intent, trim_own
+from eurekube_provider.operator.sources import intent
 from eurekube_provider.operator.triggers.automation import worker
 from eurekube_provider.operator.triggers.entry import Entry, Object, SaidGoodbye, Selected, run_key, says
 from eurekube_provider.operator.triggers.pulumi_stack import requester
@@ -35,6 +35,7 @@ from eurekube_provider.operator.triggers.runs import Ended, History, Order, Plac
 from eurekube_provider.operator.triggers.standing import BRAKED, Standing, status_of
 from eurekube_provider.operator.triggers.targets import Automation, PulumiStack, Target
 from eurekube_provider.operator.triggers.webhook import caller
+from eurekube_provider.operator.trims import trim_own
 
 _log = logging.getLogger(__name__)
 
