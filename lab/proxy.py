@@ -45,6 +45,9 @@ class Fault(StrEnum):
     REFUSE = "refuse"
     """Listen no more, and reset the connections that are open."""
 
+    VANISH = "vanish"
+    """Answer nothing, not even who wants to connect: as a host that is gone."""
+
 
 @dataclass(frozen=True, slots=True)
 class _Orders:
@@ -85,6 +88,7 @@ class Proxy:
         self._orders = _Orders()
         self._changed = threading.Condition()
         self._listener: socket.socket | None = None
+        self._deaf: list[socket.socket] = []
         self._accepting: threading.Thread | None = None
         self._connections: set[socket.socket] = set()
         self._requests = 0
@@ -105,14 +109,10 @@ class Proxy:
         """Listen; a LabError where the port is taken."""
         if self._listener is not None:
             return
-        listener = socket.socket(socket.AF_INET, socket.SOCK_STREAM)
-        listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        try:
-            listener.bind((HOST, self.port))
-        except OSError as error:
-            listener.close()
-            raise LabError(f"the proxy before port {self.target_port} cannot listen: {error}") from error
-        listener.listen(128)
+        for one in self._deaf:
+            one.close()
+        self._deaf = []
+        listener = self._listen(128)
         listener.settimeout(_ACCEPT_SECONDS)
         self._listener = listener
         self._accepting = threading.Thread(
@@ -120,9 +120,23 @@ class Proxy:
         )
         self._accepting.start()
 
+    def _listen(self, backlog: int) -> socket.socket:
+        listener = socket.socket(socket.AF_INET, socket.SOCK_STREAM)
+        listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            listener.bind((HOST, self.port))
+        except OSError as error:
+            listener.close()
+            raise LabError(f"the proxy before port {self.target_port} cannot listen: {error}") from error
+        listener.listen(backlog)
+        return listener
+
     def stop(self) -> None:
         """Listen no more and end every connection."""
         self._obey(_Orders(Fault.REFUSE))
+        for one in self._deaf:
+            one.close()
+        self._deaf = []
 
     @property
     def fault(self) -> Fault:
@@ -159,22 +173,43 @@ class Proxy:
         """Be gone: new connections are refused and the open ones reset, until it heals."""
         self._obey(_Orders(Fault.REFUSE))
 
+    def vanish(self) -> None:
+        """Be gone without a word: packets to it are lost, until it heals. On Linux only."""
+        self._obey(_Orders(Fault.VANISH))
+
     def _obey(self, orders: _Orders) -> None:
         with self._changed:
             self._orders = orders
             self._changed.notify_all()
-        if orders.fault is not Fault.REFUSE:
+        if orders.fault not in (Fault.REFUSE, Fault.VANISH):
             self.start()
             return
         listener, self._listener = self._listener, None
         if listener is not None and self._accepting is not None:
             listener.close()
             self._accepting.join()
+        if orders.fault is Fault.VANISH:
+            self._turn_deaf()
+            return
         with self._changed:
             open_now = list(self._connections)
         for connection in open_now:
             with suppress(OSError):
                 connection.shutdown(socket.SHUT_RDWR)  # its thread wakes up and closes it
+
+    def _turn_deaf(self) -> None:
+        """Listen with a queue that is full and that nobody empties: whoever connects hears nothing."""
+        if self._deaf:
+            return
+        self._deaf = [self._listen(0)]
+        while True:
+            filler = socket.socket(socket.AF_INET, socket.SOCK_STREAM)
+            filler.settimeout(_ACCEPT_SECONDS)
+            self._deaf.append(filler)
+            try:
+                filler.connect((HOST, self.port))
+            except TimeoutError:
+                return
 
     def _accept(self, listener: socket.socket) -> None:
         while True:
@@ -216,7 +251,7 @@ class Proxy:
                 if self._keeps_heads:
                     self.heads.append(request.partition(b"\r\n\r\n")[0].decode("latin-1"))
                 orders = self._await_turn()
-                if orders.fault in (Fault.HANG, Fault.REFUSE):
+                if orders.fault in (Fault.HANG, Fault.VANISH, Fault.REFUSE):
                     raise _Reset
                 if orders.fault is Fault.ANSWER:
                     connection.sendall(_refusal(orders.status_code))
@@ -259,8 +294,8 @@ class Proxy:
             arrived = time.monotonic()
             while True:
                 orders = self._orders
-                if orders.fault is Fault.HANG:
-                    self._changed.wait_for(lambda: self._orders.fault is not Fault.HANG)
+                if orders.fault in (Fault.HANG, Fault.VANISH):
+                    self._changed.wait_for(lambda: self._orders.fault is not orders.fault)  # noqa: B023
                     return orders  # never answered, not even afterwards
                 left = arrived + orders.seconds - time.monotonic()
                 if orders.fault is not Fault.DELAY or left <= 0:

@@ -6,6 +6,7 @@ ask, and when again, is decided above.
 
 from __future__ import annotations
 
+import copy
 import hashlib
 import json
 import time
@@ -13,7 +14,7 @@ import xml.etree.ElementTree as ElementTree
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from email.utils import parsedate_to_datetime
-from typing import Any, TypeVar
+from typing import Any, Self, TypeVar
 from urllib.parse import quote, urlsplit
 
 from eurekube_provider.core.errors import (
@@ -75,6 +76,7 @@ class Peer:
         self._may_write = may_write
         self.traffic = Traffic()
         self._transport = Transport(url, connection)
+        self._timeout_seconds: float | None = None
 
     def __repr__(self) -> str:
         return f"Peer({self.url!r})"
@@ -82,6 +84,12 @@ class Peer:
     def close(self) -> None:
         """Close the pooled connections."""
         self._transport.close()
+
+    def in_haste(self, timeout_seconds: float) -> Self:
+        """The same server over the same connections, waited for no longer than this."""
+        hasty = copy.copy(self)
+        hasty._timeout_seconds = timeout_seconds  # noqa: SLF001 - same class
+        return hasty
 
     def register(self, instance: Instance) -> None:
         """Register ``instance`` or replace its registration, which starts a new Eureka lease.
@@ -340,6 +348,7 @@ class Peer:
                     document=json,
                     data=data,
                     headers=headers or (_ACCEPT if json is None and data is None else _SEND),
+                    timeout_seconds=self._timeout_seconds,
                 )
                 code = str(response.status_code)
             except TlsFailed as error:

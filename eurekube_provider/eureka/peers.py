@@ -1,7 +1,8 @@
 """Several servers that hold one registry: whom to ask, and what to do when one is away.
 
 Plain writes go to one server, which forwards them to its peers. A server that did not answer is avoided
-for a while, so that its time-outs do not slow everything down.
+for a while, so that its time-outs do not slow everything down. Who is there to tell it later what it missed
+waits for it only once: the first question that it leaves open is given up soon after others answered it.
 """
 
 from __future__ import annotations
@@ -11,15 +12,17 @@ import logging
 import math
 import threading
 import time
-from collections.abc import Callable, Iterable
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import TypeVar
 from urllib.parse import urlsplit
 
 from eurekube_provider.core.errors import RegistryDenied, RegistryError, RegistryUnreachable
 from eurekube_provider.core.model import Instance, Status, newest
 from eurekube_provider.eureka.connection import Connection, Mode
+from eurekube_provider.eureka.executor import PeerExecutor, is_inside
+from eurekube_provider.eureka.inquiry import Inquiry
 from eurekube_provider.eureka.peer import Peer
 
 _log = logging.getLogger(__name__)
@@ -27,6 +30,9 @@ _T = TypeVar("_T")
 
 AVOID_SECONDS = 10.0
 """How long a server that did not answer is asked last."""
+
+HASTE_SECONDS = 0.5
+"""How long one server is waited for where another one can be asked, which takes a millisecond."""
 
 SLOW_SECONDS = 1.0
 """So does one that took longer than this over a single instance, which takes a millisecond."""
@@ -72,15 +78,26 @@ class Peers:
     ago, so that the next ones are asked for it as well.
 
     :param may_write: asked before each change, see :class:`Peer`. Default: always yes.
+    :param waits_for_all: whether a server that others leave behind is waited for until it answers or the
+        time-out comes. Without, and with several servers, one that is avoided is not even asked where all
+        are: whoever uses that looks for what it missed when it is back.
     """
 
-    def __init__(self, connection: Connection, may_write: Callable[[], bool] = lambda: True) -> None:
+    def __init__(
+        self,
+        connection: Connection,
+        may_write: Callable[[], bool] = lambda: True,
+        *,
+        waits_for_all: bool = True,
+    ) -> None:
         self.connection = connection
         self._batches_until = 0.0
         self._batches_work: bool | None = None  # None: nobody has asked yet, or no server has answered
         self._topology_lock = threading.Lock()
         self.may_write = may_write
         self.peers = tuple(Peer(url, connection, may_write) for url in connection.service_urls)
+        self._waits_for_all = waits_for_all or len(self.peers) == 1
+        self._executors = [PeerExecutor(f"peers-{number}") for number in range(len(self.peers))]
         self._avoided_until: dict[str, float] = {}
         self._lock = threading.Lock()
 
@@ -88,7 +105,9 @@ class Peers:
         return f"Peers({', '.join(peer.url for peer in self.peers)})"
 
     def close(self) -> None:
-        """Close all pooled connections."""
+        """Close all pooled connections, and begin nothing more in the background."""
+        for executor in self._executors:
+            executor.close()
         for peer in self.peers:
             peer.close()
 
@@ -196,20 +215,21 @@ class Peers:
     def batch_obstacle(self) -> str | None:
         """Ask the servers why batches cannot be used; None where they can, or :data:`NOBODY_ANSWERS`."""
         known = {_plain_url(peer.url) for peer in self.peers}
-        asked = 0
+
+        def ask(peer: Peer) -> tuple[str, ...]:
+            replicas = peer.status().registered_replicas
+            peer.batch([])
+            return replicas
+
+        named, failures = self.each(ask)
         for peer in self.peers:
-            try:
-                replicas = peer.status().registered_replicas
-                peer.batch([])
-            except RegistryUnreachable:
-                continue
-            except RegistryError as error:
-                return f"they are refused: {error}"
-            unknown = [url for url in replicas if _plain_url(url) not in known]
+            failure = failures.get(peer.url)
+            if failure is not None and not isinstance(failure, RegistryUnreachable):
+                return f"they are refused: {failure}"
+            unknown = [url for url in named.get(peer.url, ()) if _plain_url(url) not in known]
             if unknown:
                 return f"{peer.url} forwards to {_without_credentials(unknown[0])}, which is not configured"
-            asked += 1
-        return None if asked else NOBODY_ANSWERS
+        return None if named else NOBODY_ANSWERS
 
     def read_everywhere(self, application: str, instance_id: str) -> Sighting:
         """Ask every server for the instance, past its caches. Raises nothing: failures are in the answer."""
@@ -228,29 +248,50 @@ class Peers:
         sighting = self.read_everywhere(application, instance_id)
         return replace(sighting, failures={**sighting.failures, **failures})
 
-    def each(self, ask: Callable[[Peer], _T]) -> tuple[dict[str, _T], dict[str, RegistryError]]:
+    def each(
+        self, ask: Callable[[Peer], _T], *, asks_avoided: bool = False
+    ) -> tuple[dict[str, _T], dict[str, RegistryError]]:
         """Ask every server, all at once.
 
-        :returns: the answers and the failures, by URL.
+        :param asks_avoided: ask those that are avoided, too, and wait a moment for them. Of no importance
+            where all are waited for, or where all are avoided.
+        :returns: the answers and the failures, by URL. Those that were not asked, or not waited for, are
+            failures; what was sent to them goes on in the background.
         """
-        answers: dict[str, _T] = {}
-        failures: dict[str, RegistryError] = {}
+        inquiry = Inquiry(ask)
+        if len(self.peers) == 1 or is_inside():
+            for peer in self.peers:
+                self._put(inquiry, peer)
+            inquiry.wait(self.peers, (), for_all=True)
+            return inquiry.answers, inquiry.failures
+        avoided = [] if self._waits_for_all else [peer for peer in self.peers if self._is_avoided(peer)]
+        if len(avoided) == len(self.peers):
+            avoided = []
+        needed = [peer for peer in self.peers if peer not in avoided]
+        for peer, executor in zip(self.peers, self._executors, strict=True):
+            if asks_avoided or peer in needed:
+                executor.submit(partial(self._put, inquiry, peer))
+        left_behind = inquiry.wait(needed, avoided if asks_avoided else (), for_all=self._waits_for_all)
+        failures = dict(inquiry.failures)
+        for peer in left_behind:
+            failures[peer.url] = self._left_behind(peer, "did not answer when others did")
+            self._avoid(peer, "is slow", str(failures[peer.url]))
+        for peer in avoided:
+            if peer.url not in inquiry.answers and peer.url not in failures:
+                failures[peer.url] = self._left_behind(peer, "has not answered lately")
+        return inquiry.answers, failures
 
-        def run(peer: Peer) -> None:
-            try:
-                answers[peer.url] = ask(peer)
-                self._answered(peer)
-            except RegistryError as error:
-                if isinstance(error, RegistryUnreachable):
-                    self._avoid(peer, "does not answer", str(error))
-                failures[peer.url] = error
+    def _put(self, inquiry: Inquiry[_T], peer: Peer) -> None:
+        """Ask one server, and learn from it whether it is to be avoided."""
+        found = inquiry.put(peer)
+        if found is True:
+            self._answered(peer)
+        elif isinstance(found, RegistryUnreachable):
+            self._avoid(peer, "does not answer", str(found))
 
-        if len(self.peers) == 1:
-            run(self.peers[0])
-        else:
-            with ThreadPoolExecutor(len(self.peers), thread_name_prefix="peers") as pool:
-                list(pool.map(run, self.peers))
-        return answers, failures
+    @staticmethod
+    def _left_behind(peer: Peer, why: str) -> RegistryUnreachable:
+        return RegistryUnreachable(f"{peer.url} {why}, and was not waited for", url=peer.url)
 
     def everywhere(self, ask: Callable[[Peer], _T]) -> tuple[dict[str, _T], dict[str, RegistryError]]:
         """The same, of which at least one must answer.
@@ -275,13 +316,17 @@ class Peers:
         """
         failures: dict[Peer, RegistryError] = {}
         answers: list[_T] = []
-        for peer in self._ordered(begin):
-            if answers and self._is_avoided(peer):
-                break
+        settled: set[Peer] = set()
+        for peer, in_haste in self._tries(begin, in_haste=math.isfinite(slow_seconds)):
+            if peer in settled or (answers and self._is_avoided(peer)):
+                continue
+            settled.add(peer)
             started = time.monotonic()
             try:
-                answer = ask(peer)
+                answer = ask(peer.in_haste(HASTE_SECONDS) if in_haste else peer)
             except RegistryUnreachable as error:
+                if in_haste and time.monotonic() - started >= HASTE_SECONDS:
+                    settled.discard(peer)  # it is given its time where no other one answers
                 self._avoid(peer, "does not answer", str(error))
                 failures[peer] = error
                 continue
@@ -289,6 +334,7 @@ class Peers:
                 failures[peer] = error
                 continue
             elapsed = time.monotonic() - started
+            failures.pop(peer, None)
             if elapsed > slow_seconds:
                 self._avoid(peer, "is slow", f"it took {elapsed:.1f} s")
             else:
@@ -303,12 +349,24 @@ class Peers:
                 self._avoid(peer, "refuses us", str(failure))  # the others let us in
         return answers[-1]
 
+    def _tries(self, begin: int, *, in_haste: bool) -> Iterator[tuple[Peer, bool]]:
+        """Whom to ask, one after the other, and whether in haste.
+
+        Where several are not avoided, each of them is asked in haste before one is given its time.
+        """
+        ordered = self.in_order(begin)
+        fresh = [peer for peer in ordered if not self._is_avoided(peer)]
+        if in_haste and not self._waits_for_all and len(fresh) > 1:
+            yield from ((peer, True) for peer in fresh)
+        yield from ((peer, False) for peer in ordered)
+
     def _begin(self, turn: int) -> int:
         """The position of the server that a renewal begins at."""
         others = len(self.peers) - 1
         return 1 + turn // 2 % others if turn % 2 and others else 0
 
-    def _ordered(self, begin: int = 0) -> list[Peer]:
+    def in_order(self, begin: int = 0) -> list[Peer]:
+        """The servers in the order in which they are asked: those that are avoided last."""
         return sorted((*self.peers[begin:], *self.peers[:begin]), key=self._is_avoided)
 
     def _is_avoided(self, peer: Peer) -> bool:

@@ -2,7 +2,9 @@
 
 A server forwards a renewal up to a second after it came. Where a removal overtakes it, its receiver does not
 know the instance any more, and the sender registers it there. Nobody renews that, so that it lapses in the
-end; but until then callers would find it.
+end; but until then callers would find it. So does a server that was frozen or cut off meanwhile: it still
+holds what was removed elsewhere, and tells the others of it when it is back. So once it has been asked, they
+are all asked anew.
 
 Source: PeerEurekaNode.heartbeat and AcceptorExecutor of Netflix/eureka.
 """
@@ -65,23 +67,28 @@ class Sweeper:
         self._is_registered = is_registered
         self._lock = threading.Lock()
         self._removals: dict[str, dict[Key, _Removal]] = {peer.url: {} for peer in peers.peers}
-        self._silent_until: dict[str, float] = {}
         self._stopped = threading.Event()
-        self._thread = threading.Thread(target=self._run, name="sweeper", daemon=True)
+        # One each, since a server that hangs takes its time.
+        self._threads = [
+            threading.Thread(target=self._run, args=(peer,), name=f"sweeper-{number}", daemon=True)
+            for number, peer in enumerate(peers.peers)
+        ]
 
     def start(self) -> None:
         """Begin to look."""
-        self._thread.start()
+        for thread in self._threads:
+            thread.start()
 
     def stop(self) -> None:
         """Look no more."""
         self._stopped.set()
-        if self._thread.is_alive():
-            self._thread.join()
+        for thread in self._threads:
+            if thread.is_alive():
+                thread.join()
 
     def pulses(self) -> list[Pulse]:
-        """Its thread."""
-        return pulses_of([self._thread])
+        """Its threads."""
+        return pulses_of(self._threads)
 
     def removed(self, instance: Instance) -> None:
         """``instance`` was removed from every server that could be asked."""
@@ -93,28 +100,34 @@ class Sweeper:
                 if len(removals) > MOST_REMEMBERED:
                     del removals[next(iter(removals))]
 
-    def _run(self) -> None:
+    def _run(self, peer: Peer) -> None:
+        was_away = False
         while not self._stopped.wait(TICK_SECONDS):
             if not self._peers.may_write():
                 continue  # whoever leads looks, and removes
-            for peer in self._peers.peers:
-                try:
-                    self._look(peer)
-                except (RegistryError, LeadershipLost):
-                    # Whoever writes or renews there says so; what is due stays due.
-                    self._silent_until[peer.url] = time.monotonic() + RETRY_SECONDS
-                except Exception:  # noqa: BLE001 - the thread must look again
-                    _log.exception("removals could not be checked")
+            try:
+                was_away = self._look(peer, was_away=was_away)
+            except RegistryError:
+                # Whoever writes or renews there says so; what is due stays due.
+                was_away = True
+                self._stopped.wait(RETRY_SECONDS)
+            except LeadershipLost:
+                self._stopped.wait(RETRY_SECONDS)
+            except Exception:  # noqa: BLE001 - the thread must look again
+                _log.exception("removals could not be checked")
 
-    def _look(self, peer: Peer) -> None:
+    def _look(self, peer: Peer, *, was_away: bool) -> bool:
+        """Look for what is due on one server.
+
+        :param was_away: it did not answer the last time: what it missed is looked for elsewhere as well.
+        :returns: the same of the next time; nothing is asked where nothing is due.
+        """
         now = time.monotonic()
-        if now < self._silent_until.get(peer.url, 0.0):
-            return
         removals = self._removals[peer.url]
         with self._lock:
             due = [removal for removal in removals.values() if removal.at <= now]
         if not due:
-            return
+            return was_away
         swept = self._sweep(peer, [removal.instance for removal in due])
         if swept:
             _log.warning(
@@ -128,6 +141,17 @@ class Sweeper:
                     following = removal.next()
                     if following is not None:
                         removals[key] = following
+                    if was_away:
+                        self._look_elsewhere(peer, removal.instance)
+        return False
+
+    def _look_elsewhere(self, peer: Peer, instance: Instance) -> None:
+        """The server was away and may have told the others of the instance; the lock is held."""
+        anew = _Removal(instance, time.monotonic() + LOOK_AFTER_SECONDS[0])
+        for url, removals in self._removals.items():
+            pending = removals.get(instance.key)
+            if url != peer.url and (pending is None or pending.instance is instance):
+                removals[instance.key] = min(pending or anew, anew, key=lambda removal: removal.at)
 
     def _sweep(self, peer: Peer, removed: Sequence[Instance]) -> int:
         """Remove what a server holds of these as it was when they were removed; how many."""

@@ -130,11 +130,14 @@ class Transport:
         document: Any = None,
         data: bytes | None = None,
         headers: Mapping[str, str] | None = None,
+        timeout_seconds: float | None = None,
     ) -> Answer:
         """Send one request; once more only where the credentials were refused, and their file has others.
 
         :param path: below the service URL; one that begins with ``//`` is the server's own.
         :param document: sent as JSON; or ``data`` as it is.
+        :param timeout_seconds: wait no longer than this, be it for a connection or for the answer; None for
+            what the connection's settings say.
         :raises TransportError: no answer came.
         """
         target = path[1:] if path.startswith("//") else self._base + path
@@ -142,13 +145,13 @@ class Transport:
             target += f"?{urlencode(params)}"
         body = data if document is None else json.dumps(document).encode()
         shown = self._authorization
-        answer = self._send(method, target, body, {**(headers or {}), **shown})
+        answer = self._send(method, target, body, {**(headers or {}), **shown}, timeout_seconds)
         if answer.status_code not in _REFUSED:
             return answer
         others = self._credentials_anew()
         if others in (None, shown):
             return answer
-        again = self._send(method, target, body, {**(headers or {}), **others})
+        again = self._send(method, target, body, {**(headers or {}), **others}, timeout_seconds)
         if again.status_code in _REFUSED:  # the file may be ahead of the server
             return answer
         self._authorization = others
@@ -168,7 +171,23 @@ class Transport:
         kind = "password" if self._connection.token is None else "token"
         return _authorization(replace(self._connection, **{kind: secret}))  # type: ignore[arg-type]
 
-    def _send(self, method: str, target: str, body: bytes | None, headers: Mapping[str, str]) -> Answer:
+    def _send(
+        self,
+        method: str,
+        target: str,
+        body: bytes | None,
+        headers: Mapping[str, str],
+        timeout_seconds: float | None,
+    ) -> Answer:
+        haste: dict[str, Any] = {}
+        if timeout_seconds is not None:
+            # All pooled connections may be taken by requests that are not answered.
+            limits = self._connection.connect_timeout_seconds, self._connection.read_timeout_seconds
+            connect, read = (min(timeout_seconds, limit) for limit in limits)
+            haste = {
+                "timeout": urllib3.Timeout(connect=connect, read=read),
+                "pool_timeout": timeout_seconds,
+            }
         try:
             response = self._pool.urlopen(
                 method,
@@ -177,12 +196,13 @@ class Transport:
                 headers={**self._headers, **headers},
                 redirect=False,
                 decode_content=False,
+                **haste,
             )
         except urllib3.exceptions.SSLError as error:
             raise TlsFailed(_root_cause(error)) from None
         except (urllib3.exceptions.NewConnectionError, urllib3.exceptions.ProxyError) as error:
             raise NotConnected(_root_cause(error)) from None
-        except urllib3.exceptions.TimeoutError as error:
+        except (urllib3.exceptions.TimeoutError, urllib3.exceptions.EmptyPoolError) as error:
             raise TimedOut(_root_cause(error)) from None
         except (urllib3.exceptions.HTTPError, OSError) as error:
             raise Broken(_root_cause(error)) from None

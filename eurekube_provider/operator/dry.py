@@ -50,7 +50,14 @@ class DryPeer(Peer):
 class DryPeers(Peers):
     """An Eureka cluster that is read only."""
 
-    def __init__(self, connection: Connection, may_write: Callable[[], bool] = lambda: True) -> None:
-        super().__init__(connection, may_write)
-        self.close()
+    def __init__(
+        self,
+        connection: Connection,
+        may_write: Callable[[], bool] = lambda: True,
+        *,
+        waits_for_all: bool = True,
+    ) -> None:
+        super().__init__(connection, may_write, waits_for_all=waits_for_all)
+        for peer in self.peers:
+            peer.close()
         self.peers = tuple(DryPeer(url, connection, may_write) for url in connection.service_urls)

@@ -410,7 +410,7 @@ class Registry:
     def _level(self, instances: Sequence[Instance], peer: Peer) -> list[Instance]:
         """Register on ``peer`` what its fellows hold; returns what none of them does."""
         found: dict[Key, Instance] = {}
-        for other in self.peers.peers:
+        for other in self.peers.in_order():
             left = [instance for instance in instances if instance.key not in found]
             if other is peer or not left:
                 continue

@@ -112,7 +112,7 @@ class Restarts:
 
     def notice(self) -> None:
         """Ask at each URL since when the server runs. Raises nothing."""
-        statuses, _ = self._peers.each(lambda peer: peer.status())
+        statuses, _ = self._peers.each(lambda peer: peer.status(), asks_avoided=True)
         for peer in self._peers.peers:
             status = statuses.get(peer.url)
             seconds = running_seconds(status, time.time()) if status is not None else None

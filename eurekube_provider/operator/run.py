@@ -95,7 +95,12 @@ def _run(settings: Settings, stop: threading.Event, site: OperatorSite, ledger: 
     statuses = ledger.statuses(access) if ledger else StatusWriter(access, queue.wait_drained)
     registries = {
         name: Registry(
-            (DryPeers if is_dry else Peers)(connection, leadership.may_write),
+            (DryPeers if is_dry else Peers)(
+                # One look at everything ends before a server that was left behind could be told.
+                connection,
+                leadership.may_write,
+                waits_for_all=ledger is not None and ledger.is_once,
+            ),
             cluster,
             settings.operator_name,
             settings.resync_seconds,

@@ -7,13 +7,14 @@ import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
+from typing import Self
 
 import pytest
 import requests
 
 from eurekube_provider.core.errors import OwnershipConflict, RegistryUnreachable
 from eurekube_provider.core.model import Instance, Status
-from eurekube_provider.core.plan import Action, Policy, plan
+from eurekube_provider.core.plan import Action, Plan, Policy, plan
 from eurekube_provider.eureka import apply as module
 from eurekube_provider.eureka import peers as peers_module
 from eurekube_provider.eureka.apply import Outcome, apply, remove, write
@@ -23,6 +24,7 @@ from eurekube_provider.eureka.peers import Peers
 from eurekube_provider.eureka.sweeper import Sweeper
 from lab import Lab
 from lab.listing import listed_now
+from lab.proxy import Proxy
 from lab.waiting import wait_until
 from tests.contract.conftest import WAIT_SECONDS, Server, document, rating
 
@@ -512,6 +514,101 @@ def test_a_paused_server_holds_up_nobody_for_long(frail: Lab, app: str) -> None:
     frail.eurekas[0].resume()
     peers.close()
     assert timeout_seconds <= elapsed < 3 * timeout_seconds
+
+
+COUNT_OF_SERVICES = 40
+
+
+class Operator:
+    """What the operator does with many services of one pod each: sixteen plans at once, renewed by nobody."""
+
+    def __init__(self, urls: list[str], leases: int) -> None:
+        self.peers = Peers(Connection(tuple(urls)), waits_for_all=False)
+        self.registered: set[tuple[str, str]] = set()
+        self.sweeper = Sweeper(self.peers, self.registered.__contains__, lambda: leases)
+        self.sweeper.start()
+        self._leases = leases
+        self._convoys = Convoys()
+        self._record = Record(all_is_new=True)
+        self._record.gone = self._gone  # type: ignore[method-assign]
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.sweeper.stop()
+        self.peers.close()
+
+    def _gone(self, instance: Instance) -> None:
+        self.registered.discard(instance.key)
+        self.sweeper.removed(instance)
+
+    def register(self, *instances: Instance) -> None:
+        """Have these stand on every server that answers."""
+        self.registered.update(one.key for one in instances)
+        self._carry([(plan([one], [], one.owner or ""), one.owner or "") for one in instances])
+
+    def remove(self, *instances: Instance) -> float:
+        """Remove them; how many seconds that takes."""
+        started = time.monotonic()
+        self._carry([(plan([], [one], one.owner or ""), one.owner or "") for one in instances])
+        return time.monotonic() - started
+
+    def _carry(self, plans: list[tuple[Plan, str]]) -> None:
+        def carry(steps: Plan, owner: str) -> Outcome:
+            return self._convoys(steps, owner, self.peers, self._record, leases=self._leases)
+
+        with ThreadPoolExecutor(16) as pool:
+            outcomes = list(pool.map(carry, *zip(*plans, strict=True)))
+        assert [outcome.failures for outcome in outcomes] == [()] * len(plans)
+
+
+@pytest.mark.parametrize("leases", [0, 1000], ids=["single requests", "batches"])
+@pytest.mark.parametrize("how", ["frozen", "gone"])
+def test_a_server_that_is_away_holds_up_no_change(frail: Lab, app: str, how: str, leases: int) -> None:
+    """The others lose what left at once. What the one that was away still holds it loses when it is back, on
+    all servers, but for what was registered again meanwhile.
+    """
+    front = Proxy(frail.eurekas[0].port)
+    before, instances = (
+        [
+            owned(f"{app}-{phase}-{number}", owner=f"cluster/eks/shop/{app.lower()}-{number}")
+            for number in range(COUNT_OF_SERVICES)
+        ]
+        for phase in ("before", "then")
+    )
+    with front, Operator([f"http://127.0.0.1:{front.port}/eureka", *frail.eureka_urls[1:]], leases) as us:
+        _, *others = us.peers.peers
+        us.register(*before, *instances)
+        for one in (*before, *instances):
+            wait_level(us.peers, one)
+        all_answer = us.remove(*before)
+        if how == "frozen":
+            frail.eurekas[0].pause()
+        else:
+            front.vanish()
+        assert us.remove(*instances) <= 2 * all_answer + 1.0
+        assert [one for one in instances if any(peer.read(*one.key) for peer in others)] == []
+        again, *gone = instances
+
+        def is_back() -> bool:  # the servers that answer may still tell each other of the removal
+            us.register(again)
+            return all(peer.read(*again.key) for peer in others)
+
+        wait_until(is_back, "it again", WAIT_SECONDS)
+        frail.eurekas[0].resume()
+        front.heal()
+        wait_until(
+            lambda: not any(peer.read(*one.key) for one in gone for peer in us.peers.peers),
+            "the end of the rest on all servers",
+            WAIT_SECONDS,
+        )
+        found = others[0].read(*again.key)
+        assert found is not None
+        assert us.peers.renew(found)  # with which the servers tell the one that was away
+        anybody = Peers(us.peers.connection)
+        wait_level(anybody, again)
+        anybody.close()
 
 
 def test_servers_that_die_and_come_back(frail: Lab, app: str, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 import threading
 import time
 from collections.abc import Iterator
@@ -180,6 +181,24 @@ def test_nobody_there(proxy: Proxy, session: requests.Session) -> None:
     with pytest.raises(requests.exceptions.ConnectionError, match="refused"):
         requests.get(url(proxy), timeout=5)
     proxy.heal()
+    assert session.get(url(proxy), timeout=5).content == SAYS
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="elsewhere a full queue refuses")
+def test_a_host_that_is_gone(proxy: Proxy, session: requests.Session, server: ThreadingHTTPServer) -> None:
+    """Neither an open connection nor a new one hears anything, until it is back."""
+    session.get(url(proxy), timeout=5)
+    heard = len(server.heard)  # type: ignore[attr-defined]
+    proxy.vanish()
+    with pytest.raises(requests.ReadTimeout):
+        session.get(url(proxy), timeout=0.3)
+    for _ in range(3):
+        with pytest.raises(requests.ConnectTimeout):
+            requests.get(url(proxy), timeout=0.3)
+    proxy.vanish()
+    assert len(server.heard) == heard  # type: ignore[attr-defined]
+    proxy.heal()
+    assert requests.get(url(proxy), timeout=5).content == SAYS
     assert session.get(url(proxy), timeout=5).content == SAYS
 
 

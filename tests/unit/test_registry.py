@@ -55,8 +55,11 @@ class TwoServers(Peers):
         """Whichever holds it."""
         return next((one for one in self._held if one.key == (application, instance_id)), None)
 
-    def each(self, ask: Callable[[Peer], Any]) -> tuple[dict[str, Any], dict[str, RegistryError]]:
+    def each(
+        self, ask: Callable[[Peer], Any], *, asks_avoided: bool = False
+    ) -> tuple[dict[str, Any], dict[str, RegistryError]]:
         """Both answer, but for who is silent."""
+        assert asks_avoided in (True, False)
         asked = [peer for peer in self.peers if peer.url not in self.silent]
         return {peer.url: ask(peer) for peer in asked}, self.silent
 

@@ -23,8 +23,15 @@ class Server(Transport):
         self.accepts = accepts
         self.shown: list[str] = []
 
-    def _send(self, method: str, target: str, body: bytes | None, headers: Mapping[str, str]) -> Answer:
-        assert (method, body) == ("GET", None)
+    def _send(
+        self,
+        method: str,
+        target: str,
+        body: bytes | None,
+        headers: Mapping[str, str],
+        timeout_seconds: float | None,
+    ) -> Answer:
+        assert (method, body, timeout_seconds) == ("GET", None, None)
         kind, _, text = headers["Authorization"].partition(" ")
         secret = text if kind == "Bearer" else base64.b64decode(text).decode().partition(":")[2]
         self.shown.append(secret)

@@ -1,0 +1,78 @@
+"""Threads of one server's own: one that hangs keeps those of no other busy.
+
+They are daemons, since a request that is never answered must not keep a process from ending.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections import deque
+from collections.abc import Callable
+
+_log = logging.getLogger(__name__)
+
+MOST_THREADS = 16
+"""As many as a server has pooled connections."""
+
+_inside = threading.local()
+
+
+def is_inside() -> bool:
+    """Whether the calling thread is one of an executor: it must wait for no other work of one."""
+    return getattr(_inside, "yes", False)
+
+
+class PeerExecutor:
+    """Carries out work in the order in which it comes; its threads are made when they are needed.
+
+    :param name: of its threads.
+    :param most: so many at once.
+    """
+
+    def __init__(self, name: str, most: int = MOST_THREADS) -> None:
+        self._name, self._most = name, most
+        self._work: deque[Callable[[], None]] = deque()
+        self._changed = threading.Condition()
+        self._threads = self._idle = 0
+        self._closed = False
+
+    def submit(self, work: Callable[[], None]) -> None:
+        """Have ``work`` done, which raises nothing; after :meth:`close` nothing is."""
+        with self._changed:
+            if self._closed:
+                return
+            self._work.append(work)
+            if self._idle >= len(self._work):
+                self._changed.notify()
+                return
+            if self._threads == self._most:
+                return
+            self._threads += 1
+            number = self._threads
+        threading.Thread(target=self._run, name=f"{self._name}-{number}", daemon=True).start()
+
+    def close(self) -> None:
+        """Begin nothing more; what is under way ends by itself."""
+        with self._changed:
+            self._closed = True
+            self._work.clear()
+            self._changed.notify_all()
+
+    def _run(self) -> None:
+        _inside.yes = True
+        while (work := self._next()) is not None:
+            try:
+                work()
+            except Exception:  # noqa: BLE001 - the thread must go on
+                _log.exception("what was asked of an Eureka server failed")
+
+    def _next(self) -> Callable[[], None] | None:
+        with self._changed:
+            while not self._work:
+                if self._closed:
+                    return None
+                self._idle += 1
+                self._changed.wait()
+                self._idle -= 1
+            return self._work.popleft()

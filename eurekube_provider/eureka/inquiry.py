@@ -1,0 +1,106 @@
+"""One question to several servers at once, and for how long each of them is waited for."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Collection
+from typing import Generic, TypeVar
+
+from eurekube_provider.core.errors import RegistryError
+from eurekube_provider.eureka.peer import Peer
+
+T = TypeVar("T")
+
+GRACE_SECONDS = 0.5
+"""How long the rest of the servers are waited for once one has answered, or as long again as that took."""
+
+AVOIDED_GRACE_SECONDS = 0.1
+"""The same of servers that did not answer lately: one that is well again takes no longer than the others."""
+
+
+def patience(answered_after: Collection[float], grace_seconds: float) -> float | None:
+    """How long after the question was put the rest is waited for; None as long as nobody has answered.
+
+    :param answered_after: how many seconds each of those took that answered.
+    """
+    if not answered_after:
+        return None
+    slowest = max(answered_after)
+    return slowest + max(grace_seconds, slowest)
+
+
+class Inquiry(Generic[T]):
+    """A question that is put to each server on a thread of that server's own.
+
+    :ivar answers: by URL; complete only after :meth:`wait`.
+    :ivar failures: the servers that gave none, by URL.
+    """
+
+    def __init__(self, ask: Callable[[Peer], T]) -> None:
+        self.answers: dict[str, T] = {}
+        self.failures: dict[str, RegistryError] = {}
+        self._ask = ask
+        self._started = time.monotonic()
+        self._ended = threading.Condition()
+        self._answered_after: dict[str, float] = {}
+        self._errors: dict[str, BaseException] = {}
+        self._is_over = False
+
+    def put(self, peer: Peer) -> RegistryError | bool:
+        """Ask one server; on a thread that may wait for it.
+
+        :returns: whether it answered in time; or why it did not answer.
+        """
+        with self._ended:
+            if self._is_over:
+                return False
+        try:
+            answer = self._ask(peer)
+        except RegistryError as error:
+            with self._ended:
+                if not self._is_over:
+                    self.failures[peer.url] = error
+                self._ended.notify_all()
+            return error
+        except BaseException as error:  # noqa: BLE001 - raised again for who asked, see wait()
+            with self._ended:
+                self._errors[peer.url] = error
+                self._ended.notify_all()
+            return False
+        with self._ended:
+            in_time = not self._is_over
+            if in_time:
+                self.answers[peer.url] = answer
+                self._answered_after[peer.url] = time.monotonic() - self._started
+                self._ended.notify_all()
+        return in_time
+
+    def wait(self, peers: Collection[Peer], avoided: Collection[Peer], *, for_all: bool) -> list[Peer]:
+        """Wait for the answers; what comes later is in none of the tables.
+
+        :param peers: they are waited for, for as long as :func:`patience` says.
+        :param avoided: so are these, with less of it.
+        :param for_all: wait for all, however long it takes.
+        :returns: those of ``peers`` that others left behind.
+        """
+        with self._ended:
+            self._wait(peers, None if for_all else GRACE_SECONDS)
+            self._wait(avoided, None if for_all else AVOIDED_GRACE_SECONDS)
+            self._is_over = True
+            for error in self._errors.values():
+                raise error
+            return [peer for peer in peers if not self._has_ended(peer)]
+
+    def _wait(self, peers: Collection[Peer], grace_seconds: float | None) -> None:
+        while not all(map(self._has_ended, peers)):
+            seconds = None
+            if grace_seconds is not None:
+                seconds = patience(self._answered_after.values(), grace_seconds)
+            left = None if seconds is None else seconds - (time.monotonic() - self._started)
+            if left is not None and left <= 0:
+                return
+            self._ended.wait(left)
+
+    def _has_ended(self, peer: Peer) -> bool:
+        return peer.url in self.answers or peer.url in self.failures or peer.url in self._errors
