@@ -111,6 +111,11 @@ class Peers:
         for peer in self.peers:
             peer.close()
 
+    @property
+    def answers(self) -> bool:
+        """Whether any server answered the last time, or was not asked yet."""
+        return any(peer.traffic.standing is None or peer.traffic.standing.is_up for peer in self.peers)
+
     def register(self, instance: Instance) -> None:
         """See :meth:`Peer.register`.
 

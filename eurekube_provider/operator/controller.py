@@ -1,7 +1,8 @@
 """From a change in the cluster to Eureka: which syncer is concerned, what it wants, what must change.
 
 Level-triggered: an event says only *look again*. One syncer is looked at by one worker at a time; its
-status and Events are written afterwards, by others.
+status and Events are written afterwards, by others. Each Eureka has workers of its own: one that hangs holds
+up none of the others' syncers.
 """
 
 from __future__ import annotations
@@ -26,7 +27,7 @@ from eurekube_provider.core.model import Instance
 from eurekube_provider.core.names import claimed_names
 from eurekube_provider.core.plan import Action, Change, Plan, Policy, plan
 from eurekube_provider.core.pulse import Pulse, pulses_of
-from eurekube_provider.core.syncer import OnTermination, Syncer
+from eurekube_provider.core.syncer import DEFAULT_CONNECTION, OnTermination, Syncer
 from eurekube_provider.eureka.apply import CarryOut, Outcome, apply
 from eurekube_provider.kube.access import KubeAccess
 from eurekube_provider.kube.events import EventRecorder
@@ -50,10 +51,14 @@ from eurekube_provider.operator.teller import Teller
 _log = logging.getLogger(__name__)
 
 WORKERS = 16
-"""So many syncers' plans can be under way, or gather to travel together."""
+"""So many syncers' plans can be under way to one Eureka, or gather to travel together."""
 
 RECHECK_REFUSED_SECONDS = 20.0
 LONGEST_STOP_SECONDS = 10.0
+
+HANGING_STOP_SECONDS = 0.3
+"""The same for what is under way to an Eureka that does not answer: waiting takes back nothing of it, and the
+next leader waits for the Lease."""
 
 LONGEST_LOOK_SECONDS = 600.0
 """A look that takes longer although Eureka answers is stuck."""
@@ -109,36 +114,91 @@ class Controller:
         )
         self._silence = Silence(registries)
         self._busy_since: dict[str, float] = {}
-        self._executor = ThreadPoolExecutor(8, thread_name_prefix="apply")
+        self._executors = {
+            registry: ThreadPoolExecutor(8, thread_name_prefix=f"apply-{name}")
+            for name, registry in registries.items()
+        }
         self._workers = [
-            threading.Thread(target=self._work, name=f"controller-{number}", daemon=True)
+            (
+                registry,
+                threading.Thread(
+                    target=self._work, args=(name,), name=f"controller-{name}-{number}", daemon=True
+                ),
+            )
+            for name, registry in registries.items()
             for number in range(WORKERS)
         ]
+        self._own = threading.local()
+        self._terms = threading.Lock()
+        self._term = 0
+        self._leads = self._stands_by = False
+        self._taken_over: set[str] = set()
+        queue.divide(registries, self.lane_of)
 
     def start(self, sources: Sources) -> None:
         """Have the workers ready for :meth:`lead`. ``sources`` have synced."""
         self._sources = sources
         self._silence.start()
         self._queue.pause()
-        for worker in self._workers:
+        for _, worker in self._workers:
             worker.start()
+
+    def lane_of(self, key: SyncerKey) -> str:
+        """Whose workers look at a syncer: those of the Eureka that it names, or where it has something."""
+        syncer = self._sources.syncers.get(*key) if self._sources else None
+        named = ((syncer or {}).get("spec") or {}).get("eureka") or DEFAULT_CONNECTION
+        if syncer is not None and named in self._registries:
+            return str(named)
+        owner = self._owner(key)
+        holding = (name for name, registry in self._registries.items() if registry.view.count(owner))
+        return next(holding, next(iter(self._registries)))
 
     def pause(self) -> bool:
         """Begin nothing until :meth:`lead`; whether all that was begun has ended."""
-        return self._queue.pause()
+        with self._terms:
+            self._leads = False
+            return self._queue.pause()
 
     def take_over(self) -> None:
-        """Renew at once what is there; look at nothing yet."""
+        """Renew at once what is there; look at nothing yet.
+
+        Of each Eureka on a thread of its own: who answers is not kept waiting by who does not.
+        """
         assert self._sources is not None  # noqa: S101 - started before
         self._sources.hurry()
-        endpoints, syncers = self._sources.wanted_at(), self._sources.syncers.objects()
-        for name, registry in self._registries.items():
+        wanted = self._sources.wanted_at()
+        with self._terms:
+            self._term += 1
+            self._leads = self._stands_by = False
+            self._taken_over.clear()
+            for name in self._registries:
+                threading.Thread(
+                    target=self._take_over,
+                    args=(self._term, name, wanted[name]),
+                    name=f"take-over-{name}",
+                    daemon=True,
+                ).start()
+
+    def _take_over(self, term: int, name: str, wanted: int) -> None:
+        assert self._sources is not None  # noqa: S101 - started before
+        registry = self._registries[name]
+        try:
             registry.take_over()
-            registry.expect(endpoints[name])
-            for syncer in syncers:
+            registry.expect(wanted)
+            for syncer in self._sources.syncers.objects():
                 if not syncer["metadata"].get("deletionTimestamp"):
                     for instance in registry.view.owned(self._owner(key_of(syncer))):
                         registry.hold(instance)
+        except Exception:  # noqa: BLE001 - its syncers must be looked at all the same
+            _log.exception("an Eureka could not be taken over", extra={"eureka": name})
+        with self._terms:
+            if term != self._term:
+                if self._stands_by:
+                    registry.stand_by()
+                return
+            self._taken_over.add(name)
+            if self._leads:
+                self._begin(name)
 
     @property
     def is_current(self) -> bool:
@@ -150,13 +210,29 @@ class Controller:
 
         At what changed last first: nobody has looked at that yet.
         """
-        self._queue.resume()
+        with self._terms:
+            self._leads = True
+            for name in self._taken_over:
+                self._begin(name)
         self.all_concerned()
-        for owner in {owner for one in self._registries.values() for owner in one.view.owners()}:
+
+    def _begin(self, name: str) -> None:
+        """Look at an Eureka's syncers from now on, and at what deleted ones left behind there."""
+        self._queue.resume(name)
+        for owner in self._registries[name].view.owners():
             self.owner_concerned(owner)
+
+    @property
+    def is_idle(self) -> bool:
+        """Whether, since this replica leads, everything has been looked at."""
+        with self._terms:
+            return len(self._taken_over) == len(self._registries) and self._queue.is_idle
 
     def stand_by(self) -> None:
         """Another replica leads: renew no more, and forget what only holds for who leads. After pause()."""
+        with self._terms:
+            self._term += 1
+            self._stands_by = True
         for registry in self._registries.values():
             registry.stand_by()
         self._brake.forget_all()
@@ -173,13 +249,12 @@ class Controller:
     def pulses(self) -> list[Pulse]:
         """All threads. While an Eureka is away a worker's look may take as long as its time-outs do."""
         now = time.monotonic()
-        answers = all(registry.failure is None for registry in self._registries.values())
         workers = [
             pulse
-            for worker in self._workers
+            for registry, worker in self._workers
             for pulse in pulses_of(
                 [worker],
-                now - self._busy_since.get(worker.name, now) if answers else 0.0,
+                now - self._busy_since.get(worker.name, now) if registry.failure is None else 0.0,
                 LONGEST_LOOK_SECONDS,
             )
         ]
@@ -190,11 +265,14 @@ class Controller:
         self._queue.close()
         self._silence.stop()
         self.drains.stop()
-        deadline = time.monotonic() + LONGEST_STOP_SECONDS
-        for worker in self._workers:
+        now = time.monotonic()
+        for registry, worker in self._workers:
+            hangs = registry.failure is not None or not registry.peers.answers
+            deadline = now + (HANGING_STOP_SECONDS if hangs else LONGEST_STOP_SECONDS)
             if worker.is_alive():
                 worker.join(timeout=max(0.0, deadline - time.monotonic()))
-        self._executor.shutdown(wait=False, cancel_futures=True)
+        for executor in self._executors.values():
+            executor.shutdown(wait=False, cancel_futures=True)
 
     def owner_concerned(self, owner: str) -> None:
         """Something of this owner is not as it was in Eureka."""
@@ -217,9 +295,10 @@ class Controller:
         for owner in self._registries[name].view.owners():
             self.owner_concerned(owner)
 
-    def _work(self) -> None:
+    def _work(self, lane: str) -> None:
         name = threading.current_thread().name
-        while (key := self._queue.get()) is not None:
+        self._own.registry = self._registries[lane]
+        while (key := self._queue.get(lane)) is not None:
             started = self._busy_since[name] = time.monotonic()
             failed = True
             try:
@@ -403,7 +482,12 @@ class Controller:
                     one.hold(instance)
 
     def _apply(self, steps: Plan, owner: str, registry: Registry) -> Outcome:
-        return self._carry_out(steps, owner, registry.peers, registry, self._executor, leases=registry.leases)
+        failure = registry.failure
+        if failure is not None and getattr(self._own, "registry", registry) is not registry:
+            # A worker of another Eureka does not wait for this one.
+            return Outcome.of(steps.changes, [failure] * len(steps.changes))
+        executor = self._executors.get(registry)
+        return self._carry_out(steps, owner, registry.peers, registry, executor, leases=registry.leases)
 
     def _owner(self, key: SyncerKey) -> str:
         return str(ClusterOwner(self._cluster.name, *key))

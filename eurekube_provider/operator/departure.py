@@ -135,6 +135,7 @@ class Departure:
                 wanted = Syncer.from_object(syncer)
         held: list[Instance] = []
         done = 0
+        failed: RegistryError | None = None
         for name, registry in self._registries.items():
             handed = self._hand_over(key, owner, registry, sources)
             there = [one for one in registry.view.owned(owner) if one.key not in handed]
@@ -148,8 +149,10 @@ class Departure:
             done += len(outcome.done)
             for failure in outcome.failures:
                 if not isinstance(failure.error, OwnershipConflict):
-                    raise failure.error
-                # Somebody else's by now: not ours to remove, and nothing to wait for.
+                    failed = failed or failure.error
+                # Else somebody else's by now: not ours to remove, and nothing to wait for.
+        if failed is not None:
+            raise failed  # only now: one Eureka that is away keeps nothing standing at another
         if held and done:
             _log.info(
                 "syncer is gone, its instances were deregistered",

@@ -1,4 +1,8 @@
-"""A queue of things to look at again: equal keys merge, and none is looked at twice at once."""
+"""A queue of things to look at again: equal keys merge, and none is looked at twice at once.
+
+It may be divided into lanes, each with workers of its own, so that what takes long in one keeps nothing in
+another waiting.
+"""
 
 from __future__ import annotations
 
@@ -7,6 +11,7 @@ import math
 import threading
 import time
 from collections import OrderedDict
+from collections.abc import Callable, Iterable
 from typing import Generic, TypeVar
 
 from eurekube_provider.core.backoff import backoff
@@ -15,47 +20,70 @@ K = TypeVar("K")
 
 FIRST_DELAY_SECONDS, LONGEST_DELAY_SECONDS = 0.5, 60.0
 
+ONLY = ""
+"""The lane of a queue that was not divided."""
+
+
+class _Lane(Generic[K]):
+    """What waits for the workers of one lane; the queue's lock guards it."""
+
+    def __init__(self, lock: threading.Lock, *, is_paused: bool = False) -> None:
+        self.condition = threading.Condition(lock)
+        self.waiting: OrderedDict[K, None] = OrderedDict()
+        self.later: list[tuple[float, int, K]] = []
+        self.is_paused = is_paused
+
 
 class WorkQueue(Generic[K]):
     """As client-go's work queue: what is added while it is worked on comes once more afterwards."""
 
     def __init__(self) -> None:
-        lock = threading.Lock()
-        self._condition, self._drained = threading.Condition(lock), threading.Condition(lock)
-        self._waiting: OrderedDict[K, None] = OrderedDict()
+        self._lock = threading.Lock()
+        self._drained = threading.Condition(self._lock)
+        self._lanes: dict[str, _Lane[K]] = {ONLY: _Lane(self._lock)}
+        self._lane_of: Callable[[K], str] = lambda _: ONLY
         self._working: set[K] = set()
-        self._again: set[K] = set()
-        self._later: list[tuple[float, int, K]] = []
+        self._again: dict[K, str] = {}
         self._due: dict[K, float] = {}
         self._later_number = 0
         self._failures: dict[K, int] = {}
         self._closed = False
-        self._paused = False
+
+    def divide(self, lanes: Iterable[str], lane_of: Callable[[K], str]) -> None:
+        """Have each lane's keys looked at by its own workers. Before anything is added.
+
+        :param lane_of: asked, with no lock held, whenever a key is added; a key that waits elsewhere moves.
+        """
+        with self._lock:
+            self._lanes = {lane: _Lane(self._lock) for lane in lanes}
+            self._lane_of = lane_of
 
     def add(self, key: K) -> None:
         """Look at ``key`` as soon as a worker is free; of what came during a pause, at the latest first."""
-        with self._condition:
-            self._add(key)
+        lane = self._lane_of(key)
+        with self._lock:
+            self._add(key, lane)
 
     @property
     def depth(self) -> int:
         """How many keys wait for a worker; those whose time has not come are not counted."""
-        with self._condition:
-            return len(self._waiting) + len(self._again)
+        with self._lock:
+            return sum(len(lane.waiting) for lane in self._lanes.values()) + len(self._again)
 
     def add_after(self, key: K, delay_seconds: float) -> None:
         """Look at ``key`` in a while; of several the earliest is kept, and :meth:`add` ends none."""
-        with self._condition:
+        lane = self._lanes[self._lane_of(key)]
+        with self._lock:
             due = time.monotonic() + delay_seconds
             if due < self._due.get(key, math.inf):
                 self._due[key] = due
                 self._later_number += 1
-                heapq.heappush(self._later, (due, self._later_number, key))
-                self._condition.notify()
+                heapq.heappush(lane.later, (due, self._later_number, key))
+                lane.condition.notify()
 
     def retry(self, key: K) -> float:
         """Look at ``key`` again after a delay, in seconds, that doubles with each failure."""
-        with self._condition:
+        with self._lock:
             failures = self._failures.get(key, 0)
             self._failures[key] = failures + 1
         delay = backoff(failures, FIRST_DELAY_SECONDS, LONGEST_DELAY_SECONDS)
@@ -64,75 +92,85 @@ class WorkQueue(Generic[K]):
 
     def forget_failures(self, key: K) -> None:
         """It went well: the next failure waits for the shortest time again."""
-        with self._condition:
+        with self._lock:
             self._failures.pop(key, None)
 
-    def get(self) -> K | None:
-        """Wait for the next key; None once the queue is closed. Call :meth:`done` afterwards."""
-        with self._condition:
+    def get(self, lane: str = ONLY) -> K | None:
+        """Wait for the next key of a lane; None once the queue is closed. Call :meth:`done` afterwards."""
+        mine = self._lanes[lane]
+        with self._lock:
             while not self._closed:
                 now = time.monotonic()
-                while self._later and self._later[0][0] <= now:
-                    due, _, later = heapq.heappop(self._later)
+                while mine.later and mine.later[0][0] <= now:
+                    due, _, later = heapq.heappop(mine.later)
                     if self._due.get(later) == due:  # else an earlier one took its place
                         del self._due[later]
-                        self._add(later)
-                if self._paused:
-                    self._condition.wait()
+                        self._add(later, lane)
+                if mine.is_paused:
+                    mine.condition.wait()
                     continue
-                if self._waiting:
-                    key, _ = self._waiting.popitem(last=False)
-                    if not self._waiting:
+                if mine.waiting:
+                    key, _ = mine.waiting.popitem(last=False)
+                    if not self._is_waiting():
                         self._drained.notify_all()
                     self._working.add(key)
                     return key
-                self._condition.wait(self._later[0][0] - now if self._later else None)
+                mine.condition.wait(mine.later[0][0] - now if mine.later else None)
             return None
 
     def done(self, key: K) -> None:
         """The worker has finished with ``key``."""
-        with self._condition:
+        with self._lock:
             self._working.discard(key)
-            if key in self._again:
-                self._again.discard(key)
-                self._add(key)
+            lane = self._again.pop(key, None)
+            if lane is not None:
+                self._add(key, lane)
 
     def pause(self) -> bool:
         """Hand out nothing until :meth:`resume`; whether nothing is being worked on any more."""
-        with self._condition:
-            self._paused = True
+        with self._lock:
+            for lane in self._lanes.values():
+                lane.is_paused = True
             return not self._working
 
-    def resume(self) -> None:
-        """Hand out keys again, those that came meanwhile included."""
-        with self._condition:
-            self._paused = False
-            self._condition.notify_all()
+    def resume(self, *lanes: str) -> None:
+        """Hand out the keys of these lanes again, those that came meanwhile included; all without any."""
+        with self._lock:
+            for lane in lanes or self._lanes:
+                self._lanes[lane].is_paused = False
+                self._lanes[lane].condition.notify_all()
 
     @property
     def is_idle(self) -> bool:
         """Nothing is worked on or waits for a worker; what waits for its time does not count."""
-        with self._condition:
-            return not (self._waiting or self._working)
+        with self._lock:
+            return not (self._is_waiting() or self._working)
 
     def wait_drained(self, timeout_seconds: float) -> None:
         """Wait until no key waits for a worker, so long at most: for what has time until the workers have."""
-        with self._condition:
-            self._drained.wait_for(lambda: self._closed or not self._waiting, timeout_seconds)
+        with self._lock:
+            self._drained.wait_for(lambda: self._closed or not self._is_waiting(), timeout_seconds)
 
     def close(self) -> None:
         """Hand out nothing more."""
-        with self._condition:
+        with self._lock:
             self._closed = True
-            self._condition.notify_all()
+            for lane in self._lanes.values():
+                lane.condition.notify_all()
             self._drained.notify_all()
 
-    def _add(self, key: K) -> None:
+    def _is_waiting(self) -> bool:
+        return any(lane.waiting for lane in self._lanes.values())
+
+    def _add(self, key: K, lane: str) -> None:
         if key in self._working:
-            self._again.add(key)
+            self._again[key] = lane
             return
-        if key not in self._waiting:
-            self._waiting[key] = None
-            self._condition.notify()
-        if self._paused:
-            self._waiting.move_to_end(key, last=False)
+        mine = self._lanes[lane]
+        if key not in mine.waiting:
+            for other in self._lanes.values():
+                other.waiting.pop(key, None)
+            mine.waiting[key] = None
+            mine.condition.notify()
+        if mine.is_paused:
+            mine.waiting.move_to_end(key, last=False)

@@ -49,6 +49,9 @@ _log = logging.getLogger("eurekube_provider.operator")
 
 _SYNC_NOTICE_SECONDS = 10.0
 
+SILENT_EUREKA_SECONDS = 1.0
+"""How long an Eureka that has not answered yet is waited for once another one was read."""
+
 
 def run(settings: Settings, stop: threading.Event, ledger: Ledger | None = None) -> None:
     """Run the operator until ``stop`` is set. Deregisters nothing on its way out.
@@ -180,7 +183,7 @@ def _run(settings: Settings, stop: threading.Event, site: OperatorSite, ledger: 
                 deleted = sources.deleted_syncers()
                 controller.take_over()
                 controller.lead()
-                while not queue.is_idle and not stop.wait(0.02):
+                while not controller.is_idle and not stop.wait(0.02):
                     pass
                 keys = {*sources.syncer_keys(), *deleted}
                 ledger.print({key: str(ClusterOwner(cluster.name, *key)) for key in keys}, deleted)
@@ -303,20 +306,26 @@ def _wait_until_read(
 ) -> bool:
     """Wait until the cluster's objects are complete and each Eureka was asked; False when told to stop.
 
-    An operator to which an Eureka did not answer changes nothing there, but can say so on each syncer, and
-    lets deleted ones go in the end; the same holds for a single namespace that it may not read. One look at
-    everything needs all answers.
+    One that hangs does not keep those that answer waiting. An operator to which an Eureka did not answer
+    changes nothing there, but can say so on each syncer, and lets deleted ones go in the end; the same holds
+    for a single namespace that it may not read. One look at everything needs all answers.
 
     :raises EurekubeError: something could not be read in time.
     """
     waited = 0.0
     needs_answers = math.isfinite(give_up_at)
+    read_seconds = 0.0
     while not (
         (sources.is_synced if needs_answers else sources.is_settled)
-        and all(one.was_read or (one.failure and not needs_answers) for one in registries.values())
+        and all(
+            one.was_read or (not needs_answers and (one.failure or read_seconds >= SILENT_EUREKA_SECONDS))
+            for one in registries.values()
+        )
     ):
         if stop.wait(0.02):
             return False
+        if any(one.was_read for one in registries.values()):
+            read_seconds += 0.02
         waited += 0.02
         if waited >= _SYNC_NOTICE_SECONDS or time.monotonic() > give_up_at:
             waited = 0.0

@@ -6,6 +6,7 @@ import time
 from collections.abc import Iterator
 from contextlib import ExitStack
 from typing import Protocol
+from urllib.parse import urlsplit
 
 import pytest
 
@@ -14,7 +15,7 @@ from eurekube_provider.eureka.connection import Connection
 from eurekube_provider.eureka.peers import Peers
 from eurekube_provider.kube.access import SYNCERS, KubeAccess
 from eurekube_provider.kube.events import EventRecorder
-from eurekube_provider.operator.controller import Controller
+from eurekube_provider.operator.controller import WORKERS, Controller
 from eurekube_provider.operator.index import SyncerKey
 from eurekube_provider.operator.queue import WorkQueue
 from eurekube_provider.operator.registry import Registry
@@ -28,6 +29,9 @@ from tests.system.conftest import StartOperator, instances
 from tests.system.test_syncer_fields import Shop
 
 pytestmark = pytest.mark.lab
+
+QUICK_SECONDS = 4.0
+"""For what takes some milliseconds on a machine that has other things to do, and a time-out longer."""
 
 
 class Part(Protocol):
@@ -50,11 +54,23 @@ def elsewhere() -> Iterator[Peers]:
 
 
 @pytest.fixture
-def controller(lab: Lab, namespace: str, elsewhere: Peers) -> Iterator[Controller]:
+def way(elsewhere: Peers) -> Iterator[Proxy]:
+    """The operator's way to the other Eureka."""
+    port = urlsplit(elsewhere.peers[0].url).port
+    assert port is not None
+    with Proxy(port) as running:
+        yield running
+
+
+@pytest.fixture
+def controller(lab: Lab, namespace: str, way: Proxy) -> Iterator[Controller]:
     """A controller with the connections ``default`` and ``elsewhere``, on the test's namespace."""
     access = KubeAccess.load(lab.kubeconfig)
     identity = Identity("several", "uid")
-    connections = {"default": Connection.parse(lab.eureka_urls), "elsewhere": elsewhere.connection}
+    connections = {
+        "default": Connection.parse(lab.eureka_urls),
+        "elsewhere": Connection.parse(f"http://127.0.0.1:{way.port}/eureka"),
+    }
     queue: WorkQueue[SyncerKey] = WorkQueue()
     events, statuses = EventRecorder(access, "test", "test"), StatusWriter(access)
     registries = {
@@ -111,6 +127,43 @@ def test_a_syncer_moves_to_another_eureka(
     shop.cluster.delete(SYNCERS, "it", namespace)
     wait_for(lambda: there() == {}, "none left", 30.0)
     wait_for(lambda: cluster.get(SYNCERS, "it", namespace) is None, "the finalizer", 30.0)
+
+
+def test_an_eureka_that_hangs_holds_up_no_other(
+    controller: Controller, cluster: Cluster, eureka: Peers, elsewhere: Peers, way: Proxy, namespace: str
+) -> None:
+    """However many syncers wait for it: what another one is to be told it is told at once, by a new leader
+    too. The one that hung hears the rest when it answers.
+    """
+    shops = [Shop(cluster, eureka, namespace) for _ in range(WORKERS + 5)]
+    for number, shop in enumerate(shops):
+        shop.app = f"{namespace}-{number}"
+        shop.service()
+        shop.slices(shop.endpoint(1))
+        shop.syncer(called=shop.app, eureka="elsewhere" if number else "default")
+    here, *there = shops
+    here.wait_statuses("UP")
+    wait_for(lambda: all(instances(elsewhere, shop.app) for shop in there), "all there", 60.0)
+    way.hang()
+    for shop in there:
+        shop.slices(shop.endpoint(1), shop.endpoint(2))
+    time.sleep(0.5)  # so that workers are at it
+    started = time.monotonic()
+    here.slices(here.endpoint(1), here.endpoint(2))
+    here.wait_statuses("UP", "UP")
+    assert time.monotonic() - started < QUICK_SECONDS
+    controller.pause()
+    controller.stand_by()
+    started = time.monotonic()
+    controller.take_over()
+    controller.lead()
+    here.slices(here.endpoint(1))
+    here.wait_statuses("UP")
+    assert time.monotonic() - started < QUICK_SECONDS
+    way.heal()
+    wait_for(
+        lambda: all(len(instances(elsewhere, shop.app)) == 2 for shop in there), "both of each there", 90.0
+    )
 
 
 def test_eureka_goes_and_comes_back(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -33,14 +34,17 @@ URL = "http://127.0.0.1:9/eureka"
 class Told:
     """Parts, and what a test has them know."""
 
-    def __init__(self) -> None:
+    def __init__(self, eurekas: Sequence[str] = ("default",)) -> None:
         connection = Connection.parse(URL)
-        settings = Settings({"default": connection}, pod_name="pod-1")
+        settings = Settings(dict.fromkeys(eurekas, connection), pod_name="pod-1")
         access = self._access = KubeAccess(client.ApiClient(client.Configuration(host="http://127.0.0.1:1")))
         queue: WorkQueue[SyncerKey] = WorkQueue()
         statuses = StatusWriter(access)
-        self.registry = Registry(Peers(connection), CLUSTER, "eurekube", 15.0, lambda _: None, lambda: None)
-        registries = {"default": self.registry}
+        registries = {
+            name: Registry(Peers(connection), CLUSTER, "eurekube", 15.0, lambda _: None, lambda: None)
+            for name in eurekas
+        }
+        self.registry = registries[eurekas[0]]
         self.controller = Controller(
             settings, CLUSTER, access, registries, statuses, EventRecorder(access, "c", "i"), queue
         )
@@ -66,7 +70,7 @@ class Told:
         """A syncer that the cluster has."""
         (reflector,) = self.sources.syncers.reflectors
         spec = {"mode": "pod", "selector": {"app": name}}
-        item = {"metadata": {"namespace": namespace, "name": name}, "spec": spec, **more}
+        item: dict[str, Any] = {"metadata": {"namespace": namespace, "name": name}, "spec": spec, **more}
         reflector._take("ADDED", item)
         return (namespace, name)
 

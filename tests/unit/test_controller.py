@@ -4,22 +4,24 @@ from __future__ import annotations
 
 import threading
 import time
+from collections.abc import Iterator
 from dataclasses import replace
 from typing import Any
 
 import pytest
 
+from eurekube_provider.core.errors import RegistryUnreachable
 from eurekube_provider.core.identity import ClusterOwner
 from eurekube_provider.core.model import Instance, Status
 from eurekube_provider.core.names import Reservations
 from eurekube_provider.core.plan import Action, Change, Plan
 from eurekube_provider.core.syncer import Syncer
 from eurekube_provider.eureka.apply import Outcome
-from eurekube_provider.eureka.connection import Connection
 from eurekube_provider.eureka.peers import Peers
 from eurekube_provider.operator import departure, silence
-from eurekube_provider.operator.controller import Controller
+from eurekube_provider.operator.controller import WORKERS, Controller
 from eurekube_provider.operator.finalizer import FINALIZER
+from eurekube_provider.operator.index import SyncerKey
 from eurekube_provider.operator.registry import Registry
 from lab.waiting import wait_until
 from tests.unit.parts import CLUSTER, Told
@@ -34,20 +36,12 @@ class Scene:
     """A syncer, its Service and endpoints; what would be sent to Eureka is taken as done."""
 
     def __init__(self, **spec: Any) -> None:
-        self.told = Told()
-        self.elsewhere = Registry(
-            Peers(Connection.parse("http://127.0.0.1:10/eureka")),
-            CLUSTER,
-            "eurekube",
-            15.0,
-            lambda _: None,
-            lambda: None,
-        )
+        self.told = Told(("default", "elsewhere"))
+        self.elsewhere = self.told.parts.registries["elsewhere"]
         self.sent: list[Change] = []
         controller = self.told.controller
         controller._sources = self.told.sources
         controller._carry_out = self._carry_out  # type: ignore[assignment]
-        controller._registries["elsewhere"] = self.elsewhere  # type: ignore[index]
         for registry in (self.told.registry, self.elsewhere):
             registry._was_read.set()
         sources = self.told.sources
@@ -476,5 +470,112 @@ def test_an_eureka_that_comes_and_goes_concerns_its_own_syncers() -> None:
     (left,) = scene.told.instances(moved, 1, registered=False)
     scene.elsewhere.view.registered(left)
     controller.registry_concerned("elsewhere")
-    assert {queue.get(), queue.get()} == {moved, other}
+    assert (queue.get("default"), queue.get("elsewhere")) == (moved, other)
     assert queue.depth == 0
+
+
+class Apart:
+    """A controller that runs, with two Eurekas of which one hangs until it is freed."""
+
+    def __init__(self) -> None:
+        self.told = Told(("default", "hanging"))
+        self.freed = threading.Event()
+        self.looked_at: list[SyncerKey] = []
+        self.controller = self.told.controller
+        self.controller._sources = self.told.sources
+        self.controller._reconcile = self._reconcile  # type: ignore[method-assign]
+        for name, registry in self.told.parts.registries.items():
+            registry._was_read.set()
+            hangs = name == "hanging"
+            registry.take_over = self.freed.wait if hangs else (lambda: None)  # type: ignore[method-assign,assignment]
+        self.controller.start(self.told.sources)
+
+    def syncers(self, eureka: str, count: int) -> list[SyncerKey]:
+        """So many syncers that name an Eureka."""
+        spec = {"mode": "pod", "selector": {"app": "x"}, "eureka": eureka}
+        return [self.told.syncer(f"{eureka}-{number}", spec=spec) for number in range(count)]
+
+    def lead(self) -> None:
+        """Take over and lead."""
+        self.controller.take_over()
+        self.controller.lead()
+
+    def end(self) -> float:
+        """Stop; how many seconds that took."""
+        started = time.monotonic()
+        self.controller.stop()
+        return time.monotonic() - started
+
+    def _reconcile(self, key: SyncerKey) -> None:
+        if self.controller._own.registry is self.told.parts.registries["hanging"]:
+            self.freed.wait(60.0)
+        self.looked_at.append(key)
+
+
+@pytest.fixture
+def apart() -> Iterator[Apart]:
+    """Ended by the test."""
+    made = Apart()
+    yield made
+    made.freed.set()
+    made.end()
+
+
+def test_an_eureka_that_hangs_holds_up_its_own_syncers_only(apart: Apart) -> None:
+    """Though there are more of them than workers; and the rest is looked at when it goes on."""
+    apart.freed.set()
+    apart.lead()
+    wait_until(lambda: apart.controller.is_idle, "a start", 30.0)
+    apart.freed.clear()
+    stuck, well = apart.syncers("hanging", 2 * WORKERS), apart.syncers("default", 20)
+    apart.controller.all_concerned()
+    wait_until(lambda: set(well) <= set(apart.looked_at), "those that answer", 30.0)
+    assert not set(stuck) & set(apart.looked_at)
+    apart.told.parts.registries["hanging"].failure = RegistryUnreachable("hangs")
+    assert apart.end() < 5.0  # the next leader waits for this one's end
+    apart.freed.set()
+
+
+def test_an_eureka_that_hangs_is_taken_over_by_itself(apart: Apart) -> None:
+    """The others' syncers are looked at before it answers, and its own as soon as it does."""
+    stuck, well = apart.syncers("hanging", 3), apart.syncers("default", 3)
+    apart.lead()
+    wait_until(lambda: set(well) <= set(apart.looked_at), "those that answer", 30.0)
+    assert not apart.controller.is_idle
+    assert not set(stuck) & set(apart.looked_at)
+    apart.freed.set()
+    wait_until(lambda: set(stuck) <= set(apart.looked_at), "the rest", 30.0)
+
+
+def test_who_lost_the_lease_meanwhile_takes_nothing_over(apart: Apart) -> None:
+    """The Eureka that answers too late is neither renewed at nor looked at."""
+    stuck = apart.syncers("hanging", 3)
+    stood_by: list[str] = []
+    registry = apart.told.parts.registries["hanging"]
+    registry.stand_by = lambda: stood_by.append("again")  # type: ignore[method-assign]
+    apart.lead()
+    apart.controller.pause()
+    apart.controller.stand_by()
+    apart.freed.set()
+    wait_until(lambda: len(stood_by) == 2, "the late one's end", 30.0)
+    assert not set(stuck) & set(apart.looked_at)
+
+
+def test_what_a_deleted_syncer_left_at_two_eurekas() -> None:
+    """Where one of them is away the other one is cleaned up all the same, and at once."""
+    scene = Scene()
+    scene.endpoints(WEB, a=READY, b=READY)
+    scene.look()
+    owner = Syncer.from_object(scene.syncer).owner(CLUSTER)
+    for instance in scene.told.registry.view.owned(owner):
+        scene.elsewhere.view.registered(instance)
+    scene.told.registry.failure = RegistryUnreachable("hangs")
+    controller = scene.told.controller
+    controller._own.registry = scene.elsewhere
+    scene.told.removed(KEY)
+    scene.sent.clear()
+    with pytest.raises(RegistryUnreachable, match="hangs"):
+        controller._reconcile(KEY)
+    assert (len(scene.sent), scene.elsewhere.view.owned(owner)) == (2, [])
+    assert len(scene.told.registry.view.owned(owner)) == 2
+    assert controller.lane_of(KEY) == "default"

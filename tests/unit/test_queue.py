@@ -176,3 +176,61 @@ def test_what_changed_last_in_a_pause_comes_first() -> None:
     queue.add("a")
     queue.add("d")
     assert [queue.get() for _ in range(4)] == ["c", "b", "a", "d"]
+
+
+def divided() -> WorkQueue[str]:
+    """A queue with two lanes, named by how keys begin."""
+    queue: WorkQueue[str] = WorkQueue()
+    queue.divide(("a", "b"), lambda key: key[0])
+    return queue
+
+
+def test_each_lane_has_what_is_its_own() -> None:
+    """Nobody takes what belongs to others, now or later, however much there is."""
+    queue = divided()
+    for number in range(3):
+        queue.add(f"a{number}")
+    queue.add("b0")
+    queue.add_after("b1", 0.05)
+    assert [queue.get("b"), queue.get("b"), queue.get("a")] == ["b0", "b1", "a0"]
+    assert queue.depth == 2
+
+
+def test_a_key_that_changes_lanes_is_looked_at_once() -> None:
+    """It moves on while it waits, and comes to the others' workers only once its last look has ended."""
+    lanes = {"x": "a"}
+    queue: WorkQueue[str] = WorkQueue()
+    queue.divide(("a", "b"), lambda key: lanes.get(key, "a"))
+    queue.add("x")
+    lanes["x"] = "b"
+    queue.add("x")
+    queue.add("y")
+    assert [queue.get("b"), queue.get("a")] == ["x", "y"]
+    lanes["x"] = "a"
+    queue.add("x")
+    queue.add("z")
+    assert queue.get("a") == "z"
+    queue.done("x")
+    assert queue.get("a") == "x"
+
+
+def test_lanes_are_opened_one_by_one() -> None:
+    """After a pause each goes on when it may; without a name all do."""
+    queue = divided()
+    queue.pause()
+    queue.add("a0")
+    queue.add("b0")
+    queue.resume("b")
+    assert queue.get("b") == "b0"
+    found: list[str | None] = []
+    waiting = threading.Thread(target=lambda: found.append(queue.get("a")))
+    waiting.start()
+    waiting.join(0.1)
+    assert found == []
+    queue.resume()
+    waiting.join(10.0)
+    assert found == ["a0"]
+    assert not queue.is_idle
+    queue.done("a0")
+    queue.done("b0")
+    assert queue.is_idle
