@@ -94,6 +94,10 @@ class Contestant:
             except subprocess.TimeoutExpired:
                 self.kill()
 
+    def terminate(self) -> None:
+        """Ask it to end (SIGTERM), and wait for nothing."""
+        self._process.terminate()
+
     def kill(self) -> None:
         """SIGKILL, as a power cut would do it."""
         if self._process.poll() is None:

@@ -107,7 +107,7 @@ class Field:
         with ThreadPoolExecutor(_WRITERS) as pool:
             list(pool.map(write, numbers[::AN_APPLICATION]))
 
-    def syncer(self, namespace: str, name: str) -> None:
+    def syncer(self, namespace: str, name: str, **spec: Any) -> None:
         """An EurekaSyncer for the Service of its own name."""
         self.access.request(
             "POST",
@@ -116,7 +116,7 @@ class Field:
                 "apiVersion": "eurekube.io/v1alpha1",
                 "kind": "EurekaSyncer",
                 "metadata": {"name": name},
-                "spec": {"mode": "pod", "selector": {"app": name}},
+                "spec": {"mode": "pod", "selector": {"app": name}, **spec},
             },
         )
 

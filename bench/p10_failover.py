@@ -39,7 +39,7 @@ def run(size: Size) -> Result:
         field = Field(lab)
         field.namespace(NAMESPACE)
         field.services(NAMESPACE, range(count), syncers=True)
-        team = _Team(field)
+        team = Team(field)
         try:
             keys = field.keys(NAMESPACE, range(count))
             team.prober.wait_complete(keys)
@@ -79,20 +79,24 @@ def run(size: Size) -> Result:
     )
 
 
-class _Team:
-    """Three replicas; one that was ended is started anew, so that there are always two to take over."""
+class Team:
+    """Replicas, of which one leads; for one that was ended another one is started.
 
-    def __init__(self, field: Field) -> None:
+    :param environment: what they are told besides their names.
+    """
+
+    def __init__(self, field: Field, replicas: int = REPLICAS, **environment: str) -> None:
         self.prober = Prober(field.lab.eureka_urls[0])
         self._field = field
+        self._environment = environment
         self._numbers = itertools.count()
         self._replicas: dict[str, Contestant] = {}
-        for _ in range(REPLICAS):
+        for _ in range(replicas):
             self._start()
 
     def takes_over(self, end: Callable[[Contestant], None], number: int) -> float:
         """End the leader, add an endpoint, and wait for it; seconds from the leader's end."""
-        leader = self._leader()
+        leader = self.leader()
         replica = self._replicas.pop(leader)
         started = time.perf_counter()
         end(replica)
@@ -121,11 +125,11 @@ class _Team:
 
     def _start(self) -> None:
         name = f"replica-{next(self._numbers)}"
-        replica = self._field.operator(POD_NAME=name, WEB_ADDRESS="127.0.0.1:0")
+        replica = self._field.operator(POD_NAME=name, WEB_ADDRESS="127.0.0.1:0", **self._environment)
         self._replicas[name] = replica
         replica.wait_for("operator is ready")
 
-    def _leader(self) -> str:
+    def leader(self) -> str:
         """The name of the replica that leads, once one of ours does."""
         path = LEASES.path("default", "eurekube-leader")
         found: list[str] = []

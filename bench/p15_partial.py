@@ -1,0 +1,216 @@
+"""P15: partial failure: changes and take-overs while one of three servers, or a second Eureka, is away."""
+
+from __future__ import annotations
+
+import itertools
+import statistics
+import time
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from pathlib import Path
+
+import yaml
+
+from bench.contestant import Contestant
+from bench.field import Field, Key, Object, endpoint
+from bench.harness import Result, Size, show
+from bench.p10_failover import NAMESPACE, Team
+from bench.prober import Prober
+from lab import Lab
+from lab.proxy import Proxy
+
+COUNT = 40
+"""Services of three pods, from each of which one goes."""
+
+TAKE_OVER_SECONDS = 1.0
+BAR = (
+    "one server away: the removals have left the others after <= 2x the floor + 1 s; a second Eureka hangs:"
+    f" <= 1.2x the floor; take-over <= {TAKE_OVER_SECONDS:g} s after SIGTERM"
+)
+ROUNDS = {Size.FULL: 5, Size.QUICK: 1}
+MODES = ("auto", "batch")
+FLOOR = "all answer"
+SECOND = "a second Eureka hangs"
+
+_ELSEWHERE = "elsewhere"
+_OTHERS = range(1000, 1000 + COUNT)
+"""The numbers of the services that are registered at the second Eureka."""
+
+_A_SERVICE = 1000
+"""So many numbers of pods belong to each."""
+
+_LONGEST_SECONDS = 180.0
+_SETTLE_SECONDS = 8.0
+"""After a fault: who is back is asked again, and what it missed was told."""
+
+
+def run(size: Size) -> Result:
+    """Remove a pod of each service under each fault in turn, again and again; and end leaders under each."""
+    rounds = ROUNDS[size]
+    seconds: dict[str, list[float]] = {}
+    with (
+        Lab(eureka=3, quick_view=False) as lab,
+        Lab(eureka=1, kubernetes=False, quick_view=False) as second,
+        Proxy(lab.eurekas[2].port) as front,
+        Proxy(second.eurekas[0].port) as far,
+    ):
+        stage = _Stage(lab, front, far)
+        for mode in MODES:
+            with stage.team(mode) as team:
+                for number in range(rounds + 1):
+                    for fault in (FLOOR, "frozen", "host gone", SECOND):
+                        name = f"{mode}, {fault}"
+                        took = stage.removals(team, fault)
+                        show(f"  {name}: {took:.2f} s")
+                        if number:
+                            seconds.setdefault(name, []).append(took)
+                if mode == MODES[0]:
+                    for fault, _ in itertools.product((FLOOR, "frozen", SECOND), range(rounds)):
+                        seconds.setdefault(f"take-over, {fault}", []).append(stage.take_over(team, fault))
+    ours = {name: statistics.median(found) for name, found in seconds.items()}
+    floor = {name: value for name, value in ours.items() if name.endswith(FLOOR)}
+    ours = {name: value for name, value in ours.items() if name not in floor}
+    return Result(
+        id="P15",
+        title=f"{COUNT} one-pod removals in {COUNT} services, or a change of leader, while something is away",
+        unit="seconds",
+        bar=BAR,
+        ours=ours,
+        floor=floor,
+        peers={},
+        ratios={f"{name}, to all answering": value / _floor_of(name, floor) for name, value in ours.items()},
+        held=all(value <= _bar(name, floor) for name, value in ours.items()),
+        runs={name: [{"seconds": value} for value in found] for name, found in seconds.items()},
+        notes=[
+            "the server that is away is the one that the operator asks first",
+            "auto: single requests, since there are few Eureka leases",
+        ],
+    )
+
+
+def _floor_of(name: str, floor: dict[str, float]) -> float:
+    return floor[f"{name.partition(', ')[0]}, {FLOOR}"]
+
+
+def _bar(name: str, floor: dict[str, float]) -> float:
+    """The most seconds that a figure may be."""
+    if name.startswith("take-over"):
+        return TAKE_OVER_SECONDS
+    if name.endswith(SECOND):
+        return 1.2 * _floor_of(name, floor)
+    return 2 * _floor_of(name, floor) + 1.0
+
+
+class _Stage:
+    """The servers, the services of three pods each, of which one comes and goes, and the faults."""
+
+    def __init__(self, lab: Lab, front: Proxy, far: Proxy) -> None:
+        self._lab, self._front, self._far = lab, front, far
+        self._field = Field(lab)
+        self._age = 0
+        self._added = itertools.count(10_000_000)
+        self._config = lab.directory / "eurekas.yaml"
+        url = f"http://127.0.0.1:{far.port}/eureka"
+        self._config.write_text(yaml.safe_dump({"connections": {_ELSEWHERE: {"url": url}}}))
+        self._field.namespace(NAMESPACE)
+        for number in (*range(COUNT), *_OTHERS):
+            name = f"app-{number}"
+            pods = (self._number(number), *(_A_SERVICE * number + one for one in (1, 2)))
+            self._field.service(NAMESPACE, name, map(endpoint, pods))
+            self._field.syncer(NAMESPACE, name, **({"eureka": _ELSEWHERE} if number in _OTHERS else {}))
+
+    @contextmanager
+    def team(self, mode: str) -> Iterator[Team]:
+        """Two replicas that write in this mode, once everything is registered."""
+        urls = [f"http://127.0.0.1:{self._front.port}/eureka", *self._lab.eureka_urls[:2]]
+        team = Team(
+            self._field, 2, EUREKA_URL=",".join(urls), EUREKA_MODE=mode, CONFIG=str(Path(self._config))
+        )
+        try:
+            self._wait_all()
+            yield team
+        finally:
+            team.end()
+
+    def removals(self, team: Team, fault: str) -> float:
+        """Take a pod out of each service; seconds until the last has left the servers that answer."""
+        team.leader()
+        keys = [self._key(number) for number in range(COUNT)]
+        with self._under(fault, is_busy=True):
+            started = time.perf_counter()
+            with ThreadPoolExecutor(8) as pool:
+                list(pool.map(self._terminate, range(COUNT)))
+            gone = max(self._wait_gone(url, keys) for url in self._lab.eureka_urls[:2])
+        self._wait_gone(self._lab.eureka_urls[2], keys)
+        self._age += 1
+        for number in (*range(COUNT), *_OTHERS):
+            self._put(number, endpoint(self._number(number)))
+        self._wait_all()
+        return gone - started
+
+    def take_over(self, team: Team, fault: str) -> float:
+        """End the leader and add a pod; seconds until the next leader has registered it."""
+        team.leader()
+        with self._under(fault, is_busy=False):
+            return team.takes_over(Contestant.terminate, next(self._added))
+
+    @contextmanager
+    def _under(self, fault: str, *, is_busy: bool) -> Iterator[None]:
+        server = self._lab.eurekas[2]
+        begin: dict[str, Callable[[], None]] = {
+            "frozen": server.pause,
+            "host gone": self._front.vanish,
+            SECOND: self._far.hang,
+        }
+        if fault == FLOOR:
+            yield
+            return
+        begin[fault]()
+        try:
+            if fault == SECOND and is_busy:
+                for number in _OTHERS:  # so that all who work for it wait
+                    self._terminate(number)
+            yield
+        finally:
+            server.resume()
+            self._front.heal()
+            self._far.heal()
+            time.sleep(_SETTLE_SECONDS)
+
+    def _number(self, service: int) -> int:
+        """The pod of a service that goes next."""
+        return _A_SERVICE * service + 10 + self._age
+
+    def _key(self, service: int) -> Key:
+        name = f"app-{service}"
+        return name.upper(), self._field.instance_id(NAMESPACE, name, self._number(service))
+
+    def _terminate(self, service: int) -> None:
+        self._put(service, endpoint(self._number(service), ready=False, terminating=True))
+
+    def _put(self, service: int, one: Object) -> None:
+        change = {"op": "replace", "path": "/endpoints/0", "value": one}
+        self._field.patch_slice(NAMESPACE, f"app-{service}", [change])
+
+    def _wait_gone(self, url: str, keys: list[Key]) -> float:
+        """When the server held none of these any more, by ``time.perf_counter()``."""
+        prober, left = Prober(url), list(keys)
+        deadline = time.monotonic() + _LONGEST_SECONDS
+        while left := [key for key in left if prober.shows(key)]:
+            if time.monotonic() > deadline:
+                raise TimeoutError(f"{url} still holds {len(left)} of {len(keys)}, {left[0]} for one")
+        prober.close()
+        return time.perf_counter()
+
+    def _wait_all(self) -> None:
+        """Wait until what is ready is on all three servers."""
+        keys = [self._key(number) for number in range(COUNT)]
+        deadline = time.monotonic() + _LONGEST_SECONDS
+        for url in self._lab.eureka_urls:
+            prober = Prober(url)
+            while prober.count(keys) < len(keys):
+                if time.monotonic() > deadline:
+                    raise TimeoutError(f"{url} does not hold all of {len(keys)}")
+                time.sleep(0.1)
+            prober.close()
