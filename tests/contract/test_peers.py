@@ -525,7 +525,7 @@ class Operator:
     def __init__(self, urls: list[str], leases: int) -> None:
         self.peers = Peers(Connection(tuple(urls)), waits_for_all=False)
         self.registered: set[tuple[str, str]] = set()
-        self.sweeper = Sweeper(self.peers, self.registered.__contains__, lambda: leases)
+        self.sweeper = Sweeper(self.peers, self.registered.__contains__)
         self.sweeper.start()
         self._leases = leases
         self._convoys = Convoys()

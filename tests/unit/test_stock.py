@@ -72,8 +72,11 @@ class Cluster(Peers):
             server.held = {one.key: one for one in instances}
             server.listed = listed
 
-    def each(self, ask: Callable[[Any], Any]) -> tuple[dict[str, Any], dict[str, Any]]:
+    def each(
+        self, ask: Callable[[Any], Any], *, asks_avoided: bool = False
+    ) -> tuple[dict[str, Any], dict[str, Any]]:
         """All, but for those that are silent."""
+        assert asks_avoided in (True, False)
         asked = [one for one in self.servers if one.url not in self.silent]
         return {one.url: ask(one) for one in asked}, {
             url: RegistryUnreachable("away", url=url) for url in self.silent
