@@ -116,7 +116,7 @@ class Sweeper:
             except Exception:  # noqa: BLE001 - the thread must look again
                 _log.exception("removals could not be checked")
 
-    def _look(self, peer: Peer, *, was_away: bool) -> bool:
+    def _look(self, peer: Peer, *, was_away: bool = False) -> bool:
         """Look for what is due on one server.
 
         :param was_away: it did not answer the last time: what it missed is looked for elsewhere as well.

@@ -95,8 +95,12 @@ class WorkQueue(Generic[K]):
         with self._lock:
             self._failures.pop(key, None)
 
-    def get(self, lane: str = ONLY) -> K | None:
-        """Wait for the next key of a lane; None once the queue is closed. Call :meth:`done` afterwards."""
+    def get(self, lane: str | None = None) -> K | None:
+        """Wait for the next key of a lane, the first one unless named; None once the queue is closed.
+
+        Call :meth:`done` afterwards.
+        """
+        lane = next(iter(self._lanes)) if lane is None else lane
         mine = self._lanes[lane]
         with self._lock:
             while not self._closed:
