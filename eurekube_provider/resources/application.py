@@ -61,6 +61,7 @@ from eurekube_provider.resources.properties import (
     without_secrets,
 )
 from eurekube_provider.resources.registration import left_alone
+from eurekube_provider.resources.renewers import RENEWERS, tell
 from eurekube_provider.resources.roster import Roster
 from eurekube_provider.resources.secrecy import with_application_secrets, with_member_secrets
 from eurekube_provider.resources.waits import WAITS
@@ -123,7 +124,9 @@ class ApplicationProvider(ResourceProvider):
         wanted = Roster.from_properties(news)
         peers = self._peers(wanted)
         _forget_looks(wanted, peers)
+        doubt = RENEWERS.look(peers, wanted.connection, wanted.renewer)
         held = registrations.create(wanted, peers, LOOKS, WAITS.of_this_call())
+        tell(doubt)
         LOOKS.finish()
         created = datetime.now(UTC).isoformat()
         outs = roster.outputs({**news, "created": created}, wanted, held)

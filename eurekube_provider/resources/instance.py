@@ -62,6 +62,7 @@ from eurekube_provider.resources.properties import (
     without_secrets,
 )
 from eurekube_provider.resources.registration import Registration, Removal
+from eurekube_provider.resources.renewers import RENEWERS, tell
 from eurekube_provider.resources.secrecy import with_instance_secrets
 from eurekube_provider.resources.waits import WAITS
 
@@ -118,7 +119,9 @@ class InstanceProvider(ResourceProvider):
         wanted = Registration.from_properties(news)
         peers = self._peers(wanted)
         LOOKS.forget(peers, wanted.instance.key)
+        doubt = RENEWERS.look(peers, wanted.connection, str(news["renewer"]))
         held = registration.create(wanted, peers)
+        tell(doubt)
         id_ = secrets.token_hex(16) if SECRET_ID in news else _id(wanted)
         return CreateResult(id_, registration.outputs(news, held))
 
