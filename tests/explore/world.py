@@ -20,6 +20,7 @@ from unittest import mock
 from urllib.parse import unquote, urlsplit
 
 from eurekube_provider.eureka import peer, transport
+from eurekube_provider.resources import waits
 from tests.model.cluster import Cluster, NoAnswer
 from tests.model.wire import Request
 
@@ -188,6 +189,7 @@ def owned(world: World) -> Iterator[None]:
                 ThreadPoolExecutor
             ):
                 stack.enter_context(mock.patch.object(module, "ThreadPoolExecutor", InlineExecutor))
+        stack.enter_context(mock.patch.object(waits.Waits, "of_this_call", return_value=sleep))
         for function in _waiting_by_default():
             defaults = tuple(sleep if one is _SLEEP else one for one in function.__defaults__ or ())
             named = {
