@@ -11,7 +11,7 @@ SEED ?=
 unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo bench test test-faults lint unit integration format lock flags image lab-up lab-down lab-status clean
+.PHONY: help setup demo bench test test-faults lint unit explore integration format lock flags image lab-up lab-down lab-status clean
 
 help:  ## Show this list
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 16
@@ -44,7 +44,10 @@ lint: setup  ## Lint, types and import rules
 	@$(VENV)/bin/lint-imports
 
 unit: setup  ## The tests that need no server
-	@$(RUN) -m pytest -n 2 tests/unit
+	@$(RUN) -m pytest -n 2 tests/unit tests/explore
+
+explore: setup  ## Random faults of stacks on a model of Eureka (MINUTES=60, SEED=42)
+	@$(RUN) -m tests.explore --minutes $(MINUTES) $(if $(SEED),--seed $(SEED))
 
 integration: setup  ## The tests on real servers
 	@$(RUN) -m lab fetch

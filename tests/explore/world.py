@@ -127,6 +127,7 @@ class _Wire:
         document: Any = None,
         data: bytes | None = None,
         headers: Mapping[str, str] | None = None,
+        timeout_seconds: float | None = None,  # noqa: ARG002 - a lost answer takes its time in the model
     ) -> transport.Answer:
         """See :meth:`eurekube_provider.eureka.transport.Transport.request`."""
         segments = tuple(unquote(one) for one in path.split("/") if one)

@@ -1,0 +1,60 @@
+"""``python -m tests.explore``: every single fault, then random sets of them, until the time is over."""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import io
+import logging
+import random
+import sys
+import time
+from collections.abc import Iterator
+
+from tests.explore.explorer import Explored, Faults, Outcome, explore, told
+from tests.explore.programs import EDITS, Edit
+from tests.explore.world import Fault
+
+_MOST_FAULTS = 5
+
+
+def main() -> int:
+    """Explore; 1 where something did not hold."""
+    parser = argparse.ArgumentParser(prog="python -m tests.explore", description=__doc__)
+    parser.add_argument("--minutes", type=float, default=10.0)
+    parser.add_argument("--seed", type=int, default=random.SystemRandom().randrange(1_000_000))
+    parser.add_argument("--edit", help="this edit only")
+    arguments = parser.parse_args()
+    logging.disable(logging.CRITICAL)
+    edits = [edit for edit in EDITS if arguments.edit in (None, edit.name)]
+    end = time.monotonic() + arguments.minutes * 60
+    print(f"exploring {len(edits)} edits for {arguments.minutes} minutes, seed {arguments.seed}", flush=True)
+    tried = 0
+    for edit, faults, outcome in _all(edits, arguments.seed, end):
+        tried += 1
+        if outcome.violations:
+            print(told(edit, faults, outcome))
+            print(f"{tried} sequences until a violation, seed {arguments.seed}")
+            return 1
+    print(f"{tried} sequences without a violation, seed {arguments.seed}")
+    return 0
+
+
+def _all(edits: list[Edit], seed: int, end: float) -> Iterator[tuple[Edit, Faults, Outcome]]:
+    """What is tried, until ``end``."""
+    draw = random.Random(seed)  # noqa: S311 - replayed by its seed
+    lengths: dict[str, int] = {}
+    with contextlib.redirect_stderr(io.StringIO()):  # what the providers say of each sequence
+        for edit in edits:
+            for faults, outcome in explore(edit, most_faults=1):
+                lengths.setdefault(edit.name, outcome.requests)
+                yield edit, faults, outcome
+        while time.monotonic() < end:
+            edit = draw.choice(edits)
+            places = draw.sample(range(3 * lengths[edit.name]), draw.randint(2, _MOST_FAULTS))
+            faults = {place: draw.choice(list(Fault)) for place in sorted(places)}
+            yield edit, faults, Explored(edit, faults).run()
+
+
+if __name__ == "__main__":
+    sys.exit(main())
