@@ -102,6 +102,7 @@ class EurekaSyncerArgsDict(TypedDict):
     port: NotRequired[pulumi.Input[int] | Text | None]
     secure_port: NotRequired[pulumi.Input[int] | Text | None]
     advertise: NotRequired[pulumi.Input[Advertise] | Text | None]
+    nodes: NotRequired[pulumi.Input[int] | None]
     metadata: NotRequired[pulumi.Input[Mapping[str, Text]] | None]
     metadata_from_labels: NotRequired[pulumi.Input[Sequence[Text]] | None]
     metadata_from_pod_labels: NotRequired[pulumi.Input[Sequence[Text]] | None]
