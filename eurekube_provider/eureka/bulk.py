@@ -17,7 +17,7 @@ from eurekube_provider.core.errors import (
     RegistryError,
     RegistryUnreachable,
 )
-from eurekube_provider.core.model import EMPTY, Instance, Status
+from eurekube_provider.core.model import EMPTY, Instance, Status, newest
 from eurekube_provider.core.plan import same_contents
 from eurekube_provider.eureka import batch
 from eurekube_provider.eureka.observer import (
@@ -116,17 +116,22 @@ def change_many(
 ) -> Failures:
     """Register or update ``wanted`` on every server, remove ``leaving``, and look what became of both.
 
-    What may stand there is read first. What was never seen is registered so that it gives way to what may
-    stand there after all, and what does stand there is read then.
+    What may stand there is read first, with several servers also what was never seen: what another client
+    registered at one of them a moment ago, or behind a split, gives way to nothing on those that it has not
+    reached. What was never seen is registered so that it gives way to what may stand there after all, and
+    what does stand there is read then.
 
     :param owners: on whose behalf, by key; no key is there twice.
     :returns: what was not done, and why.
     :raises RegistryError: no server answered.
     """
-    fresh = [one for one in wanted if observer and observer.is_new(one.key)]
+    new = {one.key for one in wanted if observer and observer.is_new(one.key)}
+    are_several = len(peers.peers) > 1
+    looked_at = [one for one in wanted if are_several or one.key not in new]
+    stock = take_stock(peers, [*looked_at, *leaving]) if looked_at or leaving else Stocktaking({}, {})
+    fresh = [one for one in wanted if one.key in new and stock.newest(one.key) is None]
     new = {one.key for one in fresh}
     known = [one for one in wanted if one.key not in new] if new else wanted
-    stock = take_stock(peers, [*known, *leaving]) if known or leaving else Stocktaking({}, {})
     going, failures = _ours(stock.newest, leaving, owners, observer)
     if wanted:
         replicas, conflicts = _replicas(stock, known, owners, observer)
@@ -188,7 +193,9 @@ def _send(
     newer: dict[Key, Instance] = {}
     for failed, found in answers.values():
         refused.update(failed)
-        newer.update(found)
+        for key, held in found.items():
+            # A server that holds nothing else says that it holds what it was just sent.
+            newer[key] = newest((newer.get(key), held)) or held
     return refused, newer
 
 

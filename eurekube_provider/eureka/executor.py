@@ -37,26 +37,26 @@ class PeerExecutor:
         self._threads = self._idle = 0
         self._closed = False
 
-    def submit(self, work: Callable[[], None]) -> None:
-        """Have ``work`` done, which raises nothing; after :meth:`close` nothing is."""
+    def submit(self, work: Callable[[], None]) -> bool:
+        """Have ``work`` done, which raises nothing; False after :meth:`close`, when nothing is done."""
         with self._changed:
             if self._closed:
-                return
+                return False
             self._work.append(work)
             if self._idle >= len(self._work):
                 self._changed.notify()
-                return
+                return True
             if self._threads == self._most:
-                return
+                return True
             self._threads += 1
             number = self._threads
         threading.Thread(target=self._run, name=f"{self._name}-{number}", daemon=True).start()
+        return True
 
     def close(self) -> None:
-        """Begin nothing more; what is under way ends by itself."""
+        """Take nothing more; what was submitted is done all the same, since somebody may wait for it."""
         with self._changed:
             self._closed = True
-            self._work.clear()
             self._changed.notify_all()
 
     def _run(self) -> None:

@@ -7,7 +7,7 @@ import time
 from collections.abc import Callable, Collection
 from typing import Generic, TypeVar
 
-from eurekube_provider.core.errors import RegistryError
+from eurekube_provider.core.errors import RegistryError, RegistryUnreachable
 from eurekube_provider.eureka.peer import Peer
 
 T = TypeVar("T")
@@ -75,6 +75,11 @@ class Inquiry(Generic[T]):
                 self._answered_after[peer.url] = time.monotonic() - self._started
                 self._ended.notify_all()
         return in_time
+
+    def not_put(self, peer: Peer) -> None:
+        """The server is not asked any more."""
+        with self._ended:
+            self.failures[peer.url] = RegistryUnreachable(f"{peer.url} is not asked any more", url=peer.url)
 
     def wait(self, peers: Collection[Peer], avoided: Collection[Peer], *, for_all: bool) -> list[Peer]:
         """Wait for the answers; what comes later is in none of the tables.

@@ -105,7 +105,7 @@ class Peers:
         return f"Peers({', '.join(peer.url for peer in self.peers)})"
 
     def close(self) -> None:
-        """Close all pooled connections, and begin nothing more in the background."""
+        """Close all pooled connections; who asks several servers from now on gets no answer."""
         for executor in self._executors:
             executor.close()
         for peer in self.peers:
@@ -180,7 +180,8 @@ class Peers:
         """Whether so many Eureka leases are handled in batches.
 
         What a batch does is not forwarded, so that it must reach every server. In mode ``auto`` that is
-        known where every replica that a server names is one of our URLs; it is not behind a load balancer.
+        known where every replica that a server names is one of our URLs, and not the one at which it was
+        asked; it is not behind a load balancer, whose URL the servers may name as that of all of them.
         While no server answers, what was known last holds: all of them restarted would otherwise get their
         thousands of instances back one by one.
         """
@@ -231,9 +232,16 @@ class Peers:
             failure = failures.get(peer.url)
             if failure is not None and not isinstance(failure, RegistryUnreachable):
                 return f"they are refused: {failure}"
-            unknown = [url for url in named.get(peer.url, ()) if _plain_url(url) not in known]
+            replicas = named.get(peer.url, ())
+            unknown = [url for url in replicas if _plain_url(url) not in known]
             if unknown:
                 return f"{peer.url} forwards to {_without_credentials(unknown[0])}, which is not configured"
+            if _plain_url(peer.url) in map(_plain_url, replicas):
+                return (
+                    f"the server at {peer.url} forwards to this URL, so that a load balancer with several"
+                    " servers may be behind it; or it takes itself for another one, since its"
+                    " eureka.instance.hostname is not what its service URL says"
+                )
         return None if named else NOBODY_ANSWERS
 
     def read_everywhere(self, application: str, instance_id: str) -> Sighting:
@@ -274,8 +282,8 @@ class Peers:
             avoided = []
         needed = [peer for peer in self.peers if peer not in avoided]
         for peer, executor in zip(self.peers, self._executors, strict=True):
-            if asks_avoided or peer in needed:
-                executor.submit(partial(self._put, inquiry, peer))
+            if (asks_avoided or peer in needed) and not executor.submit(partial(self._put, inquiry, peer)):
+                inquiry.not_put(peer)
         left_behind = inquiry.wait(needed, avoided if asks_avoided else (), for_all=self._waits_for_all)
         failures = dict(inquiry.failures)
         for peer in left_behind:

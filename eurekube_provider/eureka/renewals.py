@@ -12,6 +12,7 @@ import logging
 import random
 import threading
 import time
+from collections.abc import Iterable
 from dataclasses import dataclass
 
 from eurekube_provider.core.clock import elapsed_seconds
@@ -28,6 +29,9 @@ _log = logging.getLogger(__name__)
 INTERVAL_SECONDS = 25.0
 FIRST_WITHIN_SECONDS = 5.0
 """What was found at start may be about to lapse: nobody knows when it was renewed last."""
+
+SOON_SECONDS = 2.0
+"""When servers have told each other of what came a moment ago."""
 
 FORWARDED_AFTER_SECONDS = 60.0
 """A server that batches have not reached for as long gets its renewals from its peers, which may still reach
@@ -163,6 +167,13 @@ class Renewals:
                 if lane.peer is peer or lane.peer is None:
                     lane.hand(dict.fromkeys(self._book.entries))
                     lane.hurry()
+
+    def renew_soon(self, keys: Iterable[Key]) -> None:
+        """Renew these once more, besides their turns: something may be about to remove them."""
+        with self._book.lock:
+            held = {key for key in keys if key in self._book.entries}
+            if held:
+                self._soon.setdefault(self._now() + int(SOON_SECONDS / TICK_SECONDS), set()).update(held)
 
     def __contains__(self, key: Key) -> bool:
         with self._book.lock:

@@ -6,6 +6,10 @@ end; but until then callers would find it. So does a server that was frozen or c
 holds what was removed elsewhere, and tells the others of it when it is back. So once it has been asked, they
 are all asked anew.
 
+What was registered again meanwhile stays. But the removal may still be on its way: in a server that was
+frozen when it was sent, or from one server to the others. Neither knows of the registration that came after
+it. So whoever renews is told of it, to find out soon whether it is still there.
+
 Source: PeerEurekaNode.heartbeat and AcceptorExecutor of Netflix/eureka.
 """
 
@@ -60,11 +64,18 @@ class Sweeper:
     """Looks for what was removed, and removes it where it still is or is again.
 
     :param is_registered: whether an instance has been registered again since: then it stays.
+    :param came_back: told of these at each look, once the server answers: the removal may have hit them.
     """
 
-    def __init__(self, peers: Peers, is_registered: Callable[[Key], bool]) -> None:
+    def __init__(
+        self,
+        peers: Peers,
+        is_registered: Callable[[Key], bool],
+        came_back: Callable[[Sequence[Key]], None] = lambda _: None,
+    ) -> None:
         self._peers = peers
         self._is_registered = is_registered
+        self._came_back = came_back
         self._lock = threading.Lock()
         self._removals: dict[str, dict[Key, _Removal]] = {peer.url: {} for peer in peers.peers}
         self._stopped = threading.Event()
@@ -133,6 +144,9 @@ class Sweeper:
             _log.warning(
                 "removed from an Eureka server what it still held", extra={"url": peer.url, "count": swept}
             )
+        again = [removal.instance.key for removal in due if self._is_registered(removal.instance.key)]
+        if again:
+            self._came_back(again)
         with self._lock:
             for removal in due:
                 key = removal.instance.key
@@ -159,10 +173,18 @@ class Sweeper:
         held = read_each(peer, [instance.key for instance in removed])
         swept = 0
         for instance in removed:
-            found = held[instance.key]
-            if found is None or found.owner != instance.owner or self._is_registered(instance.key):
-                continue
-            if found.written_at_ms > (instance.last_dirty_timestamp_ms or time.time() * 1000):
-                continue  # registered again, perhaps at this moment
-            swept += peer.deregister(*instance.key)
+            # Of many, the last is removed some time after all were read.
+            if self._is_left(instance, held[instance.key]) and (
+                len(removed) == 1 or self._is_left(instance, peer.read(*instance.key))
+            ):
+                swept += peer.deregister(*instance.key)
         return swept
+
+    def _is_left(self, removed: Instance, found: Instance | None) -> bool:
+        """Whether what was found is what was removed, and not registered again, perhaps at this moment."""
+        return (
+            found is not None
+            and found.owner == removed.owner
+            and not self._is_registered(removed.key)
+            and found.written_at_ms <= (removed.last_dirty_timestamp_ms or time.time() * 1000)
+        )

@@ -77,7 +77,11 @@ class Registry:
         self._adopted = Adopted(
             peers, self.view, self.renewals, self.restarts, operator_name, self.registered
         )
-        self.sweeper = Sweeper(peers, is_registered=lambda key: self.view.get(key) is not None)
+        self.sweeper = Sweeper(
+            peers,
+            is_registered=lambda key: self.view.get(key) is not None,
+            came_back=lambda keys: self.renewals.renew_soon(keys),  # noqa: PLW0108 - may be another one by then
+        )
         self.failure: RegistryError | None = None
         """Why the registry could not be read the last time; None while all is well."""
         self.refusal: ConfigurationError | None = None

@@ -138,6 +138,15 @@ def test_who_cannot_tell_later_waits_for_all() -> None:
     cluster.peers.close()
 
 
+@pytest.mark.parametrize("waits_for_all", [False, True])
+def test_who_asks_after_the_end_is_told(waits_for_all: bool) -> None:
+    """Whoever stops an operator closes its connections while others may still ask: nobody waits for ever."""
+    cluster = Cluster(waits_for_all=waits_for_all)
+    cluster.peers.close()
+    assert cluster.each()[:2] == (set(), set(URLS))
+    assert cluster.asked == []
+
+
 def test_what_must_not_be_written_is_told(cluster: Cluster) -> None:
     """An error that is none of a server's ends the question, once nobody is at it any more."""
 

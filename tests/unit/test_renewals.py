@@ -502,6 +502,20 @@ def test_all_at_once(start: Start, batches: bool) -> None:
     wait_until(lambda: len(peers.renewed) == 20, "all of them", WAIT_SECONDS)
 
 
+@pytest.mark.parametrize("batches", [False, True])
+def test_some_soon(start: Start, batches: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What may have been removed by mistake is renewed once besides its turn, and nothing else is."""
+    monkeypatch.setattr(module, "SOON_SECONDS", 0.1)
+    peers = FakePeers(batches=batches)
+    renewals = start(peers, interval_seconds=600)
+    for number in range(3):
+        renewals.add(instance(number, 600), just_registered=True)
+    renewals.renew_soon([instance(1).key, instance(7).key])
+    wait_until(lambda: peers.renewed, "it", WAIT_SECONDS)
+    renewals.renew_soon([instance(2).key])
+    wait_until(lambda: peers.renewed == {instance(1).key: 1, instance(2).key: 1}, "both", WAIT_SECONDS)
+
+
 def test_a_stop_waits_for_what_is_in_flight(start: Start) -> None:
     """After the stop nothing is renewed any more."""
     peers = FakePeers()

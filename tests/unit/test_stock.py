@@ -137,6 +137,39 @@ def test_to_sweep_many_renews_none() -> None:
     assert cluster.renewals == 0
 
 
+def test_to_sweep_many_takes_time() -> None:
+    """What is registered again after all were read is read again before it would be removed."""
+    cluster = Cluster()
+    cluster.holds(MANY[:3])
+    (server,) = cluster.servers
+    anew = replace(MANY[2], last_dirty_timestamp_ms=2000)
+    deregister = server.deregister
+
+    def removes_slowly(application: str, instance_id: str) -> bool:
+        server.held[anew.key] = anew
+        return deregister(application, instance_id)
+
+    server.deregister = removes_slowly  # type: ignore[method-assign]
+    sweeper = Sweeper(cluster, is_registered=lambda _: False)
+    assert sweeper._sweep(server, MANY[:3]) == 2  # type: ignore[arg-type]
+    assert list(server.held.values()) == [anew]
+
+
+def test_what_was_registered_again_is_looked_after(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A removal that was under way may hit it, so that each look at a server has it renewed."""
+    monkeypatch.setattr("eurekube_provider.eureka.sweeper.LOOK_AFTER_SECONDS", (0.0, 0.0))
+    cluster = Cluster()
+    cluster.holds(MANY[:2])
+    again: list[list[Key]] = []
+    sweeper = Sweeper(cluster, [MANY[0].key].__contains__, lambda keys: again.append(list(keys)))
+    for one in MANY[:2]:
+        sweeper.removed(one)
+    for _ in range(3):
+        sweeper._look(cluster.servers[0])  # type: ignore[arg-type]
+    assert again == [[MANY[0].key]] * 2
+    assert list(cluster.servers[0].held) == [MANY[0].key]
+
+
 def test_the_first_read_that_fails_ends_the_rest() -> None:
     """A server that is away is not waited for a thousand times."""
 

@@ -67,6 +67,14 @@ def test_an_unknown_replica_forbids_batches(server: Server) -> None:
     assert not Peers(Connection.parse(URL)).uses_batches(MANY)
 
 
+def test_a_balancer_that_servers_name_forbids_batches(server: Server) -> None:
+    """Servers behind one URL may name that as their peer: a batch would reach one of them."""
+    server.replicas = (f"{URL}/",)
+    peers = Peers(Connection.parse(URL))
+    assert not peers.uses_batches(MANY)
+    assert "load balancer" in (peers.batch_obstacle() or "")
+
+
 @pytest.mark.parametrize(
     "url", ["http://me:pa#ss@eureka-2:8761/eureka/", "http://eureka-2:87610/eureka/", "http://[eureka/"]
 )

@@ -1,0 +1,142 @@
+"""Changes in batches, to several servers of the model: what another client registered a moment ago stays."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from unittest import mock
+
+import pytest
+
+from eurekube_provider.core.errors import OwnershipConflict
+from eurekube_provider.core.identity import OWNER_KEY
+from eurekube_provider.core.model import Instance, Port, Status
+from eurekube_provider.eureka import peers as peers_module
+from eurekube_provider.eureka.bulk import change_many
+from eurekube_provider.eureka.connection import Connection, Mode
+from eurekube_provider.eureka.peers import Peers
+from tests.explore.world import World, owned
+from tests.model.cluster import Cluster
+
+URLS = tuple(f"http://eureka-{number}:8761/eureka" for number in (1, 2, 3))
+OURS, THEIRS = "cluster/eks/shop/rating", "cluster/other/shop/rating"
+
+
+class InlineExecutor:
+    """In place of a server's own threads."""
+
+    def __init__(self, *_: object) -> None:
+        pass
+
+    def submit(self, work: Callable[[], None]) -> bool:
+        """Do it now."""
+        work()
+        return True
+
+
+class Seen:
+    """An observer that has seen no id before, and what it was told of each."""
+
+    def __init__(self) -> None:
+        self.told: list[tuple[str, str]] = []
+
+    def registered(self, instance: Instance) -> None:
+        """Remember it."""
+        self.told.append(("registered", instance.instance_id))
+
+    def leaving(self, instance: Instance) -> None:
+        """Remember it."""
+        self.told.append(("leaving", instance.instance_id))
+
+    def found(self, instance: Instance) -> None:
+        """Remember it."""
+        self.told.append(("found", instance.instance_id))
+
+    def gone(self, instance: Instance) -> None:
+        """Remember it."""
+        self.told.append(("gone", instance.instance_id))
+
+    def is_known(self, owner: str) -> bool:
+        """It is."""
+        return bool(owner)
+
+    def is_new(self, key: tuple[str, str]) -> bool:
+        """It is."""
+        return bool(key)
+
+    def lost_override(self, key: tuple[str, str]) -> Status:
+        """Nothing was lost."""
+        assert key
+        return Status.UNKNOWN
+
+
+def instance(owner: str, number: int, timestamp_ms: int | None = None) -> Instance:
+    """One that says by its port whose it is."""
+    return Instance(
+        "rating",
+        f"{number:04}",
+        "10.0.0.1",
+        "10.0.0.1",
+        Port(8080 if owner == OURS else 9090),
+        metadata={OWNER_KEY: owner},
+        last_dirty_timestamp_ms=timestamp_ms,
+    )
+
+
+def owner_on(cluster: Cluster, url: str, number: int) -> str | None:
+    """Whose it is on a server."""
+    held = cluster.servers[url].registry.get("RATING", f"{number:04}")
+    return held.fields["metadata"][OWNER_KEY] if held else None
+
+
+@pytest.mark.parametrize("age_seconds", [0, 300], ids=["new", "by a clock five minutes behind"])
+@pytest.mark.parametrize("is_split", [False, True], ids=["forwarded", "split"])
+@pytest.mark.parametrize("at", URLS)
+@pytest.mark.parametrize("number", [0, 1], ids=["first", "second"])
+def test_an_id_that_another_client_took_a_moment_ago(
+    number: int, at: str, is_split: bool, age_seconds: int
+) -> None:
+    """One server knows of it, no list does: no server holds ours even for a moment, and we hear of it."""
+    cluster = Cluster(URLS)
+    cluster.clock.advance(3_600_000)
+    if is_split:
+        cluster.cut = {(one, other) for one in URLS for other in URLS if at in (one, other)}
+    before = cluster.clock.now_ms - age_seconds * 1000
+    world, seen, held = World(cluster), Seen(), set[str | None]()
+    world.watch = lambda _: held.update(owner_on(cluster, url, number) for url in URLS)
+    with owned(world), mock.patch.object(peers_module, "PeerExecutor", InlineExecutor):
+        peers = Peers(Connection(URLS, mode=Mode.BATCH))
+        peers.peers[URLS.index(at)].register(instance(THEIRS, number, before))
+        wanted = [instance(OURS, each) for each in (0, 1)]
+        failures = change_many(peers, wanted, (), {one.key: OURS for one in wanted}, seen)
+        cluster.clock.advance(5_000)
+    assert {key: type(error) for key, error in failures.items()} == {wanted[number].key: OwnershipConflict}
+    assert seen.told == [("found", f"{number:04}"), ("registered", f"{1 - number:04}")]
+    assert held == {THEIRS, None}
+    assert {owner_on(cluster, url, 1 - number) for url in URLS} == {OURS}
+
+
+@pytest.mark.parametrize("number", [0, 1], ids=["first", "second"])
+def test_an_id_that_another_client_takes_at_this_moment(number: int) -> None:
+    """It comes after the look, to one server: theirs stays, the others hear of it, and so do we."""
+    cluster = Cluster(URLS)
+    cluster.clock.advance(3_600_000)
+    world, seen = World(cluster), Seen()
+    with owned(world), mock.patch.object(peers_module, "PeerExecutor", InlineExecutor):
+        peers = Peers(Connection(URLS, mode=Mode.BATCH))
+        theirs = instance(THEIRS, number, cluster.clock.now_ms)
+        send = peers.peers[0].batch
+        looks = iter([True])
+
+        def comes_between(items: list[bytes]) -> object:
+            answers = send(items)
+            if next(looks, False):
+                peers.peers[0].register(theirs)
+            return answers
+
+        wanted = [instance(OURS, each) for each in (0, 1)]
+        with mock.patch.object(peers.peers[0], "batch", comes_between):
+            failures = change_many(peers, wanted, (), {one.key: OURS for one in wanted}, seen)
+        cluster.clock.advance(5_000)
+    assert list(failures) == [theirs.key]
+    assert ("found", theirs.instance_id) in seen.told
+    assert {owner_on(cluster, url, number) for url in URLS} == {THEIRS}
