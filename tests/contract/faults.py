@@ -100,7 +100,7 @@ class Operator:
         self.is_leader = True
         self.errors: list[EurekubeError] = []
         """Why looks ended early; the operator logs them and shows them in the syncer's status."""
-        self.peers = Peers(replace(way or connection(urls), mode=mode))
+        self.peers = Peers(replace(way or connection(urls), mode=mode), waits_for_all=False)
         self.registry = Registry(
             self.peers, Kubernetes("eks", "uid-eks"), "operator", 1.0, self._concerned, self._look_again
         )
