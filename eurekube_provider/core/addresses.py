@@ -106,7 +106,8 @@ def node_addresses(
             for endpoint in endpoint_slice.get("endpoints") or ()
             if is_ready(endpoint)
         }
-        ready = [node for node in ready if node["metadata"]["name"] in local]
+        if local:  # else no call arrives anywhere, and what stands as DOWN needs an address all the same
+            ready = [node for node in ready if node["metadata"]["name"] in local]
         words = "no node with an endpoint of it (externalTrafficPolicy Local)"
     for kind in ("ExternalIP", "InternalIP"):
         found = [

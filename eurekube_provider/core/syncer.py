@@ -37,8 +37,9 @@ _DEFAULT_LEASE = EurekaLease()
 _TEXTS = ("vipAddress", "secureVipAddress", "homePagePath", "statusPagePath", "healthCheckPath")
 """Fields that reach Eureka as they are written."""
 
-DEFAULT_NODES = 3
-"""One node would carry all calls, and its end would cost all of them until Kubernetes finds it out."""
+DEFAULT_NODES = 1
+"""More nodes share the calls, and the end of one costs its share only; but callers that reach the port at the
+first node alone, by a firewall's rule, would lose the others' share at once."""
 
 PortReference = int | str
 """A port's number, or its name."""

@@ -144,7 +144,8 @@ class Departure:
                 require_read(registry, name)
                 # What was registered shortly before a restart may be in no list yet.
                 desired = sources.desired(wanted, self._cluster).instances
-                there = [*(one for one in desired if one.key not in handed), *there]
+                mine = (one for one in desired if one.key not in handed and _may_be(one, owner, registry))
+                there = [*mine, *there]
             outcome = self._carry_out(plan((), there, owner), owner, registry)
             done += len(outcome.done)
             for failure in outcome.failures:
@@ -212,6 +213,12 @@ class Departure:
         if not is_there or wanted.is_paused:
             return ()
         return sources.desired(wanted, self._cluster).instances
+
+
+def _may_be(instance: Instance, owner: str, registry: Registry) -> bool:
+    """Whether an instance is ``owner``'s, or nobody is known to have it."""
+    held = registry.view.get(instance.key)
+    return held is None or held.owner == owner
 
 
 def require_read(registry: Registry, name: str) -> None:

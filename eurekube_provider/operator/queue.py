@@ -7,7 +7,6 @@ another waiting.
 from __future__ import annotations
 
 import heapq
-import math
 import threading
 import time
 from collections import OrderedDict
@@ -44,7 +43,7 @@ class WorkQueue(Generic[K]):
         self._lane_of: Callable[[K], str] = lambda _: ONLY
         self._working: set[K] = set()
         self._again: dict[K, str] = {}
-        self._due: dict[K, float] = {}
+        self._due: dict[K, tuple[float, str]] = {}  # when, and in which lane
         self._later_number = 0
         self._failures: dict[K, int] = {}
         self._closed = False
@@ -52,7 +51,8 @@ class WorkQueue(Generic[K]):
     def divide(self, lanes: Iterable[str], lane_of: Callable[[K], str]) -> None:
         """Have each lane's keys looked at by its own workers. Before anything is added.
 
-        :param lane_of: asked, with no lock held, whenever a key is added; a key that waits elsewhere moves.
+        :param lane_of: asked, with no lock held, whenever a key is added; a key that waits elsewhere moves,
+            for a worker or for its time: those there may all hang.
         """
         with self._lock:
             self._lanes = {lane: _Lane(self._lock) for lane in lanes}
@@ -62,6 +62,7 @@ class WorkQueue(Generic[K]):
         """Look at ``key`` as soon as a worker is free; of what came during a pause, at the latest first."""
         lane = self._lane_of(key)
         with self._lock:
+            self._move(key, lane)
             self._add(key, lane)
 
     @property
@@ -72,14 +73,12 @@ class WorkQueue(Generic[K]):
 
     def add_after(self, key: K, delay_seconds: float) -> None:
         """Look at ``key`` in a while; of several the earliest is kept, and :meth:`add` ends none."""
-        lane = self._lanes[self._lane_of(key)]
+        lane = self._lane_of(key)
         with self._lock:
             due = time.monotonic() + delay_seconds
-            if due < self._due.get(key, math.inf):
-                self._due[key] = due
-                self._later_number += 1
-                heapq.heappush(lane.later, (due, self._later_number, key))
-                lane.condition.notify()
+            self._move(key, lane)
+            if key not in self._due or due < self._due[key][0]:
+                self._plan(key, due, lane)
 
     def retry(self, key: K) -> float:
         """Look at ``key`` again after a delay, in seconds, that doubles with each failure."""
@@ -107,7 +106,7 @@ class WorkQueue(Generic[K]):
                 now = time.monotonic()
                 while mine.later and mine.later[0][0] <= now:
                     due, _, later = heapq.heappop(mine.later)
-                    if self._due.get(later) == due:  # else an earlier one took its place
+                    if self._due.get(later) == (due, lane):  # else another one took its place
                         del self._due[later]
                         self._add(later, lane)
                 if mine.is_paused:
@@ -165,6 +164,18 @@ class WorkQueue(Generic[K]):
 
     def _is_waiting(self) -> bool:
         return any(lane.waiting for lane in self._lanes.values())
+
+    def _move(self, key: K, lane: str) -> None:
+        """Have a key that waits for its time in another lane wait in this one."""
+        due, other = self._due.get(key, (0.0, lane))
+        if other != lane:
+            self._plan(key, due, lane)
+
+    def _plan(self, key: K, due: float, lane: str) -> None:
+        self._due[key] = (due, lane)
+        self._later_number += 1
+        heapq.heappush(self._lanes[lane].later, (due, self._later_number, key))
+        self._lanes[lane].condition.notify()
 
     def _add(self, key: K, lane: str) -> None:
         if key in self._working:

@@ -203,9 +203,17 @@ class Registry:
         self.renewals.remove(instance.key)
 
     def found(self, instance: Instance) -> None:
-        """See :class:`~eurekube_provider.eureka.observer.Observer`."""
-        self.renewals.remove(instance.key)
+        """See :class:`~eurekube_provider.eureka.observer.Observer`.
+
+        What another syncer of this operator holds is renewed for that one, and goes on to be.
+        """
+        known = self.view.get(instance.key)
         self.view.registered(instance)
+        if self._is_ours(instance) and (known is None or known.owner == instance.owner):
+            return
+        self.renewals.remove(instance.key)
+        if instance.owner:
+            self._concerned(instance.owner)  # which may have begun to renew it meanwhile
 
     def gone(self, instance: Instance) -> None:
         """See :class:`~eurekube_provider.eureka.observer.Observer`."""

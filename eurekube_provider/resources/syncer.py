@@ -40,7 +40,7 @@ class EurekaSyncerArgs:
     :ivar secure_port: name or number of the port for https, which Spring calls whenever it is given.
     :ivar advertise: the Service's address in mode service; default ``Auto``: load balancer, external IP,
         cluster IP.
-    :ivar nodes: with advertise ``NodePort``: at how many ready nodes it is registered; default 3.
+    :ivar nodes: with advertise ``NodePort``: at how many ready nodes it is registered; default 1.
     :ivar metadata: fixed values.
     :ivar metadata_from_labels: labels of the Service that become metadata.
     :ivar metadata_from_pod_labels: labels of the pod that become metadata, in mode pod.

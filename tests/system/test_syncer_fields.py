@@ -266,8 +266,7 @@ def test_every_way_to_advertise_a_service(shop: Shop) -> None:
         ("ClusterDNS", dns, spec["clusterIP"], 8080),
         ("LoadBalancer", "192.0.2.7", "192.0.2.7", 8080),
     ):
-        one_node: Object = {"nodes": 1} if advertise == "NodePort" else {}
-        shop.syncer("service", advertise=advertise, metadataFromLabels=["version"], **one_node)
+        shop.syncer("service", advertise=advertise, metadataFromLabels=["version"])
         expected = [(host, address, Port(port), Status.UP, "7")]
         wait_for(
             lambda expected=expected: (  # type: ignore[misc]
@@ -290,7 +289,7 @@ def test_a_node_port_is_registered_at_several_nodes(shop: Shop) -> None:
     """At each of the lab's two nodes; both are DOWN at once, and what was there alone stands alone again."""
     shop.service(type="NodePort")
     shop.slices(shop.endpoint(1))
-    shop.syncer("service", advertise="NodePort")
+    shop.syncer("service", advertise="NodePort", nodes=3)
     both = {"10.64.0.1": "UP", "10.64.0.2": "UP"}
     wait_for(lambda: shop.statuses() == both, "both nodes", 30.0)
     (first,) = (one for one in shop.held() if one.ip_address == "10.64.0.1")
@@ -299,7 +298,7 @@ def test_a_node_port_is_registered_at_several_nodes(shop: Shop) -> None:
     wait_for(lambda: shop.statuses() == dict.fromkeys(both, "DOWN"), "both DOWN", 30.0)
     shop.slices(shop.endpoint(1))
     wait_for(lambda: shop.statuses() == both, "both UP", 30.0)
-    shop.syncer("service", advertise="NodePort", nodes=1)
+    shop.syncer("service", advertise="NodePort")
     wait_for(lambda: [one.key for one in shop.held()] == [first.key], "one", 30.0)
     shop.wait_condition("Ready", "True", "Synced")
 

@@ -16,7 +16,8 @@ from eurekube_provider.core.model import Instance, Status
 from eurekube_provider.core.names import Reservations
 from eurekube_provider.core.plan import Action, Change, Plan
 from eurekube_provider.core.syncer import Syncer
-from eurekube_provider.eureka.apply import Outcome
+from eurekube_provider.eureka.apply import Outcome, apply
+from eurekube_provider.eureka.connection import Connection
 from eurekube_provider.eureka.peers import Peers
 from eurekube_provider.operator import departure, silence
 from eurekube_provider.operator.controller import WORKERS, Controller
@@ -25,6 +26,7 @@ from eurekube_provider.operator.index import SyncerKey
 from eurekube_provider.operator.registry import Registry
 from lab.waiting import wait_until
 from tests.unit.parts import CLUSTER, Told
+from tests.unit.registry import FakeEureka, FakeServers
 
 KEY = ("shop", "rating")
 WEB: list[dict[str, Any]] = [{"name": "web", "port": 8080}]
@@ -90,6 +92,19 @@ class Scene:
         self.sent.clear()
         self.told.controller._reconcile(KEY)
         return list(self.sent)
+
+    def real(self) -> FakeEureka:
+        """Carry out from now on, at a server's stand-in."""
+        eureka, registry = FakeEureka(), self.told.registry
+        (peer,) = registry.peers.peers
+        registry.peers.peers = FakeServers({peer.url: eureka})(Connection.parse(peer.url)).peers
+
+        def carry_out(steps: Plan, *given: Any, **more: Any) -> Outcome:
+            self.sent += steps.changes
+            return apply(steps, *given, **more)
+
+        self.told.controller._carry_out = carry_out  # type: ignore[assignment]
+        return eureka
 
     def ready(self) -> tuple[bool | None, str]:
         """What the last look says of the condition Ready."""
@@ -316,7 +331,34 @@ def test_nothing_passes_to_a_syncer_that_does_not_register_it(
     syncers._take("MODIFIED", {**other, "spec": {**other["spec"], **spec}})
     deleted(scene, monkeypatch)
     assert [one.action for one in scene.look()] == [Action.DEREGISTER]
-    assert scene.told.parts.queue.get() == RENAMED
+    assert scene.told.parts.queue.get(spec.get("eureka", "default")) == RENAMED
+
+
+@pytest.mark.parametrize("is_handed_over", [True, False])
+def test_a_deletion_ends_no_renewal_of_another_syncers(
+    is_handed_over: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Two syncers want the same: the one that goes is looked at again and again, and the other one is not."""
+    scene = Scene()
+    eureka = scene.real()
+    scene.endpoints(WEB, a=READY, b=READY)
+    scene.look()
+    scene.sent.clear()
+    renamed(scene)
+    if is_handed_over:
+        deleted(scene, monkeypatch)
+        scene.look()  # what then fails, say to let the finalizer go, is tried again
+    else:
+        monkeypatch.setattr(departure, "set_finalizer", lambda *_, **__: None)
+        (syncers,) = scene.told.sources.syncers.reflectors
+        other = syncers.get(*RENAMED)
+        assert other is not None
+        syncers._take("MODIFIED", {**other, "metadata": {**other["metadata"], "deletionTimestamp": "x"}})
+    for key in (RENAMED, KEY) if is_handed_over else (RENAMED,):
+        scene.told.controller._reconcile(key)
+    assert scene.renewed() == {"a", "b"}
+    heir = RENAMED if is_handed_over else KEY
+    assert {one.owner for one in eureka.held.values()} == {str(ClusterOwner(CLUSTER.name, *heir))}
 
 
 def test_who_comes_to_lead_waits_for_nodes_as_well() -> None:

@@ -234,3 +234,35 @@ def test_lanes_are_opened_one_by_one() -> None:
     queue.done("a0")
     queue.done("b0")
     assert queue.is_idle
+
+
+def moving(where: dict[str, str]) -> WorkQueue[str]:
+    """Two lanes; each key is in the one that ``where`` says."""
+    queue: WorkQueue[str] = WorkQueue()
+    queue.divide(["well", "hanging"], lambda key: where[key])
+    return queue
+
+
+def test_what_waits_for_its_time_moves_with_its_key() -> None:
+    """Its old lane's workers may all hang: it must not be lost there, nor keep a later one from counting."""
+    where = {"a": "hanging"}
+    queue = moving(where)
+    queue.add_after("a", 0.01)
+    where["a"] = "well"
+    queue.add("a")
+    assert queue.get("well") == "a"
+    queue.add_after("a", 0.02)
+    queue.done("a")
+    assert queue.get("well") == "a"
+
+
+def test_a_lane_takes_nothing_from_another_by_an_old_time() -> None:
+    """What moved waits for the workers of its own lane, whatever was planned in the one before."""
+    where = {"a": "hanging", "b": "hanging"}
+    queue = moving(where)
+    queue.add_after("a", 0.01)
+    where["a"] = "well"
+    queue.add("a")
+    time.sleep(0.02)
+    queue.add("b")
+    assert (queue.get("hanging"), queue.get("well")) == ("b", "a")

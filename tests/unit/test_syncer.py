@@ -374,9 +374,21 @@ def test_a_local_node_port_is_where_an_endpoint_is() -> None:
     ]
     found = service_address(described, slices, Advertise.NODE_PORT, "x", nodes)
     assert found == Address("10.64.0.2", "10.64.0.2")
-    nowhere = service_address(described, [], Advertise.NODE_PORT, "x", nodes)
+    gone = [endpoint_slice({**endpoint("10.0.0.2"), "nodeName": "c"})]
+    nowhere = service_address(described, gone, Advertise.NODE_PORT, "x", nodes)
     assert isinstance(nowhere, Problem)
     assert "externalTrafficPolicy Local" in nowhere.message
+
+
+@pytest.mark.parametrize("traffic", ["Local", "Cluster"])
+def test_a_node_port_without_a_ready_endpoint_is_down(traffic: str) -> None:
+    """Also where only a node with an endpoint would do: doubt about the address must not keep it UP."""
+    nodes = [node("a", InternalIP="10.64.0.1"), node("b", InternalIP="10.64.0.2")]
+    described = service(ports=[HTTP], externalTrafficPolicy=traffic)
+    desired = whole(described, nodes=nodes, advertise=Advertise.NODE_PORT)
+    (instance,) = desired.instances
+    assert (instance.status, instance.ip_address) == (Status.DOWN, "10.64.0.1")
+    assert not desired.is_in_doubt
 
 
 def at_nodes(nodes: list[Object], most: int = 3, *, ready: bool = True) -> tuple[Instance, ...]:
