@@ -6,11 +6,9 @@ share, a label on one's own Service must not be enough for that.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from functools import lru_cache
-from typing import Any
 
 
 @lru_cache(maxsize=4096)
@@ -41,16 +39,3 @@ class Reservations:
             return None
         best = max(length for length, _ in fitting)
         return any(fnmatchcase(namespace, who) for length, who in fitting if length == best)
-
-
-def claimed_names(status: Mapping[str, Any]) -> frozenset[str]:
-    """The names under which a syncer had instances already, as its status has them: it may go on.
-
-    So it may also when all is scaled to zero for a while, or when Eureka has lost its memory. A status that
-    an older operator wrote, or that passed an older CRD, names the application only.
-    """
-    if "names" in status:
-        return frozenset(status["names"] or ())
-    has_been_in_sync = bool(status.get("lastSyncTime"))
-    application = str(status.get("application") or "").lower()
-    return frozenset([application]) if has_been_in_sync and application else frozenset()

@@ -203,6 +203,37 @@ class Syncer:
         return (FAIL_OVER_SECONDS + self.lease.renewal_interval_seconds) // 2 + 1
 
 
+def claimed_names(syncer: Object) -> frozenset[str]:
+    """The names under which a custom resource had instances already, as its status has them: it may go on.
+
+    So it may also when all is scaled to zero for a while, or when Eureka has lost its memory. A status that
+    an older operator wrote, or that passed an older CRD, names the application only; but what is in sync as
+    it is asked for now was let in under all its names.
+    """
+    status = syncer.get("status") or {}
+    if "names" in status:
+        return frozenset(status["names"] or ())
+    application = str(status.get("application") or "").lower()
+    if not application or not (status.get("lastSyncTime") or status.get("registered")):
+        return frozenset()
+    if _is_in_sync(syncer):
+        with suppress(ConfigurationError):
+            wanted = Syncer.from_object(syncer)
+            return wanted.names if wanted.application.lower() == application else frozenset([application])
+    return frozenset([application])
+
+
+def _is_in_sync(syncer: Object) -> bool:
+    """Whether the status says so of what is asked for now."""
+    generation = syncer["metadata"].get("generation")
+    return generation is not None and any(
+        one.get("type") == "Synced"
+        and one.get("status") == "True"
+        and one.get("observedGeneration") == generation
+        for one in (syncer.get("status") or {}).get("conditions") or ()
+    )
+
+
 def selector_of(syncer: Object) -> Selector | None:
     """The Services that a custom resource means, whatever else is wrong with it; None where it names none."""
     with suppress(ConfigurationError):

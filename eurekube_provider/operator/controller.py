@@ -24,10 +24,9 @@ from eurekube_provider.core.errors import (
 from eurekube_provider.core.identity import Cluster, ClusterOwner, endpoint_of
 from eurekube_provider.core.mapping import Desired, leaving
 from eurekube_provider.core.model import Instance
-from eurekube_provider.core.names import claimed_names
 from eurekube_provider.core.plan import Action, Change, Plan, Policy, plan
 from eurekube_provider.core.pulse import Pulse, pulses_of
-from eurekube_provider.core.syncer import DEFAULT_CONNECTION, OnTermination, Syncer
+from eurekube_provider.core.syncer import DEFAULT_CONNECTION, OnTermination, Syncer, claimed_names
 from eurekube_provider.eureka.apply import CarryOut, Outcome, apply
 from eurekube_provider.kube.access import KubeAccess
 from eurekube_provider.kube.events import EventRecorder
@@ -346,7 +345,7 @@ class Controller:
             return None
         try:
             wanted = Syncer.from_object(syncer)
-            claimed = claimed_names(syncer.get("status") or {})
+            claimed = claimed_names(syncer)
             registry = self._admission.registry_of(wanted, self._sources, claimed)
         except ConfigurationError as error:
             return self._refuse(syncer, error, started)

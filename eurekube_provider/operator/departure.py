@@ -20,9 +20,8 @@ from eurekube_provider.core.errors import (
 )
 from eurekube_provider.core.identity import Cluster, ClusterOwner
 from eurekube_provider.core.model import Instance
-from eurekube_provider.core.names import claimed_names
 from eurekube_provider.core.plan import Action, Change, Plan, handed_over, plan
-from eurekube_provider.core.syncer import Syncer
+from eurekube_provider.core.syncer import Syncer, claimed_names
 from eurekube_provider.eureka.apply import Outcome
 from eurekube_provider.kube.access import KubeAccess
 from eurekube_provider.kube.events import EventRecorder, Kind
@@ -206,7 +205,7 @@ class Departure:
             return ()
         try:
             wanted = Syncer.from_object(item)
-            claimed = claimed_names(item.get("status") or {})
+            claimed = claimed_names(item)
             is_there = self._admit(wanted, sources, claimed) is registry
         except (ConfigurationError, RegistryError):
             return ()

@@ -17,8 +17,8 @@ from datetime import UTC, datetime
 from typing import Any
 
 from eurekube_provider.core.errors import KubernetesError, LeadershipLost
-from eurekube_provider.core.names import claimed_names
 from eurekube_provider.core.pulse import Pulse, pulses_of
+from eurekube_provider.core.syncer import claimed_names
 from eurekube_provider.kube.access import MERGE_PATCH, SYNCERS, KubeAccess
 from eurekube_provider.kube.courtesy import Courtesy
 from eurekube_provider.operator.index import SyncerKey, key_of
@@ -71,7 +71,7 @@ def status_of(syncer: Mapping[str, Any], report: Report, now: datetime) -> dict[
         "desired": report.desired,
         "registered": report.registered,
         "refused": report.refused,
-        "names": sorted(claimed_names(syncer.get("status") or {}) if report.names is None else report.names),
+        "names": sorted(claimed_names(syncer) if report.names is None else report.names),
     }
     if report.application:
         status["application"] = report.application

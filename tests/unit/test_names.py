@@ -2,9 +2,15 @@
 
 from __future__ import annotations
 
+from datetime import UTC, datetime
+from typing import Any
+
 import pytest
 
-from eurekube_provider.core.names import Reservations, claimed_names, names_of
+from eurekube_provider.core.names import Reservations, names_of
+from eurekube_provider.core.syncer import claimed_names
+from eurekube_provider.operator.report import failure_report
+from eurekube_provider.operator.status import status_of
 
 
 def test_names_are_the_applications_and_the_vip_addresses() -> None:
@@ -37,16 +43,51 @@ def test_reservations(pairs: str, namespace: str, name: str, expected: bool | No
     assert found is expected
 
 
+AT = "2026-01-02T03:04:05Z"
+IN_SYNC = {"type": "Synced", "status": "True", "observedGeneration": 2, "lastTransitionTime": AT}
+SPEC = {"mode": "pod", "selector": {"app": "rating"}, "vipAddress": "stars,Best"}
+
+
+def written(status: dict[str, Any], spec: dict[str, Any] = SPEC) -> dict[str, Any]:
+    """A syncer with a status."""
+    metadata = {"namespace": "shop", "name": "rating", "generation": 2}
+    return {"metadata": metadata, "spec": spec, "status": status}
+
+
 @pytest.mark.parametrize(
     ("status", "names"),
     [
         ({}, set()),
-        ({"names": [], "application": "RATING", "lastSyncTime": "2026-01-02T03:04:05Z"}, set()),
+        ({"names": [], "application": "RATING", "lastSyncTime": AT}, set()),
+        ({"names": [], "application": "RATING", "lastSyncTime": AT, "conditions": [IN_SYNC]}, set()),
         ({"names": ["rating", "stars"]}, {"rating", "stars"}),
         ({"application": "RATING"}, set()),
-        ({"application": "RATING", "lastSyncTime": "2026-01-02T03:04:05Z"}, {"rating"}),
+        ({"application": "RATING", "registered": 0}, set()),
+        ({"application": "RATING", "registered": 1}, {"rating"}),
+        ({"application": "RATING", "lastSyncTime": AT}, {"rating"}),
     ],
 )
-def test_names_that_a_syncer_has_had(status: dict[str, object], names: set[str]) -> None:
-    """What an older operator wrote counts for the application, once it was in sync."""
-    assert claimed_names(status) == names
+def test_names_that_a_syncer_has_had(status: dict[str, Any], names: set[str]) -> None:
+    """What an older operator wrote counts for the application, once something of it was registered."""
+    assert claimed_names(written(status)) == names
+
+
+@pytest.mark.parametrize(
+    ("synced", "spec", "names"),
+    [
+        (IN_SYNC, SPEC, {"rating", "stars", "best"}),
+        ({**IN_SYNC, "status": "False"}, SPEC, {"rating"}),
+        ({**IN_SYNC, "observedGeneration": 1}, SPEC, {"rating"}),
+        (IN_SYNC, {**SPEC, "application": "other"}, {"rating"}),
+        (IN_SYNC, {**SPEC, "mode": "pods"}, {"rating"}),
+    ],
+)
+def test_what_an_older_operator_left_in_sync_keeps_all_its_names(
+    synced: dict[str, Any], spec: dict[str, Any], names: set[str]
+) -> None:
+    """Scaled to zero while the operator is updated, it shares a VIP address afterwards as it did before."""
+    before = written({"application": "RATING", "lastSyncTime": AT, "conditions": [synced]}, spec)
+    assert claimed_names(before) == names
+    failure = failure_report("RATING", "EurekaUnreachable", "no answer", [], 0)
+    after = status_of(before, failure, datetime.now(UTC))
+    assert claimed_names(written(after, spec)) == names
