@@ -136,11 +136,16 @@ class Departure:
         done = 0
         failed: RegistryError | None = None
         for name, registry in self._registries.items():
-            handed = self._hand_over(key, owner, registry, sources)
+            try:
+                if wanted is not None and wanted.eureka == name:
+                    require_read(registry, name)
+                handed = self._hand_over(key, owner, registry, sources)
+            except RegistryError as error:
+                failed = failed or error  # nothing is taken out here before that is done
+                continue
             there = [one for one in registry.view.owned(owner) if one.key not in handed]
             held += there
             if wanted is not None and wanted.eureka == name:
-                require_read(registry, name)
                 # What was registered shortly before a restart may be in no list yet.
                 desired = sources.desired(wanted, self._cluster).instances
                 mine = (one for one in desired if one.key not in handed and _may_be(one, owner, registry))

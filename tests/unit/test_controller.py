@@ -361,6 +361,33 @@ def test_a_deletion_ends_no_renewal_of_another_syncers(
     assert {one.owner for one in eureka.held.values()} == {str(ClusterOwner(CLUSTER.name, *heir))}
 
 
+def test_what_cannot_be_handed_over_keeps_nothing_elsewhere(monkeypatch: pytest.MonkeyPatch) -> None:
+    """One Eureka refuses: nothing is taken out there, and what the syncer left elsewhere goes anyway."""
+    scene = Scene()
+    scene.endpoints(WEB, a=READY)
+    scene.look()
+    owner = Syncer.from_object(scene.syncer).owner(CLUSTER)
+    for instance in scene.told.registry.view.owned(owner):
+        scene.elsewhere.view.registered(instance)
+    scene.sent.clear()
+    renamed(scene)
+    deleted(scene, monkeypatch)
+    carry_out = scene.told.controller._carry_out
+
+    def fails(
+        steps: Plan, sent_by: str, peers: Peers, registry: Registry, *given: Any, **more: Any
+    ) -> Outcome:
+        if registry is scene.elsewhere:
+            return carry_out(steps, sent_by, peers, registry, *given, **more)
+        return Outcome.of(steps.changes, [RegistryUnreachable("away")] * len(steps.changes))
+
+    scene.told.controller._carry_out = fails  # type: ignore[assignment]
+    with pytest.raises(RegistryUnreachable, match="away"):
+        scene.look()
+    assert scene.elsewhere.view.owned(owner) == []
+    assert len(scene.told.registry.view.owned(owner)) == 1
+
+
 def test_who_comes_to_lead_waits_for_nodes_as_well() -> None:
     """An address of a node that is gone must not come back by an old copy."""
     scene = Scene(mode="service", advertise="NodePort")
