@@ -37,7 +37,6 @@ from eurekube_provider.resources.arguments import (
 from eurekube_provider.resources.bridge import (
     IN_UPDATE,
     LOOKS,
-    STANDING,
     Drained,
     given_properties,
     let_go,
@@ -60,10 +59,11 @@ from eurekube_provider.resources.properties import (
     derived_secrets,
     without_secrets,
 )
-from eurekube_provider.resources.registration import left_alone
+from eurekube_provider.resources.registration import Registration, left_alone
 from eurekube_provider.resources.renewers import RENEWERS, tell
 from eurekube_provider.resources.roster import Roster
 from eurekube_provider.resources.secrecy import with_application_secrets, with_member_secrets
+from eurekube_provider.resources.standing import STANDING
 from eurekube_provider.resources.waits import WAITS
 
 _TOLD_OF_MANY = 3
@@ -94,10 +94,8 @@ class ApplicationProvider(ResourceProvider):
         properties = {**checked.properties, **derived_secrets(derived, checked.properties)}
 
         def drained() -> Drained:
-            # A drain takes out all that leave at once, so that a few tell.
             wanted = Roster.from_properties(properties)
-            every = [each.instance for each in wanted.registrations.values()]
-            return self._peers(wanted), [*every[:2], *every[2:][-2:]]
+            return self._peers(wanted), [each.instance for each in wanted.registrations.values()]
 
         if olds and was_interrupted(given, checked, drained):
             properties = {**properties, LEAVING: True}
@@ -111,7 +109,7 @@ class ApplicationProvider(ResourceProvider):
         olds = read_in(_olds)
         difference = roster.diff(olds, read_in(_news))
         if not difference.replaces:
-            STANDING.add((olds.get("application", ""), olds.get("owner", "")), olds)
+            STANDING.add(olds)
         return DiffResult(
             changes=difference.changes,
             replaces=list(difference.replaces),
@@ -148,7 +146,8 @@ class ApplicationProvider(ResourceProvider):
     def update(self, _id: str, _olds: Properties, _news: Properties) -> UpdateResult:
         """Register what came and changed, then remove what went; what failed is named, and stays as it is."""
         olds = read_in(_olds)
-        kept = {"created": olds.get("created"), INCARNATION: olds.get(INCARNATION) or new_incarnation()}
+        # One of an earlier release stays without: a removal must know what an update that failed has written.
+        kept = {"created": olds.get("created"), INCARNATION: olds.get(INCARNATION)}
         news = {**read_in(_news), **kept}
         previous, wanted = Roster.from_properties(olds), Roster.from_properties(news)
         peers = self._peers(wanted)
@@ -161,10 +160,7 @@ class ApplicationProvider(ResourceProvider):
         """Remove all; idempotent. What belongs to somebody else by now is left alone, and that is said."""
         olds = read_in(_props)
         previous = Roster.from_properties(olds)
-        standing = STANDING.instead_of((previous.application, previous.owner), olds)
-        if standing is not None:
-            wanted = Roster.from_properties(standing)
-            registrations.give_back(wanted, previous, self._peers(wanted), LOOKS)
+        STANDING.give_back(previous.registrations.values(), self._peers)
         peers = self._peers_to_leave(previous)
         if peers is None:
             print(let_go(previous.application, previous.service_urls), file=sys.stderr, flush=True)
@@ -177,7 +173,7 @@ class ApplicationProvider(ResourceProvider):
         if len(left) > _TOLD_OF_MANY:
             print(f"and so were {len(left) - _TOLD_OF_MANY} more", file=sys.stderr, flush=True)
 
-    def _peers(self, of: Roster) -> Peers:
+    def _peers(self, of: Roster | Registration) -> Peers:
         return peers_for(getattr(self, "_config", None), of.connection, of.service_urls)
 
     def _peers_to_leave(self, of: Roster) -> Peers | None:

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import json
 import secrets
-import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any
@@ -39,7 +38,6 @@ from eurekube_provider.resources.program import (
     program_renewer,
 )
 from eurekube_provider.resources.properties import (
-    INCARNATION,
     UNKNOWN,
     Checked,
     Properties,
@@ -53,35 +51,6 @@ IN_UPDATE = "in_update"
 
 LOOKS = SecondLooks()
 """Of this process: the removals of one update are looked at once more together."""
-
-
-class Standing:
-    """What the program of this run still asks for, by the states that the engine compared with it.
-
-    A move that was taken back has two resources of one name in the state for a while: the engine finds the
-    first unchanged, and has the second one removed, which may have taken over the first one's registration.
-    """
-
-    def __init__(self) -> None:
-        self._lock = threading.Lock()
-        self._states: dict[tuple[str, str], Properties] = {}
-
-    def add(self, place: tuple[str, str], state: Properties) -> None:
-        """It goes on in place.
-
-        :param place: application and instance id; of many, application and owner.
-        """
-        with self._lock:
-            self._states[place] = state
-
-    def instead_of(self, place: tuple[str, str], state: Properties) -> Properties | None:
-        """The state of another creation that goes on where ``state`` is to be removed."""
-        with self._lock:
-            other = self._states.get(place)
-        return other if other is not None and other.get(INCARNATION) != state.get(INCARNATION) else None
-
-
-STANDING = Standing()
 
 
 def new_incarnation() -> str:

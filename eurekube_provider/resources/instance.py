@@ -36,7 +36,6 @@ from eurekube_provider.resources.arguments import EurekaInstanceArgs, EurekaInst
 from eurekube_provider.resources.bridge import (
     IN_UPDATE,
     LOOKS,
-    STANDING,
     Drained,
     given_properties,
     let_go,
@@ -64,6 +63,7 @@ from eurekube_provider.resources.properties import (
 from eurekube_provider.resources.registration import Registration, Removal
 from eurekube_provider.resources.renewers import RENEWERS, tell
 from eurekube_provider.resources.secrecy import with_instance_secrets
+from eurekube_provider.resources.standing import STANDING
 from eurekube_provider.resources.waits import WAITS
 
 
@@ -106,7 +106,7 @@ class InstanceProvider(ResourceProvider):
         olds = read_in(_olds)
         difference = registration.diff(olds, read_in(_news))
         if not difference.replaces:
-            STANDING.add((olds.get("application", ""), olds.get("instance_id", "")), olds)
+            STANDING.add(olds)
         return DiffResult(
             changes=difference.changes,
             replaces=list(difference.replaces),
@@ -139,7 +139,8 @@ class InstanceProvider(ResourceProvider):
     def update(self, _id: str, _olds: Properties, _news: Properties) -> UpdateResult:
         """Register anew what changed; allowed where Eureka names the owner that the state names."""
         olds = read_in(_olds)
-        news = {**read_in(_news), INCARNATION: olds.get(INCARNATION) or new_incarnation()}
+        # One of an earlier release stays without: a removal must know what an update that failed has written.
+        news = {**read_in(_news), INCARNATION: olds.get(INCARNATION)}
         previous, wanted = Registration.from_properties(olds), Registration.from_properties(news)
         held = registration.update(previous, wanted, self._peers(wanted))
         return UpdateResult(registration.outputs(news, held))
@@ -148,10 +149,7 @@ class InstanceProvider(ResourceProvider):
         """Remove; idempotent. What belongs to somebody else by now is left alone, and that is said."""
         olds = read_in(_props)
         previous = Registration.from_properties(olds)
-        standing = STANDING.instead_of(previous.instance.key, olds)
-        if standing is not None:
-            wanted = Registration.from_properties(standing)
-            registration.give_back(wanted, previous, self._peers(wanted))
+        STANDING.give_back([previous], self._peers)
         peers = self._peers_to_leave(previous)
         if peers is None:
             print(let_go(str(previous), previous.service_urls), file=sys.stderr, flush=True)

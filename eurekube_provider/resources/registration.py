@@ -42,7 +42,7 @@ from eurekube_provider.resources.properties import (
     Properties,
     contains_unknown,
 )
-from eurekube_provider.resources.rollback import take_back
+from eurekube_provider.resources.rollback import take_back, undo
 
 _IDENTITY = ("application", "instance_id")
 _VERIFY_ATTEMPTS = 5
@@ -223,10 +223,17 @@ def update(previous: Registration, wanted: Registration, peers: Peers) -> Instan
     """Bring Eureka from ``previous`` to ``wanted``, which has the same application and id.
 
     An instance of the previous owner is ours too: a renamed stack updates in place. Otherwise as
-    :func:`create`.
+    :func:`create`; after a failure that is the registration of the state again.
     """
     before = peers.read(*wanted.instance.key)
-    return _put(released(previous, wanted, before), before, peers, "update", {previous.owner, wanted.owner})
+    sent = released(previous, wanted, before)
+    try:
+        return _put(sent, before, peers, "update", {previous.owner, wanted.owner})
+    except RegistryError as error:
+        if before is None or not previous.is_it(before):
+            raise
+        message = f"{error}; {undo(wanted.instance, before, peers)}"
+        raise type(error)(message, url=error.url, status_code=error.status_code) from error
 
 
 def released(previous: Registration, wanted: Registration, have: Instance | None) -> Registration:
@@ -400,9 +407,9 @@ def seen(actual: Instance) -> Properties:
 
 
 def _seen_incarnation(properties: Mapping[str, Any], actual: Instance) -> str | None:
-    """Another one than the state's, which then has to be written again; None for the same, or no state's."""
-    own = properties.get(INCARNATION)
-    is_other = own and actual.owner == properties["owner"] and actual.incarnation != own
+    """Another one than the state's, which then has to be written again; None for the same."""
+    own = properties.get(INCARNATION) or ""
+    is_other = actual.owner == properties["owner"] and actual.incarnation != own
     return actual.incarnation if is_other else None
 
 

@@ -89,18 +89,6 @@ def update(
     return _without_surplus(wanted, after, peers, looks, wait)
 
 
-def give_back(standing: Roster, leaving: Roster, peers: Peers, looks: SecondLooks) -> None:
-    """Give ``standing`` back what ``leaving``, which is to be removed, took over of it.
-
-    :raises SomeFailed: names each that failed.
-    :raises RegistryError: Eureka could not even be asked.
-    """
-    held = look(standing, [standing.owner], peers).ours
-    there = [held[place] for place in standing.keys if place in held]
-    if any(leaving.is_its(each) and not standing.is_its(each) for each in there):
-        update(standing, standing, peers, looks)
-
-
 def preview(wanted: Roster, peers: Peers) -> list[str]:
     """A line for each step of :func:`update`, asked of Eureka, which changes nothing.
 

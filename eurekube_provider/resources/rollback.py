@@ -6,10 +6,13 @@ was sent would then be renewed for ever.
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from eurekube_provider.core.errors import RegistryError
-from eurekube_provider.core.model import Instance
+from eurekube_provider.core.model import Instance, Status
 from eurekube_provider.eureka import apply
 from eurekube_provider.eureka.peers import Peers
+from eurekube_provider.resources.draining import is_leaving, unmarked
 
 
 def take_back(sent: Instance, before: Instance | None, peers: Peers) -> str:
@@ -30,14 +33,39 @@ def take_back(sent: Instance, before: Instance | None, peers: Peers) -> str:
         if before is None:
             apply.remove(peers, held)
             return "what was registered was taken back"
-        if held.is_overridden and not before.is_overridden:
-            peers.clear_status(held, before.status)
-        apply.write(peers, before, held)
-        if before.is_overridden and not held.is_overridden:
-            peers.set_status(before, before.overridden_status)
+        _restore(before, held, peers)
     except RegistryError as error:
         return f"{left_over(peers, sent)} (it could not be taken back: {error})"
     return "what stood there before was given back"
+
+
+def undo(sent: Instance, before: Instance, peers: Peers) -> str:
+    """Bring back what stood there before an update that failed, so that it is what the state says.
+
+    A status that was enforced, and that the program no longer asks for next time, would else stay.
+
+    :returns: the end of a sentence that says how it went.
+    """
+    try:
+        held = peers.read(*before.key)
+        ours = {(one.owner, one.incarnation) for one in (sent, before)}
+        if held is not None and (held.owner, held.incarnation) in ours:
+            _restore(before, held, peers)
+    except RegistryError as error:
+        return f"what stands there now is not known, and the next refresh shows it ({error})"
+    return "what stood there before stands there again"
+
+
+def _restore(before: Instance, held: Instance, peers: Peers) -> None:
+    """Have ``before`` stand again in place of ``held``; what a drain of ours had left out, in service."""
+    if is_leaving(before):
+        before = replace(unmarked(before), status=Status.UP, overridden_status=Status.UNKNOWN)
+    if held.is_overridden and not before.is_overridden:
+        peers.clear_status(held, before.status)
+        held = replace(held, status=before.status, overridden_status=Status.UNKNOWN)
+    apply.write(peers, before, held)
+    if before.is_overridden and not held.is_overridden:
+        peers.set_status(before, before.overridden_status)
 
 
 def left_over(peers: Peers, *sent: Instance) -> str:

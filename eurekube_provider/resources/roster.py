@@ -222,7 +222,7 @@ def outputs(properties: Mapping[str, Any], roster: Roster, held: Held) -> Proper
         actual = unmarked(actual)
         if actual.owner != roster.owner:
             others[key] = actual.owner or ""
-        elif roster.incarnation and not roster.is_its(actual):
+        elif not roster.is_its(actual):
             seen_incarnation = {SEEN_INCARNATION: actual.incarnation}
         # What an earlier refresh found stands among the inputs by now, and is somebody else's all the same.
         if actual.status is not (each.status or Status.UP) or found_before.get(key) == actual.status.value:

@@ -17,7 +17,7 @@ from eurekube_provider.core.errors import (
     SomeFailed,
 )
 from eurekube_provider.core.model import Instance, Port, Status
-from eurekube_provider.resources import bridge, neighbours, registration
+from eurekube_provider.resources import bridge, neighbours, registration, standing
 from eurekube_provider.resources.application import ApplicationProvider
 from eurekube_provider.resources.instance import InstanceProvider
 from eurekube_provider.resources.properties import INCARNATION, Properties
@@ -41,7 +41,7 @@ KINDS = pytest.mark.parametrize(
 def no_pauses(monkeypatch: pytest.MonkeyPatch) -> None:
     """A server that holds something else is asked again at once."""
     monkeypatch.setattr("time.sleep", lambda _: None)
-    monkeypatch.setattr(bridge.STANDING, "_states", {})
+    standing.STANDING.__init__()  # type: ignore[misc]
     monkeypatch.setattr(neighbours, "LISTED_FOR_SECONDS", -1.0)
 
 
@@ -67,7 +67,7 @@ def servers(eureka: FakeEureka, other: FakeEureka, monkeypatch: pytest.MonkeyPat
 
 def run(kind: Kind, **config: str) -> Provider:
     """What a new plugin process has."""
-    bridge.STANDING._states.clear()
+    standing.STANDING.__init__()  # type: ignore[misc]
     provider = kind[0]()
     settings = {f"eurekube:{key}": value for key, value in config.items()}
     provider.configure(ConfigureRequest(Config(settings, "shop")))
@@ -106,7 +106,10 @@ def test_a_removal_takes_its_own_incarnation_only(
 
 @KINDS
 def test_a_state_without_an_incarnation_goes_on(kind: Kind, eureka: FakeEureka, servers: FakeServers) -> None:
-    """As 0.1.0 wrote it: no change by itself, removed where Eureka names none; the next update gives one."""
+    """As 0.1.0 wrote it: no change by itself, removed where Eureka names none; an update gives none.
+
+    Or what an update has written whose answer got lost could not be removed any more.
+    """
     assert servers
     old = created(kind)
     del old[INCARNATION]
@@ -120,11 +123,14 @@ def test_a_state_without_an_incarnation_goes_on(kind: Kind, eureka: FakeEureka, 
     result = run(kind).read("x", old)
     assert not run(kind).diff("", dict(result.outs or {}), checked(kind)).changes
     assert eureka.held == earlier
-    new = dict(run(kind).update("", old, checked(kind, metadata={"tier": "2"})).outs or {})
-    assert {each.incarnation for each in eureka.held.values()} == {new[INCARNATION]}
+    moved = created(kind)
     run(kind).delete("", old)
-    assert {each.incarnation for each in eureka.held.values()} == {new[INCARNATION]}
-    eureka.held = earlier
+    assert {each.incarnation for each in eureka.held.values()} == {moved[INCARNATION]}
+    result = run(kind).read("x", old)
+    assert run(kind).diff("", dict(result.outs or {}), checked(kind)).changes
+    new = dict(run(kind).update("", old, checked(kind, metadata={"tier": "2"})).outs or {})
+    assert INCARNATION not in new
+    assert {each.incarnation for each in eureka.held.values()} == {""}
     run(kind).delete("", old)
     assert eureka.held == {}
 
@@ -314,6 +320,71 @@ def test_what_a_failed_creation_took_over_is_given_back(eureka: FakeEureka, serv
     assert now == {key: replace(each, last_dirty_timestamp_ms=0) for key, each in before.items()}
     run(ONE).delete("", old)
     assert eureka.held == {}
+
+
+@pytest.mark.parametrize(
+    ("fails", "changes"),
+    [
+        ({"register": [lost]}, {"metadata": {"tier": "2"}}),
+        ({"set_status": [refused]}, {"metadata": {"tier": "2"}, "status": "OUT_OF_SERVICE"}),
+        ({"set_status": [lost]}, {"status": "OUT_OF_SERVICE"}),
+        ({"register": [lost]}, {"status": "DOWN"}),
+        ({"register": [lost]}, {"owner": str(LEAST["owner"]).replace("billing", "renamed")}),
+    ],
+    ids=["contents", "status", "status lost", "DOWN", "owner"],
+)
+def test_an_update_that_fails_leaves_what_stood(
+    fails: dict[str, Any], changes: Properties, eureka: FakeEureka, servers: FakeServers
+) -> None:
+    """The state says so: a program that asks for it again changes nothing, and one without it removes it."""
+    assert servers
+    old = created(ONE)
+    before = dict(eureka.held)
+    wanted = {**checked(ONE, **changes), "instance_id": old["instance_id"]}
+    eureka.fails = {name: list(each) for name, each in fails.items()}
+    with pytest.raises((RegistryRejected, RegistryUnreachable), match="what stood there before stands there"):
+        run(ONE).update("", old, wanted)
+    now = {key: replace(each, last_dirty_timestamp_ms=0) for key, each in eureka.held.items()}
+    assert now == {key: replace(each, last_dirty_timestamp_ms=0) for key, each in before.items()}
+    run(ONE).delete("", old)
+    assert eureka.held == {}
+
+
+def test_an_update_that_fails_takes_nothing_out_of_service(eureka: FakeEureka, servers: FakeServers) -> None:
+    """What a drain had left out stays in service, although it did not stand there before."""
+    assert servers
+    old = created(ONE)
+    ((key, one),) = eureka.held.items()
+    marked = {**one.metadata, "eurekube.leaving": "true"}
+    out = Status.OUT_OF_SERVICE
+    eureka.held[key] = replace(one, metadata=marked, status=out, overridden_status=out)
+    eureka.fails = {"register": [lambda usual: usual(), lost]}
+    with pytest.raises(RegistryUnreachable):
+        run(ONE).update("", old, checked(ONE, metadata={"tier": "2"}))
+    left = eureka.held[key]
+    assert (left.status, left.is_overridden, left.metadata) == (Status.UP, False, one.metadata)
+
+
+@pytest.mark.parametrize("count", [5, 100])
+def test_one_of_many_that_a_drain_left_out_is_found(
+    count: int, eureka: FakeEureka, servers: FakeServers
+) -> None:
+    """It is put back although the state does not know, whichever of them it is."""
+    assert servers
+    instances = {f"i{at:03}": {"host_name": f"192.0.2.{at}"} for at in range(1, count + 1)}
+    many: Kind = (ApplicationProvider, {**ALL, "instances": instances})
+    old = created(many)
+    given = {**many[1], "service_url": URL, "in_update": True}
+    assert not run(many).diff("", old, run(many).check(old, given).inputs).changes
+    key = sorted(eureka.held)[count // 2]
+    one = eureka.held[key]
+    out = Status.OUT_OF_SERVICE
+    marked = {**one.metadata, "eurekube.leaving": "true"}
+    eureka.held[key] = replace(one, metadata=marked, status=out, overridden_status=out)
+    news = run(many).check(old, given).inputs
+    assert run(many).diff("", old, news).changes
+    run(many).update("", old, news)
+    assert (eureka.held[key].status, eureka.held[key].metadata) == (Status.UP, one.metadata)
 
 
 def test_what_cannot_be_taken_back_is_named(eureka: FakeEureka, servers: FakeServers) -> None:
