@@ -17,6 +17,7 @@ from pulumi.dynamic import ConfigureRequest
 
 from eurekube_provider.resources import connections
 from eurekube_provider.resources.application import ApplicationProvider
+from eurekube_provider.resources.bridge import IN_UPDATE
 from eurekube_provider.resources.instance import InstanceProvider
 from tests.explore.world import Killed, World
 
@@ -86,6 +87,7 @@ class Engine:
     def __init__(self, world: World) -> None:
         self.world = world
         self.state: list[Entry] = []
+        self.aliases: Mapping[str, str] = {}
 
     def up(self, program: Program, *, refresh: bool = False, targets: frozenset[str] | None = None) -> Run:
         """``pulumi up``, in a process of its own."""
@@ -157,10 +159,13 @@ class Engine:
 
     def _step(self, name: str, properties: Properties, run: Run) -> None:
         provider = self._provider(properties)
-        entry = self._current(name)
+        entry = self._current(name) or self._current(self.aliases.get(name, ""))
+        if entry is not None:
+            entry.name = name
         olds = copy.deepcopy(entry.inputs) if entry else {}
         checked = provider.check(
-            olds, {**copy.deepcopy(properties), "owner": PREFIX + name.rpartition("/")[2]}
+            olds,
+            {**copy.deepcopy(properties), "owner": PREFIX + name.rpartition("/")[2], IN_UPDATE: True},
         )
         if checked.failures:
             raise RuntimeError("; ".join(f"{one.property}: {one.reason}" for one in checked.failures))

@@ -39,6 +39,10 @@ class Outcome:
     violations: list[str] = field(default_factory=list)
     requests: int = 0
 
+    def may_fail(self, at: int, fault: Fault) -> bool:
+        """Whether there can be such a fault: the state that is written is lost with the process only."""
+        return not (fault.is_loss and self.trace[at].startswith("checkpoint"))
+
 
 class Explored:
     """One edit with its faults, from a fresh server to the last look."""
@@ -56,10 +60,20 @@ class Explored:
             engine = Engine(self.world)
             first = engine.up(self._edit.first)
             assert first.ended_well, f"{self._edit.name}: the first run fails: {first.error}"
+            if self._edit.is_old:
+                self._age(engine)
+            engine.aliases = self._edit.aliases
             self._wait()
             self._disturb(engine)
             self._settle(engine)
         return self.outcome
+
+    def _age(self, engine: Engine) -> None:
+        """Have state and Eureka be what 0.1.0 left."""
+        for entry in engine.state:
+            entry.outputs.pop("incarnation", None)
+        for lease in self._server.registry.all():
+            _metadata(lease.holder).pop("eurekube.incarnation", None)
 
     def _disturb(self, engine: Engine) -> None:
         steady = self._steady()
@@ -80,10 +94,10 @@ class Explored:
         """What nothing disturbs: everything is as the program says, and stays so."""
         self.world.faults = {}
         steady = self._places(self._edit.first, self._edit.middle, self._edit.end)
-        self.world.watch = lambda what: self._look(steady if self._edit.last is None else set(), what)
+        self.world.watch = lambda what: self._look(steady, what)
         for number in (1, 2):
             # What a killed run left behind stands in no state: a refresh sees it.
-            run = engine.up(self._edit.end, refresh=number == 1)
+            run = engine.up(self._edit.end, refresh=self._edit.is_refreshed and number == 1)
             self.outcome.runs.append(run)
             self.world.trace.append(f"-- undisturbed up {number}: {run.error or run.steps}")
             if not run.ended_well:
@@ -141,7 +155,9 @@ class Explored:
             suffix = f"{app}:{port}"
             if "instances" in properties:
                 base = f"{name}.dev.explored"
-                wanted |= {(app.upper(), f"{key}.{base}:{suffix}"): status for key in properties["instances"]}
+                for key, each in properties["instances"].items():
+                    own = each.get("instance_id") or f"{key}.{base}:{suffix}"
+                    wanted[app.upper(), str(own)] = status
             else:
                 own = properties.get("instance_id") or f"{name}.dev.explored:{suffix}"
                 wanted[app.upper(), str(own)] = status
@@ -198,7 +214,8 @@ def explore(edit: Edit, most_faults: int = 2) -> Iterator[tuple[Faults, Outcome]
     """Every sequence of an edit with at most so many faults; those with violations are yielded, too."""
     calm = Explored(edit, {}).run()
     yield {}, calm
-    singles = [{at: fault} for at in range(calm.requests) for fault in Fault]
+    places = itertools.product(range(calm.requests), edit.faults)
+    singles = [{at: fault} for at, fault in places if calm.may_fail(at, fault)]
     lengths: dict[int, int] = {}
     for number, faults in enumerate(singles):
         outcome = Explored(edit, faults).run()
@@ -208,7 +225,7 @@ def explore(edit: Edit, most_faults: int = 2) -> Iterator[tuple[Faults, Outcome]
         return
     for number, faults in enumerate(singles):
         (at,) = faults
-        for later, fault in itertools.product(range(at + 1, lengths[number]), Fault):
+        for later, fault in itertools.product(range(at + 1, lengths[number]), edit.faults):
             both = {**faults, later: fault}
             yield both, Explored(edit, both).run()
 

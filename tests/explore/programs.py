@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from tests.explore.engine import FAILS, Program
+from tests.explore.world import Fault
 
 URL = "http://eureka-1:8761/eureka"
 OTHER_SPELLING = "https://eureka.example.com/eureka"
@@ -22,6 +23,10 @@ class Edit:
     :ivar last: the program of the last run, which nothing disturbs; by default ``middle``.
     :ivar targets: what the disturbed runs are restricted to.
     :ivar runs: how many runs are disturbed.
+    :ivar is_old: whether the first run was one of 0.1.0, which knew no incarnations.
+    :ivar aliases: by URN in the program, the one before.
+    :ivar is_refreshed: whether the last run begins with a refresh.
+    :ivar faults: the kinds of faults that are tried.
     """
 
     name: str
@@ -31,6 +36,10 @@ class Edit:
     targets: frozenset[str] | None = None
     refresh: bool = False
     runs: int = 2
+    is_old: bool = False
+    aliases: Mapping[str, str] = field(default_factory=dict)
+    is_refreshed: bool = True
+    faults: tuple[Fault, ...] = tuple(Fault)
 
     @property
     def end(self) -> Program:
@@ -104,3 +113,85 @@ EDITS = (
     Edit("application: status no more enforced", {"a": application("a", status="OUT_OF_SERVICE")},
          {"a": application("a")}),
 )  # fmt: skip
+
+
+_LOSSES = (Fault.LOST_BEFORE, Fault.LOST_AFTER)
+_OUT = "OUT_OF_SERVICE"
+_TIER: Mapping[str, Any] = {"metadata": {"tier": "1"}}
+_SPELT: Mapping[str, Any] = {"service_url": OTHER_SPELLING}
+_DRAINED = instance(instance_id="vm-1", drain_seconds=30)
+_ADOPTING = instance(instance_id="vm-1", on_conflict="adopt")
+_TWO = application("a", "b")
+_FIVE = application(*"abcde", drain_seconds=30)
+_FOUR = {**_FIVE, "instances": {key: each for key, each in _FIVE["instances"].items() if key != "c"}}
+
+
+def _at_ids(*ids: str, **properties: Any) -> dict[str, Any]:
+    """An EurekaApplication of the same application as an :func:`instance`, with ids of its own."""
+    instances = {id_: {"host_name": f"10.0.0.{at}", "instance_id": id_} for at, id_ in enumerate(ids, 1)}
+    return application(application="billing", instances=instances, **properties)
+
+
+_ADOPTED = _at_ids("vm-1", "vm-2", on_conflict="adopt")
+
+
+def _back(name: str, first: Program, middle: Program, **how: Any) -> Edit:
+    """An edit that is taken back after one run, which may have failed."""
+    return Edit(f"{name}, and back", first, middle, first, runs=1, **how)
+
+
+def _unseen(name: str, first: Program, middle: Program, **how: Any) -> Edit:
+    """The same without a refresh, which is needed only where the process was killed."""
+    edit = _back(name, first, middle, is_refreshed=False, **{"faults": _LOSSES, **how})
+    return replace(edit, name=f"{edit.name}, not refreshed")
+
+
+SECOND_THOUGHTS = (
+    Edit("0.1.0: metadata, and remove", _PLAIN, {"i": instance(**_TIER)}, {}, is_old=True, runs=1,
+         is_refreshed=False),
+    Edit("0.1.0: application: metadata, and remove", {"a": _TWO}, {"a": {**_TWO, **_TIER}}, {}, is_old=True,
+         runs=1),
+    Edit("0.1.0: application: one more, one less, and remove", {"a": _TWO}, {"a": application("b", "c")}, {},
+         is_old=True, runs=1),
+    Edit("0.1.0: moved", {"i": _NAMED}, {"parent/i": _NAMED}, is_old=True),
+    _back("0.1.0: application: metadata", {"a": _TWO}, {"a": {**_TWO, **_TIER}}, is_old=True),
+    _back("0.1.0: moved", {"i": _NAMED}, {"parent/i": _NAMED, "f": FAILS}, is_old=True),
+    _back("0.1.0: application: moved", {"a": _TWO}, {"parent/a": _TWO, "f": FAILS}, is_old=True),
+    _back("0.1.0: another spelling", {"i": _NAMED}, {"i": {**_NAMED, **_SPELT}, "f": FAILS}, is_old=True),
+    _unseen("0.1.0: metadata", _PLAIN, {"i": instance(**_TIER)}, is_old=True),
+    _back("moved", {"i": _NAMED}, {"parent/i": _NAMED, "f": FAILS}),
+    _unseen("moved", {"i": _NAMED}, {"parent/i": _NAMED, "f": FAILS}),
+    Edit("moved, and back with other metadata", {"i": _NAMED}, {"parent/i": _NAMED, "f": FAILS},
+         {"i": {**_NAMED, **_TIER}}, runs=1),
+    _unseen("application: moved", {"a": _TWO}, {"parent/a": _TWO, "f": FAILS}),
+    _back("application: moved with one more", {"a": _TWO}, {"parent/a": application(*"abc"), "f": FAILS}),
+    _back("application: moved with one less, drained", {"a": {**_TWO, "drain_seconds": 30}},
+          {"parent/a": application("a", drain_seconds=30)}),
+    _back("another id, with a drain", {"i": _DRAINED}, {"i": {**_DRAINED, "instance_id": "vm-2"}},
+          faults=_LOSSES),
+    _back("another spelling, with a drain", {"i": _DRAINED}, {"i": {**_DRAINED, **_SPELT}}),
+    _unseen("another spelling", {"i": _NAMED}, {"i": {**_NAMED, **_SPELT}, "f": FAILS}),
+    _back("application: another spelling", {"a": _TWO}, {"a": {**_TWO, **_SPELT}, "f": FAILS}),
+    Edit("adopted by another name", {"i": _ADOPTING}, {"j": _ADOPTING}),
+    _unseen("adopted by another name", {"i": _ADOPTING}, {"j": _ADOPTING, "f": FAILS}),
+    Edit("application: adopted by another name", {"a": _ADOPTED}, {"b": _ADOPTED}),
+    _unseen("application: adopted by another name", {"a": _ADOPTED}, {"b": _ADOPTED, "f": FAILS}),
+    Edit("an instance into an application", {"one/x": _NAMED}, {"many/x": _at_ids("vm-1")}),
+    _unseen("an instance into an application", {"one/x": _NAMED}, {"many/x": _at_ids("vm-1"), "f": FAILS}),
+    _unseen("an application into an instance", {"many/x": _at_ids("vm-1")}, {"one/x": _NAMED, "f": FAILS}),
+    _back("application: one of five with a drain", {"a": _FIVE}, {"a": _FOUR}),
+    _back("application: another port with a drain", {"a": {**_TWO, "drain_seconds": 30}},
+          {"a": {**_TWO, "port": 8081, "drain_seconds": 30}}),
+    _unseen("status enforced", _PLAIN, {"i": instance(status=_OUT)}),
+    _unseen("DOWN enforced", _PLAIN, {"i": instance(status="DOWN")}),
+    Edit("drain, and out of service", {"i": _DRAINED}, {}, {"i": {**_DRAINED, "status": _OUT}}, runs=1),
+    Edit("drain, and back below a parent", {"i": _DRAINED}, {}, {"parent/i": _DRAINED}, runs=1),
+    Edit("renamed with an alias", {"i": _NAMED}, {"j": _NAMED}, aliases={"j": "i"}),
+    _unseen("renamed with an alias", {"i": _NAMED}, {"j": _NAMED}, aliases={"j": "i", "i": "j"}),
+    Edit("renamed with an alias, and removed", {"i": _NAMED}, {"j": _NAMED}, {}, aliases={"j": "i"}, runs=1,
+         faults=_LOSSES),
+    Edit("create, and not", {}, _PLAIN, {}, runs=1, faults=_LOSSES),
+    Edit("application: create, and not", {}, {"a": _TWO}, {}, runs=1, faults=_LOSSES),
+    _back("application: one more", {"a": _TWO}, {"a": application(*"abc")}),
+)  # fmt: skip
+"""Edits that are taken back or changed after a run that may have failed, and states of 0.1.0."""

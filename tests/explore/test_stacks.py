@@ -8,7 +8,7 @@ import random
 import pytest
 
 from tests.explore.explorer import Explored, explore, told
-from tests.explore.programs import EDITS, Edit
+from tests.explore.programs import EDITS, SECOND_THOUGHTS, Edit
 from tests.explore.world import Fault
 
 PAIRS_AN_EDIT = 60
@@ -21,7 +21,7 @@ def quiet() -> None:
     logging.disable(logging.CRITICAL)
 
 
-@pytest.mark.parametrize("edit", EDITS, ids=lambda edit: edit.name)
+@pytest.mark.parametrize("edit", [*EDITS, *SECOND_THOUGHTS], ids=lambda edit: edit.name)
 def test_every_single_fault(edit: Edit) -> None:
     """A request that is lost, or at which the process dies, costs no caller anything; the next run heals."""
     for faults, outcome in explore(edit, most_faults=1):

@@ -37,6 +37,11 @@ class Fault(Enum):
     KILLED_BEFORE = "the process killed before it was sent"
     KILLED_AFTER = "the process killed when it was carried out"
 
+    @property
+    def is_loss(self) -> bool:
+        """Whether the process goes on."""
+        return self in (Fault.LOST_BEFORE, Fault.LOST_AFTER)
+
 
 @dataclass(slots=True)
 class World:
