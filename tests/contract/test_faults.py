@@ -276,6 +276,35 @@ def test_removals_that_a_server_missed(scene: Scene) -> None:
     wait_until(lambda: scene.said(*words), "word of it", LEVEL_SECONDS)
 
 
+def test_a_removal_that_comes_after_the_registration(cluster: Peering, app: str) -> None:
+    """A frozen server carries it out when it thaws, and tells the others: what serves is back long before its
+    next turn to be renewed.
+    """
+    lease, turns_seconds = EurekaLease(120, 600), 120.0  # the first after 60 s
+    cluster.heal()
+    urls = [server.url for server in cluster.servers]
+    with Operator(urls, app, Mode.REST, interval_seconds=turns_seconds) as operator:
+        wanted = instances(operator.owner, app, range(2), lease)
+        key = wanted[0].key
+
+        def is_level() -> bool:
+            return all({one.key for one in wanted} <= cluster.listed(at).keys() for at in range(SERVERS))
+
+        operator.want(wanted)
+        wait_until(is_level, "the registrations", LEVEL_SECONDS)
+        cluster.servers[2].pause()
+        operator.want(wanted[1:])
+        wait_until(lambda: not any(key in cluster.listed(at) for at in (0, 1)), "the removal", LEVEL_SECONDS)
+        pause(1.0)  # the two have told each other
+        operator.want(wanted)
+        wait_until(lambda: all(key in cluster.listed(at) for at in (0, 1)), "it again", LEVEL_SECONDS)
+        cluster.servers[2].resume()
+        pause(5.0)  # the one that was frozen has told the others
+        wait_until(is_level, "it on every server", LEVEL_SECONDS)
+        operator.want([])
+        wait_until(operator.has_nothing, "the removals", LEVEL_SECONDS)
+
+
 def test_credentials_that_no_server_accepts_for_a_while(scene: Scene) -> None:
     """Nothing is lost as long as leases last, and the log says what to look at."""
     scene.begin(EurekaLease(duration_seconds=15))
