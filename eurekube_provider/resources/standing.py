@@ -57,8 +57,8 @@ class Standing:
                 for each in registrations_of(self._states.pop()):
                     self._places.setdefault(each.instance.key, []).append(each)
             others = self._places.get(leaving.instance.key, ())
-            own = (leaving.owner, leaving.incarnation)
-            return [(other, leaving) for other in others if (other.owner, other.incarnation) != own]
+            # The same incarnation under another owner is the same resource, renamed by an update since.
+            return [(other, leaving) for other in others if other.incarnation != leaving.incarnation]
 
 
 STANDING = Standing()

@@ -153,6 +153,21 @@ def test_a_move_that_is_taken_back_leaves_what_stood(
 
 
 @KINDS
+def test_what_was_renamed_is_given_back_to_nobody(
+    kind: Kind, eureka: FakeEureka, servers: FakeServers
+) -> None:
+    """The state before its update has another owner, and is the same resource."""
+    assert servers
+    old = created(kind)
+    provider = run(kind)
+    wanted = checked(kind, owner=str(kind[1]["owner"]).replace("/dev/", "/production/"))
+    wanted |= {name: old[name] for name in ("instance_id", "id_base") if name in old}
+    assert provider.diff("", old, wanted).changes
+    provider.delete("", dict(provider.update("", old, wanted).outs or {}))
+    assert eureka.held == {}
+
+
+@KINDS
 def test_another_incarnation_shows_in_a_refresh_and_is_put_right(
     kind: Kind, eureka: FakeEureka, servers: FakeServers
 ) -> None:
