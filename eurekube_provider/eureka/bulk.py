@@ -2,6 +2,7 @@
 
 Nothing in a batch is forwarded, and a register item answers 200 even when it was dropped. So every server is
 written to, and asked afterwards; what is missing there is repaired by a plain request, whose answer tells.
+One that did not answer in time lately is written to as well, though not waited for: nobody else tells it.
 """
 
 from __future__ import annotations
@@ -184,7 +185,7 @@ def _send(
 ) -> tuple[Failures, dict[Key, Instance]]:
     """Register on every server; see :func:`_register_on`."""
     try:
-        answers, _ = peers.everywhere(lambda peer: _register_on(peer, sent, look=look))
+        answers, _ = peers.everywhere(lambda peer: _register_on(peer, sent, look=look), asks_avoided=True)
     except LeadershipLost:
         # What was sent before this must not lapse; of the rest, the first renewal tells that it is missing.
         _tell_registered(observer, sent)
@@ -220,7 +221,10 @@ def _cancel(peers: Peers, leaving: Sequence[Instance], observer: Observer | None
     left = leaving
     for _ in range(_CANCEL_ATTEMPTS):
         items = left
-        held, silent = peers.everywhere(lambda peer: _cancel_on(peer, items))  # noqa: B023 - used at once
+        held, silent = peers.everywhere(
+            lambda peer: _cancel_on(peer, items),  # noqa: B023 - used at once
+            asks_avoided=True,
+        )
         left = [instance for instance in left if any(instance.key in keys for keys in held.values())]
         if not left:
             break

@@ -306,12 +306,14 @@ class Peers:
     def _left_behind(peer: Peer, why: str) -> RegistryUnreachable:
         return RegistryUnreachable(f"{peer.url} {why}, and was not waited for", url=peer.url)
 
-    def everywhere(self, ask: Callable[[Peer], _T]) -> tuple[dict[str, _T], dict[str, RegistryError]]:
+    def everywhere(
+        self, ask: Callable[[Peer], _T], *, asks_avoided: bool = False
+    ) -> tuple[dict[str, _T], dict[str, RegistryError]]:
         """The same, of which at least one must answer.
 
         :raises RegistryError: no server answered.
         """
-        answers, failures = self.each(ask)
+        answers, failures = self.each(ask, asks_avoided=asks_avoided)
         if not answers:
             raise next(iter(failures.values()))
         return answers, failures

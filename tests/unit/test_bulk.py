@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import json
+import threading
+import time
+from collections.abc import Callable, Sequence
 from unittest import mock
 
 import pytest
@@ -10,10 +13,14 @@ import pytest
 from eurekube_provider.core.errors import OwnershipConflict
 from eurekube_provider.core.identity import OWNER_KEY
 from eurekube_provider.core.model import Instance, Port, Status
+from eurekube_provider.eureka import inquiry as inquiry_module
 from eurekube_provider.eureka import peers as peers_module
+from eurekube_provider.eureka.batch import Answer
 from eurekube_provider.eureka.bulk import change_many
 from eurekube_provider.eureka.connection import Connection, Mode
+from eurekube_provider.eureka.peer import Peer
 from eurekube_provider.eureka.peers import Peers
+from lab.waiting import wait_until
 from tests.explore.world import World, owned
 from tests.model.cluster import Cluster
 
@@ -67,6 +74,39 @@ class Seen:
         """Nothing was lost."""
         assert key
         return Status.UNKNOWN
+
+
+def test_a_slow_server_is_written_to_as_well(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nothing of a batch is forwarded: one that is left behind by the others gets it all the same, soon."""
+    monkeypatch.setattr(inquiry_module, "GRACE_SECONDS", 0.05)
+    slow, held, lock = URLS[2], {url: set[str]() for url in URLS}, threading.Lock()
+
+    def carry_out(peer: Peer, items: Sequence[bytes]) -> list[Answer]:
+        if peer.url == slow:
+            time.sleep(0.3)
+        answers = []
+        with lock:
+            for item in map(json.loads, items):
+                there = held[peer.url]
+                if item["action"] == "Register":
+                    there.add(item["id"])
+                elif item["action"] == "Cancel":
+                    there.discard(item["id"])
+                answers.append(Answer(200 if item["id"] in there else 404))
+        return answers
+
+    monkeypatch.setattr(Peer, "batch", carry_out)
+    monkeypatch.setattr(Peer, "read", lambda *_: None)
+    peers = Peers(Connection(URLS, mode=Mode.BATCH), waits_for_all=False)
+    one = instance(OURS, 1)
+    owners = {one.key: OURS}
+    assert change_many(peers, [one], (), owners, None) == {}
+    assert one.instance_id in held[URLS[0]]
+    wait_until(lambda: one.instance_id in held[slow], "the registration", 10.0)
+    assert change_many(peers, (), [one], owners, None) == {}
+    assert one.instance_id not in held[URLS[0]]
+    wait_until(lambda: one.instance_id not in held[slow], "the removal", 10.0)
+    peers.close()
 
 
 def instance(owner: str, number: int, timestamp_ms: int | None = None) -> Instance:
