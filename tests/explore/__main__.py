@@ -49,6 +49,8 @@ def _all(edits: list[Edit], seed: int, end: float) -> Iterator[tuple[Edit, Fault
             for faults, outcome in explore(edit, most_faults=1):
                 lengths.setdefault(edit.name, outcome.requests)
                 yield edit, faults, outcome
+            for faults, outcome in explore(edit, most_faults=1, servers=2):
+                yield edit, faults, outcome
         # What needs a refresh, or the same program once more, is not asked of several faults at once.
         any_faults = [edit for edit in edits if edit in EDITS]
         while any_faults and time.monotonic() < end:

@@ -7,7 +7,14 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from tests.explore.engine import FAILS, PREFIX, Engine, Program, Run
-from tests.explore.programs import OTHER_SPELLING, URL, Edit
+from tests.explore.programs import (
+    OTHER_SPELLING,
+    SECOND_SPELLING,
+    SECOND_URL,
+    URL,
+    Edit,
+    at_two_servers,
+)
 from tests.explore.world import Fault, World, owned
 from tests.model.caches import ALL, DELTA, Key
 from tests.model.cluster import Cluster
@@ -47,10 +54,10 @@ class Outcome:
 class Explored:
     """One edit with its faults, from a fresh server to the last look."""
 
-    def __init__(self, edit: Edit, faults: Faults) -> None:
-        self._edit, self._faults = edit, faults
-        self.cluster = Cluster([URL])
-        self.world = World(self.cluster, aliases={OTHER_SPELLING: URL})
+    def __init__(self, edit: Edit, faults: Faults, servers: int = 1) -> None:
+        self._edit, self._faults = edit if servers == 1 else at_two_servers(edit), faults
+        self.cluster = Cluster([URL, SECOND_URL][:servers])
+        self.world = World(self.cluster, aliases={OTHER_SPELLING: URL, SECOND_SPELLING: SECOND_URL})
         self.outcome = Outcome(self.world.trace, [])
 
     def run(self) -> Outcome:
@@ -72,8 +79,9 @@ class Explored:
         """Have state and Eureka be what 0.1.0 left."""
         for entry in engine.state:
             entry.outputs.pop("incarnation", None)
-        for lease in self._server.registry.all():
-            _metadata(lease.holder).pop("eurekube.incarnation", None)
+        for server in self.cluster.servers.values():
+            for lease in server.registry.all():
+                _metadata(lease.holder).pop("eurekube.incarnation", None)
 
     def _disturb(self, engine: Engine) -> None:
         steady = self._steady()
@@ -117,10 +125,14 @@ class Explored:
         self.cluster.clock.advance(40_000)
 
     def _compare(self) -> None:
-        """Eureka holds what the program says, and nothing else of ours."""
+        """Each server holds what the program says, and nothing else of ours."""
+        for server in self.cluster.servers.values():
+            self._compare_one(server)
+
+    def _compare_one(self, server: Server) -> None:
         held = {
             (lease.holder.app, lease.holder.id): lease.holder
-            for lease in self._server.registry.all()
+            for lease in server.registry.all()
             if str(_metadata(lease.holder).get(OWNER, "")).startswith(PREFIX)
         }
         wanted = self._wanted(self._edit.end)
@@ -163,20 +175,20 @@ class Explored:
                 wanted[app.upper(), str(own)] = status
         return wanted
 
-    @property
-    def _server(self) -> Server:
-        return self.cluster.servers[URL]
-
     def _look(self, steady: set[Place], what: str) -> None:
         """What must hold at every moment."""
-        registry = self._server.registry
+        for server in self.cluster.servers.values():
+            self._look_at(server, steady, what)
+
+    def _look_at(self, server: Server, steady: set[Place], what: str) -> None:
+        registry = server.registry
         for app, instance_id in steady:
             info = registry.get(app, instance_id)
             if info is None:
                 self._violated(f"{instance_id} is gone", what)
             elif info.status != "UP":
                 self._violated(f"{instance_id} is {info.status}", what)
-        strange = self._server.caches.read_only.keys() - ORDINARY_KEYS
+        strange = server.caches.read_only.keys() - ORDINARY_KEYS
         if strange:
             self._violated(f"Eureka's cache holds {min(strange)[:4]} with regions of its own", what)
         foreign = registry.get(*FOREIGN)
@@ -210,15 +222,15 @@ def _metadata(info: Info) -> Document:
     return info.fields.get("metadata") or {}
 
 
-def explore(edit: Edit, most_faults: int = 2) -> Iterator[tuple[Faults, Outcome]]:
+def explore(edit: Edit, most_faults: int = 2, servers: int = 1) -> Iterator[tuple[Faults, Outcome]]:
     """Every sequence of an edit with at most so many faults; those with violations are yielded, too."""
-    calm = Explored(edit, {}).run()
+    calm = Explored(edit, {}, servers).run()
     yield {}, calm
     places = itertools.product(range(calm.requests), edit.faults)
     singles = [{at: fault} for at, fault in places if calm.may_fail(at, fault)]
     lengths: dict[int, int] = {}
     for number, faults in enumerate(singles):
-        outcome = Explored(edit, faults).run()
+        outcome = Explored(edit, faults, servers).run()
         lengths[number] = outcome.requests
         yield faults, outcome
     if most_faults < 2:
@@ -227,7 +239,7 @@ def explore(edit: Edit, most_faults: int = 2) -> Iterator[tuple[Faults, Outcome]
         (at,) = faults
         for later, fault in itertools.product(range(at + 1, lengths[number]), edit.faults):
             both = {**faults, later: fault}
-            yield both, Explored(edit, both).run()
+            yield both, Explored(edit, both, servers).run()
 
 
 def told(edit: Edit, faults: Faults, outcome: Outcome) -> str:

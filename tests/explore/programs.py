@@ -13,6 +13,10 @@ URL = "http://eureka-1:8761/eureka"
 OTHER_SPELLING = "https://eureka.example.com/eureka"
 """Another URL of the same server."""
 
+SECOND_URL = "http://eureka-2:8761/eureka"
+SECOND_SPELLING = "https://eureka-2.example.com/eureka"
+_BESIDE = {URL: SECOND_URL, OTHER_SPELLING: SECOND_SPELLING}
+
 
 @dataclass(frozen=True, slots=True)
 class Edit:
@@ -45,6 +49,21 @@ class Edit:
     def end(self) -> Program:
         """The program that stands in the end."""
         return self.middle if self.last is None else self.last
+
+
+def at_two_servers(edit: Edit) -> Edit:
+    """The same where two servers hold one registry."""
+
+    def both(program: Program) -> Program:
+        return {urn: each if each is FAILS else {**each, **_urls(each)} for urn, each in program.items()}
+
+    last = None if edit.last is None else both(edit.last)
+    return replace(edit, first=both(edit.first), middle=both(edit.middle), last=last)
+
+
+def _urls(properties: Mapping[str, Any]) -> dict[str, str]:
+    url = str(properties["service_url"])
+    return {"service_url": f"{url},{_BESIDE[url]}"}
 
 
 def instance(**properties: Any) -> dict[str, Any]:

@@ -28,6 +28,24 @@ def test_every_single_fault(edit: Edit) -> None:
         assert not outcome.violations, told(edit, faults, outcome)
 
 
+AT_TWO = (
+    "remove with a drain, and think better of it",
+    "moved without an alias",
+    "another spelling of the URL, with a drain",
+    "status enforced",
+    "application: drain, and think better of it",
+    "application: one more, one less",
+)
+"""What two servers are tried with in each run of the tests; ``make explore`` tries all."""
+
+
+@pytest.mark.parametrize("edit", [one for one in EDITS if one.name in AT_TWO], ids=lambda edit: edit.name)
+def test_every_single_fault_at_two_servers(edit: Edit) -> None:
+    """Nor where they tell each other half a second later."""
+    for faults, outcome in explore(edit, most_faults=1, servers=2):
+        assert not outcome.violations, told(edit, faults, outcome)
+
+
 @pytest.mark.parametrize("edit", EDITS, ids=lambda edit: edit.name)
 def test_pairs_of_faults(edit: Edit) -> None:
     """Neither do two of them, in one run or in two."""

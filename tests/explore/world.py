@@ -19,7 +19,7 @@ from typing import Any
 from unittest import mock
 from urllib.parse import unquote, urlsplit
 
-from eurekube_provider.eureka import peer, transport
+from eurekube_provider.eureka import peer, peers, transport
 from eurekube_provider.resources import waits
 from tests.model.cluster import Cluster, NoAnswer
 from tests.model.wire import Request
@@ -142,6 +142,21 @@ class _Wire:
         )
 
 
+class InlinePeerExecutor:
+    """In place of a server's own threads."""
+
+    def __init__(self, *_: object) -> None:
+        pass
+
+    def submit(self, work: Callable[[], None]) -> bool:
+        """Do it now."""
+        work()
+        return True
+
+    def close(self) -> None:
+        """Nothing runs."""
+
+
 class InlineExecutor:
     """In place of a thread pool: what is submitted has run when the call returns."""
 
@@ -187,6 +202,7 @@ def owned(world: World) -> Iterator[None]:
     with contextlib.ExitStack() as stack:
         _Wire.world = world
         stack.enter_context(mock.patch.object(peer, "Transport", _Wire))
+        stack.enter_context(mock.patch.object(peers, "PeerExecutor", InlinePeerExecutor))
         stack.enter_context(mock.patch.object(time, "sleep", sleep))
         stack.enter_context(mock.patch.object(time, "time", now))
         stack.enter_context(mock.patch.object(time, "monotonic", now))
