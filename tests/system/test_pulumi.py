@@ -23,6 +23,7 @@ import pytest
 import yaml
 
 from eurekube_provider.core.errors import RegistryError
+from eurekube_provider.core.identity import INCARNATION_KEY
 from eurekube_provider.core.model import Instance, Status
 from eurekube_provider.eureka.connection import Connection
 from eurekube_provider.eureka.peer import Peer
@@ -161,13 +162,15 @@ def test_preview_shows_a_change_and_makes_none(deployed: Bridge, peer: Peer, lab
 
 
 def test_what_was_removed_behind_its_back_comes_back(deployed: Bridge, peer: Peer) -> None:
-    """Refresh drops it from the state, and up registers it anew."""
+    """Refresh drops it from the state, and up registers it anew: another incarnation of the same."""
     instance = must_hold(peer, deployed)
     peer.deregister(*instance.key)
     deployed.refresh()
     assert deployed.state() == {}
     deployed.up()
-    assert must_hold(peer, deployed).metadata == instance.metadata
+    anew = must_hold(peer, deployed)
+    assert anew.incarnation != instance.incarnation
+    assert anew.metadata == {**instance.metadata, INCARNATION_KEY: anew.incarnation}
 
 
 def test_drift_shows_and_is_healed(deployed: Bridge, peer: Peer) -> None:
