@@ -12,7 +12,7 @@ from tests.explore.programs import EDITS, SECOND_THOUGHTS, Edit
 from tests.explore.world import Fault
 
 PAIRS_AN_EDIT = 60
-"""Drawn by the edit's name, so that a failure is found again; ``make explore`` tries all of them."""
+"""Drawn by the edit's name, so that a failure is found again; ``make explore`` draws more and larger sets."""
 
 
 @pytest.fixture(autouse=True)
