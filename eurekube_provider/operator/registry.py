@@ -293,9 +293,8 @@ class Registry:
     def _resync(self, *, takes_over: bool = False) -> None:
         with self._reading:
             asked_at = time.monotonic()
-            if not takes_over or not self.was_read:
-                # Who takes over waits for no server's word of its start, which is asked for in two seconds.
-                self.restarts.notice()
+            # Also finds out which server does not answer, before one of them is asked for a list.
+            self.restarts.notice()
             are_several = len(self.peers.peers) > 1
             if takes_over:
                 self._looks_everywhere = are_several
