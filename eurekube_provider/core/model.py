@@ -140,6 +140,11 @@ class Instance:
         return self.metadata.get("eurekube.incarnation", "")
 
     @property
+    def is_leaving(self) -> bool:
+        """Whether it carries our mark of a drain: what is OUT_OF_SERVICE is so by us, not by a person."""
+        return "eurekube.leaving" in self.metadata
+
+    @property
     def renewer(self) -> str | None:
         """The operator that is asked to renew it, for registrations that a stack owns."""
         return self.metadata.get("eurekube.renewer")

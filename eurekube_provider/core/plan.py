@@ -165,7 +165,7 @@ def plan(
         elif have.owner != owner:
             refusals.append(Refusal(RefusalReason.CONFLICT, want, have))
         else:
-            stays_out = _is_out_by_us(have) and LEAVING_KEY not in want.metadata
+            stays_out = _is_out_by_us(have) and not want.is_leaving
             settled = not stays_out and _status_settled(want, have)
             reserved = not settled and (stays_out or Status.OUT_OF_SERVICE in (want.status, have.status))
             contents = _still_leaving(want, have) if reserved else want
@@ -251,18 +251,18 @@ def _status_settled(want: Instance, have: Instance) -> bool:
     Our own, on the way out, is undone when the instance is wanted again.
     """
     return have.status is want.status or (
-        have.is_overridden and have.status is have.overridden_status and LEAVING_KEY not in have.metadata
+        have.is_overridden and have.status is have.overridden_status and not have.is_leaving
     )
 
 
 def _is_out_by_us(have: Instance) -> bool:
     """Whether our OUT_OF_SERVICE stands over its own status, which may be the next pod's already."""
-    return have.overridden_status is Status.OUT_OF_SERVICE and LEAVING_KEY in have.metadata
+    return have.overridden_status is Status.OUT_OF_SERVICE and have.is_leaving
 
 
 def _still_leaving(want: Instance, have: Instance) -> Instance:
     """``want`` with our mark while our OUT_OF_SERVICE stands: without it, it would pass for a person's."""
-    if LEAVING_KEY not in have.metadata or LEAVING_KEY in want.metadata:
+    if not have.is_leaving or want.is_leaving:
         return want
     return replace(want, metadata={**want.metadata, LEAVING_KEY: have.metadata[LEAVING_KEY]})
 

@@ -20,7 +20,6 @@ from eurekube_provider.core.errors import (
     RegistryError,
     RegistryUnreachable,
 )
-from eurekube_provider.core.identity import LEAVING_KEY
 from eurekube_provider.core.model import EMPTY, Instance, Status
 from eurekube_provider.core.plan import Action, Change, Plan, same_contents
 from eurekube_provider.eureka.bulk import cancel_many, register_many
@@ -189,7 +188,7 @@ class _Step:
         self._check_owner(have)
         if self.change.action is Action.SET_STATUS and have is not None:
             written = set_status(self.peers, want, have)
-            if LEAVING_KEY in have.metadata and LEAVING_KEY not in want.metadata:
+            if have.is_leaving and not want.is_leaving:
                 written = write(self.peers, want, written)  # only now without our mark
         else:
             if have is None and self.observer:

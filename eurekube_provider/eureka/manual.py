@@ -11,7 +11,6 @@ from collections.abc import Container, Sequence
 from dataclasses import dataclass
 
 from eurekube_provider.core.errors import RegistryError, RegistryRejected
-from eurekube_provider.core.identity import LEAVING_KEY
 from eurekube_provider.core.model import Instance, Status
 from eurekube_provider.eureka import batch
 from eurekube_provider.eureka.peer import Peer
@@ -162,7 +161,7 @@ def _clear(peers: Peers, instance: Instance, *, again: bool = False) -> bool:
     :param again: it was cleared before, so that OUT_OF_SERVICE without an override is what is left of it.
     """
     held = [found for found in peers.read_everywhere(*instance.key).instances.values() if found]
-    is_leaving = any(LEAVING_KEY in found.metadata for found in held)
+    is_leaving = any(found.is_leaving for found in held)
     is_left = again and any(one.status is Status.OUT_OF_SERVICE and not one.is_overridden for one in held)
     if is_leaving or not (is_left or any(found.is_overridden for found in held)):
         return False

@@ -12,7 +12,7 @@ import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 
 from eurekube_provider.core.errors import ConfigurationError, RegistryError
-from eurekube_provider.core.identity import LEAVING_KEY, Cluster
+from eurekube_provider.core.identity import Cluster
 from eurekube_provider.core.model import Instance, Status
 from eurekube_provider.core.pulse import Pulse, pulses_of
 from eurekube_provider.eureka.bulk import bring_level, read_many
@@ -446,5 +446,5 @@ class Registry:
         self.view.gone(key)
 
     def _remember_override(self, lost: Instance) -> None:
-        if LEAVING_KEY not in lost.metadata:  # which is ours, not a person's
+        if not lost.is_leaving:  # which is ours, not a person's
             self._lost_overrides[lost.key] = lost.overridden_status

@@ -17,7 +17,6 @@ from eurekube_provider.core.errors import (
     RegistryError,
     RegistryUnreachable,
 )
-from eurekube_provider.core.identity import LEAVING_KEY
 from eurekube_provider.core.mapping import Desired
 from eurekube_provider.core.model import Instance, Status
 from eurekube_provider.core.plan import Plan, RefusalReason
@@ -193,7 +192,7 @@ def _concluded(
         sync_message=sync_message,
         application=application,
         desired=desired,
-        registered=sum(LEAVING_KEY not in one.metadata for one in there),
+        registered=sum(not one.is_leaving for one in there),
         refused=refused,
         problems={**shown, "DrainTooShort": drain} if drain else shown,
         unknown=frozenset(["DrainTooShort"] if drain is None else ()),

@@ -36,14 +36,9 @@ _CLEAR_ATTEMPTS = 10
 Registered = tuple[Peers, Instance]
 
 
-def is_leaving(instance: Instance) -> bool:
-    """Whether it carries our mark."""
-    return LEAVING_KEY in instance.metadata
-
-
 def unmarked(instance: Instance) -> Instance:
     """The same without our mark."""
-    if not is_leaving(instance):
+    if not instance.is_leaving:
         return instance
     metadata = {key: value for key, value in instance.metadata.items() if key != LEAVING_KEY}
     return replace(instance, metadata=metadata)
@@ -61,7 +56,7 @@ def drain(registered: Iterable[Registered], seconds: float, wait: Callable[[floa
     leaving = [
         (peers, one)
         for peers, one in registered
-        if one.status is Status.UP or (is_leaving(one) and one.status is Status.OUT_OF_SERVICE)
+        if one.status is Status.UP or (one.is_leaving and one.status is Status.OUT_OF_SERVICE)
     ]
     if not leaving or not seconds:
         return
@@ -86,12 +81,11 @@ def was_left(peers: Peers, instances: Iterable[Instance]) -> bool:
     wanted = {one.key: one for one in instances}
     keys = list(wanted)
     if len(keys) > MOST_READ:
-        listed = [one.key for one in peers.list_instances() if is_leaving(one) and one.key in wanted]
+        listed = [one.key for one in peers.list_instances() if one.is_leaving and one.key in wanted]
         keys = [*keys[:2], *keys[-2:], *listed]
     held = read_each(peers, keys)
     return any(
-        have is not None and have.owner == wanted[key].owner and is_leaving(have)
-        for key, have in held.items()
+        have is not None and have.owner == wanted[key].owner and have.is_leaving for key, have in held.items()
     )
 
 
@@ -102,11 +96,11 @@ def put_back(peers: Peers, instance: Instance) -> Instance | None:
     :raises RegistryError: a server did not do it; the mark is still there.
     """
     have = peers.read(*instance.key)
-    if have is None or have.owner != instance.owner or not is_leaving(have):
+    if have is None or have.owner != instance.owner or not have.is_leaving:
         return have
     _clear(peers, have)
     have = peers.read(*instance.key)
-    if have is None or have.owner != instance.owner or not is_leaving(have):
+    if have is None or have.owner != instance.owner or not have.is_leaving:
         return have
     return write(peers, unmarked(have), have)
 
@@ -123,7 +117,7 @@ def put_all_back(peers: Peers, instances: Sequence[Instance]) -> None:
 
 
 def _mark(peers: Peers, instance: Instance) -> None:
-    if not is_leaving(instance):
+    if not instance.is_leaving:
         write(peers, replace(instance, metadata={**instance.metadata, LEAVING_KEY: "true"}), instance)
 
 

@@ -26,7 +26,7 @@ from eurekube_provider.core.plan import Action, Change, plan, same_contents
 from eurekube_provider.eureka import apply
 from eurekube_provider.eureka.peers import Peers
 from eurekube_provider.resources.connections import DEFAULT_CONNECTION
-from eurekube_provider.resources.draining import drain, is_leaving, put_back
+from eurekube_provider.resources.draining import drain, put_back
 from eurekube_provider.resources.looks import SecondLooks
 from eurekube_provider.resources.neighbours import NEIGHBOURS
 from eurekube_provider.resources.properties import (
@@ -268,7 +268,7 @@ def preview(wanted: Registration, have: Instance | None, peers: Peers | None = N
         if refusal is not None:
             return f"! {refusal.describe()}"
     want = wanted.without_state(have).instance
-    if have is not None and wanted.status is None and not is_leaving(have):
+    if have is not None and wanted.status is None and not have.is_leaving:
         want = replace(want, status=have.status)
     elif have is not None:
         have = replace(have, overridden_status=Status.UNKNOWN)  # enforced, also over a person's
@@ -362,7 +362,7 @@ def outputs(properties: Mapping[str, Any], actual: Instance) -> Properties:
         "last_updated": _iso(actual.last_updated_timestamp_ms),
         "seen_owner": actual.owner or "",
         "status_is_enforced": bool(enforced),
-        LEAVING: True if is_leaving(actual) else None,
+        LEAVING: True if actual.is_leaving else None,
         ASKED_STATUS: asked if enforced and asked != actual.status.value else None,
     }
     held = {key: value for key, value in held.items() if value is not None}

@@ -26,7 +26,7 @@ from eurekube_provider.core.plan import Plan, Policy, plan, same_contents
 from eurekube_provider.eureka.apply import Outcome, apply, write
 from eurekube_provider.eureka.peers import Peers
 from eurekube_provider.resources import registration
-from eurekube_provider.resources.draining import drain, is_leaving, put_all_back, unmarked
+from eurekube_provider.resources.draining import drain, put_all_back, unmarked
 from eurekube_provider.resources.looks import SecondLooks
 from eurekube_provider.resources.properties import OnConflict
 from eurekube_provider.resources.registration import Registration, status_to_send
@@ -309,7 +309,7 @@ def _in_service(wanted: Roster, owners: Sequence[str], peers: Peers, also: Itera
     """
     before = look(wanted, owners, peers, also=also, writes=True)
     places = {each.instance.key: each for each in wanted.registrations.values()}
-    back = [each for key, each in before.ours.items() if key in places and is_leaving(each)]
+    back = [each for key, each in before.ours.items() if key in places and each.is_leaving]
     if not back:
         return before
     out = {each.key for each in back if places[each.key].status is Status.OUT_OF_SERVICE}

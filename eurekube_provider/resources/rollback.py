@@ -12,7 +12,7 @@ from eurekube_provider.core.errors import RegistryError
 from eurekube_provider.core.model import Instance, Status
 from eurekube_provider.eureka import apply
 from eurekube_provider.eureka.peers import Peers
-from eurekube_provider.resources.draining import is_leaving, unmarked
+from eurekube_provider.resources.draining import unmarked
 
 
 def take_back(sent: Instance, before: Instance | None, peers: Peers) -> str:
@@ -58,7 +58,7 @@ def undo(sent: Instance, before: Instance, peers: Peers) -> str:
 
 def _restore(before: Instance, held: Instance, peers: Peers) -> None:
     """Have ``before`` stand again in place of ``held``; what a drain of ours had left out, in service."""
-    if is_leaving(before):
+    if before.is_leaving:
         before = replace(unmarked(before), status=Status.UP, overridden_status=Status.UNKNOWN)
     if held.is_overridden and not before.is_overridden:
         peers.clear_status(held, before.status)

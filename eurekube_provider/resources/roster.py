@@ -17,7 +17,7 @@ from eurekube_provider.core.plan import same_contents
 from eurekube_provider.eureka.bulk import take_stock
 from eurekube_provider.eureka.peers import Peers
 from eurekube_provider.eureka.stock import Stocktaking, look_for
-from eurekube_provider.resources.draining import is_leaving, unmarked
+from eurekube_provider.resources.draining import unmarked
 from eurekube_provider.resources.members import MEMBER_INPUTS, fitted, members
 from eurekube_provider.resources.properties import (
     INCARNATION,
@@ -218,7 +218,7 @@ def outputs(properties: Mapping[str, Any], roster: Roster, held: Held) -> Proper
         actual = held.ours.get(place) or held.others.get(place)
         if actual is None:
             continue
-        is_marked = is_marked or is_leaving(actual)
+        is_marked = is_marked or actual.is_leaving
         actual = unmarked(actual)
         if actual.owner != roster.owner:
             others[key] = actual.owner or ""
