@@ -223,14 +223,11 @@ class Registry:
         if lease is None:
             return False
         lease.renew(self.clock.now_ms)
-        info = lease.holder
-        if info.status != status:
+        if lease.holder.status != status:
             if status == "UP":
                 lease.up_ms = lease.up_ms or self.clock.now_ms
             self.set_override(instance_id, status)
-            info.overridden = info.status = status
-            info.dirty_ms = max(info.dirty_ms, dirty_ms or 0)
-            self._changed(lease, "MODIFIED")
+            self._modify(lease, status, status, dirty_ms)
         if not replicated:
             self.replicate("StatusUpdate", app, instance_id, self.get(app, instance_id), status)
         return True
@@ -243,13 +240,10 @@ class Registry:
         if lease is None:
             return False
         lease.renew(self.clock.now_ms)
-        info = lease.holder
         had = self.override(instance_id)
         self._overrides.pop(instance_id, None)
         if had is not None:
-            info.overridden, info.status = UNKNOWN, status
-            info.dirty_ms = max(info.dirty_ms, dirty_ms or 0)
-            self._changed(lease, "MODIFIED")
+            self._modify(lease, status, UNKNOWN, dirty_ms)
         if not replicated:
             self.replicate("DeleteStatusOverride", app, instance_id, self.get(app, instance_id), None)
         return True
@@ -279,6 +273,13 @@ class Registry:
         if not replicated and existing is not None and existing.holder.status in _SERVED:
             return existing.holder.status
         return info.status
+
+    def _modify(self, lease: Lease, status: str, overridden: str, dirty_ms: int | None) -> None:
+        """Another status, by an override that was set or cleared."""
+        info = lease.holder
+        info.status, info.overridden = status, overridden
+        info.dirty_ms = max(info.dirty_ms, dirty_ms or 0)
+        self._changed(lease, "MODIFIED")
 
     def _changed(self, lease: Lease, action: str) -> None:
         info = lease.holder
