@@ -253,8 +253,10 @@ def test_an_object_from_before_a_rule_goes_on(cluster: Cluster) -> None:
     """What is refused today and was stored before: the operator writes its finalizer and status as ever."""
     (crd,) = (one for one in crd_documents() if one["spec"]["names"]["kind"] == "EurekaSyncer")
     today = copy.deepcopy(crd)
+    # Under names of its own: other tests of this cluster ask kubectl for eurekasyncers.
     today["spec"]["group"] = "before.eurekube.io"
-    today["metadata"]["name"] = "eurekasyncers.before.eurekube.io"
+    today["spec"]["names"] = {"kind": "FormerSyncer", "plural": "formersyncers", "singular": "formersyncer"}
+    today["metadata"]["name"] = "formersyncers.before.eurekube.io"
     before = copy.deepcopy(today)
     metadata = before["spec"]["versions"][0]["schema"]["openAPIV3Schema"]["properties"]["spec"]["properties"][
         "metadata"
@@ -262,11 +264,11 @@ def test_an_object_from_before_a_rule_goes_on(cluster: Cluster) -> None:
     del metadata["x-kubernetes-validations"]
     del metadata["additionalProperties"]["x-kubernetes-validations"]
     cluster.install_crd(before)
-    resource = Resource("before.eurekube.io", "v1alpha1", "eurekasyncers")
+    resource = Resource("before.eurekube.io", "v1alpha1", "formersyncers")
     spec = {**POD, "metadata": {"a": "b\ufffe", **{f"k{i}": "x" * 1024 for i in range(5)}}}
     old = {
         "apiVersion": "before.eurekube.io/v1alpha1",
-        "kind": "EurekaSyncer",
+        "kind": "FormerSyncer",
         "metadata": {"name": "old", "namespace": "default"},
         "spec": spec,
     }
