@@ -81,16 +81,25 @@ class Inquiry(Generic[T]):
         with self._ended:
             self.failures[peer.url] = RegistryUnreachable(f"{peer.url} is not asked any more", url=peer.url)
 
-    def wait(self, peers: Collection[Peer], avoided: Collection[Peer], *, for_all: bool) -> list[Peer]:
+    def wait(
+        self,
+        peers: Collection[Peer],
+        avoided: Collection[Peer],
+        *,
+        for_all: bool,
+        grace_seconds: float | None = None,
+    ) -> list[Peer]:
         """Wait for the answers; what comes later is in none of the tables.
 
         :param peers: they are waited for, for as long as :func:`patience` says.
         :param avoided: so are these, with less of it.
         :param for_all: wait for all, however long it takes.
+        :param grace_seconds: in place of :data:`GRACE_SECONDS`.
         :returns: those of ``peers`` that others left behind.
         """
         with self._ended:
-            self._wait(peers, None if for_all else GRACE_SECONDS)
+            grace = GRACE_SECONDS if grace_seconds is None else grace_seconds
+            self._wait(peers, None if for_all else grace)
             self._wait(avoided, None if for_all else AVOIDED_GRACE_SECONDS)
             self._is_over = True
             for error in self._errors.values():

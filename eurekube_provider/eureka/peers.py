@@ -262,12 +262,18 @@ class Peers:
         return replace(sighting, failures={**sighting.failures, **failures})
 
     def each(
-        self, ask: Callable[[Peer], _T], *, asks_avoided: bool = False
+        self,
+        ask: Callable[[Peer], _T],
+        *,
+        asks_avoided: bool = False,
+        grace_seconds: float | None = None,
     ) -> tuple[dict[str, _T], dict[str, RegistryError]]:
         """Ask every server, all at once.
 
         :param asks_avoided: ask those that are avoided, too, and wait a moment for them. Of no importance
             where all are waited for, or where all are avoided.
+        :param grace_seconds: how long the rest is waited for once one has answered, where not all are; by
+            default :data:`~eurekube_provider.eureka.inquiry.GRACE_SECONDS`.
         :returns: the answers and the failures, by URL. Those that were not asked, or not waited for, are
             failures; what was sent to them goes on in the background.
         """
@@ -284,7 +290,12 @@ class Peers:
         for peer, executor in zip(self.peers, self._executors, strict=True):
             if (asks_avoided or peer in needed) and not executor.submit(partial(self._put, inquiry, peer)):
                 inquiry.not_put(peer)
-        left_behind = inquiry.wait(needed, avoided if asks_avoided else (), for_all=self._waits_for_all)
+        left_behind = inquiry.wait(
+            needed,
+            avoided if asks_avoided else (),
+            for_all=self._waits_for_all,
+            grace_seconds=grace_seconds,
+        )
         failures = dict(inquiry.failures)
         for peer in left_behind:
             failures[peer.url] = self._left_behind(peer, "did not answer when others did")

@@ -280,10 +280,10 @@ class Controller:
             self._queue.add((ours.namespace, ours.syncer))
 
     def all_concerned(self) -> None:
-        """Look at every syncer again."""
+        """Look at every syncer again, at what changed before first."""
         if self._sources is not None:
             for key in self._sources.syncer_keys():
-                self._queue.add(key)
+                self._queue.add(key, is_news=False)
 
     def registry_concerned(self, name: str) -> None:
         """An Eureka was read, or cannot be read: look at whoever registers there, or has something there."""

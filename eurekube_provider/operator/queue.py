@@ -58,12 +58,15 @@ class WorkQueue(Generic[K]):
             self._lanes = {lane: _Lane(self._lock) for lane in lanes}
             self._lane_of = lane_of
 
-    def add(self, key: K) -> None:
-        """Look at ``key`` as soon as a worker is free; of what came during a pause, at the latest first."""
+    def add(self, key: K, *, is_news: bool = True) -> None:
+        """Look at ``key`` as soon as a worker is free; of what came during a pause, at the latest first.
+
+        :param is_news: False where it did not change: what came during a pause goes before it.
+        """
         lane = self._lane_of(key)
         with self._lock:
             self._move(key, lane)
-            self._add(key, lane)
+            self._add(key, lane, is_news=is_news)
 
     @property
     def depth(self) -> int:
@@ -177,7 +180,7 @@ class WorkQueue(Generic[K]):
         heapq.heappush(self._lanes[lane].later, (due, self._later_number, key))
         self._lanes[lane].condition.notify()
 
-    def _add(self, key: K, lane: str) -> None:
+    def _add(self, key: K, lane: str, *, is_news: bool = True) -> None:
         if key in self._working:
             self._again[key] = lane
             return
@@ -187,5 +190,5 @@ class WorkQueue(Generic[K]):
                 other.waiting.pop(key, None)
             mine.waiting[key] = None
             mine.condition.notify()
-        if mine.is_paused:
+        if mine.is_paused and is_news:
             mine.waiting.move_to_end(key, last=False)

@@ -39,6 +39,10 @@ FEWEST_TO_WARN_OF = 20
 RESTART_LOOK_SECONDS = 2.0
 """How often who renews asks each server since when it runs: one that lost its memory need not wait."""
 
+TAKE_OVER_GRACE_SECONDS = 0.1
+"""How long who takes over waits for the rest of the servers once one has said since when it runs, which takes
+milliseconds. One that is only slow is asked again in :data:`RESTART_LOOK_SECONDS`."""
+
 LONGEST_ROUND_SECONDS = 600.0
 """Reading a large registry, and settling many doubts one by one, takes its time; longer is stuck."""
 
@@ -294,7 +298,7 @@ class Registry:
         with self._reading:
             asked_at = time.monotonic()
             # Also finds out which server does not answer, before one of them is asked for a list.
-            self.restarts.notice()
+            self.restarts.notice(TAKE_OVER_GRACE_SECONDS if takes_over else None)
             are_several = len(self.peers.peers) > 1
             if takes_over:
                 self._looks_everywhere = are_several

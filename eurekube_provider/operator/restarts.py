@@ -110,9 +110,14 @@ class Restarts:
         """Whether what is missing may have been forgotten, and not removed."""
         return time.monotonic() - self._seen_at < MEMORY_SECONDS
 
-    def notice(self) -> None:
-        """Ask at each URL since when the server runs. Raises nothing."""
-        statuses, _ = self._peers.each(lambda peer: peer.status(), asks_avoided=True)
+    def notice(self, grace_seconds: float | None = None) -> None:
+        """Ask at each URL since when the server runs. Raises nothing.
+
+        :param grace_seconds: as for :meth:`~eurekube_provider.eureka.peers.Peers.each`.
+        """
+        statuses, _ = self._peers.each(
+            lambda peer: peer.status(), asks_avoided=True, grace_seconds=grace_seconds
+        )
         for peer in self._peers.peers:
             status = statuses.get(peer.url)
             seconds = running_seconds(status, time.time()) if status is not None else None

@@ -172,10 +172,12 @@ def test_what_changed_last_in_a_pause_comes_first() -> None:
     queue.pause()
     queue.add("b")
     queue.add("c")
+    for key in ("a", "b", "e"):
+        queue.add(key, is_news=False)  # who comes to lead looks at everything
     queue.resume()
     queue.add("a")
     queue.add("d")
-    assert [queue.get() for _ in range(4)] == ["c", "b", "a", "d"]
+    assert [queue.get() for _ in range(5)] == ["c", "b", "a", "e", "d"]
 
 
 def divided() -> WorkQueue[str]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import threading
 import time
 from collections.abc import Callable
 from dataclasses import replace
@@ -13,6 +14,7 @@ import pytest
 from eurekube_provider.core.errors import RegistryError, RegistryUnreachable
 from eurekube_provider.core.identity import Cluster
 from eurekube_provider.core.model import Instance, Port
+from eurekube_provider.eureka import inquiry
 from eurekube_provider.eureka.connection import Connection
 from eurekube_provider.eureka.peer import Peer, ServerStatus
 from eurekube_provider.eureka.peers import Peers
@@ -56,10 +58,10 @@ class TwoServers(Peers):
         return next((one for one in self._held if one.key == (application, instance_id)), None)
 
     def each(
-        self, ask: Callable[[Peer], Any], *, asks_avoided: bool = False
+        self, ask: Callable[[Peer], Any], *, asks_avoided: bool = False, grace_seconds: float | None = None
     ) -> tuple[dict[str, Any], dict[str, RegistryError]]:
         """Both answer, but for who is silent."""
-        assert asks_avoided in (True, False)
+        assert asks_avoided in (True, False) or grace_seconds
         asked = [peer for peer in self.peers if peer.url not in self.silent]
         return {peer.url: ask(peer) for peer in asked}, self.silent
 
@@ -222,6 +224,36 @@ def test_who_takes_over_looks_for_what_only_other_servers_hold() -> None:
         assert registry.view.owned(OWNER) == [stale]
     finally:
         registry.stop()
+
+
+def test_a_take_over_leaves_behind_who_hangs(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The server that is asked first: it is not waited for as long as otherwise, nor asked for the list."""
+    monkeypatch.setattr(inquiry, "GRACE_SECONDS", 30.0)
+    hangs = threading.Event()
+    asked: list[str] = []
+
+    def status(peer: Peer) -> ServerStatus:
+        if peer.url == peers.peers[0].url:
+            hangs.wait(30.0)
+        return STATUS
+
+    def list_unless(peer: Peer, _: bytes) -> tuple[bytes, list[Instance]]:
+        asked.append(peer.url)
+        return b"list", [instance("held")]
+
+    monkeypatch.setattr(Peer, "status", status)
+    monkeypatch.setattr(Peer, "list_unless", list_unless)
+    peers = Peers(Connection(tuple(f"http://{name}/eureka" for name in "abc")), waits_for_all=False)
+    registry = Registry(peers, Cluster("lab", "u"), "operator", 600.0, lambda _: None, lambda: None)
+    started = time.monotonic()
+    try:
+        registry.take_over()
+        assert time.monotonic() - started < 10.0
+    finally:
+        hangs.set()
+        peers.close()
+    assert asked == [peers.peers[1].url]
+    assert registry.view.owned(OWNER) == [instance("held")]
 
 
 def test_nothing_is_new_before_all_servers_were_listed(monkeypatch: pytest.MonkeyPatch) -> None:
