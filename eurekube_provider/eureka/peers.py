@@ -116,6 +116,11 @@ class Peers:
         """Whether any server answered the last time, or was not asked yet."""
         return any(peer.traffic.standing is None or peer.traffic.standing.is_up for peer in self.peers)
 
+    @property
+    def asked_first(self) -> tuple[Peer, ...]:
+        """The servers that are not avoided."""
+        return tuple(peer for peer in self.peers if not self._is_avoided(peer))
+
     def register(self, instance: Instance) -> None:
         """See :meth:`Peer.register`.
 

@@ -40,7 +40,7 @@ from eurekube_provider.operator.looks import Look, Looks
 from eurekube_provider.operator.queue import WorkQueue
 from eurekube_provider.operator.refused import remains
 from eurekube_provider.operator.registry import Registry
-from eurekube_provider.operator.report import Report, failure_report, reason_of, report
+from eurekube_provider.operator.report import Report, failure_report, reason_of, report, unread_report
 from eurekube_provider.operator.settings import Settings
 from eurekube_provider.operator.silence import Silence
 from eurekube_provider.operator.sources import Sources
@@ -110,8 +110,9 @@ class Controller:
             self._admission.registry_of,
             settings.release_after_seconds,
             self._gone,
+            waits_at_once=reads_each,
         )
-        self._silence = Silence(registries)
+        self._silence = Silence(registries, self._hangs)
         self._busy_since: dict[str, float] = {}
         self._executors = {
             registry: ThreadPoolExecutor(8, thread_name_prefix=f"apply-{name}")
@@ -132,6 +133,7 @@ class Controller:
         self._term = 0
         self._leads = self._stands_by = False
         self._taken_over: set[str] = set()
+        self._told_hanging: set[SyncerKey] = set()
         queue.divide(registries, self.lane_of)
 
     def start(self, sources: Sources) -> None:
@@ -170,6 +172,7 @@ class Controller:
             self._term += 1
             self._leads = self._stands_by = False
             self._taken_over.clear()
+            self._told_hanging.clear()
             for name in self._registries:
                 threading.Thread(
                     target=self._take_over,
@@ -194,6 +197,8 @@ class Controller:
             if term != self._term:
                 if self._stands_by:
                     registry.stand_by()
+                return
+            if registry.refusal is not None:
                 return
             self._taken_over.add(name)
             if self._leads:
@@ -525,6 +530,36 @@ class Controller:
             for instance in registry.view.owned(self._owner(key)):
                 registry.hold(instance)
 
+    def _hangs(self, name: str, error: RegistryError) -> None:
+        """An Eureka is silent: while it is being taken over nobody looks at its syncers, who must say so."""
+        for key in self._sources.syncers_at(name) if self._sources else ():
+            with self._terms:  # held, so that no look is overtaken
+                if not self._leads or name in self._taken_over:
+                    return
+                if key not in self._told_hanging:
+                    self._told_hanging.add(key)
+                    self._tell_hanging(key, self._registries[name], error)
+
+    def _tell_hanging(self, key: SyncerKey, registry: Registry, error: RegistryError) -> None:
+        assert self._sources is not None  # noqa: S101 - who leads has them
+        syncer = self._sources.syncers.get(*key)
+        if syncer is None or syncer["metadata"].get("deletionTimestamp"):
+            return
+        try:
+            wanted = Syncer.from_object(syncer)
+        except ConfigurationError:
+            return  # which the first look says
+        name, drain = wanted.application.upper(), self.drains.problem(key)
+        desired = len(self._sources.desired(wanted, self._cluster).instances)
+        if registry.was_read:
+            held = registry.view.owned(self._owner(key))
+            found = failure_report(name, reason_of(error), str(error), held, desired, drain)
+        else:
+            registered = (syncer.get("status") or {}).get("registered", 0)
+            found = unread_report(name, error, desired, registered, drain)
+        self._teller.tell(syncer, found)
+        self.history.saw(key, found)
+
     def _report_failure(
         self,
         syncer: Object,
@@ -539,7 +574,12 @@ class Controller:
         held = [one for registry in self._registries.values() for one in registry.view.owned(owner)]
         desired = before.get("desired", len(held))
         application = before.get("application", "")
-        found = failure_report(application, reason, str(error), held, desired, self.drains.problem(key))
+        drain = self.drains.problem(key)
+        registry = getattr(self._own, "registry", None)
+        if isinstance(error, RegistryError) and registry is not None and not registry.was_read:
+            found = unread_report(application, error, desired, before.get("registered", 0), drain)
+        else:
+            found = failure_report(application, reason, str(error), held, desired, drain)
         self._teller.tell_look(syncer, found, outcome, seconds)
         self.history.saw(key, found, outcome=outcome)
 

@@ -7,8 +7,10 @@ namespace that waits for it does more harm than instances which lapse by themsel
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Mapping
+import time
+from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
+from dataclasses import replace
 from typing import Any
 
 from eurekube_provider.core.clock import elapsed_seconds
@@ -19,8 +21,10 @@ from eurekube_provider.core.errors import (
     RegistryUnreachable,
 )
 from eurekube_provider.core.identity import Cluster, ClusterOwner
+from eurekube_provider.core.mapping import Desired
 from eurekube_provider.core.model import Instance
 from eurekube_provider.core.plan import Action, Change, Plan, handed_over, plan
+from eurekube_provider.core.quoting import printable
 from eurekube_provider.core.syncer import Syncer, claimed_names
 from eurekube_provider.eureka.apply import Outcome
 from eurekube_provider.kube.access import KubeAccess
@@ -37,6 +41,13 @@ _log = logging.getLogger(__name__)
 FORCE_DELETE_ANNOTATION = "eurekube.io/force-delete"
 """With any value on a deleted syncer: let it go at once, whatever it leaves in Eureka."""
 
+HEIR_SECONDS = 5.0
+"""How long what another syncer may want waits for the pods or nodes that this one needs to be read: a moment,
+where they can be read.
+"""
+
+HEIR_LOOK_SECONDS = 0.1
+
 Object = Mapping[str, Any]
 Apply = Callable[[Plan, str, Registry], Outcome]
 Admit = Callable[[Syncer, Sources, frozenset[str]], Registry]
@@ -49,6 +60,7 @@ class Departure:
     :param admit: where a syncer that wants the same instances would register them.
     :param release_after_seconds: how long a syncer waits for an Eureka that is away.
     :param gone: called with a syncer that is gone and what it had registered.
+    :param waits_at_once: wait for another syncer in the midst of a look, since there is no later one.
     """
 
     def __init__(
@@ -62,6 +74,8 @@ class Departure:
         admit: Admit,
         release_after_seconds: float,
         gone: Callable[[SyncerKey, list[Instance]], None],
+        *,
+        waits_at_once: bool = False,
     ) -> None:
         self._cluster = cluster
         self._access = access
@@ -72,11 +86,14 @@ class Departure:
         self._admit = admit
         self._release_after_seconds = release_after_seconds
         self._gone = gone
+        self._waits_at_once = waits_at_once
         self._undone: dict[SyncerKey, float] = {}  # since when a deletion cannot be carried out
+        self._unread: dict[SyncerKey, float] = {}  # since when a syncer is waited for
 
     def forget_all(self) -> None:
         """Another replica leads: how long something has waited counts anew for each."""
         self._undone.clear()
+        self._unread.clear()
 
     def of(self, key: SyncerKey, syncer: Object | None, sources: Sources) -> None:
         """Take out what a deleted syncer put in, wherever, then let it go.
@@ -101,6 +118,8 @@ class Departure:
                 raise
             self._let_go(key, syncer, f"Eureka could not be asked for {waited:.0f} s ({error})")
             return
+        if held is None:
+            return
         self._undone.pop(key, None)
         if held:
             self._events.tally(syncer, "Deregistered", held, "taken out of Eureka")
@@ -114,7 +133,8 @@ class Departure:
         """
         owner = str(ClusterOwner(self._cluster.name, *key))
         left = [one for registry in self._registries.values() for one in registry.abandon(owner)]
-        named = joined([f"{one.application} {one.instance_id}" for one in left]) or "nothing that is known of"
+        names = [printable(f"{one.application} {one.instance_id}") for one in left]
+        named = joined(names) or "nothing that is known of"
         note = f"released although its instances may still be in Eureka, because {why}; left behind: {named}"
         _log.warning("syncer released", extra={"syncer": "/".join(key), "left": len(left), "reason": why})
         self._events.record(syncer, Kind.WARNING, "LeftBehind", note)
@@ -122,8 +142,8 @@ class Departure:
         set_finalizer(self._access, syncer, present=False)
         self._undone.pop(key, None)
 
-    def _take_out(self, key: SyncerKey, syncer: Object | None, sources: Sources) -> int:
-        """Deregister what a deleted syncer put in; how many instances.
+    def _take_out(self, key: SyncerKey, syncer: Object | None, sources: Sources) -> int | None:
+        """Deregister what a deleted syncer put in; how many instances, None where it has to wait for another.
 
         :raises RegistryError: something could not be deregistered.
         """
@@ -132,6 +152,9 @@ class Departure:
         if syncer is not None:
             with suppress(ConfigurationError):
                 wanted = Syncer.from_object(syncer)
+        if self._awaits_heirs(key, owner, sources):
+            self._queue.add_after(key, HEIR_LOOK_SECONDS)
+            return None
         held: list[Instance] = []
         done = 0
         failed: RegistryError | None = None
@@ -139,7 +162,7 @@ class Departure:
             try:
                 if wanted is not None and wanted.eureka == name:
                     require_read(registry, name)
-                handed = self._hand_over(key, owner, registry, sources)
+                handed, shown = self._hand_over(key, owner, registry, sources)
             except RegistryError as error:
                 failed = failed or error  # nothing is taken out here before that is done
                 continue
@@ -150,7 +173,8 @@ class Departure:
                 desired = sources.desired(wanted, self._cluster).instances
                 mine = (one for one in desired if one.key not in handed and _may_be(one, owner, registry))
                 there = [*mine, *there]
-            outcome = self._carry_out(plan((), there, owner), owner, registry)
+            leaves = plan((), there, owner)
+            outcome = self._carry_out(replace(leaves, changes=(*shown, *leaves.changes)), owner, registry)
             done += len(outcome.done)
             for failure in outcome.failures:
                 if not isinstance(failure.error, OwnershipConflict):
@@ -168,20 +192,53 @@ class Departure:
         self._gone(key, held)
         return len(held)
 
+    def _awaits_heirs(self, key: SyncerKey, owner: str, sources: Sources) -> bool:
+        """Whether another syncer may want some of these, and what it needs to know was not read yet."""
+        while True:
+            # Of all of them, so that they are waited for at the same time.
+            awaited = [
+                self._is_awaited(heir, registry, sources)
+                for registry in self._registries.values()
+                for heir in self._heirs(key, registry.view.owned(owner), sources)
+            ]
+            if not any(awaited) or not self._waits_at_once:
+                return any(awaited)
+            time.sleep(HEIR_LOOK_SECONDS)
+
+    def _is_awaited(self, heir: SyncerKey, registry: Registry, sources: Sources) -> bool:
+        """Whether what a syncer wants is not known yet, and was not for too long."""
+        desired = self._wanted_by(heir, registry, sources)
+        if desired is None:
+            return False
+        if not desired.is_unread:
+            self._unread.pop(heir, None)
+            return False
+        now = elapsed_seconds()
+        return now - self._unread.setdefault(heir, now) < HEIR_SECONDS
+
+    @staticmethod
+    def _heirs(key: SyncerKey, there: Iterable[Instance], sources: Sources) -> list[SyncerKey]:
+        """Who registers under the same names."""
+        names = {one.application for one in there}
+        return sorted(set().union(*(sources.syncers_of(name) for name in names)) - {key})
+
     def _hand_over(
         self, key: SyncerKey, owner: str, registry: Registry, sources: Sources
-    ) -> set[tuple[str, str]]:
-        """Give what another syncer wants as well to that one, as it stands; which instances.
+    ) -> tuple[set[tuple[str, str]], tuple[Change, ...]]:
+        """Give what another syncer wants as well to that one, as it stands.
 
         A syncer is renamed by making another one for the same endpoints and deleting the first: callers must
         not miss an instance meanwhile.
 
+        :returns: which instances; and what was neither done nor failed, as in a dry run, to be shown beside
+            what leaves.
         :raises RegistryError: something could not be given yet.
         """
         there = {one.key: one for one in registry.view.owned(owner)}
         heirs: dict[tuple[str, str], tuple[SyncerKey, Instance]] = {}
-        for other in sorted(set().union(*(sources.syncers_of(name) for name, _ in there)) - {key}):
-            for one in self._wanted_by(other, registry, sources):
+        for other in self._heirs(key, there.values(), sources):
+            desired = self._wanted_by(other, registry, sources)
+            for one in desired.instances if desired else ():
                 if one.key in there:
                     heirs.setdefault(one.key, (other, one))
         steps = Plan(
@@ -201,22 +258,25 @@ class Departure:
                 "syncer is gone, its instances were handed over to others that want them",
                 extra={"syncer": "/".join(key), "handed_over": len(outcome.done)},
             )
-        return {change.instance.key for change in outcome.done}
+        settled = {id(change) for change in outcome.done}
+        settled |= {id(failure.change) for failure in outcome.failures}
+        shown = tuple(change for change in steps.changes if id(change) not in settled)
+        return {change.instance.key for change in (*outcome.done, *shown)}, shown
 
-    def _wanted_by(self, key: SyncerKey, registry: Registry, sources: Sources) -> tuple[Instance, ...]:
-        """What a syncer would register at once at ``registry``."""
+    def _wanted_by(self, key: SyncerKey, registry: Registry, sources: Sources) -> Desired | None:
+        """What a syncer would register at once at ``registry``; None where it registers nothing there."""
         item = sources.syncers.get(*key)
         if item is None or item["metadata"].get("deletionTimestamp"):
-            return ()
+            return None
         try:
             wanted = Syncer.from_object(item)
             claimed = claimed_names(item)
             is_there = self._admit(wanted, sources, claimed) is registry
         except (ConfigurationError, RegistryError):
-            return ()
+            return None
         if not is_there or wanted.is_paused:
-            return ()
-        return sources.desired(wanted, self._cluster).instances
+            return None
+        return sources.desired(wanted, self._cluster)
 
 
 def _may_be(instance: Instance, owner: str, registry: Registry) -> bool:

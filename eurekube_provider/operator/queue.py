@@ -117,7 +117,7 @@ class WorkQueue(Generic[K]):
                     continue
                 if mine.waiting:
                     key, _ = mine.waiting.popitem(last=False)
-                    if not self._is_waiting():
+                    if not self._is_busy():
                         self._drained.notify_all()
                     self._working.add(key)
                     return key
@@ -137,6 +137,7 @@ class WorkQueue(Generic[K]):
         with self._lock:
             for lane in self._lanes.values():
                 lane.is_paused = True
+            self._drained.notify_all()
             return not self._working
 
     def resume(self, *lanes: str) -> None:
@@ -153,9 +154,12 @@ class WorkQueue(Generic[K]):
             return not (self._is_waiting() or self._working)
 
     def wait_drained(self, timeout_seconds: float) -> None:
-        """Wait until no key waits for a worker, so long at most: for what has time until the workers have."""
+        """Wait until no key waits for a worker, so long at most: for what has time until the workers have.
+
+        What waits for the end of a pause is not counted: no worker will be at it soon.
+        """
         with self._lock:
-            self._drained.wait_for(lambda: self._closed or not self._is_waiting(), timeout_seconds)
+            self._drained.wait_for(lambda: self._closed or not self._is_busy(), timeout_seconds)
 
     def close(self) -> None:
         """Hand out nothing more."""
@@ -164,6 +168,9 @@ class WorkQueue(Generic[K]):
             for lane in self._lanes.values():
                 lane.condition.notify_all()
             self._drained.notify_all()
+
+    def _is_busy(self) -> bool:
+        return any(lane.waiting and not lane.is_paused for lane in self._lanes.values())
 
     def _is_waiting(self) -> bool:
         return any(lane.waiting for lane in self._lanes.values())

@@ -106,6 +106,8 @@ class Registry:
         self._expected_leases = 0
         self._lost_overrides: dict[Key, Status] = {}
         self._looks_everywhere = False
+        self._unlisted: set[str] = set()
+        """The servers that could not be listed since this replica came to lead."""
         self._handover = Handover()
         self._reading = threading.Lock()
         self._went_round_at = time.monotonic()
@@ -148,6 +150,8 @@ class Registry:
         self.renewals.resume()
         try:
             self._resync(takes_over=True)
+        except ConfigurationError as error:
+            self._refuse(error)
         except RegistryError as error:
             self.failure = error
             _log.warning("Eureka cannot be read", extra={"error": str(error)})
@@ -175,6 +179,7 @@ class Registry:
         self.renewals.stand_by()
         self.view.doubt()
         self._lost_overrides.clear()
+        self._unlisted.clear()
         self._adopted.stand_by()
 
     def abandon(self, owner: str) -> list[Instance]:
@@ -263,8 +268,7 @@ class Registry:
             try:
                 self._resync()
             except ConfigurationError as error:
-                self.refusal = error
-                self._refused()
+                self._refuse(error)
                 return
             except RegistryError as error:
                 if self.failure is None or str(self.failure) != str(error):
@@ -281,6 +285,10 @@ class Registry:
             fast = self.failure is not None or not self.was_read
             self._rest(min(2.0, self._resync_seconds) if fast else self._resync_seconds)
 
+    def _refuse(self, error: ConfigurationError) -> None:
+        self.refusal = error
+        self._refused()
+
     def _rest(self, seconds: float) -> None:
         """Wait until the next reading."""
         until = time.monotonic() + seconds
@@ -293,6 +301,7 @@ class Registry:
                 return
             if not self.renewals.stands_by:
                 self.restarts.notice()
+                self._catch_up()
 
     def _resync(self, *, takes_over: bool = False) -> None:
         with self._reading:
@@ -315,11 +324,40 @@ class Registry:
             self._take(listed, is_complete=not silent)
             if everywhere:
                 self._looks_everywhere = False
+                if self._handover.lasts:
+                    self._unlisted = set(silent)
             if self._handover.ends_with(asked_at) and (everywhere or not are_several):
                 self._handover.end()
 
+    def _catch_up(self) -> None:
+        """List the servers that could not be listed since this replica came to lead, once they answer.
+
+        What the leader before removed meanwhile may still stand there, and nobody else knows: it is looked at
+        by its owner. Of stacks' registrations it says nothing, since they would be renewed.
+        """
+        for peer in self.peers.asked_first if self._unlisted else ():
+            if peer.url not in self._unlisted:
+                continue
+            try:
+                listed = peer.list_instances()
+            except RegistryError:
+                continue  # looked at again soon
+            self._unlisted.discard(peer.url)
+            left = [
+                one
+                for one in listed
+                if self._cluster.syncer_of(one.owner) is not None and self.view.get(one.key) is None
+            ]
+            news, _ = self.view.merge(left, is_complete=False)
+            for owner in {one.owner for one in news}:
+                if owner:
+                    self._concerned(owner)
+
     def _take(self, listed: list[Instance], *, is_complete: bool) -> None:
         """Learn from a list of the whole registry."""
+        if self._checks_cluster and not self.was_read:
+            # Before anything of it is known: what a namesake's syncers hold would be taken for ours.
+            refuse_namesake(self.peers, self._cluster, listed)
         overridden = self.view.overridden() if self.restarts.lost_memory else []
         news, doubts = self.view.merge(listed, is_complete=is_complete)
         for instance in overridden:
@@ -338,8 +376,6 @@ class Registry:
         self.read_at = time.time()
         is_first = not self.was_read
         if is_first:
-            if self._checks_cluster:
-                refuse_namesake(self.peers, self._cluster, listed)
             _log.info("Eureka was read", extra={"instances": len(listed)})
             self._was_read.set()
         elif was_away:

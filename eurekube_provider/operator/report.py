@@ -7,7 +7,7 @@ meant to be found: an instance is UP or, scaled to zero, nothing is meant to be.
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from eurekube_provider.core.errors import (
     EurekubeError,
@@ -133,6 +133,21 @@ def failure_report(
     return _concluded(
         application, problems, problems, there, drain, desired=desired, refused=0, is_refused=is_refused
     )
+
+
+def unread_report(
+    application: str, error: RegistryError, desired: int, registered: int, drain: str | None = None
+) -> Report:
+    """What is said of a syncer whose Eureka was never read.
+
+    :param registered: how many instances Eureka held when that was last known.
+    """
+    found = failure_report(application, reason_of(error), str(error), (), desired, drain)
+    message = (
+        f"{error}; what Eureka holds is not known before it was read, and nothing is changed until then;"
+        f" wanted there: {counted(desired)} of {application}"
+    )
+    return replace(found, message=message, registered=registered)
 
 
 def _concluded(

@@ -38,6 +38,7 @@ from eurekube_provider.operator.queue import WorkQueue
 from eurekube_provider.operator.registry import Registry
 from eurekube_provider.operator.rivals import Rivals
 from eurekube_provider.operator.settings import Settings
+from eurekube_provider.operator.silence import hanging
 from eurekube_provider.operator.site import OperatorSite
 from eurekube_provider.operator.sources import Sources
 from eurekube_provider.operator.status import StatusWriter
@@ -318,7 +319,8 @@ def _wait_until_read(
     while not (
         (sources.is_synced if needs_answers else sources.is_settled)
         and all(
-            one.was_read or (not needs_answers and (one.failure or read_seconds >= SILENT_EUREKA_SECONDS))
+            one.was_read
+            or (not needs_answers and (one.failure or hanging(one) or read_seconds >= SILENT_EUREKA_SECONDS))
             for one in registries.values()
         )
     ):

@@ -24,12 +24,15 @@ TELL_AFTER_SECONDS = 1.0
 """So long no server of an Eureka may answer before a syncer whose changes wait says so."""
 
 TROUBLE_AFTER_SECONDS = 3.0
-"""The same for all its syncers: rendering a list of a large registry takes its time."""
+"""The same for all its syncers: rendering a list of a large registry takes its time, but for one that has not
+even said who it is.
+"""
 
 TICK_SECONDS = 0.25
 LONGEST_ROUND_SECONDS = 60.0
 
 Tell = Callable[[RegistryError], None]
+TellAll = Callable[[str, RegistryError], None]
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,10 +43,14 @@ class _UnderWay:
 
 
 class Silence:
-    """Watches the Eurekas of one operator on a thread of its own; any number of workers may share it."""
+    """Watches the Eurekas of one operator on a thread of its own; any number of workers may share it.
 
-    def __init__(self, registries: Mapping[str, Registry]) -> None:
+    :param hangs: called with the name of an Eureka that is silent, again and again, and why it is said to be.
+    """
+
+    def __init__(self, registries: Mapping[str, Registry], hangs: TellAll = lambda *_: None) -> None:
         self._registries = registries
+        self._hangs = hangs
         self._lock = threading.Lock()
         self._under_way: dict[SyncerKey, _UnderWay] = {}
         self._silent: set[str] = set()
@@ -93,6 +100,8 @@ class Silence:
             elif name in self._silent and not silent[name]:
                 self._silent.discard(name)
                 registry.is_heard()
+            if (error := hanging(registry)) is not None:
+                self._hangs(name, error)
         by_registry = {id(registry): silent[name] for name, registry in self._registries.items()}
         with self._lock:
             for key, one in list(self._under_way.items()):
@@ -108,6 +117,15 @@ class Silence:
                 self.look()
             except Exception:  # noqa: BLE001 - the thread must look again
                 _log.exception("not told that an Eureka does not answer")
+
+
+def hanging(registry: Registry) -> RegistryUnreachable | None:
+    """Why an Eureka counts as one that hangs; None where it does not."""
+    seconds = _silence(registry)
+    has_answered = any(peer.traffic.standing is not None for peer in registry.peers.peers)
+    if seconds < (TROUBLE_AFTER_SECONDS if has_answered else TELL_AFTER_SECONDS):
+        return None
+    return _error(registry, seconds)
 
 
 def _silence(registry: Registry) -> float:

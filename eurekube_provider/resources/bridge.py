@@ -18,6 +18,7 @@ from pulumi.runtime import rpc
 from eurekube_provider.core.errors import RegistryDenied, RegistryError, RegistryUnreachable
 from eurekube_provider.core.identity import StackOwner
 from eurekube_provider.core.model import Instance
+from eurekube_provider.core.quoting import printable
 from eurekube_provider.eureka.peers import Peers
 from eurekube_provider.resources.arguments import Default, as_dictionary
 from eurekube_provider.resources.connections import (
@@ -102,7 +103,7 @@ def peers_to_leave(config: Config | None, connection: str, service_urls: Iterabl
 
 def let_go(what: str, service_urls: Iterable[str]) -> str:
     """A sentence for a person about what was not looked for."""
-    return f"{what} at {', '.join(service_urls)} was let go of: {NAMESPACE}:abandonedUrls says so"
+    return printable(f"{what} at {', '.join(service_urls)} was let go of: {NAMESPACE}:abandonedUrls says so")
 
 
 @contextmanager

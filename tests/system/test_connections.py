@@ -175,7 +175,17 @@ def test_eureka_goes_and_comes_back(
     shop.slices(shop.endpoint(1))
     shop.syncer()
     with Proxy(lab.eurekas[0].port) as front:
-        start_operator(EUREKA_URL=f"http://127.0.0.1:{front.port}/eureka")
+        # It hangs before it was read once: said in the first seconds, not only when the time-outs are over.
+        front.hang()
+        url = f"http://127.0.0.1:{front.port}/eureka"
+        operator = start_operator(EUREKA_URL=url, LEADER_ELECT="false", ready=False)
+        wait_for(lambda: "operator starts" in operator.text(), "its start", 30.0)
+        began_at = time.monotonic()
+        message = shop.wait_condition("Ready", "False", "EurekaUnreachable")
+        assert time.monotonic() - began_at < QUICK_SECONDS
+        assert f"{url} was asked and has not answered since" in message
+        assert message.endswith(f"wanted there: 1 instance of {shop.app.upper()}")
+        front.heal()
         shop.wait_statuses("UP")
         shop.wait_condition("Synced", "True", "Synced")
         front.refuse()

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from eurekube_provider.core.errors import RegistryUnreachable
+from eurekube_provider.core.errors import ConfigurationError, RegistryUnreachable
 from eurekube_provider.core.identity import ClusterOwner
 from eurekube_provider.core.model import Instance, Status
 from eurekube_provider.core.names import Reservations
@@ -23,6 +23,7 @@ from eurekube_provider.operator import departure, silence
 from eurekube_provider.operator.controller import WORKERS, Controller
 from eurekube_provider.operator.finalizer import FINALIZER
 from eurekube_provider.operator.index import SyncerKey
+from eurekube_provider.operator.once import Ledger
 from eurekube_provider.operator.registry import Registry
 from lab.waiting import wait_until
 from tests.unit.parts import CLUSTER, Told
@@ -255,6 +256,50 @@ def test_an_eureka_that_hangs_is_said_of_all_its_syncers(monkeypatch: pytest.Mon
     assert (changes, scene.ready()) == ([True, False], (True, "Synced"))
 
 
+@pytest.mark.parametrize("was_read", [True, False])
+def test_an_eureka_that_hangs_is_said_before_it_was_taken_over(
+    was_read: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Nobody looks at its syncers until then; once that is over the first look says what there is."""
+    monkeypatch.setattr(silence, "TELL_AFTER_SECONDS", 0.05)
+    monkeypatch.setattr(silence, "TROUBLE_AFTER_SECONDS", 60.0)
+    scene, answers = Scene(), threading.Event()
+    controller, registry = scene.told.controller, scene.told.registry
+    scene.endpoints(WEB, a=READY, b=READY)
+    if was_read:
+        scene.look()
+    else:
+        registry._was_read.clear()
+        scene.edited(status={"registered": 7})
+    (peer,) = registry.peers.peers
+    registry.take_over = lambda: answers.wait(20)  # type: ignore[method-assign,assignment]
+    peer.traffic.begin()
+    controller._queue.pause()
+    controller.take_over()
+    try:
+        time.sleep(0.1)
+        controller._silence.look()
+        assert was_read or KEY not in controller.looks  # who stands by says nothing
+        controller.lead()
+        wait_until(lambda: watched(controller) and scene.ready()[1] == "EurekaUnreachable", "it", 10)
+        report = controller.looks[KEY].report
+        assert f"{peer.url} was asked and has not answered since" in report.message
+        if was_read:
+            assert "by what is known, Eureka holds 2 instances of RATING (2 UP)" in report.message
+            assert report.registered == 2
+        else:
+            assert "what Eureka holds is not known before it was read" in report.message
+            assert report.message.endswith("wanted there: 2 instances of RATING")
+            assert (report.desired, report.registered) == (2, 7)
+    finally:
+        answers.set()
+    wait_until(lambda: "default" in controller._taken_over, "the take-over", 10)
+    registry._was_read.set()
+    scene.look()
+    controller._silence.look()
+    assert scene.ready() == (True, "Synced")
+
+
 def test_with_upsert_only_what_stays_at_another_eureka_lapses() -> None:
     """Once it stands where the syncer wants it now."""
     scene = Scene(policy="UpsertOnly")
@@ -313,6 +358,68 @@ def test_a_renamed_syncer_leaves_no_gap(monkeypatch: pytest.MonkeyPatch) -> None
     scene.told.controller._reconcile(RENAMED)
     assert [one.action for one in scene.sent] == []
     assert scene.told.controller.looks[RENAMED].report.is_synced
+
+
+def test_a_dry_run_shows_what_passes_to_another_syncer(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """And does not say that it would leave."""
+    scene = Scene()
+    scene.endpoints(WEB, a=READY, b=READY)
+    scene.look()
+    scene.sent.clear()
+    renamed(scene)
+    scene.endpoints(WEB, a=READY)
+    deleted(scene, monkeypatch)
+    scene.elsewhere.peers = Peers(Connection.parse("http://127.0.0.1:10/eureka"))
+    ledger = Ledger(is_once=True, is_dry=True)
+    scene.told.controller._carry_out = ledger.carry_out
+    scene.look()
+    scene.look()
+    old, new = (str(ClusterOwner(CLUSTER.name, *key)) for key in (KEY, RENAMED))
+    ledger.print({KEY: old}, frozenset({KEY}))
+    assert capsys.readouterr().out.splitlines() == [
+        f"{old}:",
+        f"  ~ RATING a.shop.lab:rating:8080 metadata.eurekube.owner: {old} -> {new}",
+        "  - RATING b.shop.lab:rating:8080",
+        "  1 to update, 1 to deregister",
+        "  would be released: it was deleted, and waits for an operator to let it go",
+    ]
+
+
+@pytest.mark.parametrize("is_read", [True, False])
+@pytest.mark.parametrize("waits_at_once", [True, False])
+def test_what_another_syncer_may_want_waits_until_that_is_known(
+    waits_at_once: bool, is_read: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its pods are being read for the first time; where they cannot be read, the wait has an end."""
+    monkeypatch.setattr(departure, "HEIR_SECONDS", 20.0 if is_read else 0.5)
+    scene = Scene()
+    scene.told.controller._departure._waits_at_once = waits_at_once
+    scene.endpoints(WEB, a=READY)
+    scene.look()
+    scene.sent.clear()
+    (syncers,) = scene.told.sources.syncers.reflectors
+    metadata = {"namespace": "shop", "name": "ratings", "uid": "v", "finalizers": [FINALIZER]}
+    labels = {"metadataFromPodLabels": ["version"]}
+    syncers._take("ADDED", {**scene.syncer, "metadata": metadata, "spec": {**scene.spec, **labels}})
+    pods = scene.told.sources._pods._reflectors["shop"]
+    deleted(scene, monkeypatch)
+    released: list[Any] = []
+    monkeypatch.setattr(departure, "set_finalizer", lambda *_, **__: released.append(True))
+    if is_read:
+        threading.Timer(0.5, pods._synced.set).start()
+    found = scene.look()
+    if not waits_at_once:
+        assert (found, released, scene.renewed()) == ([], [], {"a"})
+        while not found:
+            assert scene.told.parts.queue.get() in (KEY, RENAMED)
+            scene.told.parts.queue.done(KEY)
+            found = scene.look()
+    pods.stop()
+    assert [one.action for one in found] == [Action.UPDATE if is_read else Action.DEREGISTER]
+    assert released == [True]
+    assert scene.renewed() == ({"a"} if is_read else set())
 
 
 @pytest.mark.parametrize("spec", [{"paused": True}, {"eureka": "elsewhere"}])
@@ -614,6 +721,20 @@ def test_an_eureka_that_hangs_is_taken_over_by_itself(apart: Apart) -> None:
     assert not set(stuck) & set(apart.looked_at)
     apart.freed.set()
     wait_until(lambda: set(stuck) <= set(apart.looked_at), "the rest", 30.0)
+
+
+def test_nobody_is_looked_at_where_the_operator_must_not_work(apart: Apart) -> None:
+    """Another cluster of our name was found at the first read, which was that of the take-over."""
+    stuck, well = apart.syncers("hanging", 3), apart.syncers("default", 3)
+    apart.lead()
+    apart.told.parts.registries["hanging"].refusal = ConfigurationError("in use by another cluster")
+    apart.freed.set()
+    wait_until(lambda: set(well) <= set(apart.looked_at), "the others", 30.0)
+    wait_until(
+        lambda: not any(thread.name == "take-over-hanging" for thread in threading.enumerate()), "it", 30.0
+    )
+    assert "hanging" not in apart.controller._taken_over
+    assert not set(stuck) & set(apart.looked_at)
 
 
 def test_who_lost_the_lease_meanwhile_takes_nothing_over(apart: Apart) -> None:

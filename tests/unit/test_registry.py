@@ -226,6 +226,33 @@ def test_who_takes_over_looks_for_what_only_other_servers_hold() -> None:
         registry.stop()
 
 
+def test_who_takes_over_lists_later_who_was_away() -> None:
+    """A removal that a frozen server missed is known to nobody any more when the leader before has ended.
+
+    What a stack removed meanwhile is not taken for registered: renewals would bring it back everywhere.
+    """
+    stale = instance("stale")
+    whose = {"eurekube.owner": "stack/o/p/s/billing", "eurekube.renewer": "operator"}
+    stacks = replace(instance("vm"), metadata=whose)
+    servers, concerned = TwoServers([stale, stacks]), list[str]()
+    registry = Registry(servers, Cluster("lab", "u"), "operator", 600.0, concerned.append, lambda: None)
+    away = servers.peers[1]
+    servers.silent = {away.url: RegistryUnreachable("away")}
+    servers._avoid(away, "hangs", "")
+    registry.take_over()
+    registry._resync()
+    registry._catch_up()
+    assert (concerned, len(registry.view)) == ([], 0)
+    servers.silent = {}
+    servers._answered(away)
+    registry._catch_up()
+    assert (concerned, registry.view.owned(OWNER)) == ([OWNER], [stale])
+    assert stacks.key not in registry.renewals
+    registry.view.gone(stale.key)
+    registry._catch_up()  # once: the sweeper looks after what this replica removes
+    assert concerned == [OWNER]
+
+
 def test_a_take_over_leaves_behind_who_hangs(monkeypatch: pytest.MonkeyPatch) -> None:
     """The server that is asked first: it is not waited for as long as otherwise, nor asked for the list."""
     monkeypatch.setattr(inquiry, "GRACE_SECONDS", 30.0)
@@ -254,6 +281,28 @@ def test_a_take_over_leaves_behind_who_hangs(monkeypatch: pytest.MonkeyPatch) ->
         peers.close()
     assert asked == [peers.peers[1].url]
     assert registry.view.owned(OWNER) == [instance("held")]
+
+
+def test_nothing_is_learned_of_a_namesake() -> None:
+    """Another cluster has our name, and a take-over is the first to read: its syncers' instances, of which we
+    have no syncer, would be taken for what deleted ones left behind.
+    """
+    metadata = {"eurekube.owner": OWNER, "eurekube.cluster-uid": "another"}
+    refused: list[str] = []
+    concerned: list[str] = []
+    registry = Registry(
+        TwoServers([replace(instance("theirs"), metadata=metadata)]),
+        Cluster("lab", "u"),
+        "operator",
+        600.0,
+        concerned.append,
+        lambda: None,
+        check_cluster=True,
+        refused=lambda: refused.append("told"),
+    )
+    registry.take_over()
+    assert "in use by another cluster" in str(registry.refusal)
+    assert (refused, concerned, len(registry.view), registry.was_read) == (["told"], [], 0, False)
 
 
 def test_nothing_is_new_before_all_servers_were_listed(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -201,6 +201,11 @@ def test_another_spelling_drains_nothing_and_another_eureka_is_left(
     assert {each.status for each in other.held.values()} == {Status.UP}
 
 
+def test_what_is_let_go_of_is_told_as_text() -> None:
+    """Whoever registered there chose its name, which a terminal must not obey."""
+    assert bridge.let_go("RATING a\x1b[2K\rsafe", [URL]).startswith("RATING a [2K safe at ")
+
+
 @KINDS
 def test_the_order_of_urls_changes_nothing(kind: Kind) -> None:
     """A laptop in another zone asks other servers first."""

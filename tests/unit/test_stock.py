@@ -73,10 +73,10 @@ class Cluster(Peers):
             server.listed = listed
 
     def each(
-        self, ask: Callable[[Any], Any], *, asks_avoided: bool = False
+        self, ask: Callable[[Any], Any], *, asks_avoided: bool = False, grace_seconds: float | None = None
     ) -> tuple[dict[str, Any], dict[str, Any]]:
         """All, but for those that are silent."""
-        assert asks_avoided in (True, False)
+        assert asks_avoided in (True, False) or grace_seconds
         asked = [one for one in self.servers if one.url not in self.silent]
         return {one.url: ask(one) for one in asked}, {
             url: RegistryUnreachable("away", url=url) for url in self.silent
