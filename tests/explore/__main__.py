@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import contextlib
 import io
+import itertools
 import logging
 import random
 import sys
@@ -12,6 +13,8 @@ import time
 from collections.abc import Iterator
 
 from tests.explore.explorer import Explored, Faults, Outcome, explore, told
+from tests.explore.operator import campaign
+from tests.explore.operator import edits as cluster_edits
 from tests.explore.programs import EDITS, SECOND_THOUGHTS, Edit
 from tests.explore.world import Fault
 
@@ -27,17 +30,33 @@ def main() -> int:
     arguments = parser.parse_args()
     logging.disable(logging.CRITICAL)
     edits = [edit for edit in (*EDITS, *SECOND_THOUGHTS) if arguments.edit in (None, edit.name)]
-    end = time.monotonic() + arguments.minutes * 60
-    print(f"exploring {len(edits)} edits for {arguments.minutes} minutes, seed {arguments.seed}", flush=True)
+    of_clusters = tuple(edit for edit in cluster_edits.EDITS if arguments.edit in (None, edit.name))
+    seconds = arguments.minutes * 60 / (bool(edits) + bool(of_clusters) or 1)
+    number = len(edits) + len(of_clusters)
+    print(f"exploring {number} edits for {arguments.minutes} minutes, seed {arguments.seed}", flush=True)
     tried = 0
-    for edit, faults, outcome in _all(edits, arguments.seed, end):
+    for failure in itertools.chain(
+        _of_stacks(edits, arguments.seed, seconds), _of_clusters(of_clusters, arguments.seed, seconds)
+    ):
         tried += 1
-        if outcome.violations:
-            print(told(edit, faults, outcome))
+        if failure:
+            print(failure)
             print(f"{tried} sequences until a violation, seed {arguments.seed}")
             return 1
     print(f"{tried} sequences without a violation, seed {arguments.seed}")
     return 0
+
+
+def _of_stacks(edits: list[Edit], seed: int, seconds: float) -> Iterator[str]:
+    """What did not hold in each sequence of a stack's edits; empty where all did."""
+    for edit, faults, outcome in _all(edits, seed, time.monotonic() + seconds) if edits else ():
+        yield told(edit, faults, outcome) if outcome.violations else ""
+
+
+def _of_clusters(edits: tuple[cluster_edits.Edit, ...], seed: int, seconds: float) -> Iterator[str]:
+    """The same beside an operator, of a cluster's edits."""
+    if edits:
+        yield from campaign.sequences(seed, time.monotonic() + seconds, edits)
 
 
 def _all(edits: list[Edit], seed: int, end: float) -> Iterator[tuple[Edit, Faults, Outcome]]:

@@ -5,20 +5,18 @@ from __future__ import annotations
 import heapq
 import itertools
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 EPOCH_MS = 1_800_000_000_000
 """When the model's time begins, in milliseconds of Unix time."""
 
 
-@dataclass(order=True, slots=True)
+@dataclass(slots=True, eq=False)
 class Timer:
     """Something that is due."""
 
-    at_ms: int
-    number: int
-    action: Callable[[], None] = field(compare=False)
-    cancelled: bool = field(default=False, compare=False)
+    action: Callable[[], None]
+    cancelled: bool = False
 
     def cancel(self) -> None:
         """It will not run."""
@@ -30,13 +28,13 @@ class Clock:
 
     def __init__(self, now_ms: int = EPOCH_MS) -> None:
         self.now_ms = now_ms
-        self._timers: list[Timer] = []
+        self._timers: list[tuple[int, int, Timer]] = []  # when, a number, and what
         self._numbers = itertools.count()
 
     def at(self, at_ms: int, action: Callable[[], None]) -> Timer:
         """Run ``action`` at this moment; what is due at the same moment runs in the order of these calls."""
-        timer = Timer(at_ms, next(self._numbers), action)
-        heapq.heappush(self._timers, timer)
+        timer = Timer(action)
+        heapq.heappush(self._timers, (at_ms, next(self._numbers), timer))
         return timer
 
     def after(self, delay_ms: int, action: Callable[[], None]) -> Timer:
@@ -61,9 +59,16 @@ class Clock:
     def advance(self, milliseconds: int) -> None:
         """Let time pass, and run what becomes due."""
         until = self.now_ms + milliseconds
-        while self._timers and self._timers[0].at_ms <= until:
-            timer = heapq.heappop(self._timers)
+        while self.run_next(until):
+            pass
+
+    def run_next(self, until_ms: int) -> bool:
+        """Let time pass to the next thing that is due, and run it; False where nothing is before then."""
+        while self._timers and self._timers[0][0] <= until_ms:
+            at_ms, _, timer = heapq.heappop(self._timers)
             if not timer.cancelled:
-                self.now_ms = max(self.now_ms, timer.at_ms)
+                self.now_ms = max(self.now_ms, at_ms)
                 timer.action()
-        self.now_ms = until
+                return True
+        self.now_ms = max(self.now_ms, until_ms)
+        return False

@@ -1,0 +1,130 @@
+"""What others do while an operator works: people, Eureka's servers, the API server, other replicas."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+from tests.explore.operator.rules import CLUSTER
+from tests.explore.operator.site import APP, SHOP
+from tests.model.wire import Request
+
+if TYPE_CHECKING:
+    from tests.explore.operator.explorer import Explored
+
+Act = Callable[["Explored"], None]
+"""Somebody acts, just before a request is carried out."""
+
+KEY = (APP.upper(), f"a-0.{SHOP}.{CLUSTER.name}:{APP}:8080")
+"""The instance that people look at."""
+
+BEHIND_MS = 12_000
+"""For how long the API server's cache stands still."""
+
+FROZEN_MS = 40_000
+"""For how long a server does: longer than the others go on to tell it what it missed."""
+
+_BACK_MS = 60_000
+"""So long what somebody else removed may be missing."""
+
+
+def _ask(explored: Explored, method: str, *more: str, **query: str) -> bool:
+    """Ask the first server that answers; whether it said yes."""
+    cluster = explored.world.cluster
+    url = next((one for one in cluster.urls if one not in cluster.down), None)
+    if url is None:
+        return False
+    answer = cluster.request(url, Request(method, ("apps", *KEY, *more), query))
+    explored.world.disturb()
+    return answer.status_code == 200
+
+
+def a_person_takes_out(explored: Explored) -> None:
+    """Somebody sets OUT_OF_SERVICE."""
+    if _ask(explored, "PUT", "status", value="OUT_OF_SERVICE"):
+        explored.witness.overridden[KEY] = "OUT_OF_SERVICE"
+
+
+def a_person_puts_back(explored: Explored) -> None:
+    """Somebody takes the status off again."""
+    if _ask(explored, "DELETE", "status", value="UP") and KEY in explored.witness.overridden:
+        del explored.witness.overridden[KEY]
+        explored.witness.excuse(KEY, _BACK_MS)
+
+
+def a_person_removes(explored: Explored) -> None:
+    """Somebody removes an instance of ours, and whatever was set over its status with it."""
+    if _ask(explored, "DELETE"):
+        explored.witness.overridden.pop(KEY, None)
+        explored.witness.excuse(KEY, _BACK_MS)
+
+
+def a_server_restarts_empty(explored: Explored) -> None:
+    """The last server has lost its memory."""
+    _restart(explored, None)
+
+
+def a_server_restarts_with_a_copy(explored: Explored) -> None:
+    """The last server begins with what the first one holds."""
+    urls = explored.world.cluster.urls
+    _restart(explored, urls[0] if len(urls) > 1 else None)
+
+
+def _restart(explored: Explored, copy_from: str | None) -> None:
+    world = explored.world
+    url = world.cluster.urls[-1]
+    world.cluster.restart(url, copy_from=copy_from)
+    explored.witness.restarted(url)
+    world.disturb()
+
+
+def a_server_freezes(explored: Explored) -> None:
+    """The first server answers nobody for a while."""
+    world = explored.world
+    url = world.cluster.urls[0]
+    if url not in world.cluster.down:
+        world.cluster.down.add(url)
+        world.cluster.clock.after(FROZEN_MS, lambda: world.cluster.down.discard(url))
+        world.disturb(world.now_ms + FROZEN_MS)
+
+
+def the_api_is_behind(explored: Explored) -> None:
+    """Lists and watches tell of nothing new for a while."""
+    kube = explored.world.kube
+    if kube.behind is None:
+        kube.behind = kube.version
+        explored.world.cluster.clock.after(BEHIND_MS, kube.thaw)
+        explored.world.disturb(explored.world.now_ms + BEHIND_MS)
+        explored.witness.is_behind = True
+
+
+def watches_break(explored: Explored) -> None:
+    """Each watch ends, and what happened meanwhile is told by lists only."""
+    explored.world.kube.drop_watches()
+    explored.world.kube.expire()
+    explored.world.disturb()
+
+
+def the_operator_ends_in_peace(explored: Explored) -> None:
+    """It is told to end, and starts again."""
+    explored.end_in_peace()
+
+
+def the_operator_is_killed_and_the_api_behind(explored: Explored) -> None:
+    """It dies, and who comes after it is told what was."""
+    the_api_is_behind(explored)
+    explored.kill_all()
+
+
+ACTS: tuple[Act, ...] = (
+    a_person_takes_out,
+    a_person_puts_back,
+    a_person_removes,
+    a_server_restarts_empty,
+    a_server_restarts_with_a_copy,
+    a_server_freezes,
+    the_api_is_behind,
+    watches_break,
+    the_operator_ends_in_peace,
+    the_operator_is_killed_and_the_api_behind,
+)

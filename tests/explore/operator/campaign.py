@@ -1,0 +1,69 @@
+"""What ``python -m tests.explore`` tries of the operator: every single fault, and several at once."""
+
+from __future__ import annotations
+
+import random
+import time
+from collections.abc import Iterator
+
+from tests.explore.operator.acts import ACTS
+from tests.explore.operator.edits import EDITS, Edit
+from tests.explore.operator.explorer import Explored, Faults, told
+from tests.explore.operator.world import Fault, Happening, owned
+
+SERVERS = (1, 2, 3)
+
+HAPPENINGS: tuple[Happening, ...] = (*Fault, *ACTS)
+
+_MOST_FAULTS = 4
+
+
+def sequences(seed: int, end: float, edits: tuple[Edit, ...] = EDITS) -> Iterator[str]:
+    """Try sequences until ``end``; what did not hold of each, or nothing.
+
+    Each edit without a fault comes first. Then each single fault, once, in an order that the seed draws, with
+    sets of several in between.
+    """
+    draw = random.Random(seed)  # noqa: S311 - replayed by its seed
+    with owned():
+        places: dict[tuple[Edit, int], list[int]] = {}
+        for edit in edits:
+            for servers in SERVERS:
+                outcome = Explored(edit, {}, servers).run()
+                places[edit, servers] = [at for at, what in enumerate(outcome.places) if what]
+                yield told(edit, {}, outcome, servers) if outcome.violations else ""
+        singles = [
+            (edit, servers, at, happening)
+            for (edit, servers), numbers in places.items()
+            for at in numbers
+            for happening in HAPPENINGS
+        ]
+        draw.shuffle(singles)
+        while time.monotonic() < end:
+            if singles and draw.random() < 0.7:
+                edit, servers, at, happening = singles.pop()
+                faults: Faults = {at: happening}
+            else:
+                edit, servers = draw.choice(edits), draw.choice(SERVERS)
+                numbers = range(2 * max(places[edit, servers]))
+                count = draw.randint(2, _MOST_FAULTS)
+                chosen = sorted(draw.sample(numbers, count))
+                faults = {at: draw.choice(HAPPENINGS) for at in chosen}
+            yield tried(edit, faults, servers)
+
+
+def tried(edit: Edit, faults: Faults, servers: int, seed: int = 0) -> str:
+    """What did not hold in a sequence, shrunk to its shortest; empty where all did."""
+    outcome = Explored(edit, faults, servers, seed=seed).run()
+    if not outcome.violations:
+        return ""
+    is_shorter = True
+    while is_shorter and len(faults) > 1:
+        is_shorter = False
+        for at in faults:
+            fewer = {other: one for other, one in faults.items() if other != at}
+            again = Explored(edit, fewer, servers, seed=seed).run()
+            if again.violations:
+                faults, outcome, is_shorter = fewer, again, True
+                break
+    return told(edit, faults, outcome, servers)

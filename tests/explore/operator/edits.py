@@ -1,0 +1,175 @@
+"""What happens to a cluster while its operator works: the edits that are explored."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from tests.explore.operator.site import APP, Site
+
+Step = Callable[[Site], None]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Edit:
+    """One change of a cluster, in steps.
+
+    :param steps: each with the seconds that pass before it.
+    :param spec: of the syncer that is there before.
+    :param begin: what there is before, besides or instead of three pods and their syncer.
+    :param is_braked: whether something leaves that said no goodbye, and may stay for the brake's minute.
+    :param keeps: pods that serve throughout, though the cluster does not say so for a while.
+    :param unobserved: whether the watches tell of the end only, not of what lies between.
+    """
+
+    name: str
+    steps: tuple[tuple[float, Step], ...]
+    spec: Mapping[str, Any] = field(default_factory=dict)
+    begin: Step = lambda _: None
+    is_braked: bool = False
+    keeps: tuple[str, ...] = ()
+    unobserved: bool = False
+
+
+def _pod(name: str, *, ready: bool = True, terminating: bool = False) -> Step:
+    return lambda site: site.pod(name, ready=ready, terminating=terminating)
+
+
+def _gone(*names: str) -> Step:
+    return lambda site: site.no_pod(*names)
+
+
+def _syncer(name: str = APP, **spec: Any) -> Step:
+    return lambda site: site.syncer(name, **spec)
+
+
+def _several(*steps: Step) -> Step:
+    def all_of_them(site: Site) -> None:
+        for step in steps:
+            step(site)
+
+    return all_of_them
+
+
+_LEAVES = ((0.0, _pod("a-2", terminating=True)), (4.0, _gone("a-2")))
+
+EDITS = (
+    Edit("nothing changes", ()),
+    Edit("a syncer is created", ((0.0, _syncer()),), begin=lambda site: site.no_syncer()),
+    Edit("scaled up", ((0.0, _pod("a-3", ready=False)), (2.0, _pod("a-3")))),
+    Edit("scaled down", _LEAVES),
+    Edit("scaled down, shown until it is gone", _LEAVES, spec={"onTermination": "OutOfService"}),
+    Edit(
+        "rolling update",
+        (
+            (0.0, _pod("b-0", ready=False)),
+            (1.0, _pod("b-0")),
+            (0.2, _pod("a-0", terminating=True)),
+            (1.0, _pod("b-1")),
+            (0.1, _pod("a-1", terminating=True)),
+            (0.5, _gone("a-0", "a-1")),
+        ),
+    ),
+    Edit(
+        "a StatefulSet's pod is replaced",
+        (
+            (0.0, _pod("a-2", terminating=True)),
+            (2.0, _gone("a-2")),
+            (0.5, _pod("a-2", ready=False)),
+            (2.0, _pod("a-2")),
+        ),
+    ),
+    Edit(
+        "a StatefulSet's pod is replaced, shown until it is gone",
+        (
+            (0.0, _pod("a-2", terminating=True)),
+            (2.0, _gone("a-2")),
+            (0.5, _pod("a-2", ready=False)),
+            (2.0, _pod("a-2")),
+        ),
+        spec={"onTermination": "OutOfService"},
+    ),
+    Edit("not ready for a while", ((0.0, _pod("a-1", ready=False)), (3.0, _pod("a-1")))),
+    Edit(
+        "not ready for a while, and removed",
+        ((0.0, _pod("a-1", ready=False)), (3.0, _pod("a-1"))),
+        spec={"notReady": "Remove"},
+    ),
+    Edit("gone without a goodbye", ((0.0, _gone("a-1")),), is_braked=True),
+    Edit(
+        "a node is lost",
+        ((0.0, _several(_pod("a-0", ready=False), _pod("a-1", ready=False))), (6.0, _gone("a-0", "a-1"))),
+        is_braked=True,
+    ),
+    Edit(
+        "all endpoints vanish and come back",
+        (
+            (0.0, lambda site: site.no_service()),
+            (20.0, lambda site: site.service()),
+        ),
+        is_braked=True,
+        keeps=("a-0", "a-1", "a-2"),
+    ),
+    Edit("the Service is deleted", ((0.0, lambda site: site.no_service()),), is_braked=True),
+    Edit(
+        "the Service is renamed",
+        ((0.0, lambda site: site.service("stars", app=APP)), (1.0, lambda site: site.no_service())),
+    ),
+    Edit(
+        "gone and back, unobserved",
+        ((0.0, _gone("a-1")), (0.5, _pod("a-1"))),
+        unobserved=True,
+    ),
+    Edit(
+        "ended and replaced, unobserved",
+        ((0.0, _pod("a-1", terminating=True)), (0.5, _gone("a-1")), (0.5, _pod("a-1"))),
+        unobserved=True,
+    ),
+    Edit("the slice is replaced", ((0.0, lambda site: site.another_slice()),)),
+    Edit("the slice is replaced, unobserved", ((0.0, lambda site: site.another_slice()),), unobserved=True),
+    Edit("a syncer is deleted", ((0.0, lambda site: site.no_syncer()),)),
+    Edit(
+        "a syncer is deleted and created again",
+        ((0.0, lambda site: site.no_syncer()), (3.0, _syncer())),
+    ),
+    Edit(
+        "a syncer is renamed",
+        ((0.0, _syncer("stars")), (2.0, lambda site: site.no_syncer())),
+    ),
+    Edit(
+        "a syncer is renamed, the old one first",
+        ((0.0, lambda site: site.no_syncer()), (0.05, _syncer("stars"))),
+    ),
+    Edit("a VIP address changes", ((0.0, _syncer(metadata={"a": "b"})),)),
+    Edit(
+        "paused, scaled down, and on again",
+        (
+            (0.0, _syncer(paused=True)),
+            (1.0, _pod("a-2", terminating=True)),
+            (2.0, _gone("a-2")),
+            (5.0, _syncer()),
+        ),
+        is_braked=True,
+    ),
+    Edit("mode service", ((0.0, _syncer(mode="service")),), is_braked=True),
+    Edit(
+        "the namespace is deleted",
+        (
+            (
+                0.0,
+                _several(
+                    *(_pod(f"a-{number}", terminating=True) for number in range(3)),
+                    lambda site: site.no_syncer(),
+                ),
+            ),
+            (2.0, _gone("a-0", "a-1", "a-2")),
+            (0.1, lambda site: site.no_service()),
+        ),
+    ),
+)
+
+
+def edit(name: str) -> Edit:
+    """One of them."""
+    return next(one for one in EDITS if one.name == name)

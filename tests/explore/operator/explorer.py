@@ -1,0 +1,170 @@
+"""Runs an edit of the cluster beside its operator, with faults at requests, and asks what must hold."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from eurekube_provider.eureka.connection import Connection
+from eurekube_provider.operator.settings import Settings
+from tests.explore.operator.edits import Edit
+from tests.explore.operator.rules import BRAKE_MS, TAKE_OVER_MS, Witness
+from tests.explore.operator.site import Site
+from tests.explore.operator.threads import Process
+from tests.explore.operator.world import Fault, Happening, World
+
+Faults = Mapping[int, Happening]
+
+STEADY_SECONDS = 50.0
+"""From the start until lists are believed."""
+
+WINDOW_SECONDS = 6.0
+"""So long after the last step of an edit requests are numbered, and may go wrong."""
+
+CALM_SECONDS = 75.0
+"""From the last disturbance until all must be as the cluster says; with a brake's minute more where it may
+hold."""
+
+RESTART_MS = 2_000
+
+
+@dataclass(slots=True)
+class Outcome:
+    """What one sequence came to.
+
+    :ivar places: what was asked, by number; empty for what is not worth a fault.
+    """
+
+    trace: list[str]
+    places: list[str]
+    violations: list[str] = field(default_factory=list)
+
+
+class Explored:
+    """One edit with its faults, from a start to the calm."""
+
+    def __init__(
+        self, edit: Edit, faults: Faults, servers: int = 1, *, replicas: int = 1, seed: int = 0
+    ) -> None:
+        self._edit, self._faults, self._replicas = edit, faults, replicas
+        self.world = World.of(servers, seed)
+        self.site = Site(self.world.kube)
+        self.witness = Witness(self.world, edit.keeps)
+        self.outcome = Outcome(self.world.trace, self.world.places, self.witness.violations)
+        self._stops: dict[Process, Any] = {}
+        self.world.act = lambda act: act(self)
+
+    def run(self) -> Outcome:
+        """Run it."""
+        try:
+            self._begin()
+            self._disturb()
+            self._settle()
+        finally:
+            for process in self.world.processes:
+                if not process.is_dead:
+                    self.world.scheduler.kill(process)
+        return self.outcome
+
+    def _begin(self) -> None:
+        site = self.site
+        site.service()
+        for number in range(3):
+            site.pod(f"a-{number}")
+        site.syncer(**self._edit.spec)
+        self._edit.begin(site)
+        self.witness.register_foreign()
+        for _ in range(self._replicas):
+            self._start()
+        self._pass(STEADY_SECONDS)
+        self.witness.watch()
+        self.witness.look()
+
+    def _start(self) -> None:
+        connection = Connection(self.world.cluster.urls)
+        settings = Settings({"default": connection}, web_address="", drain_seconds=0, pod_name="operator")
+        process, stop = self.world.start(settings)
+        self._stops[process] = stop
+
+    def end_in_peace(self) -> None:
+        """Whoever runs is told to end; another one starts a little later."""
+        self.world.disturb()
+        for process, stop in self._stops.items():
+            if not process.is_dead and not stop.is_set():
+                stop.set()
+                self.witness.take_over_ms = TAKE_OVER_MS
+                self._killed(process)
+
+    def kill_all(self) -> None:
+        """Whoever runs is killed."""
+        self.witness.take_over_ms = TAKE_OVER_MS
+        for process, stop in self._stops.items():
+            if not process.is_dead and not stop.is_set():
+                self.world.kill_later(process)
+
+    def _disturb(self) -> None:
+        world = self.world
+        world.faults, world.is_counting = self._faults, True
+        world.killed = self._killed
+        self.witness.brake_ms = BRAKE_MS if self._edit.is_braked else 0
+        if any(isinstance(one, Fault) and one.kills for one in self._faults.values()):
+            self.witness.take_over_ms = TAKE_OVER_MS
+        if self._edit.unobserved:
+            world.kube.behind = world.kube.version
+        for wait, step in self._edit.steps:
+            self._pass(wait)
+            world.note("-- a step of the edit")
+            step(self.site)
+        if self._edit.unobserved:
+            self._pass(0.5)
+            world.kube.thaw()
+            world.kube.expire()
+        world.disturb()
+        self._pass(WINDOW_SECONDS)
+        world.faults = {}
+        world.note("-- calm")
+
+    def _settle(self) -> None:
+        calm_ms = round(CALM_SECONDS * 1000) + self.witness.brake_ms
+        end = max(self.world.disturbed_ms, self.world.now_ms) + calm_ms
+        while self.world.now_ms < end and not self.witness.violations:
+            self._pass(min(5.0, (end - self.world.now_ms) / 1000))
+        self.witness.compare()
+
+    def _pass(self, seconds: float) -> None:
+        self.world.scheduler.run(self.world.now_ms + round(seconds * 1000))
+
+    def _killed(self, _: Process) -> None:
+        self.world.cluster.clock.after(RESTART_MS, self._restart)
+
+    def _restart(self) -> None:
+        self.world.note("-- the operator starts again")
+        self.world.disturb()
+        self._start()
+
+
+def explore(
+    edit: Edit, servers: int = 1, happenings: Iterable[Happening] = tuple(Fault)
+) -> Iterator[tuple[Faults, Outcome]]:
+    """Every sequence of an edit with at most one fault; those with violations are yielded, too."""
+    calm = Explored(edit, {}, servers).run()
+    yield {}, calm
+    for at, what in enumerate(calm.places):
+        if what:
+            for happening in happenings:
+                faults = {at: happening}
+                yield faults, Explored(edit, faults, servers).run()
+
+
+def told(edit: Edit, faults: Faults, outcome: Outcome, servers: int = 1) -> str:
+    """A failing sequence for a person."""
+    named = ", ".join(
+        f"{at}: {f'Fault.{one.name}' if isinstance(one, Fault) else one.__name__}"
+        for at, one in faults.items()
+    )
+    lines = [
+        f"{edit.name}: {'; '.join(outcome.violations)}",
+        f"replay: Explored(edit({edit.name!r}), {{{named}}}, servers={servers}).run()",
+    ]
+    return "\n".join([*lines, *(f"  {one}" for one in outcome.trace)])

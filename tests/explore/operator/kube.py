@@ -1,0 +1,354 @@
+"""A model of the Kubernetes API server: objects by kind, their versions, lists, watches and finalizers.
+
+It speaks JSON, as the real one does, so that :class:`~eurekube_provider.kube.access.KubeAccess` runs as it is
+but for its way onto the network.
+
+Source: API concepts of kubernetes.io: resource versions, watches, 410 Gone, finalizers, merge patches.
+"""
+
+from __future__ import annotations
+
+import copy
+import json
+from collections import deque
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from functools import partial
+from typing import Any
+
+from tests.explore.operator.threads import Scheduler, Waiter
+
+Object = dict[str, Any]
+Key = tuple[str, str]
+
+KUBE_SYSTEM_UID = "c1a57e12-0000-4000-8000-000000000001"
+
+_KINDS = {
+    "eurekasyncers": ("eurekube.io/v1alpha1", "EurekaSyncer"),
+    "services": ("v1", "Service"),
+    "endpointslices": ("discovery.k8s.io/v1", "EndpointSlice"),
+    "namespaces": ("v1", "Namespace"),
+    "nodes": ("v1", "Node"),
+    "pods": ("v1", "Pod"),
+    "leases": ("coordination.k8s.io/v1", "Lease"),
+}
+
+BOOKMARK_SECONDS = 60.0
+
+
+class Refused(Exception):
+    """An answer that is no success."""
+
+    def __init__(self, status: int, message: str, reason: str = "") -> None:
+        super().__init__(message)
+        self.status = status
+        self.body = {"kind": "Status", "code": status, "message": message, "reason": reason}
+
+
+@dataclass(slots=True)
+class Change:
+    """One line of a watch."""
+
+    version: int
+    kind: str
+    key: Key
+    type: str
+    item: Object
+    line: bytes = b""
+
+    def encoded(self) -> bytes:
+        """As a watch sends it."""
+        if not self.line:
+            self.line = json.dumps({"type": self.type, "object": self.item}).encode() + b"\n"
+        return self.line
+
+
+@dataclass(frozen=True, slots=True)
+class Path:
+    """What a URL's path names."""
+
+    kind: str
+    namespace: str
+    name: str
+    subresource: str
+
+    @classmethod
+    def parse(cls, path: str) -> Path:
+        """Read it."""
+        parts = path.strip("/").split("/")
+        rest = parts[2:] if parts[0] == "api" else parts[3:]
+        namespace = ""
+        if rest[0] == "namespaces" and len(rest) > 2:
+            namespace, rest = rest[1], rest[2:]
+        rest = [*rest, "", ""]
+        return cls(rest[0], namespace, rest[1], rest[2])
+
+
+class Kube:
+    """One API server.
+
+    :ivar lag_ms: how long after a change watches tell of it.
+    :ivar behind: the version at which its cache stands still, which lists and watches are answered from; None
+        where it does not.
+    :ivar changed: called after each change of an object.
+    """
+
+    def __init__(self, scheduler: Scheduler) -> None:
+        self.scheduler = scheduler
+        self.objects: dict[str, dict[Key, Object]] = {kind: {} for kind in _KINDS}
+        self.version = 1000
+        self.oldest = 1000
+        self.lag_ms = 2
+        self.behind: int | None = None
+        self.changes: list[Change] = []
+        self.changed: Callable[[Change], None] = lambda _: None
+        self.events: list[Object] = []
+        self._watches: set[_Watch] = set()
+        self._uids = 0
+        self.put("namespaces", {"metadata": {"name": "kube-system", "uid": KUBE_SYSTEM_UID}})
+
+    # --- what a person, a controller or a kubelet does
+
+    def put(self, kind: str, item: Object) -> Object:
+        """Create or replace an object; its status and finalizers stay unless given."""
+        key = _key(item)
+        before = self.objects[kind].get(key)
+        version, name = _KINDS[kind]
+        metadata = {**(before or {}).get("metadata", {}), **item["metadata"]}
+        made = {**(before or {}), **copy.deepcopy(item), "apiVersion": version, "kind": name}
+        made["metadata"] = metadata
+        if before is None:
+            self._uids += 1
+            metadata.setdefault("uid", f"uid-{self._uids}")
+            metadata["generation"] = 1
+        elif before.get("spec") != made.get("spec"):
+            metadata["generation"] = metadata.get("generation", 1) + 1
+        self._store(kind, key, made, "MODIFIED" if before else "ADDED")
+        return made
+
+    def delete(self, kind: str, namespace: str, name: str) -> None:
+        """Delete an object: at once, or once its finalizers are gone."""
+        key = (namespace, name)
+        item = self.objects[kind].get(key)
+        if item is None:
+            return
+        if item["metadata"].get("finalizers"):
+            if "deletionTimestamp" not in item["metadata"]:
+                metadata = {**item["metadata"], "deletionTimestamp": "2027-01-15T08:00:00Z"}
+                metadata["generation"] = metadata.get("generation", 1) + 1
+                self._store(kind, key, {**item, "metadata": metadata}, "MODIFIED")
+            return
+        self._store(kind, key, item, "DELETED")
+
+    def get(self, kind: str, namespace: str, name: str) -> Object | None:
+        """An object as it is."""
+        return self.objects[kind].get((namespace, name))
+
+    def drop_watches(self) -> None:
+        """Each watch breaks off."""
+        for watch in list(self._watches):
+            watch.is_broken = True
+            self._wake(watch)
+
+    def expire(self) -> None:
+        """What happened until now is told to nobody any more: who watches from before gets 410."""
+        self.oldest = self.version
+        self.changes.clear()
+        for watch in list(self._watches):
+            self._wake(watch)
+
+    def thaw(self) -> None:
+        """The cache goes on."""
+        self.behind = None
+        for watch in list(self._watches):
+            self._wake(watch)
+
+    # --- what a client asks
+
+    def handle(self, method: str, path: str, query: Mapping[str, str], body: Any) -> Object:
+        """Answer one request.
+
+        :raises Refused: with anything but a success.
+        """
+        place = Path.parse(path)
+        if place.kind == "events":
+            self.events.append(body)
+            return dict(body)
+        if place.kind not in self.objects:
+            raise Refused(404, f"no such kind: {place.kind}")
+        if not place.name:
+            if method == "POST":
+                return self._create(place, body)
+            return self._list(place, query)
+        item = self.objects[place.kind].get((place.namespace, place.name))
+        if item is None:
+            raise Refused(404, f"{place.kind} {place.name} not found", "NotFound")
+        if method == "GET":
+            return item
+        sent = (body.get("metadata") or {}).get("resourceVersion")
+        if sent is not None and sent != item["metadata"]["resourceVersion"]:
+            raise Refused(409, f"{place.kind} {place.name} was changed meanwhile", "Conflict")
+        if method == "PUT":
+            return self._write(place, item, {**item, **body})
+        if method == "PATCH":
+            allowed = {"status"} if place.subresource == "status" else set(body) - {"status"}
+            return self._write(place, item, _merged(item, {k: v for k, v in body.items() if k in allowed}))
+        raise Refused(405, method)
+
+    def watch(self, path: str, query: Mapping[str, str], may_go_on: Callable[[], None]) -> Iterator[bytes]:
+        """The lines of a watch.
+
+        :param may_go_on: raises where the client is dead.
+        """
+        place = Path.parse(path)
+        name = query.get("fieldSelector", "").removeprefix("metadata.name=")
+        since = int(query.get("resourceVersion") or 0)
+        seconds = float(query.get("timeoutSeconds") or 300)
+        watch = _Watch(place)
+        end_ms = self.scheduler.clock.now_ms + round(seconds * 1000)
+        self._watches.add(watch)
+        try:
+            if not since:
+                since = self._visible()
+                for item in list(self.objects[place.kind].values()):
+                    if _fits(item, place.namespace, name):
+                        yield json.dumps({"type": "ADDED", "object": item}).encode() + b"\n"
+            quiet_until = self.scheduler.clock.now_ms + BOOKMARK_SECONDS * 1000
+            while True:
+                may_go_on()
+                if watch.is_broken:
+                    return
+                if since < self.oldest and self.behind is None:
+                    gone = Refused(410, "too old resource version", "Expired").body
+                    yield json.dumps({"type": "ERROR", "object": gone}).encode() + b"\n"
+                    return
+                told = self._since(since, place, name)
+                since = max(since, self._visible())
+                for change in told:
+                    yield change.encoded()
+                now = self.scheduler.clock.now_ms
+                if now >= end_ms:
+                    return
+                if now >= quiet_until:
+                    quiet_until = now + BOOKMARK_SECONDS * 1000
+                    mark = {"metadata": {"resourceVersion": str(since)}}
+                    yield json.dumps({"type": "BOOKMARK", "object": mark}).encode() + b"\n"
+                if since >= self._visible():
+                    self.scheduler.wait(watch.waiters, (min(end_ms, quiet_until) - now) / 1000)
+        finally:
+            self._watches.discard(watch)
+
+    # --- inside
+
+    def _visible(self) -> int:
+        return self.version if self.behind is None else self.behind
+
+    def _since(self, version: int, place: Path, name: str) -> list[Change]:
+        """What to tell of, oldest first."""
+        told = []
+        for change in reversed(self.changes):
+            if change.version <= version:
+                break
+            if (
+                change.version <= self._visible()
+                and change.kind == place.kind
+                and _fits(change.item, place.namespace, name)
+            ):
+                told.append(change)
+        return told[::-1]
+
+    def _list(self, place: Path, query: Mapping[str, str]) -> Object:
+        name = query.get("fieldSelector", "").removeprefix("metadata.name=")
+        items = self.objects[place.kind]
+        if self.behind is not None:
+            items = self._as_of(place.kind, self.behind)
+        return {
+            "metadata": {"resourceVersion": str(self._visible())},
+            "items": [item for item in items.values() if _fits(item, place.namespace, name)],
+        }
+
+    def _as_of(self, kind: str, version: int) -> dict[Key, Object]:
+        """What there was at a version, played back from the changes since."""
+        items = dict(self.objects[kind])
+        befores: dict[Key, Object | None] = {}
+        for change in self.changes:
+            if change.kind != kind:
+                continue
+            if change.version <= version:
+                befores[change.key] = None if change.type == "DELETED" else change.item
+        touched = {change.key for change in self.changes if change.kind == kind and change.version > version}
+        for key in touched:
+            before = befores.get(key)
+            if before is None:
+                items.pop(key, None)
+            else:
+                items[key] = before
+        return items
+
+    def _create(self, place: Path, body: Object) -> Object:
+        key = (place.namespace, body["metadata"]["name"])
+        if key in self.objects[place.kind]:
+            raise Refused(409, f"{place.kind} {key[1]} exists", "AlreadyExists")
+        return self.put(place.kind, {**body, "metadata": {**body["metadata"], "namespace": place.namespace}})
+
+    def _write(self, place: Path, before: Object, after: Object) -> Object:
+        key = (place.namespace, place.name)
+        if after == before:
+            return before
+        metadata = after["metadata"]
+        is_over = "deletionTimestamp" in metadata and not metadata.get("finalizers")
+        return self._store(place.kind, key, after, "DELETED" if is_over else "MODIFIED")
+
+    def _store(self, kind: str, key: Key, item: Object, type_: str) -> Object:
+        self.version += 1
+        kept = {**item, "metadata": {**item["metadata"], "resourceVersion": str(self.version)}}
+        if type_ == "DELETED":
+            del self.objects[kind][key]
+        else:
+            self.objects[kind][key] = kept
+        change = Change(self.version, kind, key, type_, kept)
+        self.changes.append(change)
+        self.changed(change)
+        for watch in self._watches:
+            if watch.place.kind == kind:
+                self.scheduler.clock.after(self.lag_ms, partial(self._wake, watch))
+        return kept
+
+    def _wake(self, watch: _Watch) -> None:
+        while watch.waiters:
+            self.scheduler.wake(watch.waiters.popleft())
+
+
+class _Watch:
+    """One that is open."""
+
+    __slots__ = ("is_broken", "place", "waiters")
+
+    def __init__(self, place: Path) -> None:
+        self.place = place
+        self.waiters: deque[Waiter] = deque()
+        self.is_broken = False
+
+
+def _key(item: Object) -> Key:
+    return (item["metadata"].get("namespace", ""), item["metadata"]["name"])
+
+
+def _fits(item: Object, namespace: str, name: str) -> bool:
+    metadata = item["metadata"]
+    return (not namespace or metadata.get("namespace") == namespace) and (
+        not name or metadata["name"] == name
+    )
+
+
+def _merged(before: Any, patch: Any) -> Any:
+    """A JSON merge patch (RFC 7386)."""
+    if not isinstance(patch, dict):
+        return patch
+    result = dict(before) if isinstance(before, dict) else {}
+    for key, value in patch.items():
+        if value is None:
+            result.pop(key, None)
+        else:
+            result[key] = _merged(result.get(key), value)
+    return result

@@ -1,0 +1,300 @@
+"""What must hold whatever happens: asked after each change in Eureka, each second, and after the calm."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from eurekube_provider.core.errors import ConfigurationError
+from eurekube_provider.core.identity import Cluster, default_cluster_name, endpoint_of
+from eurekube_provider.core.mapping import desired_instances
+from eurekube_provider.core.model import Instance
+from eurekube_provider.core.objects import is_terminating
+from eurekube_provider.core.plan import Policy, same_contents
+from eurekube_provider.core.syncer import Syncer
+from eurekube_provider.eureka.codec import instance_from_json
+from eurekube_provider.operator.trims import trim_service, trim_slice
+from tests.explore.explorer import ORDINARY_KEYS
+from tests.explore.operator.kube import KUBE_SYSTEM_UID, Change
+from tests.explore.operator.world import World
+from tests.model.registry import Info
+from tests.model.server import Server
+from tests.model.wire import Request, info_document
+
+CLUSTER = Cluster(default_cluster_name(KUBE_SYSTEM_UID), KUBE_SYSTEM_UID)
+OWNER = "eurekube.owner"
+LEAVING = "eurekube.leaving"
+
+SETTLED_MS = 10_000
+"""What has served for as long must go on to."""
+
+BEHIND_MS = 40_000
+"""The same where the API server may have told of it late."""
+
+GOODBYE_MS = 20_000
+"""What has said goodbye is UP nowhere for longer, once nothing disturbs."""
+
+TAKE_OVER_MS = 60_000
+"""Who comes to lead believes lists after 35 s, and reads the next one 15 s later."""
+
+BRAKE_MS = 62_000
+"""For as long the brake may hold."""
+
+Key = tuple[str, str]
+
+FOREIGN: tuple[Key, ...] = (("RATING", "foreign:rating:8080"), ("BILLING", "billing-0"))
+
+
+@dataclass(slots=True)
+class Standing:
+    """What the cluster says of an instance.
+
+    :ivar wanted: as it shall be; None where it shall not be there.
+    :ivar since_ms: since when the cluster says so.
+    :ivar said_goodbye: whether its pod was seen terminating last.
+    :ivar is_kept: whether whoever has it may leave it: its syncer is paused, or removes nothing.
+    """
+
+    wanted: Instance | None
+    since_ms: int
+    said_goodbye: bool = False
+    is_kept: bool = False
+
+
+class Witness:
+    """Looks at Eureka and the cluster.
+
+    :ivar violations: what did not hold, in the order in which it was seen.
+    :ivar overridden: what a person has set over instances' statuses.
+    """
+
+    def __init__(self, world: World, keeps: tuple[str, ...] = ()) -> None:
+        self.world = world
+        self.violations: list[str] = []
+        self.standings: dict[Key, Standing] = {}
+        self.overridden: dict[Key, str] = {}
+        self.brake_ms = 0
+        self.take_over_ms = 0
+        self.is_behind = False
+        self._keeps = keeps
+        self._serves: dict[str, set[Key]] = {url: set() for url in world.cluster.urls}
+        self._excused_until: dict[Key, int] = {}
+        self._goodbyes: set[tuple[str, str]] = set()
+        self._foreign: dict[Key, tuple[object, ...]] = {}
+        world.kube.changed = self._cluster_changed
+        world.changed = self.look
+
+    def watch(self) -> None:
+        """Look each second from now on."""
+        now = self.world.now_ms
+        self.world.cluster.clock.every(now + 1000, 1000, self._tick)
+
+    def register_foreign(self) -> None:
+        """Instances of others are there, which renew themselves."""
+        for number in range(len(FOREIGN)):
+            self._register_foreign(number)
+        clock = self.world.cluster.clock
+        clock.every(clock.now_ms + 25_000, 25_000, self._renew_foreign)
+
+    def _register_foreign(self, number: int) -> None:
+        app, instance_id = FOREIGN[number]
+        document = {
+            "instanceId": instance_id,
+            "app": app,
+            "hostName": f"10.9.9.{number}",
+            "ipAddr": f"10.9.9.{number}",
+            "status": "UP",
+            "port": {"$": 8080, "@enabled": "true"},
+            "vipAddress": app.lower(),
+            "dataCenterInfo": {"@class": "x", "name": "MyOwn"},
+            "metadata": {"a": "b"},
+            "lastDirtyTimestamp": "1",
+        }
+        self._ask(Request("POST", ("apps", app), body={"instance": document}))
+
+    def _ask(self, request: Request) -> bool:
+        """One request of somebody else's; whether a server said yes."""
+        cluster = self.world.cluster
+        url = next((url for url in cluster.urls if url not in cluster.down), None)
+        return url is None or cluster.request(url, request).status_code < 300
+
+    def excuse(self, key: Key, milliseconds: int) -> None:
+        """Somebody else took it out: it may be missing for so long."""
+        self._excused_until[key] = self.world.now_ms + milliseconds
+        for serves in self._serves.values():
+            serves.discard(key)
+
+    def restarted(self, url: str) -> None:
+        """A server has lost its memory."""
+        self._serves[url].clear()
+
+    def look(self, what: str = "") -> None:
+        """What must hold at every moment."""
+        now = self.world.now_ms
+        settled_ms = BEHIND_MS if self.is_behind else SETTLED_MS
+        for url, server in self.world.cluster.servers.items():
+            if url in self.world.cluster.down:
+                continue
+            serves = self._serves[url]
+            for key, standing in self.standings.items():
+                wanted = standing.wanted
+                if wanted is None or wanted.status != "UP" or now - standing.since_ms < settled_ms:
+                    continue
+                info = server.registry.get(*key)
+                if info is not None and info.status == "UP":
+                    serves.add(key)
+                elif key in serves and key not in self.overridden and self._excused_until.get(key, 0) < now:
+                    is_now = "gone" if info is None else info.status
+                    self._violated(f"{key[1]} serves, and is {is_now} at {url}", what)
+            self._look_at_others(server, what)
+
+    def _look_at_others(self, server: Server, what: str) -> None:
+        strange = server.caches.read_only.keys() - ORDINARY_KEYS
+        if strange:
+            self._violated(f"Eureka's cache holds {min(strange)[:4]}", what)
+        for key in FOREIGN:
+            info = server.registry.get(*key)
+            if info is not None and (info.status, info.dirty_ms, info.overridden) != ("UP", 1, "UNKNOWN"):
+                self._violated(f"somebody else's {key[1]} was changed", what)
+
+    def _tick(self) -> None:
+        self.look("a second")
+        now = self.world.now_ms
+        for url, server in self.world.cluster.servers.items():
+            if url in self.world.cluster.down:
+                continue
+            for lease in server.registry.all():
+                info = lease.holder
+                key = (info.app, info.id)
+                standing = self.standings.get(key)
+                if info.status != "UP" or not _is_ours(info):
+                    continue
+                if standing is not None and (standing.is_kept or _is_up(standing.wanted)):
+                    continue
+                if server.registry.get(*key) is None:
+                    continue
+                since = max(standing.since_ms if standing else 0, self.world.disturbed_ms)
+                goodbye = standing is not None and standing.said_goodbye
+                patience = max(GOODBYE_MS, self.take_over_ms) + (0 if goodbye else self.brake_ms)
+                if now - since > patience:
+                    self._violated(f"{key[1]} is gone from the cluster, and UP at {url}")
+
+    def compare(self) -> None:
+        """After the calm: Eureka is what the cluster says."""
+        for url, server in self.world.cluster.servers.items():
+            self._compare_at(url, server)
+        for process in self.world.processes:
+            self.violations += [f"{process.name} ended: {error!r}" for error in process.errors]
+        for line in self.world.logged:
+            self._violated(f"logged: {line}")
+        for syncer in self.world.kube.objects["eurekasyncers"].values():
+            metadata = syncer["metadata"]
+            if "deletionTimestamp" in metadata:
+                self._violated(f"the deleted syncer {metadata['name']} is still there")
+            elif "eurekube.io/deregister" not in metadata.get("finalizers", ()):
+                self._violated(f"the syncer {metadata['name']} has no finalizer")
+
+    def _compare_at(self, url: str, server: Server) -> None:
+        held = {
+            (lease.holder.app, lease.holder.id): lease
+            for lease in server.registry.all()
+            if _is_ours(lease.holder)
+        }
+        wanted = {key: one.wanted for key, one in self.standings.items() if one.wanted is not None}
+        for key in held.keys() - wanted.keys():
+            standing = self.standings.get(key)
+            if standing is None or not standing.is_kept:
+                self._violated(f"{key[1]} is left at {url} in the end")
+        for key, instance in wanted.items():
+            lease = held.get(key)
+            if lease is None:
+                self._violated(f"{key[1]} is missing at {url} in the end")
+                continue
+            status = self.overridden.get(key, instance.status)
+            if lease.holder.status != status:
+                self._violated(f"{key[1]} is {lease.holder.status} and not {status} at {url} in the end")
+            found = instance_from_json(info_document(lease.holder, lease))
+            if found.owner != instance.owner:
+                self._violated(f"{key[1]} is {found.owner}'s and not {instance.owner}'s in the end")
+            elif not same_contents(found, instance):
+                self._violated(f"{key[1]} has other contents at {url} in the end")
+        for key in FOREIGN:
+            if server.registry.get(*key) is None:
+                self._violated(f"somebody else's {key[1]} is gone at {url} in the end")
+
+    def _cluster_changed(self, change: Change) -> None:
+        if change.kind not in ("eurekasyncers", "services", "endpointslices"):
+            return
+        now = self.world.now_ms
+        if change.kind == "endpointslices" and change.type != "DELETED":
+            for endpoint in change.item["endpoints"]:
+                name = (endpoint["targetRef"]["name"], change.item["metadata"]["namespace"])
+                self._goodbyes.discard(name)
+                if is_terminating(endpoint):
+                    self._goodbyes.add(name)
+        wanted, kept = self._wanted()
+        for key in wanted.keys() | self.standings.keys():
+            before, instance = self.standings.get(key), wanted.get(key)
+            place = endpoint_of(key[1], CLUSTER.name)
+            if instance is None and before is not None and place[0] in self._keeps:
+                before.is_kept = True  # the cluster says nothing of it for a while
+                continue
+            goodbye = place in self._goodbyes
+            is_kept = key[0] in kept
+            if (
+                before is None
+                or (before.wanted is None) != (instance is None)
+                or (before.wanted and instance and before.wanted.status != instance.status)
+            ):
+                self.standings[key] = Standing(instance, now, goodbye, is_kept)
+                for serves in self._serves.values():
+                    serves.discard(key)
+            else:
+                before.wanted, before.said_goodbye = instance, goodbye
+                if before.is_kept and not is_kept:
+                    before.since_ms = now  # from now on somebody may take it out
+                before.is_kept = is_kept
+
+    def _wanted(self) -> tuple[dict[Key, Instance], set[str]]:
+        """What shall be there; and the applications of which nothing has to go."""
+        objects = self.world.kube.objects
+        services = [trim_service(one) for one in objects["services"].values()]
+        slices = [trim_slice(one) for one in objects["endpointslices"].values()]
+        wanted: dict[Key, Instance] = {}
+        kept: set[str] = set()
+        for item in objects["eurekasyncers"].values():
+            if "deletionTimestamp" in item["metadata"]:
+                continue
+            try:
+                syncer = Syncer.from_object(item)
+            except ConfigurationError:
+                continue
+            desired = desired_instances(syncer, services, slices, CLUSTER)
+            if syncer.is_paused or syncer.policy is not Policy.SYNC or desired.is_in_doubt:
+                kept.add(syncer.application.upper())
+            for instance in desired.instances:
+                if instance.key not in wanted:
+                    wanted[instance.key] = instance
+        return wanted, kept
+
+    def _renew_foreign(self) -> None:
+        """They do as clients of Netflix do: what is not known is registered again."""
+        for number, key in enumerate(FOREIGN):
+            if not self._ask(Request("PUT", ("apps", *key), {"lastDirtyTimestamp": "1"})):
+                self._register_foreign(number)
+
+    def _violated(self, rule: str, what: str = "") -> None:
+        line = f"{rule}, after {what}" if what else rule
+        if rule not in {one.split(", after ")[0] for one in self.violations}:
+            self.violations.append(line)
+            self.world.note(f"!! {rule}")
+
+
+def _is_up(instance: Instance | None) -> bool:
+    return instance is not None and instance.status == "UP"
+
+
+def _is_ours(info: Info) -> bool:
+    metadata: Mapping[str, Any] = info.fields.get("metadata") or {}
+    return str(metadata.get(OWNER, "")).startswith("cluster/")

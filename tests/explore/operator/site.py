@@ -1,0 +1,116 @@
+"""The cluster's side: what people, controllers and kubelets do to the objects that an operator watches."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from tests.explore.operator.kube import Kube
+
+SHOP = "shop"
+APP = "rating"
+
+
+@dataclass(slots=True)
+class Pod:
+    """One pod as its EndpointSlice shows it."""
+
+    name: str
+    address: str
+    is_ready: bool = True
+    is_terminating: bool = False
+
+    def endpoint(self) -> dict[str, Any]:
+        """Its line there."""
+        return {
+            "addresses": [self.address],
+            "conditions": {
+                "ready": self.is_ready and not self.is_terminating,
+                "serving": self.is_ready,
+                "terminating": self.is_terminating,
+            },
+            "targetRef": {"kind": "Pod", "name": self.name, "namespace": SHOP},
+            "nodeName": "node-1",
+        }
+
+
+class Site:
+    """One namespace with Services, their pods, and syncers."""
+
+    def __init__(self, kube: Kube) -> None:
+        self.kube = kube
+        self.pods: dict[str, Pod] = {}
+        self._slices: dict[str, str] = {}
+        self._addresses = 0
+
+    def service(self, name: str = APP, **labels: str) -> None:
+        """There is a Service, and an EndpointSlice of it."""
+        metadata = {"namespace": SHOP, "name": name, "labels": labels}
+        ports = [{"name": "http", "port": 80, "targetPort": 8080, "protocol": "TCP"}]
+        self.kube.put(
+            "services",
+            {
+                "metadata": metadata,
+                "spec": {"clusterIP": f"10.0.0.{len(name)}", "ipFamilies": ["IPv4"], "ports": ports},
+            },
+        )
+        self._slices.setdefault(name, f"{name}-a")
+        self._publish(name)
+
+    def no_service(self, name: str = APP) -> None:
+        """The Service is deleted, and its slice with it."""
+        self.kube.delete("services", SHOP, name)
+        self.kube.delete("endpointslices", SHOP, self._slices.pop(name))
+
+    def pod(self, name: str, *, ready: bool = True, terminating: bool = False) -> None:
+        """There is a pod, or it has changed."""
+        known = self.pods.get(name)
+        if known is None:
+            self._addresses += 1
+            known = self.pods[name] = Pod(name, f"10.1.0.{self._addresses}")
+        known.is_ready, known.is_terminating = ready, terminating
+        self._publish()
+
+    def no_pod(self, *names: str) -> None:
+        """Pods are gone."""
+        for name in names:
+            self.pods.pop(name, None)
+        self._publish()
+
+    def another_slice(self) -> None:
+        """The same endpoints are told in another slice."""
+        for name, before in list(self._slices.items()):
+            self._slices[name] = f"{before}x"
+            self._publish(name)
+            self.kube.delete("endpointslices", SHOP, before)
+
+    def syncer(self, name: str = APP, **spec: Any) -> None:
+        """There is a syncer, or it asks for something else."""
+        wanted = {"mode": "pod", "selector": {"app": APP}, **spec}
+        self.kube.put("eurekasyncers", {"metadata": {"namespace": SHOP, "name": name}, "spec": wanted})
+
+    def no_syncer(self, name: str = APP) -> None:
+        """A person deletes a syncer."""
+        self.kube.delete("eurekasyncers", SHOP, name)
+
+    def _publish(self, *names: str) -> None:
+        for name in names or self._slices:
+            self.kube.put(
+                "endpointslices",
+                {
+                    "metadata": {
+                        "namespace": SHOP,
+                        "name": self._slices[name],
+                        "labels": {"kubernetes.io/service-name": name},
+                    },
+                    "addressType": "IPv4",
+                    "ports": [{"name": "http", "port": 8080, "protocol": "TCP"}],
+                    "endpoints": [pod.endpoint() for pod in self.pods.values()],
+                },
+            )
+
+
+def spec_of(syncer: Mapping[str, Any]) -> Mapping[str, Any]:
+    """What a syncer asks for."""
+    return syncer.get("spec") or {}

@@ -1,0 +1,471 @@
+"""All that an operator can reach is the explorer's: Eureka, the Kubernetes API, time, chance and its own end.
+
+The code of the operator is not changed for it: its modules get other threads and clocks, its connections
+another wire.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import gc
+import json
+import logging
+import queue
+import random
+import sys
+import threading
+import time
+import uuid
+from collections.abc import Callable, Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field
+from enum import Enum
+from typing import Any
+from unittest import mock
+from urllib.parse import unquote, urlsplit
+
+from eurekube_provider.core.errors import KubernetesError
+from eurekube_provider.eureka import convoy, peer, renewals, transport
+from eurekube_provider.eureka.connection import Connection
+from eurekube_provider.kube import elector, events
+from eurekube_provider.kube.access import KubeAccess
+from eurekube_provider.operator import brake, controller, leadership, run, selfcheck, silence, status
+from eurekube_provider.operator.settings import Settings
+from tests.explore.operator import threads
+from tests.explore.operator.kube import Kube, Path, Refused
+from tests.explore.operator.threads import Killed, Process, Scheduler
+from tests.model.cluster import Cluster, NoAnswer
+from tests.model.wire import Request, Response
+
+URLS = tuple(f"http://eureka-{number}:8761/eureka" for number in (1, 2, 3))
+
+WIRE_SECONDS = 0.001
+"""How long a request is under way, and its answer again."""
+
+_NAMESPACE = "eurekube-system"
+_API = "https://kubernetes"
+
+
+class Fault(Enum):
+    """What becomes of one request."""
+
+    LOST_BEFORE = "lost before it arrived"
+    LOST_AFTER = "carried out, and the answer lost"
+    LATE = "carried out when nobody waits for the answer any more"
+    SLOW = "answered after three seconds"
+    KILLED_BEFORE = "the process killed before it was sent"
+    KILLED_AFTER = "the process killed when it was carried out"
+
+    @property
+    def kills(self) -> bool:
+        """Whether the process ends."""
+        return self in (Fault.KILLED_BEFORE, Fault.KILLED_AFTER)
+
+
+Happening = Fault | Callable[[Any], None]
+"""Or somebody else acts, just before the request is carried out."""
+
+
+@dataclass(slots=True)
+class World:
+    """The servers, the cluster, and the replicas of one operator.
+
+    :ivar faults: what happens at a request, by its number.
+    :ivar is_counting: whether requests are numbered now.
+    :ivar trace: what was asked since then, and what happened.
+    :ivar places: of each number, what was asked.
+    :ivar changed: called after each request that may have changed something in Eureka.
+    :ivar disturbed_ms: until when something was not as it should be.
+    """
+
+    cluster: Cluster
+    scheduler: Scheduler
+    kube: Kube
+    seed: int = 0
+    faults: Mapping[int, Happening] = field(default_factory=dict)
+    is_counting: bool = False
+    trace: list[str] = field(default_factory=list)
+    places: list[str] = field(default_factory=list)
+    changed: Callable[[str], None] = lambda _: None
+    disturbed_ms: int = 0
+    killed: Callable[[Process], None] = lambda _: None
+    act: Callable[[Callable[[Any], None]], None] = lambda _: None
+    processes: list[Process] = field(default_factory=list)
+    logged: list[str] = field(default_factory=list)
+
+    @classmethod
+    def of(cls, servers: int, seed: int = 0) -> World:
+        """A new one, in which nothing has happened yet."""
+        cluster = Cluster(URLS[:servers])
+        scheduler = Scheduler(cluster.clock)
+        threads.use(scheduler)
+        world = cls(cluster, scheduler, Kube(scheduler), seed)
+        _Wire.world = world
+        return world
+
+    @property
+    def now_ms(self) -> int:
+        """The model's time."""
+        return self.cluster.clock.now_ms
+
+    def note(self, what: str) -> None:
+        """Write something into the trace."""
+        if self.is_counting:
+            self.trace.append(f"{self.now_ms - self._began_ms:>7} ms  {what}")
+
+    @property
+    def _began_ms(self) -> int:
+        return 1_800_000_000_000
+
+    def disturb(self, until_ms: int = 0) -> None:
+        """Something happened that the operator needs time for."""
+        self.disturbed_ms = max(self.disturbed_ms, self.now_ms, until_ms)
+
+    def start(self, settings: Settings) -> tuple[Process, Any]:
+        """Start a replica; what ends it in peace is returned with it."""
+        process = Process(f"replica-{len(self.processes)}", self.seed)
+        self.processes.append(process)
+        stop = threads.Event()
+        self.scheduler.spawn(process, "main", lambda: run.run(settings, stop))  # type: ignore[arg-type]
+        return process, stop
+
+    def exchange(self, process: Process, url: str, request: Request, timeout_seconds: float) -> Response:
+        """One request to a server.
+
+        :raises TimedOut: no answer came.
+        """
+        what = f"{request.method} {_port(url)} /{'/'.join(request.path)} {shown(request)}"
+        is_dull = request.path == ("status",)
+        happening = self._place(process, what, is_dull=is_dull)
+        self.scheduler.sleep(WIRE_SECONDS)
+        if isinstance(happening, Fault):
+            self._before(process, happening, timeout_seconds, lambda: self._carry_out(url, request, what))
+        elif happening is not None:
+            self.act(happening)
+        if url in self.cluster.down:
+            self.disturb(self.now_ms + round(timeout_seconds * 1000))
+            self.scheduler.sleep(timeout_seconds)
+            raise transport.TimedOut("no answer")
+        answer = self._carry_out(url, request, what)
+        if isinstance(happening, Fault):
+            self._after(process, happening, timeout_seconds)
+        self.scheduler.sleep(WIRE_SECONDS)
+        return answer
+
+    def ask_kube(
+        self, process: Process, method: str, path: str, query: Mapping[str, str], body: Any, seconds: float
+    ) -> Any:
+        """One request to the API server.
+
+        :raises KubernetesError: no answer came.
+        :raises Refused: the answer is no success.
+        """
+        place = Path.parse(path)
+        what = f"{method} {place.kind} {place.namespace}/{place.name} {place.subresource}".rstrip(" /")
+        if method in ("PATCH", "POST") and place.kind != "events":
+            what += f" {json.dumps((body.get('metadata') or {}).get('finalizers'))}"
+        happening = self._place(process, what, is_dull=place.kind in ("leases", "events"))
+        self.scheduler.sleep(WIRE_SECONDS)
+
+        def carry_out() -> Any:
+            return self.kube.handle(method, path, query, body)
+
+        try:
+            if isinstance(happening, Fault):
+                self._before(process, happening, seconds, carry_out)
+            elif happening is not None:
+                self.act(happening)
+            answer = carry_out()
+            if isinstance(happening, Fault):
+                self._after(process, happening, seconds)
+        except transport.TimedOut:
+            raise KubernetesError(f"{method} {path}: no answer from the Kubernetes API") from None
+        self.scheduler.sleep(WIRE_SECONDS)
+        return json.loads(json.dumps(answer))
+
+    def kill(self, process: Process) -> None:
+        """End a process here.
+
+        :raises Killed: it is the caller's.
+        """
+        self.note(f"!! {process.name} is killed")
+        self.disturb()
+        self.killed(process)
+        self.scheduler.kill(process)
+
+    def kill_later(self, process: Process) -> None:
+        """End a process as soon as the one that runs waits."""
+        self.cluster.clock.after(0, lambda: None if process.is_dead else self.kill(process))
+
+    def _place(self, process: Process, what: str, *, is_dull: bool) -> Happening | None:
+        if process.is_dead:
+            raise Killed
+        if not self.is_counting:
+            return None
+        number = len(self.places)
+        happening = self.faults.get(number)
+        self.places.append("" if is_dull else what)
+        if not is_dull or happening:
+            named = ""
+            if happening is not None:
+                named = f"  <- {happening.value if isinstance(happening, Fault) else happening.__name__}"
+            self.note(f"{number:>4}  {what}{named}")
+        return happening
+
+    def _before(self, process: Process, fault: Fault, seconds: float, carry_out: Callable[[], Any]) -> None:
+        if fault is Fault.KILLED_BEFORE:
+            self.kill(process)
+        if fault in (Fault.LOST_BEFORE, Fault.LATE):
+            self.disturb(self.now_ms + round(seconds * 1000))
+            if fault is Fault.LATE:
+                late_ms = round(seconds * 1000) + 1500
+                self.disturb(self.now_ms + late_ms)
+                self.cluster.clock.after(late_ms, lambda: self._late(carry_out))
+            self.scheduler.sleep(seconds)
+            raise transport.TimedOut("no answer")
+
+    def _late(self, carry_out: Callable[[], Any]) -> None:
+        with contextlib.suppress(NoAnswer, Refused):
+            carry_out()
+
+    def _after(self, process: Process, fault: Fault, seconds: float) -> None:
+        if fault is Fault.KILLED_AFTER:
+            self.kill(process)
+        if fault is Fault.LOST_AFTER:
+            self.disturb(self.now_ms + round(seconds * 1000))
+            self.scheduler.sleep(seconds)
+            raise transport.TimedOut("no answer")
+        if fault is Fault.SLOW:
+            wait = min(3.0, seconds)
+            self.disturb(self.now_ms + round(wait * 1000))
+            self.scheduler.sleep(wait)
+            if wait == seconds:
+                raise transport.TimedOut("no answer")
+
+    def _carry_out(self, url: str, request: Request, what: str) -> Response:
+        answer = self.cluster.request(url, request)
+        if request.method != "GET":
+            self.changed(what)
+        return answer
+
+
+def shown(request: Request) -> str:
+    """What a request says, for a person."""
+    body = request.body
+    if isinstance(body, dict) and "instance" in body:
+        sent = body["instance"]
+        leaving = " leaving" if "eurekube.leaving" in (sent.get("metadata") or {}) else ""
+        owner = (sent.get("metadata") or {}).get("eurekube.owner", "").rpartition("/")[2]
+        return (
+            f"{sent['instanceId']} {sent.get('status')} of {owner}{leaving} at {sent['lastDirtyTimestamp']}"
+        )
+    if isinstance(body, dict) and "replicationList" in body:
+        return " ".join(f"{item['action']}:{item['id']}" for item in body["replicationList"])
+    return " ".join(f"{key}={value}" for key, value in request.query.items())
+
+
+def _port(url: str) -> str:
+    return urlsplit(url).hostname or url
+
+
+class _Wire:
+    """In place of the transport: the same door, and the world behind it."""
+
+    world: World
+
+    def __init__(self, url: str, connection: Connection) -> None:
+        self._url, self._base = url, urlsplit(url).path
+        self._seconds = connection.read_timeout_seconds
+        assert self.world.scheduler.current is not None
+        self._process = self.world.scheduler.current.process
+
+    def close(self) -> None:
+        """Nothing is open."""
+
+    def request(
+        self,
+        method: str,
+        path: str,
+        params: Mapping[str, str] | None = None,
+        document: Any = None,
+        data: bytes | None = None,
+        headers: Mapping[str, str] | None = None,
+        timeout_seconds: float | None = None,
+    ) -> transport.Answer:
+        """See :meth:`eurekube_provider.eureka.transport.Transport.request`."""
+        segments = tuple(unquote(one) for one in path.split("/") if one)
+        body = document if data is None else json.loads(data)
+        if body is not None and data is None:
+            body = json.loads(json.dumps(body))
+        request = Request(method, segments, dict(params or {}), dict(headers or {}), body)
+        seconds = min(self._seconds, timeout_seconds or self._seconds)
+        answer = self.world.exchange(self._process, self._url, request, seconds)
+        return transport.Answer(answer.status_code, {}, answer.text.encode())
+
+
+class _Reply:
+    """In place of urllib3's response."""
+
+    def __init__(self, status_code: int, data: bytes = b"", lines: Iterator[bytes] | None = None) -> None:
+        self.status, self.data, self._lines = status_code, data, lines or iter(())
+
+    def stream(self, *_: object, **__: object) -> Iterator[bytes]:
+        """The lines of a watch."""
+        return self._lines
+
+    def close(self) -> None:
+        """Nobody reads on."""
+        if hasattr(self._lines, "close"):
+            self._lines.close()
+
+
+def _send(
+    self: KubeAccess,
+    method: str,
+    path: str,
+    query: Mapping[str, str] | None,
+    body: Any,
+    _content_type: str,
+    timeout: Any,
+) -> _Reply:
+    """See :meth:`KubeAccess._send`."""
+    world, process = _Wire.world, self._client.process  # type: ignore[attr-defined]
+    try:
+        if query is not None and "watch" in query:
+
+            def may_go_on() -> None:
+                if process.is_dead:
+                    raise Killed
+
+            world.scheduler.sleep(WIRE_SECONDS)
+            return _Reply(200, lines=world.kube.watch(path, query, may_go_on))
+        seconds = timeout.total or timeout._read
+        sent = None if body is None else json.loads(json.dumps(body))
+        answer = world.ask_kube(process, method, path, query or {}, sent, float(seconds))
+        return _Reply(200, json.dumps(answer).encode())
+    except Refused as refused:
+        return _Reply(refused.status, json.dumps(refused.body).encode())
+
+
+class _Client:
+    """In place of the official client's: what our access to the API takes from it."""
+
+    def __init__(self, process: Process) -> None:
+        self.process = process
+        self.configuration = mock.Mock(host=_API)
+
+
+def _load(*_: object, **__: object) -> KubeAccess:
+    """See :meth:`KubeAccess.load`."""
+    assert _Wire.world.scheduler.current is not None
+    access = KubeAccess(_Client(_Wire.world.scheduler.current.process), _NAMESPACE)  # type: ignore[arg-type]
+    access.is_in_cluster = True
+    return access
+
+
+class _Nothing:
+    """In place of parts that are not explored: triggers of stacks, the check of oneself."""
+
+    def __init__(self, *_: object, **__: object) -> None:
+        pass
+
+    def __getattr__(self, _: str) -> Callable[..., None]:
+        return lambda *_, **__: None
+
+
+class _Uuids:
+    """In place of the module ``uuid``."""
+
+    @staticmethod
+    def uuid4() -> uuid.UUID:
+        """A number that the sequence draws."""
+        return uuid.UUID(int=threads._process().random.getrandbits(128))
+
+
+class _Errors(logging.Handler):
+    """Exceptions that nobody expected are logged with their trace: they are remembered."""
+
+    def emit(self, record: logging.LogRecord) -> None:
+        """Remember it."""
+        if record.exc_info and record.exc_info[1] is not None:
+            error = record.exc_info[1]
+            _Wire.world.logged.append(f"{record.getMessage()}: {type(error).__name__}: {error}")
+
+
+_PACKAGES = tuple(f"eurekube_provider.{name}." for name in ("core", "eureka", "kube", "operator"))
+_INSTEAD = {
+    threading: threads.Threading,
+    time: threads.Time,
+    random: threads.Randomness,
+    queue: threads.Queue,
+    ThreadPoolExecutor: threads.Pool,
+}
+
+
+@contextlib.contextmanager
+def owned() -> Iterator[None]:
+    """Have the operator's code reach nothing but a :class:`World`, until the end of the block."""
+    with contextlib.ExitStack() as stack:
+
+        def replace(thing: Any, name: str, value: Any) -> None:
+            stack.enter_context(mock.patch.object(thing, name, value))
+
+        for name, module in list(sys.modules.items()):
+            if name.startswith(_PACKAGES):
+                for word, thing in list(vars(module).items()):
+                    with contextlib.suppress(TypeError):  # what cannot be hashed is none of them
+                        if thing in _INSTEAD:
+                            replace(module, word, _INSTEAD[thing])
+                _own_defaults(module, replace)
+        for one in (status, events, elector, brake):
+            replace(one, "datetime", threads.Datetime)
+        traveller: Any = convoy._Traveller
+        replace(convoy, "_Traveller", lambda *given: traveller(*given, go_on=threads.Event()))
+        replace(sys.modules["eurekube_provider.eureka.executor"], "_inside", threads.Local())
+        replace(peer, "Transport", _Wire)
+        replace(KubeAccess, "_send", _send)
+        replace(KubeAccess, "load", _load)
+        replace(run, "Triggers", _Nothing)
+        replace(run, "gc", _Nothing())
+        replace(run, "uuid", _Uuids)
+        replace(selfcheck, "Later", _Nothing)
+        # Fewer of what is alike, and longer between looks that find nothing: the same, faster.
+        replace(controller, "WORKERS", 3)
+        replace(renewals, "REST_THREADS", 2)
+        replace(leadership, "POLL_SECONDS", 0.2)
+        replace(silence, "TICK_SECONDS", 1.0)
+        log = logging.getLogger("eurekube_provider")
+        handler = _Errors()
+        before = log.level, log.propagate
+        log.addHandler(handler)
+        log.propagate = False
+        log.setLevel(logging.ERROR)
+        try:
+            yield
+        finally:
+            log.removeHandler(handler)
+            log.propagate = before[1]
+            log.setLevel(before[0])
+            gc.collect()
+
+
+def _own_defaults(module: Any, replace: Callable[[Any, str, Any], None]) -> None:
+    """Functions that take the time from their defaults take the model's."""
+    for thing in list(vars(module).values()):
+        if getattr(thing, "__module__", None) != module.__name__:
+            continue
+        for function in list(vars(thing).values()) if isinstance(thing, type) else [thing]:
+            positional = getattr(function, "__defaults__", None)
+            if positional and any(_of_time(one) is not one for one in positional):
+                replace(function, "__defaults__", tuple(map(_of_time, positional)))
+            named = getattr(function, "__kwdefaults__", None)
+            if named and any(_of_time(one) is not one for one in named.values()):
+                replace(function, "__kwdefaults__", {key: _of_time(one) for key, one in named.items()})
+
+
+def _of_time(default: Any) -> Any:
+    """What stands in for a function of the module ``time``; anything else as it is."""
+    for real, model in ((time.monotonic, threads.monotonic), (time.sleep, threads.sleep)):
+        if default is real:
+            return model
+    return default

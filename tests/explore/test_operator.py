@@ -1,0 +1,61 @@
+"""No order of events does harm beside an operator: some single faults of each edit of a cluster."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Iterator
+
+import pytest
+
+from eurekube_provider.core.brake import Judgement
+from tests.explore.operator.acts import a_server_freezes
+from tests.explore.operator.campaign import HAPPENINGS, tried
+from tests.explore.operator.edits import EDITS, Edit, edit
+from tests.explore.operator.explorer import Explored, told
+from tests.explore.operator.world import Fault, owned
+
+SINGLES_AN_EDIT = 5
+"""Drawn by the edit's name, so that a failure is found again; ``make explore`` tries all, and several."""
+
+
+@pytest.fixture(autouse=True, scope="module")
+def world() -> Iterator[None]:
+    """Nothing real can be reached."""
+    with owned():
+        yield
+
+
+@pytest.mark.parametrize("changed", EDITS, ids=lambda one: one.name)
+def test_single_faults(changed: Edit) -> None:
+    """What is lost, late, killed or done by others costs no caller anything, and the calm heals."""
+    draw = random.Random(changed.name)  # noqa: S311 - a test
+    servers = draw.choice((1, 2, 3))
+    outcome = Explored(changed, {}, servers).run()
+    assert not outcome.violations, told(changed, {}, outcome, servers)
+    places = [at for at, what in enumerate(outcome.places) if what]
+    for _ in range(SINGLES_AN_EDIT):
+        faults = {draw.choice(places): draw.choice(HAPPENINGS)}
+        failure = tried(changed, faults, servers)
+        assert not failure, failure
+
+
+def test_a_sequence_is_replayed() -> None:
+    """The same faults give the same sequence, to the millisecond."""
+    rolling = edit("rolling update")
+    one, other = (Explored(rolling, {4: Fault.KILLED_AFTER}, 2).run() for _ in range(2))
+    assert one.trace == other.trace
+    assert any("KILLED" in line or "killed" in line for line in one.trace)
+
+
+def test_a_brake_that_never_holds_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Endpoints that vanish for some seconds would take the application with them."""
+    monkeypatch.setattr("eurekube_provider.operator.brake.judge", lambda *_: Judgement(()))
+    outcome = Explored(edit("all endpoints vanish and come back"), {}).run()
+    assert any("serves, and is gone" in line for line in outcome.violations)
+
+
+def test_a_sweeper_that_does_nothing_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A server that is frozen while something is removed would show it to callers when it is back."""
+    monkeypatch.setattr("eurekube_provider.eureka.sweeper.Sweeper.removed", lambda *_: None)
+    outcome = Explored(edit("scaled down"), {0: a_server_freezes}, 2).run()
+    assert any("gone from the cluster, and UP" in line for line in outcome.violations)
