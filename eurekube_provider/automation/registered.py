@@ -23,6 +23,7 @@ NOT_KNOWN_YET = "(known in the update only)"
 
 _BESIDE = frozenset(
     {
+        "absent",
         "application",
         "asked_status",
         "connection",
@@ -42,6 +43,7 @@ _BESIDE = frozenset(
         "service_url",
         "status_is_enforced",
         "statuses",
+        "still_enforced",
     }
 )
 """Properties that are no contents of an instance, or are looked at on their own."""

@@ -25,6 +25,10 @@ LEAVING_KEY = "eurekube.leaving"
 the operator since its pod ends, a stack since its registration is removed after a drain. Written before the
 status and removed after it, so that whatever dies in between leaves nothing that passes for a person's."""
 
+ENFORCED_KEY = "eurekube.enforced"
+"""Metadata key: the status that a stack's program enforces, unless that is UP. Written before the status and
+removed after it, so that a status of ours that no program asks for any more does not pass for a person's."""
+
 INCARNATION_KEY = "eurekube.incarnation"
 """Metadata key: which creation of a stack's registration it is; its removal takes no other."""
 

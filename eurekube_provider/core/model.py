@@ -145,6 +145,11 @@ class Instance:
         return "eurekube.leaving" in self.metadata
 
     @property
+    def enforced(self) -> str:
+        """The status that a program enforced, or was about to; empty where none is known to have."""
+        return self.metadata.get("eurekube.enforced", "")
+
+    @property
     def renewer(self) -> str | None:
         """The operator that is asked to renew it, for registrations that a stack owns."""
         return self.metadata.get("eurekube.renewer")

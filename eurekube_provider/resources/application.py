@@ -28,7 +28,7 @@ from pulumi.dynamic import (
 
 from eurekube_provider.core.quoting import printable
 from eurekube_provider.eureka.peers import Peers
-from eurekube_provider.resources import registrations, roster
+from eurekube_provider.resources import registration, registrations, roster
 from eurekube_provider.resources.arguments import (
     EurekaApplicationArgs,
     EurekaApplicationArgsDict,
@@ -37,7 +37,7 @@ from eurekube_provider.resources.arguments import (
 from eurekube_provider.resources.bridge import (
     IN_UPDATE,
     LOOKS,
-    Drained,
+    Sought,
     given_properties,
     let_go,
     new_incarnation,
@@ -45,7 +45,7 @@ from eurekube_provider.resources.bridge import (
     peers_to_leave,
     read_in,
     saying_the_way_out,
-    was_interrupted,
+    unfinished,
     write_out,
 )
 from eurekube_provider.resources.members import ID_BASE, MEMBER_INPUTS, MEMBER_OUTPUTS, check_members, members
@@ -53,7 +53,6 @@ from eurekube_provider.resources.plugin import set_up
 from eurekube_provider.resources.program import check_options
 from eurekube_provider.resources.properties import (
     INCARNATION,
-    LEAVING,
     SECRET_ID,
     Properties,
     derived_secrets,
@@ -86,19 +85,21 @@ class ApplicationProvider(ResourceProvider):
     def check(self, _olds: Properties, news: Properties) -> CheckResult:
         """Normalise the properties and refuse what Eureka could not hold.
 
-        A preview's asks no server. An update's looks whether a drain that was interrupted is to be undone.
+        A preview's asks no server. An update's looks what an earlier run left.
         """
         olds, given = read_in(_olds), read_in(news)
         written, derived = without_secrets({key: value for key, value in given.items() if key != IN_UPDATE})
         checked = check_members(olds, written)
         properties = {**checked.properties, **derived_secrets(derived, checked.properties)}
 
-        def drained() -> Drained:
+        def sought() -> Sought:
             wanted = Roster.from_properties(properties)
-            return self._peers(wanted), [each.instance for each in wanted.registrations.values()]
+            moved = registration.at_other_servers(olds, properties)
+            in_state = () if moved else Roster.from_properties(olds).keys
+            return self._peers(wanted), [each.instance for each in wanted.registrations.values()], in_state
 
-        if olds and was_interrupted(given, checked, drained):
-            properties = {**properties, LEAVING: True}
+        if olds:
+            properties |= unfinished(given, checked, sought)
         return CheckResult(
             write_out(properties),
             [CheckFailure(problem.property, problem.reason) for problem in checked.problems],

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import json
 import secrets
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any
 
@@ -45,7 +45,7 @@ from eurekube_provider.resources.properties import (
     contains_unknown,
 )
 
-Drained = tuple[Peers, Iterable[Instance]]
+Sought = tuple[Peers, Iterable[Instance], Collection[tuple[str, str]]]
 
 IN_UPDATE = "in_update"
 """Among what a program gives that is not previewed, and in no state: only then a check may ask Eureka."""
@@ -145,24 +145,24 @@ def _setting(config: Config | None) -> Setting:
     return setting
 
 
-def was_interrupted(given: Mapping[str, Any], checked: Checked, find: Callable[[], Drained]) -> bool:
-    """Whether an interrupted drain left out of service what a state has, so that an update must undo it.
+def unfinished(given: Mapping[str, Any], checked: Checked, find: Callable[[], Sought]) -> Properties:
+    """Marks for what an earlier run left in Eureka of what a state has, so that an update must see to it.
 
-    A state that was written before the drain does not say so. A preview asks nobody, and one that is not
+    A state that was written before that run does not say so. A preview asks nobody, and one that is not
     answered is no reason to fail: the next refresh shows it.
 
-    :param find: the instances to look at, and where.
+    :param find: the servers, what to look at, and the places that the state has there.
     """
     if IN_UPDATE not in given or checked.problems or contains_unknown(checked.properties):
-        return False
-    peers, instances = find()
+        return {}
+    peers, instances, in_state = find()
     if peers in _SILENT:
-        return False
+        return {}
     try:
-        return was_left(peers, instances)
+        return dict.fromkeys(sorted(was_left(peers, instances, in_state)), True)
     except RegistryError:
         _SILENT.add(peers)
-        return False
+        return {}
 
 
 _SILENT: set[Peers] = set()

@@ -1,24 +1,26 @@
 """A stack's registrations out of service before they are removed, and back where that was given up.
 
-The mark is written before the status, and goes after it: a drain that dies in whatever moment leaves what is
-recognised as ours. The next run of the stack puts it back into service, or goes on to remove it. A person's
-OUT_OF_SERVICE carries no mark, and is never touched here.
+So is a status that a program enforced, and that none asks for any more. The mark is written before the
+status, and goes after it: a run that dies in whatever moment leaves what is recognised as ours. The next run
+of the stack puts it back into service, or goes on to remove it. A person's OUT_OF_SERVICE carries no mark,
+and is never touched here.
 """
 
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Container, Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from typing import TypeVar
 
 from eurekube_provider.core.errors import DrainInterrupted, EurekubeError, RegistryRejected
-from eurekube_provider.core.identity import LEAVING_KEY
+from eurekube_provider.core.identity import ENFORCED_KEY, LEAVING_KEY, SELF_RENEWED
 from eurekube_provider.core.model import Instance, Status
 from eurekube_provider.eureka.apply import write
 from eurekube_provider.eureka.peers import Peers
 from eurekube_provider.eureka.stock import read_each
+from eurekube_provider.resources.properties import ABSENT, LEAVING, STILL_ENFORCED
 
 _T = TypeVar("_T")
 
@@ -33,15 +35,13 @@ SETTLE_SECONDS = 0.6
 
 _CLEAR_ATTEMPTS = 10
 
+Key = tuple[str, str]
 Registered = tuple[Peers, Instance]
 
 
 def unmarked(instance: Instance) -> Instance:
     """The same without our mark."""
-    if not instance.is_leaving:
-        return instance
-    metadata = {key: value for key, value in instance.metadata.items() if key != LEAVING_KEY}
-    return replace(instance, metadata=metadata)
+    return _without(instance, LEAVING_KEY)
 
 
 def drain(registered: Iterable[Registered], seconds: float, wait: Callable[[float], None]) -> None:
@@ -71,22 +71,35 @@ def drain(registered: Iterable[Registered], seconds: float, wait: Callable[[floa
         raise
 
 
-def was_left(peers: Peers, instances: Iterable[Instance]) -> bool:
-    """Whether one of these stands as an interrupted drain left it.
+def was_left(peers: Peers, wanted: Iterable[Instance], in_state: Container[Key] = ()) -> frozenset[str]:
+    """What an earlier run left of these that an update must see to.
 
-    Of many, those that a list shows as leaving are read, and some others: the list is up to 30 s old.
+    Of many, those are read of which a list shows it, and some others: the list is up to 30 s old.
 
+    :param in_state: what is registered by the state, so that it is to be there. What renews itself is not
+        expected: it went when it ended.
+    :returns: of :data:`LEAVING`, :data:`STILL_ENFORCED` and :data:`ABSENT` those that were found.
     :raises RegistryError: no server answers.
     """
-    wanted = {one.key: one for one in instances}
-    keys = list(wanted)
+    places = {one.key: one for one in wanted}
+    keys = list(places)
     if len(keys) > MOST_READ:
-        listed = [one.key for one in peers.list_instances() if one.is_leaving and one.key in wanted]
-        keys = [*keys[:2], *keys[-2:], *listed]
+        listed = {one.key: one for one in peers.list_instances() if one.key in places}
+        suggested = [key for key in keys if _left(places[key], listed.get(key), in_state)]
+        keys = [*keys[:2], *keys[-2:], *suggested[:MOST_READ]]
     held = read_each(peers, keys)
-    return any(
-        have is not None and have.owner == wanted[key].owner and have.is_leaving for key, have in held.items()
-    )
+    return frozenset().union(*(_left(places[key], have, in_state) for key, have in held.items()))
+
+
+def _left(want: Instance, have: Instance | None, in_state: Container[Key]) -> frozenset[str]:
+    if have is None:
+        is_missed = want.key in in_state and want.renewer != SELF_RENEWED
+        return frozenset({ABSENT} if is_missed else ())
+    if have.owner != want.owner:
+        return frozenset()
+    is_enforced = have.enforced not in ("", want.enforced)
+    found = {LEAVING: have.is_leaving, STILL_ENFORCED: is_enforced}
+    return frozenset(mark for mark, is_there in found.items() if is_there)
 
 
 def put_back(peers: Peers, instance: Instance) -> Instance | None:
@@ -98,19 +111,50 @@ def put_back(peers: Peers, instance: Instance) -> Instance | None:
     have = peers.read(*instance.key)
     if have is None or have.owner != instance.owner or not have.is_leaving:
         return have
-    _clear(peers, have)
+    _clear(peers, have, Status.OUT_OF_SERVICE)
     have = peers.read(*instance.key)
     if have is None or have.owner != instance.owner or not have.is_leaving:
         return have
     return write(peers, unmarked(have), have)
 
 
+def release(peers: Peers, instance: Instance) -> Instance | None:
+    """Undo a status that a program enforced: UP again, and then without our mark.
+
+    What a person set since stands. Does nothing without the mark.
+
+    :returns: what Eureka holds now, None for nothing.
+    :raises RegistryError: a server did not do it; the mark is still there.
+    """
+    if not instance.enforced:
+        return instance
+    have = peers.read(*instance.key)
+    if have is None or have.owner != instance.owner or not have.enforced:
+        return have
+    if have.status.value == have.enforced:
+        _clear(peers, have, have.status)
+        have = peers.read(*instance.key)
+        if have is None or have.owner != instance.owner or not have.enforced:
+            return have
+    return write(peers, _without(have, ENFORCED_KEY), have)
+
+
 def put_all_back(peers: Peers, instances: Sequence[Instance]) -> None:
-    """The same for many.
+    """Undo drains and enforced statuses of many.
 
     :raises RegistryError: the first that was not done; the others were.
     """
-    failed = _for_each(_put_back_or_error, [(peers, one) for one in instances])
+
+    def run(peers: Peers, one: Instance) -> EurekubeError | None:
+        try:
+            back = put_back(peers, one)
+            if back is not None:
+                release(peers, back)
+        except EurekubeError as error:
+            return error
+        return None
+
+    failed = _for_each(run, [(peers, one) for one in instances])
     for error in failed:
         if error is not None:
             raise error
@@ -133,8 +177,14 @@ def _put_back_or_error(peers: Peers, instance: Instance) -> EurekubeError | None
     return None
 
 
-def _clear(peers: Peers, instance: Instance) -> None:
-    """Have no server hold it OUT_OF_SERVICE any more.
+def _without(instance: Instance, mark: str) -> Instance:
+    if mark not in instance.metadata:
+        return instance
+    return replace(instance, metadata={key: value for key, value in instance.metadata.items() if key != mark})
+
+
+def _clear(peers: Peers, instance: Instance, status: Status) -> None:
+    """Have no server hold it in ``status`` any more, but UP.
 
     :raises RegistryError: one still does, or none answers.
     """
@@ -144,7 +194,7 @@ def _clear(peers: Peers, instance: Instance) -> None:
         sighting = peers.read_everywhere(*instance.key)
         if not sighting.instances:
             raise next(iter(sighting.failures.values()))
-        out = [one for one in sighting.instances.values() if one and one.status is Status.OUT_OF_SERVICE]
+        out = [one for one in sighting.instances.values() if one and one.status is status]
         if out:
             settled_at = time.monotonic() + (SETTLE_SECONDS if has_several else 0)
             if not all(one.is_overridden for one in out):
@@ -158,7 +208,7 @@ def _clear(peers: Peers, instance: Instance) -> None:
     urls = ", ".join(peers.connection.service_urls)
     raise RegistryRejected(
         f"put {instance.application} {instance.instance_id} back into service: {urls} accepted it and keeps"
-        " it OUT_OF_SERVICE; somebody else may be setting it at the same time",
+        f" it {status}; somebody else may be setting it at the same time",
         url=urls,
     )
 

@@ -36,7 +36,7 @@ from eurekube_provider.resources.arguments import EurekaInstanceArgs, EurekaInst
 from eurekube_provider.resources.bridge import (
     IN_UPDATE,
     LOOKS,
-    Drained,
+    Sought,
     given_properties,
     let_go,
     new_incarnation,
@@ -44,14 +44,13 @@ from eurekube_provider.resources.bridge import (
     peers_to_leave,
     read_in,
     saying_the_way_out,
-    was_interrupted,
+    unfinished,
     write_out,
 )
 from eurekube_provider.resources.plugin import set_up
 from eurekube_provider.resources.program import check_options
 from eurekube_provider.resources.properties import (
     INCARNATION,
-    LEAVING,
     SECRET_ID,
     URLS,
     Properties,
@@ -83,19 +82,21 @@ class InstanceProvider(ResourceProvider):
     def check(self, _olds: Properties, news: Properties) -> CheckResult:
         """Normalise the properties and refuse what Eureka could not hold.
 
-        A preview's asks no server. An update's looks whether a drain that was interrupted is to be undone.
+        A preview's asks no server. An update's looks what an earlier run left.
         """
         olds, given = read_in(_olds), read_in(news)
         written, derived = without_secrets({key: value for key, value in given.items() if key != IN_UPDATE})
         checked = check(olds, written)
         properties = {**shortened(checked.properties), **derived_secrets(derived, checked.properties)}
 
-        def drained() -> Drained:
+        def sought() -> Sought:
             wanted = Registration.from_properties(properties)
-            return self._peers(wanted), [wanted.instance]
+            moved = registration.at_other_servers(olds, properties)
+            in_state = () if moved else [(str(olds.get("application")), str(olds.get("instance_id")))]
+            return self._peers(wanted), [wanted.instance], in_state
 
-        if olds and was_interrupted(given, checked, drained):
-            properties[LEAVING] = True
+        if olds:
+            properties |= unfinished(given, checked, sought)
         return CheckResult(
             write_out(properties),
             [CheckFailure(problem.property, problem.reason) for problem in checked.problems],

@@ -96,6 +96,12 @@ SEEN_INCARNATION = "seen_incarnation"
 LEAVING = "leaving"
 """Whether a drain of ours took it out of service and was interrupted; not there where none was."""
 
+STILL_ENFORCED = "still_enforced"
+"""Whether a status of ours stands that the program does not enforce; not there where none does."""
+
+ABSENT = "absent"
+"""Whether Eureka does not hold what the state has; among the inputs of the update that registers it anew."""
+
 ASKED_STATUS = "asked_status"
 """The status that is enforced, where Eureka held another one; not there where it did not."""
 

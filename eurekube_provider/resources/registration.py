@@ -20,22 +20,32 @@ from eurekube_provider.core.errors import (
     RegistryRejected,
     RegistryUnreachable,
 )
-from eurekube_provider.core.identity import INCARNATION_KEY, LEAVING_KEY, OWNER_KEY, RENEWER_KEY, SELF_RENEWED
+from eurekube_provider.core.identity import (
+    ENFORCED_KEY,
+    INCARNATION_KEY,
+    LEAVING_KEY,
+    OWNER_KEY,
+    RENEWER_KEY,
+    SELF_RENEWED,
+    are_of_one_stack,
+)
 from eurekube_provider.core.model import EurekaLease, Instance, Port, Status
 from eurekube_provider.core.plan import Action, Change, plan, same_contents
 from eurekube_provider.eureka import apply
 from eurekube_provider.eureka.peers import Peers
 from eurekube_provider.resources.connections import DEFAULT_CONNECTION
-from eurekube_provider.resources.draining import drain, put_back
+from eurekube_provider.resources.draining import drain, put_back, release
 from eurekube_provider.resources.looks import SecondLooks
 from eurekube_provider.resources.neighbours import NEIGHBOURS
 from eurekube_provider.resources.properties import (
+    ABSENT,
     ASKED_STATUS,
     DEFAULT_ID,
     INCARNATION,
     INPUTS,
     LEAVING,
     SEEN_INCARNATION,
+    STILL_ENFORCED,
     UNKNOWN,
     URLS,
     OnConflict,
@@ -108,6 +118,9 @@ class Registration:
         incarnation = str(properties.get(INCARNATION) or "")
         if incarnation:
             metadata[INCARNATION_KEY] = incarnation
+        asked = Status(properties[ASKED_STATUS]) if properties.get(ASKED_STATUS) else status
+        if asked not in (None, Status.UP):
+            metadata[ENFORCED_KEY] = asked.value
         return cls(
             instance=Instance(
                 application=properties["application"],
@@ -135,7 +148,7 @@ class Registration:
             drain_seconds=int(properties["drain_seconds"]),
             connection=str(properties.get("connection") or DEFAULT_CONNECTION),
             incarnation=incarnation,
-            asked_status=Status(properties[ASKED_STATUS]) if properties.get(ASKED_STATUS) else status,
+            asked_status=asked,
         )
 
     def __str__(self) -> str:
@@ -143,7 +156,7 @@ class Registration:
 
     def is_it(self, held: Instance) -> bool:
         """Whether ``held`` is this registration, and no other one that the same owner made in its place."""
-        return held.owner == self.owner and self.incarnation in (None, held.incarnation)
+        return is_of(held, self.owner, self.incarnation)
 
     def without_state(self, held: Instance | None = None) -> Registration:
         """As asked for where there is no state: what the owner has there keeps its incarnation."""
@@ -151,6 +164,17 @@ class Registration:
         if held is not None and held.owner == self.owner and held.incarnation:
             instance = replace(instance, metadata={**instance.metadata, INCARNATION_KEY: held.incarnation})
         return replace(self, instance=instance, incarnation=None)
+
+
+def is_of(held: Instance, owner: str, incarnation: str | None) -> bool:
+    """Whether ``held`` is what ``owner`` registered with ``incarnation``.
+
+    Under another name of the same stack it is, too: an update that renamed it may have ended before the
+    state was written.
+    """
+    if incarnation not in (None, held.incarnation):
+        return False
+    return held.owner == owner or (bool(incarnation) and are_of_one_stack(held.owner, owner))
 
 
 def diff(olds: Mapping[str, Any], news: Mapping[str, Any]) -> Difference:
@@ -174,7 +198,7 @@ def diff(olds: Mapping[str, Any], news: Mapping[str, Any]) -> Difference:
         want = Registration.from_properties({**news, INCARNATION: have.incarnation})
         changes = (
             bool(replaces)
-            or bool(olds.get(LEAVING) or news.get(LEAVING))
+            or is_unfinished(olds, news)
             or not same_contents(want.instance, have.instance)
             or (want.status is None) != (have.status is None)
             or (want.status is not None and want.status != olds.get("status"))
@@ -184,6 +208,12 @@ def diff(olds: Mapping[str, Any], news: Mapping[str, Any]) -> Difference:
             != (set(have.service_urls), have.connection, have.on_conflict, have.drain_seconds)
         )
     return Difference(changes, tuple(replaces))
+
+
+def is_unfinished(olds: Mapping[str, Any], news: Mapping[str, Any]) -> bool:
+    """Whether a refresh or the check found what an earlier run left, so that an update must see to it."""
+    marks = (LEAVING, STILL_ENFORCED, ABSENT)
+    return any(olds.get(mark) or news.get(mark) for mark in marks)
 
 
 def at_other_servers(olds: Mapping[str, Any], news: Mapping[str, Any]) -> bool:
@@ -227,8 +257,15 @@ def update(previous: Registration, wanted: Registration, peers: Peers) -> Instan
     """
     before = peers.read(*wanted.instance.key)
     sent = released(previous, wanted, before)
+    owners = {previous.owner, wanted.owner}
+    if before is None:
+        refusal = NEIGHBOURS.refusal(wanted.instance, wanted.owner, peers)
+        if refusal is not None:
+            raise OwnershipConflict(f"update {wanted}: {refusal.describe()}")
+    elif previous.is_it(before) and before.owner:
+        owners.add(before.owner)
     try:
-        return _put(sent, before, peers, "update", {previous.owner, wanted.owner})
+        return _put(sent, before, peers, "update", owners)
     except RegistryError as error:
         if before is None or not previous.is_it(before):
             raise
@@ -268,7 +305,8 @@ def preview(wanted: Registration, have: Instance | None, peers: Peers | None = N
         if refusal is not None:
             return f"! {refusal.describe()}"
     want = wanted.without_state(have).instance
-    if have is not None and wanted.status is None and not have.is_leaving:
+    is_ours = have is not None and (have.is_leaving or have.enforced == have.status.value)
+    if have is not None and wanted.status is None and not is_ours:
         want = replace(want, status=have.status)
     elif have is not None:
         have = replace(have, overridden_status=Status.UNKNOWN)  # enforced, also over a person's
@@ -363,10 +401,16 @@ def outputs(properties: Mapping[str, Any], actual: Instance) -> Properties:
         "seen_owner": actual.owner or "",
         "status_is_enforced": bool(enforced),
         LEAVING: True if actual.is_leaving else None,
+        STILL_ENFORCED: True if is_still_enforced(actual, asked if enforced else None) else None,
         ASKED_STATUS: asked if enforced and asked != actual.status.value else None,
     }
     held = {key: value for key, value in held.items() if value is not None}
     return {**shortened(held), **{key: held[key] for key in given & held.keys()}}
+
+
+def is_still_enforced(actual: Instance, asked: str | None) -> bool:
+    """Whether ``actual`` carries the mark of another enforced status than the one that is asked for."""
+    return actual.enforced not in ("", asked)
 
 
 def inputs(properties: Mapping[str, Any], actual: Instance) -> Properties:
@@ -383,6 +427,7 @@ def seen(actual: Instance) -> Properties:
     metadata.pop(OWNER_KEY, None)
     metadata.pop(INCARNATION_KEY, None)
     metadata.pop(LEAVING_KEY, None)
+    metadata.pop(ENFORCED_KEY, None)
     renewer = metadata.pop(RENEWER_KEY, "")
     zone = metadata.pop("zone", None)
     return {
@@ -429,6 +474,8 @@ def _put(wanted: Registration, have: Instance | None, peers: Peers, verb: str, o
         )
     if have is not None and wanted.status is not Status.OUT_OF_SERVICE:
         have = put_back(peers, have)  # a drain that was interrupted
+    if have is not None and wanted.status in (None, Status.UP):
+        have = release(peers, have)
     want = replace(wanted.instance, status=status_to_send(wanted, have))
     if have is None or not same_contents(want, have) or want.status is not _own_status(have):
         apply.write(peers, want, have)

@@ -20,7 +20,7 @@ from eurekube_provider.core.errors import (
     RegistryUnreachable,
     SomeFailed,
 )
-from eurekube_provider.core.identity import OWNER_KEY, SELF_RENEWED, are_of_one_stack
+from eurekube_provider.core.identity import ENFORCED_KEY, OWNER_KEY, SELF_RENEWED, are_of_one_stack
 from eurekube_provider.core.model import EMPTY, Instance, Status
 from eurekube_provider.core.plan import Plan, Policy, plan, same_contents
 from eurekube_provider.eureka.apply import Outcome, apply, write
@@ -83,7 +83,7 @@ def update(
     if wanted.incarnation is None:
         wanted = wanted.without_state(before)
     now = _released(previous, wanted, before)
-    failed, after = _put(now, before, peers, previous.owner, _refusals(wanted, before))
+    failed, after = _put(now, before, peers, _refusals(wanted, before))
     if failed:
         _raise(wanted, "update", failed, "what was done stays, and the next update goes on from there")
     return _without_surplus(wanted, after, peers, looks, wait)
@@ -187,7 +187,6 @@ def _put(
     wanted: Roster,
     before: Held,
     peers: Peers,
-    previous_owner: str | None = None,
     refused: Mapping[str, EurekubeError] = EMPTY,
 ) -> tuple[dict[str, EurekubeError], Held]:
     """Register and change what must be, adopt where asked to, and look what became of it.
@@ -197,10 +196,11 @@ def _put(
     keys = wanted.keys
     failed: dict[str, EurekubeError] = dict(refused)
     renamed = [each for each in before.ours.values() if each.owner != wanted.owner]
-    if renamed and previous_owner is not None:
-        taken = [_owned_by(wanted.owner, each) for each in renamed]
-        moving = plan(taken, renamed, previous_owner, Policy.UPSERT_ONLY)
-        for failure in _apply(moving, previous_owner, peers, len(taken)).failures:
+    for owner in sorted({each.owner for each in renamed if each.owner}):
+        theirs = [each for each in renamed if each.owner == owner]
+        taken = [_owned_by(wanted.owner, each) for each in theirs]
+        moving = plan(taken, theirs, owner, Policy.UPSERT_ONLY)
+        for failure in _apply(moving, owner, peers, len(taken)).failures:
             failed[name_of(failure.change.instance, keys)] = failure.error
     actual = {place: _owned_by(wanted.owner, each) for place, each in before.ours.items()}
     desired = [
@@ -301,7 +301,8 @@ def _without_surplus(
 
 
 def _in_service(wanted: Roster, owners: Sequence[str], peers: Peers, also: Iterable[Key] = ()) -> Held:
-    """What Eureka holds, after an interrupted drain of what is asked for was undone.
+    """What Eureka holds, after an interrupted drain of what is asked for was undone, and so what was
+    enforced on it and is not any more.
 
     What shall go stays as it is, and is drained once more.
 
@@ -309,15 +310,21 @@ def _in_service(wanted: Roster, owners: Sequence[str], peers: Peers, also: Itera
     """
     before = look(wanted, owners, peers, also=also, writes=True)
     places = {each.instance.key: each for each in wanted.registrations.values()}
-    back = [each for key, each in before.ours.items() if key in places and each.is_leaving]
+    back = [each for key, each in before.ours.items() if key in places and _is_back(places[key], each)]
     if not back:
         return before
     out = {each.key for each in back if places[each.key].status is Status.OUT_OF_SERVICE}
     for each in back:
         if each.key in out:  # the program's wish from now on
-            write(peers, unmarked(each), each)
+            marked = {**unmarked(each).metadata, ENFORCED_KEY: Status.OUT_OF_SERVICE.value}
+            write(peers, replace(each, metadata=marked), each)
     put_all_back(peers, [each for each in back if each.key not in out])
     return look(wanted, owners, peers, also=also, writes=True)
+
+
+def _is_back(wanted: Registration, have: Instance) -> bool:
+    """Whether a drain was interrupted, or a status of ours stands that is not asked for any more."""
+    return have.is_leaving or (bool(have.enforced) and wanted.status in (None, Status.UP))
 
 
 def _remove(

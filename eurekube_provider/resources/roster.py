@@ -23,11 +23,20 @@ from eurekube_provider.resources.properties import (
     INCARNATION,
     LEAVING,
     SEEN_INCARNATION,
+    STILL_ENFORCED,
     OnConflict,
     Properties,
     contains_unknown,
 )
-from eurekube_provider.resources.registration import Difference, Registration, at_other_servers, seen
+from eurekube_provider.resources.registration import (
+    Difference,
+    Registration,
+    at_other_servers,
+    is_of,
+    is_still_enforced,
+    is_unfinished,
+    seen,
+)
 
 Key = tuple[str, str]
 
@@ -78,7 +87,7 @@ class Roster:
 
     def is_its(self, held: Instance) -> bool:
         """Whether ``held`` was registered by this creation, and by no other one of the same owner."""
-        return held.owner == self.owner and self.incarnation in (None, held.incarnation)
+        return is_of(held, self.owner, self.incarnation)
 
     def without_state(self, held: Held | None = None) -> Roster:
         """As asked for where there is no state: what the owner has there keeps its incarnation."""
@@ -123,7 +132,7 @@ def diff(olds: Mapping[str, Any], news: Mapping[str, Any]) -> Difference:
     if at_other_servers(olds, news):
         replaces.append("service_url")
     changes = bool(replaces) or contains_unknown(news) or bool(olds.get("held_by_others"))
-    changes = changes or SEEN_INCARNATION in olds or bool(olds.get(LEAVING) or news.get(LEAVING))
+    changes = changes or SEEN_INCARNATION in olds or is_unfinished(olds, news)
     if not changes and _projected(olds) != _projected(news):
         have = Roster.from_properties(olds)
         want = Roster.from_properties({**news, INCARNATION: have.incarnation})
@@ -160,7 +169,11 @@ def look(
     if listed is None:
         listed = [each for each in peers.list_instances() if each.application == roster.application]
     own = roster.keys
-    suggested = (each.key for each in listed if each.owner in owners and MEMBER_KEY in each.metadata)
+
+    def is_ours(each: Instance) -> bool:
+        return each.owner in owners or (roster.incarnation is not None and roster.is_its(each))
+
+    suggested = (each.key for each in listed if is_ours(each) and MEMBER_KEY in each.metadata)
     places = dict.fromkeys((*own, *also, *suggested))
     addresses = {_address(each.instance) for each in roster.registrations.values()}
     others = [each for each in listed if each.key not in places]
@@ -174,9 +187,9 @@ def look(
             key: found
             for key, found in held.items()
             # Elsewhere than the roster says, only what was registered as a member of it.
-            if found.owner in owners and (key in own or MEMBER_KEY in found.metadata)
+            if is_ours(found) and (key in own or MEMBER_KEY in found.metadata)
         },
-        others={key: found for key, found in held.items() if found.owner not in owners},
+        others={key: found for key, found in held.items() if not is_ours(found)},
         neighbours=tuple(each for each in neighbours if each is not None),
         unsure=stock.failures,
     )
@@ -212,13 +225,15 @@ def outputs(properties: Mapping[str, Any], roster: Roster, held: Held) -> Proper
     found_before = properties.get("statuses") or {}
     others: dict[str, str] = {}
     seen_incarnation: dict[str, str] = {}
-    is_marked = False
+    is_marked = is_enforced = False
     for key, each in roster.registrations.items():
         place = each.instance.key
         actual = held.ours.get(place) or held.others.get(place)
         if actual is None:
             continue
         is_marked = is_marked or actual.is_leaving
+        asked = each.asked_status or each.status
+        is_enforced = is_enforced or is_still_enforced(actual, asked and asked.value)
         actual = unmarked(actual)
         if actual.owner != roster.owner:
             others[key] = actual.owner or ""
@@ -242,6 +257,8 @@ def outputs(properties: Mapping[str, Any], roster: Roster, held: Held) -> Proper
     kept |= {name: properties[name] for name in ("created", INCARNATION) if properties.get(name)}
     if is_marked:
         kept[LEAVING] = True
+    if is_enforced:
+        kept[STILL_ENFORCED] = True
     told = {"instances": instances, "statuses": statuses, "held_by_others": others}
     return {**kept, **told, **seen_incarnation}
 

@@ -24,6 +24,7 @@ from tests.model.wire import Request
 
 OWNER = "eurekube.owner"
 LEAVING = "eurekube.leaving"
+ENFORCED = "eurekube.enforced"
 FOREIGN = ("billing".upper(), "foreign")
 
 ORDINARY_KEYS = frozenset({Key("Application", ALL), Key("Application", DELTA)})
@@ -117,6 +118,8 @@ class Explored:
         self._compare()
         engine.refresh()
         again = engine.up(self._edit.end)
+        if not again.ended_well:
+            self._violated(f"an up after a refresh fails: {again.error}")
         if again.steps:
             self._violated(f"an up after a refresh still changes: {again.steps}")
 
@@ -143,6 +146,8 @@ class Explored:
                 self._violated(f"{place} is {info.status} and not {wanted[place]} in the end")
             if LEAVING in _metadata(info):
                 self._violated(f"{place} is marked as leaving in the end")
+            if _metadata(info).get(ENFORCED, "UP") != wanted.get(place):
+                self._violated(f"{place} is marked as {_metadata(info).get(ENFORCED)} in the end")
 
     def _steady(self) -> set[Place]:
         return self._places(self._edit.first, self._edit.middle)
@@ -166,7 +171,9 @@ class Explored:
             app, port = str(properties["application"]), properties["port"]
             suffix = f"{app}:{port}"
             if "instances" in properties:
-                base = f"{name}.dev.explored"
+                # One that was renamed keeps the ids that it has.
+                earlier = urn if urn in self._edit.first else self._edit.aliases.get(urn, urn)
+                base = f"{earlier.rpartition('/')[2]}.dev.explored"
                 for key, each in properties["instances"].items():
                     own = each.get("instance_id") or f"{key}.{base}:{suffix}"
                     wanted[app.upper(), str(own)] = status

@@ -151,6 +151,10 @@ def _at_ids(*ids: str, **properties: Any) -> dict[str, Any]:
     return application(application="billing", instances=instances, **properties)
 
 
+_TWO_OUT: Program = {"a": {**_TWO, "status": _OUT}}
+_TWO_DOWN: Program = {"a": {**_TWO, "status": "DOWN"}}
+
+
 _ADOPTED = _at_ids("vm-1", "vm-2", on_conflict="adopt")
 
 
@@ -201,14 +205,36 @@ SECOND_THOUGHTS = (
     _back("application: one of five with a drain", {"a": _FIVE}, {"a": _FOUR}),
     _back("application: another port with a drain", {"a": {**_TWO, "drain_seconds": 30}},
           {"a": {**_TWO, "port": 8081, "drain_seconds": 30}}),
-    _unseen("status enforced", _PLAIN, {"i": instance(status=_OUT)}),
-    _unseen("DOWN enforced", _PLAIN, {"i": instance(status="DOWN")}),
+    _back("status enforced", _PLAIN, {"i": instance(status=_OUT)}, is_refreshed=False),
+    _back("DOWN enforced", _PLAIN, {"i": instance(status="DOWN")}, is_refreshed=False),
+    _back("application: status enforced", {"a": _TWO}, _TWO_OUT, is_refreshed=False),
+    _back("application: status enforced, refreshed", {"a": _TWO}, _TWO_OUT),
+    _back("application: DOWN enforced", {"a": _TWO}, _TWO_DOWN, is_refreshed=False),
+    Edit("DOWN enforced in place of OUT_OF_SERVICE", {"i": instance(status=_OUT)},
+         {"i": instance(status="DOWN")}, is_refreshed=False),
+    Edit("status no more enforced, and moved", {"i": {**_NAMED, "status": _OUT}}, {"parent/i": _NAMED}),
+    Edit("status no more enforced, and another spelling", {"i": {**_NAMED, "status": _OUT}},
+         {"i": {**_NAMED, **_SPELT}}),
+    Edit("application: status no more enforced, and moved", _TWO_OUT, {"parent/a": _TWO}),
+    Edit("application: DOWN no more enforced, and another spelling", _TWO_DOWN, {"a": {**_TWO, **_SPELT}}),
+    _back("moved and enforced", {"i": _NAMED}, {"parent/i": {**_NAMED, "status": _OUT}, "f": FAILS}),
+    _back("remove", _PLAIN, {}, is_refreshed=False),
+    _back("remove with a drain", {"i": _DRAINED}, {}, is_refreshed=False),
+    _back("application: remove", {"a": _TWO}, {}, is_refreshed=False),
+    _unseen("application: one less", {"a": _TWO}, {"a": application("a")}),
     Edit("drain, and out of service", {"i": _DRAINED}, {}, {"i": {**_DRAINED, "status": _OUT}}, runs=1),
     Edit("drain, and back below a parent", {"i": _DRAINED}, {}, {"parent/i": _DRAINED}, runs=1),
     Edit("renamed with an alias", {"i": _NAMED}, {"j": _NAMED}, aliases={"j": "i"}),
     _unseen("renamed with an alias", {"i": _NAMED}, {"j": _NAMED}, aliases={"j": "i", "i": "j"}),
+    _back("renamed with an alias", {"i": _NAMED}, {"j": _NAMED}, aliases={"j": "i", "i": "j"}),
     Edit("renamed with an alias, and removed", {"i": _NAMED}, {"j": _NAMED}, {}, aliases={"j": "i"}, runs=1,
-         faults=_LOSSES),
+         is_refreshed=False),
+    Edit("application: renamed with an alias", {"a": _TWO}, {"b": application("b", "c")},
+         aliases={"b": "a"}, is_refreshed=False),
+    _back("application: renamed with an alias", {"a": _TWO}, {"b": application("b", "c")},
+          aliases={"b": "a", "a": "b"}),
+    Edit("application: renamed with an alias, and removed", {"a": _TWO}, {"b": _TWO}, {},
+         aliases={"b": "a"}, runs=1, is_refreshed=False),
     Edit("create, and not", {}, _PLAIN, {}, runs=1, faults=_LOSSES),
     Edit("application: create, and not", {}, {"a": _TWO}, {}, runs=1, faults=_LOSSES),
     _back("application: one more", {"a": _TWO}, {"a": application(*"abc")}),

@@ -4,12 +4,17 @@ from __future__ import annotations
 
 import logging
 import random
+from collections.abc import Callable, Iterator
 
 import pytest
 
-from tests.explore.explorer import Explored, explore, told
-from tests.explore.programs import EDITS, SECOND_THOUGHTS, Edit
-from tests.explore.world import Fault
+from tests.explore.engine import Engine, Properties
+from tests.explore.explorer import ENFORCED, OWNER, Explored, explore, told
+from tests.explore.programs import EDITS, SECOND_THOUGHTS, URL, Edit, application, instance
+from tests.explore.world import Fault, World, owned
+from tests.model.cluster import Cluster
+from tests.model.registry import Info
+from tests.model.wire import Request
 
 PAIRS_AN_EDIT = 60
 """Drawn by the edit's name, so that a failure is found again; ``make explore`` draws more and larger sets."""
@@ -66,3 +71,106 @@ def test_the_explorer_finds_harm(monkeypatch: pytest.MonkeyPatch) -> None:
     )
     edit = next(one for one in EDITS if one.name == "moved without an alias, something else fails")
     assert any(outcome.violations for _, outcome in explore(edit, most_faults=1))
+
+
+OUT = "OUT_OF_SERVICE"
+BOTH_KINDS = pytest.mark.parametrize("make", [instance, lambda **own: application("a", **own)])
+Make = Callable[..., Properties]
+
+
+class _Stack:
+    """One stack at one server, between whose runs somebody else acts."""
+
+    def __init__(self) -> None:
+        self.cluster = Cluster([URL])
+        self.world = World(self.cluster)
+        self.engine = Engine(self.world)
+
+    @property
+    def held(self) -> Info:
+        """The one instance of the stack."""
+        (found,) = (
+            lease.holder
+            for lease in self.cluster.servers[URL].registry.all()
+            if OWNER in _marks(lease.holder)
+        )
+        return found
+
+    def up(self, **program: Properties) -> list[str]:
+        """Run it, and let the lists show it; what it did."""
+        run = self.engine.up(program)
+        assert run.ended_well, run.error
+        self.cluster.clock.advance(40_000)
+        return run.steps
+
+    def set_status(self, status: str) -> None:
+        """As a person does."""
+        held = self.held
+        self.cluster.request(URL, Request("PUT", ("apps", held.app, held.id, "status"), {"value": status}))
+
+    def remove(self) -> None:
+        """As a person does, or a run whose answer was lost."""
+        held = self.held
+        self.cluster.request(URL, Request("DELETE", ("apps", held.app, held.id)))
+
+
+def _marks(info: Info) -> dict[str, str]:
+    return info.fields["metadata"]  # type: ignore[no-any-return]
+
+
+@pytest.fixture
+def stack() -> Iterator[_Stack]:
+    """One at an empty server."""
+    made = _Stack()
+    with owned(made.world):
+        yield made
+
+
+@BOTH_KINDS
+def test_a_persons_status_over_an_enforced_one_stands(stack: _Stack, make: Make) -> None:
+    """It is theirs when the program does not enforce one any more; only our mark goes."""
+    stack.up(x=make(status=OUT))
+    stack.set_status("DOWN")
+    stack.up(x=make())
+    assert (stack.held.status, stack.held.overridden) == ("DOWN", "DOWN")
+    assert ENFORCED not in _marks(stack.held)
+
+
+@BOTH_KINDS
+def test_what_stands_without_our_mark_is_taken_for_a_persons(stack: _Stack, make: Make) -> None:
+    """So what an earlier release enforced stays as it is where the resource is moved."""
+    stack.up(x=make(status=OUT, on_conflict="adopt"))
+    del _marks(stack.held)[ENFORCED]
+    assert not stack.up(x=make(status=OUT, on_conflict="adopt")), "a state of an earlier release goes on"
+    stack.up(**{"parent/x": make(on_conflict="adopt")})
+    assert stack.held.status == OUT
+
+
+@BOTH_KINDS
+def test_what_was_removed_is_registered_by_the_next_run(stack: _Stack, make: Make) -> None:
+    """A removal may have been carried out although its answer was lost; the state does not say so."""
+    stack.up(x=make())
+    stack.remove()
+    assert stack.up(x=make()) == ["update x"]
+    assert stack.held.status == "UP"
+    assert not stack.up(x=make())
+
+
+@BOTH_KINDS
+def test_what_renews_itself_is_not_missed(stack: _Stack, make: Make) -> None:
+    """It is gone because it ended, and nobody would answer its callers."""
+    stack.up(x=make(renewer="self"))
+    stack.remove()
+    assert not stack.up(x=make(renewer="self"))
+
+
+def test_a_machine_that_registered_itself_since_is_not_registered_twice(stack: _Stack) -> None:
+    """Nor by an update that finds its registration gone."""
+    stack.up(x=instance())
+    itself = {**stack.held.fields, "app": "BILLING", "instanceId": "itself", "metadata": {"a": "b"}}
+    stack.remove()
+    stack.cluster.request(URL, Request("POST", ("apps", "BILLING"), body={"instance": itself}))
+    stack.cluster.clock.advance(40_000)
+    run = stack.engine.up({"x": instance()})
+    assert "registered itself" in run.error
+    assert [lease.holder.id for lease in stack.cluster.servers[URL].registry.all()] == ["itself"]

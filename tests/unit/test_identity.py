@@ -34,6 +34,7 @@ def test_metadata_keys_are_frozen() -> None:
     assert identity.CLUSTER_UID_KEY == "eurekube.cluster-uid"
     assert identity.RESERVED_PREFIX == "eurekube."
     assert identity.LEAVING_KEY == "eurekube.leaving"
+    assert identity.ENFORCED_KEY == "eurekube.enforced"
     assert identity.INCARNATION_KEY == "eurekube.incarnation"
     assert identity.NODE_KEY == "eurekube.node"
     assert identity.SELF_RENEWED == "self"
