@@ -38,6 +38,7 @@ from eurekube_provider.resources.bridge import (
     IN_UPDATE,
     LOOKS,
     Sought,
+    as_secret,
     given_properties,
     let_go,
     new_incarnation,
@@ -45,6 +46,7 @@ from eurekube_provider.resources.bridge import (
     peers_to_leave,
     read_in,
     saying_the_way_out,
+    tell_of,
     unfinished,
     write_out,
 )
@@ -98,6 +100,7 @@ class ApplicationProvider(ResourceProvider):
             in_state = () if moved else Roster.from_properties(olds).keys
             return self._peers(wanted), [each.instance for each in wanted.registrations.values()], in_state
 
+        tell_of(checked, str(properties.get("owner")))
         if olds:
             properties |= unfinished(given, checked, sought)
         return CheckResult(
@@ -142,6 +145,12 @@ class ApplicationProvider(ResourceProvider):
         if held is None:
             return ReadResult(id_="", outs={})
         outs = roster.outputs(olds, previous, held)
+        # What no program names may hold what was a secret of one, and no state says so.
+        instances = {
+            key: each if key in previous.registrations else as_secret(each)
+            for key, each in outs["instances"].items()
+        }
+        outs["instances"] = instances
         return ReadResult(id_, outs, roster.inputs(outs))
 
     def update(self, _id: str, _olds: Properties, _news: Properties) -> UpdateResult:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 import secrets
+import sys
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any
@@ -49,6 +50,9 @@ Sought = tuple[Peers, Iterable[Instance], Collection[tuple[str, str]]]
 
 IN_UPDATE = "in_update"
 """Among what a program gives that is not previewed, and in no state: only then a check may ask Eureka."""
+
+_SIGNATURE, _SECRET = "4dabf18193072939515e22adb298388d", "1b47061264138c4ac30d75fd1eb44270"
+"""How a secret is written on the way to Pulumi's engine; sdk/go/common/resource/sig of pulumi/pulumi."""
 
 LOOKS = SecondLooks()
 """Of this process: the removals of one update are looked at once more together."""
@@ -165,13 +169,31 @@ def unfinished(given: Mapping[str, Any], checked: Checked, find: Callable[[], So
         return {}
 
 
+_TOLD_AT_ONCE = 3
+
 _SILENT: set[Peers] = set()
 """Asked for nothing, and gave no answer: one time-out is enough."""
 
 
 def read_in(properties: Mapping[str, Any]) -> Properties:
-    """Pulumi's dictionary as ours: without its own keys, and with one marker for what is unknown."""
+    """Pulumi's dictionary as ours: without its own keys, and with one marker for what is unknown.
+
+    What this provider has made a secret comes without that again: the engine keeps the secrets.
+    """
     return {key: _marked(value) for key, value in properties.items() if not key.startswith("__")}
+
+
+def tell_of(checked: Checked, resource: str) -> None:
+    """Say on standard error, which Pulumi shows, what is not refused and should be mended."""
+    for one in checked.warnings[:_TOLD_AT_ONCE]:
+        print(printable(f"{resource}: {one.property}: {one.reason}"), file=sys.stderr, flush=True)
+    if len(checked.warnings) > _TOLD_AT_ONCE:
+        print(f"{resource}: and {len(checked.warnings) - _TOLD_AT_ONCE} more", file=sys.stderr, flush=True)
+
+
+def as_secret(value: Any) -> Properties:
+    """``value`` as Pulumi's engine reads a secret: encrypted in the state, and shown to nobody."""
+    return {_SIGNATURE: _SECRET, "value": value}
 
 
 def write_out(properties: Mapping[str, Any]) -> Properties:
@@ -181,6 +203,8 @@ def write_out(properties: Mapping[str, Any]) -> Properties:
 
 def _marked(value: Any) -> Any:
     if isinstance(value, Mapping):
+        if value.get(_SIGNATURE) == _SECRET:
+            return _marked(value["value"])
         return {key: _marked(item) for key, item in value.items()}
     if isinstance(value, list):
         return [_marked(item) for item in value]

@@ -44,6 +44,7 @@ from eurekube_provider.resources.bridge import (
     peers_to_leave,
     read_in,
     saying_the_way_out,
+    tell_of,
     unfinished,
     write_out,
 )
@@ -95,6 +96,7 @@ class InstanceProvider(ResourceProvider):
             in_state = () if moved else [(str(olds.get("application")), str(olds.get("instance_id")))]
             return self._peers(wanted), [wanted.instance], in_state
 
+        tell_of(checked, str(properties.get("owner")))
         if olds:
             properties |= unfinished(given, checked, sought)
         return CheckResult(

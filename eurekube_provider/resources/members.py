@@ -75,7 +75,7 @@ def check_members(olds: Mapping[str, Any], news: Mapping[str, Any]) -> Checked:
     written = {key: value for key, value in news.items() if value is not None}
     unknown = sorted(set(written) - {*MEMBER_INPUTS, *MEMBER_OUTPUTS})
     problems = [_no_such(key, key, MEMBER_INPUTS) for key in unknown]
-    result, found = _checked_defaults(written)
+    result, found, warnings = _checked_defaults(olds, written)
     problems += found
     base = _id_base(olds, written)
     if base is not None:
@@ -99,12 +99,13 @@ def check_members(olds: Mapping[str, Any], news: Mapping[str, Any]) -> Checked:
         elif not isinstance(value, Mapping):
             problems.append(Problem(where, f"must be a map with host_name, not {value!r}"))
         else:
-            kept[key], instance_id, found = _checked_member(result, key, value, told)
+            kept[key], instance_id, found, doubts = _checked_member(olds, result, key, value, told)
             problems += found
+            warnings += doubts
             other = ids.setdefault(instance_id, key) if isinstance(instance_id, str) else key
             if other != key:
                 problems.append(Problem(f"{where}.instance_id", f"{instance_id!r} is that of {other!r} too"))
-    return Checked({**result, "instances": kept}, tuple(problems))
+    return Checked({**result, "instances": kept}, tuple(problems), tuple(warnings))
 
 
 def members(properties: Mapping[str, Any]) -> dict[str, Properties]:
@@ -140,31 +141,46 @@ def _differing(want: Mapping[str, Any], held: Mapping[str, Any]) -> dict[str, An
     return {key: held.get(key, "") for key in sorted({*want, *held}) if want.get(key) != held.get(key)}
 
 
-def _checked_defaults(written: Mapping[str, Any]) -> tuple[Properties, list[Problem]]:
+def _checked_defaults(
+    olds: Mapping[str, Any], written: Mapping[str, Any]
+) -> tuple[Properties, list[Problem], list[Problem]]:
     """The application's own properties, checked as if an instance had them; only what was written is kept."""
     alone = {key: written[key] for key in (*MANAGEMENT, *SHARED) if key in written}
     stand_ins = {"host_name": "host", "instance_id": "id", "port": 1}
-    checked = check({}, {**stand_ins, **alone})
+    checked = check(_told(olds), {**stand_ins, **alone})
     kept = {name: checked.properties[name] for name in MANAGEMENT if name in checked.properties}
-    return kept | _as_written(alone, checked.properties), list(checked.problems)
+    return kept | _as_written(alone, checked.properties), list(checked.problems), list(checked.warnings)
+
+
+def _told(olds: Mapping[str, Any]) -> Properties:
+    """What a check asks of the time before: the metadata that stand already."""
+    return {name: olds[name] for name in ("metadata", "zone") if name in olds}
 
 
 def _checked_member(
-    application: Mapping[str, Any], key: str, value: Mapping[str, Any], told: set[str]
-) -> tuple[Properties, Any, list[Problem]]:
+    olds: Mapping[str, Any],
+    application: Mapping[str, Any],
+    key: str,
+    value: Mapping[str, Any],
+    told: set[str],
+) -> tuple[Properties, Any, list[Problem], list[Problem]]:
     """What an instance has of its own, and its id; what its application has wrong was ``told`` already."""
     where = f"instances.{key}"
     written, derived = without_secrets({name: item for name, item in value.items() if item is not None})
     problems = [_no_such(f"{where}.{name}", name, OWN) for name in sorted(set(written) - set(OWN))]
     known = {name: item for name, item in written.items() if name in OWN}
-    checked = check({}, _merged(application, key, known))
+    before = (olds.get("instances") or {}).get(key)
+    checked = check(
+        _told(_merged(olds, key, before)) if before is not None else {}, _merged(application, key, known)
+    )
     problems += [
         Problem(f"{where}.{problem.property}", problem.reason)
         for problem in checked.problems
         if problem.property in known or problem.property not in told
     ]
     kept = _as_written(known, checked.properties) | derived_secrets(derived, checked.properties)
-    return kept, checked.properties.get("instance_id"), problems
+    warnings = [Problem(f"{where}.{one.property}", one.reason) for one in checked.warnings]
+    return kept, checked.properties.get("instance_id"), problems, warnings
 
 
 def _as_written(written: Mapping[str, Any], checked: Mapping[str, Any]) -> Properties:

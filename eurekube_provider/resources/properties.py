@@ -51,10 +51,14 @@ class Problem:
 
 @dataclass(frozen=True, slots=True)
 class Checked:
-    """Normalised properties, of use only where there are no problems."""
+    """Normalised properties, of use only where there are no problems.
+
+    :ivar warnings: what is no reason to refuse them, and is to be told.
+    """
 
     properties: Properties
     problems: tuple[Problem, ...]
+    warnings: tuple[Problem, ...] = ()
 
 
 URLS = ("home_page_url", "status_page_url", "health_check_url", "secure_health_check_url")
@@ -177,6 +181,7 @@ class _Check:
         }
         self._result: Properties = {}
         self._problems: list[Problem] = []
+        self._warnings: list[Problem] = []
 
     def run(self) -> Checked:
         for key in sorted(set(self._news) - set(INPUTS)):
@@ -192,7 +197,7 @@ class _Check:
             self._keep(name, _url)
         self._management()
         self._instance_id()
-        return Checked(self._result, tuple(self._problems))
+        return Checked(self._result, tuple(self._problems), tuple(self._warnings))
 
     def _names(self) -> None:
         self._keep("application", _application, required=True)
@@ -222,11 +227,26 @@ class _Check:
         self._keep("zone", _text)
         self._keep("metadata", _metadata, default={})
         metadata = self._result.get("metadata")
-        if not isinstance(metadata, dict) or "zone" not in metadata:
+        if not isinstance(metadata, dict):
+            return
+        self._size_of(metadata)
+        if "zone" not in metadata:
             return
         zone = metadata.pop("zone")
         if self._result.setdefault("zone", zone) != zone:
             self._refuse("zone", "the metadata has another zone: give it in one place")
+
+    def _size_of(self, metadata: Mapping[str, Any]) -> None:
+        """Refuse metadata that are too large; but what a release before that rule registered may go on."""
+        problem = metadata_problem({key: item for key, item in metadata.items() if item is not UNKNOWN})
+        if not problem:
+            return
+        before = {"zone": self._olds.get("zone"), **(self._olds.get("metadata") or {})}
+        if all(before.get(key) == item for key, item in metadata.items()):
+            goes_on = "they were registered before that was refused, and stay; nothing can be added to them"
+            self._warnings.append(Problem("metadata", f"{problem}; {goes_on}"))
+        else:
+            self._refuse("metadata", problem)
 
     def _lease(self) -> None:
         for name in ("renewal_interval_seconds", "duration_seconds"):
@@ -416,8 +436,6 @@ def _metadata(value: Any) -> dict[str, Any]:
             result[key] = _shown(item)
             if problem := text_problem(result[key]):
                 problems.append(f"the value of {key!r} {problem}")
-    if problem := metadata_problem({key: item for key, item in result.items() if item is not UNKNOWN}):
-        problems.append(problem)
     if problems:
         raise _Unfit("; ".join(problems), result)
     return result

@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterator
 
 import pytest
 
+from eurekube_provider.resources.bridge import as_secret, read_in
 from tests.explore.engine import Engine, Properties
 from tests.explore.explorer import ENFORCED, OWNER, Explored, explore, told
 from tests.explore.programs import EDITS, SECOND_THOUGHTS, URL, Edit, application, instance
@@ -124,6 +125,24 @@ def stack() -> Iterator[_Stack]:
     made = _Stack()
     with owned(made.world):
         yield made
+
+
+def test_what_a_refresh_finds_that_no_program_names_is_a_secret(stack: _Stack) -> None:
+    """Of a member that a failed update left, nobody knows what was secret."""
+    stack.up(x=application("a"))
+    left = {"metadata": {**_marks(stack.held), "eurekube.member": "b", "token": "hidden"}}
+    document = {**stack.held.fields, **left, "app": "RATING", "instanceId": "left", "hostName": "hidden-host"}
+    stack.cluster.request(URL, Request("POST", ("apps", "RATING"), body={"instance": document}))
+    stack.cluster.clock.advance(40_000)
+    assert stack.engine.refresh().ended_well
+    (entry,) = stack.engine.state
+    for properties in (entry.inputs, entry.outputs):
+        assert "hidden" in str(properties["instances"]["b"])
+        assert read_in({"b": properties["instances"]["b"]})["b"]["host_name"] == "hidden-host"
+        assert as_secret({}).keys() == properties["instances"]["b"].keys()
+        assert "hidden" not in str(properties["instances"]["a"])
+    assert stack.up(x=application("a")) == ["update x"]
+    assert stack.held.id == "a.x.dev.explored:rating:8080"
 
 
 @BOTH_KINDS

@@ -730,6 +730,13 @@ def test_what_is_derived_from_a_secret_is_a_secret(tmp_path: Path, url: str, eur
     assert "ip_address" not in {name for name in state["inputs"] if state["inputs"][name] is None}
     assert state["outputs"]["ip_address"] == "open-host-1"
     stack.up("--expect-no-changes")
+    # What a failed update left is found in Eureka's list, and no program says what of it was a secret.
+    member = held(eureka, "hides-many")["b"]
+    marks = {**member.metadata, "eurekube.member": "left", "token": "hidden-token"}
+    eureka.register(replace(member, instance_id="left", host_name="hidden-left", metadata=marks))
+    wait_for(
+        lambda: "left" in {each.instance_id for each in eureka.list_instances()}, "the list shows it", 60.0
+    )
     # Where a refresh finds another host, what was derived from the secret one is not among what it tells.
     for each in (*held(eureka, "hides").values(), *held(eureka, "hides-many").values()):
         stamp = (each.last_dirty_timestamp_ms or 0) + 1

@@ -203,3 +203,20 @@ def test_a_port_without_an_end_is_refused(port: float) -> None:
     (problem,) = check_members({}, application).problems
     assert problem.property == "instances.a.port"
     assert "must be a whole number from 1 to 65535" in problem.reason
+
+
+@pytest.mark.parametrize("where", ["application", "instance"])
+def test_large_metadata_of_an_earlier_release_go_on(where: str) -> None:
+    """Those of the application and those of an instance, which has both."""
+
+    def written(metadata: dict[str, str]) -> dict[str, Any]:
+        own = {"host_name": "h", **({"metadata": metadata} if where == "instance" else {})}
+        above = {"metadata": metadata} if where == "application" else {}
+        return {**ALL, **above, "instances": {"a": own}}
+
+    large = {"a": "b" * 5000, "zone": "z"}
+    olds = check_members({}, written(large)).properties
+    found = check_members(olds, written(large))
+    assert not found.problems
+    assert "more than 4096" in found.warnings[-1].reason
+    assert "more than 4096" in check_members(olds, written({**large, "c": "d"})).problems[0].reason

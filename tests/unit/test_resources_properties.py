@@ -187,6 +187,21 @@ def test_what_a_state_holds_is_read_though_it_would_be_refused_today() -> None:
     assert {name: found[name] for name in written} == written
 
 
+def test_large_metadata_of_an_earlier_release_go_on() -> None:
+    """Also with fewer of them; and that is told. What is added to them is refused, as in a new resource."""
+    large = {"a": "b" * 5000, "c": "d" * 5000, "zone": "z"}
+    olds = check({}, {**LEAST, "metadata": large}).properties
+    for metadata in (large, {"a": large["a"]}):
+        found = check(olds, {**LEAST, "metadata": metadata})
+        assert not found.problems
+        (warning,) = found.warnings
+        assert "more than 4096" in warning.reason
+        assert "stay" in warning.reason
+    for metadata in ({**large, "e": "f"}, {**large, "a": "b" * 5001}):
+        (problem,) = check(olds, {**LEAST, "metadata": metadata}).problems
+        assert "more than 4096" in problem.reason
+
+
 def test_all_problems_are_told_at_once() -> None:
     """Nobody wants to find them one by one."""
     assert {"port", "host_name", "status"} == set(reasons(port=-1, host_name=None, status="UPP"))
