@@ -2,7 +2,7 @@
 
 The read tells whose the instance is *now* and which timestamp it has; a list could be half a minute old. Only
 what is registered under an id that was never seen is written first, so that it gives way to what may stand
-there after all, and read afterwards.
+there after all, and read afterwards; of several servers, each is asked for it before.
 """
 
 from __future__ import annotations
@@ -182,7 +182,7 @@ class _Step:
 
     def _write(self) -> None:
         want = self.change.instance
-        if self.is_new:
+        if self.is_new and not self._is_elsewhere(want):
             self.peers.register(replace(want, last_dirty_timestamp_ms=humble_timestamp()))
         have = self.peers.read(*want.key)
         self._check_owner(have)
@@ -196,6 +196,10 @@ class _Step:
             written = write(self.peers, want, have)
         if self.observer:
             self.observer.registered(written)
+
+    def _is_elsewhere(self, want: Instance) -> bool:
+        """Whether one of several servers holds it: their lists are read from one, and may never agree."""
+        return len(self.peers.peers) > 1 and self.peers.read_everywhere(*want.key).found is not None
 
     def _deregister(self) -> None:
         instance = self.change.instance

@@ -51,7 +51,7 @@ Sought = tuple[Peers, Iterable[Instance], Collection[tuple[str, str]]]
 IN_UPDATE = "in_update"
 """Among what a program gives that is not previewed, and in no state: only then a check may ask Eureka."""
 
-_SIGNATURE, _SECRET = "4dabf18193072939515e22adb298388d", "1b47061264138c4ac30d75fd1eb44270"
+SIGNATURE, SECRET = "4dabf18193072939515e22adb298388d", "1b47061264138c4ac30d75fd1eb44270"
 """How a secret is written on the way to Pulumi's engine; sdk/go/common/resource/sig of pulumi/pulumi."""
 
 LOOKS = SecondLooks()
@@ -193,7 +193,7 @@ def tell_of(checked: Checked, resource: str) -> None:
 
 def as_secret(value: Any) -> Properties:
     """``value`` as Pulumi's engine reads a secret: encrypted in the state, and shown to nobody."""
-    return {_SIGNATURE: _SECRET, "value": value}
+    return {SIGNATURE: SECRET, "value": value}
 
 
 def write_out(properties: Mapping[str, Any]) -> Properties:
@@ -203,7 +203,7 @@ def write_out(properties: Mapping[str, Any]) -> Properties:
 
 def _marked(value: Any) -> Any:
     if isinstance(value, Mapping):
-        if value.get(_SIGNATURE) == _SECRET:
+        if value.get(SIGNATURE) == SECRET:
             return _marked(value["value"])
         return {key: _marked(item) for key, item in value.items()}
     if isinstance(value, list):

@@ -23,6 +23,7 @@ from eurekube_provider.eureka.peer import Peer
 from eurekube_provider.eureka.peers import Peers
 from eurekube_provider.resources import registration, registrations
 from eurekube_provider.resources.application import ApplicationProvider
+from eurekube_provider.resources.bridge import SECRET, SIGNATURE
 from eurekube_provider.resources.looks import FORWARDED_WITHIN_SECONDS
 from eurekube_provider.resources.members import check_members
 from eurekube_provider.resources.properties import check
@@ -350,7 +351,8 @@ def test_a_failed_update_stays_and_the_next_one_finishes(
     there = addresses(eureka, news)
     assert there == {"a": "192.0.2.1", "b": "192.0.2.2", "c": "192.0.2.3", "d": "192.0.2.99"}
     _, refreshed, _ = plugin.read(state)
-    assert refreshed["instances"]["c"]["host_name"] == "192.0.2.3"  # left over, and so shown
+    left = refreshed["instances"]["c"]  # shown, as a secret
+    assert (left[SIGNATURE], left["value"]["host_name"]) == (SECRET, "192.0.2.3")
     # The engine kept the old state. The program gives d up, and never asks for c again.
     fewer = with_instances(news, a={"host_name": "192.0.2.1"}, e={"host_name": "192.0.2.5"})
     plugin.update(state, plugin.check(fewer, inputs))

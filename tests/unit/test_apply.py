@@ -19,8 +19,12 @@ from eurekube_provider.core.identity import LEAVING_KEY
 from eurekube_provider.core.model import Instance, Port, Status
 from eurekube_provider.core.plan import Action, Change, Plan, plan
 from eurekube_provider.eureka.apply import apply, write
+from eurekube_provider.eureka.connection import Connection
 from eurekube_provider.eureka.observer import next_timestamp
 from eurekube_provider.eureka.peers import Peers, Sighting
+from tests.explore.world import World, owned
+from tests.model.cluster import Cluster
+from tests.model.wire import Request
 from tests.unit.strategies import OURS, THEIRS
 
 Key = tuple[str, str]
@@ -205,3 +209,69 @@ def test_a_change_that_may_not_be_made_ends_the_plan() -> None:
         apply(steps, OURS, stopped, executor=executor)
     assert stopped.held.keys() == {A.key, B.key}
     assert ("deregister", "b") not in stopped.asked
+
+
+class _AllIsNew:
+    """An operator that has seen none of the instances, by a list that one server gave."""
+
+    def __init__(self) -> None:
+        self.told: list[tuple[str, Instance]] = []
+
+    def is_known(self, owner: str) -> bool:
+        """It has others."""
+        return bool(owner)
+
+    def is_new(self, key: Key) -> bool:
+        """It was never seen."""
+        return bool(key)
+
+    def lost_override(self, key: Key) -> Status:
+        """Nothing was lost."""
+        assert key
+        return Status.UNKNOWN
+
+    def registered(self, instance: Instance) -> None:
+        """Remember it."""
+        self.told.append(("registered", instance))
+
+    def found(self, instance: Instance) -> None:
+        """Remember it."""
+        self.told.append(("found", instance))
+
+    def leaving(self, instance: Instance) -> None:
+        """Remember it."""
+        self.told.append(("leaving", instance))
+
+    def gone(self, instance: Instance) -> None:
+        """Remember it."""
+        self.told.append(("gone", instance))
+
+
+def test_what_only_another_server_holds_is_not_overwritten_by_a_new_id() -> None:
+    """Who registered there long ago, and is in no list that was read, keeps the id."""
+    first, second = "http://eureka-1:8761/eureka", "http://eureka-2:8761/eureka"
+    cluster = Cluster([first, second])
+    cluster.cut = {(second, first)}
+    theirs = {
+        "instanceId": "one",
+        "app": "RATING",
+        "hostName": "10.9.9.9",
+        "ipAddr": "10.9.9.9",
+        "status": "UP",
+        "port": {"$": 8080, "@enabled": "true"},
+        "vipAddress": "rating",
+        "dataCenterInfo": {"@class": "x", "name": "MyOwn"},
+        "metadata": {"a": "b"},
+        "lastDirtyTimestamp": "1",
+    }
+    cluster.request(second, Request("POST", ("apps", "RATING"), body={"instance": theirs}))
+    cluster.clock.advance(300_000)
+    with owned(World(cluster)):
+        peers, observer = Peers(Connection((first, second))), _AllIsNew()
+        outcome = apply(plan([instance("one")], [], OURS), OURS, peers, observer)
+        cluster.clock.advance(5_000)
+        peers.close()
+    held = cluster.servers[second].registry.leases["RATING"]["one"].holder
+    assert held.fields["hostName"] == "10.9.9.9"
+    assert isinstance(outcome.failures[0].error, OwnershipConflict)
+    assert [(what, one.ip_address) for what, one in observer.told] == [("found", "10.9.9.9")]
