@@ -100,6 +100,9 @@ class Peers:
         self._executors = [PeerExecutor(f"peers-{number}") for number in range(len(self.peers))]
         self._avoided_until: dict[str, float] = {}
         self._lock = threading.Lock()
+        self.unanswered: Callable[[Instance], None] = lambda _: None
+        """Told of what was sent, an override included, when a server gave no answer: it may be frozen, and
+        carry it out when it is back."""
 
     def __repr__(self) -> str:
         return f"Peers({', '.join(peer.url for peer in self.peers)})"
@@ -134,7 +137,7 @@ class Peers:
             else:
                 peer.register(instance)
 
-        self._first(ask)
+        self._first(self._sending(instance, ask))
 
     def renew(self, instance: Instance, turn: int = 0) -> bool:
         """See :meth:`Peer.renew`; False only where no server that answers holds the instance.
@@ -150,7 +153,9 @@ class Peers:
 
     def set_status(self, instance: Instance, status: Status) -> bool:
         """See :meth:`Peer.set_status`."""
-        return self._first(lambda peer: peer.set_status(instance, status), is_found=bool)
+        sent = replace(instance, status=status, overridden_status=status)
+        ask = self._sending(sent, lambda peer: peer.set_status(instance, status))
+        return self._first(ask, is_found=bool)
 
     def clear_status(self, instance: Instance, status: Status = Status.UP) -> bool:
         """See :meth:`Peer.clear_status`."""
@@ -379,6 +384,18 @@ class Peers:
             if isinstance(failure, RegistryDenied):
                 self._avoid(peer, "refuses us", str(failure))  # the others let us in
         return answers[-1]
+
+    def _sending(self, sent: Instance, ask: Callable[[Peer], _T]) -> Callable[[Peer], _T]:
+        """``ask``, of which it is told where no answer comes."""
+
+        def asked(peer: Peer) -> _T:
+            try:
+                return ask(peer)
+            except RegistryUnreachable:
+                self.unanswered(sent)
+                raise
+
+        return asked
 
     def _tries(self, begin: int, *, in_haste: bool) -> Iterator[tuple[Peer, bool]]:
         """Whom to ask, one after the other, and whether in haste.

@@ -10,6 +10,10 @@ What was registered again meanwhile stays. But the removal may still be on its w
 frozen when it was sent, or from one server to the others. Neither knows of the registration that came after
 it. So whoever renews is told of it, to find out soon whether it is still there.
 
+A registration, or a status, may be late as well: sent to a server that was frozen, and carried out when the
+instance had been removed, or was wanted otherwise. What is found so is not removed here: whoever knows what
+is wanted is told.
+
 Source: PeerEurekaNode.heartbeat and AcceptorExecutor of Netflix/eureka.
 """
 
@@ -19,7 +23,7 @@ import logging
 import threading
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from eurekube_provider.core.errors import LeadershipLost, RegistryError
 from eurekube_provider.core.model import Instance
@@ -44,20 +48,23 @@ MOST_REMEMBERED = 10_000
 
 @dataclass(frozen=True, slots=True)
 class _Removal:
-    """A removed instance and when it is looked for next."""
+    """A removed instance and when it is looked for next.
+
+    :param is_certain: it was removed; else it only may come, and somebody may want it.
+    """
 
     instance: Instance
     at: float
     looks: int = 0
+    is_certain: bool = True
 
     def next(self) -> _Removal | None:
         """The look after this one; None after the last."""
         looks = self.looks + 1
         if looks == len(LOOK_AFTER_SECONDS):
             return None
-        return _Removal(
-            self.instance, self.at + LOOK_AFTER_SECONDS[looks] - LOOK_AFTER_SECONDS[self.looks], looks
-        )
+        at = self.at + LOOK_AFTER_SECONDS[looks] - LOOK_AFTER_SECONDS[self.looks]
+        return replace(self, at=at, looks=looks)
 
 
 class Sweeper:
@@ -65,6 +72,7 @@ class Sweeper:
 
     :param is_registered: whether an instance has been registered again since: then it stays.
     :param came_back: told of these at each look, once the server answers: the removal may have hit them.
+    :param came_late: told of what a server holds and is not removed: it was written after the removal.
     """
 
     def __init__(
@@ -72,10 +80,12 @@ class Sweeper:
         peers: Peers,
         is_registered: Callable[[Key], bool],
         came_back: Callable[[Sequence[Key]], None] = lambda _: None,
+        came_late: Callable[[Instance], None] = lambda _: None,
     ) -> None:
         self._peers = peers
         self._is_registered = is_registered
         self._came_back = came_back
+        self._came_late = came_late
         self._lock = threading.Lock()
         self._removals: dict[str, dict[Key, _Removal]] = {peer.url: {} for peer in peers.peers}
         self._stopped = threading.Event()
@@ -111,6 +121,14 @@ class Sweeper:
                 if len(removals) > MOST_REMEMBERED:
                     del removals[next(iter(removals))]
 
+    def may_come(self, instance: Instance) -> None:
+        """``instance`` was sent, and no answer came: it may stand there when nobody wants it any more."""
+        removal = _Removal(instance, time.monotonic() + LOOK_AFTER_SECONDS[0], is_certain=False)
+        with self._lock:
+            for removals in self._removals.values():
+                if len(removals) < MOST_REMEMBERED:
+                    removals.setdefault(instance.key, removal)
+
     def _run(self, peer: Peer) -> None:
         was_away = False
         while not self._stopped.wait(TICK_SECONDS):
@@ -139,7 +157,7 @@ class Sweeper:
             due = [removal for removal in removals.values() if removal.at <= now]
         if not due:
             return was_away
-        swept = self._sweep(peer, [removal.instance for removal in due])
+        swept = self._sweep(peer, due)
         if swept:
             _log.warning(
                 "removed from an Eureka server what it still held", extra={"url": peer.url, "count": swept}
@@ -167,17 +185,20 @@ class Sweeper:
             if url != peer.url and (pending is None or pending.instance is instance):
                 removals[instance.key] = min(pending or anew, anew, key=lambda removal: removal.at)
 
-    def _sweep(self, peer: Peer, removed: Sequence[Instance]) -> int:
+    def _sweep(self, peer: Peer, due: Sequence[_Removal]) -> int:
         """Remove what a server holds of these as it was when they were removed; how many."""
         # One by one: a batch would renew what it reads, which is to be dead.
-        held = read_each(peer, [instance.key for instance in removed])
+        held = read_each(peer, [removal.instance.key for removal in due])
         swept = 0
-        for instance in removed:
+        for removal in due:
+            instance = removal.instance
+            found = held[instance.key]
             # Of many, the last is removed some time after all were read.
-            if self._is_left(instance, held[instance.key]) and (
-                len(removed) == 1 or self._is_left(instance, peer.read(*instance.key))
-            ):
-                swept += peer.deregister(*instance.key)
+            if removal.is_certain and self._is_left(instance, found):
+                if len(due) == 1 or self._is_left(instance, peer.read(*instance.key)):
+                    swept += peer.deregister(*instance.key)
+            elif found is not None and found.owner == instance.owner:
+                self._came_late(found)
         return swept
 
     def _is_left(self, removed: Instance, found: Instance | None) -> bool:

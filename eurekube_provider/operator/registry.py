@@ -26,6 +26,7 @@ from eurekube_provider.eureka.sweeper import Sweeper
 from eurekube_provider.eureka.view import View
 from eurekube_provider.operator.adopted import Adopted, is_of_stack
 from eurekube_provider.operator.handover import Handover
+from eurekube_provider.operator.late import Late
 from eurekube_provider.operator.namesake import refuse_namesake
 from eurekube_provider.operator.restarts import Restarts
 
@@ -85,7 +86,9 @@ class Registry:
             peers,
             is_registered=lambda key: self.view.get(key) is not None,
             came_back=lambda keys: self.renewals.renew_soon(keys),  # noqa: PLW0108 - may be another one by then
+            came_late=self._came_late,
         )
+        peers.unanswered = self._unanswered
         self.failure: RegistryError | None = None
         """Why the registry could not be read the last time; None while all is well."""
         self.refusal: ConfigurationError | None = None
@@ -105,6 +108,7 @@ class Registry:
         self._stopped = threading.Event()
         self._expected_leases = 0
         self._lost_overrides: dict[Key, Status] = {}
+        self._late = Late()
         self._looks_everywhere = False
         self._unlisted: set[str] = set()
         """The servers that could not be listed since this replica came to lead."""
@@ -228,7 +232,7 @@ class Registry:
         """See :class:`~eurekube_provider.eureka.observer.Observer`."""
         self._lost_overrides.pop(instance.key, None)
         self.view.gone(instance.key)
-        self.sweeper.removed(instance)
+        self.sweeper.removed(self._late.newest(instance))
 
     def is_known(self, owner: str) -> bool:
         """See :class:`~eurekube_provider.eureka.observer.Observer`."""
@@ -358,6 +362,7 @@ class Registry:
         if self._checks_cluster and not self.was_read:
             # Before anything of it is known: what a namesake's syncers hold would be taken for ours.
             refuse_namesake(self.peers, self._cluster, listed)
+        listed = self._late.marked(listed)
         overridden = self.view.overridden() if self.restarts.lost_memory else []
         news, doubts = self.view.merge(listed, is_complete=is_complete)
         for instance in overridden:
@@ -400,6 +405,7 @@ class Registry:
         if now is None:
             self._vanished(key)
         else:
+            (now,) = self._late.marked([now])
             self.view.registered(now)
             self._renew_no_more([now])
         for instance in (before, now):
@@ -477,6 +483,19 @@ class Registry:
             bring_level(peer, list(found.values()))
             _log.warning("an Eureka server was brought level", extra={"url": peer.url, "count": len(found)})
         return [instance for instance in instances if instance.key not in found]
+
+    def _unanswered(self, sent: Instance) -> None:
+        """A server gave no answer to this write of ours, and may carry it out late."""
+        self._late.note(sent)
+        self.sweeper.may_come(sent)
+
+    def _came_late(self, found: Instance) -> None:
+        """This may have come when nobody expected it any more: whoever owns it knows what is wanted."""
+        (found,) = self._late.marked([found])
+        known = self.view.get(found.key)
+        if found.owner and (known is None or (found.is_leaving and not known.is_leaving)):
+            self.view.registered(found)
+            self._concerned(found.owner)
 
     def _vanished(self, key: Key) -> None:
         """No server holds it. If they forgot it, what a person had set over its status comes back with it."""

@@ -39,6 +39,27 @@ def test_single_faults(changed: Edit) -> None:
         assert not failure, failure
 
 
+@pytest.mark.parametrize(
+    "name",
+    [
+        "ready just before it goes",
+        "scaled down, shown until it is gone",
+        "a StatefulSet's pod is replaced, shown until it is gone",
+    ],
+)
+def test_what_is_carried_out_late_is_undone(name: str) -> None:
+    """A write that a frozen server carries out when it is back neither brings back a pod that has gone nor
+    takes out one that serves.
+    """
+    changed = edit(name)
+    for servers in (1, 2):
+        places = Explored(changed, {}, servers).run().places
+        for at, what in enumerate(places):
+            if what.startswith("POST eureka") or "/status" in what:
+                failure = tried(changed, {at: Fault.LATE}, servers)
+                assert not failure, failure
+
+
 def test_a_sequence_is_replayed() -> None:
     """The same faults give the same sequence, to the millisecond."""
     rolling = edit("rolling update")

@@ -17,7 +17,7 @@ from eurekube_provider.eureka.connection import Connection
 from eurekube_provider.eureka.manual import another_is_up, instances_named
 from eurekube_provider.eureka.peers import BATCHES_FROM_LEASES, Peers, merged
 from eurekube_provider.eureka.stock import look_everywhere, read_each
-from eurekube_provider.eureka.sweeper import Sweeper
+from eurekube_provider.eureka.sweeper import Sweeper, _Removal
 from eurekube_provider.resources.members import check_members
 from eurekube_provider.resources.roster import Roster, look
 
@@ -132,7 +132,7 @@ def test_to_sweep_many_renews_none() -> None:
     cluster = Cluster()
     cluster.holds([MANY[0], replace(MANY[1], metadata={"eurekube.owner": "other"})])
     sweeper = Sweeper(cluster, is_registered=lambda _: False)
-    assert sweeper._sweep(cluster.servers[0], MANY) == 1  # type: ignore[arg-type]
+    assert sweeper._sweep(cluster.servers[0], [_Removal(one, 0.0) for one in MANY]) == 1  # type: ignore[arg-type]
     assert list(cluster.servers[0].held) == [MANY[1].key]
     assert cluster.renewals == 0
 
@@ -151,7 +151,7 @@ def test_to_sweep_many_takes_time() -> None:
 
     server.deregister = removes_slowly  # type: ignore[method-assign]
     sweeper = Sweeper(cluster, is_registered=lambda _: False)
-    assert sweeper._sweep(server, MANY[:3]) == 2  # type: ignore[arg-type]
+    assert sweeper._sweep(server, [_Removal(one, 0.0) for one in MANY[:3]]) == 2  # type: ignore[arg-type]
     assert list(server.held.values()) == [anew]
 
 

@@ -59,6 +59,10 @@ EDITS = (
     Edit("a syncer is created", ((0.0, _syncer()),), begin=lambda site: site.no_syncer()),
     Edit("scaled up", ((0.0, _pod("a-3", ready=False)), (2.0, _pod("a-3")))),
     Edit("scaled down", _LEAVES),
+    Edit(
+        "ready just before it goes",
+        ((0.0, _pod("a-3")), (0.4, _pod("a-3", terminating=True)), (1.0, _gone("a-3"))),
+    ),
     Edit("scaled down, shown until it is gone", _LEAVES, spec={"onTermination": "OutOfService"}),
     Edit(
         "rolling update",
