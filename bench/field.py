@@ -8,14 +8,16 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
 import yaml
 
 from bench.contestant import Contestant
+from eurekube_provider.core.errors import KubernetesError
 from eurekube_provider.core.identity import default_cluster_name
-from eurekube_provider.kube.access import ENDPOINT_SLICES, NAMESPACES, SERVICES, SYNCERS
+from eurekube_provider.kube.access import ENDPOINT_SLICES, LEASES, NAMESPACES, SERVICES, SYNCERS
 from lab import Lab
 from lab.workloads import Cluster
 
@@ -137,6 +139,11 @@ class Field:
     def operator(self, **environment: str) -> Contestant:
         """Start our operator with its default settings."""
         return self._start("operator", ["-m", "eurekube_provider.operator"], environment)
+
+    def forget_leader(self) -> None:
+        """Have the next operator find that none has led before."""
+        with suppress(KubernetesError):
+            self.access.request("DELETE", LEASES.path("default", "eurekube-leader"))
 
     def kopf(self, handlers: str, namespace: str) -> Contestant:
         """Start ``kopf run`` with the handlers of a file in ``bench/peers``."""

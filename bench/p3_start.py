@@ -68,7 +68,8 @@ def _starts(field: Field, count: int, rounds: int) -> dict[str, list[dict[str, f
 
 
 def _ours(field: Field, prober: Prober, keys: list[Key]) -> float:
-    """The operator with its default settings."""
+    """The operator with its default settings, in a cluster in which none has led before."""
+    field.forget_leader()
     with field.operator() as operator:
         return prober.wait_complete(keys) - operator.started_at
 

@@ -137,7 +137,7 @@ def change_many(
     if wanted:
         replicas, conflicts = _replicas(stock, known, owners, observer)
         failures |= conflicts
-        failures |= _register(peers, fresh, replicas, owners, observer)
+        failures |= _register(peers, fresh, replicas, owners, observer, stock)
     if going:
         failures |= _cancel(peers, going, observer)
     return failures
@@ -149,11 +149,12 @@ def _register(
     replicas: Sequence[Instance],
     owners: Owners,
     observer: Observer | None,
+    stock: Stocktaking,
 ) -> Failures:
-    """Register what was never seen, giving way, and ``replicas`` as they are."""
+    """Register what was never seen, giving way, and ``replicas`` as they are where ``stock`` lacks them."""
     stamp = humble_timestamp()
     humble = [replace(one, last_dirty_timestamp_ms=stamp, unknown_fields=EMPTY) for one in fresh]
-    failures, held = _send(peers, [*humble, *replicas], observer, look=bool(humble))
+    failures, held = _send(peers, [*humble, *replicas], observer, stock, look=bool(humble))
     ours, conflicts = _ours(held.get, humble, owners, observer)
     failures |= conflicts
     # Ours, and not as wanted: to be written anew.
@@ -162,8 +163,9 @@ def _register(
     _tell_registered(observer, done)
     if wrong:
         anew = [one for one in fresh if one.key in wrong]
-        again, conflicts = _replicas(take_stock(peers, anew), anew, owners, observer)
-        failures |= conflicts | _register(peers, (), again, owners, observer)
+        seen = take_stock(peers, anew)
+        again, conflicts = _replicas(seen, anew, owners, observer)
+        failures |= conflicts | _register(peers, (), again, owners, observer, seen)
     return failures
 
 
@@ -181,11 +183,26 @@ def _replicas(
 
 
 def _send(
-    peers: Peers, sent: Sequence[Instance], observer: Observer | None, *, look: bool = False
+    peers: Peers,
+    sent: Sequence[Instance],
+    observer: Observer | None,
+    stock: Stocktaking,
+    *,
+    look: bool = False,
 ) -> tuple[Failures, dict[Key, Instance]]:
-    """Register on every server; see :func:`_register_on`."""
+    """Register on every server what it was not seen to hold already; see :func:`_register_on`.
+
+    What is registered again as it stands begins a new Eureka lease, and travels to every client as a change.
+    """
+
+    def lacking(peer: Peer) -> list[Instance]:
+        held = stock.by_url.get(peer.url, {})
+        return [one for one in sent if not _is_level(held.get(one.key), one)]
+
     try:
-        answers, _ = peers.everywhere(lambda peer: _register_on(peer, sent, look=look), asks_avoided=True)
+        answers, _ = peers.everywhere(
+            lambda peer: _register_on(peer, lacking(peer), look=look), asks_avoided=True
+        )
     except LeadershipLost:
         # What was sent before this must not lapse; of the rest, the first renewal tells that it is missing.
         _tell_registered(observer, sent)
@@ -288,6 +305,17 @@ def _replica(want: Instance, have: Instance | None, lost_override: Status) -> In
             overridden_status=have.overridden_status,
             unknown_fields=EMPTY,
         )
+    )
+
+
+def _is_level(held: Instance | None, replica: Instance) -> bool:
+    """Whether a server that holds ``held`` has nothing to learn from ``replica``."""
+    return (
+        held is not None
+        and held.last_dirty_timestamp_ms == replica.last_dirty_timestamp_ms
+        and held.status is replica.status
+        and held.overridden_status is replica.overridden_status
+        and same_contents(held, replica)
     )
 
 

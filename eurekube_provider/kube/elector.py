@@ -98,6 +98,7 @@ class Elector:
         self._renewed_at = -math.inf
         self._transitions: int | None = None  # of the Lease while we held it last
         self._term = 0
+        self._follows_another = False
         self._losses = 0
         self._is_late = False
         self._wake = threading.Event()
@@ -130,6 +131,12 @@ class Elector:
         """Counts how often we were allowed to write after we had not been: 0 before the first time."""
         with self._lock:
             return self._term
+
+    @property
+    def follows_another(self) -> bool:
+        """Whether anybody led before this term; False only where no Lease was there, nor seen before."""
+        with self._lock:
+            return self._follows_another
 
     @property
     def losses(self) -> int:
@@ -279,7 +286,8 @@ class Elector:
         }
         sent_at = self._clock()
         try:
-            self._held(self._request("POST", LEASES.path(self._namespace), lease), sent_at)
+            made = self._request("POST", LEASES.path(self._namespace), lease)
+            self._held(made, sent_at, follows_another=self._lease is not None)
         except KubernetesError as error:
             if error.status_code == 404:
                 raise KubernetesError(
@@ -289,7 +297,7 @@ class Elector:
                 raise
             self._wake.set()  # another one was faster: see who
 
-    def _held(self, lease: Object, sent_at: float) -> None:
+    def _held(self, lease: Object, sent_at: float, *, follows_another: bool = True) -> None:
         """The API took what we wrote at ``sent_at``."""
         with self._lock:
             begins = not self._holds or self._is_overdue()
@@ -299,6 +307,7 @@ class Elector:
             self._is_late = False
             if begins:
                 self._term += 1
+                self._follows_another = follows_another
         if begins:
             _log.info("this replica holds the Lease", extra={"lease": self._path, "identity": self.identity})
 

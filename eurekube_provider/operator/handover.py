@@ -10,6 +10,8 @@ of leader. So the first list may be wrong about the last half minute, and nothin
   a person's status is written over. What is on its way out is read as well, since it must leave.
 * What was registered in that time and has left Kubernetes altogether since is found with the list that shows
   it, and removed then.
+
+There is no such time where nobody led before: the first operator of a cluster, which makes the Lease.
 """
 
 from __future__ import annotations

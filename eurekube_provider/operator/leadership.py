@@ -62,6 +62,10 @@ class Leadership:
         elector = self._elector
         return elector is None or (elector.may_write() and self._term == elector.term)
 
+    def follows_another(self) -> bool:
+        """Whether somebody may have led before this replica does, a moment ago even."""
+        return self._elector is None or self._elector.follows_another
+
     def close(self) -> None:
         """Change nothing more: this replica stops."""
         self._closed = True

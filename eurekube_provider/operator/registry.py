@@ -60,6 +60,7 @@ class Registry:
     :param check_cluster: whether the first read looks for another cluster of our name; one that is found ends
         all work, see :attr:`refusal`.
     :param refused: called then.
+    :param follows_another: whether another replica may have led a moment ago when this one comes to lead.
     """
 
     def __init__(
@@ -73,6 +74,7 @@ class Registry:
         *,
         check_cluster: bool = False,
         refused: Callable[[], None] = lambda: None,
+        follows_another: Callable[[], bool] = lambda: True,
     ) -> None:
         self.peers = peers
         self.view = View()
@@ -103,6 +105,7 @@ class Registry:
         self._concerned = concerned
         self._checks_cluster = check_cluster
         self._refused = refused
+        self._follows_another = follows_another
         self._reachability_changed = reachability_changed
         self._was_read = threading.Event()
         self._stopped = threading.Event()
@@ -150,7 +153,8 @@ class Registry:
 
         What only other servers hold is looked for soon after.
         """
-        self._handover.begin()
+        if self._follows_another():
+            self._handover.begin()
         self.renewals.resume()
         try:
             self._resync(takes_over=True)

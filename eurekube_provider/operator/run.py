@@ -112,6 +112,7 @@ def _run(settings: Settings, stop: threading.Event, site: OperatorSite, ledger: 
             reachability_changed=partial(lambda name: controller.registry_concerned(name), name),  # noqa: PLW0108
             check_cluster=not settings.take_over_cluster,
             refused=stop.set,
+            follows_another=leadership.follows_another,
         )
         for name, connection in settings.connections.items()
     }

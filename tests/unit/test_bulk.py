@@ -180,3 +180,23 @@ def test_an_id_that_another_client_takes_at_this_moment(number: int) -> None:
     assert list(failures) == [theirs.key]
     assert ("found", theirs.instance_id) in seen.told
     assert {owner_on(cluster, url, number) for url in URLS} == {THEIRS}
+
+
+def test_what_stands_everywhere_is_not_registered_again() -> None:
+    """A leader looks at what its list lacked: it begins no new Eureka lease, and no client hears of it."""
+    cluster = Cluster(URLS)
+    cluster.clock.advance(3_600_000)
+    world = World(cluster)
+    with owned(world), mock.patch.object(peers_module, "PeerExecutor", InlineExecutor):
+        peers = Peers(Connection(URLS, mode=Mode.BATCH))
+        wanted = [instance(OURS, each) for each in (0, 1)]
+        owners = {one.key: OURS for one in wanted}
+        assert not change_many(peers, wanted, (), owners, Seen())
+        cluster.cut = {(one, other) for one in URLS for other in URLS}
+        peers.peers[2].deregister(*wanted[1].key)  # which one server alone heard of
+        world.trace.clear()
+        assert not change_many(peers, wanted, (), owners, None)
+    sent = [line for line in world.trace if "Register" in line]
+    assert [line.split()[1] for line in sent] == [URLS[2]]
+    assert sent[0].count("Register:") == 1
+    assert {owner_on(cluster, url, 1) for url in URLS} == {OURS}

@@ -286,6 +286,22 @@ def test_a_deleted_lease_is_made_again_by_its_holder(api: Api) -> None:
     assert (one.may_write(), one.losses) == (False, 1)
 
 
+def test_only_who_makes_the_first_lease_follows_nobody(api: Api) -> None:
+    """A Lease that was released, or seen and deleted since, was somebody's a moment ago."""
+    one, two, three = (candidate(api, name) for name in ("one", "two", "three"))
+    one.look()
+    two.look()
+    assert not one.follows_another
+    one.stop()
+    three.look()
+    assert three.follows_another
+    api.lease = None
+    api.seconds += 15
+    two.look()
+    assert two.may_write()
+    assert two.follows_another
+
+
 def test_a_person_may_take_it_away(api: Api) -> None:
     """Another name in the Lease is another holder, whoever wrote it."""
     one = candidate(api, "one")

@@ -339,6 +339,21 @@ def test_nothing_is_new_while_lists_may_be_older_than_the_take_over(
     assert registry.is_new(("RATING", "any"))
 
 
+def test_the_first_leader_of_a_cluster_believes_its_first_list() -> None:
+    """Nobody led before who could have registered what no list shows yet."""
+    registry = Registry(
+        TwoServers([]),
+        Cluster("lab", "u"),
+        "operator",
+        600.0,
+        lambda _: None,
+        lambda: None,
+        follows_another=lambda: False,
+    )
+    registry.take_over()
+    assert registry.is_new(("RATING", "any"))
+
+
 def test_what_no_list_shows_yet_is_read_by_itself() -> None:
     """What leaves Kubernetes just after a change of leader must leave Eureka, listed or not."""
     unlisted, gone = instance("unlisted"), ("RATING", "gone")
