@@ -532,7 +532,9 @@ class Controller:
 
     def _hangs(self, name: str, error: RegistryError) -> None:
         """An Eureka is silent: while it is being taken over nobody looks at its syncers, who must say so."""
-        for key in self._sources.syncers_at(name) if self._sources else ():
+        with self._terms:
+            waits = self._leads and name not in self._taken_over
+        for key in self._sources.syncers_at(name) if self._sources and waits else ():
             with self._terms:  # held, so that no look is overtaken
                 if not self._leads or name in self._taken_over:
                     return

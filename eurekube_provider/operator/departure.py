@@ -101,6 +101,7 @@ class Departure:
         :param syncer: None where the object itself is gone already.
         :raises RegistryError: something could not be taken out yet.
         """
+        self._unread.pop(key, None)
         if syncer is None or not has_finalizer(syncer):
             self._undone.pop(key, None)
             self._take_out(key, syncer, sources)

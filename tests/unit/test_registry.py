@@ -19,6 +19,7 @@ from eurekube_provider.eureka.connection import Connection
 from eurekube_provider.eureka.peer import Peer, ServerStatus
 from eurekube_provider.eureka.peers import Peers
 from eurekube_provider.operator import handover
+from eurekube_provider.operator import registry as registry_module
 from eurekube_provider.operator.registry import Registry
 from eurekube_provider.operator.restarts import LATELY_SECONDS, Starts, running_seconds
 from lab.waiting import wait_until
@@ -226,11 +227,12 @@ def test_who_takes_over_looks_for_what_only_other_servers_hold() -> None:
         registry.stop()
 
 
-def test_who_takes_over_lists_later_who_was_away() -> None:
+def test_who_takes_over_lists_later_who_was_away(monkeypatch: pytest.MonkeyPatch) -> None:
     """A removal that a frozen server missed is known to nobody any more when the leader before has ended.
 
     What a stack removed meanwhile is not taken for registered: renewals would bring it back everywhere.
     """
+    monkeypatch.setattr(registry_module, "RESTART_LOOK_SECONDS", 0.02)
     stale = instance("stale")
     whose = {"eurekube.owner": "stack/o/p/s/billing", "eurekube.renewer": "operator"}
     stacks = replace(instance("vm"), metadata=whose)
@@ -239,18 +241,23 @@ def test_who_takes_over_lists_later_who_was_away() -> None:
     away = servers.peers[1]
     servers.silent = {away.url: RegistryUnreachable("away")}
     servers._avoid(away, "hangs", "")
-    registry.take_over()
-    registry._resync()
-    registry._catch_up()
-    assert (concerned, len(registry.view)) == ([], 0)
-    servers.silent = {}
-    servers._answered(away)
-    registry._catch_up()
-    assert (concerned, registry.view.owned(OWNER)) == ([OWNER], [stale])
-    assert stacks.key not in registry.renewals
-    registry.view.gone(stale.key)
-    registry._catch_up()  # once: the sweeper looks after what this replica removes
-    assert concerned == [OWNER]
+    registry.start()
+    try:
+        assert registry.wait_read(10.0)
+        registry.take_over()
+        wait_until(lambda: not registry._looks_everywhere, "a list of all that answer", 30.0)
+        registry._catch_up()
+        assert (concerned, len(registry.view)) == ([], 0)
+        servers.silent = {}
+        servers._answered(away)
+        wait_until(lambda: concerned, "its owner to be looked at", 30.0)
+        assert (concerned, registry.view.owned(OWNER)) == ([OWNER], [stale])
+        assert stacks.key not in registry.renewals
+        registry.view.gone(stale.key)
+        registry._catch_up()  # once: the sweeper looks after what this replica removes
+        assert concerned == [OWNER]
+    finally:
+        registry.stop()
 
 
 def test_a_take_over_leaves_behind_who_hangs(monkeypatch: pytest.MonkeyPatch) -> None:
