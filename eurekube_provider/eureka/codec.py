@@ -200,8 +200,8 @@ def instances_from_json(document: Json) -> tuple[list[Instance], list[str]]:
     instances: list[Instance] = []
     unreadable: list[str] = []
     applications = document.get("applications") or {}
-    for application in _listed(applications.get("application") or document.get("application")):
-        for entry in _listed(application.get("instance")):
+    for application in listed(applications.get("application") or document.get("application")):
+        for entry in listed(application.get("instance")):
             try:
                 instances.append(entry if isinstance(entry, Instance) else instance_from_json(entry))
             except InvalidInstance as error:
@@ -213,12 +213,12 @@ def _unknown(document: Json) -> Json:
     return {key: value for key, value in document.items() if key not in _KNOWN}
 
 
-def _listed(value: Any) -> Iterator[Any]:
+def listed(value: Any) -> Iterator[Any]:
     """One object or a list of them, as some writers send the one for the other."""
-    if isinstance(value, (dict, Instance)):
+    if isinstance(value, list):
+        yield from value
+    elif value not in (None, ""):
         yield value
-    else:
-        yield from value or ()
 
 
 def _port_to_json(port: Port) -> dict[str, Any]:

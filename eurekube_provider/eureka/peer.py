@@ -20,6 +20,7 @@ from urllib.parse import quote, urlsplit
 from eurekube_provider.core.errors import (
     LeadershipLost,
     RegistryDenied,
+    RegistryError,
     RegistryRejected,
     RegistryUnreachable,
 )
@@ -28,6 +29,7 @@ from eurekube_provider.eureka import batch, transport
 from eurekube_provider.eureka.batch import Answer
 from eurekube_provider.eureka.codec import instance_from_json, instance_to_json, instances_from_text
 from eurekube_provider.eureka.connection import Connection
+from eurekube_provider.eureka.delta import Delta, delta_from_text
 from eurekube_provider.eureka.gauges import ServerFigures, figures_from_page
 from eurekube_provider.eureka.refusal import refusal
 from eurekube_provider.eureka.traffic import NO_ANSWER, Traffic
@@ -217,6 +219,26 @@ class Peer:
             return found, None
         return found, self._parsed(what, response, lambda text: instances_from_text(text)[0])
 
+    def changes_unless(self, fingerprint: bytes) -> tuple[bytes, Delta | None] | None:
+        """What changed in the last three minutes, up to 30 s old; the delta that every client asks for.
+
+        :param fingerprint: as in :meth:`list_unless`.
+        :returns: the answer's fingerprint, and None where it is the same; None alone where the server gives
+            no delta that can be read (``eureka.server.disable-delta``, or another kind of server).
+        :raises RegistryUnreachable: no answer came.
+        """
+        what = "read what changed in the registry"
+        response = self._request("GET", "/apps/delta", what, optional=True)
+        if response is None:
+            return None
+        found = hashlib.sha256(response.raw).digest()
+        if found == fingerprint:
+            return found, None
+        try:
+            return found, self._parsed(what, response, delta_from_text)
+        except RegistryRejected:
+            return None
+
     def batch(self, items: Sequence[bytes]) -> list[Answer]:
         """Have this server carry out the items of :mod:`~eurekube_provider.eureka.batch`; it forwards none.
 
@@ -301,8 +323,14 @@ class Peer:
         headers: dict[str, str] | None = None,
         missing: bool = False,
         writes: bool = False,
+        optional: bool = False,
     ) -> transport.Answer | None:
-        """Send one request; None for a 404 where ``missing`` is allowed."""
+        """Send one request.
+
+        :param missing: whether the answer may be 404.
+        :param optional: whether the answer may be any other refusal, by which the server is not judged.
+        :returns: None where it was that.
+        """
         try:
             response = self._exchange(
                 method,
@@ -315,8 +343,11 @@ class Peer:
                 missing=missing,
                 writes=writes,
             )
-        except (RegistryUnreachable, RegistryDenied) as error:
-            self.traffic.judge(str(error))
+        except RegistryError as error:
+            if optional and error.status_code is not None:
+                return None
+            if isinstance(error, (RegistryUnreachable, RegistryDenied)):
+                self.traffic.judge(str(error))
             raise
         self.traffic.judge()
         return response

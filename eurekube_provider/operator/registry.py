@@ -326,7 +326,8 @@ class Registry:
             if everywhere:
                 listed, silent = self.peers.list_everywhere()
             else:
-                listed = self._listing.read()
+                in_doubt = takes_over or self._is_in_doubt
+                listed = self._listing.read(self.restarts.started_by_url, in_doubt=in_doubt)
             if takes_over:
                 self.view.doubt()
             self._take(listed, is_complete=not silent)
@@ -360,6 +361,20 @@ class Registry:
             for owner in {one.owner for one in news}:
                 if owner:
                     self._concerned(owner)
+
+    @property
+    def _is_in_doubt(self) -> bool:
+        """Whether the list itself is to be read, whatever deltas say.
+
+        Behind a load balancer each answer may be another server's; a take-over waits for the first list that
+        shows everything.
+        """
+        return (
+            self.failure is not None
+            or self._handover.lasts
+            or self.restarts.lost_memory
+            or self.restarts.servers_behind > 1
+        )
 
     def _take(self, listed: list[Instance], *, is_complete: bool) -> None:
         """Learn from a list of the whole registry."""

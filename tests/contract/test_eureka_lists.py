@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import random
+import time
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -10,8 +13,10 @@ import requests
 
 from eurekube_provider.cli.main import main
 from eurekube_provider.core.identity import Cluster
+from eurekube_provider.core.model import Instance, Status
 from eurekube_provider.doctor.world import read_eureka
 from eurekube_provider.eureka.connection import Connection
+from eurekube_provider.eureka.listing import Listing
 from eurekube_provider.eureka.peer import Peer
 from eurekube_provider.eureka.peers import Peers
 from eurekube_provider.operator.registry import Registry
@@ -28,6 +33,9 @@ from tests.contract.conftest import WAIT_SECONDS, Server, document, one, rating
 from tests.contract.plugin import Plugin, plugins
 
 pytestmark = pytest.mark.lab
+
+CACHE_SECONDS = 30
+"""How often a server copies one cache into the other, at each half minute of its clock."""
 
 
 @pytest.fixture(scope="module")
@@ -80,6 +88,64 @@ def test_one_instance_is_read_past_the_caches(cached: Lab, app: str) -> None:
     peer.deregister(*sent.key)
     assert (peer.read(*sent.key), peer.find(sent.instance_id)) == (None, None)
     peer.close()
+
+
+@pytest.mark.slow
+def test_followed_deltas_are_the_list(cached: Lab, app: str) -> None:
+    """A delta older than the list brings nothing back; from the next copy of the caches on it is all that is
+    asked for, and says at each moment what the list says.
+    """
+    connection = Connection((cached.eureka_urls[0],))
+    peers, peer = Peers(connection), Peer(cached.eureka_urls[0], connection)
+    lists: list[bytes] = []
+    seen: set[frozenset[tuple[str, str]]] = set()
+    reader = peers.peers[0]
+    list_unless = reader.list_unless
+
+    def counted(fingerprint: bytes) -> tuple[bytes, list[Instance] | None]:
+        lists.append(fingerprint)
+        return list_unless(fingerprint)
+
+    reader.list_unless = counted  # type: ignore[method-assign]
+    started = {peer.url: peer.status().started_timestamp_ms or 0}
+    chance, listing = random.Random(1), Listing(peers)  # noqa: S311 - a test
+    instances = [replace(rating(app), instance_id=f"{app}-{number}") for number in range(6)]
+    peer.register(instances[0])
+    assert peer.changes_unless(b"") is not None
+    peer.deregister(*instances[0].key)
+    begin = time.time() // CACHE_SECONDS * CACHE_SECONDS
+    while (now := time.time() - begin) < 3 * CACHE_SECONDS - 2:
+        listed = {found.key: found for found in peer.list_instances()}
+        lists.clear()
+        found = {found.key: found for found in listing.read(started, in_doubt=False)}
+        since_copy = (time.time() - begin) % CACHE_SECONDS
+        if since_copy > 2 and now % CACHE_SECONDS > 2:  # list and delta are copied one after the other
+            assert found == listed
+            if now > CACHE_SECONDS:
+                assert not lists
+        if 2 < since_copy < CACHE_SECONDS - 2:
+            change(peer, chance.choice(instances), chance)
+        time.sleep(1)
+        seen.add(frozenset(found))
+    assert len(seen) > 2
+    for instance in instances:
+        peer.deregister(*instance.key)
+    for client in (peer, peers):
+        client.close()
+
+
+def change(peer: Peer, instance: Instance, chance: random.Random) -> None:
+    """One of the ways in which an instance may change."""
+    match chance.randrange(6):
+        case 0 | 1 | 2:
+            at = chance.randrange(3) + int(time.time() * 1000)
+            peer.register(replace(instance, metadata={"a": str(at)}, last_dirty_timestamp_ms=at))
+        case 3:
+            peer.deregister(*instance.key)
+        case 4:
+            peer.set_status(instance, Status.OUT_OF_SERVICE)
+        case _:
+            peer.clear_status(instance)
 
 
 ORDINARY = {"/eureka/apps", "/eureka/apps/delta"}

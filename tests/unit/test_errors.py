@@ -275,6 +275,25 @@ def test_lists_that_are_not_eurekas(answering: Answer, body: str) -> None:
     said(RegistryRejected, server.peer.list_instances, "list the registry", server.url)
 
 
+@pytest.mark.parametrize(
+    ("status", "body"), [(403, ""), (404, ""), (500, ""), (200, ""), (200, "{}"), (200, "<applications/>")]
+)
+def test_a_server_may_have_no_deltas(answering: Answer, status: int, body: str) -> None:
+    """They may be switched off, or unknown there, which is no fault: the list is read instead."""
+    peer = answering(status, body).peer
+    assert peer.changes_unless(b"") is None
+    assert peer.traffic.standing is None or peer.traffic.standing.is_up
+
+
+def test_a_delta_that_is_not_answered(answering: Answer) -> None:
+    """A server that answers nothing is judged, whatever it was asked for."""
+    peer = answering(200, hangs_up=True).peer
+    with pytest.raises(RegistryUnreachable, match="read what changed in the registry"):
+        peer.changes_unless(b"")
+    assert peer.traffic.standing is not None
+    assert not peer.traffic.standing.is_up
+
+
 def test_compressed_answers(answering: Answer) -> None:
     """A body that is said to be compressed and is not is the server's error, in one sentence."""
     server = answering(200, "{}", **{"Content-Type": "application/json", "Content-Encoding": "gzip"})

@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import Any
 
@@ -162,6 +162,43 @@ def test_a_server_that_was_away_for_long_was_restarted_meanwhile() -> None:
         starts.take(1, 100.0, 0.0)
         assert starts.take(started, 3000.0, 7200.0) is is_restart
         assert not starts.take(started, 3002.0, 7202.0)
+
+
+def test_deltas_are_followed_where_there_is_no_doubt(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Not after a failure or a restart, nor from a take-over until the first list that shows everything, nor
+    behind a load balancer.
+    """
+    doubts: list[bool] = []
+    servers = Balanced(older(600))
+
+    def doubtful(registry: Registry) -> bool:
+        def read(started: Mapping[str, int], *, in_doubt: bool) -> list[Instance]:
+            assert list(started) == [servers.peers[0].url]
+            doubts.append(in_doubt)
+            return []
+
+        monkeypatch.setattr(registry._listing, "read", read)
+        registry._resync()
+        return doubts.pop()
+
+    registry, _ = behind_a_balancer(servers)
+    assert not doubtful(registry)
+    registry.failure = RegistryUnreachable("away")
+    assert doubtful(registry)
+    assert not doubtful(registry)
+    registry.take_over()
+    assert doubts.pop()
+    assert doubtful(registry)
+    registry._handover.end()
+    assert not doubtful(registry)
+    registry._follows_another = lambda: False
+    registry.take_over()
+    assert doubts.pop()
+    assert not doubtful(registry)
+    servers.servers = [started_now()]
+    assert doubtful(registry)
+    servers = Balanced(older(600), older(700))
+    assert doubtful(behind_a_balancer(servers)[0])
 
 
 def test_start_times_are_forgotten() -> None:

@@ -1,0 +1,97 @@
+"""What changed in a registry lately, as a server tells it, and what a list becomes by it.
+
+A server keeps each change for three minutes and tells of it with the instance as it is by now: a delta
+repeats itself, and to apply it twice is to apply it once. With it comes how many instances there are of each
+status. A list and a delta that was made later are together the list of the later moment, unless a change
+between the two is forgotten already. The counts show most of such gaps, but not that of one which came and
+one which went: who applies deltas reads the list itself from time to time.
+
+Source: AbstractInstanceRegistry.getApplicationDeltas and DiscoveryClient.updateDelta of Netflix/eureka.
+"""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from eurekube_provider.core.errors import InvalidInstance
+from eurekube_provider.core.model import Instance
+from eurekube_provider.eureka.codec import instance_from_json, listed
+
+Key = tuple[str, str]
+
+_STANDS = frozenset({"ADDED", "MODIFIED"})
+
+
+@dataclass(frozen=True, slots=True)
+class Delta:
+    """One answer.
+
+    :param version: counts the deltas that a server has made since it was started.
+    :param counts: how many instances the server held of each status, e.g. ``DOWN_1_UP_7_``.
+    :param changes: what stands under each key that was changed; None where nothing does any more.
+    """
+
+    version: int
+    counts: str
+    changes: Mapping[Key, Instance | None]
+
+
+def applied(held: Mapping[Key, Instance], delta: Delta) -> dict[Key, Instance] | None:
+    """What a list becomes by a delta that was made after it; None where the counts say otherwise.
+
+    What is as it was stays the same object.
+    """
+    result = dict(held)
+    for key, instance in delta.changes.items():
+        if instance is None:
+            result.pop(key, None)
+        elif result.get(key) != instance:
+            result[key] = instance
+    return result if counts_of(result.values()) == delta.counts else None
+
+
+def counts_of(instances: Iterable[Instance]) -> str:
+    """How many there are of each status, as a server words it."""
+    counts = Counter(instance.status.value for instance in instances)
+    return "".join(f"{status}_{count}_" for status, count in sorted(counts.items()))
+
+
+def delta_from_text(text: bytes | str) -> Delta:
+    """Read ``/apps/delta``. An instance is made as soon as its own text is read, as in a list.
+
+    :raises ValueError: it is no JSON, or has what cannot be told to stand or to be gone.
+    """
+
+    def made(document: dict[str, Any]) -> Any:
+        # Metadata has strings only, so that it is never taken for an instance, whatever its keys are.
+        is_instance = "ipAddr" in document and isinstance(document.get("leaseInfo"), dict)
+        return _change(document) if is_instance else document
+
+    applications = json.loads(text, object_hook=made)["applications"]
+    changes: dict[Key, Instance | None] = {}
+    for application in listed(applications.get("application")):
+        for change in listed(application.get("instance")):
+            if not isinstance(change, _Change):
+                raise ValueError("an instance without address or lease")
+            changes[change.instance.key] = change.instance if change.stands else None
+    return Delta(int(applications["versions__delta"]), str(applications["apps__hashcode"]), changes)
+
+
+@dataclass(frozen=True, slots=True)
+class _Change:
+    instance: Instance
+    stands: bool
+
+
+def _change(document: Mapping[str, Any]) -> Any:
+    action = document.get("actionType")
+    if action not in _STANDS and action != "DELETED":
+        raise ValueError(f"the actionType {action!r}")
+    try:
+        return _Change(instance_from_json(document), action in _STANDS)
+    except InvalidInstance as error:
+        raise ValueError(str(error)) from None
