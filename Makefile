@@ -11,7 +11,7 @@ SEED ?=
 unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo bench test test-faults lint unit explore integration format lock flags image lab-up lab-down lab-status clean
+.PHONY: help setup demo bench test test-faults lint unit explore mutants integration format lock flags image lab-up lab-down lab-status clean
 
 help:  ## Show this list
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 16
@@ -48,6 +48,9 @@ unit: setup  ## The tests that need no server
 
 explore: setup  ## Random faults of stacks on a model of Eureka (MINUTES=60, SEED=42)
 	@$(RUN) -m tests.explore --minutes $(MINUTES) $(if $(SEED),--seed $(SEED))
+
+mutants: setup  ## Take back one safety rule after the other: does its test fail? (ONLY="brake sweeper")
+	@$(RUN) -m tests.mutants $(ONLY)
 
 integration: setup  ## The tests on real servers
 	@$(RUN) -m lab fetch

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from eurekube_provider.core.errors import ConfigurationError, RegistryUnreachable
+from eurekube_provider.core.errors import ConfigurationError, LeadershipLost, RegistryUnreachable
 from eurekube_provider.core.identity import ClusterOwner
 from eurekube_provider.core.model import Instance, Status
 from eurekube_provider.core.names import Reservations
@@ -618,11 +618,13 @@ def test_a_name_is_not_claimed_by_nothing() -> None:
 )
 def test_reserved_names(pairs: set[tuple[str, str]], is_let_in: bool) -> None:
     """The namespaces of a name share it, and no other may have it, whoever comes first."""
-    scene = Scene()
-    scene.told.controller._admission._reservations = Reservations(frozenset(pairs))
-    others(scene)
-    scene.endpoints(WEB, a=READY)
-    assert len(scene.look()) == is_let_in
+    for is_taken in (True, False):
+        scene = Scene()
+        scene.told.controller._admission._reservations = Reservations(frozenset(pairs))
+        if is_taken:
+            others(scene)
+        scene.endpoints(WEB, a=READY)
+        assert len(scene.look()) == is_let_in
 
 
 def test_what_is_registered_under_a_name_that_is_reserved_now_stays() -> None:
@@ -769,3 +771,125 @@ def test_what_a_deleted_syncer_left_at_two_eurekas() -> None:
     assert (len(scene.sent), scene.elsewhere.view.owned(owner)) == (2, [])
     assert len(scene.told.registry.view.owned(owner)) == 2
     assert controller.lane_of(KEY) == "default"
+
+
+def test_who_may_not_write_looks_at_nothing() -> None:
+    """Another replica may lead by now: neither a finalizer nor a registration is begun."""
+    scene = Scene()
+    scene.endpoints(WEB, a=READY)
+    scene.told.registry.peers.may_write = lambda: False
+    with pytest.raises(LeadershipLost):
+        scene.look()
+    assert scene.sent == []
+    scene.told.registry.peers.may_write = lambda: True
+    assert [one.action for one in scene.look()] == [Action.REGISTER]
+
+
+@pytest.mark.parametrize("is_deleted", [False, True])
+def test_nothing_is_changed_before_the_registry_was_read(
+    is_deleted: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What stands there is not known: nothing is registered, and no deleted syncer let go as clean."""
+    scene = Scene()
+    scene.endpoints(WEB, a=READY)
+    if is_deleted:
+        deleted(scene, monkeypatch)
+    scene.told.registry._was_read.clear()
+    with pytest.raises(RegistryUnreachable, match="has not been read yet"):
+        scene.look()
+    assert scene.sent == []
+
+
+def test_a_syncer_whose_namespace_cannot_be_read_is_not_deleted() -> None:
+    """It is not in our copy, and may be in the cluster: what it has stays, and is renewed."""
+    scene = Scene()
+    scene.endpoints(WEB, a=READY)
+    scene.look()
+    scene.told.removed(KEY)
+    (syncers,) = scene.told.sources.syncers.reflectors
+    syncers._synced.clear()
+    for instance in scene.told.registry.renewals.held():
+        scene.told.registry.renewals.remove(instance.key)
+    assert scene.look() == []
+    assert scene.renewed() == {"a"}
+    syncers._synced.set()
+    assert [one.action for one in scene.look()] == [Action.DEREGISTER]
+
+
+def test_a_namespace_that_was_not_read_says_nothing_of_its_endpoints() -> None:
+    """Its slices have not been listed: there seem to be none, and what is registered stays."""
+    scene = Scene()
+    scene.endpoints(WEB, a=READY, b=READY)
+    scene.look()
+    scene.endpoints(WEB)
+    (slices,) = scene.told.sources.slices.reflectors
+    slices._synced.clear()
+    assert scene.look() == []
+    assert scene.renewed() == {"a", "b"}
+    assert scene.told.controller.looks[KEY].report.sync_reason == "NamespaceNotRead"
+
+
+def test_a_paused_syncer_changes_nothing() -> None:
+    """Neither what comes nor what says goodbye; what stands there is renewed."""
+    scene = Scene()
+    scene.endpoints(WEB, a=READY, b=READY)
+    scene.look()
+    scene.edited(paused=True)
+    scene.endpoints(WEB, a=TERMINATING, b=READY, c=READY)
+    assert scene.look() == []
+    assert scene.renewed() == {"a", "b"}
+
+
+def test_what_moves_to_another_eureka_is_missed_by_nobody() -> None:
+    """It leaves the first one only once it stands at the second; with UpsertOnly it is left there."""
+    scene = Scene()
+    scene.endpoints(WEB, a=READY)
+    scene.look()
+    scene.edited(eureka="elsewhere", policy="UpsertOnly")
+    assert [one.action for one in scene.look()] == [Action.REGISTER]
+    owner = Syncer.from_object(scene.syncer).owner(CLUSTER)
+    (moved,) = scene.elsewhere.view.owned(owner)
+    scene.elsewhere.view.gone(moved.key)
+    scene.edited(policy="Sync")
+    controller = scene.told.controller
+    carry_out = controller._carry_out
+
+    def refused(steps: Plan, *given: Any, **more: Any) -> Outcome:
+        """No registration is taken."""
+        return carry_out(Plan(steps.of(Action.DEREGISTER)), *given, **more)
+
+    controller._carry_out = refused  # type: ignore[assignment]
+    scene.look()
+    assert len(scene.told.registry.view.owned(owner)) == 1
+    controller._carry_out = carry_out
+    assert [one.action for one in scene.look()] == [Action.REGISTER, Action.DEREGISTER]
+    assert scene.told.registry.view.owned(owner) == []
+
+
+def test_what_is_left_at_another_eureka_is_under_the_brake() -> None:
+    """The syncer moved, and its source broke: what still stands at the first Eureka is held back, too."""
+    scene = Scene()
+    scene.endpoints(WEB, a=READY, b=READY)
+    scene.look()
+    scene.edited(eureka="elsewhere")
+    scene.endpoints(WEB)
+    assert scene.look() == []
+    assert "Braked" in scene.told.controller.looks[KEY].report.problems
+    assert scene.renewed() == {"a", "b"}
+
+
+@pytest.mark.parametrize(
+    ("spec", "flag"),
+    [
+        ({"application": "billing"}, "--publish shop=billing"),
+        ({"vipAddress": "rating,billing"}, "--publish shop=billing"),
+        ({"selector": {"app": "rating", "namespace": "other"}}, "--cross-namespace shop=other"),
+    ],
+)
+def test_what_a_syncer_may_not_publish(spec: dict[str, Any], flag: str) -> None:
+    """Another name than its Service's, or another namespace's Services, unless the configuration lets it."""
+    scene = Scene(**spec)
+    scene.endpoints(WEB, a=READY)
+    assert scene.look() == []
+    assert scene.told.controller.looks[KEY].report.sync_reason == "NotAllowed"
+    assert flag in scene.told.controller.looks[KEY].report.problems["NotAllowed"]

@@ -12,7 +12,7 @@ from eurekube_provider.core.errors import KubernetesError, RegistryUnreachable
 from eurekube_provider.core.identity import Cluster
 from eurekube_provider.operator import departure as module
 from eurekube_provider.operator.departure import Departure
-from eurekube_provider.operator.finalizer import FINALIZER
+from eurekube_provider.operator.finalizer import FINALIZER, set_finalizer
 
 KEY = ("shop", "rating")
 SYNCER: dict[str, Any] = {"metadata": {"namespace": "shop", "name": "rating", "finalizers": [FINALIZER]}}
@@ -84,3 +84,48 @@ def test_a_wait_is_over_with_its_syncer(scene: Scene, is_away: bool) -> None:
     scene.is_away = True
     scene.look(10 * RELEASE_SECONDS)
     assert (scene.released, scene.events) == ([], [])
+
+
+def test_a_deleted_syncer_waits_for_as_long_as_is_configured(scene: Scene) -> None:
+    """What it registered is still to be taken out; then a namespace waits no longer for an Eureka."""
+    scene.look(0)
+    scene.look(RELEASE_SECONDS - 1)
+    assert scene.released == []
+    scene.look(RELEASE_SECONDS + 1)
+    assert (scene.released, scene.events) == ([RELEASE_SECONDS + 1], ["LeftBehind"])
+
+
+class Finalizers:
+    """An API server with one syncer, whose finalizers somebody else writes, too."""
+
+    def __init__(self, *finalizers: str) -> None:
+        self.held = list(finalizers)
+        self.version = 1
+        self.meanwhile: list[str] = []
+
+    def get(self, path: str) -> dict[str, Any]:
+        """The object as it is now; somebody else may change it right after."""
+        assert path.endswith("/namespaces/shop/eurekasyncers/rating")
+        found = {"metadata": {"finalizers": list(self.held), "resourceVersion": str(self.version)}}
+        for name in self.meanwhile:
+            self.held.append(name)
+            self.version += 1
+        self.meanwhile.clear()
+        return found
+
+    def request(self, method: str, _path: str, body: Any, content_type: str) -> None:
+        """A merge patch, which is refused where it is made for another version."""
+        assert (method, content_type) == ("PATCH", "application/merge-patch+json")
+        if body["metadata"].get("resourceVersion", str(self.version)) != str(self.version):
+            raise KubernetesError("changed meanwhile", status_code=409)
+        self.held = list(body["metadata"]["finalizers"])
+
+
+@pytest.mark.parametrize("meanwhile", [[], ["somebody.example/too"]])
+def test_finalizers_of_others_stay(meanwhile: list[str]) -> None:
+    """Those that were there, and those that came while ours was written or removed."""
+    api = Finalizers("somebody.example/first")
+    for present, ours in ((True, [FINALIZER]), (False, [])):
+        api.meanwhile += meanwhile
+        set_finalizer(api, SYNCER, present=present)  # type: ignore[arg-type]
+        assert sorted(set(api.held)) == sorted({"somebody.example/first", *meanwhile, *ours})

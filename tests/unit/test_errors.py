@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from kubernetes import client
 
 from eurekube_provider.core.errors import (
     ConfigurationError,
@@ -28,6 +29,7 @@ from eurekube_provider.eureka import batch
 from eurekube_provider.eureka.connection import Connection
 from eurekube_provider.eureka.peer import Peer
 from eurekube_provider.eureka.peers import Peers
+from eurekube_provider.kube.access import KubeAccess
 
 SECRET = "pa55-w0rd"
 RATING = Instance("rating", "rating-1", "10.0.0.1", "10.0.0.1", Port(8080))
@@ -57,7 +59,7 @@ class Answering:
                 self.end_headers()
                 self.wfile.write(body.encode())
 
-            do_GET = do_PUT = do_POST = do_DELETE = answer  # noqa: N815 - the names that http.server calls
+            do_GET = do_PUT = do_POST = do_PATCH = do_DELETE = answer  # noqa: N815 - the names that http.server calls
 
             def log_message(self, *_: Any) -> None:
                 """Say nothing."""
@@ -152,6 +154,20 @@ def test_changes_need_permission(answering: Answer) -> None:
     assert peer.deregister(*RATING.key) is False
     assert server.requests[-1].startswith("DELETE ")
     peer.close()
+
+
+@pytest.mark.parametrize("method", ["POST", "PUT", "PATCH", "DELETE"])
+def test_changes_of_the_cluster_need_permission(method: str, answering: Answer) -> None:
+    """Neither a status nor a finalizer nor an Event is written without it; reads are sent, as ever."""
+    server, may_write = answering(200, "{}"), False
+    access = KubeAccess(client.ApiClient(client.Configuration(host=f"http://{server.address}")))
+    guarded = access.guarded(lambda: may_write)
+    assert guarded.get("/version") == {}
+    with pytest.raises(LeadershipLost, match="another replica may lead by now"):
+        guarded.request(method, "/apis/any")
+    may_write = True
+    guarded.request(method, "/apis/any")
+    assert server.requests == ["GET /version", f"{method} /apis/any"]
 
 
 def test_nobody_listens() -> None:

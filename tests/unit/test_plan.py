@@ -9,6 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from eurekube_provider.core.identity import LEAVING_KEY
 from eurekube_provider.core.model import EurekaLease, Instance, Port, Status
 from eurekube_provider.core.plan import (
     Action,
@@ -17,6 +18,7 @@ from eurekube_provider.core.plan import (
     Policy,
     RefusalReason,
     differences,
+    handed_over,
     plan,
     same_contents,
 )
@@ -238,6 +240,18 @@ GOLDEN = plan(
     ],
     OURS,
 )
+
+
+@pytest.mark.parametrize("is_ours", [True, False])
+def test_what_passes_to_another_syncer_passes_as_it_stands(is_ours: bool) -> None:
+    """A person's OUT_OF_SERVICE stays theirs, and ours keeps its mark, so that it is undone."""
+    out = {"status": Status.OUT_OF_SERVICE, "overridden_status": Status.OUT_OF_SERVICE}
+    mark = {LEAVING_KEY: "true"} if is_ours else {}
+    have = replace(RATING, metadata={"eurekube.owner": OURS, **mark}, **out)  # type: ignore[arg-type]
+    want = replace(RATING, metadata={"eurekube.owner": THEIRS})
+    passed = handed_over(want, have)
+    assert (passed.owner, passed.is_leaving) == (THEIRS, is_ours)
+    assert (passed.status, passed.overridden_status) == (Status.OUT_OF_SERVICE, Status.OUT_OF_SERVICE)
 
 
 def test_a_plan_in_words() -> None:

@@ -11,9 +11,9 @@ from typing import Any
 
 import pytest
 
-from eurekube_provider.core.errors import RegistryError, RegistryUnreachable
+from eurekube_provider.core.errors import ConfigurationError, RegistryError, RegistryUnreachable
 from eurekube_provider.core.identity import Cluster
-from eurekube_provider.core.model import Instance, Port
+from eurekube_provider.core.model import Instance, Port, Status
 from eurekube_provider.eureka import inquiry
 from eurekube_provider.eureka.connection import Connection
 from eurekube_provider.eureka.peer import Peer, ServerStatus
@@ -473,3 +473,79 @@ def test_what_somebody_else_took_over_is_renewed_no_more() -> None:
             assert ours.key not in registry.renewals
             assert registry.view.get(ours.key) == theirs
             assert ours.owner in concerned
+
+
+def test_a_cluster_name_that_is_in_use_with_another_uid_is_refused() -> None:
+    """Also where only another server tells of it: the one that was listed was restarted a moment ago."""
+    whose = {"eurekube.owner": OWNER, "eurekube.cluster-uid": "another"}
+    theirs = replace(instance("theirs"), metadata=whose)
+    ours = replace(theirs, metadata={**whose, "eurekube.cluster-uid": "u"})
+    others = replace(theirs, metadata={**whose, "eurekube.owner": "cluster/other/shop/rating"})
+    for held, is_refused in ((theirs, True), (ours, False), (others, False)):
+        servers, cluster = TwoServers([held]), Cluster("lab", "u")
+        registry = Registry(
+            servers, cluster, "operator", 600.0, lambda _: None, lambda: None, check_cluster=True
+        )
+        if is_refused:
+            with pytest.raises(ConfigurationError, match="has UID another, this cluster has u"):
+                registry._resync()
+        else:
+            registry._resync()
+        assert registry.was_read is not is_refused
+
+
+def test_what_was_removed_is_looked_for_again() -> None:
+    """A server that was away may hold it still, and tell the others of it."""
+    registry = Registry(TwoServers([]), Cluster("lab", "u"), "operator", 600.0, lambda _: None, lambda: None)
+    registry.gone(instance("removed"))
+    assert all(list(due) == [instance("removed").key] for due in registry.sweeper._removals.values())
+
+
+def test_only_what_names_this_operator_is_renewed_for_stacks() -> None:
+    """What names another one, or renews itself, is theirs to let lapse."""
+    registry = Registry(TwoServers([]), Cluster("lab", "u"), "operator", 600.0, lambda _: None, lambda: None)
+    named = {
+        name: replace(instance(name), metadata={"eurekube.owner": "stack/o/p/s/n", "eurekube.renewer": name})
+        for name in ("operator", "another", "self")
+    }
+    registry._take(list(named.values()), is_complete=True)
+    assert registry.renewals.held() == [named["operator"]]
+
+
+@pytest.mark.parametrize("is_restarted", [True, False])
+def test_a_persons_status_comes_back_only_with_what_servers_forgot(is_restarted: bool) -> None:
+    """Not where somebody removed the instance, and not what the operator itself had taken out."""
+    servers = TwoServers([])
+    registry = after_a_restart(servers)
+    if is_restarted:
+        registry.restarts.notice()
+    out = {"status": Status.OUT_OF_SERVICE, "overridden_status": Status.OUT_OF_SERVICE}
+    persons = replace(instance("persons"), **out)  # type: ignore[arg-type]
+    leaving = replace(instance("ours"), metadata={**persons.metadata, "eurekube.leaving": "true"}, **out)  # type: ignore[arg-type]
+    for one in (persons, leaving):
+        registry.registered(one)
+    servers.peers[0].status = lambda: STATUS  # type: ignore[method-assign]
+    registry.missing([persons, leaving], None)
+    assert registry.lost_override(leaving.key) is Status.UNKNOWN
+    lost = Status.OUT_OF_SERVICE if is_restarted else Status.UNKNOWN
+    assert registry.lost_override(persons.key) is lost
+
+
+def test_what_a_restarted_server_forgot_of_a_stacks_is_restored() -> None:
+    """Nobody's program runs to do it."""
+    stacks = replace(instance("vm"), metadata={"eurekube.owner": "stack/o/p/s/billing"})
+    servers = Balanced(STATUS)
+    registry, _ = behind_a_balancer(servers)
+    servers.servers = [started_now()]
+    registry.missing([stacks], None)
+    assert stacks.key in registry.renewals
+    assert [one.key for one in servers.restored] == [stacks.key]
+
+
+def test_nothing_is_new_while_a_server_may_have_lost_its_memory() -> None:
+    """Its list lacks what stands on the others, and may stand in our place."""
+    registry = after_a_restart(TwoServers([]))
+    registry._was_read.set()
+    assert registry.is_new(("RATING", "any"))
+    registry.restarts.notice()
+    assert not registry.is_new(("RATING", "any"))

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import replace
 from typing import Any, cast
+from unittest.mock import Mock
 
 import pytest
 from pulumi.dynamic import Config, ConfigureRequest
@@ -16,10 +17,12 @@ from eurekube_provider.core.errors import (
     RegistryUnreachable,
     SomeFailed,
 )
+from eurekube_provider.core.identity import INCARNATION_KEY
 from eurekube_provider.core.model import Instance, Port, Status
 from eurekube_provider.resources import bridge, neighbours, registration, standing
 from eurekube_provider.resources.application import ApplicationProvider
 from eurekube_provider.resources.instance import InstanceProvider
+from eurekube_provider.resources.looks import SecondLooks
 from eurekube_provider.resources.properties import INCARNATION, Properties
 from tests.unit.registry import FakeEureka, FakeServers
 from tests.unit.test_resources_members import ALL
@@ -444,6 +447,56 @@ def test_a_machine_that_registers_itself_is_refused(eureka: FakeEureka, servers:
     assert set(eureka.held) == {itself.key}
     created(ONE, instance_id="itself", on_conflict="adopt")
     assert [each.owner for each in eureka.held.values()] == [LEAST["owner"]]
+
+
+@pytest.mark.parametrize("owner", [None, "stack/organization/shop/prod/billing", LEAST["owner"]])
+def test_a_creation_that_fails_takes_back_nothing_but_its_own(
+    owner: str | None, eureka: FakeEureka, servers: FakeServers
+) -> None:
+    """Somebody wrote there meanwhile: another owner, or another creation of the same one."""
+    assert servers
+
+    def taken(_usual: Callable[[], Any]) -> Any:
+        key = ("BILLING", str(checked(ONE)["instance_id"]))
+        metadata = {"eurekube.owner": owner, INCARNATION_KEY: "another"} if owner else {}
+        eureka.held[key] = Instance(*key, "theirs", "10.9.9.9", Port(8080), metadata=metadata)
+        raise RegistryRejected("no", url=URL)
+
+    eureka.fails = {"register": [taken]}
+    with pytest.raises(RegistryRejected, match="nothing of it is left"):
+        created(ONE)
+    assert [each.host_name for each in eureka.held.values()] == ["theirs"]
+
+
+@pytest.mark.parametrize("owner", [None, "cluster/eks/shop/billing", "stack/organization/shop/prod/billing"])
+@KINDS
+def test_nobody_elses_instance_is_adopted_unasked(
+    kind: Kind, owner: str | None, eureka: FakeEureka, servers: FakeServers
+) -> None:
+    """One that has our id, of whomever it is, stands as it stood; with ``adopt`` it is taken over."""
+    assert servers
+    created(kind)
+    theirs = {
+        key: replace(each, metadata={"eurekube.owner": owner} if owner else {}, host_name="theirs")
+        for key, each in eureka.held.items()
+    }
+    eureka.held = dict(theirs)
+    with pytest.raises((OwnershipConflict, SomeFailed)):
+        created(kind)
+    assert eureka.held == theirs
+    created(kind, on_conflict="adopt")
+    assert {each.owner for each in eureka.held.values()} == {kind[1]["owner"]}
+
+
+def test_what_was_removed_from_several_servers_is_looked_at_a_second_time(servers: FakeServers) -> None:
+    """Unless its application renews it itself: then it would be the application's wish that it came back."""
+    for renewer, count in (("eurekube", 1), ("self", 0)):
+        state = created(ONE, service_url=f"{URL},{OTHER}", renewer=renewer)
+        looks = Mock(SecondLooks)
+        peers = next(peers for peers in servers._peers.values() if len(peers.peers) > 1)
+        wanted = registration.Registration.from_properties(state)
+        assert registration.delete(wanted, peers, looks=looks) is registration.Removal.REMOVED
+        assert looks.add.call_count == count
 
 
 def test_what_a_list_has_and_nobody_holds_is_in_nobodys_way(eureka: FakeEureka, servers: FakeServers) -> None:

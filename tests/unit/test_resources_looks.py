@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+from dataclasses import replace
 from typing import Any, cast
 
 import pytest
@@ -80,6 +81,17 @@ def test_what_was_registered_anew_stays() -> None:
     cluster.peers[0].held = {("A", "1"): instance(1, at=1001), ("A", "2"): instance(2)}
     looks.finish()
     assert set(cluster.peers[0].held) == {("A", "1"), ("A", "2")}
+
+
+def test_what_is_somebody_elses_by_now_stays() -> None:
+    """Also with a clock that is behind ours, by which it seems to be as old as what was removed."""
+    cluster = Cluster()
+    looks = SecondLooks(lambda _: None)
+    looks.add(cast("Peers", cluster), instance(1))
+    theirs = replace(instance(1), metadata={OWNER_KEY: "stack/o/p/other/n"})
+    cluster.peers[0].held = {theirs.key: theirs}
+    looks.finish()
+    assert cluster.peers[0].held == {theirs.key: theirs}
 
 
 def test_while_one_looks_the_others_go_on() -> None:

@@ -10,7 +10,15 @@ import pytest
 from eurekube_provider.core.defaults import FIXED, completed, shortened
 from eurekube_provider.core.model import EurekaLease, Instance, Status
 from eurekube_provider.resources.properties import UNKNOWN, check
-from eurekube_provider.resources.registration import Difference, Registration, diff, inputs, outputs
+from eurekube_provider.resources.registration import (
+    Difference,
+    Registration,
+    diff,
+    inputs,
+    outputs,
+    released,
+    status_to_send,
+)
 from tests.unit.test_resources_properties import LEAST, checked
 
 
@@ -155,3 +163,30 @@ def test_no_fixed_default_comes_into_the_state_and_none_goes() -> None:
 def test_the_state_tells_when_eureka_last_changed_it() -> None:
     """As a date that a person can read."""
     assert state()["last_updated"] == "2023-11-14T22:13:20.000Z"
+
+
+OUT = Status.OUT_OF_SERVICE
+
+
+@pytest.mark.parametrize(
+    ("held", "expected"),
+    [(OUT, Status.UP), (Status.DOWN, None), (Status.UP, None), (None, None)],
+)
+def test_a_status_that_is_no_longer_enforced_goes_unless_a_person_changed_it(
+    held: Status | None, expected: Status | None
+) -> None:
+    """It is brought back to UP once; what somebody set since, or removed, is theirs."""
+    previous = Registration.from_properties(state(status=OUT.value))
+    wanted = Registration.from_properties(checked())
+    have = replace(wanted.instance, status=held) if held else None
+    assert released(previous, wanted, have).status is expected
+    assert released(wanted, wanted, replace(wanted.instance, status=OUT)).status is None
+
+
+def test_under_a_persons_status_up_is_sent() -> None:
+    """A server believes DOWN and STARTING over an override: callers would lose the instance's own UP."""
+    wanted = Registration.from_properties(checked(status="DOWN"))
+    persons = replace(wanted.instance, status=OUT, overridden_status=OUT)
+    assert status_to_send(wanted, persons) is Status.UP
+    assert status_to_send(replace(wanted, status=None), replace(persons, status=Status.DOWN)) is Status.UP
+    assert status_to_send(wanted, replace(wanted.instance, status=Status.UP)) is Status.DOWN

@@ -11,7 +11,7 @@ import pytest
 from eurekube_provider.core.refresh import StackAction
 from eurekube_provider.operator.triggers import runs as module
 from eurekube_provider.operator.triggers.run import Outcome, Result, Run
-from eurekube_provider.operator.triggers.runs import MOST_AT_ALL, Order, Place, Runs
+from eurekube_provider.operator.triggers.runs import MOST_AT_ALL, Ended, Order, Place, Runs
 from eurekube_provider.operator.triggers.targets import Automation, PulumiStack, Target, Webhook, targets_from
 from lab.waiting import wait_until
 
@@ -77,6 +77,24 @@ def test_what_only_waits_has_many_slots(played: Played) -> None:
     begun = [played.begin(name, is_again=True) for name in LIGHT[:20]]
     assert begun.count(True) == MOST_AT_ALL // 2
     assert [played.begin(name) for name in LIGHT[20:]].count(True) == MOST_AT_ALL // 2
+
+
+def test_what_a_library_says_is_told_to_nobody(
+    played: Played, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """It may show the header that it was given to send: neither status nor log repeats it."""
+
+    header = f"Bearer hidden{len(LIGHT)}"
+
+    def run(_: Run) -> Result:
+        raise ValueError(header)
+
+    monkeypatch.setitem(played.runs._runners, LIGHT[0], run)  # type: ignore[arg-type]
+    assert played.begin(LIGHT[0])
+    ended: list[Ended] = []
+    wait_until(lambda: ended.extend(played.runs.take_ended()) or ended, "the run to end", 20)
+    assert ended[0].result.message == "the run broke off (ValueError); the operator's log says where"
+    assert "hidden40" not in "".join(str(vars(record)) for record in caplog.records)
 
 
 def test_targets_that_name_one_stack_share_a_lane(tmp_path: Path) -> None:

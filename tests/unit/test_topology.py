@@ -63,8 +63,10 @@ def test_few_leases_ask_nobody(server: Server) -> None:
 
 def test_an_unknown_replica_forbids_batches(server: Server) -> None:
     """A server that forwards to one that is not configured would leave that one out."""
-    server.replicas = (f"{URL}/", "http://10.0.0.9:8761/eureka/")
-    assert not Peers(Connection.parse(URL)).uses_batches(MANY)
+    server.replicas = ("http://10.0.0.9:8761/eureka/",)
+    peers = Peers(Connection.parse(URL))
+    assert not peers.uses_batches(MANY)
+    assert "forwards to http://10.0.0.9:8761/eureka/, which" in (peers.batch_obstacle() or "")
 
 
 def test_a_balancer_that_servers_name_forbids_batches(server: Server) -> None:

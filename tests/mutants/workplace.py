@@ -1,0 +1,115 @@
+"""A copy of the repository in which one mutant after the other is tried."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import sys
+import time
+from collections.abc import Iterable
+from dataclasses import dataclass
+from enum import StrEnum
+from pathlib import Path
+
+from tests.mutants.mutant import ROOT, DoesNotApply, Mutant
+
+COPIED = ("eurekube_provider", "tests")
+"""Everything else that tests may read is linked."""
+
+LONGEST_SECONDS = 60
+"""A test that takes longer is no quick find."""
+
+PYTEST = (sys.executable, "-m", "pytest", "-x", "-q", "-p", "no:cacheprovider")
+_FAILED = 1
+"""What pytest ends with where tests ran and failed, and nothing else went wrong."""
+
+
+class Verdict(StrEnum):
+    """What became of a mutant."""
+
+    KILLED = "killed"
+    SURVIVED = "SURVIVED"
+    DOES_NOT_APPLY = "DOES NOT APPLY"
+    UNDECIDED = "UNDECIDED"
+    """Its tests did not run: there is none of that name, say, or the code cannot be imported."""
+
+
+@dataclass(frozen=True, slots=True)
+class Trial:
+    """How it went.
+
+    :ivar told: for a person, where it was not killed.
+    """
+
+    verdict: Verdict
+    seconds: float
+    told: str = ""
+
+
+class Workplace:
+    """The copy; one trial at a time.
+
+    :param folder: empty, and removed by whoever made it.
+    """
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+        for path in ROOT.iterdir():
+            if path.name in COPIED:
+                ignored = shutil.ignore_patterns("__pycache__")
+                shutil.copytree(path, folder / path.name, ignore=ignored)
+            elif not path.name.startswith("."):
+                (folder / path.name).symlink_to(path)
+
+    def unchanged(self, mutants: Iterable[Mutant]) -> str:
+        """Run all tests that are named, without any mutant; what pytest says where one fails.
+
+        It leaves the bytecode of all that does not change, too.
+        """
+        ran = self._run(dict.fromkeys(test for one in mutants for test in one.tests), keeps_bytecode=True)
+        return "" if ran.returncode == 0 else ran.stdout
+
+    def trial(self, mutant: Mutant) -> Trial:
+        """Run a mutant's tests with it."""
+        path = self._folder / mutant.file
+        text, times = path.read_text(encoding="utf-8"), path.stat()
+        try:
+            changed = mutant.applied(text)
+        except DoesNotApply as error:
+            return Trial(Verdict.DOES_NOT_APPLY, 0.0, str(error))
+        began = time.monotonic()
+        try:
+            path.write_text(changed, encoding="utf-8")
+            # Python knows by time and size whether bytecode is of this text.
+            os.utime(path, (times.st_atime, times.st_mtime + 10))
+            ran = self._run(mutant.tests)
+        except subprocess.TimeoutExpired:
+            told = f"its tests took longer than {LONGEST_SECONDS} s: {' '.join(mutant.tests)}"
+            return Trial(Verdict.UNDECIDED, time.monotonic() - began, told)
+        finally:
+            path.write_text(text, encoding="utf-8")
+            os.utime(path, (times.st_atime, times.st_mtime))
+        seconds = time.monotonic() - began
+        if ran.returncode == _FAILED:
+            return Trial(Verdict.KILLED, seconds)
+        if ran.returncode == 0:
+            return Trial(Verdict.SURVIVED, seconds, f"none of its tests fails: {' '.join(mutant.tests)}")
+        return Trial(Verdict.UNDECIDED, seconds, f"pytest ended with {ran.returncode}: {ran.stdout}")
+
+    def _run(self, tests: Iterable[str], *, keeps_bytecode: bool = False) -> subprocess.CompletedProcess[str]:
+        environment = {**os.environ, "PYTHONPATH": str(self._folder)}
+        environment.pop("PYTHONDONTWRITEBYTECODE", None)
+        if not keeps_bytecode:
+            environment["PYTHONDONTWRITEBYTECODE"] = "1"
+        return subprocess.run(
+            [*PYTEST, *tests],
+            cwd=self._folder,
+            env=environment,
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+            timeout=10 * LONGEST_SECONDS if keeps_bytecode else LONGEST_SECONDS,
+            check=False,
+        )

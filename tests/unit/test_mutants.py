@@ -1,0 +1,60 @@
+"""The mutants of the safety rules fit the code of today; ``make mutants`` tries them."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import replace
+from functools import cache
+from pathlib import Path
+
+import pytest
+
+from tests.mutants.mutant import ROOT, DoesNotApply, Mutant, mutants
+from tests.mutants.workplace import Verdict, Workplace
+
+
+@cache
+def text(file: str) -> str:
+    """A file of the repository."""
+    return (ROOT / file).read_text(encoding="utf-8")
+
+
+@pytest.mark.parametrize("mutant", mutants(), ids=lambda mutant: mutant.name)
+def test_a_mutant_fits_the_code_of_today(mutant: Mutant) -> None:
+    """What moved away, and a test that has another name by now, is found before all are tried."""
+    assert mutant.applied(text(mutant.file)) != text(mutant.file)
+    assert re.fullmatch(r"[A-Z].*\.", mutant.rule), "a rule is a sentence"
+    for test in mutant.tests:
+        file, _, name = test.partition("::")
+        assert f"\ndef {name.partition('[')[0]}(" in text(file), f"there is no test {test}"
+
+
+@pytest.mark.parametrize(
+    ("code", "why"),
+    [
+        ("if mine:\n    go()\n", "no more"),
+        ("if ours:\n    go()\nif ours:\n    go()\n", "more than once"),
+        ("if ours:\n    go()\nelif theirs:\n    stop()\n", "is no Python"),
+    ],
+)
+def test_a_mutant_that_does_not_fit_says_why(code: str, why: str) -> None:
+    """It never changes anything but the lines that it was written for."""
+    mutant = Mutant("any", "A rule.", "x.py", "if ours:\n    go()\n", "go()\n", ("t.py::t",))
+    with pytest.raises(DoesNotApply, match=why):
+        mutant.applied(code)
+    same = Mutant("same", "A rule.", "x.py", "go()\n", "go()  # anyway\n", ("t.py::t",))
+    with pytest.raises(DoesNotApply, match="means the same"):
+        same.applied("go()\n")
+
+
+def test_a_mutant_is_killed_by_its_test_and_by_no_other(tmp_path: Path) -> None:
+    """One that looks elsewhere lets it live, one that is not there says nothing; the code is as before."""
+    one = next(each for each in mutants() if each.name == "timestamps-do-not-grow")
+    elsewhere = replace(one, tests=("tests/unit/test_apply.py::test_every_write_is_preceded_by_a_read",))
+    nowhere = replace(one, tests=("tests/unit/test_apply.py::test_that_is_not_there",))
+    place = Workplace(tmp_path)
+    assert place.unchanged([one, elsewhere]) == ""
+    verdicts = [place.trial(each).verdict for each in (one, elsewhere, nowhere)]
+    assert verdicts == [Verdict.KILLED, Verdict.SURVIVED, Verdict.UNDECIDED]
+    assert (tmp_path / one.file).read_text() == text(one.file)
+    assert "FAILED" in place.unchanged([nowhere]) or "not found" in place.unchanged([nowhere])

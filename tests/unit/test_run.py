@@ -1,0 +1,85 @@
+"""The order in which an operator starts and ends, on parts that only write down what they are told."""
+
+from __future__ import annotations
+
+import threading
+from types import SimpleNamespace
+from typing import Any
+from unittest.mock import Mock
+
+import pytest
+
+from eurekube_provider.core.errors import RegistryUnreachable
+from eurekube_provider.core.identity import Cluster
+from eurekube_provider.eureka.connection import Connection
+from eurekube_provider.operator import run as module
+from eurekube_provider.operator.settings import Settings
+from eurekube_provider.operator.site import OperatorSite
+from tests.unit.parts import URL
+
+PARTS = (
+    "Controller",
+    "EventRecorder",
+    "KubeAccess",
+    "Leadership",
+    "Peers",
+    "Registry",
+    "Sources",
+    "StatusWriter",
+    "Triggers",
+)
+
+
+def ended(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """What each part was told since the operator was told to stop, e.g. ``Leadership.release``."""
+    parts, stop = Mock(), threading.Event()
+    for name in PARTS:
+        made = getattr(parts, name)
+        monkeypatch.setattr(module, name, Mock(return_value=made, load=Mock(return_value=made)))
+    parts.KubeAccess.guarded.return_value = parts.KubeAccess
+    parts.Sources.unread_namespaces.return_value = {}
+    parts.Sources.syncer_keys.return_value = []
+    parts.Registry.refusal = None
+    parts.Registry.peers.peers = ()
+    parts.Leadership.follow.side_effect = lambda *_: parts.reset_mock()
+    monkeypatch.setattr(module, "_cluster", lambda *_: Cluster("lab", "uid"))
+    monkeypatch.setattr(module, "_rivals", lambda *_: None)
+    monkeypatch.setattr(module, "_elector", lambda *_: None)
+    monkeypatch.setattr(module.gc, "freeze", lambda: None)
+    module._run(Settings({"default": Connection.parse(URL)}), stop, OperatorSite(), None)
+    return [name for name, _, _ in parts.mock_calls]
+
+
+def test_the_lease_is_released_when_nothing_is_under_way_and_renewals_end_last(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """The next leader may write at once; and what it has not found yet must not lapse meanwhile."""
+    told = ended(monkeypatch)
+    order = ["Sources.stop", "Leadership.close", "Controller.stop", "Leadership.release", "Registry.stop"]
+    assert [name for name in told if name in order] == order
+    of_registry = [name for name in told if name.startswith(("Registry.", "Peers."))]
+    assert of_registry[0] == "Registry.stop"
+    assert told.index("Registry.stop") > told.index("Leadership.release")
+
+
+def test_nothing_is_begun_before_cluster_and_registry_were_read() -> None:
+    """A first list that is missing would look like a cluster, or an Eureka, without anything in it."""
+    registry = SimpleNamespace(was_read=False, failure=None)
+    sources: Any = SimpleNamespace(is_synced=False, is_settled=False, failures={}, unread_namespaces=dict)
+
+    def waits() -> bool:
+        """Whether it is waited until it is told to stop."""
+        stop = threading.Event()
+        threading.Timer(0.1, stop.set).start()
+        registries: Any = {"default": registry}
+        return not module._wait_until_read(sources, registries, stop, float("inf"))
+
+    assert waits()
+    sources.is_settled = True
+    assert waits()
+    registry.was_read, sources.is_settled = True, False
+    assert waits()
+    sources.is_settled = True
+    assert not waits()
+    registry.was_read, registry.failure = False, RegistryUnreachable("away")
+    assert not waits()  # each syncer says so, and nothing is changed there before it answers
