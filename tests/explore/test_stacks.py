@@ -22,9 +22,11 @@ PAIRS_AN_EDIT = 60
 
 
 @pytest.fixture(autouse=True)
-def quiet() -> None:
+def quiet() -> Iterator[None]:
     """Thousands of lost requests are logged as such."""
     logging.disable(logging.CRITICAL)
+    yield
+    logging.disable(logging.NOTSET)
 
 
 @pytest.mark.parametrize("edit", [*EDITS, *SECOND_THOUGHTS], ids=lambda edit: edit.name)
