@@ -15,7 +15,7 @@ from eurekube_provider.eureka.connection import Connection
 from eurekube_provider.operator import run as module
 from eurekube_provider.operator.settings import Settings
 from eurekube_provider.operator.site import OperatorSite
-from tests.unit.parts import URL
+from tests.unit.parts import URL, Told
 
 PARTS = (
     "Controller",
@@ -45,7 +45,7 @@ def ended(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     monkeypatch.setattr(module, "_cluster", lambda *_: Cluster("lab", "uid"))
     monkeypatch.setattr(module, "_rivals", lambda *_: None)
     monkeypatch.setattr(module, "_elector", lambda *_: None)
-    monkeypatch.setattr(module.gc, "freeze", lambda: None)
+    monkeypatch.setattr("gc.freeze", lambda: None)
     module._run(Settings({"default": Connection.parse(URL)}), stop, OperatorSite(), None)
     return [name for name, _, _ in parts.mock_calls]
 
@@ -64,22 +64,23 @@ def test_the_lease_is_released_when_nothing_is_under_way_and_renewals_end_last(
 
 def test_nothing_is_begun_before_cluster_and_registry_were_read() -> None:
     """A first list that is missing would look like a cluster, or an Eureka, without anything in it."""
-    registry = SimpleNamespace(was_read=False, failure=None)
+    registry = Told().registry
     sources: Any = SimpleNamespace(is_synced=False, is_settled=False, failures={}, unread_namespaces=dict)
 
     def waits() -> bool:
         """Whether it is waited until it is told to stop."""
         stop = threading.Event()
         threading.Timer(0.1, stop.set).start()
-        registries: Any = {"default": registry}
-        return not module._wait_until_read(sources, registries, stop, float("inf"))
+        return not module._wait_until_read(sources, {"default": registry}, stop, float("inf"))
 
     assert waits()
     sources.is_settled = True
     assert waits()
-    registry.was_read, sources.is_settled = True, False
+    registry._was_read.set()
+    sources.is_settled = False
     assert waits()
     sources.is_settled = True
     assert not waits()
-    registry.was_read, registry.failure = False, RegistryUnreachable("away")
+    registry._was_read.clear()
+    registry.failure = RegistryUnreachable("away")
     assert not waits()  # each syncer says so, and nothing is changed there before it answers

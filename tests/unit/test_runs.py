@@ -11,7 +11,7 @@ import pytest
 from eurekube_provider.core.refresh import StackAction
 from eurekube_provider.operator.triggers import runs as module
 from eurekube_provider.operator.triggers.run import Outcome, Result, Run
-from eurekube_provider.operator.triggers.runs import MOST_AT_ALL, Ended, Order, Place, Runs
+from eurekube_provider.operator.triggers.runs import MOST_AT_ALL, Order, Place, Runs
 from eurekube_provider.operator.triggers.targets import Automation, PulumiStack, Target, Webhook, targets_from
 from lab.waiting import wait_until
 
@@ -89,11 +89,11 @@ def test_what_a_library_says_is_told_to_nobody(
     def run(_: Run) -> Result:
         raise ValueError(header)
 
-    monkeypatch.setitem(played.runs._runners, LIGHT[0], run)  # type: ignore[arg-type]
+    monkeypatch.setitem(played.runs._runners, LIGHT[0], run)
     assert played.begin(LIGHT[0])
-    ended: list[Ended] = []
-    wait_until(lambda: ended.extend(played.runs.take_ended()) or ended, "the run to end", 20)
-    assert ended[0].result.message == "the run broke off (ValueError); the operator's log says where"
+    wait_until(lambda: played.runs._ended, "the run to end", 20)
+    (ended,) = played.runs.take_ended()
+    assert ended.result.message == "the run broke off (ValueError); the operator's log says where"
     assert "hidden40" not in "".join(str(vars(record)) for record in caplog.records)
 
 
