@@ -207,7 +207,8 @@ class _Step:
         self._check_owner(have)
         if self.observer:
             self.observer.leaving(instance)
-        remove(self.peers, instance)
+        if have is not None:  # else a removal could only hit whoever registers it at this moment
+            remove(self.peers, instance)
         if self.observer:
             self.observer.gone(have or instance)
 

@@ -138,8 +138,14 @@ def change_many(
         replicas, conflicts = _replicas(stock, known, owners, observer)
         failures |= conflicts
         failures |= _register(peers, fresh, replicas, owners, observer, stock)
-    if going:
-        failures |= _cancel(peers, going, observer)
+    there = [one for one in going if stock.newest(one.key) is not None]
+    if there:
+        failures |= _cancel(peers, there, observer)
+    # A removal of what nobody holds could only hit whoever registers it at this moment.
+    for one in going:
+        if observer and stock.newest(one.key) is None:
+            observer.leaving(one)
+            observer.gone(one)
     return failures
 
 

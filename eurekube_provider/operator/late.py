@@ -52,10 +52,9 @@ class Late:
         """These, with our mark where the OUT_OF_SERVICE may be one of ours that came late."""
         with self._lock:
             self._purge()
+            # A registration as leaving may be late, too, and keep the status that came with it.
             asked_for = {
-                key
-                for (key, is_status), (_, sent) in self._sent.items()
-                if is_status and sent.status is Status.OUT_OF_SERVICE
+                key for (key, _), (_, sent) in self._sent.items() if sent.status is Status.OUT_OF_SERVICE
             }
         return [self._marked(one) if one.key in asked_for else one for one in held]
 

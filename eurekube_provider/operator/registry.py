@@ -217,7 +217,8 @@ class Registry:
 
     def leaving(self, instance: Instance) -> None:
         """See :class:`~eurekube_provider.eureka.observer.Observer`."""
-        self.renewals.remove(instance.key)
+        if not self._is_anothers(instance):
+            self.renewals.remove(instance.key)
 
     def found(self, instance: Instance) -> None:
         """See :class:`~eurekube_provider.eureka.observer.Observer`.
@@ -234,6 +235,8 @@ class Registry:
 
     def gone(self, instance: Instance) -> None:
         """See :class:`~eurekube_provider.eureka.observer.Observer`."""
+        if self._is_anothers(instance):
+            return
         self._lost_overrides.pop(instance.key, None)
         self.view.gone(instance.key)
         self.sweeper.removed(self._late.newest(instance))
@@ -502,6 +505,11 @@ class Registry:
             bring_level(peer, list(found.values()))
             _log.warning("an Eureka server was brought level", extra={"url": peer.url, "count": len(found)})
         return [instance for instance in instances if instance.key not in found]
+
+    def _is_anothers(self, instance: Instance) -> bool:
+        """Whether another syncer of this operator has registered it meanwhile."""
+        known = self.view.get(instance.key)
+        return known is not None and known.owner != instance.owner
 
     def _unanswered(self, sent: Instance) -> None:
         """A server gave no answer to this write of ours, and may carry it out late."""

@@ -9,9 +9,9 @@ import pytest
 
 from eurekube_provider.core.brake import Judgement
 from tests.explore.operator.acts import a_server_freezes
-from tests.explore.operator.campaign import HAPPENINGS, tried
+from tests.explore.operator.campaign import HAPPENINGS, SETUPS, tried
 from tests.explore.operator.edits import EDITS, Edit, edit
-from tests.explore.operator.explorer import Explored, told
+from tests.explore.operator.explorer import Explored, Setup, told
 from tests.explore.operator.world import Fault, owned
 
 SINGLES_AN_EDIT = 5
@@ -29,13 +29,13 @@ def world() -> Iterator[None]:
 def test_single_faults(changed: Edit) -> None:
     """What is lost, late, killed or done by others costs no caller anything, and the calm heals."""
     draw = random.Random(changed.name)  # noqa: S311 - a test
-    servers = draw.choice((1, 2, 3))
-    outcome = Explored(changed, {}, servers).run()
-    assert not outcome.violations, told(changed, {}, outcome, servers)
+    setup = draw.choice(SETUPS)
+    outcome = Explored(changed, {}, setup).run()
+    assert not outcome.violations, told(changed, {}, outcome, setup)
     places = [at for at, what in enumerate(outcome.places) if what]
     for _ in range(SINGLES_AN_EDIT):
         faults = {draw.choice(places): draw.choice(HAPPENINGS)}
-        failure = tried(changed, faults, servers)
+        failure = tried(changed, faults, setup)
         assert not failure, failure
 
 
@@ -52,18 +52,27 @@ def test_what_is_carried_out_late_is_undone(name: str) -> None:
     takes out one that serves.
     """
     changed = edit(name)
-    for servers in (1, 2):
-        places = Explored(changed, {}, servers).run().places
+    for setup in (Setup(1), Setup(2)):
+        places = Explored(changed, {}, setup).run().places
         for at, what in enumerate(places):
             if what.startswith("POST eureka") or "/status" in what:
-                failure = tried(changed, {at: Fault.LATE}, servers)
+                failure = tried(changed, {at: Fault.LATE}, setup)
                 assert not failure, failure
+
+
+def test_the_end_of_one_syncer_takes_nothing_from_the_next() -> None:
+    """A removal that was begun, and finds nothing more, must not hit whoever registers it at that moment."""
+    renamed = edit("a syncer is renamed, the old one first")
+    for setup in (Setup(1), Setup(3)):
+        for at in range(3, 14):
+            failure = tried(renamed, {at: Fault.KILLED_AFTER}, setup)
+            assert not failure, failure
 
 
 def test_a_sequence_is_replayed() -> None:
     """The same faults give the same sequence, to the millisecond."""
     rolling = edit("rolling update")
-    one, other = (Explored(rolling, {4: Fault.KILLED_AFTER}, 2).run() for _ in range(2))
+    one, other = (Explored(rolling, {4: Fault.KILLED_AFTER}, Setup(2)).run() for _ in range(2))
     assert one.trace == other.trace
     assert any("KILLED" in line or "killed" in line for line in one.trace)
 
@@ -78,5 +87,5 @@ def test_a_brake_that_never_holds_is_found(monkeypatch: pytest.MonkeyPatch) -> N
 def test_a_sweeper_that_does_nothing_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
     """A server that is frozen while something is removed would show it to callers when it is back."""
     monkeypatch.setattr("eurekube_provider.eureka.sweeper.Sweeper.removed", lambda *_: None)
-    outcome = Explored(edit("scaled down"), {0: a_server_freezes}, 2).run()
+    outcome = Explored(edit("scaled down"), {0: a_server_freezes}, Setup(2)).run()
     assert any("gone from the cluster, and UP" in line for line in outcome.violations)

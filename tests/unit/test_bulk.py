@@ -79,6 +79,7 @@ class Seen:
 def test_a_slow_server_is_written_to_as_well(monkeypatch: pytest.MonkeyPatch) -> None:
     """Nothing of a batch is forwarded: one that is left behind by the others gets it all the same, soon."""
     monkeypatch.setattr(inquiry_module, "GRACE_SECONDS", 0.05)
+    one = instance(OURS, 1)
     slow, held, lock = URLS[2], {url: set[str]() for url in URLS}, threading.Lock()
 
     def carry_out(peer: Peer, items: Sequence[bytes]) -> list[Answer]:
@@ -96,9 +97,8 @@ def test_a_slow_server_is_written_to_as_well(monkeypatch: pytest.MonkeyPatch) ->
         return answers
 
     monkeypatch.setattr(Peer, "batch", carry_out)
-    monkeypatch.setattr(Peer, "read", lambda *_: None)
+    monkeypatch.setattr(Peer, "read", lambda peer, _, name: one if name in held[peer.url] else None)
     peers = Peers(Connection(URLS, mode=Mode.BATCH), waits_for_all=False)
-    one = instance(OURS, 1)
     owners = {one.key: OURS}
     assert change_many(peers, [one], (), owners, None) == {}
     assert one.instance_id in held[URLS[0]]

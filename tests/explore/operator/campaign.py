@@ -6,12 +6,21 @@ import random
 import time
 from collections.abc import Iterator
 
+from eurekube_provider.eureka.connection import Mode
 from tests.explore.operator.acts import ACTS
 from tests.explore.operator.edits import EDITS, Edit
-from tests.explore.operator.explorer import Explored, Faults, told
+from tests.explore.operator.explorer import Explored, Faults, Setup, told
 from tests.explore.operator.world import Fault, Happening, owned
 
-SERVERS = (1, 2, 3)
+SETUPS = (
+    Setup(1),
+    Setup(2),
+    Setup(3),
+    Setup(1, replicas=2),
+    Setup(2, replicas=2),
+    Setup(2, mode=Mode.BATCH),
+    Setup(3, replicas=2, mode=Mode.BATCH),
+)
 
 HAPPENINGS: tuple[Happening, ...] = (*Fault, *ACTS)
 
@@ -26,35 +35,35 @@ def sequences(seed: int, end: float, edits: tuple[Edit, ...] = EDITS) -> Iterato
     """
     draw = random.Random(seed)  # noqa: S311 - replayed by its seed
     with owned():
-        places: dict[tuple[Edit, int], list[int]] = {}
+        places: dict[tuple[Edit, Setup], list[int]] = {}
         for edit in edits:
-            for servers in SERVERS:
-                outcome = Explored(edit, {}, servers).run()
-                places[edit, servers] = [at for at, what in enumerate(outcome.places) if what]
-                yield told(edit, {}, outcome, servers) if outcome.violations else ""
+            for setup in SETUPS:
+                outcome = Explored(edit, {}, setup).run()
+                places[edit, setup] = [at for at, what in enumerate(outcome.places) if what]
+                yield told(edit, {}, outcome, setup) if outcome.violations else ""
         singles = [
-            (edit, servers, at, happening)
-            for (edit, servers), numbers in places.items()
+            (edit, setup, at, happening)
+            for (edit, setup), numbers in places.items()
             for at in numbers
             for happening in HAPPENINGS
         ]
         draw.shuffle(singles)
         while time.monotonic() < end:
             if singles and draw.random() < 0.7:
-                edit, servers, at, happening = singles.pop()
+                edit, setup, at, happening = singles.pop()
                 faults: Faults = {at: happening}
             else:
-                edit, servers = draw.choice(edits), draw.choice(SERVERS)
-                numbers = range(2 * max(places[edit, servers]))
+                edit, setup = draw.choice(edits), draw.choice(SETUPS)
+                numbers = range(2 * max(places[edit, setup]))
                 count = draw.randint(2, _MOST_FAULTS)
                 chosen = sorted(draw.sample(numbers, count))
                 faults = {at: draw.choice(HAPPENINGS) for at in chosen}
-            yield tried(edit, faults, servers)
+            yield tried(edit, faults, setup)
 
 
-def tried(edit: Edit, faults: Faults, servers: int, seed: int = 0) -> str:
+def tried(edit: Edit, faults: Faults, setup: Setup, seed: int = 0) -> str:
     """What did not hold in a sequence, shrunk to its shortest; empty where all did."""
-    outcome = Explored(edit, faults, servers, seed=seed).run()
+    outcome = Explored(edit, faults, setup, seed=seed).run()
     if not outcome.violations:
         return ""
     is_shorter = True
@@ -62,8 +71,8 @@ def tried(edit: Edit, faults: Faults, servers: int, seed: int = 0) -> str:
         is_shorter = False
         for at in faults:
             fewer = {other: one for other, one in faults.items() if other != at}
-            again = Explored(edit, fewer, servers, seed=seed).run()
+            again = Explored(edit, fewer, setup, seed=seed).run()
             if again.violations:
                 faults, outcome, is_shorter = fewer, again, True
                 break
-    return told(edit, faults, outcome, servers)
+    return told(edit, faults, outcome, setup)

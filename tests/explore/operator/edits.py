@@ -145,7 +145,22 @@ EDITS = (
         "a syncer is renamed, the old one first",
         ((0.0, lambda site: site.no_syncer()), (0.05, _syncer("stars"))),
     ),
-    Edit("a VIP address changes", ((0.0, _syncer(metadata={"a": "b"})),)),
+    Edit("metadata change", ((0.0, _syncer(metadata={"a": "b"})),)),
+    Edit("the application is renamed", ((0.0, _syncer(application="stars")),), is_braked=True),
+    Edit(
+        "another Service is selected",
+        ((0.0, lambda site: site.service("stars")), (1.0, _syncer(selector={"app": "stars"}))),
+        is_braked=True,
+    ),
+    Edit(
+        "refused, and scaled down",
+        ((0.0, _syncer(application="billing")), (2.0, _pod("a-2", terminating=True)), (2.0, _gone("a-2"))),
+    ),
+    Edit(
+        "refused, and allowed again",
+        ((0.0, _syncer(eureka="nowhere")), (3.0, _syncer())),
+    ),
+    Edit("removes nothing", _LEAVES, spec={"policy": "UpsertOnly"}),
     Edit(
         "paused, scaled down, and on again",
         (

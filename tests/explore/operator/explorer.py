@@ -6,11 +6,11 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from eurekube_provider.eureka.connection import Connection
+from eurekube_provider.eureka.connection import Connection, Mode
 from eurekube_provider.operator.settings import Settings
 from tests.explore.operator.edits import Edit
 from tests.explore.operator.rules import BRAKE_MS, TAKE_OVER_MS, Witness
-from tests.explore.operator.site import Site
+from tests.explore.operator.site import SHOP, Site
 from tests.explore.operator.threads import Process
 from tests.explore.operator.world import Fault, Happening, World
 
@@ -41,14 +41,28 @@ class Outcome:
     violations: list[str] = field(default_factory=list)
 
 
+@dataclass(frozen=True, slots=True)
+class Setup:
+    """What an edit happens to.
+
+    :param replicas: of the operator; of several, one leads.
+    :param mode: whether changes and renewals travel in batches.
+    """
+
+    servers: int = 1
+    replicas: int = 1
+    mode: Mode = Mode.REST
+
+
+ONE_SERVER = Setup()
+
+
 class Explored:
     """One edit with its faults, from a start to the calm."""
 
-    def __init__(
-        self, edit: Edit, faults: Faults, servers: int = 1, *, replicas: int = 1, seed: int = 0
-    ) -> None:
-        self._edit, self._faults, self._replicas = edit, faults, replicas
-        self.world = World.of(servers, seed)
+    def __init__(self, edit: Edit, faults: Faults, setup: Setup = ONE_SERVER, *, seed: int = 0) -> None:
+        self._edit, self._faults, self._setup = edit, faults, setup
+        self.world = World.of(setup.servers, seed)
         self.site = Site(self.world.kube)
         self.witness = Witness(self.world, edit.keeps)
         self.outcome = Outcome(self.world.trace, self.world.places, self.witness.violations)
@@ -75,15 +89,21 @@ class Explored:
         site.syncer(**self._edit.spec)
         self._edit.begin(site)
         self.witness.register_foreign()
-        for _ in range(self._replicas):
+        for _ in range(self._setup.replicas):
             self._start()
         self._pass(STEADY_SECONDS)
         self.witness.watch()
         self.witness.look()
 
     def _start(self) -> None:
-        connection = Connection(self.world.cluster.urls)
-        settings = Settings({"default": connection}, web_address="", drain_seconds=0, pod_name="operator")
+        connection = Connection(self.world.cluster.urls, mode=self._setup.mode)
+        settings = Settings(
+            {"default": connection},
+            publish=frozenset({(SHOP, "stars")}),
+            web_address="",
+            drain_seconds=0,
+            pod_name="operator",
+        )
         process, stop = self.world.start(settings)
         self._stops[process] = stop
 
@@ -145,26 +165,27 @@ class Explored:
 
 
 def explore(
-    edit: Edit, servers: int = 1, happenings: Iterable[Happening] = tuple(Fault)
+    edit: Edit, setup: Setup = ONE_SERVER, happenings: Iterable[Happening] = tuple(Fault)
 ) -> Iterator[tuple[Faults, Outcome]]:
     """Every sequence of an edit with at most one fault; those with violations are yielded, too."""
-    calm = Explored(edit, {}, servers).run()
+    calm = Explored(edit, {}, setup).run()
     yield {}, calm
     for at, what in enumerate(calm.places):
         if what:
             for happening in happenings:
                 faults = {at: happening}
-                yield faults, Explored(edit, faults, servers).run()
+                yield faults, Explored(edit, faults, setup).run()
 
 
-def told(edit: Edit, faults: Faults, outcome: Outcome, servers: int = 1) -> str:
+def told(edit: Edit, faults: Faults, outcome: Outcome, setup: Setup = ONE_SERVER) -> str:
     """A failing sequence for a person."""
     named = ", ".join(
         f"{at}: {f'Fault.{one.name}' if isinstance(one, Fault) else one.__name__}"
         for at, one in faults.items()
     )
+    called = f"{setup.servers}, {setup.replicas}, Mode.{setup.mode.name}"
     lines = [
         f"{edit.name}: {'; '.join(outcome.violations)}",
-        f"replay: Explored(edit({edit.name!r}), {{{named}}}, servers={servers}).run()",
+        f"replay: Explored(edit({edit.name!r}), {{{named}}}, Setup({called})).run()",
     ]
     return "\n".join([*lines, *(f"  {one}" for one in outcome.trace)])

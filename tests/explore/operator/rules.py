@@ -43,6 +43,9 @@ BRAKE_MS = 62_000
 
 Key = tuple[str, str]
 
+PUBLISHED = ("rating", "stars")
+"""The names that syncers may publish under."""
+
 FOREIGN: tuple[Key, ...] = (("RATING", "foreign:rating:8080"), ("BILLING", "billing-0"))
 
 
@@ -81,6 +84,7 @@ class Witness:
         self._serves: dict[str, set[Key]] = {url: set() for url in world.cluster.urls}
         self._excused_until: dict[Key, int] = {}
         self._goodbyes: set[tuple[str, str]] = set()
+        self._refused: set[str] = set()
         self._foreign: dict[Key, tuple[object, ...]] = {}
         world.kube.changed = self._cluster_changed
         world.changed = self.look
@@ -237,8 +241,8 @@ class Witness:
         for key in wanted.keys() | self.standings.keys():
             before, instance = self.standings.get(key), wanted.get(key)
             place = endpoint_of(key[1], CLUSTER.name)
-            if instance is None and before is not None and place[0] in self._keeps:
-                before.is_kept = True  # the cluster says nothing of it for a while
+            if instance is None and before is not None and self._stays(before, place):
+                before.is_kept = True
                 continue
             goodbye = place in self._goodbyes
             is_kept = key[0] in kept
@@ -256,6 +260,11 @@ class Witness:
                     before.since_ms = now  # from now on somebody may take it out
                 before.is_kept = is_kept
 
+    def _stays(self, before: Standing, place: tuple[str, str]) -> bool:
+        """Whether the cluster says nothing of it for a while, or its syncer is refused."""
+        is_refused = before.wanted is not None and before.wanted.owner in self._refused
+        return place[0] in self._keeps or (is_refused and place not in self._goodbyes)
+
     def _wanted(self) -> tuple[dict[Key, Instance], set[str]]:
         """What shall be there; and the applications of which nothing has to go."""
         objects = self.world.kube.objects
@@ -263,12 +272,16 @@ class Witness:
         slices = [trim_slice(one) for one in objects["endpointslices"].values()]
         wanted: dict[Key, Instance] = {}
         kept: set[str] = set()
+        self._refused.clear()
         for item in objects["eurekasyncers"].values():
             if "deletionTimestamp" in item["metadata"]:
                 continue
             try:
                 syncer = Syncer.from_object(item)
             except ConfigurationError:
+                continue
+            if syncer.eureka != "default" or syncer.application not in PUBLISHED:
+                self._refused.add(syncer.owner(CLUSTER))
                 continue
             desired = desired_instances(syncer, services, slices, CLUSTER)
             if syncer.is_paused or syncer.policy is not Policy.SYNC or desired.is_in_doubt:

@@ -29,7 +29,16 @@ from eurekube_provider.eureka import convoy, peer, renewals, transport
 from eurekube_provider.eureka.connection import Connection
 from eurekube_provider.kube import elector, events
 from eurekube_provider.kube.access import KubeAccess
-from eurekube_provider.operator import brake, controller, leadership, run, selfcheck, silence, status
+from eurekube_provider.operator import (
+    brake,
+    controller,
+    leadership,
+    registry,
+    run,
+    selfcheck,
+    silence,
+    status,
+)
 from eurekube_provider.operator.settings import Settings
 from tests.explore.operator import threads
 from tests.explore.operator.kube import Kube, Path, Refused
@@ -432,7 +441,8 @@ def owned() -> Iterator[None]:
         # Fewer of what is alike, and longer between looks that find nothing: the same, faster.
         replace(controller, "WORKERS", 3)
         replace(renewals, "REST_THREADS", 2)
-        replace(leadership, "POLL_SECONDS", 0.2)
+        replace(leadership, "POLL_SECONDS", 0.4)
+        replace(registry, "RESTART_LOOK_SECONDS", 4.0)
         replace(silence, "TICK_SECONDS", 1.0)
         log = logging.getLogger("eurekube_provider")
         handler = _Errors()
