@@ -1,24 +1,21 @@
-"""``python -m tests.explore``: every single fault, then random sets of them, until the time is over."""
+"""``python -m tests.explore``: single faults first, then random sets of them, until the time is over."""
 
 from __future__ import annotations
 
 import argparse
-import contextlib
-import io
-import itertools
 import logging
 import random
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
-from tests.explore.explorer import Explored, Faults, Outcome, explore, told
-from tests.explore.operator import campaign
+from tests.explore import campaign
+from tests.explore.operator import campaign as of_clusters
 from tests.explore.operator import edits as cluster_edits
-from tests.explore.programs import EDITS, SECOND_THOUGHTS, Edit
-from tests.explore.world import Fault
+from tests.explore.programs import EDITS, SECOND_THOUGHTS
 
-_MOST_FAULTS = 5
+Sequences = Callable[[int, float], Iterator[str]]
+"""By a seed and the end of the time: what did not hold of each sequence, or nothing."""
 
 
 def main() -> int:
@@ -29,54 +26,32 @@ def main() -> int:
     parser.add_argument("--edit", help="this edit only")
     arguments = parser.parse_args()
     logging.disable(logging.CRITICAL)
-    edits = [edit for edit in (*EDITS, *SECOND_THOUGHTS) if arguments.edit in (None, edit.name)]
-    of_clusters = tuple(edit for edit in cluster_edits.EDITS if arguments.edit in (None, edit.name))
-    seconds = arguments.minutes * 60 / (bool(edits) + bool(of_clusters) or 1)
-    number = len(edits) + len(of_clusters)
-    print(f"exploring {number} edits for {arguments.minutes} minutes, seed {arguments.seed}", flush=True)
-    tried = 0
-    for failure in itertools.chain(
-        _of_stacks(edits, arguments.seed, seconds), _of_clusters(of_clusters, arguments.seed, seconds)
-    ):
-        tried += 1
-        if failure:
-            print(failure)
-            print(f"{tried} sequences until a violation, seed {arguments.seed}")
-            return 1
-    print(f"{tried} sequences without a violation, seed {arguments.seed}")
+    seed, minutes = arguments.seed, arguments.minutes
+    campaigns = _campaigns(arguments.edit)
+    print(f"exploring {', '.join(campaigns)} for {minutes} minutes, seed {seed}", flush=True)
+    for what, sequences in campaigns.items():
+        began, number = time.monotonic(), 0
+        for failure in sequences(seed, began + minutes * 60 / len(campaigns)):
+            number += 1
+            if failure:
+                print(failure)
+                print(f"{what}: {number} sequences until a violation, seed {seed}")
+                return 1
+        seconds = time.monotonic() - began
+        print(f"{what}: {number} sequences in {seconds:.0f} s without a violation", flush=True)
     return 0
 
 
-def _of_stacks(edits: list[Edit], seed: int, seconds: float) -> Iterator[str]:
-    """What did not hold in each sequence of a stack's edits; empty where all did."""
-    for edit, faults, outcome in _all(edits, seed, time.monotonic() + seconds) if edits else ():
-        yield told(edit, faults, outcome) if outcome.violations else ""
-
-
-def _of_clusters(edits: tuple[cluster_edits.Edit, ...], seed: int, seconds: float) -> Iterator[str]:
-    """The same beside an operator, of a cluster's edits."""
-    if edits:
-        yield from campaign.sequences(seed, time.monotonic() + seconds, edits)
-
-
-def _all(edits: list[Edit], seed: int, end: float) -> Iterator[tuple[Edit, Faults, Outcome]]:
-    """What is tried, until ``end``."""
-    draw = random.Random(seed)  # noqa: S311 - replayed by its seed
-    lengths: dict[str, int] = {}
-    with contextlib.redirect_stderr(io.StringIO()):  # what the providers say of each sequence
-        for edit in edits:
-            for faults, outcome in explore(edit, most_faults=1):
-                lengths.setdefault(edit.name, outcome.requests)
-                yield edit, faults, outcome
-            for faults, outcome in explore(edit, most_faults=1, servers=2):
-                yield edit, faults, outcome
-        # What needs a refresh, or the same program once more, is not asked of several faults at once.
-        any_faults = [edit for edit in edits if edit in EDITS]
-        while any_faults and time.monotonic() < end:
-            edit = draw.choice(any_faults)
-            places = draw.sample(range(3 * lengths[edit.name]), draw.randint(2, _MOST_FAULTS))
-            faults = {place: draw.choice(list(Fault)) for place in sorted(places)}
-            yield edit, faults, Explored(edit, faults).run()
+def _campaigns(edit: str | None) -> dict[str, Sequences]:
+    """What is explored, by its name; with one edit only where one is named."""
+    stacks = tuple(one for one in (*EDITS, *SECOND_THOUGHTS) if edit in (None, one.name))
+    clusters = tuple(one for one in cluster_edits.EDITS if edit in (None, one.name))
+    found: dict[str, Sequences] = {}
+    if stacks:
+        found["stacks"] = lambda seed, end: campaign.sequences(seed, end, stacks)
+    if clusters:
+        found["clusters"] = lambda seed, end: of_clusters.sequences(seed, end, clusters)
+    return found
 
 
 if __name__ == "__main__":

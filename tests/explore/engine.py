@@ -7,7 +7,7 @@ step.
 
 from __future__ import annotations
 
-import copy
+import functools
 import sys
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -15,7 +15,7 @@ from typing import Any
 
 from pulumi.dynamic import ConfigureRequest
 
-from eurekube_provider.resources import connections
+from eurekube_provider.resources import bridge, connections
 from eurekube_provider.resources.application import ApplicationProvider
 from eurekube_provider.resources.bridge import IN_UPDATE
 from eurekube_provider.resources.instance import InstanceProvider
@@ -31,15 +31,29 @@ FAILS: Properties = {"fails": True}
 PREFIX = "stack/organization/explored/dev/"
 
 
+_RESOURCES = "eurekube_provider.resources."
+
+
+@functools.cache
 def _memories() -> list[Any]:
     """What the plugin's process remembers: the objects that its modules make when they are imported."""
-    return [
-        thing
+    found = {
+        id(thing): thing
         for name, module in list(sys.modules.items())
-        if name.startswith("eurekube_provider.resources.")
+        if name.startswith(_RESOURCES)
         for word, thing in vars(module).items()
-        if word.isupper() and hasattr(thing, "_lock") and type(thing).__module__ == name
-    ]
+        if word.isupper() and hasattr(thing, "_lock") and type(thing).__module__.startswith(_RESOURCES)
+    }
+    return list(found.values())
+
+
+def carried(value: Any) -> Any:
+    """Properties on their way between engine and plugin: copied, numbers as floats, what is None left out."""
+    if isinstance(value, dict):
+        return {key: carried(each) for key, each in value.items() if each is not None}
+    if isinstance(value, list):
+        return [carried(each) for each in value]
+    return float(value) if type(value) is int else value
 
 
 class _Config:
@@ -119,6 +133,7 @@ class Engine:
     def _new_process(self) -> None:
         self.world.new_process()
         connections._peers.clear()
+        bridge._SILENT.clear()
         for memory in _memories():
             memory.__init__()
 
@@ -138,7 +153,7 @@ class Engine:
     def _refresh(self, run: Run) -> None:
         for entry in [one for one in self.state if not one.is_replaced]:
             provider = self._provider(entry.inputs)
-            result = provider.read(entry.id, copy.deepcopy(entry.outputs))
+            result = provider.read(entry.id, carried(entry.outputs))
 
             def written(entry: Entry = entry, result: Any = result) -> None:
                 if not result.id:
@@ -162,10 +177,10 @@ class Engine:
         entry = self._current(name) or self._current(self.aliases.get(name, ""))
         if entry is not None:
             entry.name = name
-        olds = copy.deepcopy(entry.inputs) if entry else {}
+        olds = carried(entry.inputs) if entry else {}
         checked = provider.check(
             olds,
-            {**copy.deepcopy(properties), "owner": PREFIX + name.rpartition("/")[2], IN_UPDATE: True},
+            {**carried(properties), "owner": PREFIX + name.rpartition("/")[2], IN_UPDATE: True},
         )
         if checked.failures:
             raise RuntimeError("; ".join(f"{one.property}: {one.reason}" for one in checked.failures))
@@ -173,12 +188,12 @@ class Engine:
         if entry is None:
             self._create(name, provider, news, run)
             return
-        difference = provider.diff(entry.id, copy.deepcopy(entry.outputs), copy.deepcopy(news))
+        difference = provider.diff(entry.id, carried(entry.outputs), carried(news))
         if not difference.changes and not difference.replaces:
             entry.inputs = news
             return
         if not difference.replaces:
-            result = provider.update(entry.id, copy.deepcopy(entry.outputs), copy.deepcopy(news))
+            result = provider.update(entry.id, carried(entry.outputs), carried(news))
 
             def updated() -> None:
                 entry.inputs, entry.outputs = news, result.outs or {}
@@ -200,7 +215,7 @@ class Engine:
     def _create(
         self, name: str, provider: InstanceProvider | ApplicationProvider, news: Properties, run: Run
     ) -> None:
-        result = provider.create(copy.deepcopy(news))
+        result = provider.create(carried(news))
         self._checkpoint(
             f"create {name}", lambda: self.state.append(Entry(name, result.id, news, result.outs or {}))
         )
@@ -214,6 +229,6 @@ class Engine:
                 self._delete(entry, run)
 
     def _delete(self, entry: Entry, run: Run) -> None:
-        self._provider(entry.inputs).delete(entry.id, copy.deepcopy(entry.outputs))
+        self._provider(entry.inputs).delete(entry.id, carried(entry.outputs))
         self._checkpoint(f"delete {entry.name}", lambda: self.state.remove(entry))
         run.steps.append(f"delete {entry.name}")

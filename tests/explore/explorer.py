@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterator, Mapping, Sequence
+import re
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 
-from tests.explore.engine import FAILS, PREFIX, Engine, Program, Run
+from tests.explore.engine import PREFIX, Engine, Program, Run
+from tests.explore.others import ENFORCED, OWNER, Act, Deed, Others, Place, is_leaving, metadata
 from tests.explore.programs import (
     OTHER_SPELLING,
     SECOND_SPELLING,
@@ -14,24 +16,22 @@ from tests.explore.programs import (
     URL,
     Edit,
     at_two_servers,
+    places_of,
+    statuses_of,
 )
-from tests.explore.world import Fault, World, owned
+from tests.explore.world import Fault, Faults, World, owned
 from tests.model.caches import ALL, DELTA, Key
 from tests.model.cluster import Cluster
-from tests.model.registry import Document, Info
 from tests.model.server import Server
-from tests.model.wire import Request
 
-OWNER = "eurekube.owner"
-LEAVING = "eurekube.leaving"
-ENFORCED = "eurekube.enforced"
-FOREIGN = ("billing".upper(), "foreign")
+FOREIGN = ("BILLING", "foreign")
 
 ORDINARY_KEYS = frozenset({Key("Application", ALL), Key("Application", DELTA)})
 """What ordinary clients ask for, and every server holds anyway."""
 
-Place = tuple[str, str]
-Faults = Mapping[int, Fault]
+
+CONFLICT = re.compile("was left as it is|belongs to|registered itself")
+"""What a run says that meets an instance of somebody else's."""
 
 
 @dataclass(slots=True)
@@ -47,7 +47,7 @@ class Outcome:
     violations: list[str] = field(default_factory=list)
     requests: int = 0
 
-    def may_fail(self, at: int, fault: Fault) -> bool:
+    def may_fail(self, at: int, fault: Fault | Act) -> bool:
         """Whether there can be such a fault: the state that is written is lost with the process only."""
         return not (fault.is_loss and self.trace[at].startswith("checkpoint"))
 
@@ -60,11 +60,13 @@ class Explored:
         self.cluster = Cluster([URL, SECOND_URL][:servers])
         self.world = World(self.cluster, aliases={OTHER_SPELLING: URL, SECOND_SPELLING: SECOND_URL})
         self.outcome = Outcome(self.world.trace, [])
+        self.others = Others(self.cluster, places_of(edit))
+        self.world.act = self.others.act
 
     def run(self) -> Outcome:
         """Run it."""
         with owned(self.world):
-            self._foreign()
+            self.others.register(FOREIGN, "10.9.9.9")
             engine = Engine(self.world)
             first = engine.up(self._edit.first)
             assert first.ended_well, f"{self._edit.name}: the first run fails: {first.error}"
@@ -82,7 +84,7 @@ class Explored:
             entry.outputs.pop("incarnation", None)
         for server in self.cluster.servers.values():
             for lease in server.registry.all():
-                _metadata(lease.holder).pop("eurekube.incarnation", None)
+                metadata(lease.holder).pop("eurekube.incarnation", None)
 
     def _disturb(self, engine: Engine) -> None:
         steady = self._steady()
@@ -102,6 +104,8 @@ class Explored:
     def _settle(self, engine: Engine) -> None:
         """What nothing disturbs: everything is as the program says, and stays so."""
         self.world.faults = {}
+        self.others.calm()
+        self._wait()
         steady = self._places(self._edit.first, self._edit.middle, self._edit.end)
         self.world.watch = lambda what: self._look(steady, what)
         for number in (1, 2):
@@ -110,7 +114,8 @@ class Explored:
             self.outcome.runs.append(run)
             self.world.trace.append(f"-- undisturbed up {number}: {run.error or run.steps}")
             if not run.ended_well:
-                self._violated(f"an up that nothing disturbs fails: {run.error}")
+                if not (self.others.stand_in_the_way and CONFLICT.search(run.error)):
+                    self._violated(f"an up that nothing disturbs fails: {run.error}")
                 return
             if number == 2 and [step for step in run.steps if not step.startswith("read ")]:
                 self._violated(f"an up after a good one still changes: {run.steps}")
@@ -136,18 +141,41 @@ class Explored:
         held = {
             (lease.holder.app, lease.holder.id): lease.holder
             for lease in server.registry.all()
-            if str(_metadata(lease.holder).get(OWNER, "")).startswith(PREFIX)
+            if str(metadata(lease.holder).get(OWNER, "")).startswith(PREFIX)
         }
-        wanted = self._wanted(self._edit.end)
+        wanted = {
+            place: status
+            for place, status in statuses_of(self._edit, self._edit.end).items()
+            if place not in self.others.theirs
+        }
+        for place in self.others.contested:
+            held.pop(place, None)
+            wanted.pop(place, None)
         if held.keys() != wanted.keys():
             self._violated(f"Eureka holds {sorted(held)}, and the program wants {sorted(wanted)}")
+        steady = self._places(self._edit.first, self._edit.middle, self._edit.end)
         for place, info in held.items():
-            if place in wanted and info.status != wanted[place]:
-                self._violated(f"{place} is {info.status} and not {wanted[place]} in the end")
-            if LEAVING in _metadata(info):
+            if place not in wanted:
+                continue
+            allowed = self._allowed(place, wanted[place], is_steady=place in steady)
+            if info.status not in allowed:
+                self._violated(f"{place} is {info.status} and not {' or '.join(allowed)} in the end")
+            if is_leaving(info):
                 self._violated(f"{place} is marked as leaving in the end")
-            if _metadata(info).get(ENFORCED, "UP") != wanted.get(place):
-                self._violated(f"{place} is marked as {_metadata(info).get(ENFORCED)} in the end")
+            mark = metadata(info).get(ENFORCED, "UP")
+            if mark != wanted[place] and place not in self.others.doubtful:
+                self._violated(f"{place} is marked as {mark} in the end")
+
+    def _allowed(self, place: Place, status: str, *, is_steady: bool) -> tuple[str, ...]:
+        """What status may stand in the end: the program's, or what a person has set."""
+        if place in self.others.out and is_steady:
+            return ("OUT_OF_SERVICE",)
+        if place in self.others.doubtful or (status == "UP" and place in self.others.out):
+            return ("UP", "OUT_OF_SERVICE")
+        if status == "OUT_OF_SERVICE" and len(self.cluster.urls) > 1:
+            # It is registered as that first, and a slow server may tell of it last. Nobody calls it.
+            return (status, "STARTING")
+        return (status,)
 
     def _steady(self) -> set[Place]:
         return self._places(self._edit.first, self._edit.middle)
@@ -155,32 +183,10 @@ class Explored:
     def _places(self, *programs: Program) -> set[Place]:
         """What serves in each of these programs, so that it must never stop to."""
         places = [
-            {place for place, status in self._wanted(program).items() if status == "UP"}
+            {place for place, status in statuses_of(self._edit, program).items() if status == "UP"}
             for program in programs
         ]
         return set.intersection(*places)
-
-    def _wanted(self, program: Program) -> dict[Place, str]:
-        """The status of each instance of a program, by place."""
-        wanted: dict[Place, str] = {}
-        for urn, properties in program.items():
-            if properties is FAILS:
-                continue
-            name = urn.rpartition("/")[2]
-            status = str(properties.get("status") or "UP")
-            app, port = str(properties["application"]), properties["port"]
-            suffix = f"{app}:{port}"
-            if "instances" in properties:
-                # One that was renamed keeps the ids that it has.
-                earlier = urn if urn in self._edit.first else self._edit.aliases.get(urn, urn)
-                base = f"{earlier.rpartition('/')[2]}.dev.explored"
-                for key, each in properties["instances"].items():
-                    own = each.get("instance_id") or f"{key}.{base}:{suffix}"
-                    wanted[app.upper(), str(own)] = status
-            else:
-                own = properties.get("instance_id") or f"{name}.dev.explored:{suffix}"
-                wanted[app.upper(), str(own)] = status
-        return wanted
 
     def _look(self, steady: set[Place], what: str) -> None:
         """What must hold at every moment."""
@@ -188,19 +194,27 @@ class Explored:
             self._look_at(server, steady, what)
 
     def _look_at(self, server: Server, steady: set[Place], what: str) -> None:
-        registry = server.registry
-        for app, instance_id in steady:
-            info = registry.get(app, instance_id)
+        registry, others = server.registry, self.others
+        for place in steady:
+            if place in others.theirs or place in others.removed or place in others.contested:
+                continue
+            info = registry.get(*place)
             if info is None:
-                self._violated(f"{instance_id} is gone", what)
-            elif info.status != "UP":
-                self._violated(f"{instance_id} is {info.status}", what)
+                self._violated(f"{place[1]} is gone", what)
+            elif info.status != "UP" and place not in others.out | others.doubtful:
+                self._violated(f"{place[1]} is {info.status}", what)
+            elif info.status == "UP" and place in others.out and server is self._first_server:
+                self._violated(f"{place[1]}, which a person took out of service, is UP", what)
         strange = server.caches.read_only.keys() - ORDINARY_KEYS
         if strange:
             self._violated(f"Eureka's cache holds {min(strange)[:4]} with regions of its own", what)
-        foreign = registry.get(*FOREIGN)
-        if foreign is None or (foreign.status, foreign.dirty_ms) != ("UP", 1):
-            self._violated("somebody else's instance was changed", what)
+        if server is self._first_server:  # the others are told of it later
+            for place in others.changed(server):
+                self._violated(f"{place[1]}, which is somebody else's, was changed", what)
+
+    @property
+    def _first_server(self) -> Server:
+        return self.cluster.servers[self.cluster.urls[0]]
 
     def _violated(self, rule: str, what: str = "") -> None:
         line = f"{rule}, after {what}" if what else rule
@@ -208,49 +222,67 @@ class Explored:
             self.outcome.violations.append(line)
             self.world.trace.append(f"!! {rule}")
 
-    def _foreign(self) -> None:
-        """An instance that somebody else registered, in an application of ours."""
-        document: Document = {
-            "instanceId": FOREIGN[1],
-            "app": FOREIGN[0],
-            "hostName": "10.9.9.9",
-            "ipAddr": "10.9.9.9",
-            "status": "UP",
-            "port": {"$": 8080, "@enabled": "true"},
-            "vipAddress": "billing",
-            "dataCenterInfo": {"@class": "x", "name": "MyOwn"},
-            "metadata": {"a": "b"},
-            "lastDirtyTimestamp": "1",
-        }
-        self.cluster.request(URL, Request("POST", ("apps", FOREIGN[0]), body={"instance": document}))
 
-
-def _metadata(info: Info) -> Document:
-    return info.fields.get("metadata") or {}
-
-
-def explore(edit: Edit, most_faults: int = 2, servers: int = 1) -> Iterator[tuple[Faults, Outcome]]:
-    """Every sequence of an edit with at most so many faults; those with violations are yielded, too."""
+def singles(edit: Edit, servers: int = 1) -> Iterator[Faults]:
+    """Every fault that there can be at a request of an edit."""
     calm = Explored(edit, {}, servers).run()
-    yield {}, calm
-    places = itertools.product(range(calm.requests), edit.faults)
-    singles = [{at: fault} for at, fault in places if calm.may_fail(at, fault)]
-    lengths: dict[int, int] = {}
-    for number, faults in enumerate(singles):
-        outcome = Explored(edit, faults, servers).run()
-        lengths[number] = outcome.requests
-        yield faults, outcome
-    if most_faults < 2:
-        return
-    for number, faults in enumerate(singles):
-        (at,) = faults
-        for later, fault in itertools.product(range(at + 1, lengths[number]), edit.faults):
-            both = {**faults, later: fault}
-            yield both, Explored(edit, both, servers).run()
+    for at, fault in itertools.product(range(calm.requests), edit.faults):
+        if calm.may_fail(at, fault):
+            yield {at: fault}
 
 
-def told(edit: Edit, faults: Faults, outcome: Outcome) -> str:
+def acts(edit: Edit, servers: int = 1) -> list[Act]:
+    """What others may do while an edit is run.
+
+    Nothing where the last run does not refresh, and so does not see it, or takes over what it finds.
+    """
+    programs = (edit.first, edit.middle, edit.end)
+    if not edit.is_refreshed or any(
+        each.get("on_conflict") == "adopt" for program in programs for each in program.values()
+    ):
+        return []
+    numbers = range(len(places_of(edit)))
+    return [
+        Act(deed, number)
+        for deed in Deed
+        if servers > 1 or not deed.needs_several
+        for number in (numbers if deed.is_about_one else (0,))
+    ]
+
+
+def tried(edit: Edit, faults: Faults, servers: int = 1) -> str:
+    """What did not hold in a sequence, shrunk to its fewest faults; empty where all did."""
+    outcome = Explored(edit, faults, servers).run()
+    if not outcome.violations:
+        return ""
+    is_shorter = True
+    while is_shorter:
+        is_shorter = False
+        for at in faults:
+            fewer = {other: one for other, one in faults.items() if other != at}
+            again = Explored(edit, fewer, servers).run()
+            if again.violations:
+                faults, outcome, is_shorter = fewer, again, True
+                break
+    return told(edit, faults, servers, outcome)
+
+
+def told(edit: Edit, faults: Faults, servers: int, outcome: Outcome) -> str:
     """A failing sequence for a person."""
     lines: Sequence[str] = [f"{edit.name}: {'; '.join(outcome.violations)}"]
-    disturbed = {number: fault.name for number, fault in faults.items()}
-    return "\n".join([*lines, f"replay: {edit.name!r} {disturbed}", *(f"  {one}" for one in outcome.trace)])
+    return "\n".join(
+        [
+            *lines,
+            f"replay: {edit.name!r} {replayed(faults)} at {servers}",
+            *(f"  {one}" for one in outcome.trace),
+        ]
+    )
+
+
+def replayed(faults: Faults) -> str:
+    """Faults as they are written in a program."""
+    shown = {
+        number: f"Act({fault.deed}, {fault.number})" if isinstance(fault, Act) else str(fault)
+        for number, fault in faults.items()
+    }
+    return "{" + ", ".join(f"{number}: {fault}" for number, fault in shown.items()) + "}"

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from tests.explore.engine import FAILS, Program
+from tests.explore.others import Act, Place
 from tests.explore.world import Fault
 
 URL = "http://eureka-1:8761/eureka"
@@ -43,7 +44,7 @@ class Edit:
     is_old: bool = False
     aliases: Mapping[str, str] = field(default_factory=dict)
     is_refreshed: bool = True
-    faults: tuple[Fault, ...] = tuple(Fault)
+    faults: tuple[Fault | Act, ...] = tuple(Fault)
 
     @property
     def end(self) -> Program:
@@ -240,3 +241,33 @@ SECOND_THOUGHTS = (
     _back("application: one more", {"a": _TWO}, {"a": application(*"abc")}),
 )  # fmt: skip
 """Edits that are taken back or changed after a run that may have failed, and states of 0.1.0."""
+
+
+def statuses_of(edit: Edit, program: Program) -> dict[Place, str]:
+    """The status of each instance of a program, by place."""
+    found: dict[Place, str] = {}
+    for urn, properties in program.items():
+        if properties is FAILS:
+            continue
+        name = urn.rpartition("/")[2]
+        status = str(properties.get("status") or "UP")
+        app, port = str(properties["application"]), properties["port"]
+        suffix = f"{app}:{port}"
+        if "instances" in properties:
+            # One that was renamed keeps the ids that it has.
+            earlier = urn if urn in edit.first else edit.aliases.get(urn, urn)
+            base = f"{earlier.rpartition('/')[2]}.dev.explored"
+            for key, each in properties["instances"].items():
+                own = each.get("instance_id") or f"{key}.{base}:{suffix}"
+                found[app.upper(), str(own)] = status
+        else:
+            own = properties.get("instance_id") or f"{name}.dev.explored:{suffix}"
+            found[app.upper(), str(own)] = status
+    return found
+
+
+def places_of(edit: Edit) -> list[Place]:
+    """What an edit's programs name."""
+    return sorted(
+        {place for program in (edit.first, edit.middle, edit.end) for place in statuses_of(edit, program)}
+    )

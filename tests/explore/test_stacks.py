@@ -10,14 +10,15 @@ import pytest
 
 from eurekube_provider.resources.bridge import as_secret, read_in
 from tests.explore.engine import Engine, Properties
-from tests.explore.explorer import ENFORCED, OWNER, Explored, explore, told
+from tests.explore.explorer import Explored, acts, singles, tried
+from tests.explore.others import ENFORCED, OWNER
 from tests.explore.programs import EDITS, SECOND_THOUGHTS, URL, Edit, application, instance
-from tests.explore.world import Fault, World, owned
+from tests.explore.world import Fault, Faults, World, owned
 from tests.model.cluster import Cluster
 from tests.model.registry import Info
 from tests.model.wire import Request
 
-PAIRS_AN_EDIT = 60
+PAIRS_AN_EDIT, ACTS_AN_EDIT = 40, 20
 """Drawn by the edit's name, so that a failure is found again; ``make explore`` draws more and larger sets."""
 
 
@@ -32,8 +33,8 @@ def quiet() -> Iterator[None]:
 @pytest.mark.parametrize("edit", [*EDITS, *SECOND_THOUGHTS], ids=lambda edit: edit.name)
 def test_every_single_fault(edit: Edit) -> None:
     """A request that is lost, or at which the process dies, costs no caller anything; the next run heals."""
-    for faults, outcome in explore(edit, most_faults=1):
-        assert not outcome.violations, told(edit, faults, outcome)
+    for faults in ({}, *singles(edit)):
+        assert not (told := tried(edit, faults)), told
 
 
 AT_TWO = (
@@ -50,8 +51,8 @@ AT_TWO = (
 @pytest.mark.parametrize("edit", [one for one in EDITS if one.name in AT_TWO], ids=lambda edit: edit.name)
 def test_every_single_fault_at_two_servers(edit: Edit) -> None:
     """Nor where they tell each other half a second later."""
-    for faults, outcome in explore(edit, most_faults=1, servers=2):
-        assert not outcome.violations, told(edit, faults, outcome)
+    for faults in ({}, *singles(edit, 2)):
+        assert not (told := tried(edit, faults, 2)), told
 
 
 @pytest.mark.parametrize("edit", EDITS, ids=lambda edit: edit.name)
@@ -61,9 +62,19 @@ def test_pairs_of_faults(edit: Edit) -> None:
     requests = Explored(edit, {}).run().requests
     for _ in range(PAIRS_AN_EDIT):
         first, second = sorted(draw.sample(range(2 * requests), 2))
-        faults = {first: draw.choice(list(Fault)), second: draw.choice(list(Fault))}
-        outcome = Explored(edit, faults).run()
-        assert not outcome.violations, told(edit, faults, outcome)
+        faults = {first: draw.choice(tuple(Fault)), second: draw.choice(tuple(Fault))}
+        assert not (told := tried(edit, faults)), told
+
+
+@pytest.mark.parametrize("servers", [1, 2])
+@pytest.mark.parametrize("edit", EDITS, ids=lambda edit: edit.name)
+def test_others_act(edit: Edit, servers: int) -> None:
+    """Nor what people, other stacks, the application and servers do in between; what they did stands."""
+    draw = random.Random(f"{edit.name} {servers}")  # noqa: S311 - a test
+    requests = Explored(edit, {}, servers).run().requests
+    for _ in range(ACTS_AN_EDIT if (possible := acts(edit, servers)) else 0):
+        faults: Faults = {draw.randrange(requests): draw.choice(possible)}
+        assert not (told := tried(edit, faults, servers)), told
 
 
 def test_the_explorer_finds_harm(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -73,7 +84,7 @@ def test_the_explorer_finds_harm(monkeypatch: pytest.MonkeyPatch) -> None:
         lambda self, held: held.owner == self.owner,
     )
     edit = next(one for one in EDITS if one.name == "moved without an alias, something else fails")
-    assert any(outcome.violations for _, outcome in explore(edit, most_faults=1))
+    assert any(tried(edit, faults) for faults in singles(edit))
 
 
 OUT = "OUT_OF_SERVICE"

@@ -16,11 +16,11 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, field
 from enum import Enum
 from typing import Any
-from unittest import mock
 from urllib.parse import unquote, urlsplit
 
 from eurekube_provider.eureka import peer, peers, transport
 from eurekube_provider.resources import waits
+from tests.explore.others import Act
 from tests.model.cluster import Cluster, NoAnswer
 from tests.model.wire import Request
 
@@ -29,34 +29,44 @@ class Killed(BaseException):
     """The process ends here; whatever it still tries to do does not happen."""
 
 
+TIMEOUT_MS = 5_000
+
+
 class Fault(Enum):
     """What becomes of one request."""
 
     LOST_BEFORE = "lost before it arrived"
     LOST_AFTER = "carried out, and the answer lost"
+    SLOW = "carried out when it is given up"
     KILLED_BEFORE = "the process killed before it was sent"
     KILLED_AFTER = "the process killed when it was carried out"
 
     @property
     def is_loss(self) -> bool:
         """Whether the process goes on."""
-        return self in (Fault.LOST_BEFORE, Fault.LOST_AFTER)
+        return self in (Fault.LOST_BEFORE, Fault.LOST_AFTER, Fault.SLOW)
+
+
+Faults = Mapping[int, Fault | Act]
+"""What happens, by the number of the request at which it does."""
 
 
 @dataclass(slots=True)
 class World:
     """One cluster of Eureka servers, and what happens at each request.
 
-    :ivar faults: what happens, by the number of the request.
+    :ivar faults: what befalls a request, or is done by somebody else before it, by the request's number.
+    :ivar act: has somebody else do something.
     :ivar aliases: further URLs of a server, by URL.
     :ivar watch: called after each request and checkpoint, with its description.
     :ivar trace: what was asked so far.
     """
 
     cluster: Cluster
-    faults: Mapping[int, Fault] = field(default_factory=dict)
+    faults: Faults = field(default_factory=dict)
     aliases: Mapping[str, str] = field(default_factory=dict)
     watch: Callable[[str], None] = lambda _: None
+    act: Callable[[Act], None] = lambda _: None
     trace: list[str] = field(default_factory=list)
     _dead: bool = False
 
@@ -72,19 +82,26 @@ class World:
         """
         if self._dead:
             raise Killed
-        fault = self.faults.get(len(self.trace))
-        self.trace.append(f"{what}{f'  <- {fault.value}' if fault else ''}")
-        if fault is Fault.KILLED_BEFORE:
+        happens = self.faults.get(len(self.trace))
+        while isinstance(happens, Act):
+            self.trace.append(f"** {happens.value}")
+            self.act(happens)
+            self.watch(happens.value)
+            happens = self.faults.get(len(self.trace))
+        self.trace.append(f"{what}{f'  <- {happens.value}' if happens else ''}")
+        if happens is Fault.KILLED_BEFORE:
             self._dead = True
             raise Killed
-        if fault is Fault.LOST_BEFORE:
+        if happens is Fault.LOST_BEFORE:
             raise NoAnswer(what)
+        if happens is Fault.SLOW:
+            self.cluster.clock.advance(TIMEOUT_MS - 1)
         result = carry_out()
         self.watch(what)
-        if fault is Fault.KILLED_AFTER:
+        if happens is Fault.KILLED_AFTER:
             self._dead = True
             raise Killed
-        if fault is Fault.LOST_AFTER:
+        if happens in (Fault.LOST_AFTER, Fault.SLOW):
             raise NoAnswer(what)
         return result
 
@@ -94,11 +111,12 @@ class World:
         :raises TimedOut: no answer came.
         """
         server = self.aliases.get(url, url)
+        given_up_ms = self.cluster.clock.now_ms + TIMEOUT_MS
         what = f"{request.method} {url} /{'/'.join(request.path)} {_shown(request)}"
         try:
             answer = self.point(what, lambda: self.cluster.request(server, request))
         except NoAnswer:
-            self.cluster.clock.advance(5_000)
+            self.cluster.clock.advance(max(0, given_up_ms - self.cluster.clock.now_ms))
             raise transport.TimedOut("no answer") from None
         return transport.Answer(answer.status_code, {}, answer.text.encode())
 
@@ -188,44 +206,56 @@ class InlineExecutor:
         """Nothing runs."""
 
 
-@contextlib.contextmanager
-def owned(world: World) -> Iterator[None]:
-    """Have our code reach nothing but ``world``, until the end of the block."""
-    clock = world.cluster.clock
-
-    def sleep(seconds: float) -> None:
-        clock.advance(max(1, round(seconds * 1000)))
-
-    def now() -> float:
-        return clock.now_ms / 1000
-
-    with contextlib.ExitStack() as stack:
-        _Wire.world = world
-        stack.enter_context(mock.patch.object(peer, "Transport", _Wire))
-        stack.enter_context(mock.patch.object(peers, "PeerExecutor", InlinePeerExecutor))
-        stack.enter_context(mock.patch.object(time, "sleep", sleep))
-        stack.enter_context(mock.patch.object(time, "time", now))
-        stack.enter_context(mock.patch.object(time, "monotonic", now))
-        for name, module in list(sys.modules.items()):
-            if name.startswith("eurekube_provider") and getattr(module, "ThreadPoolExecutor", None) is (
-                ThreadPoolExecutor
-            ):
-                stack.enter_context(mock.patch.object(module, "ThreadPoolExecutor", InlineExecutor))
-        stack.enter_context(mock.patch.object(waits.Waits, "of_this_call", return_value=sleep))
-        for function in _waiting_by_default():
-            defaults = tuple(sleep if one is _SLEEP else one for one in function.__defaults__ or ())
-            named = {
-                key: sleep if one is _SLEEP else one for key, one in (function.__kwdefaults__ or {}).items()
-            }
-            stack.enter_context(mock.patch.object(function, "__defaults__", defaults or None))
-            stack.enter_context(mock.patch.object(function, "__kwdefaults__", named or None))
-        yield
-
-
 _SLEEP = time.sleep
 
 
+def _sleep(seconds: float) -> None:
+    _Wire.world.cluster.clock.advance(max(1, round(seconds * 1000)))
+
+
+def _now() -> float:
+    return _Wire.world.cluster.clock.now_ms / 1000
+
+
+@contextlib.contextmanager
+def owned(world: World) -> Iterator[None]:
+    """Have our code reach nothing but ``world``, until the end of the block."""
+    _Wire.world = world
+    ways_out = _ways_out()
+    for target, name, ours, _ in ways_out:
+        setattr(target, name, ours)
+    try:
+        yield
+    finally:
+        for target, name, _, theirs in ways_out:
+            setattr(target, name, theirs)
+
+
 @functools.cache
+def _ways_out() -> list[tuple[Any, str, Any, Any]]:
+    """What our code would reach the world by: where it is, what stands there for us, and what stood there."""
+    ours: list[tuple[Any, str, Any]] = [
+        (peer, "Transport", _Wire),
+        (peers, "PeerExecutor", InlinePeerExecutor),
+        (time, "sleep", _sleep),
+        (time, "time", _now),
+        (time, "monotonic", _now),
+        (waits.Waits, "of_this_call", lambda _: _sleep),
+    ]
+    for name, module in list(sys.modules.items()):
+        if name.startswith("eurekube_provider") and getattr(module, "ThreadPoolExecutor", None) is (
+            ThreadPoolExecutor
+        ):
+            ours.append((module, "ThreadPoolExecutor", InlineExecutor))
+    for function in _waiting_by_default():
+        defaults = tuple(_sleep if one is _SLEEP else one for one in function.__defaults__ or ())
+        named = {
+            key: _sleep if one is _SLEEP else one for key, one in (function.__kwdefaults__ or {}).items()
+        }
+        ours += [(function, "__defaults__", defaults or None), (function, "__kwdefaults__", named or None)]
+    return [(target, name, new, getattr(target, name)) for target, name, new in ours]
+
+
 def _waiting_by_default() -> list[Any]:
     """The functions of ours that sleep unless they are told otherwise."""
     found = {}

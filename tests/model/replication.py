@@ -19,6 +19,7 @@ BATCHING_DELAY_MS = 500
 MOST_ITEMS = 250
 LONGEST_MS = 30_000
 RETRY_MS = 100
+OVERTAKEN_MS = 2_000
 
 Send = Callable[[list[Document]], Response | None]
 """Carries a batch to the other server; None where it did not get there, or no answer came back."""
@@ -57,7 +58,9 @@ class Task:
 class Link:
     """The way from one server to another.
 
-    :ivar send: may be replaced at any time: by what delays, loses or reorders.
+    :ivar late_ms: for how long a batch is under way.
+    :ivar is_overtaken: whether the next batch is so long under way that later ones overtake it: a server
+        sends several at once.
     """
 
     clock: Clock
@@ -65,6 +68,8 @@ class Link:
     send: Send
     pending: dict[str, Task] = field(default_factory=dict)
     closed: bool = False
+    late_ms: int = 0
+    is_overtaken: bool = False
 
     def tell(self, action: str, app: str, instance_id: str, info: Info | None, status: str | None) -> None:
         """Queue a task; ``status`` is an override for a heartbeat."""
@@ -90,9 +95,20 @@ class Link:
                 self.deliver(tasks)
 
     def deliver(self, tasks: list[Task]) -> None:
-        """Send these as one batch, and do what the answers ask for."""
-        answer = self.send([task.item() for task in tasks])
-        if self.closed:
+        """Send these as one batch."""
+        items = [task.item() for task in tasks]
+        late_ms, self.is_overtaken = (OVERTAKEN_MS if self.is_overtaken else self.late_ms), False
+        if late_ms:
+            self.clock.after(late_ms, lambda: self._arrive(tasks, items))
+        else:
+            self._arrive(tasks, items)
+
+    def _arrive(self, tasks: list[Task], items: list[Document]) -> None:
+        """The batch is there: do what the answers ask for."""
+        if self._is_over():
+            return
+        answer = self.send(items)
+        if self._is_over():
             return
         if answer is None or answer.status_code == 503:
             self.clock.after(RETRY_MS, lambda: self._again(tasks))
@@ -107,6 +123,9 @@ class Link:
                 self.tell("Register", task.app, task.id, task.info, None)
             elif entry.get("responseEntity"):
                 self._take(task, read_info(entry["responseEntity"], self.clock.now_ms))
+
+    def _is_over(self) -> bool:
+        return self.closed
 
     def _again(self, tasks: list[Task]) -> None:
         """What was not delivered goes to the front, unless something newer of its name waits."""

@@ -1,0 +1,294 @@
+"""Who else acts while a stack is changed: people, other stacks, the application itself, operators, servers.
+
+What they did is kept, so that it can be asked afterwards whether it still stands.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from enum import Enum
+from typing import Any
+
+from tests.model.cluster import Cluster, NoAnswer
+from tests.model.registry import UNKNOWN, Document, Info
+from tests.model.replication import LONGEST_MS
+from tests.model.server import Server
+from tests.model.wire import Request, info_document
+
+Place = tuple[str, str]
+"""An application and an instance's id."""
+
+OWNER = "eurekube.owner"
+LEAVING = "eurekube.leaving"
+ENFORCED = "eurekube.enforced"
+ANOTHER_STACK = "stack/organization/explored/prod/i"
+
+A_MOMENT_MS, A_MOMENT_OF_SEVERAL_MS = 1_000, 3_000
+"""Between a look at an instance and the write that follows lies a request, and Eureka compares nothing.
+Several servers tell each other later still what we had written."""
+
+CUT_MS, LONG_CUT_MS, LATE_MS = 5_000, 60_000, 3_000
+
+
+class Deed(Enum):
+    """What somebody does, just before a request is sent."""
+
+    PERSON_TAKES_OUT = "a person sets OUT_OF_SERVICE"
+    PERSON_PUTS_BACK = "a person clears the status"
+    PERSON_REMOVES = "a person removes the instance"
+    STACK_TAKES = "another stack adopts the instance"
+    REGISTERS_ITSELF = "the application registers itself under the same id"
+    NEIGHBOUR = "the application registers itself at the same address under an id of its own"
+    RENEWED = "a renewal comes"
+    RESTARTED = "the server restarts, and has forgotten everything"
+
+    COPIED = "a server restarts with a copy of its neighbour"
+    CUT = "the servers do not reach each other for 5 s"
+    LONG_CUT = "the servers do not reach each other for a minute"
+    LATE = "what the servers tell each other is 3 s late"
+    OVERTAKEN = "what the servers tell each other next is overtaken by what comes after it"
+
+    @property
+    def needs_several(self) -> bool:
+        """Whether it is about what servers tell each other."""
+        return self in (Deed.COPIED, Deed.CUT, Deed.LONG_CUT, Deed.LATE, Deed.OVERTAKEN)
+
+    @property
+    def is_about_one(self) -> bool:
+        """Whether it is about a single instance."""
+        return not self.needs_several and self not in (Deed.RENEWED, Deed.RESTARTED)
+
+
+@dataclass(frozen=True, slots=True)
+class Act:
+    """A deed, and of which instance, by its number among those that the programs name."""
+
+    deed: Deed
+    number: int = 0
+
+    @property
+    def value(self) -> str:
+        """For a person."""
+        return f"{self.deed.value} ({self.number})" if self.deed.is_about_one else self.deed.value
+
+    @property
+    def is_loss(self) -> bool:
+        """It does not befall the request."""
+        return False
+
+
+@dataclass(slots=True)
+class Others:
+    """What others did, and what of it must stand.
+
+    :ivar places: what the programs name.
+    :ivar theirs: what belongs to others by now, as they left it.
+    :ivar out: what a person took out of service, and nothing of ours may put back.
+    :ivar doubtful: what a person's status may be lost of, or may have met a drain of ours.
+    :ivar contested: what was written in the moment between our look at it and our own write, which no server
+        can tell apart.
+    :ivar removed: what others removed, so that it is missing until the stack is refreshed.
+    """
+
+    cluster: Cluster
+    places: Sequence[Place]
+    theirs: dict[Place, tuple[Any, ...]] = field(default_factory=dict)
+    out: set[Place] = field(default_factory=set)
+    doubtful: set[Place] = field(default_factory=set)
+    removed: set[Place] = field(default_factory=set)
+    contested: set[Place] = field(default_factory=set)
+    _taken_ms: dict[Place, int] = field(default_factory=dict)
+
+    def act(self, act: Act) -> None:
+        """Have it done."""
+        place = self.places[act.number % len(self.places)] if self.places else ("NOTHING", "nothing")
+        _DEEDS[act.deed](self, place)
+
+    @property
+    def stand_in_the_way(self) -> bool:
+        """Whether a program of ours may be refused, because of what others registered."""
+        return len(self._taken_ms) > 1  # one stood there from the beginning
+
+    def calm(self) -> None:
+        """Servers reach each other, and have been told of all that is renewed."""
+        self.cluster.cut.clear()
+        held: dict[Place, str] = {}
+        for url, server in self.cluster.servers.items():
+            for link in server.links.values():
+                link.late_ms, link.is_overtaken = 0, False
+            for lease in server.registry.all():
+                held.setdefault((lease.holder.app, lease.holder.id), url)
+        if len(self.cluster.urls) > 1:
+            for place, url in held.items():
+                self.cluster.request(url, Request("PUT", ("apps", *place)))
+
+    def changed(self, server: Server) -> list[Place]:
+        """What is others' by now, and does not stand at a server as they left it."""
+        changed = [
+            place
+            for place, contents in self.theirs.items()
+            if (info := server.registry.get(*place)) is None or _contents(info) != contents
+        ]
+        moment_ms = A_MOMENT_MS if len(self.cluster.urls) == 1 else A_MOMENT_OF_SEVERAL_MS
+        since_ms = self.cluster.clock.now_ms - moment_ms
+        for place in [one for one in changed if self._taken_ms[one] > since_ms]:
+            changed.remove(place)
+            del self.theirs[place]
+            self.contested.add(place)
+        return changed
+
+    def register(self, place: Place, address: str, owner: str = "") -> None:
+        """Somebody registers something, and will want it to stay as it is."""
+        document: Document = {
+            "instanceId": place[1],
+            "app": place[0],
+            "hostName": address,
+            "ipAddr": address,
+            "status": "UP",
+            "port": {"$": 8080, "@enabled": "true"},
+            "vipAddress": place[0].lower(),
+            "dataCenterInfo": {"@class": "x", "name": "MyOwn"},
+            "metadata": {OWNER: owner} if owner else {"a": "b"},
+            "lastDirtyTimestamp": str(self.cluster.clock.now_ms + 1),
+        }
+        self.ask(Request("POST", ("apps", place[0]), body={"instance": document}))
+        info = self.held(place)
+        if info is not None:
+            self.theirs[place] = _contents(info)
+            self._taken_ms[place] = self.cluster.clock.now_ms
+            self.out.discard(place)
+
+    def ask(self, request: Request) -> None:
+        """One request to the first server that answers."""
+        for url in self.cluster.urls:
+            try:
+                self.cluster.request(url, request)
+            except NoAnswer:
+                continue
+            return
+
+    def held(self, place: Place) -> Info | None:
+        """What the first server that answers holds."""
+        up = [url for url in self.cluster.urls if url not in self.cluster.down]
+        return self.cluster.servers[up[0]].registry.get(*place) if up else None
+
+    def take_out(self, place: Place) -> None:
+        info = self.held(place)
+        if info is None or place in self.theirs:
+            return
+        # What was out already, as by a drain of ours, is not told apart from what a person meant.
+        if is_leaving(info) or info.status != "UP":
+            self.doubtful.add(place)
+        else:
+            self.out.add(place)
+        self.ask(Request("PUT", ("apps", *place, "status"), {"value": "OUT_OF_SERVICE"}))
+
+    def put_back(self, place: Place) -> None:
+        info = self.held(place)
+        if info is None or place in self.theirs or info.overridden == UNKNOWN:
+            return
+        self.out.discard(place)
+        self.ask(Request("DELETE", ("apps", *place, "status"), {"value": "UP"}))
+
+    def remove(self, place: Place) -> None:
+        if self.held(place) is None or place in self.theirs:
+            return
+        self.removed.add(place)
+        self.out.discard(place)
+        self.ask(Request("DELETE", ("apps", *place)))
+
+    def take_over(self, place: Place) -> None:
+        if self.held(place) is not None:
+            self.register(place, "10.0.0.1", ANOTHER_STACK)
+
+    def register_itself(self, place: Place) -> None:
+        self.register(place, "10.0.0.1")
+
+    def stand_beside(self, place: Place) -> None:
+        app, _ = place
+        address = "10.0.0.1" if app == "BILLING" else "10.0.1.1"
+        self.register((app, f"{address}:{app.lower()}:8080"), address)
+
+    def renew(self, _: Place) -> None:
+        url = self.cluster.urls[-1]
+        for app, instance_id in self.places:
+            if url not in self.cluster.down:
+                self.cluster.request(url, Request("PUT", ("apps", app, instance_id)))
+
+    def restart(self, _: Place) -> None:
+        """Who renews by itself registers itself again at once."""
+        url = self.cluster.urls[0]
+        registry = self.cluster.servers[url].registry
+        ours = set(self.places) - self.theirs.keys()
+        back = [lease.holder for lease in registry.all() if (lease.holder.app, lease.holder.id) not in ours]
+        self.removed |= {place for place in ours if registry.get(*place) is not None}
+        self.doubtful |= self.out
+        self.out.clear()
+        self._lose_what_was_not_told()
+        self.cluster.restart(url)
+        for info in back:
+            document = {"instance": info_document(info, None)}
+            self.cluster.request(url, Request("POST", ("apps", info.app), body=document))
+
+    def restart_with_copy(self, _: Place) -> None:
+        self._lose_what_was_not_told()
+        self.cluster.restart(self.cluster.urls[0], copy_from=self.cluster.urls[-1])
+
+    def _lose_what_was_not_told(self) -> None:
+        """What a server said yes to, and told nobody of in the half second before its end, is lost."""
+        here, there = self.cluster.urls[0], self.cluster.urls[-1]
+        self.contested |= {
+            place for place in self.places if self._version(here, place) != self._version(there, place)
+        }
+
+    def _version(self, url: str, place: Place) -> tuple[Any, ...] | None:
+        info = self.cluster.servers[url].registry.get(*place)
+        return _contents(info) if info is not None else None
+
+    def cut(self, milliseconds: int) -> None:
+        """A status that was set meanwhile is told to nobody after half a minute, not by renewals either."""
+        if milliseconds > LONGEST_MS:
+            self.doubtful.update(self.places)
+        pairs = {(one, other) for one in self.cluster.urls for other in self.cluster.urls if one != other}
+        self.cluster.cut |= pairs
+        self.cluster.clock.after(milliseconds, lambda: self.cluster.cut.difference_update(pairs))
+
+    def delay(self, *, only_next: bool) -> None:
+        for server in self.cluster.servers.values():
+            for link in server.links.values():
+                if only_next:
+                    link.is_overtaken = True
+                else:
+                    link.late_ms = LATE_MS
+
+
+_DEEDS: dict[Deed, Callable[[Others, Place], None]] = {
+    Deed.PERSON_TAKES_OUT: Others.take_out,
+    Deed.PERSON_PUTS_BACK: Others.put_back,
+    Deed.PERSON_REMOVES: Others.remove,
+    Deed.STACK_TAKES: Others.take_over,
+    Deed.REGISTERS_ITSELF: Others.register_itself,
+    Deed.NEIGHBOUR: Others.stand_beside,
+    Deed.RENEWED: Others.renew,
+    Deed.RESTARTED: Others.restart,
+    Deed.COPIED: Others.restart_with_copy,
+    Deed.CUT: lambda others, _: others.cut(CUT_MS),
+    Deed.LONG_CUT: lambda others, _: others.cut(LONG_CUT_MS),
+    Deed.LATE: lambda others, _: others.delay(only_next=False),
+    Deed.OVERTAKEN: lambda others, _: others.delay(only_next=True),
+}
+
+
+def metadata(info: Info) -> Document:
+    """Of an instance; empty where it has none."""
+    return info.fields.get("metadata") or {}
+
+
+def is_leaving(info: Info) -> bool:
+    """Whether it carries our mark."""
+    return LEAVING in metadata(info)
+
+
+def _contents(info: Info) -> tuple[Any, ...]:
+    return (info.status, info.overridden, info.dirty_ms, sorted(metadata(info).items()))
