@@ -753,6 +753,20 @@ def test_who_lost_the_lease_meanwhile_takes_nothing_over(apart: Apart) -> None:
     assert not set(stuck) & set(apart.looked_at)
 
 
+def test_a_take_over_of_a_former_term_ends_what_it_began() -> None:
+    """Its Eureka answers when another replica leads already, and renews there."""
+    told, done = Told(), list[str]()
+    controller, registry = told.controller, told.registry
+    controller._sources = told.sources
+    registry.take_over = lambda: done.append("takes over")  # type: ignore[method-assign]
+    registry.stand_by = lambda: done.append("stands by")  # type: ignore[method-assign]
+    controller._term, controller._leads, controller._stands_by = 2, True, True
+    controller._take_over(1, "default", 0)
+    assert (done, controller._taken_over) == (["takes over", "stands by"], set())
+    controller._take_over(2, "default", 0)
+    assert controller._taken_over == {"default"}
+
+
 def test_what_a_deleted_syncer_left_at_two_eurekas() -> None:
     """Where one of them is away the other one is cleaned up all the same, and at once."""
     scene = Scene()
