@@ -117,6 +117,15 @@ def test_a_removal_ends_the_renewals_first_and_is_sent_to_every_server(
     assert changes[first + 1 :] == ["POST" if in_a_batch else "DELETE"] * 3 + ["gone"]
 
 
+@WAYS
+def test_what_nobody_holds_is_not_removed(in_a_batch: bool, servers: Servers) -> None:
+    """It could hit whoever registers it at that moment; it is renewed no more, and looked for later."""
+    assert not removed(servers, in_a_batch=in_a_batch)
+    assert "DELETE" not in servers.told
+    assert not any("Cancel" in what for what in servers.world.trace)
+    assert servers.told[-2:] == ["leaving", "gone"]
+
+
 def test_what_a_server_holds_again_is_removed_again(servers: Servers) -> None:
     """A renewal that was forwarded came after the removal: only a look past the caches tells."""
     servers.everywhere(ONE)
