@@ -88,6 +88,16 @@ def a_server_freezes(explored: Explored) -> None:
         world.disturb(world.now_ms + FROZEN_MS)
 
 
+def servers_lose_each_other(explored: Explored) -> None:
+    """The first server and the others tell each other nothing for a while; everybody else reaches all."""
+    cluster = explored.world.cluster
+    first, *others = cluster.urls
+    pairs = {(first, other) for other in others} | {(other, first) for other in others}
+    cluster.cut |= pairs
+    cluster.clock.after(FROZEN_MS, lambda: cluster.cut.difference_update(pairs))
+    explored.world.disturb(explored.world.now_ms + FROZEN_MS)
+
+
 def the_api_is_behind(explored: Explored) -> None:
     """Lists and watches tell of nothing new for a while."""
     kube = explored.world.kube
@@ -123,6 +133,7 @@ ACTS: tuple[Act, ...] = (
     a_server_restarts_empty,
     a_server_restarts_with_a_copy,
     a_server_freezes,
+    servers_lose_each_other,
     the_api_is_behind,
     watches_break,
     the_operator_ends_in_peace,

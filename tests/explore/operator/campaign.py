@@ -18,6 +18,8 @@ SETUPS = (
     Setup(3),
     Setup(1, replicas=2),
     Setup(2, replicas=2),
+    Setup(1, chance=20),
+    Setup(3, replicas=2, chance=5),
     Setup(2, mode=Mode.BATCH),
     Setup(3, replicas=2, mode=Mode.BATCH),
 )

@@ -47,11 +47,13 @@ class Setup:
 
     :param replicas: of the operator; of several, one leads.
     :param mode: whether changes and renewals travel in batches.
+    :param chance: of so many times that a thread takes a lock, others go on before once; 0 for never.
     """
 
     servers: int = 1
     replicas: int = 1
     mode: Mode = Mode.REST
+    chance: int = 0
 
 
 ONE_SERVER = Setup()
@@ -76,6 +78,7 @@ class Explored:
             self._disturb()
             self._settle()
         finally:
+            self.world.scheduler.chance = 0
             for process in self.world.processes:
                 if not process.is_dead:
                     self.world.scheduler.kill(process)
@@ -92,6 +95,7 @@ class Explored:
         for _ in range(self._setup.replicas):
             self._start()
         self._pass(STEADY_SECONDS)
+        self.world.scheduler.chance = self._setup.chance
         self.witness.watch()
         self.witness.look()
 
@@ -183,7 +187,7 @@ def told(edit: Edit, faults: Faults, outcome: Outcome, setup: Setup = ONE_SERVER
         f"{at}: {f'Fault.{one.name}' if isinstance(one, Fault) else one.__name__}"
         for at, one in faults.items()
     )
-    called = f"{setup.servers}, {setup.replicas}, Mode.{setup.mode.name}"
+    called = f"{setup.servers}, {setup.replicas}, Mode.{setup.mode.name}, {setup.chance}"
     lines = [
         f"{edit.name}: {'; '.join(outcome.violations)}",
         f"replay: Explored(edit({edit.name!r}), {{{named}}}, Setup({called})).run()",

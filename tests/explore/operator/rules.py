@@ -17,6 +17,7 @@ from eurekube_provider.eureka.codec import instance_from_json
 from eurekube_provider.operator.trims import trim_service, trim_slice
 from tests.explore.explorer import ORDINARY_KEYS
 from tests.explore.operator.kube import KUBE_SYSTEM_UID, Change
+from tests.explore.operator.site import SHOP
 from tests.explore.operator.world import World
 from tests.model.registry import Info
 from tests.model.server import Server
@@ -47,6 +48,10 @@ PUBLISHED = ("rating", "stars")
 """The names that syncers may publish under."""
 
 FOREIGN: tuple[Key, ...] = (("RATING", "foreign:rating:8080"), ("BILLING", "billing-0"))
+
+
+STACKS: Key = ("LEGACY", "legacy-0")
+"""What a stack registered, and asks the operator to renew."""
 
 
 @dataclass(slots=True)
@@ -87,7 +92,7 @@ class Witness:
         self._refused: set[str] = set()
         self._foreign: dict[Key, tuple[object, ...]] = {}
         world.kube.changed = self._cluster_changed
-        world.changed = self.look
+        world.changed = world.cluster.told = self.look
 
     def watch(self) -> None:
         """Look each second from now on."""
@@ -98,21 +103,25 @@ class Witness:
         """Instances of others are there, which renew themselves."""
         for number in range(len(FOREIGN)):
             self._register_foreign(number)
+        self._register(STACKS, "10.9.8.1", {OWNER: "stack/o/p/s/legacy", "eurekube.renewer": "eurekube"})
         clock = self.world.cluster.clock
         clock.every(clock.now_ms + 25_000, 25_000, self._renew_foreign)
 
     def _register_foreign(self, number: int) -> None:
-        app, instance_id = FOREIGN[number]
+        self._register(FOREIGN[number], f"10.9.9.{number}", {"a": "b"})
+
+    def _register(self, key: Key, address: str, metadata: Mapping[str, str]) -> None:
+        app, instance_id = key
         document = {
             "instanceId": instance_id,
             "app": app,
-            "hostName": f"10.9.9.{number}",
-            "ipAddr": f"10.9.9.{number}",
+            "hostName": address,
+            "ipAddr": address,
             "status": "UP",
             "port": {"$": 8080, "@enabled": "true"},
             "vipAddress": app.lower(),
             "dataCenterInfo": {"@class": "x", "name": "MyOwn"},
-            "metadata": {"a": "b"},
+            "metadata": dict(metadata),
             "lastDirtyTimestamp": "1",
         }
         self._ask(Request("POST", ("apps", app), body={"instance": document}))
@@ -152,6 +161,16 @@ class Witness:
                     is_now = "gone" if info is None else info.status
                     self._violated(f"{key[1]} serves, and is {is_now} at {url}", what)
             self._look_at_others(server, what)
+            self._look_at_stacks(url, server, what)
+
+    def _look_at_stacks(self, url: str, server: Server, what: str) -> None:
+        info = server.registry.get(*STACKS)
+        if info is not None and (info.status, info.overridden) != ("UP", "UNKNOWN"):
+            self._violated(f"a stack's registration is {info.status} at {url}", what)
+        if info is not None:
+            self._serves[url].add(STACKS)
+        elif STACKS in self._serves[url]:
+            self._violated(f"a stack's registration has lapsed at {url}", what)
 
     def _look_at_others(self, server: Server, what: str) -> None:
         strange = server.caches.read_only.keys() - ORDINARY_KEYS
@@ -196,8 +215,24 @@ class Witness:
             metadata = syncer["metadata"]
             if "deletionTimestamp" in metadata:
                 self._violated(f"the deleted syncer {metadata['name']} is still there")
-            elif "eurekube.io/deregister" not in metadata.get("finalizers", ()):
-                self._violated(f"the syncer {metadata['name']} has no finalizer")
+            else:
+                self._compare_syncer(syncer)
+
+    def _compare_syncer(self, syncer: Mapping[str, Any]) -> None:
+        """Its finalizer and its status are those of a syncer that never saw anything else."""
+        name = syncer["metadata"]["name"]
+        is_refused = f"cluster/{CLUSTER.name}/{SHOP}/{name}" in self._refused
+        if "eurekube.io/deregister" not in syncer["metadata"].get("finalizers", ()):
+            self._violated(f"the syncer {name} has no finalizer")
+        conditions = (syncer.get("status") or {}).get("conditions") or ()
+        ready = next((one for one in conditions if one["type"] == "Ready"), {"status": "missing"})
+        wants = any(one.wanted and one.wanted.owner.endswith(f"/{name}") for one in self.standings.values())
+        if ready["status"] != ("True" if wants and not is_refused else "False"):
+            self._violated(
+                f"the syncer {name} is Ready: {ready['status']} ({ready.get('message')}) in the end"
+            )
+        if ready.get("observedGeneration") != syncer["metadata"]["generation"]:
+            self._violated(f"the status of the syncer {name} is of an older generation in the end")
 
     def _compare_at(self, url: str, server: Server) -> None:
         held = {
@@ -223,7 +258,7 @@ class Witness:
                 self._violated(f"{key[1]} is {found.owner}'s and not {instance.owner}'s in the end")
             elif not same_contents(found, instance):
                 self._violated(f"{key[1]} has other contents at {url} in the end")
-        for key in FOREIGN:
+        for key in (*FOREIGN, STACKS):
             if server.registry.get(*key) is None:
                 self._violated(f"somebody else's {key[1]} is gone at {url} in the end")
 

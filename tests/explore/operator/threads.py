@@ -55,6 +55,8 @@ class Scheduler:
     """Runs the tasks of all processes, and lets time pass when all of them wait.
 
     :ivar current: the task that runs; None while none of them does.
+    :ivar chance: who takes a lock gives way to the others, once in so many times; 0 for never. Without, tasks
+        change places only where they wait.
     """
 
     def __init__(self, clock: Clock) -> None:
@@ -64,6 +66,7 @@ class Scheduler:
         self._hub = getcurrent()
         self._doomed: list[Process] = []
         self.switches = 0
+        self.chance = 0
 
     def run(self, until_ms: int, is_over: Callable[[], bool] | None = None) -> None:
         """Let everybody run until then, or until ``is_over``, which is asked between two moments."""
@@ -100,6 +103,12 @@ class Scheduler:
         self.current = None
         woken: bool = self._hub.switch()
         return woken
+
+    def give_way(self) -> None:
+        """Let the others go on first, at times."""
+        task = self.current
+        if task is not None and not task.process.is_dead and not task.process.random.randrange(self.chance):
+            self.wait(deque(), 0.0)
 
     def sleep(self, seconds: float) -> None:
         """Have the current task wait for its time."""
@@ -223,6 +232,8 @@ class Lock:
         return self._is_held
 
     def __enter__(self) -> bool:
+        if _current.chance:
+            _current.give_way()
         if not self._is_held:
             self._is_held = True
             return True

@@ -16,7 +16,7 @@ import sys
 import threading
 import time
 import uuid
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from enum import Enum
@@ -44,6 +44,7 @@ from tests.explore.operator import threads
 from tests.explore.operator.kube import Kube, Path, Refused
 from tests.explore.operator.threads import Killed, Process, Scheduler
 from tests.model.cluster import Cluster, NoAnswer
+from tests.model.registry import Document
 from tests.model.wire import Request, Response
 
 URLS = tuple(f"http://eureka-{number}:8761/eureka" for number in (1, 2, 3))
@@ -75,6 +76,24 @@ Happening = Fault | Callable[[Any], None]
 """Or somebody else acts, just before the request is carried out."""
 
 
+class Servers(Cluster):
+    """One Eureka cluster; what its servers tell each other is seen as well.
+
+    :ivar told: called after each batch from one to another.
+    """
+
+    def __init__(self, urls: Sequence[str]) -> None:
+        self.told: Callable[[str], None] = lambda _: None
+        super().__init__(urls)
+
+    def _carry(self, sender: str, to: str, items: list[Document]) -> Response | None:
+        answer = super()._carry(sender, to, items)
+        if answer is not None:
+            actions = " ".join(f"{item['action']}:{item['id']}" for item in items)
+            self.told(f"{_host(sender)} told {_host(to)} {actions}")
+        return answer
+
+
 @dataclass(slots=True)
 class World:
     """The servers, the cluster, and the replicas of one operator.
@@ -87,7 +106,7 @@ class World:
     :ivar disturbed_ms: until when something was not as it should be.
     """
 
-    cluster: Cluster
+    cluster: Servers
     scheduler: Scheduler
     kube: Kube
     seed: int = 0
@@ -105,7 +124,7 @@ class World:
     @classmethod
     def of(cls, servers: int, seed: int = 0) -> World:
         """A new one, in which nothing has happened yet."""
-        cluster = Cluster(URLS[:servers])
+        cluster = Servers(URLS[:servers])
         scheduler = Scheduler(cluster.clock)
         threads.use(scheduler)
         world = cls(cluster, scheduler, Kube(scheduler), seed)
@@ -143,7 +162,7 @@ class World:
 
         :raises TimedOut: no answer came.
         """
-        what = f"{request.method} {_port(url)} /{'/'.join(request.path)} {shown(request)}"
+        what = f"{request.method} {_host(url)} /{'/'.join(request.path)} {shown(request)}"
         is_dull = request.path == ("status",)
         happening = self._place(process, what, is_dull=is_dull)
         self.scheduler.sleep(WIRE_SECONDS)
@@ -273,7 +292,7 @@ def shown(request: Request) -> str:
     return " ".join(f"{key}={value}" for key, value in request.query.items())
 
 
-def _port(url: str) -> str:
+def _host(url: str) -> str:
     return urlsplit(url).hostname or url
 
 
