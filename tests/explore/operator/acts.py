@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 Act = Callable[["Explored"], None]
 """Somebody acts, just before a request is carried out."""
 
-KEY = (APP.upper(), f"a-0.{SHOP}.{CLUSTER.name}:{APP}:8080")
+KEY = ("default", APP.upper(), f"a-0.{SHOP}.{CLUSTER.name}:{APP}:8080")
 """The instance that people look at."""
 
 BEHIND_MS = 12_000
@@ -34,7 +34,7 @@ def _ask(explored: Explored, method: str, *more: str, **query: str) -> bool:
     url = next((one for one in cluster.urls if one not in cluster.down), None)
     if url is None:
         return False
-    answer = cluster.request(url, Request(method, ("apps", *KEY, *more), query))
+    answer = cluster.request(url, Request(method, ("apps", *KEY[1:], *more), query))
     explored.world.disturb()
     return answer.status_code == 200
 

@@ -20,6 +20,7 @@ class Edit:
     :param begin: what there is before, besides or instead of three pods and their syncer.
     :param is_braked: whether something leaves that said no goodbye, and may stay for the brake's minute.
     :param keeps: pods that serve throughout, though the cluster does not say so for a while.
+    :param names_another: whether there is a second Eureka, called ``other``.
     :param unobserved: whether the watches tell of the end only, not of what lies between.
     """
 
@@ -30,6 +31,7 @@ class Edit:
     is_braked: bool = False
     keeps: tuple[str, ...] = ()
     unobserved: bool = False
+    names_another: bool = False
 
 
 def _pod(name: str, *, ready: bool = True, terminating: bool = False) -> Step:
@@ -159,6 +161,13 @@ EDITS = (
     Edit(
         "refused, and allowed again",
         ((0.0, _syncer(eureka="nowhere")), (3.0, _syncer())),
+    ),
+    Edit("another Eureka is named", ((0.0, _syncer(eureka="other")),), is_braked=True, names_another=True),
+    Edit(
+        "another Eureka is named, and the first again",
+        ((0.0, _syncer(eureka="other")), (1.0, _syncer())),
+        is_braked=True,
+        names_another=True,
     ),
     Edit("removes nothing", _LEAVES, spec={"policy": "UpsertOnly"}),
     Edit(

@@ -12,7 +12,7 @@ from tests.explore.operator.edits import Edit
 from tests.explore.operator.rules import BRAKE_MS, TAKE_OVER_MS, Witness
 from tests.explore.operator.site import SHOP, Site
 from tests.explore.operator.threads import Process
-from tests.explore.operator.world import Fault, Happening, World
+from tests.explore.operator.world import OTHER_URL, Fault, Happening, World
 
 Faults = Mapping[int, Happening]
 
@@ -101,8 +101,12 @@ class Explored:
 
     def _start(self) -> None:
         connection = Connection(self.world.cluster.urls, mode=self._setup.mode)
+        connections = {"default": connection}
+        if self._edit.names_another:
+            connections["other"] = Connection((OTHER_URL,))
         settings = Settings(
-            {"default": connection},
+            connections,
+            retry_period_seconds=3.0,
             publish=frozenset({(SHOP, "stars")}),
             web_address="",
             drain_seconds=0,

@@ -18,7 +18,7 @@ from eurekube_provider.operator.trims import trim_service, trim_slice
 from tests.explore.explorer import ORDINARY_KEYS
 from tests.explore.operator.kube import KUBE_SYSTEM_UID, Change
 from tests.explore.operator.site import SHOP
-from tests.explore.operator.world import World
+from tests.explore.operator.world import OTHER_URL, World
 from tests.model.registry import Info
 from tests.model.server import Server
 from tests.model.wire import Request, info_document
@@ -43,6 +43,9 @@ BRAKE_MS = 62_000
 """For as long the brake may hold."""
 
 Key = tuple[str, str]
+
+Place = tuple[str, str, str]
+"""The connection, the application and the id of an instance."""
 
 PUBLISHED = ("rating", "stars")
 """The names that syncers may publish under."""
@@ -80,14 +83,14 @@ class Witness:
     def __init__(self, world: World, keeps: tuple[str, ...] = ()) -> None:
         self.world = world
         self.violations: list[str] = []
-        self.standings: dict[Key, Standing] = {}
-        self.overridden: dict[Key, str] = {}
+        self.standings: dict[Place, Standing] = {}
+        self.overridden: dict[Place, str] = {}
         self.brake_ms = 0
         self.take_over_ms = 0
         self.is_behind = False
         self._keeps = keeps
-        self._serves: dict[str, set[Key]] = {url: set() for url in world.cluster.urls}
-        self._excused_until: dict[Key, int] = {}
+        self._serves: dict[str, set[Place]] = {url: set() for url in (*world.cluster.urls, OTHER_URL)}
+        self._excused_until: dict[Place, int] = {}
         self._goodbyes: set[tuple[str, str]] = set()
         self._refused: set[str] = set()
         self._foreign: dict[Key, tuple[object, ...]] = {}
@@ -132,11 +135,11 @@ class Witness:
         url = next((url for url in cluster.urls if url not in cluster.down), None)
         return url is None or cluster.request(url, request).status_code < 300
 
-    def excuse(self, key: Key, milliseconds: int) -> None:
+    def excuse(self, place: Place, milliseconds: int) -> None:
         """Somebody else took it out: it may be missing for so long."""
-        self._excused_until[key] = self.world.now_ms + milliseconds
+        self._excused_until[place] = self.world.now_ms + milliseconds
         for serves in self._serves.values():
-            serves.discard(key)
+            serves.discard(place)
 
     def restarted(self, url: str) -> None:
         """A server has lost its memory."""
@@ -146,18 +149,20 @@ class Witness:
         """What must hold at every moment."""
         now = self.world.now_ms
         settled_ms = BEHIND_MS if self.is_behind else SETTLED_MS
-        for url, server in self.world.cluster.servers.items():
-            if url in self.world.cluster.down:
-                continue
+        for url, server in self._reachable():
             serves = self._serves[url]
-            for key, standing in self.standings.items():
-                wanted = standing.wanted
+            for place, standing in self._standings_at(url):
+                wanted, key = standing.wanted, place[1:]
                 if wanted is None or wanted.status != "UP" or now - standing.since_ms < settled_ms:
                     continue
                 info = server.registry.get(*key)
                 if info is not None and info.status == "UP":
-                    serves.add(key)
-                elif key in serves and key not in self.overridden and self._excused_until.get(key, 0) < now:
+                    serves.add(place)
+                elif (
+                    place in serves
+                    and place not in self.overridden
+                    and self._excused_until.get(place, 0) < now
+                ):
                     is_now = "gone" if info is None else info.status
                     self._violated(f"{key[1]} serves, and is {is_now} at {url}", what)
             self._look_at_others(server, what)
@@ -168,9 +173,20 @@ class Witness:
         if info is not None and (info.status, info.overridden) != ("UP", "UNKNOWN"):
             self._violated(f"a stack's registration is {info.status} at {url}", what)
         if info is not None:
-            self._serves[url].add(STACKS)
-        elif STACKS in self._serves[url]:
+            self._serves[url].add(("default", *STACKS))
+        elif ("default", *STACKS) in self._serves[url]:
             self._violated(f"a stack's registration has lapsed at {url}", what)
+
+    def _reachable(self) -> list[tuple[str, Server]]:
+        """Servers that answer, of both."""
+        world = self.world
+        servers = [*world.cluster.servers.items(), *world.other.servers.items()]
+        return [(url, server) for url, server in servers if url not in world.cluster.down]
+
+    def _standings_at(self, url: str) -> list[tuple[Place, Standing]]:
+        """What the cluster says of the instances of a server's registry."""
+        connection = _connection_of(url)
+        return [(place, one) for place, one in self.standings.items() if place[0] == connection]
 
     def _look_at_others(self, server: Server, what: str) -> None:
         strange = server.caches.read_only.keys() - ORDINARY_KEYS
@@ -184,13 +200,11 @@ class Witness:
     def _tick(self) -> None:
         self.look("a second")
         now = self.world.now_ms
-        for url, server in self.world.cluster.servers.items():
-            if url in self.world.cluster.down:
-                continue
+        for url, server in self._reachable():
             for lease in server.registry.all():
                 info = lease.holder
                 key = (info.app, info.id)
-                standing = self.standings.get(key)
+                standing = self.standings.get((_connection_of(url), *key))
                 if info.status != "UP" or not _is_ours(info):
                     continue
                 if standing is not None and (standing.is_kept or _is_up(standing.wanted)):
@@ -205,7 +219,7 @@ class Witness:
 
     def compare(self) -> None:
         """After the calm: Eureka is what the cluster says."""
-        for url, server in self.world.cluster.servers.items():
+        for url, server in self._reachable():
             self._compare_at(url, server)
         for process in self.world.processes:
             self.violations += [f"{process.name} ended: {error!r}" for error in process.errors]
@@ -226,7 +240,9 @@ class Witness:
             self._violated(f"the syncer {name} has no finalizer")
         conditions = (syncer.get("status") or {}).get("conditions") or ()
         ready = next((one for one in conditions if one["type"] == "Ready"), {"status": "missing"})
-        wants = any(one.wanted and one.wanted.owner.endswith(f"/{name}") for one in self.standings.values())
+        wants = any(
+            one.wanted and str(one.wanted.owner).endswith(f"/{name}") for one in self.standings.values()
+        )
         if ready["status"] != ("True" if wants and not is_refused else "False"):
             self._violated(
                 f"the syncer {name} is Ready: {ready['status']} ({ready.get('message')}) in the end"
@@ -240,9 +256,10 @@ class Witness:
             for lease in server.registry.all()
             if _is_ours(lease.holder)
         }
-        wanted = {key: one.wanted for key, one in self.standings.items() if one.wanted is not None}
+        standings = {place[1:]: one for place, one in self._standings_at(url)}
+        wanted = {key: one.wanted for key, one in standings.items() if one.wanted is not None}
         for key in held.keys() - wanted.keys():
-            standing = self.standings.get(key)
+            standing = standings.get(key)
             if standing is None or not standing.is_kept:
                 self._violated(f"{key[1]} is left at {url} in the end")
         for key, instance in wanted.items():
@@ -250,7 +267,7 @@ class Witness:
             if lease is None:
                 self._violated(f"{key[1]} is missing at {url} in the end")
                 continue
-            status = self.overridden.get(key, instance.status)
+            status = self.overridden.get((_connection_of(url), *key), instance.status)
             if lease.holder.status != status:
                 self._violated(f"{key[1]} is {lease.holder.status} and not {status} at {url} in the end")
             found = instance_from_json(info_document(lease.holder, lease))
@@ -258,7 +275,7 @@ class Witness:
                 self._violated(f"{key[1]} is {found.owner}'s and not {instance.owner}'s in the end")
             elif not same_contents(found, instance):
                 self._violated(f"{key[1]} has other contents at {url} in the end")
-        for key in (*FOREIGN, STACKS):
+        for key in (*FOREIGN, STACKS) if url != OTHER_URL else ():
             if server.registry.get(*key) is None:
                 self._violated(f"somebody else's {key[1]} is gone at {url} in the end")
 
@@ -273,39 +290,34 @@ class Witness:
                 if is_terminating(endpoint):
                     self._goodbyes.add(name)
         wanted, kept = self._wanted()
-        for key in wanted.keys() | self.standings.keys():
-            before, instance = self.standings.get(key), wanted.get(key)
-            place = endpoint_of(key[1], CLUSTER.name)
-            if instance is None and before is not None and self._stays(before, place):
+        for place in wanted.keys() | self.standings.keys():
+            before, instance = self.standings.get(place), wanted.get(place)
+            endpoint = endpoint_of(place[2], CLUSTER.name)
+            if instance is None and before is not None and self._stays(before, endpoint):
                 before.is_kept = True
                 continue
-            goodbye = place in self._goodbyes
-            is_kept = key[0] in kept
-            if (
-                before is None
-                or (before.wanted is None) != (instance is None)
-                or (before.wanted and instance and before.wanted.status != instance.status)
-            ):
-                self.standings[key] = Standing(instance, now, goodbye, is_kept)
+            goodbye, is_kept = endpoint in self._goodbyes, place[1] in kept
+            if before is None or _status(before.wanted) != _status(instance):
+                self.standings[place] = Standing(instance, now, goodbye, is_kept)
                 for serves in self._serves.values():
-                    serves.discard(key)
+                    serves.discard(place)
             else:
                 before.wanted, before.said_goodbye = instance, goodbye
                 if before.is_kept and not is_kept:
                     before.since_ms = now  # from now on somebody may take it out
                 before.is_kept = is_kept
 
-    def _stays(self, before: Standing, place: tuple[str, str]) -> bool:
+    def _stays(self, before: Standing, endpoint: tuple[str, str]) -> bool:
         """Whether the cluster says nothing of it for a while, or its syncer is refused."""
         is_refused = before.wanted is not None and before.wanted.owner in self._refused
-        return place[0] in self._keeps or (is_refused and place not in self._goodbyes)
+        return endpoint[0] in self._keeps or (is_refused and endpoint not in self._goodbyes)
 
-    def _wanted(self) -> tuple[dict[Key, Instance], set[str]]:
+    def _wanted(self) -> tuple[dict[Place, Instance], set[str]]:
         """What shall be there; and the applications of which nothing has to go."""
         objects = self.world.kube.objects
         services = [trim_service(one) for one in objects["services"].values()]
         slices = [trim_slice(one) for one in objects["endpointslices"].values()]
-        wanted: dict[Key, Instance] = {}
+        wanted: dict[Place, Instance] = {}
         kept: set[str] = set()
         self._refused.clear()
         for item in objects["eurekasyncers"].values():
@@ -315,15 +327,14 @@ class Witness:
                 syncer = Syncer.from_object(item)
             except ConfigurationError:
                 continue
-            if syncer.eureka != "default" or syncer.application not in PUBLISHED:
+            if syncer.eureka not in ("default", "other") or syncer.application not in PUBLISHED:
                 self._refused.add(syncer.owner(CLUSTER))
                 continue
             desired = desired_instances(syncer, services, slices, CLUSTER)
             if syncer.is_paused or syncer.policy is not Policy.SYNC or desired.is_in_doubt:
                 kept.add(syncer.application.upper())
             for instance in desired.instances:
-                if instance.key not in wanted:
-                    wanted[instance.key] = instance
+                wanted.setdefault((syncer.eureka, *instance.key), instance)
         return wanted, kept
 
     def _renew_foreign(self) -> None:
@@ -337,6 +348,15 @@ class Witness:
         if rule not in {one.split(", after ")[0] for one in self.violations}:
             self.violations.append(line)
             self.world.note(f"!! {rule}")
+
+
+def _connection_of(url: str) -> str:
+    return "other" if url == OTHER_URL else "default"
+
+
+def _status(instance: Instance | None) -> str:
+    """As the cluster has it; empty for what it does not want."""
+    return "" if instance is None else str(instance.status)
 
 
 def _is_up(instance: Instance | None) -> bool:

@@ -43,11 +43,15 @@ from eurekube_provider.operator.settings import Settings
 from tests.explore.operator import threads
 from tests.explore.operator.kube import Kube, Path, Refused
 from tests.explore.operator.threads import Killed, Process, Scheduler
+from tests.model.clock import Clock
 from tests.model.cluster import Cluster, NoAnswer
 from tests.model.registry import Document
 from tests.model.wire import Request, Response
 
 URLS = tuple(f"http://eureka-{number}:8761/eureka" for number in (1, 2, 3))
+
+OTHER_URL = "http://other:8761/eureka"
+"""Of a second Eureka, with a connection of its own."""
 
 WIRE_SECONDS = 0.001
 """How long a request is under way, and its answer again."""
@@ -82,9 +86,9 @@ class Servers(Cluster):
     :ivar told: called after each batch from one to another.
     """
 
-    def __init__(self, urls: Sequence[str]) -> None:
+    def __init__(self, urls: Sequence[str], clock: Clock | None = None) -> None:
         self.told: Callable[[str], None] = lambda _: None
-        super().__init__(urls)
+        super().__init__(urls, clock)
 
     def _carry(self, sender: str, to: str, items: list[Document]) -> Response | None:
         answer = super()._carry(sender, to, items)
@@ -98,6 +102,7 @@ class Servers(Cluster):
 class World:
     """The servers, the cluster, and the replicas of one operator.
 
+    :ivar other: a second Eureka.
     :ivar faults: what happens at a request, by its number.
     :ivar is_counting: whether requests are numbered now.
     :ivar trace: what was asked since then, and what happened.
@@ -107,6 +112,7 @@ class World:
     """
 
     cluster: Servers
+    other: Servers
     scheduler: Scheduler
     kube: Kube
     seed: int = 0
@@ -125,9 +131,10 @@ class World:
     def of(cls, servers: int, seed: int = 0) -> World:
         """A new one, in which nothing has happened yet."""
         cluster = Servers(URLS[:servers])
+        other = Servers([OTHER_URL], cluster.clock)
         scheduler = Scheduler(cluster.clock)
         threads.use(scheduler)
-        world = cls(cluster, scheduler, Kube(scheduler), seed)
+        world = cls(cluster, other, scheduler, Kube(scheduler), seed)
         _Wire.world = world
         return world
 
@@ -271,7 +278,8 @@ class World:
                 raise transport.TimedOut("no answer")
 
     def _carry_out(self, url: str, request: Request, what: str) -> Response:
-        answer = self.cluster.request(url, request)
+        cluster = self.other if url == OTHER_URL else self.cluster
+        answer = cluster.request(url, request)
         if request.method != "GET":
             self.changed(what)
         return answer
@@ -460,9 +468,10 @@ def owned() -> Iterator[None]:
         # Fewer of what is alike, and longer between looks that find nothing: the same, faster.
         replace(controller, "WORKERS", 3)
         replace(renewals, "REST_THREADS", 2)
-        replace(leadership, "POLL_SECONDS", 0.4)
+        replace(leadership, "POLL_SECONDS", 0.5)
         replace(registry, "RESTART_LOOK_SECONDS", 4.0)
         replace(silence, "TICK_SECONDS", 1.0)
+        replace(renewals, "TICK_SECONDS", 1.0)
         log = logging.getLogger("eurekube_provider")
         handler = _Errors()
         before = log.level, log.propagate
