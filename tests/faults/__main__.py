@@ -48,7 +48,7 @@ def main() -> int:
     again = f"python -m tests.faults --seed {seed} --minutes {options.minutes:g} --away-seconds {away:g}"
     again += f" --only {options.only}" if options.only else ""
     again += f" --rounds {options.rounds}" if options.rounds else ""
-    world = World(options.replicas, away)
+    world = World(options.replicas, away, options.slack)
     try:
         with world:
             say("the world stands")

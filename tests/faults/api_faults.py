@@ -10,9 +10,10 @@ from typing import ClassVar, Self
 
 from eurekube_provider.kube.access import SERVICES, SYNCERS
 from lab.workloads import wait_for
+from tests.faults.excuse import RELIST_SECONDS, RETURN_SECONDS, Excuse, without_source
 from tests.faults.fault import API, LEASES, OPERATORS, WATCHES, Parts, Scale, nothing
 from tests.faults.operators import Operator
-from tests.faults.world import SHOP, World
+from tests.faults.world import EAST_CLUSTER, SHOP, World
 
 
 @dataclass(frozen=True, slots=True)
@@ -22,6 +23,11 @@ class ApiRestarted:
     seconds: float
     takes: ClassVar[Parts] = frozenset({API})
     needs: ClassVar[Parts] = frozenset()
+
+    @property
+    def excuses(self) -> tuple[Excuse, ...]:
+        """See Fault."""
+        return without_source(EAST_CLUSTER, RETURN_SECONDS)
 
     @classmethod
     def draw(cls, random: Random, scale: Scale) -> Self:
@@ -42,6 +48,11 @@ class ApiAway:
     takes: ClassVar[Parts] = frozenset({API, LEASES})
     needs: ClassVar[Parts] = frozenset()
 
+    @property
+    def excuses(self) -> tuple[Excuse, ...]:
+        """See Fault."""
+        return without_source(EAST_CLUSTER, RETURN_SECONDS)
+
     @classmethod
     def draw(cls, random: Random, scale: Scale) -> Self:  # noqa: ARG003 - always for as long as was agreed
         """See Fault."""
@@ -60,6 +71,11 @@ class EtcdPaused:
     seconds: float
     takes: ClassVar[Parts] = frozenset({API})
     needs: ClassVar[Parts] = frozenset()
+
+    @property
+    def excuses(self) -> tuple[Excuse, ...]:
+        """See Fault."""
+        return without_source(EAST_CLUSTER, RETURN_SECONDS)
 
     @classmethod
     def draw(cls, random: Random, scale: Scale) -> Self:
@@ -90,6 +106,11 @@ class WatchesCut:
         """See Fault."""
         return 0.0
 
+    @property
+    def excuses(self) -> tuple[Excuse, ...]:
+        """See Fault."""
+        return without_source(EAST_CLUSTER, RELIST_SECONDS)
+
     @classmethod
     def draw(cls, random: Random, scale: Scale) -> Self:  # noqa: ARG003 - it takes no time
         """See Fault."""
@@ -111,6 +132,11 @@ class WatchesSilent:
     seconds: float
     takes: ClassVar[Parts] = frozenset({WATCHES})
     needs: ClassVar[Parts] = frozenset()
+
+    @property
+    def excuses(self) -> tuple[Excuse, ...]:
+        """See Fault."""
+        return without_source(EAST_CLUSTER, RELIST_SECONDS)
 
     @classmethod
     def draw(cls, random: Random, scale: Scale) -> Self:
@@ -140,6 +166,11 @@ class WatchesExpired:
     def seconds(self) -> float:
         """See Fault."""
         return 0.0
+
+    @property
+    def excuses(self) -> tuple[Excuse, ...]:
+        """See Fault."""
+        return without_source(EAST_CLUSTER, RETURN_SECONDS)
 
     @classmethod
     def draw(cls, random: Random, scale: Scale) -> Self:  # noqa: ARG003 - nothing to choose

@@ -9,8 +9,9 @@ from typing import ClassVar, Self
 
 from lab.peering import SERVERS
 from lab.proxy import Proxy
-from tests.faults.fault import EUREKA, Parts, Scale
-from tests.faults.world import World
+from tests.faults.excuse import FORWARDED_SECONDS, Excuse, Explains, without_server
+from tests.faults.fault import EUREKA, NAMED_EUREKA, Parts, Scale
+from tests.faults.world import NAMED_NUMBER, World
 
 
 @dataclass(frozen=True, slots=True)
@@ -21,6 +22,11 @@ class PeerKilled:
     seconds: float
     takes: ClassVar[Parts] = frozenset({EUREKA})
     needs: ClassVar[Parts] = frozenset()
+
+    @property
+    def excuses(self) -> tuple[Excuse, ...]:
+        """See Fault."""
+        return without_server(self.number)
 
     @classmethod
     def draw(cls, random: Random, scale: Scale) -> Self:
@@ -45,6 +51,11 @@ class PeerPaused:
     takes: ClassVar[Parts] = frozenset({EUREKA})
     needs: ClassVar[Parts] = frozenset()
 
+    @property
+    def excuses(self) -> tuple[Excuse, ...]:
+        """See Fault."""
+        return without_server(self.number)
+
     @classmethod
     def draw(cls, random: Random, scale: Scale) -> Self:
         """See Fault."""
@@ -66,6 +77,11 @@ class PeerSplit:
     takes: ClassVar[Parts] = frozenset({EUREKA})
     needs: ClassVar[Parts] = frozenset()
 
+    @property
+    def excuses(self) -> tuple[Excuse, ...]:
+        """See Fault."""
+        return (Excuse(Explains.LOSS, margin_seconds=FORWARDED_SECONDS),)
+
     @classmethod
     def draw(cls, random: Random, scale: Scale) -> Self:
         """See Fault."""
@@ -86,6 +102,11 @@ class PeerSlow:
     seconds: float
     takes: ClassVar[Parts] = frozenset({EUREKA})
     needs: ClassVar[Parts] = frozenset()
+
+    @property
+    def excuses(self) -> tuple[Excuse, ...]:
+        """See Fault."""
+        return without_server(self.number)
 
     @classmethod
     def draw(cls, random: Random, scale: Scale) -> Self:
@@ -120,6 +141,11 @@ class PeerOutOfReach:
         "answers 401": lambda front: front.answer(401),
     }
 
+    @property
+    def excuses(self) -> tuple[Excuse, ...]:
+        """See Fault."""
+        return without_server(self.number)
+
     @classmethod
     def draw(cls, random: Random, scale: Scale) -> Self:
         """See Fault."""
@@ -129,6 +155,42 @@ class PeerOutOfReach:
         """See Fault."""
         front = world.eureka.fronts[self.number]
         self.WAYS[self.how](front)
+        return front.heal
+
+
+NAMED_WAYS: dict[str, Callable[[Proxy], None]] = {
+    "hangs": Proxy.hang,
+    "vanished": Proxy.vanish,
+    "slow": lambda front: front.delay(3.0),
+}
+
+
+@dataclass(frozen=True, slots=True)
+class NamedEurekaAway:
+    """The Eureka server with a name of its own is of no use; the others have nothing to do with it."""
+
+    how: str
+    seconds: float
+    takes: ClassVar[Parts] = frozenset({NAMED_EUREKA})
+    needs: ClassVar[Parts] = frozenset()
+
+    @property
+    def excuses(self) -> tuple[Excuse, ...]:
+        """See Fault."""
+        return without_server(NAMED_NUMBER)
+
+    @classmethod
+    def draw(cls, random: Random, scale: Scale) -> Self:
+        """See Fault."""
+        return cls(random.choice(["paused", *NAMED_WAYS]), scale.draw(random, 10, 40))
+
+    def begin(self, world: World) -> Callable[[], None]:
+        """See Fault."""
+        server, front = world.named.server, world.named.front
+        if self.how == "paused":
+            server.pause()
+            return server.resume
+        NAMED_WAYS[self.how](front)
         return front.heal
 
 

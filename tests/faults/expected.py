@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from eurekube_provider.core.model import Instance
+from eurekube_provider.core.syncer import DEFAULT_CONNECTION
 from eurekube_provider.kube.access import ENDPOINT_SLICES, PODS, SERVICES, SYNCERS, KubeAccess
 
 Key = tuple[str, str]
@@ -24,12 +25,14 @@ class Expected:
     :param status: ``UP`` or ``DOWN``.
     :param syncer: namespace and name.
     :param turned: since when its pod is ready or not, as the pod says, to a second.
+    :param eureka: the name of the operator's connection to where it belongs.
     """
 
     status: str
     address: str
     syncer: tuple[str, str]
     turned: str = ""
+    eureka: str = DEFAULT_CONNECTION
 
 
 def expected_instances(
@@ -59,6 +62,7 @@ def expected_instances(
         if metadata.get("deletionTimestamp"):
             continue
         owner, app = (metadata["namespace"], metadata["name"]), spec["selector"]["app"]
+        eureka = spec.get("eureka") or DEFAULT_CONNECTION
         suffix = f"{owner[0]}.{cluster_name}:{app}"
         for service in services:
             name = service["metadata"]["name"]
@@ -76,14 +80,14 @@ def expected_instances(
                 key = (app.upper(), f"{name}.svc.{suffix}:{port}")
                 # All of them turn before the Service does.
                 first = min((turned.get((owner[0], _pod(one)), "") for one, _ in there), default="")
-                found[key] = Expected(status, service["spec"]["clusterIP"], owner, first)
+                found[key] = Expected(status, service["spec"]["clusterIP"], owner, first, eureka)
                 continue
             for one, port in there:
                 address, pod = one["addresses"][0], _pod(one)
                 status = "UP" if one["conditions"]["ready"] else "DOWN"
                 if (app.upper(), address, port) not in themselves:
                     found[app.upper(), f"{pod}.{suffix}:{port}"] = Expected(
-                        status, address, owner, turned.get((owner[0], pod), "")
+                        status, address, owner, turned.get((owner[0], pod), ""), eureka
                     )
     return {key: one for key, one in found.items() if key not in taken}
 

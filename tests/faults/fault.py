@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from random import Random
 from typing import ClassVar, Protocol, Self
 
+from tests.faults.excuse import Excuse
 from tests.faults.world import World
 
 API = "the API of east"
@@ -21,6 +22,7 @@ WATCHES = "the watches of east"
 EUREKA = "the Eureka servers"
 WORKLOADS = "the workloads of east"
 WEST = "west"
+NAMED_EUREKA = "the named Eureka server"
 CLOCKS = "the clocks"
 
 Parts = frozenset[str]
@@ -54,6 +56,10 @@ class Fault(Protocol):
     @property
     def seconds(self) -> float:
         """How long it lasts, apart from the time that its beginning and its end take."""
+
+    @property
+    def excuses(self) -> tuple[Excuse, ...]:
+        """What the witness may see because of it, and where; nothing else is excused."""
 
     @classmethod
     def draw(cls, random: Random, scale: Scale) -> Self:

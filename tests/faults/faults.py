@@ -11,6 +11,7 @@ from tests.faults.api_faults import (
     WatchesSilent,
 )
 from tests.faults.eureka_faults import (
+    NamedEurekaAway,
     PeerKilled,
     PeerOutOfReach,
     PeerPaused,
@@ -56,6 +57,7 @@ KINDS: tuple[type[Fault], ...] = (
     PeerSplit,
     PeerSlow,
     PeerOutOfReach,
+    NamedEurekaAway,
     PodsUnready,
     RolledOut,
     MassDelete,

@@ -7,9 +7,10 @@ from dataclasses import dataclass
 from random import Random
 from typing import ClassVar, Self
 
+from tests.faults.excuse import KNOWLEDGE_SECONDS, Excuse, Explains, without_leader, without_operators
 from tests.faults.fault import API, CLOCKS, LEASES, OPERATORS, WATCHES, Parts, Scale
 from tests.faults.operators import Operator
-from tests.faults.world import World
+from tests.faults.world import EAST_CLUSTER, World
 
 REPLICAS = 3
 LEADER = -1
@@ -34,6 +35,11 @@ class OperatorKilled:
     takes: ClassVar[Parts] = frozenset({OPERATORS})
     needs: ClassVar[Parts] = frozenset({LEASES})
 
+    @property
+    def excuses(self) -> tuple[Excuse, ...]:
+        """See Fault."""
+        return without_leader(EAST_CLUSTER)
+
     @classmethod
     def draw(cls, random: Random, scale: Scale) -> Self:
         """See Fault."""
@@ -55,6 +61,14 @@ class OperatorPaused:
     takes: ClassVar[Parts] = frozenset({OPERATORS})
     needs: ClassVar[Parts] = frozenset()
 
+    @property
+    def excuses(self) -> tuple[Excuse, ...]:
+        """See Fault."""
+        return (
+            *without_leader(EAST_CLUSTER),
+            Excuse(Explains.LOSS, cluster=EAST_CLUSTER, margin_seconds=KNOWLEDGE_SECONDS),
+        )
+
     @classmethod
     def draw(cls, random: Random, scale: Scale) -> Self:
         """See Fault."""
@@ -74,6 +88,11 @@ class LeaderStopped:
     seconds: float
     takes: ClassVar[Parts] = frozenset({OPERATORS})
     needs: ClassVar[Parts] = frozenset({LEASES})
+
+    @property
+    def excuses(self) -> tuple[Excuse, ...]:
+        """See Fault."""
+        return without_leader(EAST_CLUSTER)
 
     @classmethod
     def draw(cls, random: Random, scale: Scale) -> Self:
@@ -95,6 +114,11 @@ class LeaderCutOff:
     seconds: float
     takes: ClassVar[Parts] = frozenset({OPERATORS, WATCHES})
     needs: ClassVar[Parts] = frozenset({API})
+
+    @property
+    def excuses(self) -> tuple[Excuse, ...]:
+        """See Fault."""
+        return without_leader(EAST_CLUSTER)
 
     @classmethod
     def draw(cls, random: Random, scale: Scale) -> Self:
@@ -118,6 +142,11 @@ class AllOperatorsKilled:
     seconds: float
     takes: ClassVar[Parts] = frozenset({OPERATORS})
     needs: ClassVar[Parts] = frozenset({LEASES, API})
+
+    @property
+    def excuses(self) -> tuple[Excuse, ...]:
+        """See Fault."""
+        return without_operators(EAST_CLUSTER)
 
     @classmethod
     def draw(cls, random: Random, scale: Scale) -> Self:
@@ -145,6 +174,11 @@ class ClockStepped:
     seconds: float
     takes: ClassVar[Parts] = frozenset({CLOCKS})
     needs: ClassVar[Parts] = frozenset()
+
+    @property
+    def excuses(self) -> tuple[Excuse, ...]:
+        """See Fault."""
+        return ()
 
     @classmethod
     def draw(cls, random: Random, scale: Scale) -> Self:

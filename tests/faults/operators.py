@@ -15,7 +15,7 @@ from lab.processes import Process
 
 ROOT = Path(__file__).parents[2]
 LEASE_NAMESPACE, LEASE_NAME = "default", "eurekube-leader"
-LEASE_SECONDS = 6
+LEASE_SECONDS, RETRY_SECONDS = 6, 1
 READY_SECONDS = 240.0
 """An operator waits for an API server and an Eureka that are away; a busy machine adds to it."""
 
@@ -66,7 +66,7 @@ class Operator(Process):
                 "LEASE_NAME": LEASE_NAME,
                 "LEASE_DURATION_SECONDS": str(LEASE_SECONDS),
                 "RENEW_DEADLINE_SECONDS": "4",
-                "RETRY_PERIOD_SECONDS": "1",
+                "RETRY_PERIOD_SECONDS": str(RETRY_SECONDS),
                 "LOG_FORMAT": "text",
                 "RESYNC_SECONDS": "5",
                 "WEB_ADDRESS": "",

@@ -42,11 +42,11 @@ class Planned:
     def __str__(self) -> str:
         return f"at {self.at:5.1f} s  {self.fault}"
 
-    def disturbs(self, other: Planned) -> bool:
+    def disturbs(self, other: Planned, rest_seconds: float) -> bool:
         """Whether the two are too close for what they take and need."""
         apart = (
-            self.at + self.fault.seconds + REST_SECONDS <= other.at
-            or other.at + other.fault.seconds + REST_SECONDS <= self.at
+            self.at + self.fault.seconds + rest_seconds <= other.at
+            or other.at + other.fault.seconds + rest_seconds <= self.at
         )
         mine, others = self.fault, other.fault
         shared = (mine.takes & (others.takes | others.needs)) | (others.takes & mine.needs)
@@ -58,6 +58,7 @@ class Storm:
     """How a storm is drawn and judged.
 
     :param kinds: which faults may happen.
+    :param rest_seconds: between the end of one fault and the beginning of another that takes the same.
     :param slack: how many times longer than promised everything may take, on a machine that others load.
     """
 
@@ -66,6 +67,7 @@ class Storm:
     fewest: int = FEWEST
     most: int = MOST
     spread_seconds: float = SPREAD_SECONDS
+    rest_seconds: float = REST_SECONDS
     slack: float = 1.0
 
 
@@ -88,7 +90,7 @@ def rounds(random: Random, storm: Storm) -> Iterator[tuple[Planned, ...]]:
             planned = Planned(
                 round(random.uniform(0, storm.spread_seconds), 1), kind.draw(random, storm.scale)
             )
-            if any(planned.disturbs(one) for one in chosen):
+            if any(planned.disturbs(one, storm.rest_seconds) for one in chosen):
                 passed.append(kind)
             else:
                 chosen.append(planned)
@@ -139,6 +141,8 @@ def run(
         except TimeoutError as error:
             _judge(world, f"{error}\n")
             raise StormFailure(str(error)) from None
+        used = ", ".join(f"{count} by {fault}" for fault, count in world.excuses.used.items())
+        say(f"  excused so far: {used or 'nothing'}")
         say(
             f"  all level {took:.1f} s after the last pod was ready"
             + (" and again" if took_again > 2 else "")
@@ -154,7 +158,7 @@ def _carry_out(world: World, planned: Sequence[Planned], say: Callable[[str], No
     def one(what: Planned) -> None:
         time.sleep(max(0.0, began + what.at - time.monotonic()))
         try:
-            with world.activity(str(what.fault)):
+            with world.activity(str(what.fault), what.fault.excuses):
                 say(f"  {what.fault} begins")
                 end = what.fault.begin(world)
                 time.sleep(what.fault.seconds)

@@ -6,8 +6,9 @@ What a reading means while things are away:
   that does not answer says nothing: nobody changes anything there meanwhile.
 * A server that was started anew is empty: what it does not hold then, it has not lost.
 * An instance that went missing is complained of only after a *later* reading of its cluster still wants it.
-* An instance that was wanted, then not, then wanted again may go once more while the operator's knowledge is
-  old: for it a removal counts only after :data:`OLD_KNOWLEDGE_SECONDS`.
+* An instance that was wanted, then not, then wanted again may go once more by old knowledge, and what is not
+  wanted any more may stay UP for a moment: for as long as :mod:`tests.faults.excuse` says, and no longer
+  than the faults that are on explain.
 """
 
 from __future__ import annotations
@@ -16,28 +17,39 @@ import itertools
 import re
 import threading
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
+from pathlib import Path
 
 import requests
 
 from eurekube_provider.core.errors import KubernetesError
 from eurekube_provider.core.identity import ClusterOwner, parse_owner
 from eurekube_provider.core.model import Instance, Status
+from eurekube_provider.core.syncer import DEFAULT_CONNECTION
 from eurekube_provider.kube.access import KubeAccess
-from lab.peering import SERVERS, Peering
+from tests.faults.excuse import (
+    KNOWLEDGE_SECONDS,
+    PROMPT_SECONDS,
+    Excuses,
+    Explains,
+    allowance,
+    brake_holds,
+)
 from tests.faults.expected import Expected, Key, expected_instances
+from tests.faults.judgement import Wishes, changed_others, losses, stays, still_staying
 
 READ_SECONDS = 0.5
-OLD_KNOWLEDGE_SECONDS = 120.0
-"""By then the operator must have caught up with the source, the brake's hold included."""
 
 _SAYS = {
     re.compile(r"expired lease for (\S+)/(\S+)"): "let the Eureka lease lapse of",
     re.compile(r"Cancelled instance (\S+)/(\S+) \(replication"): "removed",
 }
 """A server's own words on what it does to an instance, between two readings too."""
+
+_HOLDS = re.compile(r"removals are held back syncer=([^\s/]+)/(\S+)")
+"""An operator's own words on its brake."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,22 +65,66 @@ class Complaint:
         return f"{self.at:%H:%M:%S.%f} {self.what} (faults at that time: {faults})"
 
 
-@dataclass(slots=True)
-class Wanted:
-    """What one cluster asks for, as it was read last; ``lock`` guards it.
+class LogReader:
+    """What a process has logged since it was asked last, in whole lines."""
 
-    :param since: when each instance began to be wanted UP without a break.
-    :param doubtful: those that have been wanted UP before and then were not.
+    def __init__(self, log: Path) -> None:
+        self._log = log
+        self._offset = log.stat().st_size if log.exists() else 0
+
+    def read(self) -> str:
+        """The lines that are new."""
+        if not self._log.exists():
+            return ""
+        with self._log.open("rb") as log:
+            log.seek(self._offset)
+            lines = log.read()
+        whole = lines[: lines.rfind(b"\n") + 1]
+        self._offset += len(whole)
+        return whole.decode(errors="replace")
+
+
+@dataclass(slots=True)
+class WatchedServer:
+    """One Eureka server.
+
+    :param read: what it holds, past its caches.
+    :param connection: the name that the operators' configuration has for it and its peers.
+    :param staying: since when each instance that nobody wants is UP there.
+    :param life: counts its starts.
+    """
+
+    name: str
+    log: Path
+    read: Callable[[], dict[Key, Instance]]
+    connection: str = DEFAULT_CONNECTION
+    held: dict[Key, Instance] = field(default_factory=dict)
+    staying: dict[Key, float] = field(default_factory=dict)
+    life: int = 0
+    readings: int = 0
+
+
+@dataclass(slots=True)
+class WatchedCluster:
+    """One cluster.
+
+    :param logs: of its operators.
+    :param read_at: when its last reading began.
     :param changed_at: when a reading last differed from the one before.
     """
 
     access: KubeAccess
-    cluster_name: str
-    now: dict[Key, Expected] = field(default_factory=dict)
-    since: dict[Key, float] = field(default_factory=dict)
-    doubtful: set[Key] = field(default_factory=set)
+    name: str
+    logs: Sequence[Path] = ()
+    wishes: Wishes = field(default_factory=Wishes)
+    read_at: float = 0.0
     changed_at: float = 0.0
     readings: int = 0
+
+    def wanted(self, connection: str) -> set[Key]:
+        """What is wanted UP at a server of this connection."""
+        now = self.wishes.now
+        return {key for key in self.wishes.since if now[key].eureka == connection}
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,6 +133,7 @@ class _Suspicion:
 
     at: float
     key: Key
+    server: int
     complaint: Complaint
 
 
@@ -85,35 +142,35 @@ class Witness:
 
     :param others: what belongs to somebody else and must stay as it is.
     :param active: names the faults that are on at the moment.
+    :param excuses: what those excuse; its slack multiplies the witness's patience.
     """
 
     def __init__(
         self,
-        eureka: Peering,
-        clusters: Iterable[Wanted],
+        servers: Iterable[WatchedServer],
+        clusters: Iterable[WatchedCluster],
         others: Iterable[Instance],
         active: Callable[[], tuple[str, ...]],
+        excuses: Excuses,
     ) -> None:
         self.complaints: list[Complaint] = []
+        self.servers = list(servers)
         self.clusters = list(clusters)
         self.others = {one.key: one for one in others}
-        self.reads = [0] * SERVERS
-        """How often each Eureka server was read."""
-
-        self._eureka = eureka
         self._active = active
+        self._excuses = excuses
         self._lock = threading.Lock()
-        self._held: list[dict[Key, Instance]] = [{} for _ in range(SERVERS)]
-        self._lives = [0] * SERVERS
+        self._wished: set[Key] = set()
         self._out_of_service: set[Key] = set()
         self._suspicions: list[_Suspicion] = []
-        self._log_offsets = [server.log.stat().st_size for server in eureka.servers]
+        self._overdue: set[tuple[int, Key, float]] = set()
+        self._excused: set[tuple[int, Key, float]] = set()
         self._stopped = threading.Event()
         self._threads = [
-            threading.Thread(target=self._watch_server, args=(number,), name=f"witness-eureka-{number + 1}")
-            for number in range(SERVERS)
+            threading.Thread(target=self._watch_server, args=(number,), name=f"witness-{one.name}")
+            for number, one in enumerate(self.servers)
         ] + [
-            threading.Thread(target=self._watch_cluster, args=(one,), name=f"witness-{one.cluster_name}")
+            threading.Thread(target=self._watch_cluster, args=(one,), name=f"witness-{one.name}")
             for one in self.clusters
         ]
 
@@ -126,25 +183,30 @@ class Witness:
         """Look no more."""
         self._stopped.set()
         for thread in self._threads:
-            thread.join()
+            if thread.ident is not None:
+                thread.join()
 
     def begins_anew(self, number: int) -> None:
         """A server is about to lose its memory: what it held before is no promise any more."""
         with self._lock:
-            self._lives[number] += 1
-            self._held[number] = {}
+            server = self.servers[number]
+            server.life += 1
+            server.held, server.staying = {}, {}
 
     def unsettle(self, cluster_name: str, syncer: tuple[str, str]) -> None:
         """A person edits this syncer: what it asks for may change and change back between two readings."""
         with self._lock:
             for one in self.clusters:
-                if one.cluster_name == cluster_name:
-                    keys = [key for key, wanted in one.now.items() if wanted.syncer == syncer]
-                    one.doubtful.update(keys)
-                    one.since.update(dict.fromkeys(keys, time.monotonic()))
+                if one.name == cluster_name:
+                    one.wishes = one.wishes.unsettled(syncer, time.monotonic())
+
+    def may_go_out_of_service(self, key: Key) -> None:
+        """A person is about to take it out of service."""
+        with self._lock:
+            self._wished.add(key)
 
     def expect_out_of_service(self, key: Key) -> None:
-        """A person took it out of service: no server may call it UP as long as it is there."""
+        """The person has: no server may call it UP as long as it is there."""
         with self._lock:
             self._out_of_service.add(key)
 
@@ -166,14 +228,15 @@ class Witness:
         :raises KubernetesError: a cluster does not say what it wants.
         :raises requests.exceptions.RequestException: a server does not say what it holds.
         """
-        wanted: dict[Key, Expected] = {}
+        everything: dict[Key, Expected] = {}
         for one in self.clusters:
-            wanted |= expected_instances(one.access, one.cluster_name, self.others.values())
-        ours = {one.cluster_name for one in self.clusters}
+            everything |= expected_instances(one.access, one.name, self.others.values())
+        ours = {one.name for one in self.clusters}
         out_of_service = self.out_of_service
         found: list[str] = []
-        for number, server in enumerate(self._eureka.servers):
-            held = self._eureka.listed(number)
+        for server in self.servers:
+            held = server.read()
+            wanted = {key: one for key, one in everything.items() if one.eureka == server.connection}
             there = {
                 key: one
                 for key, one in held.items()
@@ -190,104 +253,155 @@ class Witness:
                 have, want = (there[key].status, there[key].ip_address), (status, wanted[key].address)
                 if have != want:
                     found.append(f"{server.name} has {key[1]} as {' '.join(have)}, not {' '.join(want)}")
-            found += [
-                f"{server.name} lacks {key[1]} of somebody else" for key in self.others if key not in held
-            ]
+            if server.connection == DEFAULT_CONNECTION:
+                found += [
+                    f"{server.name} lacks {key[1]} of somebody else" for key in self.others if key not in held
+                ]
         return sorted(found)
 
-    def _watch_cluster(self, cluster: Wanted) -> None:
+    def _watch_cluster(self, cluster: WatchedCluster) -> None:
+        logs = [LogReader(one) for one in cluster.logs]
         while not self._stopped.wait(READ_SECONDS):
             began = time.monotonic()
+            for log in logs:
+                for syncer in _HOLDS.findall(log.read()):
+                    words = f"the brake holds {'/'.join(syncer)}"
+                    self._excuses.give(words, [brake_holds(cluster.name, syncer)], began)
             try:
-                now = expected_instances(cluster.access, cluster.cluster_name, self.others.values())
+                now = expected_instances(cluster.access, cluster.name, self.others.values())
             except KubernetesError:
                 continue
             with self._lock:
                 self._take_reading(cluster, now, began)
 
-    def _take_reading(self, cluster: Wanted, now: dict[Key, Expected], began: float) -> None:
-        if now != cluster.now:
+    def _take_reading(self, cluster: WatchedCluster, now: dict[Key, Expected], began: float) -> None:
+        if now != cluster.wishes.now:
             cluster.changed_at = time.monotonic()
-        up = {key for key, one in now.items() if one.status == "UP"}
-        # A pod may have been unready between two readings, as when a cluster misses its nodes for a moment.
-        steady = {key for key in up if key not in cluster.now or cluster.now[key].turned == now[key].turned}
-        for key in cluster.since.keys() - steady:
-            del cluster.since[key]
-            cluster.doubtful.add(key)
-        for key in up - cluster.since.keys():
-            cluster.since[key] = began
-        cluster.now = now
+        cluster.wishes = cluster.wishes.read(now, began)
+        cluster.read_at = began
         cluster.readings += 1
-        ours = f".{cluster.cluster_name}:"
+        ours = f".{cluster.name}:"
         decided = [one for one in self._suspicions if one.at < began and ours in one.key[1]]
         for one in decided:
             self._suspicions.remove(one)
-            since = cluster.since.get(one.key)
-            patience = OLD_KNOWLEDGE_SECONDS if one.key in cluster.doubtful else 0.0
-            if since is not None and since + patience < one.at:
-                self.complaints.append(one.complaint)
+            if one.key in cluster.wishes.since:
+                self._decide(cluster, one)
+        cluster.wishes = cluster.wishes.without(self._settled(cluster, began))
+
+    def _decide(self, cluster: WatchedCluster, one: _Suspicion) -> None:
+        """Complain of a loss, unless it may have been by knowledge as old as a fault explains."""
+        syncer = cluster.wishes.now[one.key].syncer
+        spans = self._excuses.of(Explains.LOSS, one.server, cluster.name, syncer)
+        patience = KNOWLEDGE_SECONDS * self._excuses.slack
+        allowed = cluster.wishes.may_be_lost_until(one.key, patience, spans)
+        if one.at > allowed.until:
+            self.complaints.append(one.complaint)
+        elif allowed.faults:
+            self._excuses.used.update(allowed.faults)
+
+    def _settled(self, cluster: WatchedCluster, now: float) -> set[Key]:
+        """Of what was doubted: what knowledge that old can befall no more, wherever it is."""
+        patience = KNOWLEDGE_SECONDS * self._excuses.slack
+        held = set[Key]().union(*(one.held for one in self.servers))
+        found: set[Key] = set()
+        for key, broken_at in cluster.wishes.doubted.items():
+            wanted = cluster.wishes.now.get(key)
+            if key not in cluster.wishes.since and key in held:
+                continue
+            since = cluster.wishes.since.get(key, broken_at)
+            syncer = wanted.syncer if wanted else None
+            if all(
+                now
+                > allowance(
+                    since, patience, self._excuses.of(Explains.LOSS, number, cluster.name, syncer)
+                ).until
+                for number in range(len(self.servers))
+            ):
+                found.add(key)
+        return found
 
     def _watch_server(self, number: int) -> None:
-        server = self._eureka.servers[number]
+        server = self.servers[number]
+        log = LogReader(server.log)
         while not self._stopped.wait(READ_SECONDS):
-            life = self._lives[number]
-            self._read_log(number)
+            life = server.life
+            self._hear(number, log.read())
             try:
-                held = self._eureka.listed(number)
+                held = server.read()
             except (requests.exceptions.RequestException, ValueError):
                 continue
             with self._lock:
-                self.reads[number] += 1
-                if life != self._lives[number]:
+                server.readings += 1
+                if life != server.life:
                     continue
-                self._judge(server.name, self._held[number], held)
-                self._held[number] = held
+                self._judge(number, server.held, held)
+                server.held = held
                 # Not as soon as no cluster wants it: while the brake holds it, the wish holds, too.
-                self._out_of_service &= {key for one in self.clusters for key in one.now}.union(*self._held)
+                there = {key for one in self.clusters for key in one.wishes.now}
+                there = there.union(*(one.held for one in self.servers))
+                self._out_of_service &= there
+                self._wished &= there
 
-    def _judge(self, name: str, before: dict[Key, Instance], held: dict[Key, Instance]) -> None:
+    def _judge(self, number: int, before: dict[Key, Instance], held: dict[Key, Instance]) -> None:
         now = time.monotonic()
-        wanted = {key for one in self.clusters for key in one.since}
-        for key in wanted & before.keys():
-            if before[key].status is not Status.UP:
-                continue
-            if key not in held:
-                self._suspect(now, key, f"{key[1]} is ready and was gone from {name}")
-            elif held[key].status is not Status.UP and not held[key].is_overridden:
-                self._suspect(now, key, f"{key[1]} is ready and was {held[key].status} on {name}")
+        server = self.servers[number]
+        wanted = set[Key]().union(*(one.wanted(server.connection) for one in self.clusters))
+        for key, how in losses(before, held, wanted, self._wished).items():
+            self._suspect(number, now, key, f"{key[1]} is ready and was {how} {server.name}")
+        self._judge_stays(number, held, wanted, now)
         for key in self._out_of_service & held.keys() & wanted:
             if held[key].status is Status.UP:  # DOWN while its pod is not ready
-                what = f"{key[1]}, out of service by a person's wish, was UP on {name}"
+                what = f"{key[1]}, out of service by a person's wish, was UP on {server.name}"
                 self.complaints.append(self._complaint(what))
-        for key, planted in self.others.items():
-            if key in before and key not in held:
-                self.complaints.append(self._complaint(f"{key[1]} of somebody else was gone from {name}"))
-            elif key in held and held[key].wanted() != planted.wanted():
-                what = f"{key[1]} of somebody else was changed on {name}: {held[key]}"
-                self.complaints.append(self._complaint(what))
+        for key in self.others.keys() & before.keys() - held.keys():
+            self.complaints.append(self._complaint(f"{key[1]} of somebody else was gone from {server.name}"))
+        for key in changed_others(held, self.others):
+            what = f"{key[1]} of somebody else was changed on {server.name}: {held[key]}"
+            self.complaints.append(self._complaint(what))
 
-    def _read_log(self, number: int) -> None:
-        """Hear from a server what it did to instances, also between two readings."""
-        server = self._eureka.servers[number]
-        with server.log.open("rb") as log:
-            log.seek(self._log_offsets[number])
-            lines = log.read()
-        whole = lines[: lines.rfind(b"\n") + 1]
-        self._log_offsets[number] += len(whole)
-        text = whole.decode(errors="replace")
+    def _judge_stays(self, number: int, held: dict[Key, Instance], wanted: set[Key], now: float) -> None:
+        """Complain, once, of what nobody wants and is UP for longer than anything explains."""
+        server = self.servers[number]
+        clusters = {one.name: one for one in self.clusters if one.readings}
+        staying = stays(held, wanted, clusters, self.others)
+        server.staying = still_staying(server.staying, staying, now)
+        patience = PROMPT_SECONDS * self._excuses.slack
+        for key, since in server.staying.items():
+            if now <= since + patience or (number, key, since) in self._overdue:
+                continue
+            owner = parse_owner(held[key].owner)
+            assert isinstance(owner, ClusterOwner)
+            spans = self._excuses.of(Explains.STAY, number, owner.cluster, (owner.namespace, owner.syncer))
+            allowed = allowance(since, patience, spans)
+            # Its cluster must have been read since: what it asks for anew, it may have asked for before.
+            if min(now, clusters[owner.cluster].read_at) <= allowed.until:
+                if (number, key, since) not in self._excused:
+                    self._excused.add((number, key, since))
+                    self._excuses.used.update(allowed.faults)
+                continue
+            self._overdue.add((number, key, since))
+            what = f"{key[1]} is wanted no more and is UP on {server.name} for {now - since:.0f} s"
+            if allowed.faults:
+                what += (
+                    f", {now - allowed.until + patience:.0f} s after the end of {'; '.join(allowed.faults)}"
+                )
+            self.complaints.append(self._complaint(what))
+
+    def _hear(self, number: int, text: str) -> None:
+        """What a server says that it did to instances, also between two readings."""
+        server = self.servers[number]
         for pattern, words in _SAYS.items():
             for key in pattern.findall(text):
                 with self._lock:
                     if key in self.others:
                         what = f"{server.name} {words} {key[1]} of somebody else"
                         self.complaints.append(self._complaint(what))
-                    elif any(key in one.since for one in self.clusters):
-                        self._suspect(
-                            time.monotonic(), key, f"{server.name} {words} {key[1]}, which is ready"
-                        )
+                    elif any(key in one.wanted(server.connection) for one in self.clusters):
+                        what = f"{server.name} {words} {key[1]}, which is ready"
+                        self._suspect(number, time.monotonic(), key, what)
 
-    def _suspect(self, at: float, key: Key, what: str) -> None:
-        self._suspicions.append(_Suspicion(at, key, self._complaint(what)))
+    def _suspect(self, number: int, at: float, key: Key, what: str) -> None:
+        self._suspicions.append(_Suspicion(at, key, number, self._complaint(what)))
 
     def _complaint(self, what: str) -> Complaint:
         return Complaint(datetime.now(UTC), what, self._active())

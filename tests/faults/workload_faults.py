@@ -11,8 +11,20 @@ from typing import ClassVar, Self
 from eurekube_provider.core.errors import KubernetesError
 from eurekube_provider.kube.access import NAMESPACES, PODS, SERVICES, SYNCERS
 from lab.workloads import wait_for
+from tests.faults.excuse import Excuse, without_operators
 from tests.faults.fault import API, LEASES, OPERATORS, WEST, WORKLOADS, Parts, Scale, nothing
-from tests.faults.world import APPS, EDITED, GUEST, NODES, SHOP, World, edited_syncer
+from tests.faults.world import (
+    APPS,
+    EAST_CLUSTER,
+    EDITED,
+    ELSEWHERE,
+    GUEST,
+    NODES,
+    SHOP,
+    WEST_CLUSTER,
+    World,
+    edited_syncer,
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,10 +37,15 @@ class PodsUnready:
     takes: ClassVar[Parts] = frozenset({WORKLOADS})
     needs: ClassVar[Parts] = frozenset({API})
 
+    @property
+    def excuses(self) -> tuple[Excuse, ...]:
+        """See Fault."""
+        return ()
+
     @classmethod
     def draw(cls, random: Random, scale: Scale) -> Self:
         """See Fault."""
-        app = random.choice(["rating", "catalog", "front"])
+        app = random.choice(["rating", "catalog", "front", ELSEWHERE])
         return cls(app, random.randint(1, APPS[SHOP][app][0]), scale.draw(random, 3, 40))
 
     def begin(self, world: World) -> Callable[[], None]:
@@ -55,10 +72,17 @@ class RolledOut:
     takes: ClassVar[Parts] = frozenset({WORKLOADS})
     needs: ClassVar[Parts] = frozenset({API})
 
+    @property
+    def excuses(self) -> tuple[Excuse, ...]:
+        """See Fault."""
+        return ()
+
     @classmethod
     def draw(cls, random: Random, scale: Scale) -> Self:
         """See Fault."""
-        return cls(random.choice(["rating", "catalog"]), random.randint(0, 8), scale.draw(random, 2, 20))
+        return cls(
+            random.choice(["rating", "catalog", ELSEWHERE]), random.randint(0, 8), scale.draw(random, 2, 20)
+        )
 
     def begin(self, world: World) -> Callable[[], None]:
         """See Fault."""
@@ -84,6 +108,11 @@ class MassDelete:
         """See Fault."""
         return 0.0
 
+    @property
+    def excuses(self) -> tuple[Excuse, ...]:
+        """See Fault."""
+        return ()
+
     @classmethod
     def draw(cls, random: Random, scale: Scale) -> Self:  # noqa: ARG003 - it takes no time
         """See Fault."""
@@ -104,6 +133,11 @@ class NodeLost:
     seconds: float
     takes: ClassVar[Parts] = frozenset({WORKLOADS})
     needs: ClassVar[Parts] = frozenset({API})
+
+    @property
+    def excuses(self) -> tuple[Excuse, ...]:
+        """See Fault."""
+        return ()
 
     @classmethod
     def draw(cls, random: Random, scale: Scale) -> Self:
@@ -131,6 +165,11 @@ class ServiceDeleted:
     takes: ClassVar[Parts] = frozenset({WORKLOADS})
     needs: ClassVar[Parts] = frozenset({API})
 
+    @property
+    def excuses(self) -> tuple[Excuse, ...]:
+        """See Fault."""
+        return ()
+
     @classmethod
     def draw(cls, random: Random, scale: Scale) -> Self:
         """See Fault."""
@@ -150,6 +189,11 @@ class NamespaceDeleted:
     takes: ClassVar[Parts] = frozenset({WORKLOADS})
     needs: ClassVar[Parts] = frozenset({API, LEASES})
 
+    @property
+    def excuses(self) -> tuple[Excuse, ...]:
+        """See Fault."""
+        return ()
+
     @classmethod
     def draw(cls, random: Random, scale: Scale) -> Self:
         """See Fault."""
@@ -168,6 +212,11 @@ class NamespaceDeletedUnseen:
     seconds: float
     takes: ClassVar[Parts] = frozenset({WORKLOADS, OPERATORS})
     needs: ClassVar[Parts] = frozenset({API, LEASES})
+
+    @property
+    def excuses(self) -> tuple[Excuse, ...]:
+        """See Fault."""
+        return without_operators(EAST_CLUSTER)
 
     @classmethod
     def draw(cls, random: Random, scale: Scale) -> Self:
@@ -202,6 +251,11 @@ class SyncerEdited:
         """See Fault."""
         return 0.0
 
+    @property
+    def excuses(self) -> tuple[Excuse, ...]:
+        """See Fault."""
+        return ()
+
     @classmethod
     def draw(cls, random: Random, scale: Scale) -> Self:  # noqa: ARG003 - it takes no time of its own
         """See Fault."""
@@ -232,6 +286,11 @@ class WestLost:
     seconds: float
     takes: ClassVar[Parts] = frozenset({WEST})
     needs: ClassVar[Parts] = frozenset()
+
+    @property
+    def excuses(self) -> tuple[Excuse, ...]:
+        """See Fault."""
+        return without_operators(WEST_CLUSTER)
 
     @classmethod
     def draw(cls, random: Random, scale: Scale) -> Self:

@@ -7,12 +7,15 @@ application RATING with it; its endpoints are written by hand, so that it can be
 from __future__ import annotations
 
 import itertools
+import math
 import shutil
 import tempfile
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import ExitStack, contextmanager, suppress
+from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Self, TypeVar
@@ -32,8 +35,10 @@ from lab.ports import free_ports
 from lab.processes import kill_all
 from lab.programs import PROGRAMS, provide
 from lab.workloads import Cluster, wait_for
+from tests.faults.excuse import START_SECONDS, Excuse, Excuses
+from tests.faults.named import NamedEureka
 from tests.faults.operators import LEASE_NAME, LEASE_NAMESPACE, ROOT, Operator
-from tests.faults.witness import Complaint, Wanted, Witness
+from tests.faults.witness import Complaint, WatchedCluster, WatchedServer, Witness
 
 Object = dict[str, Any]
 T = TypeVar("T")
@@ -41,7 +46,14 @@ T = TypeVar("T")
 NODES = Resource("", "v1", "nodes")
 LEASES = Resource("coordination.k8s.io", "v1", "leases")
 
+EAST_CLUSTER, WEST_CLUSTER = "east", "west"
+NAMED, NAMED_NUMBER = "legacy", SERVERS
+"""The operators' name for one more Eureka server, no peer of the others, and the witness' number of it."""
+
 SHOP, GUEST = "shop", "guest"
+ELSEWHERE = "ledger"
+"""The application that is registered at the named Eureka server."""
+
 APPS: dict[str, dict[str, tuple[int, str]]] = {
     SHOP: {
         "rating": (6, "pod"),
@@ -50,6 +62,7 @@ APPS: dict[str, dict[str, tuple[int, str]]] = {
         "taken": (1, "service"),
         "blue": (3, "pod"),
         "green": (2, ""),
+        ELSEWHERE: (4, "pod"),
     },
     GUEST: {"mail": (3, "pod"), "map": (2, "pod")},
 }
@@ -72,9 +85,11 @@ class World:
 
     :param replicas: of the operator in ``east``.
     :param away_seconds: how long an API server may be away at most, for those who have to wait for it.
+    :param slack: how many times longer than promised everything may take, on a machine that others load.
     """
 
-    def __init__(self, replicas: int, away_seconds: float) -> None:
+    def __init__(self, replicas: int, away_seconds: float, slack: float = 1.0) -> None:
+        self.excuses = Excuses(slack)
         self.patience_seconds = away_seconds + CALM_SECONDS
         self.directory = Path(tempfile.mkdtemp(prefix="eurekube-faults-"))
         self.unready: set[str] = set()
@@ -126,6 +141,9 @@ class World:
         self.eureka = Peering(logs)
         self._stack.callback(self.eureka.stop)
         self.eureka.launch()  # they take longest, and need nobody
+        self.named = NamedEureka(logs)
+        self._stack.callback(self.named.stop)
+        self.named.launch()
         self.lab = self._stack.enter_context(Lab(eureka=0, nodes=2, directory=self.directory / "east"))
         west = self.directory / "west"
         self.west_plane = Kubernetes(
@@ -135,7 +153,7 @@ class World:
         self.west_plane.start_api()
         self.east = Cluster(self.lab.kubeconfig)
         self.west = Cluster(self.west_plane.kubeconfig)
-        for server in self.eureka.servers:
+        for server in (*self.eureka.servers, self.named.server):
             server.wait_until_ready()
         self._others = [Peer(server.url, Connection((server.url,))) for server in self.eureka.servers]
         self._install_crds(self.east)
@@ -145,9 +163,10 @@ class World:
         self.calm()
         self._plant_others()
         self.east_operators = [
-            self._operator(f"east-{number}", "east", self.lab.kubernetes) for number in range(self._replicas)
+            self._operator(f"east-{number}", EAST_CLUSTER, self.lab.kubernetes)
+            for number in range(self._replicas)
         ]
-        self.west_operator = self._operator("west", "west", self.west_plane)
+        self.west_operator = self._operator("west", WEST_CLUSTER, self.west_plane)
         for operator in self.operators:
             operator.launch()
         for operator in self.operators:
@@ -155,13 +174,26 @@ class World:
         self._duty(self._kubelets, KUBELET_SECONDS)
         self._duty(self._renew_others, OTHERS_RENEW_SECONDS)
         self.witness = Witness(
-            self.eureka,
             [
-                Wanted(Cluster(self.lab.kubeconfig).access, "east"),
-                Wanted(Cluster(self.west_plane.kubeconfig).access, "west"),
+                *(
+                    WatchedServer(server.name, server.log, partial(self.eureka.listed, number))
+                    for number, server in enumerate(self.eureka.servers)
+                ),
+                WatchedServer(self.named.server.name, self.named.server.log, self.named.listed, NAMED),
+            ],
+            [
+                WatchedCluster(
+                    Cluster(self.lab.kubeconfig).access,
+                    EAST_CLUSTER,
+                    [one.log for one in self.east_operators],
+                ),
+                WatchedCluster(
+                    Cluster(self.west_plane.kubeconfig).access, WEST_CLUSTER, [self.west_operator.log]
+                ),
             ],
             self.others,
             self.active,
+            self.excuses,
         )
         self.witness.start()
 
@@ -177,8 +209,10 @@ class World:
 
     def readings(self) -> str:
         """How much the witness has seen."""
-        clusters = sum(one.readings for one in self.witness.clusters)
-        return f"{sum(self.witness.reads)} readings of Eureka servers and {clusters} of clusters"
+        servers, clusters = (
+            sum(one.readings for one in watched) for watched in (self.witness.servers, self.witness.clusters)
+        )
+        return f"{servers} readings of Eureka servers and {clusters} of clusters"
 
     def active(self) -> tuple[str, ...]:
         """The faults that are on at the moment."""
@@ -186,14 +220,21 @@ class World:
             return tuple(self._active.values())
 
     @contextmanager
-    def activity(self, words: str) -> Iterator[None]:
-        """A fault is on while the block runs."""
+    def activity(self, words: str, excuses: Iterable[Excuse]) -> Iterator[None]:
+        """A fault is on while the block runs, and excuses this."""
         number = next(self._numbers)
         with self._active_lock:
             self._active[number] = words
+        if self._replicas == 1:  # nobody takes over
+            excuses = [
+                replace(one, longest_seconds=math.inf, margin_seconds=one.margin_seconds + START_SECONDS)
+                for one in excuses
+            ]
+        given = self.excuses.give(words, excuses, time.monotonic())
         try:
             yield
         finally:
+            self.excuses.end(given, time.monotonic())
             with self._active_lock:
                 del self._active[number]
 
@@ -214,7 +255,8 @@ class World:
             self.east.deployment(namespace, app, replicas)
             self.east.service(namespace, app)
             if mode:
-                self.east.syncer(namespace, app, mode)
+                named: Object = {"eureka": NAMED} if app == ELSEWHERE else {}
+                self.east.syncer(namespace, app, mode, **named)
 
     def apply_west(self) -> None:
         """Apply the YAML of ``west``; its pods are others each time."""
@@ -240,6 +282,7 @@ class World:
             process.resume()
             process.start()
         self.eureka.heal()
+        self.named.heal()
         for operator in self.operators:
             operator.resume()
             operator.launch()
@@ -287,6 +330,7 @@ class World:
         pod = self.east.pods(SHOP, "rating")[0]["metadata"]["name"]
         key = ("RATING", f"{pod}.{SHOP}.east:rating:8080")
         held = self.eureka.listed(0)[key]
+        self.witness.may_go_out_of_service(key)
         self._others[0].set_status(held, Status.OUT_OF_SERVICE)
 
         def is_out() -> bool:
@@ -319,11 +363,16 @@ class World:
             plane.kubeconfig,
             port,
             self.eureka.urls,
-            {"CLUSTER_NAME": cluster_name, "OPERATOR_NAME": cluster_name},
+            {"CLUSTER_NAME": cluster_name, "OPERATOR_NAME": cluster_name, "CONFIG": str(self._config())},
         )
         self._stack.callback(result.passage.stop)
         self._stack.callback(result.kill)
         return result
+
+    def _config(self) -> Path:
+        path = self.directory / "operator.yaml"
+        path.write_text(yaml.safe_dump({"connections": {NAMED: {"url": self.named.url}}}))
+        return path
 
     def operator_refuses(self, operator: Operator) -> str:
         """Start an operator that must not work; its words when it has ended, or works all the same."""

@@ -1,0 +1,109 @@
+"""What two readings mean: pure functions, which know no clock, no thread and no server.
+
+A reading of a server is what it holds; one of a cluster is what its syncers ask for.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Mapping
+from dataclasses import dataclass, field
+
+from eurekube_provider.core.identity import ClusterOwner, parse_owner
+from eurekube_provider.core.model import Instance, Status
+from tests.faults.excuse import Allowance, Span, allowance
+from tests.faults.expected import Expected, Key
+
+Held = Mapping[Key, Instance]
+
+
+@dataclass(frozen=True, slots=True)
+class Wishes:
+    """How long one cluster has asked for what it asks for; times are those of ``time.monotonic()``.
+
+    :param now: the last reading.
+    :param since: when each instance began to be wanted UP without a break.
+    :param doubted: those that were wanted UP before, and when they were last found not to be, or another one
+        under the same id.
+    """
+
+    now: Mapping[Key, Expected] = field(default_factory=dict)
+    since: Mapping[Key, float] = field(default_factory=dict)
+    doubted: Mapping[Key, float] = field(default_factory=dict)
+
+    def read(self, now: Mapping[Key, Expected], began: float) -> Wishes:
+        """After one more reading, which began then."""
+        up = {key for key, one in now.items() if one.status == "UP"}
+        # A pod may have been unready between two readings, as when a cluster misses its nodes for a moment.
+        steady = {key for key in up if key not in self.now or self.now[key].turned == now[key].turned}
+        broken = dict.fromkeys(self.since.keys() - steady, began)
+        since = {key: self.since.get(key, began) if key in steady else began for key in up}
+        return Wishes(now, since, {**self.doubted, **broken})
+
+    def unsettled(self, syncer: tuple[str, str], at: float) -> Wishes:
+        """What this syncer asks for may change, and change back, without a reading in between."""
+        again = dict.fromkeys((key for key, one in self.now.items() if one.syncer == syncer), at)
+        return Wishes(self.now, {**self.since, **again}, {**self.doubted, **again})
+
+    def without(self, settled: Collection[Key]) -> Wishes:
+        """Nothing is doubted of these any more."""
+        return Wishes(
+            self.now, self.since, {key: at for key, at in self.doubted.items() if key not in settled}
+        )
+
+    def may_be_lost_until(self, key: Key, patience_seconds: float, spans: Iterable[Span]) -> Allowance:
+        """Until when this instance may go once more although it is wanted.
+
+        Where nothing is doubted: not at all.
+
+        :param spans: the excuses for a loss at the place where it went.
+        """
+        since = self.since[key]
+        return allowance(since, patience_seconds, spans) if key in self.doubted else Allowance(since)
+
+
+def losses(before: Held, held: Held, wanted: Collection[Key], wished: Collection[Key]) -> dict[Key, str]:
+    """What a server showed as UP and does not any more, although it is wanted; how it is now.
+
+    :param wished: what a person may have taken out of service: that one status is theirs, no other one.
+    """
+    found: dict[Key, str] = {}
+    for key in wanted:
+        if key not in before or before[key].status is not Status.UP:
+            continue
+        if key not in held:
+            found[key] = "gone from"
+        elif held[key].status is not Status.UP and not (
+            key in wished and held[key].status is Status.OUT_OF_SERVICE and held[key].is_overridden
+        ):
+            found[key] = f"{held[key].status} on"
+    return found
+
+
+def stays(
+    held: Held, wanted: Collection[Key], clusters: Collection[str], others: Collection[Key]
+) -> set[Key]:
+    """What is UP at a server although no syncer asks for that: pods that are gone, or not ready.
+
+    :param wanted: what is wanted UP at this server.
+    :param clusters: whose instances are looked at, by the clusters' names.
+    :param others: what is somebody else's, whatever it says of its owner.
+    """
+    return {
+        key
+        for key, one in held.items()
+        if one.status is Status.UP
+        and key not in wanted
+        and key not in others
+        and isinstance(owner := parse_owner(one.owner), ClusterOwner)
+        and owner.cluster in clusters
+    }
+
+
+def still_staying(before: Mapping[Key, float], staying: Iterable[Key], now: float) -> dict[Key, float]:
+    """Since when each of these stays without a break, after one more reading of the server."""
+    return {key: before.get(key, now) for key in staying}
+
+
+def changed_others(held: Held, planted: Held) -> set[Key]:
+    """What of somebody else is there, and is not as they put it."""
+    return {key for key, one in planted.items() if key in held and held[key].wanted() != one.wanted()}

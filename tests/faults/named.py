@@ -1,0 +1,60 @@
+"""One more Eureka server, no peer of the others, which the operators know by a name of its own."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import requests
+
+from eurekube_provider.core.model import Instance
+from lab.eureka import EurekaOptions, EurekaServer, find_java, provide_eureka
+from lab.listing import listed_now
+from lab.peering import LAPSING
+from lab.ports import HOST, free_ports
+from lab.proxy import Proxy
+from tests.faults.expected import Key
+
+
+class NamedEureka:
+    """The server, and the proxy on the operators' way to it."""
+
+    def __init__(self, log_directory: Path) -> None:
+        java = find_java()
+        self.server = EurekaServer(
+            number=0,
+            ports=free_ports(1),
+            options=EurekaOptions(LAPSING, security="none", quick_view=True, register_with_eureka=False),
+            package=provide_eureka(java, "2025.0"),
+            java=java,
+            log_directory=log_directory / "named",
+        )
+        self.server.name = "eureka-named"
+        self.front = Proxy(self.server.port)
+        self._session = requests.Session()
+        self._session.trust_env = False
+
+    @property
+    def url(self) -> str:
+        """What operators are told."""
+        return f"http://{HOST}:{self.front.port}/eureka"
+
+    def launch(self) -> None:
+        """Start both, without waiting."""
+        self.front.start()
+        self.server.launch()
+
+    def stop(self) -> None:
+        """Kill it."""
+        self.server.kill()
+        self.front.stop()
+        self._session.close()
+
+    def heal(self) -> None:
+        """Let everything pass, and have it run."""
+        self.front.heal()
+        self.server.resume()
+        self.server.start()
+
+    def listed(self) -> dict[Key, Instance]:
+        """What it holds, past its caches."""
+        return {one.key: one for one in listed_now(self.server.url, self._session)}
