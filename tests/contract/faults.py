@@ -7,6 +7,7 @@ person go straight to them.
 from __future__ import annotations
 
 import logging
+import math
 import re
 import subprocess
 import threading
@@ -200,7 +201,7 @@ class Witness:
         self._live: set[Key] = set()
         self._out_of_service: set[Key] = set()
         self._foreign: dict[Key, Instance] = {}
-        self._excused: set[tuple[str, int]] = set()
+        self._excused: dict[tuple[str, int], tuple[int, float]] = {}
         self._seen: list[set[Key]] = [set() for _ in range(SERVERS)]
         self._log_offsets = [server.log.stat().st_size for server in cluster.servers]
         self._stopped = threading.Event()
@@ -228,8 +229,11 @@ class Witness:
             with server.log.open("rb") as log:
                 log.seek(self._log_offsets[number])
                 text = log.read().decode(errors="replace")
-            for app, instance_id in re.findall(r"expired lease for (\S+)/(\S+)", text):
-                if (app, instance_id) in self._live and (app, number) not in self._excused:
+            for said in re.finditer(r"expired lease for (\S+)/(\S+)", text):
+                app, instance_id = said.groups()
+                at = self._log_offsets[number] + len(text[: said.start()].encode())
+                begin, end = self._excused.get((app, number), (0, 0.0))
+                if (app, instance_id) in self._live and not begin <= at < end:
                     self.complaints.append(f"{server.name} logged that the lease of {instance_id} expired")
 
     def expect(self, live: Sequence[Instance], gone: Sequence[Instance] = ()) -> None:
@@ -249,9 +253,20 @@ class Witness:
             self._foreign[foreign.key] = foreign
 
     def excuse(self, app: str, number: int) -> None:
-        """This application's leases may lapse on this server, since nobody can renew them there."""
+        """From now on this application's leases may lapse on this server: nobody can renew them there."""
         with self._lock:
-            self._excused.add((app.upper(), number))
+            self._excused[app.upper(), number] = (self._logged(number), math.inf)
+
+    def end_excuses(self) -> None:
+        """The fault is over, and what lapsed is there again: no lease may lapse from now on."""
+        with self._lock:
+            self._excused = {
+                place: (begin, min(end, self._logged(place[1])))
+                for place, (begin, end) in self._excused.items()
+            }
+
+    def _logged(self, number: int) -> int:
+        return self._cluster.servers[number].log.stat().st_size
 
     def _run(self) -> None:
         while not self._stopped.wait(0.2):
@@ -269,7 +284,7 @@ class Witness:
         name = self._cluster.servers[number].name
         with self._lock:
             for key in (before & self._live & self._seen[number]) - held.keys():
-                if (key[0], number) not in self._excused:
+                if self._excused.get((key[0], number), (0, 0.0))[1] != math.inf:
                     self.complaints.append(f"{key[1]} was gone from {name}")
             for key in self._out_of_service & held.keys():
                 if held[key].status != "OUT_OF_SERVICE":

@@ -112,6 +112,7 @@ class Scene:
         """Heal all, wait until every server is level, and hear the witness."""
         self.cluster.heal()
         self.wait_level()
+        self.witness.end_excuses()
         pause(2 * RENEWAL_INTERVAL_SECONDS)  # what somebody brings back by a renewal under way comes now
         self.wait_level()
         wait_until(self.is_out_of_service, "the person's wish on every server", LEVEL_SECONDS)

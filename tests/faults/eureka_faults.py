@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from random import Random
 from typing import ClassVar, Self
 
@@ -177,7 +177,7 @@ class NamedEurekaAway:
     @property
     def excuses(self) -> tuple[Excuse, ...]:
         """See Fault."""
-        return without_server(NAMED_NUMBER)
+        return tuple(replace(one, server=NAMED_NUMBER) for one in without_server(NAMED_NUMBER))
 
     @classmethod
     def draw(cls, random: Random, scale: Scale) -> Self:

@@ -5,14 +5,18 @@ One seed gives one schedule. Within a round faults overlap as far as what they t
 
 from __future__ import annotations
 
+import itertools
+import os
+import subprocess
 import threading
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from random import Random
 
 from tests.faults.fault import Fault, Scale
 from tests.faults.faults import KINDS
+from tests.faults.operators import ROOT
 from tests.faults.witness import summarised
 from tests.faults.world import World
 
@@ -58,12 +62,14 @@ class Storm:
     """How a storm is drawn and judged.
 
     :param kinds: which faults may happen.
+    :param always: what the first round has in any case, what the second, and so on, and from the first again.
     :param rest_seconds: between the end of one fault and the beginning of another that takes the same.
     :param slack: how many times longer than promised everything may take, on a machine that others load.
     """
 
     scale: Scale
     kinds: tuple[type[Fault], ...] = KINDS
+    always: tuple[tuple[type[Fault], ...], ...] = ((),)
     fewest: int = FEWEST
     most: int = MOST
     spread_seconds: float = SPREAD_SECONDS
@@ -78,24 +84,40 @@ class StormFailure(AssertionError):
 def rounds(random: Random, storm: Storm) -> Iterator[tuple[Planned, ...]]:
     """Rounds without end; every kind comes once before any comes again."""
     deck: list[type[Fault]] = []
-    while True:
+    for always in itertools.cycle(storm.always):
         number = random.randint(storm.fewest, storm.most)
-        chosen: list[Planned] = []
+        chosen: list[Planned] = [_drawn(kind, random, storm) for kind in always]
         passed: list[type[Fault]] = []
         while len(chosen) < number and (deck or not passed):
             if not deck:
                 deck = list(storm.kinds)
                 random.shuffle(deck)
             kind = deck.pop()
-            planned = Planned(
-                round(random.uniform(0, storm.spread_seconds), 1), kind.draw(random, storm.scale)
-            )
+            planned = _drawn(kind, random, storm)
             if any(planned.disturbs(one, storm.rest_seconds) for one in chosen):
                 passed.append(kind)
             else:
                 chosen.append(planned)
         deck += reversed(passed)  # first in the next round
         yield tuple(sorted(chosen, key=lambda one: one.at))
+
+
+def _drawn(kind: type[Fault], random: Random, storm: Storm) -> Planned:
+    return Planned(round(random.uniform(0, storm.spread_seconds), 1), kind.draw(random, storm.scale))
+
+
+def seed_of_commit(environment: Mapping[str, str] = os.environ) -> int:
+    """What ``SEED`` says; else each commit has one of its own, and each run of that commit the same."""
+    said = environment.get("SEED")
+    if said:
+        return int(said)
+    try:
+        done = subprocess.run(
+            ["git", "rev-parse", "HEAD"], cwd=ROOT, capture_output=True, text=True, check=True
+        )
+    except (OSError, subprocess.CalledProcessError):
+        return 0  # no commit is known: an archive of the sources
+    return int(done.stdout[:8], 16) % 1_000_000
 
 
 def schedule(seed: int, storm: Storm, *, minutes: float = 0, count: int = 0) -> list[tuple[Planned, ...]]:

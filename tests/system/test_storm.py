@@ -7,12 +7,11 @@ import pytest
 from tests.faults import api_faults, eureka_faults, operator_faults, workload_faults
 from tests.faults.fault import Scale
 from tests.faults.operator_faults import REPLICAS
-from tests.faults.storm import Storm, run, schedule
+from tests.faults.storm import Storm, run, schedule, seed_of_commit
 from tests.faults.world import World
 
 pytestmark = [pytest.mark.lab, pytest.mark.slow]
 
-SEED = 348
 ROUNDS = 2
 SHORT = Storm(
     # Ten minutes without the API server become six seconds: no Eureka lease could lapse meanwhile. That none
@@ -29,13 +28,20 @@ SHORT = Storm(
         eureka_faults.PeerKilled,
         eureka_faults.PeerSplit,
         eureka_faults.PeerOutOfReach,
+        workload_faults.PodsUnready,
         workload_faults.RolledOut,
         workload_faults.NamespaceDeleted,
         workload_faults.SyncerEdited,
     ),
-    fewest=5,
-    most=6,
-    spread_seconds=10.0,
+    # A server that is frozen, one that is slow, and one of another name: all of them, whatever the seed.
+    (
+        (eureka_faults.PeerPaused, eureka_faults.NamedEurekaAway),
+        (eureka_faults.PeerSlow, eureka_faults.NamedEurekaAway),
+    ),
+    fewest=6,
+    most=7,
+    spread_seconds=12.0,
+    rest_seconds=3.0,
     slack=2.0,
 )
 
@@ -43,7 +49,11 @@ SHORT = Storm(
 @pytest.mark.timeout(900)
 def test_a_short_storm_does_no_harm() -> None:
     """Nothing ready is removed, nothing of others touched, no lease lapses, and afterwards all are level."""
-    plan = schedule(SEED, SHORT, count=ROUNDS)
-    with World(REPLICAS, SHORT.scale.away_seconds) as world:
+    seed = seed_of_commit()
+    print(f"the same again: SEED={seed} python -m pytest {__file__}")
+    plan = schedule(seed, SHORT, count=ROUNDS)
+    for number, planned in enumerate(plan, start=1):
+        print(f"round {number}:", *planned, sep="\n  ")
+    with World(REPLICAS, SHORT.scale.away_seconds, SHORT.slack) as world:
         assert run(world, plan, SHORT, print) == ROUNDS
         assert world.complaints == []

@@ -6,13 +6,15 @@ import itertools
 import os
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
+from tests.faults.eureka_faults import NamedEurekaAway, PeerPaused, PeerSlow
 from tests.faults.fault import Scale
 from tests.faults.faults import KINDS
-from tests.faults.storm import REST_SECONDS, Planned, Storm, schedule
+from tests.faults.storm import REST_SECONDS, Planned, Storm, schedule, seed_of_commit
 
 STORM = Storm(Scale())
 
@@ -66,6 +68,25 @@ def test_a_scale_bounds_the_durations(seed: int) -> None:
     drawn = [one.fault for planned in schedule(seed, short, count=40) for one in planned]
     assert max(fault.seconds for fault in drawn) <= 5
     assert {type(fault) for fault in drawn} == set(KINDS)
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_a_round_has_what_it_always_has(seed: int) -> None:
+    """The rounds take turns, and what a seed draws beside keeps away from it."""
+    storm = replace(STORM, always=((PeerPaused,), (PeerSlow, NamedEurekaAway)))
+    for number, planned in enumerate(schedule(seed, storm, count=10)):
+        kinds = [type(one.fault) for one in planned]
+        assert set(storm.always[number % 2]) <= set(kinds)
+        for first, second in itertools.combinations(planned, 2):
+            if first.fault.takes & second.fault.takes:
+                assert first.at + first.fault.seconds + REST_SECONDS <= second.at
+
+
+def test_each_commit_has_its_seed() -> None:
+    """The same one each time, unless a person says another."""
+    assert seed_of_commit({}) == seed_of_commit({"SEED": ""})
+    assert 0 <= seed_of_commit({}) < 1_000_000
+    assert seed_of_commit({"SEED": "42"}) == 42
 
 
 def test_a_clock_is_stepped_for_one_process(tmp_path: Path) -> None:

@@ -15,12 +15,13 @@ from eurekube_provider.core.errors import KubernetesError
 from eurekube_provider.core.model import Instance, Port, Status
 from eurekube_provider.kube.access import ENDPOINT_SLICES, SERVICES, SYNCERS, KubeAccess
 from eurekube_provider.kube.access import PODS as POD_RESOURCE
-from lab.peering import SERVERS, Peering
 from lab.waiting import wait_until
 from tests.faults import witness as witness_module
+from tests.faults.excuse import Excuse, Excuses, Explains
 from tests.faults.expected import Key
-from tests.faults.witness import Wanted, Witness
+from tests.faults.witness import WatchedCluster, WatchedServer, Witness
 
+SERVERS = 3
 PODS = ("one", "two", "three")
 OTHER = Instance("rating", "vm-7:rating:9000", "192.0.2.7", "192.0.2.7", Port(9000))
 
@@ -65,20 +66,12 @@ class Cluster:
 class Server:
     """One Eureka server's log, and what it holds."""
 
-    name: str
     log: Path
     held: dict[Key, Instance]
 
-
-@dataclass
-class Eureka:
-    """The servers, in the place of a Peering."""
-
-    servers: list[Server]
-
-    def listed(self, number: int) -> dict[Key, Instance]:
-        """What one holds."""
-        return dict(self.servers[number].held)
+    def read(self) -> dict[Key, Instance]:
+        """What it holds now."""
+        return dict(self.held)
 
 
 @dataclass
@@ -86,12 +79,14 @@ class Scene:
     """A cluster, its servers, and the witness of both."""
 
     cluster: Cluster
-    eureka: Eureka
+    servers: list[Server]
     witness: Witness
+    excuses: Excuses
+    operator_log: Path
 
     def look(self) -> None:
         """Wait until the witness has read everything again: every server, and after that the cluster."""
-        self._await(lambda: self.witness.reads)
+        self._await(lambda: [one.readings for one in self.witness.servers])
         if not self.cluster.is_away:
             self._await(lambda: [one.readings for one in self.witness.clusters])
 
@@ -107,10 +102,11 @@ class Scene:
 
     def take_out_of_service(self, pod: str) -> Instance:
         """A person does, on every server, and the witness knows; what each server then holds."""
-        server, *_ = self.eureka.servers
+        server, *_ = self.servers
         status = Status.OUT_OF_SERVICE
         out = replace(server.held[key(pod)], status=status, overridden_status=status)
-        for server in self.eureka.servers:
+        self.witness.may_go_out_of_service(key(pod))
+        for server in self.servers:
             server.held[key(pod)] = out
         self.look()
         self.witness.expect_out_of_service(key(pod))
@@ -133,15 +129,21 @@ def instance(number: int, pod: str) -> Instance:
 def scene(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Scene]:
     """All is well: three pods are ready, and every server holds them and somebody else's."""
     monkeypatch.setattr(witness_module, "READ_SECONDS", 0.01)
+    monkeypatch.setattr(witness_module, "KNOWLEDGE_SECONDS", 0.0)
+    monkeypatch.setattr(witness_module, "PROMPT_SECONDS", 600.0)
     held = {one.key: one for one in (OTHER, *(instance(*pair) for pair in enumerate(PODS)))}
-    eureka = Eureka([Server(f"eureka-{n + 1}", tmp_path / f"{n}.log", dict(held)) for n in range(SERVERS)])
-    for server in eureka.servers:
+    servers = [Server(tmp_path / f"{number}.log", dict(held)) for number in range(SERVERS)]
+    for server in servers:
         server.log.touch()
-    cluster = Cluster()
+    cluster, excuses, log = Cluster(), Excuses(), tmp_path / "operator.log"
     witness = Witness(
-        cast("Peering", eureka), [Wanted(cast("KubeAccess", cluster), "east")], [OTHER], lambda: ("a fault",)
+        [WatchedServer(f"eureka-{number}", one.log, one.read) for number, one in enumerate(servers, start=1)],
+        [WatchedCluster(cast("KubeAccess", cluster), "east", [log])],
+        [OTHER],
+        lambda: ("a fault",),
+        excuses,
     )
-    result = Scene(cluster, eureka, witness)
+    result = Scene(cluster, servers, witness, excuses, log)
     witness.start()
     result.look()
     yield result
@@ -156,7 +158,7 @@ def test_a_calm_world_is_level(scene: Scene) -> None:
 
 def test_a_ready_endpoint_is_removed(scene: Scene) -> None:
     """It is named, with the server and the fault that was on."""
-    del scene.eureka.servers[1].held[key("two")]
+    del scene.servers[1].held[key("two")]
     assert scene.said() == ["two.shop.east:rating:8080 is ready and was gone from eureka-2"]
     assert "a fault" in str(scene.witness.complaints[0])
     assert scene.witness.differences() == ["eureka-2 lacks two.shop.east:rating:8080"]
@@ -164,14 +166,14 @@ def test_a_ready_endpoint_is_removed(scene: Scene) -> None:
 
 def test_a_ready_endpoint_is_down(scene: Scene) -> None:
     """Callers lose it as if it were gone."""
-    server = scene.eureka.servers[0]
+    server = scene.servers[0]
     server.held[key("one")] = replace(server.held[key("one")], status=Status.DOWN)
     assert scene.said() == ["one.shop.east:rating:8080 is ready and was DOWN on eureka-1"]
 
 
 def test_an_endpoint_that_was_not_ready_between_two_readings(scene: Scene) -> None:
     """Its pod says so; what Eureka shows of that for a moment is right."""
-    server = scene.eureka.servers[0]
+    server = scene.servers[0]
     scene.cluster.is_away = True
     server.held[key("one")] = replace(server.held[key("one")], status=Status.DOWN)
     scene.look()
@@ -182,7 +184,7 @@ def test_an_endpoint_that_was_not_ready_between_two_readings(scene: Scene) -> No
 
 def test_a_removal_between_two_readings(scene: Scene) -> None:
     """The server's log tells of it, and of an Eureka lease that lapsed."""
-    with scene.eureka.servers[2].log.open("a") as log:
+    with scene.servers[2].log.open("a") as log:
         log.write("INFO : Cancelled instance RATING/one.shop.east:rating:8080 (replication=true)\n")
         log.write("WARN : DS: Registry: expired lease for RATING/two.shop.east:rating:8080\n")
         log.write("INFO : Cancelled instance RATING/gone.shop.east:rating:8080 (replication=false)\n")
@@ -196,7 +198,7 @@ def test_an_endpoint_that_is_not_ready_may_go(scene: Scene) -> None:
     """Nor is it missed when the cluster told of it only after Eureka."""
     scene.cluster.ready["two"] = False
     scene.look()
-    del scene.eureka.servers[1].held[key("two")]
+    del scene.servers[1].held[key("two")]
     assert scene.said() == []
 
 
@@ -204,7 +206,7 @@ def test_a_cluster_that_is_away_decides_later(scene: Scene) -> None:
     """What went missing meanwhile is complained of only if it is still wanted afterwards."""
     scene.cluster.is_away = True
     for pod in ("one", "two"):
-        del scene.eureka.servers[0].held[key(pod)]
+        del scene.servers[0].held[key(pod)]
     assert scene.said() == []
     del scene.cluster.ready["one"]
     scene.cluster.is_away = False
@@ -214,7 +216,7 @@ def test_a_cluster_that_is_away_decides_later(scene: Scene) -> None:
 def test_a_server_that_begins_anew_has_lost_nothing(scene: Scene) -> None:
     """What it does not hold after its start is a difference only."""
     scene.witness.begins_anew(0)
-    scene.eureka.servers[0].held.clear()
+    scene.servers[0].held.clear()
     scene.witness.begins_anew(0)
     assert scene.said() == []
     assert len(scene.witness.differences()) == len(PODS) + 1
@@ -222,8 +224,8 @@ def test_a_server_that_begins_anew_has_lost_nothing(scene: Scene) -> None:
 
 def test_somebody_else_is_touched(scene: Scene) -> None:
     """Whether it is changed or gone."""
-    scene.eureka.servers[0].held[OTHER.key] = replace(OTHER, metadata={"eurekube.owner": "us"})
-    del scene.eureka.servers[1].held[OTHER.key]
+    scene.servers[0].held[OTHER.key] = replace(OTHER, metadata={"eurekube.owner": "us"})
+    del scene.servers[1].held[OTHER.key]
     said = " ".join(scene.said())
     assert "vm-7:rating:9000 of somebody else was changed on eureka-1" in said
     assert "vm-7:rating:9000 of somebody else was gone from eureka-2" in said
@@ -234,7 +236,7 @@ def test_a_persons_wish_is_undone(scene: Scene) -> None:
     out = scene.take_out_of_service("one")
     assert scene.said() == []
     assert scene.witness.differences() == []
-    scene.eureka.servers[1].held[key("one")] = replace(out, status=Status.UP)
+    scene.servers[1].held[key("one")] = replace(out, status=Status.UP)
     assert set(scene.said()) == {
         "one.shop.east:rating:8080, out of service by a person's wish, was UP on eureka-2"
     }
@@ -250,25 +252,101 @@ def test_a_persons_wish_lasts_as_long_as_any_server_holds_the_instance(scene: Sc
     scene.look()
     assert scene.witness.differences() == []
     del scene.cluster.ready["one"]
-    for server in scene.eureka.servers:
+    for server in scene.servers:
         del server.held[key("one")]
     scene.look()
     assert scene.witness.out_of_service == set()
 
 
-def test_what_was_not_wanted_for_a_while_may_go_once_more(
-    scene: Scene, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Until the operator's knowledge cannot be as old as that any more."""
+def test_an_override_that_nobody_wished_for(scene: Scene) -> None:
+    """Whoever set it: callers lose what serves, and only what a person is known to wish excuses that."""
+    server = scene.servers[0]
+    status = Status.OUT_OF_SERVICE
+    server.held[key("one")] = replace(server.held[key("one")], status=status, overridden_status=status)
+    assert scene.said() == ["one.shop.east:rating:8080 is ready and was OUT_OF_SERVICE on eureka-1"]
+
+
+def test_what_was_asked_for_anew_may_go_once_more_by_a_fault(scene: Scene) -> None:
+    """At the server where the fault is on, and not at another one."""
+    scene.excuses.give("a frozen server", [Excuse(Explains.LOSS, server=0)], time.monotonic())
     scene.cluster.ready["two"] = False
     scene.look()
     scene.cluster.ready["two"] = True
     scene.look()
-    two = scene.eureka.servers[0].held.pop(key("two"))
-    assert scene.said() == []
-    scene.eureka.servers[0].held[key("two")] = two
+    for server in scene.servers[:2]:
+        del server.held[key("two")]
+    assert scene.said() == ["two.shop.east:rating:8080 is ready and was gone from eureka-2"]
+    assert scene.excuses.used == {"a frozen server": 1}
+
+
+def test_a_fault_that_is_over_excuses_nothing(scene: Scene) -> None:
+    """A doubt ends with what gave it, and is forgotten then."""
+    given = scene.excuses.give("a frozen server", [Excuse(Explains.LOSS)], time.monotonic())
+    scene.cluster.ready["two"] = False
     scene.look()
-    monkeypatch.setattr(witness_module, "OLD_KNOWLEDGE_SECONDS", 0.0)
-    time.sleep(0.01)
-    del scene.eureka.servers[0].held[key("two")]
+    scene.cluster.ready["two"] = True
+    scene.look()
+    (watched,) = scene.witness.clusters
+    assert watched.wishes.doubted.keys() == {key("two")}
+    scene.excuses.end(given, time.monotonic())
+    scene.look()
+    assert not watched.wishes.doubted
+    scene.excuses.give("another fault", [Excuse(Explains.LOSS)], time.monotonic())
+    del scene.servers[0].held[key("two")]
     assert scene.said() == ["two.shop.east:rating:8080 is ready and was gone from eureka-1"]
+
+
+@pytest.mark.parametrize("is_gone", [True, False])
+def test_a_dead_pod_that_stays_up(scene: Scene, monkeypatch: pytest.MonkeyPatch, is_gone: bool) -> None:
+    """It is complained of once for each server, whether it is gone or not ready."""
+    if is_gone:
+        del scene.cluster.ready["two"]
+    else:
+        scene.cluster.ready["two"] = False
+    del scene.servers[2].held[key("two")]
+    scene.look()
+    assert scene.said() == []
+    monkeypatch.setattr(witness_module, "PROMPT_SECONDS", 0.0)
+    scene.look()
+    words = [f"two.shop.east:rating:8080 is wanted no more and is UP on eureka-{at}" for at in (1, 2)]
+    assert sorted(one.rpartition(" for ")[0] for one in scene.said()) == words
+
+
+def test_a_dead_pod_may_stay_while_the_brake_says_so(scene: Scene, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The operator's log is read for it, and the word is for its syncer alone."""
+    monkeypatch.setattr(witness_module, "PROMPT_SECONDS", 0.0)
+    words = "12:00:00.000 WARNING removals are held back syncer=shop/{} reason=all 3 instances would go\n"
+    scene.operator_log.write_text(words.format("rating"))
+    scene.look()
+    del scene.cluster.ready["two"]
+    assert scene.said() == []
+    assert set(scene.excuses.used) == {"the brake holds shop/rating"}
+
+
+def test_the_brakes_word_on_another_syncer(scene: Scene, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It excuses nothing here."""
+    monkeypatch.setattr(witness_module, "PROMPT_SECONDS", 0.0)
+    scene.operator_log.write_text(
+        "12:00:00.000 WARNING removals are held back syncer=shop/catalog reason=x\n"
+    )
+    scene.look()
+    del scene.cluster.ready["two"]
+    scene.look()
+    assert len(scene.said()) == SERVERS
+
+
+def test_what_a_cluster_that_is_away_asks_for(scene: Scene, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What is UP beyond its last word stays undecided until it is read again: it may ask for that by now."""
+    two = {server.log: server.held.pop(key("two")) for server in scene.servers}
+    scene.witness.complaints.clear()
+    del scene.cluster.ready["two"]
+    scene.look()
+    scene.witness.complaints.clear()
+    monkeypatch.setattr(witness_module, "PROMPT_SECONDS", 0.0)
+    scene.cluster.is_away = True
+    for server in scene.servers:
+        server.held[key("two")] = two[server.log]
+    assert scene.said() == []
+    scene.cluster.ready["two"] = True
+    scene.cluster.is_away = False
+    assert scene.said() == []
