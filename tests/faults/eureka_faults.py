@@ -9,7 +9,7 @@ from typing import ClassVar, Self
 
 from lab.peering import SERVERS
 from lab.proxy import Proxy
-from tests.faults.excuse import FORWARDED_SECONDS, Excuse, Explains, without_server
+from tests.faults.excuse import Excuse, without_peers, without_server
 from tests.faults.fault import EUREKA, NAMED_EUREKA, Parts, Scale
 from tests.faults.world import NAMED_NUMBER, World
 
@@ -80,7 +80,7 @@ class PeerSplit:
     @property
     def excuses(self) -> tuple[Excuse, ...]:
         """See Fault."""
-        return (Excuse(Explains.LOSS, margin_seconds=FORWARDED_SECONDS),)
+        return without_peers()
 
     @classmethod
     def draw(cls, random: Random, scale: Scale) -> Self:

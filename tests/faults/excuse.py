@@ -47,12 +47,17 @@ FOUND_SECONDS = AVOID_SECONDS + 5.0
 FORWARDED_SECONDS = 30.0
 """For as long Eureka servers go on trying to tell their peers what those missed."""
 
+RENEWED_SECONDS = 50.0
+"""By then each server has had a renewal of each instance, and with it a change that it missed: they come every 25 s,
+to two of them in turn."""
+
 
 class Explains(StrEnum):
     """Which judgement an excuse is for."""
 
     LOSS = "what was asked for anew went once more"
-    STAY = "what is not wanted any more stayed UP"
+    STAY = "what is gone stayed UP"
+    UNREADY = "what is not ready stayed UP"
 
 
 @dataclass(frozen=True, slots=True)
@@ -124,9 +129,12 @@ def allowance(began: float, patience_seconds: float, spans: Iterable[Span]) -> A
     return Allowance(until, tuple(faults))
 
 
-def brake_holds(cluster: str, syncer: Syncer) -> Excuse:
+def brake_holds(cluster: str, syncer: Syncer) -> tuple[Excuse, ...]:
     """What the operator's own word gives, that it holds removals of a syncer back."""
-    return Excuse(Explains.STAY, cluster=cluster, syncer=syncer, longest_seconds=HOLD_SECONDS)
+    return tuple(
+        Excuse(one, cluster=cluster, syncer=syncer, longest_seconds=HOLD_SECONDS)
+        for one in (Explains.STAY, Explains.UNREADY)
+    )
 
 
 def without_leader(cluster: str) -> tuple[Excuse, ...]:
@@ -146,10 +154,22 @@ def without_source(cluster: str, margin_seconds: float) -> tuple[Excuse, ...]:
 
 
 def without_server(number: int) -> tuple[Excuse, ...]:
-    """Clients cannot use a server. It may carry out later, and tell the others, what was right before."""
+    """Clients cannot use a server. It may carry out later, and tell the others, what was right before.
+
+    It may also have taken a change of which it tells nobody. A removal is asked after everywhere.
+    """
     return (
         Excuse(Explains.STAY, server=number, margin_seconds=FOUND_SECONDS),
         Excuse(Explains.LOSS, margin_seconds=FOUND_SECONDS),
+        Excuse(Explains.UNREADY, margin_seconds=RENEWED_SECONDS),
+    )
+
+
+def without_peers() -> tuple[Excuse, ...]:
+    """Servers do not tell each other what they hear from clients. A removal is asked after everywhere."""
+    return (
+        Excuse(Explains.LOSS, margin_seconds=FORWARDED_SECONDS),
+        Excuse(Explains.UNREADY, margin_seconds=RENEWED_SECONDS),
     )
 
 

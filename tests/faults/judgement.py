@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 
 from eurekube_provider.core.identity import ClusterOwner, parse_owner
 from eurekube_provider.core.model import Instance, Status
-from tests.faults.excuse import Allowance, Span, allowance
+from tests.faults.excuse import Allowance, Explains, Span, allowance
 from tests.faults.expected import Expected, Key
 
 Held = Mapping[Key, Instance]
@@ -79,17 +79,30 @@ def losses(before: Held, held: Held, wanted: Collection[Key], wished: Collection
     return found
 
 
+@dataclass(frozen=True, slots=True)
+class Stay:
+    """Something that nobody wants UP is UP at a server, without a break since then."""
+
+    what: Explains
+    since: float
+
+
 def stays(
-    held: Held, wanted: Collection[Key], clusters: Collection[str], others: Collection[Key]
-) -> set[Key]:
+    held: Held,
+    wanted: Collection[Key],
+    unready: Collection[Key],
+    clusters: Collection[str],
+    others: Collection[Key],
+) -> dict[Key, Explains]:
     """What is UP at a server although no syncer asks for that: pods that are gone, or not ready.
 
     :param wanted: what is wanted UP at this server.
+    :param unready: what is wanted there, but DOWN.
     :param clusters: whose instances are looked at, by the clusters' names.
     :param others: what is somebody else's, whatever it says of its owner.
     """
     return {
-        key
+        key: Explains.UNREADY if key in unready else Explains.STAY
         for key, one in held.items()
         if one.status is Status.UP
         and key not in wanted
@@ -99,9 +112,15 @@ def stays(
     }
 
 
-def still_staying(before: Mapping[Key, float], staying: Iterable[Key], now: float) -> dict[Key, float]:
-    """Since when each of these stays without a break, after one more reading of the server."""
-    return {key: before.get(key, now) for key in staying}
+def still_staying(before: Mapping[Key, Stay], staying: Mapping[Key, Explains], now: float) -> dict[Key, Stay]:
+    """Since when each of these stays without a break, after one more reading of the server.
+
+    What was not ready, and is gone now, has stayed for no longer than it is gone.
+    """
+    return {
+        key: before[key] if key in before and before[key].what is what else Stay(what, now)
+        for key, what in staying.items()
+    }
 
 
 def changed_others(held: Held, planted: Held) -> set[Key]:

@@ -38,7 +38,7 @@ from tests.faults.excuse import (
     brake_holds,
 )
 from tests.faults.expected import Expected, Key, expected_instances
-from tests.faults.judgement import Wishes, changed_others, losses, stays, still_staying
+from tests.faults.judgement import Stay, Wishes, changed_others, losses, stays, still_staying
 
 READ_SECONDS = 0.5
 
@@ -99,7 +99,7 @@ class WatchedServer:
     read: Callable[[], dict[Key, Instance]]
     connection: str = DEFAULT_CONNECTION
     held: dict[Key, Instance] = field(default_factory=dict)
-    staying: dict[Key, float] = field(default_factory=dict)
+    staying: dict[Key, Stay] = field(default_factory=dict)
     life: int = 0
     readings: int = 0
 
@@ -125,6 +125,11 @@ class WatchedCluster:
         """What is wanted UP at a server of this connection."""
         now = self.wishes.now
         return {key for key in self.wishes.since if now[key].eureka == connection}
+
+    def unready(self, connection: str) -> set[Key]:
+        """What is wanted there, but DOWN."""
+        now = self.wishes.now.items()
+        return {key for key, one in now if one.status != "UP" and one.eureka == connection}
 
 
 @dataclass(frozen=True, slots=True)
@@ -266,7 +271,7 @@ class Witness:
             for log in logs:
                 for syncer in _HOLDS.findall(log.read()):
                     words = f"the brake holds {'/'.join(syncer)}"
-                    self._excuses.give(words, [brake_holds(cluster.name, syncer)], began)
+                    self._excuses.give(words, brake_holds(cluster.name, syncer), began)
             try:
                 now = expected_instances(cluster.access, cluster.name, self.others.values())
             except KubernetesError:
@@ -363,15 +368,17 @@ class Witness:
         """Complain, once, of what nobody wants and is UP for longer than anything explains."""
         server = self.servers[number]
         clusters = {one.name: one for one in self.clusters if one.readings}
-        staying = stays(held, wanted, clusters, self.others)
+        unready = set[Key]().union(*(one.unready(server.connection) for one in self.clusters))
+        staying = stays(held, wanted, unready, clusters, self.others)
         server.staying = still_staying(server.staying, staying, now)
         patience = PROMPT_SECONDS * self._excuses.slack
-        for key, since in server.staying.items():
+        for key, stay in server.staying.items():
+            since = stay.since
             if now <= since + patience or (number, key, since) in self._overdue:
                 continue
             owner = parse_owner(held[key].owner)
             assert isinstance(owner, ClusterOwner)
-            spans = self._excuses.of(Explains.STAY, number, owner.cluster, (owner.namespace, owner.syncer))
+            spans = self._excuses.of(stay.what, number, owner.cluster, (owner.namespace, owner.syncer))
             allowed = allowance(since, patience, spans)
             # Its cluster must have been read since: what it asks for anew, it may have asked for before.
             if min(now, clusters[owner.cluster].read_at) <= allowed.until:
@@ -380,7 +387,8 @@ class Witness:
                     self._excuses.used.update(allowed.faults)
                 continue
             self._overdue.add((number, key, since))
-            what = f"{key[1]} is wanted no more and is UP on {server.name} for {now - since:.0f} s"
+            how = "not ready" if stay.what is Explains.UNREADY else "gone"
+            what = f"{key[1]} is {how} and was UP on {server.name} for {now - since:.0f} s"
             if allowed.faults:
                 what += (
                     f", {now - allowed.until + patience:.0f} s after the end of {'; '.join(allowed.faults)}"

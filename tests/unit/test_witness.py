@@ -308,7 +308,8 @@ def test_a_dead_pod_that_stays_up(scene: Scene, monkeypatch: pytest.MonkeyPatch,
     assert scene.said() == []
     monkeypatch.setattr(witness_module, "PROMPT_SECONDS", 0.0)
     scene.look()
-    words = [f"two.shop.east:rating:8080 is wanted no more and is UP on eureka-{at}" for at in (1, 2)]
+    how = "gone" if is_gone else "not ready"
+    words = [f"two.shop.east:rating:8080 is {how} and was UP on eureka-{at}" for at in (1, 2)]
     assert sorted(one.rpartition(" for ")[0] for one in scene.said()) == words
 
 
