@@ -48,8 +48,8 @@ FORWARDED_SECONDS = 30.0
 """For as long Eureka servers go on trying to tell their peers what those missed."""
 
 RENEWED_SECONDS = 50.0
-"""By then each server has had a renewal of each instance, and with it a change that it missed: they come every
-25 s, and not to all of them at a time."""
+"""By then each server has had a renewal of each instance, and with it a change that it missed: one comes
+every 25 s, and not to all of them at a time."""
 
 
 class Explains(StrEnum):
