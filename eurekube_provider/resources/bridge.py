@@ -163,10 +163,14 @@ def unfinished(given: Mapping[str, Any], checked: Checked, find: Callable[[], So
     if peers in _SILENT:
         return {}
     try:
-        return dict.fromkeys(sorted(was_left(peers, instances, in_state)), True)
+        return dict.fromkeys(sorted(was_left(peers, instances, in_state, _say)), True)
     except RegistryError:
         _SILENT.add(peers)
         return {}
+
+
+def _say(sentence: str) -> None:
+    print(printable(sentence), file=sys.stderr, flush=True)
 
 
 _TOLD_AT_ONCE = 3

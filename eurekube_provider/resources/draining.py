@@ -20,6 +20,7 @@ from eurekube_provider.core.model import Instance, Status
 from eurekube_provider.eureka.apply import write
 from eurekube_provider.eureka.peers import Peers
 from eurekube_provider.eureka.stock import read_each
+from eurekube_provider.resources.neighbours import NEIGHBOURS
 from eurekube_provider.resources.properties import ABSENT, LEAVING, STILL_ENFORCED
 
 _T = TypeVar("_T")
@@ -71,14 +72,21 @@ def drain(registered: Iterable[Registered], seconds: float, wait: Callable[[floa
         raise
 
 
-def was_left(peers: Peers, wanted: Iterable[Instance], in_state: Container[Key] = ()) -> frozenset[str]:
+def was_left(
+    peers: Peers,
+    wanted: Iterable[Instance],
+    in_state: Container[Key] = (),
+    tell: Callable[[str], None] = lambda _: None,
+) -> frozenset[str]:
     """What an earlier run left of these that an update must see to.
 
     Of many, those are read of which a list shows it, and some others: the list is up to 30 s old.
 
     :param in_state: what is registered by the state, so that it is to be there. What renews itself is not
         expected: it went when it ended.
-    :returns: of :data:`LEAVING`, :data:`STILL_ENFORCED` and :data:`ABSENT` those that were found.
+    :param tell: is told, in a sentence, why what is missing cannot be registered again.
+    :returns: of :data:`LEAVING`, :data:`STILL_ENFORCED` and :data:`ABSENT` those that were found. Nothing is
+        :data:`ABSENT` where somebody else stands at such an address by now: an update could only fail.
     :raises RegistryError: no server answers.
     """
     places = {one.key: one for one in wanted}
@@ -88,7 +96,16 @@ def was_left(peers: Peers, wanted: Iterable[Instance], in_state: Container[Key] 
         suggested = [key for key in keys if _left(places[key], listed.get(key), in_state)]
         keys = [*keys[:2], *keys[-2:], *suggested[:MOST_READ]]
     held = read_each(peers, keys)
-    return frozenset().union(*(_left(places[key], have, in_state) for key, have in held.items()))
+    found = {key: _left(places[key], have, in_state) for key, have in held.items()}
+    marks: frozenset[str] = frozenset().union(*found.values())
+    for key, left in found.items():
+        want = places[key]
+        refusal = NEIGHBOURS.refusal(want, want.owner or "", peers) if ABSENT in left else None
+        if refusal is not None:
+            name = f"{want.application} {want.instance_id}"
+            tell(f"{name} is gone, and not registered again: {refusal.describe()}")
+            return marks - {ABSENT}
+    return marks
 
 
 def _left(want: Instance, have: Instance | None, in_state: Container[Key]) -> frozenset[str]:
@@ -98,6 +115,8 @@ def _left(want: Instance, have: Instance | None, in_state: Container[Key]) -> fr
     if have.owner != want.owner:
         return frozenset()
     is_enforced = have.enforced not in ("", want.enforced)
+    if want.enforced and have.incarnation and not have.enforced:
+        is_enforced = have.status.value != want.enforced  # a run that failed had taken it back
     found = {LEAVING: have.is_leaving, STILL_ENFORCED: is_enforced}
     return frozenset(mark for mark, is_there in found.items() if is_there)
 
