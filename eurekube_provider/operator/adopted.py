@@ -6,28 +6,56 @@ is left alone.
 
 from __future__ import annotations
 
+import itertools
 import logging
+import random
 import threading
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
 
 from eurekube_provider.core.errors import LeadershipLost, RegistryError
 from eurekube_provider.core.identity import StackOwner, parse_owner
-from eurekube_provider.core.model import Instance
+from eurekube_provider.core.model import Instance, newest
 from eurekube_provider.eureka.apply import write
 from eurekube_provider.eureka.peers import Peers, Sighting
 from eurekube_provider.eureka.renewals import Renewals
+from eurekube_provider.eureka.stock import Stocktaking, look_for
 from eurekube_provider.eureka.view import View
+from eurekube_provider.operator.absence import ON_ITS_WAY_SECONDS, removed_at
+from eurekube_provider.operator.handover import LIST_LAG_SECONDS
 from eurekube_provider.operator.restarts import MEMORY_SECONDS, Restarts
 
 _log = logging.getLogger(__name__)
 
 Key = tuple[str, str]
 
+LOOKS_AT_ONCE = 250
+"""So many of what is new are read before the first of them are renewed."""
+
+MOST_COMPARED = 8
+"""So many others are read where one server lacks something, to find out whether servers hold the same at all."""
+
 
 def is_of_stack(instance: Instance) -> bool:
     """Whether a stack owns it."""
     return isinstance(parse_owner(instance.owner), StackOwner)
+
+
+@dataclass(frozen=True, slots=True)
+class _Drop:
+    """What is renewed no more, or never was.
+
+    :ivar written_at_ms: when its contents were written.
+    :ivar at: when it was looked at.
+    """
+
+    written_at_ms: int
+    at: float
+
+    def is_to_be_looked_at(self, listed: Instance, now: float) -> bool:
+        """Whether a list shows what was registered since, or may be so old no more."""
+        return listed.written_at_ms > self.written_at_ms or now - self.at > LIST_LAG_SECONDS
 
 
 class Adopted:
@@ -53,37 +81,98 @@ class Adopted:
         self._operator_name = operator_name
         self._registered = registered
         self._lock = threading.Lock()
-        self._dropped: dict[Key, float] = {}
+        self._dropped: dict[Key, _Drop] = {}
+        self._suggested: dict[Key, Instance] = {}
+        """What a list shows, and is not known otherwise."""
+        self._compared: list[Key] = []
+        """Some of all that was listed."""
         self._forgotten: set[Key] = set()
 
     def stand_by(self) -> None:
         """Another replica renews."""
         self._forgotten.clear()
+        with self._lock:
+            self._suggested.clear()
 
     def is_ours(self, instance: Instance) -> bool:
         """Whether a stack owns it and asks this operator to renew it."""
         return instance.renewer == self._operator_name and is_of_stack(instance)
 
     def take(self, listed: Iterable[Instance]) -> None:
-        """Renew what a list of the whole registry shows."""
+        """Learn from a list of the whole registry; what is new to us is read by :meth:`look`.
+
+        A list may be half a minute old, or that of a server which missed a removal.
+        """
         if self._renewals.stands_by:
             return
+        every = list(listed)
+        ours = {one.key: one for one in every if self.is_ours(one)}
         now = time.monotonic()
         with self._lock:
-            self._dropped = {key: at for key, at in self._dropped.items() if now - at < MEMORY_SECONDS}
-            dropped = set(self._dropped)
-        for instance in listed:
-            if not self.is_ours(instance):
-                continue
-            if instance.key in dropped:
-                # Still in the list because that is old, or registered anew since.
-                if self._peers.read(*instance.key) is None:
-                    continue
-                with self._lock:
-                    self._dropped.pop(instance.key, None)
-            if instance.key not in self._renewals:
-                _log.info("renewing for a stack", extra={**_named(instance), "owner": instance.owner})
-            self._renewals.add(instance, just_registered=False)
+            self._dropped = {
+                key: drop for key, drop in self._dropped.items() if key in ours or now - drop.at < MEMORY_SECONDS
+            }
+            dropped = dict(self._dropped)
+        suggested: dict[Key, Instance] = {}
+        for key, instance in ours.items():
+            if key in self._renewals:
+                self._renewals.add(instance, just_registered=False)
+            elif key not in dropped or dropped[key].is_to_be_looked_at(instance, now):
+                suggested[key] = instance
+        with self._lock:
+            self._suggested = suggested
+            if suggested:
+                some = random.sample(every, min(MOST_COMPARED, len(every)))  # noqa: S311 - no secret
+                self._compared = [one.key for one in some]
+
+    def look(self) -> None:
+        """Read what a list suggested on every server that answers, and renew what stands there."""
+        while not self._renewals.stands_by:
+            with self._lock:
+                portion = list(itertools.islice(self._suggested.values(), LOOKS_AT_ONCE))
+            if not portion:
+                return
+            try:
+                stock = self._read([one.key for one in portion])
+                for instance in portion:
+                    self._judge(instance, stock)
+            except RegistryError:
+                return  # looked at again soon: whoever reads the list says so
+            with self._lock:
+                for instance in portion:
+                    if self._suggested.get(instance.key) is instance:
+                        del self._suggested[instance.key]
+
+    def _judge(self, listed: Instance, stock: Stocktaking) -> None:
+        """Renew it if it stands."""
+        held = {url: answers[listed.key] for url, answers in stock.by_url.items()}
+        found = newest(held.values())
+        if found is None or not self.is_ours(found):
+            if not stock.failures:
+                self._drop(listed)
+            return
+        with self._lock:
+            dropped = self._dropped.get(found.key)
+        is_news = dropped is None or dropped.written_at_ms < found.written_at_ms
+        # What was removed before our eyes stands only on those that missed it, even if they alone answer.
+        lacks = self._removed_at(held, ON_ITS_WAY_SECONDS if is_news else 0.0)
+        if lacks or (not is_news and stock.failures and not self._restarts.lost_memory):
+            if is_news:
+                _log.warning(
+                    "a stack's registration stands on some servers only and is not renewed: it was removed from"
+                    " the others; if it shall stand, run its stack with a refresh",
+                    extra={**_named(found), "lacking": ", ".join(lacks)},
+                )
+            self._drop(found)
+            return
+        with self._lock:
+            self._dropped.pop(found.key, None)
+        _log.info("renewing for a stack", extra={**_named(found), "owner": found.owner})
+        self._renewals.add(found, just_registered=False)
+
+    def _drop(self, instance: Instance) -> None:
+        with self._lock:
+            self._dropped[instance.key] = _Drop(instance.written_at_ms, time.monotonic())
 
     def lost(self, instance: Instance) -> None:
         """No server holds it: restored if one forgot it, else dropped."""
@@ -92,7 +181,7 @@ class Adopted:
         try:
             self._restarts.notice_all()
             sighting = self._sight(instance.key)
-            if sighting.found is not None or self._restarts.lost_memory or instance.key in self._forgotten:
+            if self._is_there(sighting) or self._restarts.lost_memory or instance.key in self._forgotten:
                 self._forgotten.add(instance.key)
                 self._registered(write(self._peers, sighting.found or instance, None))
                 self._forgotten.discard(instance.key)
@@ -112,8 +201,41 @@ class Adopted:
         _log.warning(
             "a stack's registration was removed by somebody and is renewed no more", extra=_named(instance)
         )
+        self._drop(newest((instance, sighting.found)) or instance)
+
+    def _is_there(self, sighting: Sighting) -> bool:
+        """Whether a server holds it, and did not just miss its removal."""
+        return sighting.found is not None and not self._removed_at(sighting.instances, 0.0)
+
+    def _removed_at(self, held: Mapping[str, Instance | None], seconds: float) -> tuple[str, ...]:
+        """See :func:`removed_at`; nowhere where servers do not tell each other what they are told, nor behind a
+        load balancer, where each answer may be another one's.
+        """
+        if self._restarts.lost_memory or self._restarts.servers_behind > 1:
+            return ()
+        urls = removed_at(held, self._restarts.started_by_url, time.time() - seconds)
+        return urls if urls and self._servers_share() else ()
+
+    def _servers_share(self) -> bool:
+        """Whether anything that was listed stands on all servers that answer.
+
+        :raises RegistryError: no server answered.
+        """
         with self._lock:
-            self._dropped[instance.key] = time.monotonic()
+            keys = list(self._compared)
+        stock = look_for(self._peers, keys)
+        return any(all(answers[key] is not None for answers in stock.by_url.values()) for key in keys)
+
+    def _read(self, keys: list[Key]) -> Stocktaking:
+        """On every server; behind a load balancer so often that it has sent us to each."""
+        stock = look_for(self._peers, keys)
+        servers = self._restarts.servers_behind
+        for _ in range(servers if servers > 1 else 0):
+            missing = [key for key in keys if stock.newest(key) is None]
+            if not missing:
+                break
+            stock = stock.joined(look_for(self._peers, missing))
+        return stock
 
     def _sight(self, key: Key) -> Sighting:
         """Look for it on every server; behind a load balancer so often that it has sent us to each."""

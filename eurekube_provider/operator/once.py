@@ -61,7 +61,7 @@ class Ledger:
         self._keys: dict[str, SyncerKey] = {}
         self._deleted: frozenset[SyncerKey] = frozenset()
         self._lock = threading.Lock()
-        self._entries: dict[str, dict[str, Entry]] = {}
+        self._entries: dict[str, dict[Peers, Entry]] = {}  # connections may have the same URLs
         self._reports: dict[SyncerKey, Report] = {}
 
     def carry_out(
@@ -81,8 +81,8 @@ class Ledger:
             outcome = apply(plan, owner, peers, observer, executor, leases=leases)
         with self._lock:
             entries = self._entries.setdefault(owner, {})
-            before = entries.get(repr(peers))
-            entries[repr(peers)] = (
+            before = entries.get(peers)
+            entries[peers] = (
                 Entry(plan, outcome) if self.is_dry or not before else before.then(plan, outcome)
             )
         if self.is_dry and not self.is_once and (before.steps if before else Plan()) != plan:

@@ -313,6 +313,7 @@ class Registry:
             if not self.renewals.stands_by:
                 self.restarts.notice()
                 self._catch_up()
+                self._adopted.look()
 
     def _resync(self, *, takes_over: bool = False) -> None:
         with self._reading:
@@ -340,6 +341,8 @@ class Registry:
                     self._unlisted = set(silent)
             if self._handover.ends_with(asked_at) and (everywhere or not are_several):
                 self._handover.end()
+        if not takes_over:  # else soon, on the thread that reads: nothing else waits for it
+            self._adopted.look()
 
     def _catch_up(self) -> None:
         """List the servers that could not be listed since this replica came to lead, once they answer.

@@ -97,11 +97,21 @@ def test_a_dry_plan_is_kept_and_not_carried_out(
     """The last look counts, since nothing has changed by the one before."""
     monkeypatch.setattr(once, "apply", lambda *_, **__: pytest.fail("carried out"))
     ledger = Ledger(is_once=True, is_dry=True)
+    peers = Peers(CONNECTION)
     for _ in range(2):
-        assert ledger.carry_out(REGISTER, OWNER, Peers(CONNECTION)) == NOTHING
+        assert ledger.carry_out(REGISTER, OWNER, peers) == NOTHING
     ledger.note(("shop", "rating"), report("Synced"))
     assert told(ledger, capsys) == f"{OWNER}:\n  + RATING a UP 10.0.0.1:8080\n  1 to register\n"
     assert not ledger.has_failed
+
+
+def test_connections_with_the_same_urls_are_kept_apart(capsys: pytest.CaptureFixture[str]) -> None:
+    """They may differ in what a server lets them see: the plan of one says nothing of the other's."""
+    ledger = Ledger(is_once=True, is_dry=True, output="json")
+    for plan in (REGISTER, Plan()):
+        ledger.carry_out(plan, OWNER, Peers(CONNECTION))
+    (syncer,) = json.loads(told(ledger, capsys))["syncers"]
+    assert [len(plan["changes"]) for plan in syncer["plans"]] == [1, 0]
 
 
 def test_two_looks_in_one_pass_add_up(

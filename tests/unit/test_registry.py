@@ -7,6 +7,7 @@ import threading
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 import pytest
@@ -65,6 +66,58 @@ class TwoServers(Peers):
         assert asks_avoided in (True, False) or grace_seconds
         asked = [peer for peer in self.peers if peer.url not in self.silent]
         return {peer.url: ask(peer) for peer in asked}, self.silent
+
+
+class Holding(Peers):
+    """Two servers, each with what it holds; ``away`` do not answer."""
+
+    def __init__(self, *held: Instance) -> None:
+        super().__init__(Connection(("http://127.0.0.1:1/eureka", "http://127.0.0.1:2/eureka")))
+        self.held = [{one.key: one for one in held} for _ in self.peers]
+        self.away: set[int] = set()
+        self.reads = 0
+        for number, peer in enumerate(self.peers):
+            peer.read = partial(self._read, number)  # type: ignore[method-assign]
+            peer.register = partial(self._register, number)  # type: ignore[method-assign]
+            peer.status = partial(self._status, number)  # type: ignore[method-assign]
+
+    def _status(self, number: int) -> ServerStatus:
+        self._answer(number)
+        return older(3600)
+
+    def _read(self, number: int, application: str, instance_id: str) -> Instance | None:
+        self._answer(number)
+        self.reads += 1
+        return self.held[number].get((application, instance_id))
+
+    def _register(self, number: int, one: Instance) -> None:
+        self._answer(number)
+        for held in self.held:  # it tells the other one
+            held[one.key] = one
+
+    def _answer(self, number: int) -> None:
+        if number in self.away:
+            raise RegistryUnreachable("away")
+
+    def registry(self) -> Registry:
+        """A registry, not started."""
+        found = Registry(self, Cluster("lab", "u"), "operator", 600.0, lambda _: None, lambda: None)
+        found.restarts.notice()
+        return found
+
+
+def of_a_stack(name: str, written_seconds_ago: float = 600.0) -> Instance:
+    """A stack's, which asks to be renewed."""
+    whose = {"eurekube.owner": "stack/o/p/s/billing", "eurekube.renewer": "operator"}
+    stamp = int((time.time() - written_seconds_ago) * 1000)
+    return replace(instance(name), metadata=whose, last_dirty_timestamp_ms=stamp)
+
+
+def renewed_after(registry: Registry, *listed: Instance) -> set[str]:
+    """What is renewed once this was listed."""
+    registry._take(list(listed), is_complete=True)
+    registry._adopted.look()
+    return {one.instance_id for one in registry.renewals.held()}
 
 
 def after_a_restart(servers: TwoServers) -> Registry:
@@ -297,6 +350,71 @@ def test_who_takes_over_lists_later_who_was_away(monkeypatch: pytest.MonkeyPatch
         registry.stop()
 
 
+def test_a_list_that_is_old_brings_back_nothing() -> None:
+    """It was removed since: renewed, it would be restored at the first answer that nobody has it."""
+    gone, stands = of_a_stack("gone"), of_a_stack("stands")
+    assert renewed_after(Holding(stands).registry(), gone, stands) == {"stands"}
+
+
+def test_a_list_of_a_server_that_missed_a_removal_brings_back_nothing() -> None:
+    """It was frozen when a stack removed it at the other one; the leader of today does not know of it."""
+    stale, shared = of_a_stack("stale"), instance("shared")
+    servers = Holding(shared)
+    servers.held[1][stale.key] = stale
+    assert renewed_after(servers.registry(), shared, stale) == set()
+
+
+@pytest.mark.parametrize("written_seconds_ago", [30.0, 600.0])
+def test_what_was_removed_before_our_eyes_is_not_restored(written_seconds_ago: float) -> None:
+    """Neither when the server that missed the removal answers again, nor when its list is read, nor when it
+    alone answers; but when the stack registers it anew.
+    """
+    stacks, shared = of_a_stack("vm", written_seconds_ago), instance("shared")
+    servers = Holding(shared, stacks)
+    registry = servers.registry()
+    assert renewed_after(registry, shared, stacks) == {"vm"}
+    del servers.held[0][stacks.key]
+    registry.missing([stacks], None)  # the other one has not answered the renewal
+    assert (registry.renewals.held(), stacks.key in servers.held[0]) == ([], False)
+    for away in (set[int](), {0}):
+        servers.away = away
+        registry._adopted._dropped = {
+            key: replace(drop, at=drop.at - 60.0) for key, drop in registry._adopted._dropped.items()
+        }
+        assert renewed_after(registry, shared, stacks) == set()
+    servers.away = set()
+    again = replace(stacks, last_dirty_timestamp_ms=stacks.written_at_ms + 1)
+    servers.register(again)
+    assert renewed_after(registry, shared, again) == {"vm"}
+
+
+def test_what_may_be_on_its_way_or_forgotten_is_renewed() -> None:
+    """A new one, any where servers share nothing at all, and any of which a restarted server knows nothing."""
+    new, old, shared = of_a_stack("new", 10.0), of_a_stack("old"), instance("shared")
+    servers = Holding(shared)
+    servers.held[1][new.key] = new
+    assert renewed_after(servers.registry(), shared, new) == {"new"}
+    split = Holding()
+    split.held[1][old.key] = old
+    assert renewed_after(split.registry(), old) == {"old"}
+    restarted = Holding(shared)
+    restarted.held[1][old.key] = old
+    restarted.peers[0].status = started_now  # type: ignore[method-assign]
+    assert renewed_after(restarted.registry(), shared, old) == {"old"}
+
+
+def test_what_is_known_costs_no_read() -> None:
+    """Neither what is renewed, nor for a while what was removed and is listed still."""
+    stacks, gone = [of_a_stack(f"vm-{number}") for number in range(300)], of_a_stack("gone")
+    servers = Holding(*stacks)
+    registry = servers.registry()
+    assert len(renewed_after(registry, *stacks, gone)) == 300
+    reads = servers.reads
+    assert reads == 2 * 301
+    assert len(renewed_after(registry, *stacks, gone)) == 300
+    assert servers.reads == reads
+
+
 def test_a_take_over_leaves_behind_who_hangs(monkeypatch: pytest.MonkeyPatch) -> None:
     """The server that is asked first: it is not waited for as long as otherwise, nor asked for the list."""
     monkeypatch.setattr(inquiry, "GRACE_SECONDS", 30.0)
@@ -503,13 +621,11 @@ def test_what_was_removed_is_looked_for_again() -> None:
 
 def test_only_what_names_this_operator_is_renewed_for_stacks() -> None:
     """What names another one, or renews itself, is theirs to let lapse."""
-    registry = Registry(TwoServers([]), Cluster("lab", "u"), "operator", 600.0, lambda _: None, lambda: None)
     named = {
         name: replace(instance(name), metadata={"eurekube.owner": "stack/o/p/s/n", "eurekube.renewer": name})
         for name in ("operator", "another", "self")
     }
-    registry._take(list(named.values()), is_complete=True)
-    assert registry.renewals.held() == [named["operator"]]
+    assert renewed_after(Holding(*named.values()).registry(), *named.values()) == {"operator"}
 
 
 @pytest.mark.parametrize("is_restarted", [True, False])
