@@ -1,8 +1,9 @@
 """What it means that one server holds a registration and another one does not.
 
-Either it is on its way to that one, or that one has forgotten it, or it was removed there and the first one has
-missed the removal: it was frozen or cut off. A renewal would bring the last back on all servers, at an address
-where nobody is any more. So what is old enough, and lacks where a server has run all the time, was removed.
+Either it is on its way to that one, or that one has forgotten it, or it was removed there and the first one
+has missed the removal: it was frozen or cut off. A renewal would bring the last back on all servers, at an
+address where nobody is any more. So what is old enough,
+and lacks where a server has run all the time, was removed.
 """
 
 from __future__ import annotations

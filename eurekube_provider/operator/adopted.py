@@ -33,7 +33,7 @@ LOOKS_AT_ONCE = 250
 """So many of what is new are read before the first of them are renewed."""
 
 MOST_COMPARED = 8
-"""So many others are read where one server lacks something, to find out whether servers hold the same at all."""
+"""So many others are read where one server lacks something: do servers hold the same at all?"""
 
 
 def is_of_stack(instance: Instance) -> bool:
@@ -109,7 +109,9 @@ class Adopted:
         now = time.monotonic()
         with self._lock:
             self._dropped = {
-                key: drop for key, drop in self._dropped.items() if key in ours or now - drop.at < MEMORY_SECONDS
+                key: drop
+                for key, drop in self._dropped.items()
+                if key in ours or now - drop.at < MEMORY_SECONDS
             }
             dropped = dict(self._dropped)
         suggested: dict[Key, Instance] = {}
@@ -158,8 +160,8 @@ class Adopted:
         if lacks or (not is_news and stock.failures and not self._restarts.lost_memory):
             if is_news:
                 _log.warning(
-                    "a stack's registration stands on some servers only and is not renewed: it was removed from"
-                    " the others; if it shall stand, run its stack with a refresh",
+                    "a stack's registration stands on some servers only and is not renewed: it was removed"
+                    " from the others; if it shall stand, run its stack with a refresh",
                     extra={**_named(found), "lacking": ", ".join(lacks)},
                 )
             self._drop(found)
@@ -207,8 +209,8 @@ class Adopted:
         return sighting.found is not None and not self._removed_at(sighting.instances, 0.0)
 
     def _removed_at(self, held: Mapping[str, Instance | None], seconds: float) -> tuple[str, ...]:
-        """See :func:`removed_at`; nowhere where servers do not tell each other what they are told, nor behind a
-        load balancer, where each answer may be another one's.
+        """See :func:`removed_at`; nowhere where servers do not tell each other what they are told, nor behind
+        a load balancer, where each answer may be another one's.
         """
         if self._restarts.lost_memory or self._restarts.servers_behind > 1:
             return ()

@@ -82,9 +82,7 @@ class Ledger:
         with self._lock:
             entries = self._entries.setdefault(owner, {})
             before = entries.get(peers)
-            entries[peers] = (
-                Entry(plan, outcome) if self.is_dry or not before else before.then(plan, outcome)
-            )
+            entries[peers] = Entry(plan, outcome) if self.is_dry or not before else before.then(plan, outcome)
         if self.is_dry and not self.is_once and (before.steps if before else Plan()) != plan:
             _log.info("this would be done", extra={"owner": owner, "plan": plan.describe()})
         return outcome

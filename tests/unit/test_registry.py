@@ -389,7 +389,7 @@ def test_what_was_removed_before_our_eyes_is_not_restored(written_seconds_ago: f
 
 
 def test_what_may_be_on_its_way_or_forgotten_is_renewed() -> None:
-    """A new one, any where servers share nothing at all, and any of which a restarted server knows nothing."""
+    """A new one, any where servers share nothing, and any of which a restarted server knows nothing."""
     new, old, shared = of_a_stack("new", 10.0), of_a_stack("old"), instance("shared")
     servers = Holding(shared)
     servers.held[1][new.key] = new
