@@ -11,6 +11,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from pathlib import Path
 from types import TracebackType
 from typing import Self
@@ -109,7 +110,8 @@ class Contestant:
         family = [self._process.pid]
         for pid in family:
             for task in Path(f"/proc/{pid}/task").iterdir():
-                family += map(int, (task / "children").read_text().split())
+                with suppress(FileNotFoundError):  # a thread that has ended meanwhile
+                    family += map(int, (task / "children").read_text().split())
         return family
 
 
