@@ -55,6 +55,9 @@ from eurekube_provider.resources.properties import (
 from eurekube_provider.resources.rollback import take_back, undo
 
 _IDENTITY = ("application", "instance_id")
+TOLD_WITHIN_SECONDS = 1.0
+"""Servers tell each other within half a second what they have taken."""
+
 _VERIFY_ATTEMPTS = 5
 
 
@@ -353,10 +356,10 @@ def delete(
     :raises DrainInterrupted: ``wait`` was ended; nothing was removed.
     :raises RegistryError: no server answered, or one keeps holding it.
     """
-    have = _held(previous, peers)
+    have = _held(previous, peers, wait)
     if have is not None and previous.is_it(have) and previous.drain_seconds:
         drain([(peers, have)], previous.drain_seconds, wait)
-        have = _held(previous, peers)
+        have = _held(previous, peers, wait)
     if have is None:
         return Removal.ABSENT
     if not previous.is_it(have):
@@ -530,9 +533,15 @@ def _verified(want: Instance, peers: Peers, verb: str, status: Status | None = N
     )
 
 
-def _held(previous: Registration, peers: Peers) -> Instance | None:
-    """What the servers that answer hold; one that is away shall not keep a stack from being removed."""
+def _held(previous: Registration, peers: Peers, wait: Callable[[float], None]) -> Instance | None:
+    """What the servers that answer hold; one that is away shall not keep a stack from being removed.
+
+    It may have taken a moment ago what stands in this one's place, and have told nobody yet.
+    """
     sighting = peers.read_everywhere(*previous.instance.key)
+    if sighting.failures and sighting.found is not None and previous.is_it(sighting.found):
+        wait(TOLD_WITHIN_SECONDS)
+        sighting = peers.read_everywhere(*previous.instance.key)
     if not sighting.instances:
         raise next(iter(sighting.failures.values()))
     return sighting.found

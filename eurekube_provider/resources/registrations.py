@@ -29,7 +29,7 @@ from eurekube_provider.resources import registration
 from eurekube_provider.resources.draining import drain, put_all_back, unmarked
 from eurekube_provider.resources.looks import SecondLooks
 from eurekube_provider.resources.properties import OnConflict
-from eurekube_provider.resources.registration import Registration, status_to_send
+from eurekube_provider.resources.registration import TOLD_WITHIN_SECONDS, Registration, status_to_send
 from eurekube_provider.resources.rollback import left_over
 from eurekube_provider.resources.roster import Held, Key, Roster, look, name_of
 
@@ -145,6 +145,9 @@ def delete(
     :raises RegistryError: no server answered.
     """
     held = look(previous, [previous.owner], peers, writes=True)
+    if held.unsure and any(previous.is_its(each) for each in held.ours.values()):
+        wait(TOLD_WITHIN_SECONDS)
+        held = look(previous, [previous.owner], peers, writes=True)
     leaving = [each for key, each in held.ours.items() if previous.is_its(each) and not spare(key)]
     _remove(previous, leaving, peers, looks, wait)
     keys = previous.keys

@@ -24,21 +24,27 @@ def main() -> int:
     parser.add_argument("--minutes", type=float, default=10.0)
     parser.add_argument("--seed", type=int, default=random.SystemRandom().randrange(1_000_000))
     parser.add_argument("--edit", help="this edit only")
+    parser.add_argument("--of", choices=("stacks", "clusters"), help="only these")
     arguments = parser.parse_args()
     logging.disable(logging.CRITICAL)
     seed, minutes = arguments.seed, arguments.minutes
     campaigns = _campaigns(arguments.edit)
+    if arguments.of:
+        campaigns = {arguments.of: campaigns[arguments.of]}
     print(f"exploring {', '.join(campaigns)} for {minutes} minutes, seed {seed}", flush=True)
     for what, sequences in campaigns.items():
-        began, number = time.monotonic(), 0
+        began, used, number = time.monotonic(), time.process_time(), 0
         for failure in sequences(seed, began + minutes * 60 / len(campaigns)):
             number += 1
             if failure:
                 print(failure)
-                print(f"{what}: {number} sequences until a violation, seed {seed}")
+                used = time.process_time() - used
+                print(f"{what}: a violation after {number} sequences, {used:.1f} s of the processor")
                 return 1
-        seconds = time.monotonic() - began
-        print(f"{what}: {number} sequences in {seconds:.0f} s without a violation", flush=True)
+        seconds, used = time.monotonic() - began, time.process_time() - used
+        print(
+            f"{what}: {number} sequences without a violation, {seconds:.0f} s ({used:.0f} s of the processor)"
+        )
     return 0
 
 

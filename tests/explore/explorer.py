@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 
 from tests.explore.engine import PREFIX, Engine, Program, Run
@@ -19,6 +19,7 @@ from tests.explore.programs import (
     places_of,
     statuses_of,
 )
+from tests.explore.stateless import Stateless
 from tests.explore.world import Fault, Faults, World, owned
 from tests.model.caches import ALL, DELTA, Key
 from tests.model.cluster import Cluster
@@ -32,6 +33,10 @@ ORDINARY_KEYS = frozenset({Key("Application", ALL), Key("Application", DELTA)})
 
 CONFLICT = re.compile("was left as it is|belongs to|registered itself")
 """What a run says that meets an instance of somebody else's."""
+
+
+Tool = Engine | Stateless
+"""What carries out a program."""
 
 
 @dataclass(slots=True)
@@ -55,10 +60,13 @@ class Outcome:
 class Explored:
     """One edit with its faults, from a fresh server to the last look."""
 
-    def __init__(self, edit: Edit, faults: Faults, servers: int = 1) -> None:
+    def __init__(
+        self, edit: Edit, faults: Faults, servers: int = 1, tool: Callable[[World], Tool] = Engine
+    ) -> None:
         self._edit, self._faults = edit if servers == 1 else at_two_servers(edit), faults
         self.cluster = Cluster([URL, SECOND_URL][:servers])
         self.world = World(self.cluster, aliases={OTHER_SPELLING: URL, SECOND_SPELLING: SECOND_URL})
+        self._tool = tool
         self.outcome = Outcome(self.world.trace, [])
         self.others = Others(self.cluster, places_of(edit))
         self.world.act = self.others.act
@@ -67,7 +75,7 @@ class Explored:
         """Run it."""
         with owned(self.world):
             self.others.register(FOREIGN, "10.9.9.9")
-            engine = Engine(self.world)
+            engine = self._tool(self.world)
             first = engine.up(self._edit.first)
             assert first.ended_well, f"{self._edit.name}: the first run fails: {first.error}"
             if self._edit.is_old:
@@ -78,7 +86,7 @@ class Explored:
             self._settle(engine)
         return self.outcome
 
-    def _age(self, engine: Engine) -> None:
+    def _age(self, engine: Tool) -> None:
         """Have state and Eureka be what 0.1.0 left."""
         for entry in engine.state:
             entry.outputs.pop("incarnation", None)
@@ -86,7 +94,7 @@ class Explored:
             for lease in server.registry.all():
                 metadata(lease.holder).pop("eurekube.incarnation", None)
 
-    def _disturb(self, engine: Engine) -> None:
+    def _disturb(self, engine: Tool) -> None:
         steady = self._steady()
         self.world.trace.clear()
         self.world.faults = self._faults
@@ -101,13 +109,14 @@ class Explored:
                 break
         self.outcome.requests = len(self.world.trace)
 
-    def _settle(self, engine: Engine) -> None:
+    def _settle(self, engine: Tool) -> None:
         """What nothing disturbs: everything is as the program says, and stays so."""
         self.world.faults = {}
         self.others.calm()
         self._wait()
         steady = self._places(self._edit.first, self._edit.middle, self._edit.end)
         self.world.watch = lambda what: self._look(steady, what)
+        doubled = self._doubled()
         for number in (1, 2):
             # What a killed run left behind stands in no state: a refresh sees it.
             run = engine.up(self._edit.end, refresh=self._edit.is_refreshed and number == 1)
@@ -121,6 +130,10 @@ class Explored:
                 self._violated(f"an up after a good one still changes: {run.steps}")
             self._wait()
         self._compare()
+        for app, instance_id in self._doubled() - doubled:
+            self._violated(
+                f"{app} {instance_id} was registered where {self.others.beside} had registered itself"
+            )
         engine.refresh()
         again = engine.up(self._edit.end)
         if not again.ended_well:
@@ -128,9 +141,24 @@ class Explored:
         if again.steps:
             self._violated(f"an up after a refresh still changes: {again.steps}")
 
+    def _doubled(self) -> set[Place]:
+        """What of ours stands where something has registered itself."""
+        registry = self._first_server.registry
+        itself = registry.get(*self.others.beside) if self.others.beside else None
+        if itself is None:
+            return set()
+        return {
+            (info.app, info.id)
+            for info in (lease.holder for lease in registry.all())
+            if OWNER in metadata(info)
+            and all(info.fields[key] == itself.fields[key] for key in ("ipAddr", "port"))
+        }
+
     def _wait(self) -> None:
         """Until lists show what was written, and every cached answer is new."""
-        self.cluster.clock.advance(40_000)
+        self.cluster.clock.advance(2_000)
+        self.world.watch("what servers told each other")
+        self.cluster.clock.advance(38_000)
 
     def _compare(self) -> None:
         """Each server holds what the program says, and nothing else of ours."""
@@ -223,9 +251,9 @@ class Explored:
             self.world.trace.append(f"!! {rule}")
 
 
-def singles(edit: Edit, servers: int = 1) -> Iterator[Faults]:
+def singles(edit: Edit, servers: int = 1, tool: Callable[[World], Tool] = Engine) -> Iterator[Faults]:
     """Every fault that there can be at a request of an edit."""
-    calm = Explored(edit, {}, servers).run()
+    calm = Explored(edit, {}, servers, tool).run()
     for at, fault in itertools.product(range(calm.requests), edit.faults):
         if calm.may_fail(at, fault):
             yield {at: fault}
@@ -250,9 +278,9 @@ def acts(edit: Edit, servers: int = 1) -> list[Act]:
     ]
 
 
-def tried(edit: Edit, faults: Faults, servers: int = 1) -> str:
+def tried(edit: Edit, faults: Faults, servers: int = 1, tool: Callable[[World], Tool] = Engine) -> str:
     """What did not hold in a sequence, shrunk to its fewest faults; empty where all did."""
-    outcome = Explored(edit, faults, servers).run()
+    outcome = Explored(edit, faults, servers, tool).run()
     if not outcome.violations:
         return ""
     is_shorter = True
@@ -260,7 +288,7 @@ def tried(edit: Edit, faults: Faults, servers: int = 1) -> str:
         is_shorter = False
         for at in faults:
             fewer = {other: one for other, one in faults.items() if other != at}
-            again = Explored(edit, fewer, servers).run()
+            again = Explored(edit, fewer, servers, tool).run()
             if again.violations:
                 faults, outcome, is_shorter = fewer, again, True
                 break

@@ -88,6 +88,7 @@ class Others:
     :ivar doubtful: what a person's status may be lost of, or may have met a drain of ours.
     :ivar contested: what was written in the moment between our look at it and our own write, which no server
         can tell apart.
+    :ivar beside: what registered itself at an address of ours.
     :ivar removed: what others removed, so that it is missing until the stack is refreshed.
     """
 
@@ -98,6 +99,7 @@ class Others:
     doubtful: set[Place] = field(default_factory=set)
     removed: set[Place] = field(default_factory=set)
     contested: set[Place] = field(default_factory=set)
+    beside: Place | None = None
     _taken_ms: dict[Place, int] = field(default_factory=dict)
 
     def act(self, act: Act) -> None:
@@ -208,7 +210,8 @@ class Others:
     def stand_beside(self, place: Place) -> None:
         app, _ = place
         address = "10.0.0.1" if app == "BILLING" else "10.0.1.1"
-        self.register((app, f"{address}:{app.lower()}:8080"), address)
+        self.beside = (app, f"{address}:{app.lower()}:8080")
+        self.register(self.beside, address)
 
     def renew(self, _: Place) -> None:
         url = self.cluster.urls[-1]

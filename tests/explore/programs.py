@@ -47,6 +47,12 @@ class Edit:
     faults: tuple[Fault | Act, ...] = tuple(Fault)
 
     @property
+    def needs_no_engine(self) -> bool:
+        """Whether `eurekube apply` can carry it out: it knows no state, aliases, targets or refreshes."""
+        is_whole = FAILS not in self.middle.values() and bool(self.first)
+        return is_whole and not (self.is_old or self.aliases or self.refresh or self.targets)
+
+    @property
     def end(self) -> Program:
         """The program that stands in the end."""
         return self.middle if self.last is None else self.last

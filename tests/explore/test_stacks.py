@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import logging
 import random
 from collections.abc import Callable, Iterator
@@ -64,6 +65,16 @@ def test_pairs_of_faults(edit: Edit) -> None:
         first, second = sorted(draw.sample(range(2 * requests), 2))
         faults = {first: draw.choice(tuple(Fault)), second: draw.choice(tuple(Fault))}
         assert not (told := tried(edit, faults)), told
+
+
+@pytest.mark.parametrize("name", ["moved without an alias", "application: moved without an alias"])
+def test_two_servers_that_each_lose_an_answer(name: str) -> None:
+    """What one has just taken and not yet told the other is not missed while it does not answer."""
+    edit = next(one for one in EDITS if one.name == name)
+    requests = Explored(edit, {}, 2).run().requests
+    for first, second in itertools.combinations(range(requests + 2), 2):
+        faults = {first: Fault.LOST_BEFORE, second: Fault.LOST_AFTER}
+        assert not (told := tried(edit, faults, 2)), told
 
 
 @pytest.mark.parametrize("servers", [1, 2])

@@ -1,0 +1,73 @@
+"""``eurekube apply`` and ``remove`` in place of the engine, on programs that need no cluster."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from eurekube_provider.eureka.connection import Connection
+from eurekube_provider.resources import stateless
+from eurekube_provider.resources.connections import DEFAULT_CONNECTION
+from eurekube_provider.resources.members import check_members
+from eurekube_provider.resources.properties import check
+from eurekube_provider.resources.render import Rendered
+from tests.explore.engine import FAILS, PREFIX, Entry, Program, Run, carried
+from tests.explore.world import Killed, World
+
+UNCHANGED = "  "
+"""What a line begins with that says that nothing is to be done."""
+
+
+class Stateless:
+    """One stack, of which no state is kept; the same door as the engine's.
+
+    :ivar state: nothing, ever.
+    """
+
+    def __init__(self, world: World) -> None:
+        self.world = world
+        self.state: list[Entry] = []
+        self.aliases: Mapping[str, str] = {}
+        self._before: Program = {}
+
+    def up(self, program: Program, *, refresh: bool = False, targets: frozenset[str] | None = None) -> Run:  # noqa: ARG002
+        """Apply it; where nothing of it is left, remove what stood there."""
+        self.world.new_process()
+        run = Run()
+        if FAILS in program.values():
+            run.error = "the program fails before anything is asked"
+            return run
+        lines: list[str] = []
+        try:
+            if program or not self._before:
+                stateless.apply_rendered(_rendered(program or self._before), None, lines.append)
+            else:
+                stateless.remove_rendered(_rendered(self._before), None, lines.append)
+        except Killed:
+            run.killed = True
+        except Exception as error:  # noqa: BLE001 - whatever it raises ends the run
+            run.error = f"{type(error).__name__}: {error}"
+        run.steps = [line for line in lines if not line.startswith(UNCHANGED)]
+        self._before = program or self._before
+        return run
+
+    def refresh(self) -> Run:
+        """There is nothing to refresh."""
+        return Run()
+
+
+def _rendered(program: Program) -> Rendered:
+    """What a run under mocks makes of it."""
+    singles, many, urls = {}, {}, set()
+    for urn, properties in program.items():
+        name = urn.rpartition("/")[2]
+        given = {**carried(dict(properties)), "owner": PREFIX + name}
+        urls.add(str(given["service_url"]))
+        if "instances" in given:
+            many[name] = check_members({}, given).properties
+        else:
+            singles[name] = check({}, given).properties
+    (url,) = urls
+    connections = {DEFAULT_CONNECTION: Connection.parse(url)}
+    return Rendered(
+        "explored", "dev", "organization", [], singles, many, None, None, connections, frozenset()
+    )

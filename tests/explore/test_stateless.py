@@ -1,0 +1,55 @@
+"""No order of events of `eurekube apply`, `remove`, `drain` and `undrain` does harm."""
+
+from __future__ import annotations
+
+import logging
+
+import pytest
+
+from tests.explore.commands import Drained
+from tests.explore.explorer import singles, tried
+from tests.explore.programs import EDITS, Edit
+from tests.explore.stateless import Stateless
+from tests.explore.world import Fault
+
+APPLIED = (
+    "remove with a drain, and think better of it",
+    "another id, with a drain",
+    "status enforced",
+    "application: drain, and think better of it",
+    "application: one more, one less",
+)
+"""What is applied in each run of the tests; ``make explore`` tries all that need no engine."""
+
+
+@pytest.fixture(autouse=True)
+def quiet() -> None:
+    """Thousands of lost requests are logged as such."""
+    logging.disable(logging.CRITICAL)
+
+
+@pytest.mark.parametrize("edit", [one for one in EDITS if one.name in APPLIED], ids=lambda edit: edit.name)
+def test_every_single_fault_of_an_apply(edit: Edit) -> None:
+    """What an apply or a removal leaves behind, the next one finishes, without a state."""
+    assert edit.needs_no_engine
+    for faults in ({}, *singles(edit, tool=Stateless)):
+        assert not (told := tried(edit, faults, tool=Stateless)), told
+
+
+@pytest.mark.parametrize("servers", [1, 2])
+@pytest.mark.parametrize("is_back", [False, True], ids=["drain", "undrain"])
+def test_every_single_fault_of_a_drain(servers: int, *, is_back: bool) -> None:
+    """What says that it is done has done it at every server, and an undrain puts back whatever was left."""
+    calm = Drained({}, servers, is_back=is_back)
+    assert not calm.run()
+    for at in range(calm.requests):
+        for fault in Fault:
+            drained = Drained({at: fault}, servers, is_back=is_back)
+            assert not (violations := drained.run()), (at, fault, violations, drained.world.trace)
+
+
+def test_a_drain_that_lied_would_be_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    """One that did not set the status, say, and did not look."""
+    monkeypatch.setattr("eurekube_provider.cli.drain._complaints", lambda _: [])
+    monkeypatch.setattr("eurekube_provider.eureka.peer.Peer.set_status", lambda *_: True)
+    assert Drained({}).run()

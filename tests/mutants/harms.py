@@ -1,0 +1,90 @@
+"""``python -m tests.mutants.harms [NAME...]``: does the explorer find each harm by itself?
+
+Each is one that users met, and has its mend taken back, in a copy. The explorer is told nothing of it: it
+tries what it always tries.
+"""
+
+from __future__ import annotations
+
+import argparse
+import subprocess
+import sys
+import tempfile
+import tomllib
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from tests.mutants.mutant import FOLDER, Mutant
+from tests.mutants.workplace import Workplace
+
+LONGEST_MINUTES = 10.0
+SEED = 1
+
+
+@dataclass(frozen=True, slots=True)
+class Harm:
+    """A mend that is taken back.
+
+    :ivar harm: what becomes of callers, or of Eureka.
+    :ivar changes: what takes it back.
+    """
+
+    name: str
+    harm: str
+    changes: tuple[Mutant, ...]
+
+
+def harms(folder: Path = FOLDER / "taken_back") -> list[Harm]:
+    """All of them, file by file."""
+    return [
+        Harm(name, str(written["harm"]), tuple(_change(name, each) for each in written["changes"]))
+        for path in sorted(folder.glob("*.toml"))
+        for name, written in tomllib.loads(path.read_text(encoding="utf-8")).items()
+    ]
+
+
+def _change(name: str, written: Mapping[str, Any]) -> Mutant:
+    old, new = (str(written[key]).removeprefix("\n") for key in ("old", "new"))
+    return Mutant(name, name, str(written["file"]), old, new, ())
+
+
+def main() -> int:
+    """Try all, or those that are named; 1 unless each is found."""
+    parser = argparse.ArgumentParser(prog="python -m tests.mutants.harms", description=__doc__)
+    parser.add_argument("names", nargs="*", metavar="NAME")
+    names = parser.parse_args().names
+    left = 0
+    for harm in harms():
+        if names and harm.name not in names:
+            continue
+        found = _explored(harm)
+        print(f"{'found' if found else 'NOT FOUND'}: {harm.name}: {harm.harm}\n{found}", flush=True)
+        left += not found
+    return 1 if left else 0
+
+
+def _explored(harm: Harm) -> str:
+    """What the explorer says of the code with a mend taken back; empty where it finds nothing."""
+    with tempfile.TemporaryDirectory(prefix="harms-") as folder:
+        Workplace(Path(folder))
+        for change in harm.changes:
+            path = Path(folder) / change.file
+            path.write_text(change.applied(path.read_text(encoding="utf-8")), encoding="utf-8")
+        how = ("--of", "stacks", "--seed", str(SEED), "--minutes", str(LONGEST_MINUTES))
+        ran = subprocess.run(
+            [sys.executable, "-m", "tests.explore", *how],
+            cwd=folder,
+            env={"PYTHONPATH": folder, "PYTHONDONTWRITEBYTECODE": "1"},
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+    if ran.returncode not in (0, 1) or not ran.stdout:
+        raise RuntimeError(f"{harm.name}: the explorer fails: {ran.stderr[-2000:]}")
+    return ran.stdout if ran.returncode else ""
+
+
+if __name__ == "__main__":
+    sys.exit(main())
