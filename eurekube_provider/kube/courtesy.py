@@ -14,6 +14,9 @@ PAUSE_FACTOR = 4.0
 server and our own processor to others, the more the busier they are.
 """
 
+STOP_SECONDS = 3.0
+"""For so long what is still to be written keeps a process that was told to end."""
+
 
 class Courtesy:
     """For one writer.

@@ -23,7 +23,7 @@ from typing import Any
 
 from eurekube_provider.core.errors import KubernetesError, LeadershipLost
 from eurekube_provider.kube.access import EVENTS, KubeAccess
-from eurekube_provider.kube.courtesy import Courtesy
+from eurekube_provider.kube.courtesy import STOP_SECONDS, Courtesy
 
 _log = logging.getLogger(__name__)
 
@@ -74,17 +74,19 @@ class EventRecorder:
         self._closing: list[tuple[float, int, tuple[str, str]]] = []  # a heap: when, a number, which
         self._tally_number = 0
         self._queue: queue.SimpleQueue[tuple[float, dict[str, Any]] | None] = queue.SimpleQueue()
+        self._is_stopping = False
         self._thread = threading.Thread(target=self._run, name="events", daemon=True)
 
     def start(self) -> None:
         """Begin to write."""
         self._thread.start()
 
-    def stop(self) -> None:
-        """Write what was recorded so far, then end."""
+    def stop(self, longest_seconds: float = STOP_SECONDS) -> None:
+        """Write what was recorded so far, then end; what is not written after this time is given up."""
+        self._is_stopping = True
         self._queue.put(None)
         if self._thread.is_alive():
-            self._thread.join(timeout=3.0)
+            self._thread.join(longest_seconds)
 
     def record(self, regarding: Mapping[str, Any], kind: Kind, reason: str, note: str) -> None:
         """Have an Event about an object written; returns at once.
@@ -185,10 +187,12 @@ class EventRecorder:
             if item is None:
                 break
             latest_at, event = item
-            self._courtesy.wait(latest_at)
+            if not self._is_stopping:
+                self._courtesy.wait(latest_at)
             started = time.monotonic()
             self._send(event)
-            self._courtesy.pause(time.monotonic() - started)
+            if not self._is_stopping:
+                self._courtesy.pause(time.monotonic() - started)
         self._close_tallies(all_of_them=True)
         while not self._queue.empty():
             if (item := self._queue.get()) is not None:

@@ -26,6 +26,9 @@ _log = logging.getLogger(__name__)
 PATIENCE_SECONDS = 15.0
 """For as long ``--once`` waits until everything was read."""
 
+WRITES_SECONDS = 60.0
+"""For as long ``--once`` waits in the end for its statuses and Events: nobody writes them later."""
+
 _FAILED = frozenset({"EurekaUnreachable", "EurekaDenied", "EurekaRejected", "KubernetesError", "Failed"})
 """Reasons of a look that was not carried out; any other tells of the syncer, and was meant to be told."""
 

@@ -25,6 +25,7 @@ from eurekube_provider.core.identity import (
 from eurekube_provider.eureka.convoy import Convoys
 from eurekube_provider.eureka.peers import Peers
 from eurekube_provider.kube.access import NAMESPACES, KubeAccess
+from eurekube_provider.kube.courtesy import STOP_SECONDS
 from eurekube_provider.kube.elector import Elector
 from eurekube_provider.kube.events import EventRecorder
 from eurekube_provider.operator import selfcheck
@@ -32,7 +33,7 @@ from eurekube_provider.operator.controller import Controller
 from eurekube_provider.operator.dry import DryAccess, DryPeers
 from eurekube_provider.operator.index import SyncerKey
 from eurekube_provider.operator.leadership import Leadership
-from eurekube_provider.operator.once import PATIENCE_SECONDS, Ledger
+from eurekube_provider.operator.once import PATIENCE_SECONDS, WRITES_SECONDS, Ledger
 from eurekube_provider.operator.parts import Parts
 from eurekube_provider.operator.queue import WorkQueue
 from eurekube_provider.operator.registry import Registry
@@ -208,13 +209,19 @@ def _run(settings: Settings, stop: threading.Event, site: OperatorSite, ledger: 
             triggers.close()
         controller.stop()
         leadership.release()
-        statuses.stop()
-        events.stop()
+        writes_seconds = _writes_seconds(ledger, stop)
+        statuses.stop(writes_seconds)
+        events.stop(writes_seconds)
         for registry in registries.values():
             registry.stop()
             registry.peers.close()
         if triggers:
             triggers.join()  # last: a stack's run takes its time to end, which nobody else waits for
+
+
+def _writes_seconds(ledger: Ledger | None, stop: threading.Event) -> float:
+    """For how long the end waits for statuses and Events that are still to be written."""
+    return WRITES_SECONDS if ledger and ledger.is_once and not stop.is_set() else STOP_SECONDS
 
 
 class _Duties:

@@ -20,7 +20,7 @@ from eurekube_provider.core.errors import KubernetesError, LeadershipLost
 from eurekube_provider.core.pulse import Pulse, pulses_of
 from eurekube_provider.core.syncer import claimed_names
 from eurekube_provider.kube.access import MERGE_PATCH, SYNCERS, KubeAccess
-from eurekube_provider.kube.courtesy import Courtesy
+from eurekube_provider.kube.courtesy import STOP_SECONDS, Courtesy
 from eurekube_provider.operator.index import SyncerKey, key_of
 from eurekube_provider.operator.report import Report
 
@@ -181,13 +181,13 @@ class StatusWriter:
         """Begin to write."""
         self._thread.start()
 
-    def stop(self) -> None:
-        """Write what is still to be written, then end."""
+    def stop(self, longest_seconds: float = STOP_SECONDS) -> None:
+        """Write what is still to be written, then end; what is not written after this time is given up."""
         with self._condition:
             self._stopped = True
             self._condition.notify()
         if self._thread.is_alive():
-            self._thread.join(timeout=3.0)
+            self._thread.join(longest_seconds)
 
     def pulses(self) -> list[Pulse]:
         """Its thread."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 import time
 from typing import Any
 
@@ -9,8 +10,10 @@ import pytest
 
 from eurekube_provider.core.errors import KubernetesError
 from eurekube_provider.kube import events as module
-from eurekube_provider.kube.courtesy import Courtesy
+from eurekube_provider.kube.courtesy import STOP_SECONDS, Courtesy
 from eurekube_provider.kube.events import EventRecorder, Kind
+from eurekube_provider.operator.once import Ledger
+from eurekube_provider.operator.run import _writes_seconds
 from lab.waiting import wait_until
 
 SYNCER = {
@@ -26,10 +29,13 @@ class Access:
     def __init__(self) -> None:
         self.events: list[dict[str, Any]] = []
         self.error: KubernetesError | None = None
+        self.answers = threading.Event()
+        self.answers.set()
 
     def request(self, method: str, path: str, body: Any = None) -> Any:
         """Take an Event."""
         assert (method, path) == ("POST", "/apis/events.k8s.io/v1/namespaces/shop/events")
+        assert self.answers.wait(60)
         self.events.append(body)
         if self.error:
             raise self.error
@@ -140,8 +146,8 @@ def test_a_sum_does_not_wait_for_the_next_change(monkeypatch: pytest.MonkeyPatch
 
 def test_a_count_that_goes_on_is_told_more_and_more_seldom(monkeypatch: pytest.MonkeyPatch) -> None:
     """Each sum comes after twice the time of the one before, up to a limit."""
-    monkeypatch.setattr(module, "TALLY_SECONDS", 0.05)
-    monkeypatch.setattr(module, "LONGEST_TALLY_SECONDS", 0.15)
+    monkeypatch.setattr(module, "TALLY_SECONDS", 0.2)
+    monkeypatch.setattr(module, "LONGEST_TALLY_SECONDS", 0.6)
     access = Access()
     events = recorder(access)
     seen = []
@@ -151,7 +157,7 @@ def test_a_count_that_goes_on_is_told_more_and_more_seldom(monkeypatch: pytest.M
         wait_until(lambda: len(access.events) > number, "the next sum", 10)  # noqa: B023
         seen += [one.seconds for one in events._tallies.values()]
     events.stop()
-    assert seen == [0.1, 0.15, 0.15, 0.15]
+    assert seen == [0.4, 0.6, 0.6, 0.6]
 
 
 def test_thousands_at_once_cost_as_much_each_as_one(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -168,3 +174,25 @@ def test_thousands_at_once_cost_as_much_each_as_one(monkeypatch: pytest.MonkeyPa
     wait_until(lambda: len(access.events) == 10_000, "all of them", 60)
     assert time.process_time() - began < 2.0
     events.stop()
+
+
+def test_a_single_look_waits_for_its_events() -> None:
+    """Nobody writes them after it: an API server that takes long keeps its end, but no operator's."""
+    once, goes_on = Ledger(is_once=True, is_dry=False), Ledger(is_once=False, is_dry=True)
+    told, untold = threading.Event(), threading.Event()
+    told.set()
+    assert [_writes_seconds(each, untold) for each in (None, goes_on)] == [STOP_SECONDS, STOP_SECONDS]
+    assert _writes_seconds(once, told) == STOP_SECONDS
+    patience = _writes_seconds(once, untold)
+    assert patience >= 10 * STOP_SECONDS
+
+    access, answers = Access(), threading.Event()
+    access.answers = answers
+    events = recorder(access)
+    for number in range(3):
+        events.record(SYNCER, Kind.NORMAL, "Registered", f"{number} instances")
+    events.stop(0.01)
+    assert len(access.events) < 3
+    threading.Timer(0.1, answers.set).start()
+    events.stop(patience)
+    assert len(access.events) == 3
