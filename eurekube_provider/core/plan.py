@@ -6,7 +6,7 @@ It does no I/O, takes linear time, and applying its result makes a second plan e
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from enum import StrEnum
 from typing import Any
@@ -86,10 +86,15 @@ class Refusal:
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """The ordered changes that turn actual into desired, and what was refused."""
+    """The ordered changes that turn actual into desired, and what was refused.
+
+    :param doubled: what is there as desired, at an address and port where the application registered itself,
+        too. A list tells of that up to half a minute after ours was registered; then nothing is taken out.
+    """
 
     changes: tuple[Change, ...] = ()
     refusals: tuple[Refusal, ...] = ()
+    doubled: tuple[Refusal, ...] = ()
 
     def __bool__(self) -> bool:
         return bool(self.changes)
@@ -150,13 +155,12 @@ def plan(
     there = {instance.key: instance for instance in actual}
     steps: dict[Action, list[Change]] = {action: [] for action in Action}
     refusals: list[Refusal] = []
-    twins: Mapping[tuple[str, str, int], Instance] | None = None
+    doubled: list[Refusal] = []
+    twins = {_place(other): other for other in there.values() if other.owner != owner}
     for key, want in wanted.items():
         have = there.get(key)
+        twin = twins.get(_place(want)) if twins else None
         if have is None:
-            if twins is None:
-                twins = {_place(other): other for other in there.values() if other.owner != owner}
-            twin = twins.get(_place(want))
             if twin is None:
                 steps[Action.REGISTER].append(Change(Action.REGISTER, want))
             else:
@@ -165,6 +169,8 @@ def plan(
         elif have.owner != owner:
             refusals.append(Refusal(RefusalReason.CONFLICT, want, have))
         else:
+            if twin is not None and twin.owner is None and twin.status is Status.UP:
+                doubled.append(Refusal(RefusalReason.SELF_REGISTERED, want, twin))
             stays_out = _is_out_by_us(have) and not want.is_leaving
             settled = not stays_out and _status_settled(want, have)
             reserved = not settled and (stays_out or Status.OUT_OF_SERVICE in (want.status, have.status))
@@ -179,7 +185,8 @@ def plan(
             for key, have in there.items()
             if have.owner == owner and key not in wanted
         ]
-    return Plan(tuple(change for action in Action for change in steps[action]), tuple(refusals))
+    changes = tuple(change for action in Action for change in steps[action])
+    return Plan(changes, tuple(refusals), tuple(doubled))
 
 
 def same_contents(one: Instance, other: Instance) -> bool:

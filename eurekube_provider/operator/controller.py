@@ -412,7 +412,7 @@ class Controller:
         self.drains.look_soon(wanted)
         errors = [failure.error for failure in outcome.failures]
         failed = next((error for error in errors if isinstance(error, RegistryError)), None)
-        if failed is None and (steps.refusals or errors or desired.is_unread):
+        if failed is None and (steps.refusals or steps.doubled or errors or desired.is_unread):
             self._queue.add_after(key, RECHECK_REFUSED_SECONDS)
         return failed
 

@@ -395,7 +395,7 @@ class Registry:
                 self._remember_override(instance)
         was_away = self.failure is not None or self.trouble is not None
         self.failure = self.trouble = None
-        for owner in {instance.owner for instance in news}:
+        for owner in {instance.owner for instance in news} | self._beside(news):
             if owner:
                 self._concerned(owner)
         self._renew_no_more(news)
@@ -412,6 +412,11 @@ class Registry:
             _log.warning("Eureka answers again")
         if is_first or was_away:
             self._reachability_changed()
+
+    def _beside(self, news: Sequence[Instance]) -> set[str | None]:
+        """Who has instances in applications of which another one is news that registered itself."""
+        names = {instance.application for instance in news if instance.owner is None}
+        return {one.owner for name in names for one in self.view.application(name)}
 
     def _gauge(self, registered: int) -> None:
         """Measure our part in the registry; say so once when it has become a danger."""

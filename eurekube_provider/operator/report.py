@@ -82,7 +82,8 @@ def report(
     conflicts = [one.describe() for one in steps.refusals if one.reason is RefusalReason.CONFLICT] + [
         str(failure.error) for failure in outcome.failures if isinstance(failure.error, OwnershipConflict)
     ]
-    twins = [one.describe() for one in steps.refusals if one.reason is RefusalReason.SELF_REGISTERED]
+    refused = [one for one in steps.refusals if one.reason is RefusalReason.SELF_REGISTERED]
+    twins = [one.describe() for one in (*refused, *steps.doubled)]
     errors = [failure.error for failure in outcome.failures if isinstance(failure.error, RegistryError)]
     problems: dict[str, str] = {}
     for error in (*errors[:1], *([trouble] if trouble else [])):

@@ -189,6 +189,20 @@ def test_the_same_place_under_another_id(owner: str | None, reason: RefusalReaso
     assert [(refusal.reason, refusal.actual) for refusal in steps.refusals] == [(reason, twin)]
 
 
+def test_what_registered_itself_beside_ours_is_told_and_both_are_left() -> None:
+    """A list shows it half a minute after ours was registered; nothing that serves is taken out for it."""
+    itself = replace(RATING, instance_id="x", metadata={})
+    steps = plan([RATING], [RATING, itself], OURS)
+    assert (steps.changes, steps.refusals) == ((), ())
+    assert [(one.reason, one.actual) for one in steps.doubled] == [(RefusalReason.SELF_REGISTERED, itself)]
+    for other in (
+        replace(itself, status=Status.OUT_OF_SERVICE),
+        replace(itself, ip_address="x"),
+        replace(itself, metadata={"eurekube.owner": THEIRS}),
+    ):
+        assert plan([RATING], [RATING, other], OURS).doubled == ()
+
+
 @pytest.mark.parametrize("change", [{"application": "other"}, {"ip_address": "x"}, {"port": Port(1)}])
 def test_another_place_is_no_twin(change: dict[str, object]) -> None:
     """Another application, address or port is another matter."""

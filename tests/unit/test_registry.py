@@ -566,6 +566,22 @@ def test_what_nobody_can_be_asked_for_is_kept() -> None:
     assert registry.view.get(foreign) is not None
 
 
+def test_what_registers_itself_beside_ours_has_us_look() -> None:
+    """Ours was registered before a list showed it; once only, and not for another application."""
+    concerned: list[str] = []
+    registry = Registry(
+        TwoServers([]), Cluster("lab", "u"), "operator", 600.0, concerned.append, lambda: None
+    )
+    ours, itself = instance("pod"), replace(instance("itself"), metadata={})
+    other = replace(itself, application="other")
+    registry._take([ours], is_complete=True)
+    for listed, expected in (([ours, other], []), ([ours, other, itself], [ours.owner])):
+        for again in (expected, []):
+            concerned.clear()
+            registry._take(listed, is_complete=True)
+            assert concerned == again
+
+
 def test_what_somebody_else_took_over_is_renewed_no_more() -> None:
     """Or it would never lapse when its application dies; a list tells, or the answer to a renewal."""
     whose = {"eurekube.owner": "stack/o/p/s/billing", "eurekube.renewer": "operator"}

@@ -91,6 +91,8 @@ def test_refusals_and_failures() -> None:
     one = report(SYNCER, Desired((mine,)), refused, Outcome((), (failure,)), ())
     assert set(one.problems) == {"Conflict", "SelfRegistered"}
     assert (one.refused, one.sync_reason) == (2, "Conflict")
+    beside = report(SYNCER, Desired((mine,)), Plan(doubled=refused.refusals), Outcome(), (mine,))
+    assert set(beside.problems) == {"SelfRegistered"}
 
 
 def test_paused() -> None:
