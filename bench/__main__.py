@@ -23,6 +23,7 @@ BENCHMARKS = {
     "P10": "bench.p10_failover",
     "P11": "bench.p11_drain",
     "P12": "bench.p12_growth",
+    "P13": "bench.p13_harm",
     "P15": "bench.p15_partial",
 }
 

@@ -35,7 +35,7 @@ def run(size: Size) -> Result:
     """End the leader of three replicas again and again, and add an endpoint each time it is gone."""
     count = COUNT[size]
     killed, stopped = ROUNDS[size]
-    with Lab(eureka=1, quick_view=False) as lab:
+    with Lab(eureka=1) as lab:
         field = Field(lab)
         field.namespace(NAMESPACE)
         field.services(NAMESPACE, range(count), syncers=True)

@@ -29,7 +29,7 @@ def run(size: Size) -> Result:
     """Each size in a namespace of its own; all sizes in turn, again and again."""
     counts, rounds = COUNTS[size], ROUNDS[size]
     runs: dict[str, list[dict[str, float]]] = {name: [] for name in (RENEW, START, MEMORY)}
-    with Lab(eureka=1, eureka_heap_mib=HEAP_MIB) as lab:
+    with Lab(eureka=1, quick_view=True, eureka_heap_mib=HEAP_MIB) as lab:
         field = Field(lab)
         for count in counts:
             field.namespace(f"n{count}")

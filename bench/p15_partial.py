@@ -50,8 +50,8 @@ def run(size: Size) -> Result:
     rounds = ROUNDS[size]
     seconds: dict[str, list[float]] = {}
     with (
-        Lab(eureka=3, quick_view=False) as lab,
-        Lab(eureka=1, kubernetes=False, quick_view=False) as second,
+        Lab(eureka=3) as lab,
+        Lab(eureka=1, kubernetes=False) as second,
         Proxy(lab.eurekas[2].port) as front,
         Proxy(second.eurekas[0].port) as far,
     ):

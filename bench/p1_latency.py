@@ -33,7 +33,7 @@ _POLL_LONGEST_SECONDS = 45.0
 def run(size: Size) -> Result:
     """One endpoint after the other, each contestant in turn."""
     samples = SAMPLES[size]
-    with Lab(eureka=1, quick_view=False) as lab:
+    with Lab(eureka=1) as lab:
         field = Field(lab)
         for position, name in enumerate(("ours", "kopf", "floor", "poll"), 1):
             field.namespace(name)

@@ -50,7 +50,7 @@ class Nobody:
 def run(size: Size) -> Result:
     """Register 10,000, then renew all of them in four ways, in turn."""
     count = COUNT[size]
-    with Lab(eureka=1, kubernetes=False) as lab:
+    with Lab(eureka=1, kubernetes=False, quick_view=True) as lab:
         (url,) = lab.eureka_urls
         peers = Peers(Connection.parse(url))
         outcome = apply(plan(instances(count), (), OWNER), OWNER, peers)

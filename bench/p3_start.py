@@ -24,7 +24,7 @@ REST = "one REST register each"
 def run(size: Size) -> Result:
     """Start the operator, the floor and the peer in turn, each with an empty Eureka before it."""
     count = COUNT[size]
-    with Lab(eureka=1, eureka_heap_mib=HEAP_MIB) as lab:
+    with Lab(eureka=1, quick_view=True, eureka_heap_mib=HEAP_MIB) as lab:
         field = Field(lab)
         field.namespace(NAMESPACE)
         field.services(NAMESPACE, range(count), syncers=True)

@@ -21,7 +21,7 @@ _UP_SECONDS = 120.0
 def run(size: Size) -> Result:
     """Kill the server under the operator, then alone and have the prober do the work; in turn."""
     count = COUNT[size]
-    with Lab(eureka=1, quick_view=False) as lab:
+    with Lab(eureka=1) as lab:
         field = Field(lab)
         field.namespace(NAMESPACE)
         field.services(NAMESPACE, range(count), syncers=True)

@@ -20,7 +20,7 @@ WATCHED_SECONDS = {Size.FULL: 60.0, Size.QUICK: 20.0}
 def run(size: Size) -> Result:
     """Add endpoints up to each number, and look at three processes that are started anew each time."""
     runs: dict[str, list[dict[str, float]]] = {"ours": [], "floor": [], "kopf": []}
-    with Lab(eureka=1, quick_view=False) as lab:
+    with Lab(eureka=1) as lab:
         field = Field(lab)
         field.namespace(NAMESPACE)
         there = 0

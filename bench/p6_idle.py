@@ -31,7 +31,7 @@ def run(size: Size) -> Result:
     runs: dict[str, list[dict[str, float]]] = {"ours": [], "floor": [], "one PUT each": []}
     for servers in LIMITS:
         label = f"{servers} Eureka"
-        with Lab(eureka=servers, quick_view=False) as lab:
+        with Lab(eureka=servers) as lab:
             field = Field(lab)
             field.namespace(NAMESPACE)
             field.services(NAMESPACE, range(count), syncers=True)

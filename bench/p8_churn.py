@@ -190,7 +190,7 @@ class Churn:
 def run(size: Size) -> Result:
     """The operator's minute, then kopf's, each alone."""
     seconds = SECONDS[size]
-    with Lab(eureka=1, quick_view=False) as lab:
+    with Lab(eureka=1) as lab:
         field = Field(lab)
         for name in ("ours", "kopf"):
             field.namespace(name)

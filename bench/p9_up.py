@@ -28,6 +28,7 @@ from typing import Any
 
 import grpc
 import pulumi.dynamic.dynamic as dynamic
+import requests
 import yaml
 from google.protobuf import struct_pb2
 from pulumi.dynamic import ResourceProvider
@@ -41,7 +42,7 @@ from eurekube_provider.eureka.connection import Connection
 from eurekube_provider.eureka.peer import Peer
 from eurekube_provider.resources.instance import InstanceProvider
 from lab import Lab
-from lab.listing import listed_now
+from lab.listing import listed_at_once
 
 BAR = (
     "one application resource: up <= floor + 3 s, unchanged preview <= floor + 1 s; 1,000 single resources:"
@@ -152,7 +153,7 @@ def run(size: Size) -> Result:
     ups: dict[str, list[Sample]] = {name: [] for name in contestants}
     previews: dict[str, list[Sample]] = {name: [] for name in contestants}
     provider: dict[str, list[Sample]] = {name: [] for name in _PROVIDERS}
-    with Lab(eureka=1, kubernetes=False) as lab, tempfile.TemporaryDirectory() as scratch:
+    with Lab(eureka=1, kubernetes=False, quick_view=True) as lab, tempfile.TemporaryDirectory() as scratch:
         (url,) = lab.eureka_urls
         # The warm-up: Pulumi's home, Python's bytecode, and a server that has seen batches before.
         for program, resources in ((SINGLE, 1), (APPLICATION, many)):
@@ -226,8 +227,9 @@ def _above_floor(runs: dict[str, list[Sample]]) -> float:
 def _empty(url: str) -> None:
     """Remove everything, so that no sample pays for those before it: an application begins with a list."""
     peer = Peer(url, Connection.parse(url))
-    for some in batch.portions(listed_now(url)):
-        peer.batch([batch.cancel(each) for each in some])
+    with requests.Session() as session:
+        for some in batch.portions(listed_at_once(url, session)):
+            peer.batch([batch.cancel(each) for each in some])
     peer.close()
 
 

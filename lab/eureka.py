@@ -29,6 +29,11 @@ Security = Literal["none", "basic", "csrf"]
 EUREKA_USER = "eureka"
 EUREKA_PASSWORD = "s3cret"  # noqa: S105 - of servers that only this machine can reach
 
+LISTS_EACH_SECOND = {"eureka.server.response-cache-update-interval-ms": "1000"}
+"""Settings with which lists are late as they are by default, but by a second instead of half a minute: for
+tests that wait for one again and again.
+"""
+
 _PROJECT = Path(__file__).parent / "eureka-server"
 # Spring Cloud's release, and the Spring Boot that belongs to it.
 _TRAINS: Mapping[SpringCloud, tuple[str, str]] = {
@@ -110,14 +115,24 @@ class EurekaServer(Process):
 
     def cached_answers(self) -> int:
         """How many rendered answers its response caches hold, by the heap after a collection."""
+        found = re.search(r"(\d+)\s+\d+\s+\S*ResponseCacheImpl\$Value\b", self._histogram())
+        return int(found[1]) if found else 0
+
+    def live_heap_bytes(self) -> int:
+        """The size of the objects that a collection leaves; it is made for the question."""
+        found = re.search(r"^Total\s+\d+\s+(\d+)", self._histogram(), re.MULTILINE)
+        if found is None:
+            raise LabError(f"the histogram of {self.name} has no total")
+        return int(found[1])
+
+    def _histogram(self) -> str:
         jcmd = self._java.path.resolve().parent / "jcmd"
         if not jcmd.exists():
-            raise LabError(f"{jcmd} is missing: counting what a server's heap holds needs a JDK, not a JRE")
+            raise LabError(f"{jcmd} is missing: looking into a server's heap needs a JDK, not a JRE")
         text = output_of([str(jcmd), str(self.pid), "GC.class_histogram"], timeout_seconds=60.0)
         if text is None:
             raise LabError(f"{jcmd} says nothing of {self.name} (process {self.pid})")
-        found = re.search(r"(\d+)\s+\d+\s+\S*ResponseCacheImpl\$Value\b", text)
-        return int(found[1]) if found else 0
+        return text
 
     def _settings(self, number: int, ports: Sequence[int], options: EurekaOptions) -> dict[str, str]:
         own = self._service_url(ports[number])
@@ -140,7 +155,7 @@ class EurekaServer(Process):
             # By default each retry of the copy waits 30 s, and the first server has nobody to copy from.
             name, _, value = _COPY_SOON.removeprefix("--").partition("=")
             settings[name] = value
-        if options.quick_view:
+        if options.quick_view:  # not as users run them: see `Lab`
             settings["eureka.server.use-read-only-response-cache"] = "false"
         return {**settings, **options.settings}
 

@@ -1,0 +1,354 @@
+"""P13: harm to Eureka: what five hundred rounds of all that we do leave in a server with default settings.
+
+Two servers hold the same 1,000 instances, which their own clients renew and list. One of them is left alone:
+the floor. At the other one stacks come and go, are refreshed, looked at for drift and drained, a doctor asks,
+and operators take over from each other. What that costs while it lasts is not measured here, but what is left
+of it when it is over.
+"""
+
+from __future__ import annotations
+
+import io
+import json
+import os
+import threading
+import time
+from collections.abc import Mapping
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import redirect_stderr, redirect_stdout
+from typing import Any
+
+from bench.contestant import cpu_seconds_of
+from bench.harness import Result, Size, show
+from bench.prober import Prober
+from bench.registry import instances
+from eurekube_provider.cli.main import main
+from eurekube_provider.core.identity import CLUSTER_UID_KEY, OWNER_KEY, Cluster, ClusterOwner
+from eurekube_provider.core.model import Instance, Port
+from eurekube_provider.core.plan import plan
+from eurekube_provider.doctor.world import read_eureka
+from eurekube_provider.eureka import batch
+from eurekube_provider.eureka.apply import apply
+from eurekube_provider.eureka.codec import instances_from_json
+from eurekube_provider.eureka.connection import Connection
+from eurekube_provider.eureka.peer import Peer
+from eurekube_provider.eureka.peers import Peers
+from eurekube_provider.operator.registry import Registry
+from eurekube_provider.resources.application import ApplicationProvider
+from eurekube_provider.resources.lookups import get_application
+from eurekube_provider.resources.roster import Roster
+from lab import Lab
+from lab.eureka import EurekaServer
+
+HEAP_LIMIT, CPU_LIMIT = 1.05, 1.10
+BAR = (
+    "live heap after a collection <= 1.05x the floor's, 60 s after Eureka has forgotten what changed;"
+    " processor time of 120 s, 60 s after the last request, <= 1.1x; not one log line more a minute"
+)
+COUNT = 1_000
+ROUNDS = {Size.FULL: 500, Size.QUICK: 16}
+SETTLE_SECONDS = {Size.FULL: 60.0, Size.QUICK: 5.0}
+WATCHED_SECONDS = {Size.FULL: 120.0, Size.QUICK: 15.0}
+REMEMBERED_SECONDS = {Size.FULL: 180.0, Size.QUICK: 0.0}
+"""For so long Eureka keeps every change, whoever made it, for clients that
+ask for changes only.
+"""
+
+AN_APPLICATION = 10
+STACKS = 8
+"""So many stacks are at work at once: most of a round is waiting, for the second look of a removal."""
+
+CONNECTIONS = 4 * STACKS
+"""At least as many as those open at once."""
+
+RENEWAL_SECONDS = 30.0
+_LISTS = ("/apps", "/apps/delta")
+_READ_SECONDS = 60.0
+
+Properties = dict[str, Any]
+
+
+def run(size: Size) -> Result:
+    """Fill both servers, be busy at one of them, and compare what is left."""
+    rounds, settle, watched = ROUNDS[size], SETTLE_SECONDS[size], WATCHED_SECONDS[size]
+    with Lab(eureka=1, kubernetes=False) as lab, Lab(eureka=1, kubernetes=False) as alone:
+        servers = {"ours": lab.eurekas[0], "floor": alone.eurekas[0]}
+        with _Clients([server.url for server in servers.values()]):
+            for server in servers.values():
+                _warm_up(server.url)
+            before = _heap(servers)
+            started = time.monotonic()
+            _be_busy(servers["ours"].url, rounds)
+            ended = time.monotonic()
+            show(f"  {rounds} rounds took {ended - started:.0f} s")
+            time.sleep(settle)
+            soon, changes = _heap(servers), {name: _changes(server) for name, server in servers.items()}
+            cpu, lines = _watch(servers, watched)
+            time.sleep(max(0.0, ended + REMEMBERED_SECONDS[size] + settle - time.monotonic()))
+            after = _heap(servers)
+            answers = {name: server.cached_answers() for name, server in servers.items()}
+    figures = {
+        name: {
+            "live heap, MiB": after[name],
+            f"live heap {settle:g} s after the last request, MiB": soon[name],
+            "changes that it tells clients of then": float(changes[name]),
+            "live heap before the first request, MiB": before[name],
+            "rendered lists in its caches": float(answers[name]),
+            f"CPU seconds in {watched:g} s": cpu[name],
+            "log lines a minute": lines[name] / watched * 60,
+        }
+        for name in servers
+    }
+    ratios = {
+        "heap, ours to floor": after["ours"] / after["floor"],
+        "CPU, ours to floor": cpu["ours"] / cpu["floor"],
+        "heap before the first request, ours to floor": before["ours"] / before["floor"],
+    }
+    more_lines = figures["ours"]["log lines a minute"] - figures["floor"]["log lines a minute"]
+    held = (
+        ratios["heap, ours to floor"] <= HEAP_LIMIT
+        and ratios["CPU, ours to floor"] <= CPU_LIMIT
+        and more_lines < 1
+    )
+    return Result(
+        id="P13",
+        title=f"what {rounds} rounds of all that we do leave in a server of {COUNT:,} instances",
+        unit="MiB, seconds and log lines",
+        bar=BAR,
+        ours=figures["ours"],
+        floor=figures["floor"],
+        peers={},
+        ratios=ratios,
+        held=held,
+        runs={name: [dict(each)] for name, each in figures.items()},
+        notes=["the floor is a server with the same instances and clients to which we never spoke"],
+    )
+
+
+def _warm_up(url: str) -> None:
+    """Ask for everything once by hand, over as many connections as we shall use: a server keeps buffers for
+    each, and what it loads with the first request of a kind, whoever sends it.
+    """
+
+    def ask(number: int) -> None:
+        prober = Prober(url)
+        one = f"/apps/WARM/warm-{number}"
+        document = {
+            "instanceId": f"warm-{number}",
+            "app": "WARM",
+            "hostName": "192.0.2.1",
+            "ipAddr": "192.0.2.1",
+            "status": "UP",
+            "port": {"$": 8080, "@enabled": "true"},
+            "vipAddress": "warm",
+            "dataCenterInfo": {
+                "@class": "com.netflix.appinfo.InstanceInfo$DefaultDataCenterInfo",
+                "name": "MyOwn",
+            },
+            "lastDirtyTimestamp": str(int(time.time() * 1000)),
+        }
+        prober.register("WARM", document)
+        prober.register_all([document])
+        together.wait(_READ_SECONDS)  # all at once
+        for method, path in (
+            ("GET", one),
+            ("PUT", one),
+            ("PUT", f"{one}/status?value=OUT_OF_SERVICE"),
+            ("DELETE", f"{one}/status?value=UP"),
+            ("GET", "/status"),
+            ("GET", "/apps"),
+            ("GET", "/../"),
+            ("DELETE", one),
+            ("GET", one),
+        ):
+            prober.request(method, path)
+        prober.close()
+
+    together = threading.Barrier(CONNECTIONS)
+    with ThreadPoolExecutor(CONNECTIONS) as pool:
+        list(pool.map(ask, range(CONNECTIONS)))
+
+
+def _heap(servers: Mapping[str, EurekaServer]) -> dict[str, float]:
+    """MiB of each that a collection leaves."""
+    return {name: server.live_heap_bytes() / 2**20 for name, server in servers.items()}
+
+
+def _changes(server: EurekaServer) -> int:
+    """How many instances a client is told of that asks for changes only."""
+    prober = Prober(server.url)
+    status, body = prober.request("GET", "/apps/delta")
+    prober.close()
+    assert status == 200
+    return len(instances_from_json(json.loads(body))[0])
+
+
+class _Clients:
+    """Register the 1,000 at each server, renew them twice a minute, and read the ordinary lists."""
+
+    def __init__(self, urls: list[str]) -> None:
+        self._peers = [Peer(url, Connection((url,))) for url in urls]
+        self._held = instances(COUNT)
+        self._stopped = threading.Event()
+        self._thread = threading.Thread(target=self._run, name="clients", daemon=True)
+
+    def __enter__(self) -> None:
+        for peer in self._peers:
+            for some in batch.portions(self._held):
+                peer.batch([batch.register(each) for each in some])
+        self._read_lists()
+        self._thread.start()
+
+    def __exit__(self, *_: object) -> None:
+        self._stopped.set()
+        self._thread.join()
+        for peer in self._peers:
+            peer.close()
+
+    def _run(self) -> None:
+        while not self._stopped.wait(RENEWAL_SECONDS):
+            for peer in self._peers:
+                for some in batch.portions(self._held):
+                    answers = peer.batch([batch.heartbeat(each) for each in some])
+                    assert {answer.status_code for answer in answers} == {200}
+            self._read_lists()
+
+    def _read_lists(self) -> None:
+        for peer in self._peers:
+            prober = Prober(peer.url)
+            for path in _LISTS:
+                assert prober.request("GET", path)[0] == 200
+            prober.close()
+
+
+def _watch(servers: Mapping[str, EurekaServer], seconds: float) -> tuple[dict[str, float], dict[str, int]]:
+    """The processor time and the log lines of each while nobody but its clients asks it anything."""
+    cpu = {name: -cpu_seconds_of(server.pid or 0) for name, server in servers.items()}
+    lines = {name: -_lines(server) for name, server in servers.items()}
+    time.sleep(seconds)
+    for name, server in servers.items():
+        cpu[name] += cpu_seconds_of(server.pid or 0)
+        lines[name] += _lines(server)
+    return cpu, lines
+
+
+def _lines(server: EurekaServer) -> int:
+    return server.log.read_bytes().count(b"\n")
+
+
+def _be_busy(url: str, rounds: int) -> None:
+    """Everything that we do to a server, so many times, in several stacks at once."""
+
+    def one(number: int) -> None:
+        name = f"harm-{number}"
+        state = _create(url, name)
+        _refresh(state)
+        state = _update(url, name, state)
+        _doctor(url)
+        _drain(url, state)
+        _change_leader(url, name)
+        _delete(state)
+
+    os.environ["EUREKA_URL"] = url  # where a lookup finds its Eureka
+    said = io.StringIO()
+    try:
+        with redirect_stdout(said), redirect_stderr(said), ThreadPoolExecutor(STACKS) as pool:
+            list(pool.map(one, range(rounds)))
+    finally:
+        del os.environ["EUREKA_URL"]
+
+
+def _inputs(url: str, name: str, olds: Properties, **more: Any) -> Properties:
+    """What a program says of its EurekaApplication, as the engine hands it on."""
+    news = {
+        "application": name,
+        "port": 8080,
+        "instances": {
+            f"i{number}": {"host_name": f"192.0.2.{number + 1}"} for number in range(AN_APPLICATION)
+        },
+        "renewer": "eurekube",
+        "service_url": url,
+        "owner": f"stack/organization/bench/harm/{name}",
+        **more,
+    }
+    checked = ApplicationProvider().check(olds, news)
+    assert not checked.failures
+    inputs: Properties = checked.inputs
+    return inputs
+
+
+def _create(url: str, name: str) -> Properties:
+    """``pulumi up`` of a program that is new."""
+    return ApplicationProvider().create(_inputs(url, name, {})).outs or {}
+
+
+def _refresh(state: Properties) -> None:
+    """``pulumi refresh``, then ``eurekube drift``: both read all that the state names."""
+    for _ in range(2):
+        found = ApplicationProvider().read("x", state)
+        assert found.outs == state
+
+
+def _update(url: str, name: str, state: Properties) -> Properties:
+    """``pulumi up`` of a program that was changed, and that asks for what there is."""
+    assert len(get_application(name).instances) <= AN_APPLICATION  # a list may be half a minute old
+    inputs = _inputs(url, name, state, metadata={"tier": "2"}, drain_seconds=1)
+    assert ApplicationProvider().diff("x", state, inputs).changes
+    return ApplicationProvider().update("x", state, inputs).outs or {}
+
+
+def _doctor(url: str) -> None:
+    """What ``eurekube doctor`` asks of an Eureka."""
+    unseen: list[str] = []
+    assert read_eureka("default", Connection((url,)), unseen).servers == 1
+    assert not unseen
+
+
+def _drain(url: str, state: Properties) -> None:
+    """``eurekube drain`` and ``undrain`` of an instance, by hand."""
+    instance_id = next(iter(Roster.from_properties(state).registrations.values())).instance.instance_id
+    for command in (["drain", "--no-wait"], ["undrain"]):
+        assert main([*command, instance_id, "--eureka-url", url]) == 0
+
+
+def _change_leader(url: str, name: str) -> None:
+    """An operator registers ten endpoints and ends; its standby takes over, and removes them."""
+    owner = str(ClusterOwner("bench", "shop", name))
+    ours = [
+        Instance(
+            application=f"{name}-pods",
+            instance_id=f"pod-{number}.shop.bench:{name}-pods:8080",
+            host_name=f"10.9.0.{number + 1}",
+            ip_address=f"10.9.0.{number + 1}",
+            port=Port(8080),
+            metadata={OWNER_KEY: owner, CLUSTER_UID_KEY: "bench-uid"},
+        )
+        for number in range(AN_APPLICATION)
+    ]
+    held: list[Instance] = []
+    for desired in (ours, []):
+        registry = Registry(
+            Peers(Connection((url,))),
+            Cluster("bench", "bench-uid"),
+            "bench",
+            60.0,
+            concerned=lambda _: None,
+            reachability_changed=lambda: None,
+        )
+        registry.renewals.stand_by()
+        registry.start()
+        assert registry.wait_read(_READ_SECONDS)
+        registry.take_over()
+        registry.look_for([one.key for one in ours])
+        outcome = apply(plan(desired, held, owner), owner, registry.peers, registry)
+        assert len(outcome.done) == AN_APPLICATION
+        held = [found for one in ours if (found := registry.peers.read(*one.key)) is not None]
+        registry.stand_by()
+        registry.stop()
+        registry.peers.close()
+    assert not held
+
+
+def _delete(state: Properties) -> None:
+    """``pulumi destroy``, with a drain."""
+    ApplicationProvider().delete("x", state)
