@@ -54,8 +54,7 @@ mutants: setup  ## Take back one safety rule after the other: does its test fail
 
 integration: setup  ## The tests on real servers
 	@$(RUN) -m lab fetch
-	@# Real servers on a busy machine: what fails is tried once more, and shown as RERUN. Twice is a failure.
-	@$(RUN) -m pytest -n 3 --dist loadfile --no-loadscope-reorder --reruns 1 -rR -m "not faults" \
+	@$(RUN) -m pytest -n 3 --dist loadfile --no-loadscope-reorder -m "not faults" \
 	  tests/system tests/interop tests/contract
 	@echo "not run here: the long form of the fault suite, which wants the machine for itself (make test-faults)"
 

@@ -65,7 +65,6 @@ class Board:
         self._peers = peers
         self._namespace, self._app, self._port, self._cluster = namespace, app, port, cluster
         self._rows: dict[str, Row] = {}
-        self._instance_ids: set[str] = set()
         self._lock = threading.Lock()
         self._stopped = threading.Event()
         self._title = ""
@@ -128,12 +127,6 @@ class Board:
             if name in self._rows:
                 self._rows[name].note = text
 
-    @property
-    def instance_ids(self) -> set[str]:
-        """The ids of every pod that was ever seen."""
-        with self._lock:
-            return set(self._instance_ids)
-
     def _slice_changed(self, old: dict[str, Any] | None, new: dict[str, Any] | None) -> None:
         now = time.monotonic()
         before, after = self._states(old), self._states(new)
@@ -146,7 +139,6 @@ class Board:
                         continue
                     instance_id = pod_instance_id(pod, self._namespace, self._cluster, self._app, self._port)
                     row = self._rows[pod] = Row(pod, instance_id, eureka="-")
-                    self._instance_ids.add(instance_id)
                 row.address = address or row.address
                 if row.kubernetes != state:
                     row.kubernetes, row.changed_at, row.settled_at = state, now, None

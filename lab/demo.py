@@ -31,6 +31,7 @@ from lab.board import Board
 from lab.engines import choose_engine
 from lab.errors import LabError
 from lab.lab import Lab
+from lab.listing import listed_now
 from lab.ports import FIXED_PORTS
 from lab.processes import Process
 from lab.progress import Stopwatch, say
@@ -258,10 +259,7 @@ class Story:
         """Eureka shows just these addresses of the application."""
 
         def seen() -> dict[str, str]:
-            # A list alone would not do: one that was computed while an instance came may stay as it is.
-            listed = {one.instance_id for one in self._listed(APP)}
-            held = [self.peers.read(APP.upper(), name) for name in listed | self._board.instance_ids]
-            return {one.ip_address: one.status.value for one in held if one is not None}
+            return {one.ip_address: one.status.value for one in listed_now(self._urls[0], APP)}
 
         self._board.settle()
         self._check(what, lambda: seen() == expected, seen)
@@ -282,12 +280,9 @@ class Story:
         self.checks += 1
         self._say(f"  ok  {what}")
 
-    def _listed(self, application: str) -> list[Instance]:
-        return [one for one in self.peers.list_instances() if one.application == application.upper()]
-
     def _stack_instance(self) -> Instance | None:
         if self._stack_key is None:
-            for one in self._listed(self._stack_application):
+            for one in listed_now(self._urls[0], self._stack_application):
                 self._stack_key = one.key
         return self.peers.read(*self._stack_key) if self._stack_key else None
 

@@ -36,10 +36,12 @@ class Lab:
     own run the pods instead, as processes with addresses of their own; the lab must then be started in a
     network of its own (`lab.netns`). `eureka_settings` are Spring properties for every Eureka server and win
     over the lab's own. `security`: `none`; `basic` asks for EUREKA_USER and EUREKA_PASSWORD; `csrf` does too
-    and answers 403 to every write. `quick_view=False` leaves the servers' read-only cache on, as in
-    production. `register_with_eureka=True` makes the servers clients of each other, so that one which
-    restarts copies its peers' registry. `eureka_heap_mib` is each server's memory for objects: the default
-    does for some ten thousand instances. Raises LabError when a server cannot be provided or started.
+    and answers 403 to every write. The servers run with the defaults that users have; `quick_view=True` takes
+    their read-only cache away, so that a list shows at once what was written: for who says why it cannot wait
+    half a minute, or read by instance. `register_with_eureka=True` makes the servers clients of each other,
+    so that one which restarts copies its peers' registry. `eureka_heap_mib` is each server's memory for
+    objects: the default does for some ten thousand instances. Raises LabError when a server cannot be
+    provided or started.
     """
 
     def __init__(
@@ -53,7 +55,7 @@ class Lab:
         eureka_settings: Mapping[str, str] | None = None,
         spring_cloud: SpringCloud = "2025.0",
         security: Security = "none",
-        quick_view: bool = True,
+        quick_view: bool = False,
         register_with_eureka: bool = False,
         eureka_heap_mib: int = HEAP_MIB,
         directory: Path | None = None,

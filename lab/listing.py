@@ -1,36 +1,106 @@
 """What a server of the lab holds at this moment, as only tests may ask.
 
-A list for a region that nobody asked for before is made for the request. The server keeps it for good, so
-that nothing but a test, on servers that end with it, may do so.
+A server's lists are up to half a minute old, and it keeps each list that it was ever asked for. Its front
+page is made anew for each request, and names all instances; what is known of each is read by its id, past
+the caches too.
 """
 
+import html
 import itertools
+import json
+import re
+from collections.abc import Iterable, Iterator
+from urllib.parse import quote, urlsplit
 
 import requests
+import urllib3
 
 from eurekube_provider.core.model import Instance
-from eurekube_provider.eureka.codec import instances_from_json
+from eurekube_provider.eureka.codec import instance_from_json, instances_from_json, instances_from_text
+from lab.errors import LabError
 from lab.eureka import EUREKA_PASSWORD, EUREKA_USER
+from lab.waiting import wait_until
 
+_HEADERS = urllib3.make_headers(basic_auth=f"{EUREKA_USER}:{EUREKA_PASSWORD}")
+"""Which a server that asks for none does not mind."""
+
+_servers = urllib3.PoolManager(timeout=30, retries=urllib3.Retry(total=1, redirect=0, status=0))
 _numbers = itertools.count(1)
 
+_LONGEST_SECONDS = 90.0
 
-def listed_now(url: str, session: requests.Session | None = None, application: str = "") -> list[Instance]:
+_HEADING = "Instances currently registered with Eureka"
+_APPLICATION = re.compile(r"<td><b>(.*)</b></td>")
+_LINKED = re.compile(r'<a href="[^"]*" target="_blank">(.*)</a>')
+
+Key = tuple[str, str]
+
+
+def listed_now(url: str, application: str = "") -> list[Instance]:
     """What the server at this service URL holds, or what it holds of one application, past its caches."""
-    get = session.get if session is not None else _get
-    answer = get(
+    read = (_read(url, key) for key in held_now(url, application))
+    return [one for one in read if one is not None]
+
+
+def held_now(url: str, application: str = "") -> list[Key]:
+    """Application and id of each, also of those whose leases lapsed and that were not evicted yet."""
+    parts = urlsplit(url)
+    page = _get(f"{parts.scheme}://{parts.netloc}/", "text/html")
+    if page is None or _HEADING not in page:
+        raise LabError(f"{url} shows no front page with instances")
+    return [key for key in keys_on(page) if application.upper() in ("", key[0])]
+
+
+def keys_on(page: str) -> Iterator[Key]:
+    """The instances that a server's front page names: a line each, in the row of their application."""
+    application = ""
+    for line in page.partition(_HEADING)[2].partition("</table>")[0].splitlines():
+        text = line.strip()
+        if found := _APPLICATION.fullmatch(text):
+            application = html.unescape(found[1])
+        elif found := _LINKED.fullmatch(text):
+            yield application, html.unescape(found[1])
+        elif application and text and text != "," and not text.startswith("<"):
+            yield application, html.unescape(text)
+
+
+def wait_listed(url: str, instances: Iterable[Instance]) -> None:
+    """Wait until the list that every client gets of a server shows these: half a minute with its defaults."""
+    keys = {one.key for one in instances}
+
+    def shows() -> bool:
+        text = _get(f"{url}/apps", "application/json")
+        return text is not None and keys <= {one.key for one in instances_from_text(text)[0]}
+
+    wait_until(shows, f"the list of {url}", _LONGEST_SECONDS)
+
+
+def listed_at_once(url: str, session: requests.Session) -> list[Instance]:
+    """The same in one answer, for who lists hundreds of instances many times a second.
+
+    Only for a server with ``quick_view=True`` that ends with its test: the list is one for a region that
+    nobody asked for before, and the server keeps each of them, for good where it has its read-only cache.
+    """
+    answer = session.get(
         f"{url}/apps",
         params={"regions": f"none-{next(_numbers)}"},
         headers={"Accept": "application/json"},
         timeout=30,
     )
     answer.raise_for_status()
-    found = instances_from_json(answer.json())[0]
-    return [one for one in found if application.upper() in ("", one.application)]
+    return instances_from_json(answer.json())[0]
 
 
-def _get(url: str, **arguments: object) -> requests.Response:
-    with requests.Session() as session:
-        session.trust_env = False
-        session.auth = (EUREKA_USER, EUREKA_PASSWORD)  # which a server that asks for none does not mind
-        return session.get(url, **arguments)  # type: ignore[arg-type]
+def _read(url: str, key: Key) -> Instance | None:
+    """One instance; None where it is gone meanwhile."""
+    text = _get(f"{url}/apps/{key[0]}/{quote(key[1], safe='')}", "application/json")
+    return None if text is None else instance_from_json(json.loads(text)["instance"])
+
+
+def _get(url: str, accept: str) -> str | None:
+    answer = _servers.request("GET", url, headers={**_HEADERS, "Accept": accept})
+    if answer.status == 404:
+        return None
+    if answer.status != 200:
+        raise LabError(f"{url} answered {answer.status}: {answer.data[:200]!r}")
+    return answer.data.decode()

@@ -17,7 +17,7 @@ import requests
 
 from eurekube_provider.core.model import Instance
 from lab.eureka import EUREKA_PASSWORD, EUREKA_USER, EurekaOptions, EurekaServer, find_java, provide_eureka
-from lab.listing import listed_now
+from lab.listing import listed_at_once
 from lab.ports import HOST, free_ports
 from lab.processes import kill_all
 from lab.proxy import Proxy
@@ -48,6 +48,7 @@ class Peering:
         java = find_java()
         package = provide_eureka(java, "2025.0")
         ports = free_ports(SERVERS)
+        # A witness lists all that three servers hold, many times a second: see `listed_at_once`.
         options = EurekaOptions(settings, security="none", quick_view=True, register_with_eureka=False)
         self.fronts = [Proxy(port) for port in ports]
         self.links = {
@@ -134,4 +135,4 @@ class Peering:
 
     def listed(self, number: int) -> dict[Key, Instance]:
         """What a server holds, past its caches."""
-        return {one.key: one for one in listed_now(self.servers[number].url, self._session)}
+        return {one.key: one for one in listed_at_once(self.servers[number].url, self._session)}

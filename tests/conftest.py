@@ -82,10 +82,3 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Producer) -> LoadSco
             return servers_of(nodeid)
 
     return ByServers(config, log)
-
-
-def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
-    """Say why a test was tried once more, also where it passed then."""
-    for report in terminalreporter.getreports("rerun"):
-        terminalreporter.section(f"first attempt of {report.nodeid}", sep="_")
-        terminalreporter.write_line(report.longreprtext)

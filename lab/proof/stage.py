@@ -42,7 +42,6 @@ class Stage:
     def __enter__(self) -> Self:
         settings = {
             "eureka_settings": self.form.eureka_settings,
-            "quick_view": False,
             "register_with_eureka": True,
         }
         nodes = sum(len(names) for names in NODES_BY_POOL.values())

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 import json
 from collections.abc import Iterator
 from typing import Any
@@ -16,14 +15,14 @@ from eurekube_provider.eureka.connection import Connection
 from eurekube_provider.eureka.peer import Peer
 from eurekube_provider.eureka.peers import Peers
 from lab import Lab
-from lab.eureka import SpringCloud
+from lab.eureka import LISTS_EACH_SECOND, SpringCloud
+from lab.listing import Key, held_now, wait_listed
 
 WAIT_SECONDS = 60
 """For what servers do in a second, on a machine that has other things to do."""
 DATA_CENTER = {"@class": "com.netflix.appinfo.InstanceInfo$DefaultDataCenterInfo", "name": "MyOwn"}
 
 Document = dict[str, Any]
-_numbers = itertools.count(1)
 
 
 def one(app: str) -> str:
@@ -110,15 +109,9 @@ class Server:
         assert held is not None
         return held["status"], held["overriddenStatus"]
 
-    def listed(self, app: str) -> list[Document]:
-        """An application's instances in ``GET /apps``, computed anew for a region that does not exist.
-
-        The server keeps each such list: nothing but a test may ask so.
-        """
-        answer = self.send("GET", "/apps", params={"regions": f"none-{next(_numbers)}"})
-        assert answer.status_code == 200
-        applications = answer.json()["applications"]["application"]
-        return [found for item in applications if item["name"] == app.upper() for found in item["instance"]]
+    def held(self, app: str = "") -> list[Key]:
+        """Application and id of each instance, or of an application's: also where the lease has lapsed."""
+        return held_now(self.url, app)
 
     def of_application(self, app: str) -> list[Document]:
         """An application's instances in ``GET /apps/{APP}``."""
@@ -136,6 +129,12 @@ class Server:
         answer = self.batch(*items)
         assert answer.status_code == 200
         return [item["statusCode"] for item in answer.json()["responseList"]]
+
+
+def wait_everywhere(peers: Peers, *instances: Instance) -> None:
+    """Wait until each server lists these."""
+    for peer in peers.peers:
+        wait_listed(peer.url, instances)
 
 
 def item(action: str, app: str, instance_id: str = "", **fields: Any) -> Document:
@@ -191,9 +190,32 @@ def peer(single: Lab) -> Iterator[Peer]:
 
 @pytest.fixture(scope="session")
 def three(spring_cloud: SpringCloud) -> Iterator[Lab]:
-    """Three servers that are peers of each other."""
-    with Lab(eureka=3, kubernetes=False, spring_cloud=spring_cloud) as running:
+    """Three servers that are peers; that tests may wait for a list, it is a second old at most."""
+    with Lab(
+        eureka=3, kubernetes=False, spring_cloud=spring_cloud, eureka_settings=LISTS_EACH_SECOND
+    ) as running:
         yield running
+
+
+@pytest.fixture(scope="session")
+def evicting(spring_cloud: SpringCloud) -> Iterator[Lab]:
+    """A server on which nobody waits: it looks for lapsed leases five times a second and never spares them,
+    where others do once a minute, if at all; and a list shows at once what was written.
+    """
+    settings = {
+        "eureka.server.enable-self-preservation": "false",
+        "eureka.server.eviction-interval-timer-in-ms": "200",
+    }
+    with Lab(
+        eureka=1, kubernetes=False, spring_cloud=spring_cloud, quick_view=True, eureka_settings=settings
+    ) as running:
+        yield running
+
+
+@pytest.fixture
+def quick(evicting: Lab, http: requests.Session) -> Server:
+    """That server in plain HTTP."""
+    return Server(evicting.eureka_urls[0], http)
 
 
 @pytest.fixture

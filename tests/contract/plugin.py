@@ -56,7 +56,8 @@ class Plugin:
     :param provider: as a program has it, or as a state does.
     """
 
-    def __init__(self, port: int, provider: ResourceProvider | str) -> None:
+    def __init__(self, process: subprocess.Popen[bytes], port: int, provider: ResourceProvider | str) -> None:
+        self._process = process
         self._channel = grpc.insecure_channel(f"127.0.0.1:{port}")  # type: ignore[no-untyped-call]
         self._stub = provider_pb2_grpc.ResourceProviderStub(self._channel)
         self._provider = provider if isinstance(provider, str) else dynamic.serialize_provider(provider)
@@ -65,6 +66,10 @@ class Plugin:
     def close(self) -> None:
         """Hang up."""
         self._channel.close()
+
+    def kill(self) -> None:
+        """End its process as nothing can prepare for."""
+        self._process.kill()
 
     def configure(self, config: Mapping[str, str]) -> None:
         """Hand over a stack's configuration."""
@@ -149,7 +154,8 @@ def plugins(directory: Path) -> Iterator[StartPlugin]:
         )
         processes.append(process)
         assert process.stdout is not None
-        started.append(Plugin(int(process.stdout.readline()), provider or InstanceProvider()))
+        port = int(process.stdout.readline())
+        started.append(Plugin(process, port, provider or InstanceProvider()))
         return started[-1]
 
     try:

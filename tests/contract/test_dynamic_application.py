@@ -10,6 +10,7 @@ import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
+from pathlib import Path
 
 import grpc
 import pytest
@@ -23,15 +24,17 @@ from eurekube_provider.eureka.peer import Peer
 from eurekube_provider.eureka.peers import Peers
 from eurekube_provider.resources import registration, registrations
 from eurekube_provider.resources.application import ApplicationProvider
-from eurekube_provider.resources.bridge import SECRET, SIGNATURE
+from eurekube_provider.resources.bridge import IN_UPDATE, SECRET, SIGNATURE
 from eurekube_provider.resources.looks import FORWARDED_WITHIN_SECONDS
 from eurekube_provider.resources.members import check_members
 from eurekube_provider.resources.properties import check
 from eurekube_provider.resources.registration import Registration
 from eurekube_provider.resources.roster import Roster
 from lab import Lab
-from lab.listing import listed_now
+from lab.eureka import LISTS_EACH_SECOND
+from lab.listing import held_now, listed_now
 from lab.workloads import wait_for
+from tests.contract.conftest import wait_everywhere
 from tests.contract.plugin import NOBODY, Plugin, Properties, plugins, sentence
 
 pytestmark = pytest.mark.lab
@@ -39,8 +42,8 @@ pytestmark = pytest.mark.lab
 
 @pytest.fixture(scope="module")
 def two() -> Iterator[Lab]:
-    """Two servers that are peers of each other."""
-    with Lab(eureka=2, kubernetes=False) as running:
+    """Two servers that are peers; that tests may wait for a list, it is a second old at most."""
+    with Lab(eureka=2, kubernetes=False, eureka_settings=LISTS_EACH_SECOND) as running:
         yield running
 
 
@@ -275,7 +278,9 @@ def test_a_conflict_registers_nothing_and_names_each(plugin: Plugin, eureka: Pee
     application = news["application"]
     same_id = f"a.{application}.dev.shop:{application}:8080"
     eureka.register(Instance(application, same_id, "192.0.2.99", "192.0.2.99", Port(1)))
-    eureka.register(Instance(application, "itself", "192.0.2.2", "192.0.2.2", Port(8080)))
+    itself = Instance(application, "itself", "192.0.2.2", "192.0.2.2", Port(8080))
+    eureka.register(itself)
+    wait_everywhere(eureka, itself)
     news = with_instances(news, **news["instances"], c={"host_name": "192.0.2.3"})
     with pytest.raises(grpc.RpcError) as raised:
         plugin.create(plugin.check(news))
@@ -350,6 +355,7 @@ def test_a_failed_update_stays_and_the_next_one_finishes(
     assert "1 of 3 instances failed (what was done stays" in sentence(raised)
     there = addresses(eureka, news)
     assert there == {"a": "192.0.2.1", "b": "192.0.2.2", "c": "192.0.2.3", "d": "192.0.2.99"}
+    wait_everywhere(eureka, held(eureka, news)["c"])
     _, refreshed, _ = plugin.read(state)
     left = refreshed["instances"]["c"]  # shown, as a secret
     assert (left[SIGNATURE], left["value"]["host_name"]) == (SECRET, "192.0.2.3")
@@ -434,14 +440,16 @@ def test_a_thousand_in_batches(plugin: Plugin, eureka: Peers, news: Properties) 
     inputs = plugin.check({**news, "instances": instances})
     state = plugin.create(inputs)
     for peer in eureka.peers:
-        assert len(listed(peer, news)) == 1000
+        assert len(held_now(peer.url, news["application"])) == 1000
     assert plugin.read(state)[1] == state
     changed = plugin.check({**news, "instances": instances, "metadata": {"tier": "2"}}, inputs)
     state = plugin.update(state, changed)
-    assert {"2"} == {each.metadata["tier"] for each in held(eureka, news).values()}
+    for peer in eureka.peers:
+        some = [peer.read(*key) for key in held_now(peer.url, news["application"])[::25]]
+        assert {"2"} == {each.metadata["tier"] for each in some if each is not None}
     plugin.delete(state)
     for peer in eureka.peers:
-        assert not listed(peer, news)
+        assert not held_now(peer.url, news["application"])
 
 
 def test_a_forced_replacement_keeps_the_registrations(
@@ -546,6 +554,37 @@ def test_a_status_that_is_no_longer_asked_for_goes_back_to_up(
     plugin.delete(state)
 
 
+def test_what_a_killed_run_left_out_of_service_the_next_one_puts_back(
+    eureka: Peers, news: Properties, tmp_path: Path
+) -> None:
+    """Each run of Pulumi has a process of its own, and nothing of the former one but the state."""
+    news = {**news, "drain_seconds": 600}
+
+    def standing() -> set[tuple[Status, bool]]:
+        there = [each for peer in eureka.peers for each in listed(peer, news)]
+        assert len(there) == 2 * len(news["instances"])
+        return {(each.status, LEAVING_KEY in each.metadata) for each in there}
+
+    with plugins(tmp_path) as start:
+        first, second, third = (start(ApplicationProvider()) for _ in range(3))
+        inputs = first.check(news)
+        state = first.create(inputs)
+        wait_for(lambda: len(held_now(eureka.peers[1].url, news["application"])) == 2, "the copies")
+        with ThreadPoolExecutor(1) as executor:
+            removing = executor.submit(first.delete, state)
+            wait_for(lambda: standing() == {(Status.OUT_OF_SERVICE, True)}, "a drain on both servers")
+            first.kill()
+            with pytest.raises(grpc.RpcError):
+                removing.result(120)
+        assert standing() == {(Status.OUT_OF_SERVICE, True)}
+        inputs = second.check({**news, IN_UPDATE: True}, inputs)
+        assert second.diff(state, inputs)[0]
+        state = second.update(state, inputs)
+        wait_for(lambda: standing() == {(Status.UP, False)}, "all to be back")
+        third.delete({**state, "drain_seconds": 1})
+    assert held(eureka, news) == {}
+
+
 def test_an_interrupted_drain_is_undone_on_every_server(
     plugin: Plugin, eureka: Peers, news: Properties
 ) -> None:
@@ -563,7 +602,7 @@ def test_an_interrupted_drain_is_undone_on_every_server(
             wait_for(lambda: {each.status for each in listed(first, news)} == {out}, "a drain")
             plugin.cancel()
             with pytest.raises(grpc.RpcError, match="in service again"):
-                removing.result(30)
+                removing.result(120)
         wait_for(lambda: standing() == {(Status.UP, False)}, "all to be back")
         time.sleep(1)  # whatever the servers still tell each other
         assert standing() == {(Status.UP, False)}

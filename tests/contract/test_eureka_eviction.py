@@ -10,28 +10,10 @@ import pytest
 import requests
 
 from lab import Lab
-from lab.eureka import SpringCloud
 from lab.waiting import wait_until
 from tests.contract.conftest import WAIT_SECONDS, Server, document
 
 pytestmark = pytest.mark.lab
-
-
-@pytest.fixture(scope="module")
-def evicting(spring_cloud: SpringCloud) -> Iterator[Lab]:
-    """A server that looks for lapsed leases five times a second and never spares them."""
-    settings = {
-        "eureka.server.enable-self-preservation": "false",
-        "eureka.server.eviction-interval-timer-in-ms": "200",
-    }
-    with Lab(eureka=1, kubernetes=False, spring_cloud=spring_cloud, eureka_settings=settings) as running:
-        yield running
-
-
-@pytest.fixture
-def quick(evicting: Lab, http: requests.Session) -> Server:
-    """That server in plain HTTP."""
-    return Server(evicting.eureka_urls[0], http)
 
 
 def lease(seconds: int) -> dict[str, int]:
@@ -49,10 +31,8 @@ def threshold(server: Server) -> int:
 
 def emptied(server: Server) -> int:
     """Remove whatever other tests left; the threshold of a server that holds nothing."""
-    applications = server.send("GET", "/apps").json()["applications"]["application"]
-    for application in applications:
-        for left in application["instance"]:
-            server.cancel(application["name"], left["instanceId"])
+    for left in server.held():
+        server.cancel(*left)
     return threshold(server)
 
 
@@ -97,7 +77,7 @@ def test_an_eviction_lowers_what_the_server_expects(quick: Server, app: str) -> 
     for number in range(count):
         quick.register(document(app, f"{number}.{app}", leaseInfo=lease(5)))
     assert threshold(quick) >= empty + int(count * 2 * 0.85)
-    wait_until(lambda: not quick.listed(app), "the evictions", WAIT_SECONDS)
+    wait_until(lambda: not quick.held(app), "the evictions", WAIT_SECONDS)
     assert threshold(quick) == empty
 
 
@@ -117,7 +97,7 @@ def test_an_eviction_ends_the_override(quick: Server, app: str) -> None:
     """What comes back after its lease lapsed is not overridden any more."""
     quick.register(document(app, leaseInfo=lease(1)))
     quick.put_status(app, "OUT_OF_SERVICE")
-    wait_until(lambda: not quick.listed(app), "the eviction", WAIT_SECONDS)
+    wait_until(lambda: not quick.held(app), "the eviction", WAIT_SECONDS)
     quick.register(document(app))
     assert quick.overridden(app) == ("UP", "UNKNOWN")
 
@@ -147,7 +127,7 @@ def test_self_preservation_spares_everything(sparing: Lab, http: requests.Sessio
     for number in range(10):
         server.register(document(app, f"{number}.{app}", leaseInfo=lease(1)))
     time.sleep(2.5)  # twice the leases, and several looks for lapsed ones; there is nothing to wait for
-    assert len(server.listed(app)) == 10
+    assert len(server.held(app)) == 10
     assert all(server.get(app, f"{number}.{app}") for number in range(10))
 
 
@@ -164,6 +144,6 @@ def test_a_lapsed_lease_is_not_read_although_it_is_there(slow: Lab, http: reques
     server = Server(slow.eureka_urls[0], http)
     server.register(document(app, leaseInfo=lease(1)))
     wait_until(lambda: server.get(app) is None, "the lapse", WAIT_SECONDS)
-    assert len(server.listed(app)) == 1
+    assert len(server.held(app)) == 1
     assert server.renew(app) == 200
     assert server.status(app) == "UP"

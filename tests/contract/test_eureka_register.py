@@ -126,13 +126,13 @@ def test_ids_that_cannot_be_addressed(server: Server, app: str, letter: str) -> 
     "letter", ["\x01", "\x1f", "\ufffe", "\uffff", "\t", "\n", "\x7f", "\ufdd0", "\U0010ffff"]
 )
 @pytest.mark.parametrize("field", ["metadata", "vipAddress"])
-def test_one_character_breaks_the_list(server: Server, app: str, letter: str, field: str) -> None:
+def test_one_character_breaks_the_list(quick: Server, app: str, letter: str, field: str) -> None:
     """What XML does not know is taken, and nobody who reads XML can read any instance any more."""
     text = f"a{letter}b"
     value = {"key": text} if field == "metadata" else text
     try:
-        assert server.register(document(app, **{field: value})) == 204
-        answer = server.send("GET", "/apps", headers={"Accept": "application/xml"})
+        assert quick.register(document(app, **{field: value})) == 204
+        answer = quick.send("GET", "/apps", headers={"Accept": "application/xml"})
         assert answer.status_code == 200
         if text_problem(text):
             with pytest.raises(ElementTree.ParseError):
@@ -143,7 +143,7 @@ def test_one_character_breaks_the_list(server: Server, app: str, letter: str, fi
             texts = [one.text for one in found.findall(f"application[name='{app.upper()}']/instance/{where}")]
             assert texts == [text]
     finally:
-        server.cancel(app)
+        quick.cancel(app)
 
 
 @pytest.mark.parametrize(

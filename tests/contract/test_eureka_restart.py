@@ -89,7 +89,7 @@ def test_two_servers_behind_one_url(http: requests.Session, app: str) -> None:
     away. A real restart is noticed, and what was lost is back.
     """
     with (
-        Lab(eureka=2, kubernetes=False, quick_view=False) as lab,
+        Lab(eureka=2, kubernetes=False) as lab,
         Proxy(lab.eurekas[0].port, others=[lab.eurekas[1].port]) as balancer,
         everything_logged() as log,
     ):

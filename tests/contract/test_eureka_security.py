@@ -14,7 +14,7 @@ from eurekube_provider.eureka.connection import Connection
 from eurekube_provider.eureka.peer import Peer
 from lab import EUREKA_PASSWORD, EUREKA_USER, Lab
 from lab.eureka import SpringCloud
-from tests.contract.conftest import one, rating
+from tests.contract.conftest import WAIT_SECONDS, one, rating
 
 pytestmark = pytest.mark.lab
 
@@ -35,7 +35,7 @@ def security(request: pytest.FixtureRequest) -> str:
 def client(lab: Lab, user: str | None, password: str | None) -> Peer:
     """A client with these credentials."""
     (url,) = lab.eureka_urls
-    return Peer(url, Connection((url,), user, password))
+    return Peer(url, Connection((url,), user, password, read_timeout_seconds=WAIT_SECONDS))
 
 
 @pytest.mark.parametrize(

@@ -14,7 +14,7 @@ from eurekube_provider.eureka.connection import Connection
 from eurekube_provider.eureka.manual import instances_named, look, out_since, put_back, take_out
 from eurekube_provider.eureka.peers import Peers
 from lab import Lab
-from tests.contract.conftest import rating
+from tests.contract.conftest import rating, wait_everywhere
 
 pytestmark = pytest.mark.lab
 
@@ -25,6 +25,7 @@ def test_out_on_every_server_and_back(peers: Peers, app: str) -> None:
     for one in (mine, other):
         for peer in peers.peers:
             peer.register(one)
+    wait_everywhere(peers, mine, other)
     assert [one.instance_id for one in instances_named(peers, app.title())] == [f"mine.{app}", f"other.{app}"]
     (found,) = instances_named(peers, f"mine.{app}")
     assert out_since(peers, [found]) is None
@@ -73,7 +74,8 @@ def test_who_says_down_stays_down_and_who_leaves_goes_on(single: Lab, app: str) 
 
 def test_what_is_not_there(peers: Peers, app: str) -> None:
     """The sentence names what comes near."""
-    peers.register(rating(f"{app}-orders"))
+    peers.register(orders := rating(f"{app}-orders"))
+    wait_everywhere(peers, orders)
     with pytest.raises(RegistryRejected, match=f"did you mean {app.upper()}-ORDERS"):
         instances_named(peers, f"{app}-order")
 

@@ -52,7 +52,7 @@ def uncached(spring_cloud: SpringCloud) -> Iterator[Lab]:
 @pytest.fixture(scope="module")
 def default(spring_cloud: SpringCloud) -> Iterator[Lab]:
     """One server with its default settings."""
-    with Lab(eureka=1, kubernetes=False, spring_cloud=spring_cloud, quick_view=False) as running:
+    with Lab(eureka=1, kubernetes=False, spring_cloud=spring_cloud) as running:
         yield running
 
 

@@ -7,9 +7,10 @@ import time
 import pytest
 
 from eurekube_provider.core.identity import OWNER_KEY, RENEWER_KEY
-from eurekube_provider.core.model import Instance, Port
+from eurekube_provider.core.model import Instance, Port, Status
 from eurekube_provider.eureka import batch
 from eurekube_provider.eureka.peers import Peers
+from eurekube_provider.resources.looks import FORWARDED_WITHIN_SECONDS
 from eurekube_provider.resources.properties import OnConflict
 from eurekube_provider.resources.registration import Registration, Removal, delete
 
@@ -18,7 +19,10 @@ pytestmark = pytest.mark.lab
 OWNER = "stack/org/demo/dev/vm"
 
 
-def test_what_a_forwarded_renewal_brings_back_is_removed_again(peers: Peers, app: str) -> None:
+@pytest.mark.parametrize("drain_seconds", [0, 2], ids=["at once", "after a drain"])
+def test_what_a_forwarded_renewal_brings_back_is_removed_again(
+    peers: Peers, app: str, drain_seconds: int
+) -> None:
     """A renewal that was under way gives it back to one server; the second look finds it there."""
     instance = Instance(
         application=app,
@@ -31,17 +35,31 @@ def test_what_a_forwarded_renewal_brings_back_is_removed_again(peers: Peers, app
     )
     peers.register(instance)
     registration = Registration(
-        instance, OWNER, peers.connection.service_urls, None, OnConflict.FAIL, drain_seconds=0
+        instance, OWNER, peers.connection.service_urls, None, OnConflict.FAIL, drain_seconds=drain_seconds
     )
-    brought_back: list[float] = []
+    drained: list[set[Status]] = []
+    brought_back: list[Instance] = []
+    last = peers.read(*instance.key)
 
     def give_back(seconds: float) -> None:
         """What a server does on its own: no other one is told."""
-        brought_back.append(seconds)
-        time.sleep(seconds)  # until the removal itself was forwarded, too
-        peers.peers[2].batch([batch.register(instance)])
+        nonlocal last
+        time.sleep(seconds)  # of the second look: until the removal itself was forwarded, too
+        found, _ = peers.everywhere(lambda peer: peer.read(*instance.key))
+        standing = [one for one in found.values() if one is not None]
+        if standing:  # in the drain
+            last = standing[0]
+            drained.append({one.status for one in standing})
+            assert len(standing) == len(peers.peers)
+            return
+        assert last is not None
+        assert seconds >= FORWARDED_WITHIN_SECONDS / 2
+        peers.peers[2].batch([batch.register(last)])
+        brought_back.append(last)
         assert not peers.read_everywhere(*instance.key).is_gone
 
     assert delete(registration, peers, wait=give_back) is Removal.REMOVED
+    assert drained == [{Status.OUT_OF_SERVICE}] * bool(drain_seconds)
     assert len(brought_back) == 1
+    assert brought_back[0].is_leaving is bool(drain_seconds)
     assert peers.read_everywhere(*instance.key).is_gone

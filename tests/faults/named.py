@@ -8,7 +8,7 @@ import requests
 
 from eurekube_provider.core.model import Instance
 from lab.eureka import EurekaOptions, EurekaServer, find_java, provide_eureka
-from lab.listing import listed_now
+from lab.listing import listed_at_once
 from lab.peering import LAPSING
 from lab.ports import HOST, free_ports
 from lab.proxy import Proxy
@@ -23,6 +23,7 @@ class NamedEureka:
         self.server = EurekaServer(
             number=0,
             ports=free_ports(1),
+            # The witness lists all that it holds, many times a second: see `listed_at_once`.
             options=EurekaOptions(LAPSING, security="none", quick_view=True, register_with_eureka=False),
             package=provide_eureka(java, "2025.0"),
             java=java,
@@ -57,4 +58,4 @@ class NamedEureka:
 
     def listed(self) -> dict[Key, Instance]:
         """What it holds, past its caches."""
-        return {one.key: one for one in listed_now(self.server.url, self._session)}
+        return {one.key: one for one in listed_at_once(self.server.url, self._session)}

@@ -27,12 +27,12 @@ Register = Callable[[Instance], None]
 
 @pytest.fixture(scope="session")
 def eureka_lab() -> Iterator[Lab]:
-    """One Eureka server whose lists are never old."""
+    """One Eureka server whose lists are never old: foreign clients read nothing else."""
     try:
         find_java()
     except LabError as reason:
         pytest.skip(str(reason))
-    lab = Lab(eureka=1, kubernetes=False)
+    lab = Lab(eureka=1, kubernetes=False, quick_view=True)
     try:
         lab.start()
     except LabError as reason:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 import os
 import signal
 import subprocess
@@ -10,16 +9,17 @@ import sys
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
 from pathlib import Path
+from urllib.parse import quote
 
 import pytest
 import requests
 import yaml
 
 from eurekube_provider.core.model import Instance
-from eurekube_provider.eureka.codec import instances_from_json
 from eurekube_provider.eureka.connection import Connection
 from eurekube_provider.eureka.peers import Peers
 from lab import Lab
+from lab.listing import listed_now
 from lab.workloads import Cluster, wait_for
 
 ROOT = Path(__file__).parents[2]
@@ -56,7 +56,7 @@ class Operator:
         """Send a signal and wait for the end."""
         if self.process.poll() is None:
             self.process.send_signal(number)
-        return self.process.wait(timeout=30)
+        return self.process.wait(timeout=60)
 
 
 StartOperator = Callable[..., Operator]
@@ -142,23 +142,18 @@ def addresses(eureka: Peers, application: str) -> dict[str, str]:
     return {one.ip_address: one.status.value for one in instances(eureka, application)}
 
 
-_numbers = itertools.count(1)
-
-
 def instances(eureka: Peers, application: str) -> list[Instance]:
-    """An application's instances, past the server's caches.
+    """An application's instances, past the server's caches."""
+    return listed_now(eureka.peers[0].url, application)
 
-    A list that nobody has asked for yet is made anew: the number is that of a region that does not exist.
-    Without it, a list that was computed while an instance came may stay as it is for three minutes.
+
+def renewed_at(eureka: Peers, instance: Instance) -> float:
+    """When an instance was renewed last, as Unix time; one that never was seems older than it is.
+
+    The server tells of a renewal with the lease's duration added, and of a registration as it was.
     """
-    peer, connection = eureka.peers[0], eureka.connection
-    answer = requests.get(
-        f"{peer.url}/apps",
-        params={"regions": f"none-{next(_numbers)}"},
-        headers={"Accept": "application/json"},
-        auth=(connection.user, connection.password or "") if connection.user else None,
-        timeout=30,
-    )
+    path = f"/apps/{instance.application}/{quote(instance.instance_id, safe='')}"
+    answer = requests.get(eureka.peers[0].url + path, headers={"Accept": "application/json"}, timeout=10)
     answer.raise_for_status()
-    listed, _ = instances_from_json(answer.json())
-    return [one for one in listed if one.application == application.upper()]
+    lease = answer.json()["instance"]["leaseInfo"]
+    return int(lease["lastRenewalTimestamp"]) / 1000 - int(lease["durationInSecs"])

@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Iterator
 from contextlib import ExitStack
+from dataclasses import replace
 from typing import Protocol
 from urllib.parse import urlsplit
 
@@ -30,8 +31,8 @@ from tests.system.test_syncer_fields import Shop
 
 pytestmark = pytest.mark.lab
 
-QUICK_SECONDS = 4.0
-"""For what takes some milliseconds on a machine that has other things to do, and a time-out longer."""
+HANGS_SECONDS = 20.0
+"""The time-out for who does not answer: what takes less than half of it did not wait for that."""
 
 
 class Part(Protocol):
@@ -69,7 +70,9 @@ def controller(lab: Lab, namespace: str, way: Proxy) -> Iterator[Controller]:
     identity = Identity("several", "uid")
     connections = {
         "default": Connection.parse(lab.eureka_urls),
-        "elsewhere": Connection.parse(f"http://127.0.0.1:{way.port}/eureka"),
+        "elsewhere": replace(
+            Connection.parse(f"http://127.0.0.1:{way.port}/eureka"), read_timeout_seconds=HANGS_SECONDS
+        ),
     }
     queue: WorkQueue[SyncerKey] = WorkQueue()
     events, statuses = EventRecorder(access, "test", "test"), StatusWriter(access)
@@ -117,7 +120,7 @@ def test_a_syncer_moves_to_another_eureka(
     def there() -> dict[str, str]:
         return {one.ip_address: one.status.value for one in instances(elsewhere, shop.app)}
 
-    wait_for(lambda: there() == both, "both at the new one", 30.0)
+    wait_for(lambda: there() == both, "both at the new one", 60.0)
     shop.wait_statuses()
     shop.wait_condition("Synced", "True", "Synced")
     shop.syncer(eureka="nowhere")
@@ -125,8 +128,8 @@ def test_a_syncer_moves_to_another_eureka(
     assert "there are default, elsewhere" in message
     assert there() == both
     shop.cluster.delete(SYNCERS, "it", namespace)
-    wait_for(lambda: there() == {}, "none left", 30.0)
-    wait_for(lambda: cluster.get(SYNCERS, "it", namespace) is None, "the finalizer", 30.0)
+    wait_for(lambda: there() == {}, "none left", 60.0)
+    wait_for(lambda: cluster.get(SYNCERS, "it", namespace) is None, "the finalizer", 60.0)
 
 
 def test_an_eureka_that_hangs_holds_up_no_other(
@@ -147,11 +150,12 @@ def test_an_eureka_that_hangs_holds_up_no_other(
     way.hang()
     for shop in there:
         shop.slices(shop.endpoint(1), shop.endpoint(2))
-    time.sleep(0.5)  # so that workers are at it
+    asked = way.requests
+    wait_for(lambda: way.requests > asked, "a worker to be at it")
     started = time.monotonic()
     here.slices(here.endpoint(1), here.endpoint(2))
     here.wait_statuses("UP", "UP")
-    assert time.monotonic() - started < QUICK_SECONDS
+    assert time.monotonic() - started < HANGS_SECONDS / 2
     controller.pause()
     controller.stand_by()
     started = time.monotonic()
@@ -159,7 +163,7 @@ def test_an_eureka_that_hangs_holds_up_no_other(
     controller.lead()
     here.slices(here.endpoint(1))
     here.wait_statuses("UP")
-    assert time.monotonic() - started < QUICK_SECONDS
+    assert time.monotonic() - started < HANGS_SECONDS / 2
     way.heal()
     wait_for(
         lambda: all(len(instances(elsewhere, shop.app)) == 2 for shop in there), "both of each there", 90.0
@@ -175,14 +179,12 @@ def test_eureka_goes_and_comes_back(
     shop.slices(shop.endpoint(1))
     shop.syncer()
     with Proxy(lab.eurekas[0].port) as front:
-        # It hangs before it was read once: said in the first seconds, not only when the time-outs are over.
+        # It hangs before it was read once: said so before the time-outs are over, which give another reason.
         front.hang()
         url = f"http://127.0.0.1:{front.port}/eureka"
         operator = start_operator(EUREKA_URL=url, LEADER_ELECT="false", ready=False)
-        wait_for(lambda: "operator starts" in operator.text(), "its start", 30.0)
-        began_at = time.monotonic()
+        wait_for(lambda: "operator starts" in operator.text(), "its start", 60.0)
         message = shop.wait_condition("Ready", "False", "EurekaUnreachable")
-        assert time.monotonic() - began_at < QUICK_SECONDS
         assert f"{url} was asked and has not answered since" in message
         assert message.endswith(f"wanted there: 1 instance of {shop.app.upper()}")
         front.heal()
@@ -193,15 +195,13 @@ def test_eureka_goes_and_comes_back(
         assert shop.condition("Ready")[:2] == ("False", "EurekaUnreachable")
         front.heal()
         shop.wait_condition("Synced", "True", "Synced")
-        wait_for(lambda: "EurekaReachable" in dict(shop.events()), "the Event", 30.0)
+        wait_for(lambda: "EurekaReachable" in dict(shop.events()), "the Event", 60.0)
 
-        # One that takes requests and answers none: found out before its time-outs are over.
-        for endpoints, limit_seconds in (((1,), 12.0), ((1, 2), 4.0)):  # nothing is changed, and something
+        # One that takes requests and answers none: found out before its time-outs are over, too.
+        for endpoints in ((1,), (1, 2)):  # nothing is changed, and something
             front.hang()
-            hung_at = time.monotonic()
             shop.slices(*map(shop.endpoint, endpoints))
             message = shop.wait_condition("Ready", "False", "EurekaUnreachable")
-            assert time.monotonic() - hung_at < limit_seconds
             assert "has not answered since" in message
             assert f"Eureka holds 1 instance of {shop.app.upper()} (1 UP)" in message
             front.heal()

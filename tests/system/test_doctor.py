@@ -21,7 +21,8 @@ from eurekube_provider.eureka.connection import Connection
 from eurekube_provider.eureka.peers import Peers
 from eurekube_provider.kube.access import SYNCERS
 from lab import Lab
-from lab.listing import listed_now
+from lab.eureka import LISTS_EACH_SECOND
+from lab.listing import listed_now, wait_listed
 from lab.programs import find_kubectl
 from lab.workloads import DEPLOYMENTS, Cluster, wait_for
 from tests.system.conftest import ROOT, Operator, instances, operator_environment, run_commands
@@ -45,8 +46,11 @@ Doctor = Callable[..., Answer]
 
 @pytest.fixture(scope="module")
 def eurekas() -> Iterator[Lab]:
-    """Two servers that are peers, with nothing in them but what these tests put there."""
-    with Lab(eureka=2, kubernetes=False) as running:
+    """Two servers that are peers, with nothing in them but what these tests put there.
+
+    Their lists, which a doctor reads, are a second old at most: these tests wait for them at each step.
+    """
+    with Lab(eureka=2, kubernetes=False, eureka_settings=LISTS_EACH_SECOND) as running:
         yield running
 
 
@@ -170,12 +174,13 @@ def awaited(doctor: Doctor, is_enough: Callable[[Answer], bool], *arguments: str
     return answer
 
 
-def test_nothing_is_found_where_all_is_well(cluster: Cluster, doctor: Doctor) -> None:
+def test_nothing_is_found_where_all_is_well(cluster: Cluster, registry: Peers, doctor: Doctor) -> None:
     """A drained Deployment, its syncer, two Eureka servers that agree: exit code 0, and nothing to mend."""
     deployment(cluster, WELL, "sound")
     cluster.service(WELL, "sound")
     cluster.syncer(WELL, "sound")
     wait_served(cluster, WELL, "sound", "Synced")
+    wait_agreed(registry)
     code, said, complaints = awaited(doctor, lambda answer: answer[0] == 0, "--namespace", WELL)
     assert (code, complaints) == (0, "")
     assert said == (
@@ -185,7 +190,7 @@ def test_nothing_is_found_where_all_is_well(cluster: Cluster, doctor: Doctor) ->
 
 
 def wait_agreed(registry: Peers) -> None:
-    """Wait until the servers have told each other of everything."""
+    """Wait until the servers have told each other of everything, and show it in their lists."""
 
     def is_agreed() -> bool:
         lists, _ = registry.each(lambda peer: {(*one.key, one.status) for one in listed_now(peer.url)})
@@ -193,6 +198,8 @@ def wait_agreed(registry: Peers) -> None:
         return all(other == first for other in others)
 
     wait_for(is_agreed, "the servers to agree", 60.0)
+    for peer in registry.peers:
+        wait_listed(peer.url, listed_now(peer.url))
 
 
 def test_the_guide_to_a_migration(

@@ -12,6 +12,7 @@ from eurekube_provider.core.model import Instance, Port
 from eurekube_provider.eureka.peers import Peers
 from eurekube_provider.kube.access import SYNCERS
 from lab import Lab
+from lab.listing import wait_listed
 from lab.workloads import Cluster, wait_for
 from tests.system.conftest import StartOperator, addresses, instances
 
@@ -44,7 +45,7 @@ def message(cluster: Cluster, namespace: str, app: str) -> str:
 
 
 def test_a_drain_by_hand_holds_until_it_is_taken_back(
-    cluster: Cluster, eureka: Peers, namespace: str, cli: Cli, start_operator: StartOperator
+    lab: Lab, cluster: Cluster, eureka: Peers, namespace: str, cli: Cli, start_operator: StartOperator
 ) -> None:
     """The operator shows it, changes it, and leaves its status to the person."""
     app = f"{namespace}-app"
@@ -53,7 +54,8 @@ def test_a_drain_by_hand_holds_until_it_is_taken_back(
     cluster.syncer(namespace, app)
     start_operator()
     wait_for(lambda: list(addresses(eureka, app).values()) == ["UP", "UP"], "two instances", 60.0)
-    one = instances(eureka, app)[0]
+    one, *_ = both = instances(eureka, app)
+    wait_listed(lab.eureka_urls[0], both)  # who else is UP, it knows from the list
 
     started = time.monotonic()
     code, said, complaints = cli("drain", one.instance_id, *FAST)
@@ -82,6 +84,7 @@ def test_a_drain_by_hand_holds_until_it_is_taken_back(
     assert statuses.pop(one.ip_address) == "OUT_OF_SERVICE"
     assert list(statuses.values()) == ["UP", "UP"]
 
+    wait_listed(lab.eureka_urls[0], instances(eureka, app))
     code, said, complaints = cli("drain", app.capitalize(), "--no-wait")
     assert (code, said.count("OUT_OF_SERVICE on 1 server")) == (0, 3)
     assert "callers may call them for 103 s more; then they may be stopped" in said
@@ -117,12 +120,12 @@ def test_a_server_that_is_away_leaves_it_unsafe(lab: Lab, eureka: Peers, unique_
     """What can be set is set; what nobody knows is told, and the exit code says so."""
     eureka.register(Instance(unique_name, f"it.{unique_name}", "192.0.2.1", "192.0.2.1", Port(8080)))
     away = f"{lab.eureka_urls[0]},http://127.0.0.1:9/eureka"
-    code, said, complaints = cli("drain", unique_name, *FAST, url=away)
+    code, said, complaints = cli("drain", f"it.{unique_name}", *FAST, url=away)
     assert code == 1
     assert "OUT_OF_SERVICE on 1 server\n" in said
     assert "safe:" not in said
     assert "not safe: not known what callers of http://127.0.0.1:9/eureka find" in complaints
-    code, said, complaints = cli("undrain", unique_name, url=away)
+    code, said, complaints = cli("undrain", f"it.{unique_name}", url=away)
     assert code == 1
     assert ": UP on 1 server\n" in said
     assert "http://127.0.0.1:9/eureka did not answer and may keep the status" in complaints

@@ -61,6 +61,7 @@ def version_of_tomorrow(released: Path) -> Path:
     return other
 
 
+@pytest.mark.timeout(600)  # a dozen runs
 def test_a_foreign_program_registers_the_endpoints_it_looks_up(
     lab: Lab, cluster: Cluster, eureka: Peers, namespace: str, tmp_path: Path, released: Path
 ) -> None:

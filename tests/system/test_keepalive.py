@@ -8,10 +8,8 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
-from urllib.parse import quote
 
 import pytest
-import requests
 
 from eurekube_provider.core.model import Instance
 from eurekube_provider.eureka.connection import Connection
@@ -19,16 +17,17 @@ from eurekube_provider.eureka.peers import Peers
 from eurekube_provider.resources.properties import check
 from eurekube_provider.resources.registration import Registration, create
 from lab import Lab
+from lab.eureka import LISTS_EACH_SECOND
 from lab.workloads import wait_for
-from tests.system.conftest import ROOT
+from tests.system.conftest import ROOT, renewed_at
 
 pytestmark = pytest.mark.lab
 
 
 @pytest.fixture(scope="module")
 def peers() -> Iterator[Peers]:
-    """One Eureka server."""
-    with Lab(eureka=1, kubernetes=False) as lab:
+    """One Eureka server, whose lists are a second old at most: what is to be renewed is found in them."""
+    with Lab(eureka=1, kubernetes=False, eureka_settings=LISTS_EACH_SECOND) as lab:
         made = Peers(Connection.parse(lab.eureka_urls))
         yield made
         made.close()
@@ -49,14 +48,6 @@ def registered(peers: Peers, name: str, renewer: str) -> Instance:
         },
     )
     return create(Registration.from_properties(checked.properties), peers)
-
-
-def renewed_at(peers: Peers, instance: Instance) -> int:
-    """When the server says that it was renewed last."""
-    path = f"/apps/{instance.application}/{quote(instance.instance_id, safe='')}"
-    answer = requests.get(peers.peers[0].url + path, headers={"Accept": "application/json"}, timeout=10)
-    answer.raise_for_status()
-    return int(answer.json()["instance"]["leaseInfo"]["lastRenewalTimestamp"])
 
 
 def test_it_renews_what_names_it_and_removes_nothing(peers: Peers, tmp_path: Path) -> None:

@@ -19,12 +19,12 @@ import requests
 import yaml
 
 from lab import EUREKA_PASSWORD, EUREKA_USER, EurekaServer, Lab, LabError, Ports
+from lab.listing import held_now, listed_now, wait_listed
 from lab.waiting import wait_until
 
 pytestmark = pytest.mark.lab
 
 ROOT = Path(__file__).parents[2]
-JSON = {"Accept": "application/json"}
 CREDENTIALS = (EUREKA_USER, EUREKA_PASSWORD)
 WAIT_SECONDS = 60.0
 
@@ -164,11 +164,13 @@ def all_gone(pids: list[int]) -> bool:
 
 
 def test_a_registration_by_hand_is_read_back(lab: Lab, http: requests.Session) -> None:
-    """What is registered over REST stands in the list at once, for the lab's servers have the quick view."""
+    """What is registered over REST is found past the caches at once, and in a list when it is a new one."""
     url = lab.eureka_urls[0]
     register(http, url, "LAB-BY-HAND", "by-hand:8080")
-    applications = http.get(f"{url}/apps", headers=JSON, timeout=10).json()["applications"]["application"]
-    assert "LAB-BY-HAND" in {application["name"] for application in applications}
+    assert ("LAB-BY-HAND", "by-hand:8080") in held_now(url)
+    (found,) = listed_now(url, "lab-by-hand")
+    assert found.instance_id == "by-hand:8080"
+    wait_listed(url, [found])
 
 
 def test_a_lone_server_has_no_peer(lab: Lab, http: requests.Session) -> None:
@@ -263,9 +265,9 @@ def test_settings_of_the_caller_win(http: requests.Session) -> None:
     """Any Spring property can be set for every server; here one that `quick_view` sets otherwise."""
     settings = {
         "eureka.server.use-read-only-response-cache": "true",
-        "eureka.server.response-cache-update-interval-ms": "60000",
+        "eureka.server.response-cache-update-interval-ms": "3600000",
     }
-    with Lab(eureka=1, kubernetes=False, eureka_settings=settings) as lab:
+    with Lab(eureka=1, kubernetes=False, quick_view=True, eureka_settings=settings) as lab:
         url = lab.eureka_urls[0]
         assert http.get(f"{url}/apps/LAB-SETTINGS", timeout=10).status_code == 404
         register(http, url, "LAB-SETTINGS", "settings:8080")
@@ -505,7 +507,7 @@ def test_a_signal_takes_the_lab_down(number: signal.Signals, tmp_path: Path) -> 
         pids = [server["pid"] for server in state["servers"]]
         assert [is_alive(pid) for pid in pids] == [True] * 6
         process.send_signal(number)
-        assert process.wait(20) == 0
+        assert process.wait(60) == 0
     assert all_gone(pids)
     assert not folder.exists()
 
@@ -516,7 +518,7 @@ def test_a_signal_during_the_start_takes_the_lab_down(tmp_path: Path) -> None:
     with python("-m", "lab", f"--directory={folder}", "up", "--free-ports") as process:
         wait_until((folder / "logs" / "etcd.log").exists, "the first server", WAIT_SECONDS)
         process.send_signal(signal.SIGINT)
-        errors = process.communicate(timeout=20)[1]
+        errors = process.communicate(timeout=60)[1]
     assert process.returncode == 130
     assert "nothing is left running" in errors
     assert not folder.exists()

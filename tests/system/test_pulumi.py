@@ -29,7 +29,7 @@ from eurekube_provider.eureka.connection import Connection
 from eurekube_provider.eureka.peer import Peer
 from eurekube_provider.kube.access import NAMESPACES, SYNCERS
 from lab import Lab
-from lab.workloads import Cluster
+from lab.workloads import Cluster, wait_for
 from tests.system.conftest import ROOT, StartOperator
 from tests.system.stacks import Example, Stack, needs_pulumi_and_kubernetes, own_pulumi
 
@@ -373,10 +373,10 @@ def test_destroy_leaves_everything_clean_while_an_operator_works(
 
 def wait_for_finalizer(cluster: Cluster, namespace: str, name: str) -> None:
     """Wait until the operator has taken the syncer on."""
-    deadline = time.monotonic() + 20
-    while not ((cluster.get(SYNCERS, name, namespace) or {}).get("metadata", {}).get("finalizers")):
-        assert time.monotonic() < deadline
-        time.sleep(0.1)
+    wait_for(
+        lambda: (cluster.get(SYNCERS, name, namespace) or {}).get("metadata", {}).get("finalizers"),
+        f"the finalizer of {name}",
+    )
 
 
 WRONG: tuple[tuple[dict[str, Any], str], ...] = (

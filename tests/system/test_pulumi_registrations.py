@@ -28,7 +28,7 @@ from eurekube_provider.core.model import Instance, Port, Status
 from eurekube_provider.eureka.connection import Connection
 from eurekube_provider.eureka.peer import Peer
 from lab import Lab
-from lab.eureka import EUREKA_PASSWORD, EUREKA_USER
+from lab.eureka import EUREKA_PASSWORD, EUREKA_USER, LISTS_EACH_SECOND
 from lab.listing import listed_now
 from lab.workloads import wait_for
 from tests.contract.plugin import EACH
@@ -72,8 +72,8 @@ Wanted = dict[str, Any]
 
 @pytest.fixture(scope="module")
 def url() -> Iterator[str]:
-    """One Eureka server."""
-    with Lab(eureka=1, kubernetes=False) as lab:
+    """One Eureka server, its lists a second old at most: a run looks there for what a former one left."""
+    with Lab(eureka=1, kubernetes=False, eureka_settings=LISTS_EACH_SECOND) as lab:
         yield lab.eureka_urls[0]
 
 
@@ -656,13 +656,11 @@ def test_an_interrupted_drain_is_undone(tmp_path: Path, url: str, eureka: Peer) 
     for signals in (1, 2):
         with destroying(stack) as process:
             wait_for(lambda: standing() == {(Status.OUT_OF_SERVICE, True)}, "all to be out of service", 60)
-            started = time.monotonic()
             for _ in range(signals):
                 os.killpg(process.pid, signal.SIGINT)
                 time.sleep(0.2 * (signals - 1))  # as fast as a person is
-            assert process.wait(30) != 0
-            assert time.monotonic() - started < 15
-            wait_for(lambda: standing() == {(Status.UP, False)}, "all to be back", 5)
+            assert process.wait(120) != 0  # far sooner than a drain of ten minutes
+            wait_for(lambda: standing() == {(Status.UP, False)}, "all to be back", 60)
         stack.up()
         assert standing() == {(Status.UP, False)}
 

@@ -132,7 +132,7 @@ class Shop:
 
     def wait_condition(self, kind: str, state: str, reason: str) -> str:
         """Wait for a condition; its message."""
-        wait_for(lambda: self.condition(kind)[:2] == (state, reason), f"{kind} {state} {reason}", 30.0)
+        wait_for(lambda: self.condition(kind)[:2] == (state, reason), f"{kind} {state} {reason}", 60.0)
         return self.condition(kind)[2]
 
     def held(self, application: str | None = None) -> list[Instance]:
@@ -146,11 +146,11 @@ class Shop:
     def wait_statuses(self, *states: str) -> None:
         """Wait until endpoint 1 has the first of these states, endpoint 2 the second ...; empty for none."""
         expected = {self.address(number): state for number, state in enumerate(states, 1) if state}
-        wait_for(lambda: self.statuses() == expected, f"{expected}", 30.0)
+        wait_for(lambda: self.statuses() == expected, f"{expected}", 60.0)
 
     def only(self, application: str | None = None) -> Instance:
         """The one instance, once it is there, past Eureka's caches."""
-        (listed,) = wait_for(lambda: self.held(application), "an instance", 30.0)
+        (listed,) = wait_for(lambda: self.held(application), "an instance", 60.0)
         found = self.eureka.read(*listed.key)
         assert found is not None
         return found
@@ -242,7 +242,7 @@ def test_a_port_that_is_not_clear(shop: Shop) -> None:
     shop.wait_statuses()
     shop.slices(shop.endpoint(1), ports=(ADMIN, HTTPS))
     shop.syncer(securePort="https")
-    wait_for(lambda: [one.port for one in shop.held()] == [Port(8443, enabled=False)], "https alone", 30.0)
+    wait_for(lambda: [one.port for one in shop.held()] == [Port(8443, enabled=False)], "https alone", 60.0)
     assert shop.only().secure_port == Port(8443)
 
 
@@ -280,7 +280,7 @@ def test_every_way_to_advertise_a_service(shop: Shop) -> None:
             30.0,
         )
     shop.slices(shop.endpoint(1, ready=False))
-    wait_for(lambda: shop.statuses() == {"192.0.2.7": "DOWN"}, "DOWN without a ready endpoint", 30.0)
+    wait_for(lambda: shop.statuses() == {"192.0.2.7": "DOWN"}, "DOWN without a ready endpoint", 60.0)
     shop.wait_condition("Ready", "False", "NoneUp")
     assert shop.condition("Synced")[0] == "True"
 
@@ -291,15 +291,15 @@ def test_a_node_port_is_registered_at_several_nodes(shop: Shop) -> None:
     shop.slices(shop.endpoint(1))
     shop.syncer("service", advertise="NodePort", nodes=3)
     both = {"10.64.0.1": "UP", "10.64.0.2": "UP"}
-    wait_for(lambda: shop.statuses() == both, "both nodes", 30.0)
+    wait_for(lambda: shop.statuses() == both, "both nodes", 60.0)
     (first,) = (one for one in shop.held() if one.ip_address == "10.64.0.1")
     assert first.instance_id.startswith(f"{shop.app}.svc.{shop.namespace}.fields:")
     shop.slices(shop.endpoint(1, ready=False))
-    wait_for(lambda: shop.statuses() == dict.fromkeys(both, "DOWN"), "both DOWN", 30.0)
+    wait_for(lambda: shop.statuses() == dict.fromkeys(both, "DOWN"), "both DOWN", 60.0)
     shop.slices(shop.endpoint(1))
-    wait_for(lambda: shop.statuses() == both, "both UP", 30.0)
+    wait_for(lambda: shop.statuses() == both, "both UP", 60.0)
     shop.syncer("service", advertise="NodePort")
-    wait_for(lambda: [one.key for one in shop.held()] == [first.key], "one", 30.0)
+    wait_for(lambda: [one.key for one in shop.held()] == [first.key], "one", 60.0)
     shop.wait_condition("Ready", "True", "Synced")
 
 
@@ -319,14 +319,14 @@ def test_labels_of_pods(shop: Shop) -> None:
     def versions() -> dict[str, str | None]:
         return {one.ip_address: one.metadata.get("example.com.version") for one in shop.held()}
 
-    wait_for(lambda: versions() == {shop.address(1): "1", shop.address(2): None}, "version 1", 30.0)
+    wait_for(lambda: versions() == {shop.address(1): "1", shop.address(2): None}, "version 1", 60.0)
     shop.cluster.access.request(
         "PATCH",
         PODS.path(shop.namespace, "a"),
         body={"metadata": {"labels": {"example.com/version": "2"}}},
         content_type=STRATEGIC_MERGE_PATCH,
     )
-    wait_for(lambda: versions() == {shop.address(1): "2", shop.address(2): None}, "version 2", 30.0)
+    wait_for(lambda: versions() == {shop.address(1): "2", shop.address(2): None}, "version 2", 60.0)
 
 
 def test_not_ready_can_mean_removed(shop: Shop) -> None:
@@ -355,7 +355,7 @@ def test_out_of_service_on_the_way_out(shop: Shop) -> None:
     # The next pod of a StatefulSet, before anybody saw the endpoint gone.
     shop.slices(shop.endpoint(1, "a-0"), shop.endpoint(2, "a-1"))
     shop.wait_statuses("UP", "UP")
-    wait_for(lambda: not [one for one in shop.held() if LEAVING_KEY in one.metadata], "no mark", 10.0)
+    wait_for(lambda: not [one for one in shop.held() if LEAVING_KEY in one.metadata], "no mark", 60.0)
     shop.slices(shop.endpoint(1, "a-0", ready=False, terminating=True), shop.endpoint(2, "a-1"))
     shop.wait_statuses("OUT_OF_SERVICE", "UP")
     shop.slices(shop.endpoint(2, "a-1"))
@@ -441,7 +441,7 @@ def test_a_renamed_syncer_leaves_no_gap(shop: Shop) -> None:
     shop.wait_statuses("UP", "UP")
     keys = [one.key for one in shop.held()]
     shop.syncer(called="renamed")
-    wait_for(lambda: shop.condition("Conflict", "renamed")[0] == "True", "Conflict", 30.0)
+    wait_for(lambda: shop.condition("Conflict", "renamed")[0] == "True", "Conflict", 60.0)
     shop.cluster.delete(SYNCERS, "it", shop.namespace)
     readings: list[list[Instance | None]] = []
 
@@ -449,10 +449,10 @@ def test_a_renamed_syncer_leaves_no_gap(shop: Shop) -> None:
         readings.append([shop.eureka.read(*key) for key in keys])
         return all(one is not None and (one.owner or "").endswith("/renamed") for one in readings[-1])
 
-    wait_for(has_passed, "the new owner", 10.0)
+    wait_for(has_passed, "the new owner", 60.0)
     assert all(one is not None and one.status is Status.UP for reading in readings for one in reading)
-    wait_for(lambda: shop.condition("Synced", "renamed")[0] == "True", "Synced", 10.0)
-    wait_for(lambda: shop.cluster.get(SYNCERS, "it", shop.namespace) is None, "the finalizer", 10.0)
+    wait_for(lambda: shop.condition("Synced", "renamed")[0] == "True", "Synced", 60.0)
+    wait_for(lambda: shop.cluster.get(SYNCERS, "it", shop.namespace) is None, "the finalizer", 60.0)
 
 
 def test_a_lease_that_a_fail_over_outlasts(shop: Shop) -> None:
@@ -497,7 +497,7 @@ def test_pods_that_end_too_early(shop: Shop) -> None:
     assert f"pods of Deployment {namespace}/{app} serve for 20 s" in message
     shop.wait_condition("Ready", "True", "Synced")
     shop.wait_condition("Synced", "True", "Synced")
-    wait_for(lambda: ("DrainTooShort", message) in shop.events(), "a warning", 30.0)
+    wait_for(lambda: ("DrainTooShort", message) in shop.events(), "a warning", 60.0)
 
     (mended,) = shortfalls(cluster.pods(namespace, app)[0]["spec"], 120)
     assert mended.remedy in message
@@ -527,10 +527,10 @@ def test_addresses_that_are_published_before_they_are_ready(shop: Shop) -> None:
         slices = cluster.items(ENDPOINT_SLICES, namespace, **{"kubernetes.io/service-name": app})
         return [one["conditions"]["serving"] for item in slices for one in item.get("endpoints") or ()]
 
-    wait_for(lambda: serving() == [False], "an endpoint that does not serve", 30.0)
+    wait_for(lambda: serving() == [False], "an endpoint that does not serve", 60.0)
     (address,) = cluster.ready_addresses(namespace, app)
     shop.syncer()
-    wait_for(lambda: shop.statuses() == {address: "UP"}, "UP", 30.0)
+    wait_for(lambda: shop.statuses() == {address: "UP"}, "UP", 60.0)
 
 
 def test_endpoints_that_somebody_wrote_by_hand(shop: Shop) -> None:
@@ -564,7 +564,7 @@ def test_events_are_counted(shop: Shop) -> None:
     shop.syncer()
     name = shop.app.upper()
     shop.wait_statuses("UP", "UP", "UP")
-    wait_for(lambda: ("Registered", f"3 instances of {name} registered") in shop.events(), "an Event", 30.0)
+    wait_for(lambda: ("Registered", f"3 instances of {name} registered") in shop.events(), "an Event", 60.0)
     for _ in range(2):
         going = shop.endpoint(3, ready=False, terminating=True)  # or the brake would doubt it
         shop.slices(shop.endpoint(1), shop.endpoint(2), going)

@@ -141,7 +141,9 @@ def test_tells_what_is_in_eureka(
         "the deleted syncer's labels to go",
         WAIT_SECONDS,
     )
-    assert not any(is_good <= labels for _, labels in metrics(port))
+    wait_for(
+        lambda: not any(is_good <= labels for _, labels in metrics(port)), "no figure of it", WAIT_SECONDS
+    )
     assert f"{namespace}/{good}" not in {
         f"{row['namespace']}/{row['name']}" for row in document(port)["syncers"]
     }

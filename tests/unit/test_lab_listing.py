@@ -1,0 +1,56 @@
+"""What the lab reads off the front page of a server."""
+
+from __future__ import annotations
+
+from lab.listing import keys_on
+
+PAGE = """
+      <h1>Instances currently registered with Eureka</h1>
+      <table id='instances' class="table table-striped table-hover">
+              <tr>
+                <td><b>RATING</b></td>
+                <td>
+                    <b>n/a</b> (5)
+                </td>
+                <td>
+                    <b></b> (5)
+                </td>
+                <td>
+                      <font color=red size=+1><b>
+                    <b>DOWN</b> (2) -
+                      </b></font>
+                        q,w e&amp;r&lt;t&gt;y
+                      ,
+                        <a href="http://192.0.2.1/?a=1&amp;b=2" target="_blank">linked</a>
+
+                    <b>UP</b> (1) -
+                        a-0.x:rating:8080
+                </td>
+              </tr>
+              <tr>
+                <td><b>OTHER</b></td>
+                <td>
+                    <b>UP</b> (1) -
+                        <a href="http://x/" target="_blank">a-0.x:rating:8080</a>
+                </td>
+              </tr>
+      </table>
+      <table id='generalInfo'>
+        <tr>
+          <td>uptime</td><td>
+            00:01
+          </td>
+        </tr>
+      </table>
+"""
+
+
+def test_the_front_page_names_all_instances() -> None:
+    """Whatever their status is, linked or not, in the application that they stand in; and nothing else."""
+    assert list(keys_on(PAGE)) == [
+        ("RATING", "q,w e&r<t>y"),
+        ("RATING", "linked"),
+        ("RATING", "a-0.x:rating:8080"),
+        ("OTHER", "a-0.x:rating:8080"),
+    ]
+    assert list(keys_on("<h1>Log in</h1>")) == []
