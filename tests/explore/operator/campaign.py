@@ -8,7 +8,7 @@ from collections.abc import Iterator
 
 from eurekube_provider.eureka.connection import Mode
 from tests.explore.operator.acts import ACTS
-from tests.explore.operator.edits import EDITS, Edit
+from tests.explore.operator.edits import EDITS, MIXED, Edit, together
 from tests.explore.operator.explorer import Explored, Faults, Setup, told
 from tests.explore.operator.world import Fault, Happening, owned
 
@@ -28,12 +28,15 @@ HAPPENINGS: tuple[Happening, ...] = (*Fault, *ACTS)
 
 _MOST_FAULTS = 4
 
+_BEGINS = (0.0, 0.0, 0.01, 0.5, 2.0, 5.0)
+"""When edits begin that happen together, in seconds."""
+
 
 def sequences(seed: int, end: float, edits: tuple[Edit, ...] = EDITS) -> Iterator[str]:
     """Try sequences until ``end``; what did not hold of each, or nothing.
 
     Each edit without a fault comes first. Then each single fault, once, in an order that the seed draws, with
-    sets of several in between.
+    sets of several, and edits that happen together, in between.
     """
     draw = random.Random(seed)  # noqa: S311 - replayed by its seed
     with owned():
@@ -51,9 +54,17 @@ def sequences(seed: int, end: float, edits: tuple[Edit, ...] = EDITS) -> Iterato
         ]
         draw.shuffle(singles)
         while time.monotonic() < end:
-            if singles and draw.random() < 0.7:
+            faults: Faults
+            kind = draw.random()
+            if singles and kind < 0.5:
                 edit, setup, at, happening = singles.pop()
-                faults: Faults = {at: happening}
+                faults = {at: happening}
+            elif kind < 0.75 and len(edits) > 1:
+                count = draw.randint(2, 3)
+                edit = together(*((draw.choice(MIXED), draw.choice(_BEGINS)) for _ in range(count)))
+                setup = draw.choice(SETUPS)
+                chosen = sorted(draw.sample(range(60), draw.randint(0, 2)))
+                faults = {at: draw.choice(HAPPENINGS) for at in chosen}
             else:
                 edit, setup = draw.choice(edits), draw.choice(SETUPS)
                 numbers = range(2 * max(places[edit, setup]))

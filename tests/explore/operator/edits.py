@@ -11,6 +11,10 @@ from tests.explore.operator.site import APP, Site
 Step = Callable[[Site], None]
 
 
+def NOTHING(_: Site) -> None:  # noqa: N802 - a constant
+    """Nothing more."""
+
+
 @dataclass(frozen=True, slots=True, eq=False)
 class Edit:
     """One change of a cluster, in steps.
@@ -27,7 +31,7 @@ class Edit:
     name: str
     steps: tuple[tuple[float, Step], ...]
     spec: Mapping[str, Any] = field(default_factory=dict)
-    begin: Step = lambda _: None
+    begin: Step = NOTHING
     is_braked: bool = False
     keeps: tuple[str, ...] = ()
     unobserved: bool = False
@@ -201,3 +205,37 @@ EDITS = (
 def edit(name: str) -> Edit:
     """One of them."""
     return next(one for one in EDITS if one.name == name)
+
+
+_GIVES_UP = ("the application is renamed", "another Service is selected", "mode service")
+"""A syncer that lives on, and wants no more what another one wants too, takes it out before that one has it:
+to be tried beside others once the operator hands it over."""
+
+MIXED = tuple(
+    one.name
+    for one in EDITS
+    if one.steps
+    and one.name not in _GIVES_UP
+    and not one.name.startswith("refused")  # and keeps what it had, whatever else happens
+    and one.begin is NOTHING
+    and not (one.spec or one.keeps or one.unobserved or one.names_another)
+)
+"""What may happen beside others."""
+
+
+def together(*parts: tuple[str, float]) -> Edit:
+    """Several at once, each from so many seconds on."""
+    timed: list[tuple[float, Step]] = []
+    for name, begin in parts:
+        at = begin
+        for wait, step in edit(name).steps:
+            at += wait
+            timed.append((at, step))
+    timed.sort(key=lambda one: one[0])
+    befores = [0.0, *(at for at, _ in timed)]
+    steps = tuple((at - before, step) for before, (at, step) in zip(befores, timed, strict=False))
+    return Edit(
+        f"together({', '.join(map(repr, parts))})",
+        steps,
+        is_braked=any(edit(name).is_braked for name, _ in parts),
+    )

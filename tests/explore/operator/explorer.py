@@ -192,8 +192,9 @@ def told(edit: Edit, faults: Faults, outcome: Outcome, setup: Setup = ONE_SERVER
         for at, one in faults.items()
     )
     called = f"{setup.servers}, {setup.replicas}, Mode.{setup.mode.name}, {setup.chance}"
+    what = edit.name if edit.name.startswith("together(") else f"edit({edit.name!r})"
     lines = [
         f"{edit.name}: {'; '.join(outcome.violations)}",
-        f"replay: Explored(edit({edit.name!r}), {{{named}}}, Setup({called})).run()",
+        f"replay: Explored({what}, {{{named}}}, Setup({called})).run()",
     ]
     return "\n".join([*lines, *(f"  {one}" for one in outcome.trace)])

@@ -14,6 +14,7 @@ from eurekube_provider.core.objects import is_terminating
 from eurekube_provider.core.plan import Policy, same_contents
 from eurekube_provider.core.syncer import Syncer
 from eurekube_provider.eureka.codec import instance_from_json
+from eurekube_provider.operator.finalizer import FINALIZER
 from eurekube_provider.operator.trims import trim_service, trim_slice
 from tests.explore.explorer import ORDINARY_KEYS
 from tests.explore.operator.kube import KUBE_SYSTEM_UID, Change
@@ -92,7 +93,9 @@ class Witness:
         self._serves: dict[str, set[Place]] = {url: set() for url in (*world.cluster.urls, OTHER_URL)}
         self._excused_until: dict[Place, int] = {}
         self._goodbyes: set[tuple[str, str]] = set()
+        self._claims: dict[Place, list[Instance]] = {}  # by several syncers, of which the first has it
         self._refused: set[str] = set()
+        self._ready: set[str] = set()
         self._foreign: dict[Key, tuple[object, ...]] = {}
         world.kube.changed = self._cluster_changed
         world.changed = world.cluster.told = self.look
@@ -235,18 +238,15 @@ class Witness:
     def _compare_syncer(self, syncer: Mapping[str, Any]) -> None:
         """Its finalizer and its status are those of a syncer that never saw anything else."""
         name = syncer["metadata"]["name"]
-        is_refused = f"cluster/{CLUSTER.name}/{SHOP}/{name}" in self._refused
-        if "eurekube.io/deregister" not in syncer["metadata"].get("finalizers", ()):
+        owner = f"cluster/{CLUSTER.name}/{SHOP}/{name}"
+        if owner not in self._refused and FINALIZER not in syncer["metadata"].get("finalizers", ()):
             self._violated(f"the syncer {name} has no finalizer")
         conditions = (syncer.get("status") or {}).get("conditions") or ()
         ready = next((one for one in conditions if one["type"] == "Ready"), {"status": "missing"})
-        wants = any(
-            one.wanted and str(one.wanted.owner).endswith(f"/{name}") for one in self.standings.values()
-        )
-        if ready["status"] != ("True" if wants and not is_refused else "False"):
-            self._violated(
-                f"the syncer {name} is Ready: {ready['status']} ({ready.get('message')}) in the end"
-            )
+        contested = {one.owner for claims in self._claims.values() if len(claims) > 1 for one in claims}
+        if owner not in contested and ready["status"] != str(owner in self._ready):
+            said = f"Ready: {ready['status']} ({ready.get('message')})"
+            self._violated(f"the syncer {name} is {said} in the end")
         if ready.get("observedGeneration") != syncer["metadata"]["generation"]:
             self._violated(f"the status of the syncer {name} is of an older generation in the end")
 
@@ -271,9 +271,11 @@ class Witness:
             if lease.holder.status != status:
                 self._violated(f"{key[1]} is {lease.holder.status} and not {status} at {url} in the end")
             found = instance_from_json(info_document(lease.holder, lease))
-            if found.owner != instance.owner:
-                self._violated(f"{key[1]} is {found.owner}'s and not {instance.owner}'s in the end")
-            elif not same_contents(found, instance):
+            claims = self._claims.get((_connection_of(url), *key), [])
+            claim = next((one for one in claims if one.owner == found.owner), instance)
+            if found.owner != claim.owner:
+                self._violated(f"{key[1]} is {found.owner}'s and not {claim.owner}'s in the end")
+            elif not same_contents(found, claim):
                 self._violated(f"{key[1]} has other contents at {url} in the end")
         for key in (*FOREIGN, STACKS) if url != OTHER_URL else ():
             if server.registry.get(*key) is None:
@@ -319,7 +321,9 @@ class Witness:
         slices = [trim_slice(one) for one in objects["endpointslices"].values()]
         wanted: dict[Place, Instance] = {}
         kept: set[str] = set()
+        self._claims.clear()
         self._refused.clear()
+        self._ready.clear()
         for item in objects["eurekasyncers"].values():
             if "deletionTimestamp" in item["metadata"]:
                 continue
@@ -327,14 +331,21 @@ class Witness:
                 syncer = Syncer.from_object(item)
             except ConfigurationError:
                 continue
-            if syncer.eureka not in ("default", "other") or syncer.application not in PUBLISHED:
+            # Whose names are another Service's is not known where there is no Service.
+            is_named = any(syncer.selector.selects(service) for service in services)
+            if syncer.eureka not in ("default", "other") or (
+                is_named and syncer.application not in PUBLISHED
+            ):
                 self._refused.add(syncer.owner(CLUSTER))
                 continue
             desired = desired_instances(syncer, services, slices, CLUSTER)
+            if not desired.problems:
+                self._ready.add(syncer.owner(CLUSTER))
             if syncer.is_paused or syncer.policy is not Policy.SYNC or desired.is_in_doubt:
                 kept.add(syncer.application.upper())
             for instance in desired.instances:
                 wanted.setdefault((syncer.eureka, *instance.key), instance)
+                self._claims.setdefault((syncer.eureka, *instance.key), []).append(instance)
         return wanted, kept
 
     def _renew_foreign(self) -> None:

@@ -61,7 +61,8 @@ class Site:
     def no_service(self, name: str = APP) -> None:
         """The Service is deleted, and its slice with it."""
         self.kube.delete("services", SHOP, name)
-        self.kube.delete("endpointslices", SHOP, self._slices.pop(name))
+        if name in self._slices:
+            self.kube.delete("endpointslices", SHOP, self._slices.pop(name))
 
     def pod(self, name: str, *, ready: bool = True, terminating: bool = False) -> None:
         """There is a pod, or it has changed."""
