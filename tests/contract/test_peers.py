@@ -517,18 +517,13 @@ def test_a_paused_server_holds_up_nobody_for_long(frail: Lab, app: str) -> None:
 
 
 COUNT_OF_SERVICES = 40
-HELD_UP_SECONDS = 20.0
-"""The time-outs: what takes less than half of it did not wait for a server that is away."""
 
 
 class Operator:
     """What the operator does with many services of one pod each: sixteen plans at once, renewed by nobody."""
 
     def __init__(self, urls: list[str], leases: int) -> None:
-        connection = Connection(
-            tuple(urls), connect_timeout_seconds=HELD_UP_SECONDS, read_timeout_seconds=HELD_UP_SECONDS
-        )
-        self.peers = Peers(connection, waits_for_all=False)
+        self.peers = Peers(Connection(tuple(urls)), waits_for_all=False)
         self.registered: set[tuple[str, str]] = set()
         self.sweeper = Sweeper(self.peers, self.registered.__contains__)
         self.sweeper.start()
@@ -587,12 +582,12 @@ def test_a_server_that_is_away_holds_up_no_change(frail: Lab, app: str, how: str
         us.register(*before, *instances)
         for one in (*before, *instances):
             wait_level(us.peers, one)
-        us.remove(*before)
+        all_answer = us.remove(*before)
         if how == "frozen":
             frail.eurekas[0].pause()
         else:
             front.vanish()
-        assert us.remove(*instances) < HELD_UP_SECONDS / 2
+        assert us.remove(*instances) <= 2 * all_answer + 1.0
         assert [one for one in instances if any(peer.read(*one.key) for peer in others)] == []
         again, *gone = instances
 
