@@ -9,6 +9,7 @@ import random
 import time
 from collections.abc import Iterator, Sequence
 
+from tests.explore import generated
 from tests.explore.engine import Engine
 from tests.explore.explorer import Explored, acts, singles, tried
 from tests.explore.programs import EDITS, SECOND_THOUGHTS, Edit
@@ -26,7 +27,8 @@ def sequences(seed: int, end: float, edits: Sequence[Edit] = (*EDITS, *SECOND_TH
     """Try sequences until ``end``; what did not hold of each, or nothing.
 
     Each edit comes without trouble first. Then single faults, single acts of others and sets of several
-    faults take turns, in an order that the seed draws; single ones come once each.
+    faults take turns, in an order that the seed draws; single ones come once each. Between them come
+    generated programs.
     """
     draw = random.Random(seed)  # noqa: S311 - replayed by its seed
     with contextlib.redirect_stderr(io.StringIO()):  # what the providers say of each sequence
@@ -47,7 +49,10 @@ def sequences(seed: int, end: float, edits: Sequence[Edit] = (*EDITS, *SECOND_TH
         draw.shuffle(of_others)
         # What needs a refresh, or the same program once more, is not asked of several faults at once.
         any_faults = [edit for edit in edits if edit in EDITS]
+        is_all = len(edits) > 1
         while time.monotonic() < end and (of_faults or of_others or any_faults):
+            if is_all:
+                yield generated.tried(draw.randrange(1_000_000_000))
             for left in (of_faults, of_others):
                 if left:
                     yield tried(*left.pop())

@@ -88,6 +88,8 @@ class World:
             self.act(happens)
             self.watch(happens.value)
             happens = self.faults.get(len(self.trace))
+        if happens is not None and happens.is_loss and what.startswith("checkpoint"):
+            happens = None  # the state is lost with the process only
         self.trace.append(f"{what}{f'  <- {happens.value}' if happens else ''}")
         if happens is Fault.KILLED_BEFORE:
             self._dead = True

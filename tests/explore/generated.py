@@ -1,0 +1,100 @@
+"""Programs drawn from the properties of both resources: after some edits all is as after a fresh start.
+
+Each edit may lose an answer. Nothing is killed: what a killed process has just registered stands in no state,
+and the next program may not name it any more. The last program then runs undisturbed, twice; and once at an
+empty Eureka.
+"""
+
+from __future__ import annotations
+
+import random
+from typing import Any
+
+from tests.explore.engine import PREFIX, Engine, Program, Properties
+from tests.explore.others import OWNER, metadata
+from tests.explore.programs import URL, application, instance
+from tests.explore.world import Fault, World, owned
+from tests.model.cluster import Cluster
+
+_ANY: dict[str, tuple[Any, ...]] = {
+    "port": (8080, 8081),
+    "secure_port": (8443,),
+    "metadata": ({"tier": "1"}, {"tier": "2", "team": "b"}),
+    "zone": ("a", "b"),
+    "status": ("UP", "DOWN", "OUT_OF_SERVICE"),
+    "vip_address": ("other",),
+    "renewal_interval_seconds": (10,),
+    "duration_seconds": (120,),
+    "home_page_url": ("http://10.0.0.1/",),
+    "drain_seconds": (0, 30),
+    "renewer": ("eurekube", "other"),
+}
+_OWN = {"instance_id": ("vm-1", "vm-2"), "host_name": ("10.0.0.1", "10.0.0.2")}
+
+_MOST_REQUESTS = 40
+_LOSSES = tuple(fault for fault in Fault if fault.is_loss)
+
+
+def program(draw: random.Random) -> Program:
+    """A program with up to two resources."""
+    made: dict[str, Properties] = {}
+    if draw.random() < 0.8:
+        made[draw.choice(("i", "parent/i"))] = instance(**_some(draw, {**_ANY, **_OWN}))
+    if draw.random() < 0.6:
+        keys = draw.sample("abc", draw.randint(1, 3))
+        made["a"] = application(*sorted(keys), **_some(draw, _ANY))
+    return made
+
+
+def _some(draw: random.Random, properties: dict[str, tuple[Any, ...]]) -> Properties:
+    names = draw.sample(sorted(properties), draw.randint(0, 3))
+    return {name: draw.choice(properties[name]) for name in names}
+
+
+def tried(seed: int) -> str:
+    """What did not hold of the sequence that this seed draws; empty where all did."""
+    draw = random.Random(seed)  # noqa: S311 - replayed by its seed
+    programs = [program(draw) for _ in range(draw.randint(2, 5))]
+    world = World(Cluster([URL]))
+    with owned(world):
+        engine = Engine(world)
+        said = []
+        for each in programs[:-1]:
+            world.faults = {len(world.trace) + draw.randrange(_MOST_REQUESTS): draw.choice(_LOSSES)}
+            run = engine.up(each, refresh=draw.random() < 0.3)
+            said.append(run.error or ("killed" if run.killed else ""))
+            world.cluster.clock.advance(40_000)
+        world.faults = {}
+        last = programs[-1]
+        first, second = engine.up(last, refresh=True), None
+        world.cluster.clock.advance(40_000)
+        if first.ended_well:
+            second = engine.up(last)
+    fresh = World(Cluster([URL]))
+    with owned(fresh):
+        assert Engine(fresh).up(last).ended_well, f"seed {seed}: {last} cannot be run at all"
+    wrong = first.error
+    if second is not None and second.steps:
+        wrong = f"an up after a good one still changes: {second.steps}"
+    if not wrong and _stands(world) != _stands(fresh):
+        wrong = f"Eureka holds {_stands(world)}, and after a fresh start {_stands(fresh)}"
+    if not wrong:
+        return ""
+    lines = [
+        f"{each}{f'  <- {error}' if error else ''}" for each, error in zip(programs, [*said, ""], strict=True)
+    ]
+    return "\n".join([wrong, f"replay: tried({seed})", *lines, *world.trace])
+
+
+def _stands(world: World) -> dict[tuple[str, str], Any]:
+    """What of ours stands in Eureka, but for times and incarnations."""
+    found: dict[tuple[str, str], Any] = {}
+    for lease in world.cluster.servers[URL].registry.all():
+        info = lease.holder
+        marks = {key: value for key, value in metadata(info).items() if key != "eurekube.incarnation"}
+        if str(marks.get(OWNER, "")).startswith(PREFIX):
+            fields = {
+                key: value for key, value in info.fields.items() if key not in ("metadata", "leaseInfo")
+            }
+            found[info.app, info.id] = (info.status, info.duration_s, marks, fields)
+    return found
