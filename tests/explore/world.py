@@ -18,6 +18,7 @@ from enum import Enum
 from typing import Any
 from urllib.parse import unquote, urlsplit
 
+from eurekube_provider.core.errors import DrainInterrupted
 from eurekube_provider.eureka import peer, peers, transport
 from eurekube_provider.resources import waits
 from tests.explore.others import Act
@@ -215,6 +216,14 @@ def _sleep(seconds: float) -> None:
     _Wire.world.cluster.clock.advance(max(1, round(seconds * 1000)))
 
 
+def _wait(seconds: float) -> None:
+    """A wait of a call of the engine's, which may be interrupted, or the last thing that the process does."""
+    try:
+        _Wire.world.point(f"wait {seconds:g} s", lambda: _sleep(seconds))
+    except NoAnswer:
+        raise DrainInterrupted("interrupted while callers were forgetting it") from None
+
+
 def _now() -> float:
     return _Wire.world.cluster.clock.now_ms / 1000
 
@@ -242,7 +251,7 @@ def _ways_out() -> list[tuple[Any, str, Any, Any]]:
         (time, "sleep", _sleep),
         (time, "time", _now),
         (time, "monotonic", _now),
-        (waits.Waits, "of_this_call", lambda _: _sleep),
+        (waits.Waits, "of_this_call", lambda _: _wait),
     ]
     for name, module in list(sys.modules.items()):
         if name.startswith("eurekube_provider") and getattr(module, "ThreadPoolExecutor", None) is (
