@@ -141,12 +141,22 @@ class Witness:
     def excuse(self, place: Place, milliseconds: int) -> None:
         """Somebody else took it out: it may be missing for so long."""
         self._excused_until[place] = self.world.now_ms + milliseconds
+        self._lose_refused([place])
         for serves in self._serves.values():
             serves.discard(place)
 
     def restarted(self, url: str) -> None:
         """A server has lost its memory."""
         self._serves[url].clear()
+        if len(self.world.cluster.urls) == 1:
+            self._lose_refused(list(self.standings))
+
+    def _lose_refused(self, places: list[Place]) -> None:
+        """Nothing is registered again for a syncer that is refused."""
+        for place in places:
+            standing = self.standings.get(place)
+            if standing is not None and standing.wanted and standing.wanted.owner in self._refused:
+                del self.standings[place]
 
     def look(self, what: str = "") -> None:
         """What must hold at every moment."""
