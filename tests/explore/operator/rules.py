@@ -93,6 +93,7 @@ class Witness:
         self._serves: dict[str, set[Place]] = {url: set() for url in (*world.cluster.urls, OTHER_URL)}
         self._excused_until: dict[Place, int] = {}
         self._goodbyes: set[tuple[str, str]] = set()
+        self._ended: set[Place] = set()  # were not wanted for a while, and what a person set may have gone
         self._claims: dict[Place, list[Instance]] = {}  # by several syncers, of which the first has it
         self._refused: set[str] = set()
         self._ready: set[str] = set()
@@ -277,8 +278,11 @@ class Witness:
             if lease is None:
                 self._violated(f"{key[1]} is missing at {url} in the end")
                 continue
-            status = self.overridden.get((_connection_of(url), *key), instance.status)
-            if lease.holder.status != status:
+            place = (_connection_of(url), *key)
+            status = self.overridden.get(place, instance.status)
+            if lease.holder.status != status and not (
+                place in self._ended and lease.holder.status == instance.status
+            ):
                 self._violated(f"{key[1]} is {lease.holder.status} and not {status} at {url} in the end")
             found = instance_from_json(info_document(lease.holder, lease))
             claims = self._claims.get((_connection_of(url), *key), [])
@@ -311,6 +315,8 @@ class Witness:
             goodbye, is_kept = endpoint in self._goodbyes, place[1] in kept
             if before is None or _status(before.wanted) != _status(instance):
                 self.standings[place] = Standing(instance, now, goodbye, is_kept)
+                if instance is None:
+                    self._ended.add(place)
                 for serves in self._serves.values():
                     serves.discard(place)
             else:
