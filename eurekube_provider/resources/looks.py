@@ -124,12 +124,13 @@ class SecondLooks:
             again = stock.newest(removed.instance.key)
             with self._lock:
                 shall_be_gone = self._removed.get(place) is removed
-            # Registered anew since, it carries a newer time: only what came back is what was removed.
+            # Registered anew since, it carries a newer time: only what came back is what was removed. So does
+            # what a drain marked after it had been read; nobody registers anew with our mark.
             if (
                 again is not None
                 and shall_be_gone
                 and again.owner == removed.instance.owner
-                and again.written_at_ms <= removed.instance.written_at_ms
+                and (again.is_leaving or again.written_at_ms <= removed.instance.written_at_ms)
             ):
                 try:
                     apply.remove(peers, again)

@@ -12,7 +12,7 @@ import pytest
 from eurekube_provider.resources.bridge import as_secret, read_in
 from tests.explore.engine import Engine, Properties
 from tests.explore.explorer import Explored, acts, singles, tried
-from tests.explore.others import ENFORCED, OWNER
+from tests.explore.others import ENFORCED, OWNER, Act, Deed
 from tests.explore.programs import EDITS, SECOND_THOUGHTS, URL, Edit, application, instance
 from tests.explore.world import Fault, Faults, World, owned
 from tests.model.cluster import Cluster
@@ -75,6 +75,14 @@ def test_two_servers_that_each_lose_an_answer(name: str) -> None:
     for first, second in itertools.combinations(range(requests + 2), 2):
         faults = {first: Fault.LOST_BEFORE, second: Fault.LOST_AFTER}
         assert not (told := tried(edit, faults, 2)), told
+
+
+@pytest.mark.parametrize("name", ["remove with a drain", "application: remove with a drain"])
+def test_a_renewal_gives_back_nothing_that_was_drained(name: str) -> None:
+    """At whatever moment it comes: the second look knows what the drain had marked."""
+    edit = next(one for one in EDITS if one.name == name)
+    for at in range(Explored(edit, {}, 2).run().requests):
+        assert not (told := tried(edit, {at: Act(Deed.RENEWED)}, 2)), told
 
 
 @pytest.mark.parametrize("servers", [1, 2])
