@@ -200,9 +200,9 @@ class Explored:
             return ("OUT_OF_SERVICE",)
         if place in self.others.doubtful or (status == "UP" and place in self.others.out):
             return ("UP", "OUT_OF_SERVICE")
-        if status == "OUT_OF_SERVICE" and len(self.cluster.urls) > 1:
-            # It is registered as that first, and a slow server may tell of it last. Nobody calls it.
-            return (status, "STARTING")
+        if status != "UP" and len(self.cluster.urls) > 1:
+            # What it was on the way there, or before, a slow server may tell last. Nobody calls any of them.
+            return ("OUT_OF_SERVICE", "DOWN", "STARTING")
         return (status,)
 
     def _steady(self) -> set[Place]:
