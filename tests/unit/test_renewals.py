@@ -17,7 +17,7 @@ from eurekube_provider.core.errors import RegistryRejected, RegistryUnreachable
 from eurekube_provider.core.model import EurekaLease, Instance, Port
 from eurekube_provider.eureka import lane
 from eurekube_provider.eureka import renewals as module
-from eurekube_provider.eureka.batch import MOST_ITEMS, Answer
+from eurekube_provider.eureka.batch import MOST_ITEMS, Answer, portions
 from eurekube_provider.eureka.renewals import Renewals
 from lab.waiting import wait_until
 
@@ -438,6 +438,11 @@ def test_many_are_renewed_in_batches_on_every_server(start: Start) -> None:
     sizes = [size for peer in peers.peers for size in peer.sizes]
     assert max(sizes) <= 250
     assert len(sizes) < 600
+
+
+def test_a_batch_is_no_larger_than_servers_send_each_other() -> None:
+    """Whatever is split: renewals, registrations or removals."""
+    assert [len(portion) for portion in portions(range(600))] == [250, 250, 100]
 
 
 def test_a_server_that_lacks_one_says_which_server(start: Start, listener: Listening) -> None:
