@@ -255,7 +255,8 @@ class Witness:
         conditions = (syncer.get("status") or {}).get("conditions") or ()
         ready = next((one for one in conditions if one["type"] == "Ready"), {"status": "missing"})
         contested = {one.owner for claims in self._claims.values() if len(claims) > 1 for one in claims}
-        if owner not in contested and ready["status"] != str(owner in self._ready):
+        is_clear = owner not in contested and not self.overridden  # which may leave none that is UP
+        if is_clear and ready["status"] != str(owner in self._ready):
             said = f"Ready: {ready['status']} ({ready.get('message')})"
             self._violated(f"the syncer {name} is {said} in the end")
         if ready.get("observedGeneration") != syncer["metadata"]["generation"]:
