@@ -8,7 +8,7 @@ from __future__ import annotations
 import json
 import secrets
 import sys
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any
 
@@ -46,7 +46,7 @@ from eurekube_provider.resources.properties import (
     contains_unknown,
 )
 
-Sought = tuple[Peers, Iterable[Instance], Collection[tuple[str, str]]]
+Sought = tuple[Peers, Iterable[Instance], Mapping[tuple[str, str], str]]
 
 IN_UPDATE = "in_update"
 """Among what a program gives that is not previewed, and in no state: only then a check may ask Eureka."""

@@ -9,7 +9,7 @@ and is never touched here.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Container, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from typing import TypeVar
@@ -37,6 +37,7 @@ SETTLE_SECONDS = 0.6
 _CLEAR_ATTEMPTS = 10
 
 Key = tuple[str, str]
+_NOTHING: Mapping[Key, str] = {}
 Registered = tuple[Peers, Instance]
 
 
@@ -75,15 +76,15 @@ def drain(registered: Iterable[Registered], seconds: float, wait: Callable[[floa
 def was_left(
     peers: Peers,
     wanted: Iterable[Instance],
-    in_state: Container[Key] = (),
+    in_state: Mapping[Key, str] = _NOTHING,
     tell: Callable[[str], None] = lambda _: None,
 ) -> frozenset[str]:
     """What an earlier run left of these that an update must see to.
 
     Of many, those are read of which a list shows it, and some others: the list is up to 30 s old.
 
-    :param in_state: what is registered by the state, so that it is to be there. What renews itself is not
-        expected: it went when it ended.
+    :param in_state: what is registered by the state, so that it is to be there, and the status that the state
+        enforces on it, if any. What renews itself is not expected: it went when it ended.
     :param tell: is told, in a sentence, why what is missing cannot be registered again.
     :returns: of :data:`LEAVING`, :data:`STILL_ENFORCED` and :data:`ABSENT` those that were found. Nothing is
         :data:`ABSENT` where somebody else stands at such an address by now: an update could only fail.
@@ -108,14 +109,15 @@ def was_left(
     return marks
 
 
-def _left(want: Instance, have: Instance | None, in_state: Container[Key]) -> frozenset[str]:
+def _left(want: Instance, have: Instance | None, in_state: Mapping[Key, str]) -> frozenset[str]:
     if have is None:
         is_missed = want.key in in_state and want.renewer != SELF_RENEWED
         return frozenset({ABSENT} if is_missed else ())
     if have.owner != want.owner:
         return frozenset()
     is_enforced = have.enforced not in ("", want.enforced)
-    if want.enforced and have.incarnation and not have.enforced:
+    stays_enforced = want.enforced and in_state.get(want.key) == want.enforced
+    if stays_enforced and have.incarnation and not have.enforced:
         is_enforced = have.status.value != want.enforced  # a run that failed had taken it back
     found = {LEAVING: have.is_leaving, STILL_ENFORCED: is_enforced}
     return frozenset(mark for mark, is_there in found.items() if is_there)
@@ -155,7 +157,10 @@ def release(peers: Peers, instance: Instance) -> Instance | None:
         have = peers.read(*instance.key)
         if have is None or have.owner != instance.owner or not have.enforced:
             return have
-    return write(peers, _without(have, ENFORCED_KEY), have)
+    back = _without(have, ENFORCED_KEY)
+    if have.status is Status.STARTING and not have.is_overridden:
+        back = replace(back, status=Status.UP)  # it was on its way to the status that was enforced
+    return write(peers, back, have)
 
 
 def put_all_back(peers: Peers, instances: Sequence[Instance]) -> None:

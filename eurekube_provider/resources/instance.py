@@ -93,7 +93,8 @@ class InstanceProvider(ResourceProvider):
         def sought() -> Sought:
             wanted = Registration.from_properties(properties)
             moved = registration.at_other_servers(olds, properties)
-            in_state = () if moved else [(str(olds.get("application")), str(olds.get("instance_id")))]
+            place = str(olds.get("application")), str(olds.get("instance_id"))
+            in_state = {} if moved else {place: str(olds.get("status") or "")}
             return self._peers(wanted), [wanted.instance], in_state
 
         tell_of(checked, str(properties.get("owner")))

@@ -85,6 +85,14 @@ class Roster:
         """The program's key of each place in Eureka."""
         return {each.instance.key: key for key, each in self.registrations.items()}
 
+    @property
+    def statuses(self) -> dict[Key, str]:
+        """The status that the program enforces at each place in Eureka; empty where it enforces none."""
+        return {
+            each.instance.key: each.status.value if each.status else ""
+            for each in self.registrations.values()
+        }
+
     def is_its(self, held: Instance) -> bool:
         """Whether ``held`` was registered by this creation, and by no other one of the same owner."""
         return is_of(held, self.owner, self.incarnation)
