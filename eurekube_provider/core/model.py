@@ -101,6 +101,8 @@ class Instance:
     overridden_status: Status = Status.UNKNOWN
     last_dirty_timestamp_ms: int | None = None
     last_updated_timestamp_ms: int | None = None
+    # When its lease ends, by the server that was asked, which evicts it some time later.
+    lease_ends_ms: int | None = field(default=None, compare=False)
     unknown_fields: Mapping[str, Any] = field(default_factory=lambda: EMPTY)
 
     def __post_init__(self) -> None:

@@ -2,8 +2,9 @@
 
 Either it is on its way to that one, or that one has forgotten it, or it was removed there and the first one
 has missed the removal: it was frozen or cut off. A renewal would bring the last back on all servers, at an
-address where nobody is any more. So what is old enough,
-and lacks where a server has run all the time, was removed.
+address where nobody is any more. So what is old enough, and lacks where a server has run all the time, was
+removed; but where nobody renewed it for as long as its lease lasts, a server may have evicted it just now,
+and it stays.
 """
 
 from __future__ import annotations
@@ -33,3 +34,12 @@ def removed_at(
         for url, instance in held.items()
         if instance is None and url in started_by_url and started_by_url[url] < found.written_at_ms
     )
+
+
+def may_be_evicted(held: Mapping[str, Instance | None], now: float) -> bool:
+    """Whether nobody renewed it for so long that a server may have evicted it by itself.
+
+    :param now: Unix time.
+    """
+    ends = [one.lease_ends_ms for one in held.values() if one is not None and one.lease_ends_ms is not None]
+    return bool(ends) and max(ends) < now * 1000

@@ -21,7 +21,7 @@ from eurekube_provider.eureka.peers import Peers, Sighting
 from eurekube_provider.eureka.renewals import Renewals
 from eurekube_provider.eureka.stock import Stocktaking, look_for
 from eurekube_provider.eureka.view import View
-from eurekube_provider.operator.absence import ON_ITS_WAY_SECONDS, removed_at
+from eurekube_provider.operator.absence import ON_ITS_WAY_SECONDS, may_be_evicted, removed_at
 from eurekube_provider.operator.handover import LIST_LAG_SECONDS
 from eurekube_provider.operator.restarts import MEMORY_SECONDS, Restarts
 
@@ -157,6 +157,8 @@ class Adopted:
         is_news = dropped is None or dropped.written_at_ms < found.written_at_ms
         # What was removed before our eyes stands only on those that missed it, even if they alone answer.
         lacks = self._removed_at(held, ON_ITS_WAY_SECONDS if is_news else 0.0)
+        if is_news and may_be_evicted(held, time.time()):
+            lacks = ()
         if lacks or (not is_news and stock.failures and not self._restarts.lost_memory):
             if is_news:
                 _log.warning(

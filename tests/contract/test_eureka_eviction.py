@@ -61,6 +61,17 @@ def test_how_long_leases_live(quick: Server, app: str) -> None:
     assert max(lived[ids[0]], lived[ids[2]]) < lived[ids[1]]
 
 
+def test_a_server_says_when_a_lease_ends(quick: Server, app: str) -> None:
+    """It lasts for its duration from a renewal, and what the server calls the last renewal is its end."""
+    quick.register(document(app, leaseInfo=lease(60)))
+    asked_at = time.time()
+    assert quick.renew(app) == 200
+    held = quick.get(app)
+    assert held is not None
+    ends = int(held["leaseInfo"]["lastRenewalTimestamp"]) / 1000
+    assert asked_at + 59 <= ends <= time.time() + 61
+
+
 def test_a_status_renews_a_lease(quick: Server, app: str) -> None:
     """Setting a status counts as a renewal: the instance lives twice its duration from then."""
     quick.register(document(app, leaseInfo=lease(1)))

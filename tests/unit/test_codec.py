@@ -50,6 +50,14 @@ def test_round_trip(instance: Instance) -> None:
     assert instance_from_json(sent) == expected
 
 
+def test_the_end_of_a_lease_is_read_and_makes_no_other_instance() -> None:
+    """A server names it the last renewal; it moves with each renewal, and nothing has changed then."""
+    renewed = read(leaseInfo={"durationInSecs": 90, "lastRenewalTimestamp": 1700000090000})
+    assert renewed.lease_ends_ms == 1700000090000
+    assert renewed == replace(renewed, lease_ends_ms=None) == read()
+    assert read().lease_ends_ms is None
+
+
 @given(instances)
 def test_an_override_is_never_sent(instance: Instance) -> None:
     """Whatever a server told of an override, registering again never creates one."""

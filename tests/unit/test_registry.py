@@ -364,6 +364,16 @@ def test_a_list_of_a_server_that_missed_a_removal_brings_back_nothing() -> None:
     assert renewed_after(servers.registry(), shared, stale) == set()
 
 
+@pytest.mark.parametrize(("renewed", "stays"), [("lately", set()), ("by nobody for long", {"vm"})])
+def test_what_one_server_may_have_evicted_is_renewed(renewed: str, stays: set[str]) -> None:
+    """No operator ran for some minutes: servers forget at their own pace, and the first list is one's own."""
+    end = time.time() + (60.0 if renewed == "lately" else -5.0)
+    left, shared = replace(of_a_stack("vm"), lease_ends_ms=int(end * 1000)), instance("shared")
+    servers = Holding(shared)
+    servers.held[1][left.key] = left
+    assert renewed_after(servers.registry(), shared, left) == stays
+
+
 @pytest.mark.parametrize("written_seconds_ago", [30.0, 600.0])
 def test_what_was_removed_before_our_eyes_is_not_restored(written_seconds_ago: float) -> None:
     """Neither when the server that missed the removal answers again, nor when its list is read, nor when it
