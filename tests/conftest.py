@@ -22,7 +22,8 @@ _numbers = itertools.count(1)
 @pytest.fixture(scope="session")
 def lab() -> Iterator[Lab]:
     """Real servers: one Eureka and a Kubernetes API with its controllers, shared by the whole run."""
-    with Lab(eureka=1) as running:
+    # Lists as fresh as reads: many tests look at what a command makes of a list just after a change.
+    with Lab(eureka=1, quick_view=True) as running:
         yield running
 
 

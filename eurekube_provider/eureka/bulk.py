@@ -157,7 +157,7 @@ def _register(
     observer: Observer | None,
     stock: Stocktaking,
 ) -> Failures:
-    """Register what was never seen, giving way, and ``replicas`` as they are where ``stock`` lacks them."""
+    """Register what was never seen, giving way, and ``replicas`` where ``stock`` does not show them."""
     stamp = humble_timestamp()
     humble = [replace(one, last_dirty_timestamp_ms=stamp, unknown_fields=EMPTY) for one in fresh]
     failures, held = _send(peers, [*humble, *replicas], observer, stock, look=bool(humble))
@@ -196,19 +196,18 @@ def _send(
     *,
     look: bool = False,
 ) -> tuple[Failures, dict[Key, Instance]]:
-    """Register on every server what it was not seen to hold already; see :func:`_register_on`.
+    """Register on every server what was not seen to stand on all of them; see :func:`_register_on`.
 
     What is registered again as it stands begins a new Eureka lease, and travels to every client as a change.
+    Where a server is silent everything is sent: the others may still tell each other of a removal.
     """
 
-    def lacking(peer: Peer) -> list[Instance]:
-        held = stock.by_url.get(peer.url, {})
-        return [one for one in sent if not _is_level(held.get(one.key), one)]
+    def stands(one: Instance) -> bool:
+        return all(_is_level(stock.by_url.get(peer.url, {}).get(one.key), one) for peer in peers.peers)
 
+    lacking = [one for one in sent if not stands(one)]
     try:
-        answers, _ = peers.everywhere(
-            lambda peer: _register_on(peer, lacking(peer), look=look), asks_avoided=True
-        )
+        answers, _ = peers.everywhere(lambda peer: _register_on(peer, lacking, look=look), asks_avoided=True)
     except LeadershipLost:
         # What was sent before this must not lapse; of the rest, the first renewal tells that it is missing.
         _tell_registered(observer, sent)

@@ -593,7 +593,11 @@ def test_a_server_that_is_away_holds_up_no_change(frail: Lab, app: str, how: str
 
         def is_back() -> bool:  # the servers that answer may still tell each other of the removal
             us.register(again)
-            return all(peer.read(*again.key) for peer in others)
+            held = [peer.read(*again.key) for peer in others]
+            for found in held:
+                if found is not None:
+                    us.peers.renew(found)  # with which one that heard of the removal last is told
+            return all(held)
 
         wait_until(is_back, "it again", WAIT_SECONDS)
         frail.eurekas[0].resume()

@@ -28,7 +28,7 @@ from eurekube_provider.core.model import Instance, Port, Status
 from eurekube_provider.eureka.connection import Connection
 from eurekube_provider.eureka.peer import Peer
 from lab import Lab
-from lab.eureka import EUREKA_PASSWORD, EUREKA_USER, LISTS_EACH_SECOND
+from lab.eureka import EUREKA_PASSWORD, EUREKA_USER
 from lab.listing import listed_now
 from lab.workloads import wait_for
 from tests.contract.plugin import EACH
@@ -73,7 +73,7 @@ Wanted = dict[str, Any]
 @pytest.fixture(scope="module")
 def url() -> Iterator[str]:
     """One Eureka server, its lists a second old at most: a run looks there for what a former one left."""
-    with Lab(eureka=1, kubernetes=False, eureka_settings=LISTS_EACH_SECOND) as lab:
+    with Lab(eureka=1, kubernetes=False, quick_view=True) as lab:
         yield lab.eureka_urls[0]
 
 
