@@ -190,10 +190,13 @@ def peer(single: Lab) -> Iterator[Peer]:
 
 @pytest.fixture(scope="session")
 def three(spring_cloud: SpringCloud) -> Iterator[Lab]:
-    """Three servers that are peers; that tests may wait for a list, it is a second old at most."""
-    with Lab(
-        eureka=3, kubernetes=False, spring_cloud=spring_cloud, eureka_settings=LISTS_EACH_SECOND
-    ) as running:
+    """Three servers that are peers; that tests may wait for a list, it is a second old at most.
+
+    They wait 5 s for each other's answers: after the default, 0.2 s, a server repeats what a busy peer has
+    already done, perhaps after a later change.
+    """
+    settings = {**LISTS_EACH_SECOND, "eureka.server.peer-node-read-timeout-ms": "5000"}
+    with Lab(eureka=3, kubernetes=False, spring_cloud=spring_cloud, eureka_settings=settings) as running:
         yield running
 
 

@@ -228,17 +228,18 @@ def self_registered(eureka: Peers, app: str, address: str) -> Instance:
 def test_self_registered_pods(
     cluster: Cluster, eureka: Peers, namespace: str, start_operator: StartOperator
 ) -> None:
-    """A pod whose Spring client registered itself is not registered a second time. Where that was so short
-    ago that no list shows it, it stands there twice: it is told as soon as a list does, and both are left.
+    """A pod whose Spring client registered itself is not registered a second time. Where the client comes
+    second, the pod stands there twice: it is told as soon as a list shows it, and both are left.
     """
     known, new = f"{namespace}-known", f"{namespace}-new"
     (known_at,), (new_at,) = (running(cluster, namespace, app, 1) for app in (known, new))
     first = self_registered(eureka, known, known_at)
     wait_listed(eureka.peers[0].url, [first])
     start_operator()
-    second = self_registered(eureka, new, new_at)
     for app in (known, new):
         cluster.syncer(namespace, app)
+    wait_for(lambda: instances(eureka, new), f"the operator's registration of {new}")
+    second = self_registered(eureka, new, new_at)
     for app in (known, new):
         wait_for(
             lambda app=app: condition(cluster, namespace, app, "SelfRegistered").get("status") == "True",  # type: ignore[misc]

@@ -79,8 +79,8 @@ def url() -> Iterator[str]:
 
 @pytest.fixture(scope="module")
 def other() -> Iterator[Peer]:
-    """Another Eureka, which asks for a password."""
-    with Lab(eureka=1, kubernetes=False, security="basic") as lab:
+    """Another Eureka, which asks for a password; what was registered a moment ago is in its lists at once."""
+    with Lab(eureka=1, kubernetes=False, security="basic", quick_view=True) as lab:
         (url,) = lab.eureka_urls
         peer = Peer(url, Connection.parse(url, EUREKA_USER, EUREKA_PASSWORD))
         yield peer
