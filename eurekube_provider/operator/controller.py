@@ -35,6 +35,7 @@ from eurekube_provider.operator.brake import Brake
 from eurekube_provider.operator.departure import Departure
 from eurekube_provider.operator.drains import Drains
 from eurekube_provider.operator.finalizer import has_finalizer, set_finalizer
+from eurekube_provider.operator.heirs import Heirs, Offered
 from eurekube_provider.operator.index import SyncerKey, key_of
 from eurekube_provider.operator.looks import Look, Looks
 from eurekube_provider.operator.queue import WorkQueue
@@ -100,6 +101,9 @@ class Controller:
         self._queue = queue
         self._sources: Sources | None = None
         self._brake = Brake(cluster, [registry.view for registry in registries.values()], access)
+        self._heirs = Heirs(
+            cluster, queue, self._apply, self._admission.registry_of, waits_at_once=reads_each
+        )
         self._departure = Departure(
             cluster,
             access,
@@ -107,10 +111,9 @@ class Controller:
             events,
             queue,
             self._apply,
-            self._admission.registry_of,
+            self._heirs,
             settings.release_after_seconds,
             self._gone,
-            waits_at_once=reads_each,
         )
         self._silence = Silence(registries, self._hangs)
         self._busy_since: dict[str, float] = {}
@@ -243,6 +246,7 @@ class Controller:
         self._teller.forget_all()
         self.drains.forget_all()
         self._departure.forget_all()
+        self._heirs.forget_all()
         self.history.forget_all()
 
     @property
@@ -362,8 +366,14 @@ class Controller:
         if self._reads_each:
             there = (*desired.instances, *registry.view.owned(owner))
             registry.look_for([one.key for one in there], known_too=True)
-        strays = self._strays(registry, owner)
-        steps = wished = self._plan(wanted, desired, registry, owner)
+        wanted_keys = {instance.key for instance in desired.instances}
+        offered = self._offer(key, wanted, desired, wanted_keys, registry, owner)
+        strays = [
+            (other, one)
+            for other, one in self._strays(registry, owner)
+            if (other, one.key) not in offered.kept
+        ]
+        steps = wished = self._plan(wanted, desired, registry, owner, offered)
         waiting = len(steps.changes) + len(strays) if wanted.is_paused else 0
         if wanted.is_paused:
             steps = replace(steps, changes=())
@@ -371,7 +381,6 @@ class Controller:
             leaves = {}
         else:
             leaves = {one.key: Change(Action.DEREGISTER, one, one) for _, one in strays}
-        wanted_keys = {instance.key for instance in desired.instances}
         unwanted = tuple(change for key_, change in leaves.items() if key_ not in wanted_keys)
         allowed, hold = self._brake.check(
             key, syncer, replace(steps, changes=(*steps.changes, *unwanted)), owner, self._sources
@@ -403,9 +412,10 @@ class Controller:
             self.history.saw(key, told, wished, None, held)
 
         with self._silence.watched(key, registry, tell_waiting if steps else None):
-            outcome = self._apply(steps, owner, registry)
-            outcome += self._take_out(strays, leaves, wanted_keys, registry, owner)
-        self._renew(wanted, desired, wanted_keys, owner, registry)
+            outcome = offered.outcome + self._apply(_with(steps, offered, registry), owner, registry)
+            outcome += self._take_out(strays, leaves, wanted_keys, registry, owner, offered)
+        self._renew(wanted, desired, wanted_keys, owner, registry, offered)
+        self._make_way(key, outcome)
         told = found(outcome, registry.trouble)
         self._teller.tell_look(syncer, told, outcome, time.monotonic() - started)
         self.history.saw(key, told, wished, outcome, held)
@@ -416,7 +426,47 @@ class Controller:
             self._queue.add_after(key, RECHECK_REFUSED_SECONDS)
         return failed
 
-    def _plan(self, wanted: Syncer, desired: Desired, registry: Registry, owner: str) -> Plan:
+    def _offer(
+        self,
+        key: SyncerKey,
+        wanted: Syncer,
+        desired: Desired,
+        wanted_keys: set[tuple[str, str]],
+        registry: Registry,
+        owner: str,
+    ) -> Offered:
+        """Give what the syncer wants no more to whoever wants it. In doubt nothing is let go of."""
+        assert self._sources is not None  # noqa: S101 - workers start with the sources
+        if wanted.is_paused or desired.is_in_doubt:
+            return Offered()
+        leaves = [
+            (
+                one,
+                [
+                    held
+                    for held in one.view.owned(owner)
+                    if (one is not registry or held.key not in wanted_keys)
+                    and not self._said_goodbye(held.instance_id)  # which nobody wants
+                ],
+            )
+            for one in self._registries.values()
+        ]
+        return self._heirs.offer(key, owner, leaves, self._sources)
+
+    def _make_way(self, key: SyncerKey, outcome: Outcome) -> None:
+        """Look at those for whom what was taken out may have stood in the way."""
+        assert self._sources is not None  # noqa: S101 - workers start with the sources
+        names = {
+            change.instance.application
+            for change in outcome.done
+            if change.action is Action.DEREGISTER and not self._said_goodbye(change.instance.instance_id)
+        }
+        for other in {other for name in names for other in self._sources.syncers_of(name)} - {key}:
+            self._queue.add(other)
+
+    def _plan(
+        self, wanted: Syncer, desired: Desired, registry: Registry, owner: str, offered: Offered
+    ) -> Plan:
         """What must change at ``registry``. In doubt only what was seen on its way out is removed."""
         assert self._sources is not None  # noqa: S101 - workers start with the sources
         there = registry.view.owned(owner)
@@ -427,6 +477,13 @@ class Controller:
         name = wanted.application.upper()
         elsewhere = (one for one in there if one.application != name)
         steps = plan(instances, [*application, *elsewhere], owner, wanted.policy)
+        if offered.kept:
+            stays = tuple(
+                one
+                for one in steps.changes
+                if one.action is not Action.DEREGISTER or (registry, one.instance.key) not in offered.kept
+            )
+            steps = replace(steps, changes=stays)
         if not desired.is_in_doubt:
             return steps
         certain = tuple(
@@ -455,6 +512,7 @@ class Controller:
         wanted_keys: set[tuple[str, str]],
         registry: Registry,
         owner: str,
+        offered: Offered,
     ) -> Outcome:
         """Remove strays: what is wanted still, only once it stands at ``registry``."""
         outcome = Outcome()
@@ -464,7 +522,7 @@ class Controller:
                 has_moved = _holds(registry, one.key, owner)
                 if one.key in leaves and (has_moved or one.key not in wanted_keys):
                     changes.append(leaves[one.key])
-            outcome += self._apply(Plan(tuple(changes)), owner, other)
+            outcome += self._apply(_with(Plan(tuple(changes)), offered, other), owner, other)
         return outcome
 
     def _renew(
@@ -474,13 +532,15 @@ class Controller:
         wanted_keys: set[tuple[str, str]],
         owner: str,
         registry: Registry,
+        offered: Offered,
     ) -> None:
         """Renew what is registered; with UpsertOnly, what is no longer desired, or not there, may lapse."""
         lapses = wanted.policy is Policy.UPSERT_ONLY and not wanted.is_paused and not desired.is_in_doubt
         for one in self._registries.values():
             for instance in one.view.owned(owner):
                 has_moved = one is not registry and _holds(registry, instance.key, owner)
-                if lapses and (instance.key not in wanted_keys or has_moved):
+                is_kept = (one, instance.key) in offered.kept
+                if lapses and not is_kept and (instance.key not in wanted_keys or has_moved):
                     one.let_lapse(instance)
                 else:
                     one.hold(instance)
@@ -589,3 +649,9 @@ class Controller:
 def _holds(registry: Registry, key: tuple[str, str], owner: str) -> bool:
     held = registry.view.get(key)
     return held is not None and held.owner == owner
+
+
+def _with(steps: Plan, offered: Offered, registry: Registry) -> Plan:
+    """Beside what would be handed over, in a dry run."""
+    shown = offered.shown.get(registry, ())
+    return replace(steps, changes=(*shown, *steps.changes)) if shown else steps

@@ -7,8 +7,7 @@ namespace that waits for it does more harm than instances which lapse by themsel
 from __future__ import annotations
 
 import logging
-import time
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import replace
 from typing import Any
@@ -21,15 +20,14 @@ from eurekube_provider.core.errors import (
     RegistryUnreachable,
 )
 from eurekube_provider.core.identity import Cluster, ClusterOwner
-from eurekube_provider.core.mapping import Desired
 from eurekube_provider.core.model import Instance
-from eurekube_provider.core.plan import Action, Change, Plan, handed_over, plan
+from eurekube_provider.core.plan import plan
 from eurekube_provider.core.quoting import printable
-from eurekube_provider.core.syncer import Syncer, claimed_names
-from eurekube_provider.eureka.apply import Outcome
+from eurekube_provider.core.syncer import Syncer
 from eurekube_provider.kube.access import KubeAccess
 from eurekube_provider.kube.events import EventRecorder, Kind
 from eurekube_provider.operator.finalizer import has_finalizer, set_finalizer
+from eurekube_provider.operator.heirs import HEIR_LOOK_SECONDS, Apply, Heirs
 from eurekube_provider.operator.index import SyncerKey
 from eurekube_provider.operator.queue import WorkQueue
 from eurekube_provider.operator.registry import Registry
@@ -41,26 +39,14 @@ _log = logging.getLogger(__name__)
 FORCE_DELETE_ANNOTATION = "eurekube.io/force-delete"
 """With any value on a deleted syncer: let it go at once, whatever it leaves in Eureka."""
 
-HEIR_SECONDS = 5.0
-"""How long what another syncer may want waits for the pods or nodes that this one needs to be read: a moment,
-where they can be read.
-"""
-
-HEIR_LOOK_SECONDS = 0.1
-
 Object = Mapping[str, Any]
-Apply = Callable[[Plan, str, Registry], Outcome]
-Admit = Callable[[Syncer, Sources, frozenset[str]], Registry]
-"""Where a syncer may register; see :meth:`~eurekube_provider.operator.admission.Admission.registry_of`."""
 
 
 class Departure:
     """Takes deleted syncers out; any number of workers may share it, each with a syncer of its own.
 
-    :param admit: where a syncer that wants the same instances would register them.
     :param release_after_seconds: how long a syncer waits for an Eureka that is away.
     :param gone: called with a syncer that is gone and what it had registered.
-    :param waits_at_once: wait for another syncer in the midst of a look, since there is no later one.
     """
 
     def __init__(
@@ -71,11 +57,9 @@ class Departure:
         events: EventRecorder,
         queue: WorkQueue[SyncerKey],
         carry_out: Apply,
-        admit: Admit,
+        heirs: Heirs,
         release_after_seconds: float,
         gone: Callable[[SyncerKey, list[Instance]], None],
-        *,
-        waits_at_once: bool = False,
     ) -> None:
         self._cluster = cluster
         self._access = access
@@ -83,17 +67,14 @@ class Departure:
         self._events = events
         self._queue = queue
         self._carry_out = carry_out
-        self._admit = admit
+        self._heirs = heirs
         self._release_after_seconds = release_after_seconds
         self._gone = gone
-        self._waits_at_once = waits_at_once
         self._undone: dict[SyncerKey, float] = {}  # since when a deletion cannot be carried out
-        self._unread: dict[SyncerKey, float] = {}  # since when a syncer is waited for
 
     def forget_all(self) -> None:
         """Another replica leads: how long something has waited counts anew for each."""
         self._undone.clear()
-        self._unread.clear()
 
     def of(self, key: SyncerKey, syncer: Object | None, sources: Sources) -> None:
         """Take out what a deleted syncer put in, wherever, then let it go.
@@ -101,7 +82,7 @@ class Departure:
         :param syncer: None where the object itself is gone already.
         :raises RegistryError: something could not be taken out yet.
         """
-        self._unread.pop(key, None)
+        self._heirs.forget(key)
         if syncer is None or not has_finalizer(syncer):
             self._undone.pop(key, None)
             self._take_out(key, syncer, sources)
@@ -153,7 +134,8 @@ class Departure:
         if syncer is not None:
             with suppress(ConfigurationError):
                 wanted = Syncer.from_object(syncer)
-        if self._awaits_heirs(key, owner, sources):
+        leaving = [(registry, registry.view.owned(owner)) for registry in self._registries.values()]
+        if self._heirs.are_awaited(key, leaving, sources):
             self._queue.add_after(key, HEIR_LOOK_SECONDS)
             return None
         held: list[Instance] = []
@@ -163,19 +145,23 @@ class Departure:
             try:
                 if wanted is not None and wanted.eureka == name:
                     require_read(registry, name)
-                handed, shown = self._hand_over(key, owner, registry, sources)
+                handed = self._heirs.hand_over(key, owner, registry, registry.view.owned(owner), sources)
+                if handed.failed is not None:
+                    raise handed.failed
             except RegistryError as error:
                 failed = failed or error  # nothing is taken out here before that is done
                 continue
-            there = [one for one in registry.view.owned(owner) if one.key not in handed]
+            passed = handed.passed
+            there = [one for one in registry.view.owned(owner) if one.key not in passed]
             held += there
             if wanted is not None and wanted.eureka == name:
                 # What was registered shortly before a restart may be in no list yet.
                 desired = sources.desired(wanted, self._cluster).instances
-                mine = (one for one in desired if one.key not in handed and _may_be(one, owner, registry))
+                mine = (one for one in desired if one.key not in passed and _may_be(one, owner, registry))
                 there = [*mine, *there]
             leaves = plan((), there, owner)
-            outcome = self._carry_out(replace(leaves, changes=(*shown, *leaves.changes)), owner, registry)
+            steps = replace(leaves, changes=(*handed.shown, *leaves.changes))
+            outcome = self._carry_out(steps, owner, registry)
             done += len(outcome.done)
             for failure in outcome.failures:
                 if not isinstance(failure.error, OwnershipConflict):
@@ -192,92 +178,6 @@ class Departure:
             self._queue.add(other)  # for which they stood in the way
         self._gone(key, held)
         return len(held)
-
-    def _awaits_heirs(self, key: SyncerKey, owner: str, sources: Sources) -> bool:
-        """Whether another syncer may want some of these, and what it needs to know was not read yet."""
-        while True:
-            # Of all of them, so that they are waited for at the same time.
-            awaited = [
-                self._is_awaited(heir, registry, sources)
-                for registry in self._registries.values()
-                for heir in self._heirs(key, registry.view.owned(owner), sources)
-            ]
-            if not any(awaited) or not self._waits_at_once:
-                return any(awaited)
-            time.sleep(HEIR_LOOK_SECONDS)
-
-    def _is_awaited(self, heir: SyncerKey, registry: Registry, sources: Sources) -> bool:
-        """Whether what a syncer wants is not known yet, and was not for too long."""
-        desired = self._wanted_by(heir, registry, sources)
-        if desired is None:
-            return False
-        if not desired.is_unread:
-            self._unread.pop(heir, None)
-            return False
-        now = elapsed_seconds()
-        return now - self._unread.setdefault(heir, now) < HEIR_SECONDS
-
-    @staticmethod
-    def _heirs(key: SyncerKey, there: Iterable[Instance], sources: Sources) -> list[SyncerKey]:
-        """Who registers under the same names."""
-        names = {one.application for one in there}
-        return sorted(set().union(*(sources.syncers_of(name) for name in names)) - {key})
-
-    def _hand_over(
-        self, key: SyncerKey, owner: str, registry: Registry, sources: Sources
-    ) -> tuple[set[tuple[str, str]], tuple[Change, ...]]:
-        """Give what another syncer wants as well to that one, as it stands.
-
-        A syncer is renamed by making another one for the same endpoints and deleting the first: callers must
-        not miss an instance meanwhile.
-
-        :returns: which instances; and what was neither done nor failed, as in a dry run, to be shown beside
-            what leaves.
-        :raises RegistryError: something could not be given yet.
-        """
-        there = {one.key: one for one in registry.view.owned(owner)}
-        heirs: dict[tuple[str, str], tuple[SyncerKey, Instance]] = {}
-        for other in self._heirs(key, there.values(), sources):
-            desired = self._wanted_by(other, registry, sources)
-            for one in desired.instances if desired else ():
-                if one.key in there:
-                    heirs.setdefault(one.key, (other, one))
-        steps = Plan(
-            tuple(
-                Change(Action.UPDATE, handed_over(want, there[one]), there[one])
-                for one, (_, want) in heirs.items()
-            )
-        )
-        outcome = self._carry_out(steps, owner, registry) if steps else Outcome()
-        for failure in outcome.failures:
-            if not isinstance(failure.error, OwnershipConflict):
-                raise failure.error
-        for heir in {heir for heir, _ in heirs.values()}:
-            self._queue.add(heir)  # which was refused until now
-        if outcome.done:
-            _log.info(
-                "syncer is gone, its instances were handed over to others that want them",
-                extra={"syncer": "/".join(key), "handed_over": len(outcome.done)},
-            )
-        settled = {id(change) for change in outcome.done}
-        settled |= {id(failure.change) for failure in outcome.failures}
-        shown = tuple(change for change in steps.changes if id(change) not in settled)
-        return {change.instance.key for change in (*outcome.done, *shown)}, shown
-
-    def _wanted_by(self, key: SyncerKey, registry: Registry, sources: Sources) -> Desired | None:
-        """What a syncer would register at once at ``registry``; None where it registers nothing there."""
-        item = sources.syncers.get(*key)
-        if item is None or item["metadata"].get("deletionTimestamp"):
-            return None
-        try:
-            wanted = Syncer.from_object(item)
-            claimed = claimed_names(item)
-            is_there = self._admit(wanted, sources, claimed) is registry
-        except (ConfigurationError, RegistryError):
-            return None
-        if not is_there or wanted.is_paused:
-            return None
-        return sources.desired(wanted, self._cluster)
 
 
 def _may_be(instance: Instance, owner: str, registry: Registry) -> bool:

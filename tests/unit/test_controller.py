@@ -19,7 +19,7 @@ from eurekube_provider.core.syncer import Syncer
 from eurekube_provider.eureka.apply import Outcome, apply
 from eurekube_provider.eureka.connection import Connection
 from eurekube_provider.eureka.peers import Peers
-from eurekube_provider.operator import departure, silence
+from eurekube_provider.operator import departure, heirs, silence
 from eurekube_provider.operator.controller import WORKERS, Controller
 from eurekube_provider.operator.finalizer import FINALIZER
 from eurekube_provider.operator.index import SyncerKey
@@ -393,9 +393,9 @@ def test_what_another_syncer_may_want_waits_until_that_is_known(
     waits_at_once: bool, is_read: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Its pods are being read for the first time; where they cannot be read, the wait has an end."""
-    monkeypatch.setattr(departure, "HEIR_SECONDS", 20.0 if is_read else 0.5)
+    monkeypatch.setattr(heirs, "HEIR_SECONDS", 20.0 if is_read else 0.5)
     scene = Scene()
-    scene.told.controller._departure._waits_at_once = waits_at_once
+    scene.told.controller._heirs._waits_at_once = waits_at_once
     scene.endpoints(WEB, a=READY)
     scene.look()
     scene.sent.clear()

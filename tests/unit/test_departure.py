@@ -13,6 +13,7 @@ from eurekube_provider.core.identity import Cluster
 from eurekube_provider.operator import departure as module
 from eurekube_provider.operator.departure import Departure
 from eurekube_provider.operator.finalizer import FINALIZER, set_finalizer
+from eurekube_provider.operator.heirs import Heirs
 
 KEY = ("shop", "rating")
 SYNCER: dict[str, Any] = {"metadata": {"namespace": "shop", "name": "rating", "finalizers": [FINALIZER]}}
@@ -37,7 +38,7 @@ class Scene:
             SimpleNamespace(record=lambda *given: self.events.append(given[2])),  # type: ignore[arg-type]
             SimpleNamespace(add_after=lambda *_: None),  # type: ignore[arg-type]
             self._carry_out,
-            lambda *_: None,  # type: ignore[arg-type]
+            Heirs(Cluster("lab", "u"), None, None, None),  # type: ignore[arg-type]
             RELEASE_SECONDS,
             lambda *_: None,
         )

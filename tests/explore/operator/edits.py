@@ -173,6 +173,27 @@ EDITS = (
         is_braked=True,
         names_another=True,
     ),
+    Edit(
+        "a syncer gives up what another one wants",
+        ((0.0, _syncer("stars")), (2.0, _syncer(application="stars")), (3.0, _pod("a-3"))),
+        is_braked=True,
+    ),
+    Edit(
+        "a syncer gives up what another one wants, and wants it again",
+        ((0.0, _syncer("stars")), (0.5, _syncer(mode="service")), (0.01, _syncer())),
+        is_braked=True,
+    ),
+    Edit(
+        "a syncer that removes nothing gives up what another one wants",
+        ((0.0, _syncer("stars")), (0.5, _syncer(mode="service", policy="UpsertOnly"))),
+        spec={"policy": "UpsertOnly"},
+    ),
+    Edit(
+        "another Eureka is named, and another syncer stays",
+        ((0.0, _syncer("stars")), (0.5, _syncer(eureka="other"))),
+        is_braked=True,
+        names_another=True,
+    ),
     Edit("removes nothing", _LEAVES, spec={"policy": "UpsertOnly"}),
     Edit(
         "paused, scaled down, and on again",
@@ -207,15 +228,10 @@ def edit(name: str) -> Edit:
     return next(one for one in EDITS if one.name == name)
 
 
-_GIVES_UP = ("the application is renamed", "another Service is selected", "mode service")
-"""A syncer that lives on, and wants no more what another one wants too, takes it out before that one has it:
-to be tried beside others once the operator hands it over."""
-
 MIXED = tuple(
     one.name
     for one in EDITS
     if one.steps
-    and one.name not in _GIVES_UP
     and not one.name.startswith("refused")  # and keeps what it had, whatever else happens
     and one.begin is NOTHING
     and not (one.spec or one.keeps or one.unobserved or one.names_another)
