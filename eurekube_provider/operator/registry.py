@@ -373,10 +373,12 @@ class Registry:
         """Whether the list itself is to be read, whatever deltas say.
 
         Behind a load balancer each answer may be another server's; a take-over waits for the first list that
-        shows everything.
+        shows everything. A start waits for the first list of all, and for no delta beside it: after many
+        changes that is larger than the list.
         """
         return (
-            self.failure is not None
+            not self.was_read
+            or self.failure is not None
             or self._handover.lasts
             or self.restarts.lost_memory
             or self.restarts.servers_behind > 1

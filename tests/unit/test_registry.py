@@ -218,8 +218,8 @@ def test_a_server_that_was_away_for_long_was_restarted_meanwhile() -> None:
 
 
 def test_deltas_are_followed_where_there_is_no_doubt(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Not after a failure or a restart, nor from a take-over until the first list that shows everything, nor
-    behind a load balancer.
+    """Not at the start, after a failure or a restart, nor from a take-over until the first list that shows
+    everything, nor behind a load balancer.
     """
     doubts: list[bool] = []
     servers = Balanced(older(600))
@@ -235,6 +235,7 @@ def test_deltas_are_followed_where_there_is_no_doubt(monkeypatch: pytest.MonkeyP
         return doubts.pop()
 
     registry, _ = behind_a_balancer(servers)
+    assert doubtful(registry)
     assert not doubtful(registry)
     registry.failure = RegistryUnreachable("away")
     assert doubtful(registry)
