@@ -46,8 +46,8 @@ lint: setup  ## Lint, types and import rules
 unit: setup  ## The tests that need no server
 	@$(RUN) -m pytest -n 2 tests/unit tests/explore
 
-explore: setup  ## Random faults of stacks on a model of Eureka (MINUTES=60, SEED=42)
-	@$(RUN) -m tests.explore --minutes $(MINUTES) $(if $(SEED),--seed $(SEED))
+explore: setup  ## Random faults of stacks and operator on a model of Eureka (MINUTES=60, SEED=42, JOBS=2)
+	@$(RUN) -m tests.explore --minutes $(MINUTES) $(if $(SEED),--seed $(SEED)) $(if $(JOBS),--jobs $(JOBS))
 
 mutants: setup  ## Take back one safety rule after the other: does its test fail? (ONLY="brake sweeper")
 	@$(RUN) -m tests.mutants $(ONLY)

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import itertools
 import re
-from collections.abc import Callable, Iterator, Sequence
+import shlex
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 
 from tests.explore.engine import PREFIX, Engine, Program, Run
@@ -279,38 +280,46 @@ def acts(edit: Edit, servers: int = 1) -> list[Act]:
 
 
 def tried(edit: Edit, faults: Faults, servers: int = 1, tool: Callable[[World], Tool] = Engine) -> str:
-    """What did not hold in a sequence, shrunk to its fewest faults; empty where all did."""
+    """What did not hold in a sequence, shrunk to its fewest faults and servers; empty where all did."""
     outcome = Explored(edit, faults, servers, tool).run()
     if not outcome.violations:
         return ""
     is_shorter = True
     while is_shorter:
         is_shorter = False
-        for at in faults:
-            fewer = {other: one for other, one in faults.items() if other != at}
-            again = Explored(edit, fewer, servers, tool).run()
+        less = [({other: one for other, one in faults.items() if other != at}, servers) for at in faults]
+        for fewer, at_fewer in [*less, *([(faults, 1)] if servers > 1 else [])]:
+            again = Explored(edit, fewer, at_fewer, tool).run()
             if again.violations:
-                faults, outcome, is_shorter = fewer, again, True
+                faults, servers, outcome, is_shorter = fewer, at_fewer, again, True
                 break
-    return told(edit, faults, servers, outcome)
+    return told(edit, faults, servers, outcome, tool)
 
 
-def told(edit: Edit, faults: Faults, servers: int, outcome: Outcome) -> str:
+def told(
+    edit: Edit, faults: Faults, servers: int, outcome: Outcome, tool: Callable[[World], Tool] = Engine
+) -> str:
     """A failing sequence for a person."""
-    lines: Sequence[str] = [f"{edit.name}: {'; '.join(outcome.violations)}"]
     return "\n".join(
         [
-            *lines,
-            f"replay: {edit.name!r} {replayed(faults)} at {servers}",
+            f"{edit.name}: {'; '.join(outcome.violations)}",
+            f"replay: {replay(edit, faults, servers, tool)}",
             *(f"  {one}" for one in outcome.trace),
         ]
     )
 
 
-def replayed(faults: Faults) -> str:
-    """Faults as they are written in a program."""
+def replay(edit: Edit, faults: Faults, servers: int, tool: Callable[[World], Tool] = Engine) -> str:
+    """What runs a sequence again."""
     shown = {
         number: f"Act({fault.deed}, {fault.number})" if isinstance(fault, Act) else str(fault)
         for number, fault in faults.items()
     }
-    return "{" + ", ".join(f"{number}: {fault}" for number, fault in shown.items()) + "}"
+    written = ", ".join(f"{number}: {fault}" for number, fault in shown.items())
+    how = "" if tool is Engine else f", {getattr(tool, '__name__', tool)}"
+    return command(f"stacks.tried(edit({edit.name!r}), {{{written}}}, {servers}{how})")
+
+
+def command(sequence: str) -> str:
+    """What a person types to run it."""
+    return f"python -m tests.explore --replay {shlex.quote(sequence)}"

@@ -11,6 +11,7 @@ import random
 from typing import Any
 
 from tests.explore.engine import PREFIX, Engine, Program, Properties
+from tests.explore.explorer import command
 from tests.explore.others import OWNER, metadata
 from tests.explore.programs import URL, application, instance
 from tests.explore.world import Fault, World, owned
@@ -83,7 +84,7 @@ def tried(seed: int) -> str:
     lines = [
         f"{each}{f'  <- {error}' if error else ''}" for each, error in zip(programs, [*said, ""], strict=True)
     ]
-    return "\n".join([wrong, f"replay: tried({seed})", *lines, *world.trace])
+    return "\n".join([wrong, f"replay: {command(f'stacks.generated({seed})')}", *lines, *world.trace])
 
 
 def _stands(world: World) -> dict[tuple[str, str], Any]:

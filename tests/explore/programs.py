@@ -253,6 +253,11 @@ SECOND_THOUGHTS = (
 """Edits that are taken back or changed after a run that may have failed, and states of 0.1.0."""
 
 
+def edit(name: str) -> Edit:
+    """One of them."""
+    return next(one for one in (*EDITS, *SECOND_THOUGHTS) if one.name == name)
+
+
 def statuses_of(edit: Edit, program: Program) -> dict[Place, str]:
     """The status of each instance of a program, by place."""
     found: dict[Place, str] = {}

@@ -9,6 +9,8 @@ from __future__ import annotations
 import contextlib
 import functools
 import json
+import random
+import secrets
 import sys
 import time
 from collections.abc import Callable, Iterator, Mapping
@@ -61,6 +63,7 @@ class World:
     :ivar aliases: further URLs of a server, by URL.
     :ivar watch: called after each request and checkpoint, with its description.
     :ivar trace: what was asked so far.
+    :ivar chance: what our code draws from, so that a sequence is the same each time.
     """
 
     cluster: Cluster
@@ -69,6 +72,7 @@ class World:
     watch: Callable[[str], None] = lambda _: None
     act: Callable[[Act], None] = lambda _: None
     trace: list[str] = field(default_factory=list)
+    chance: random.Random = field(default_factory=lambda: random.Random(0))  # noqa: S311 - replayed
     _dead: bool = False
 
     def new_process(self) -> None:
@@ -228,6 +232,10 @@ def _now() -> float:
     return _Wire.world.cluster.clock.now_ms / 1000
 
 
+def _uniform(low: float, high: float) -> float:
+    return _Wire.world.chance.uniform(low, high)
+
+
 @contextlib.contextmanager
 def owned(world: World) -> Iterator[None]:
     """Have our code reach nothing but ``world``, until the end of the block."""
@@ -251,6 +259,8 @@ def _ways_out() -> list[tuple[Any, str, Any, Any]]:
         (time, "sleep", _sleep),
         (time, "time", _now),
         (time, "monotonic", _now),
+        (random, "uniform", _uniform),
+        (secrets, "token_hex", lambda size: _Wire.world.chance.randbytes(size).hex()),
         (waits.Waits, "of_this_call", lambda _: _wait),
     ]
     for name, module in list(sys.modules.items()):

@@ -72,7 +72,17 @@ def _explored(harm: Harm) -> str:
         for change in harm.changes:
             path = Path(folder) / change.file
             path.write_text(change.applied(path.read_text(encoding="utf-8")), encoding="utf-8")
-        how = ("--of", "stacks", "--seed", str(SEED), "--minutes", str(LONGEST_MINUTES))
+        how = (
+            "--of",
+            "stacks",
+            "--seed",
+            str(SEED),
+            "--minutes",
+            str(LONGEST_MINUTES),
+            "--jobs",
+            "1",
+            "--first",
+        )
         ran = subprocess.run(
             [sys.executable, "-m", "tests.explore", *how],
             cwd=folder,

@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-import random
 import time
 from collections.abc import Iterator
+from dataclasses import replace
 
 from eurekube_provider.eureka.connection import Mode
 from tests.explore.operator.acts import ACTS
 from tests.explore.operator.edits import EDITS, MIXED, Edit, together
-from tests.explore.operator.explorer import Explored, Faults, Setup, told
+from tests.explore.operator.explorer import Explored, Faults, Setup, replay, told
 from tests.explore.operator.world import Fault, Happening, owned
+from tests.explore.part import WHOLE, Part, guarded
 
 SETUPS = (
     Setup(1),
@@ -32,27 +33,39 @@ _BEGINS = (0.0, 0.0, 0.01, 0.5, 2.0, 5.0)
 """When edits begin that happen together, in seconds."""
 
 
-def sequences(seed: int, end: float, edits: tuple[Edit, ...] = EDITS) -> Iterator[str]:
+def sequences(seed: int, end: float, edits: tuple[Edit, ...] = EDITS, part: Part = WHOLE) -> Iterator[str]:
     """Try sequences until ``end``; what did not hold of each, or nothing.
 
     Each edit without a fault comes first. Then each single fault, once, in an order that the seed draws, with
-    sets of several, and edits that happen together, in between.
+    sets of several, and edits that happen together, in between. An edit of which something does not hold is
+    tried no more: the others are.
     """
-    draw = random.Random(seed)  # noqa: S311 - replayed by its seed
+    draw, failed = part.draw(seed), set()
+
+    def outcome(edit: Edit, faults: Faults, setup: Setup) -> str:
+        told = guarded(lambda: tried(edit, faults, setup), lambda: replay(edit, faults, setup))
+        if told:
+            failed.add(edit)
+        return told
+
     with owned():
         places: dict[tuple[Edit, Setup], list[int]] = {}
         for edit in edits:
             for setup in SETUPS:
-                outcome = Explored(edit, {}, setup).run()
-                places[edit, setup] = [at for at, what in enumerate(outcome.places) if what]
-                yield told(edit, {}, outcome, setup) if outcome.violations else ""
-        singles = [
-            (edit, setup, at, happening)
-            for (edit, setup), numbers in places.items()
-            for at in numbers
-            for happening in HAPPENINGS
-        ]
-        draw.shuffle(singles)
+                if edit in failed:
+                    break
+                calm = Explored(edit, {}, setup).run()
+                places[edit, setup] = [at for at, what in enumerate(calm.places) if what]
+                yield outcome(edit, {}, setup) if calm.violations else ""
+        singles = part.dealt(
+            seed,
+            [
+                (edit, setup, at, happening)
+                for (edit, setup), numbers in places.items()
+                for at in numbers
+                for happening in HAPPENINGS
+            ],
+        )
         while time.monotonic() < end:
             faults: Faults
             kind = draw.random()
@@ -67,11 +80,16 @@ def sequences(seed: int, end: float, edits: tuple[Edit, ...] = EDITS) -> Iterato
                 faults = {at: draw.choice(HAPPENINGS) for at in chosen}
             else:
                 edit, setup = draw.choice(edits), draw.choice(SETUPS)
+                if (edit, setup) not in places:
+                    continue
                 numbers = range(2 * max(places[edit, setup]))
                 count = draw.randint(2, _MOST_FAULTS)
                 chosen = sorted(draw.sample(numbers, count))
                 faults = {at: draw.choice(HAPPENINGS) for at in chosen}
-            yield tried(edit, faults, setup)
+            if edit not in failed:
+                yield outcome(edit, faults, setup)
+            elif failed.issuperset(edits):
+                return
 
 
 def tried(edit: Edit, faults: Faults, setup: Setup, seed: int = 0) -> str:
@@ -79,13 +97,27 @@ def tried(edit: Edit, faults: Faults, setup: Setup, seed: int = 0) -> str:
     outcome = Explored(edit, faults, setup, seed=seed).run()
     if not outcome.violations:
         return ""
-    is_shorter = True
-    while is_shorter and len(faults) > 1:
-        is_shorter = False
-        for at in faults:
-            fewer = {other: one for other, one in faults.items() if other != at}
-            again = Explored(edit, fewer, setup, seed=seed).run()
+    shorter = True
+    while shorter:
+        shorter = False
+        for less in _shorter(edit, faults, setup):
+            again = Explored(*less, seed=seed).run()
             if again.violations:
-                faults, outcome, is_shorter = fewer, again, True
+                (edit, faults, setup), outcome, shorter = less, again, True
                 break
     return told(edit, faults, outcome, setup)
+
+
+def _shorter(edit: Edit, faults: Faults, setup: Setup) -> Iterator[tuple[Edit, Faults, Setup]]:
+    """The same with a fault, an edit, a replica or a server less."""
+    for at in faults:
+        yield edit, {other: one for other, one in faults.items() if other != at}, setup
+    for part in edit.parts:
+        if len(edit.parts) > 1:
+            yield together(*(other for other in edit.parts if other is not part)), faults, setup
+    if setup.chance:
+        yield edit, faults, replace(setup, chance=0)
+    if setup.replicas > 1:
+        yield edit, faults, replace(setup, replicas=1)
+    if setup.servers > 1:
+        yield edit, faults, replace(setup, servers=setup.servers - 1)

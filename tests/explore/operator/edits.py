@@ -26,6 +26,7 @@ class Edit:
     :param keeps: pods that serve throughout, though the cluster does not say so for a while.
     :param names_another: whether there is a second Eureka, called ``other``.
     :param unobserved: whether the watches tell of the end only, not of what lies between.
+    :param parts: by their names, and from when on, the edits that it consists of where it is several at once.
     """
 
     name: str
@@ -36,6 +37,7 @@ class Edit:
     keeps: tuple[str, ...] = ()
     unobserved: bool = False
     names_another: bool = False
+    parts: tuple[tuple[str, float], ...] = ()
 
 
 def _pod(name: str, *, ready: bool = True, terminating: bool = False) -> Step:
@@ -254,4 +256,5 @@ def together(*parts: tuple[str, float]) -> Edit:
         f"together({', '.join(map(repr, parts))})",
         steps,
         is_braked=any(edit(name).is_braked for name, _ in parts),
+        parts=parts,
     )

@@ -8,6 +8,7 @@ from typing import Any
 
 from eurekube_provider.eureka.connection import Connection, Mode
 from eurekube_provider.operator.settings import Settings
+from tests.explore.explorer import command
 from tests.explore.operator.edits import Edit
 from tests.explore.operator.rules import BRAKE_MS, TAKE_OVER_MS, Witness
 from tests.explore.operator.site import SHOP, Site
@@ -187,14 +188,16 @@ def explore(
 
 def told(edit: Edit, faults: Faults, outcome: Outcome, setup: Setup = ONE_SERVER) -> str:
     """A failing sequence for a person."""
+    lines = [f"{edit.name}: {'; '.join(outcome.violations)}", f"replay: {replay(edit, faults, setup)}"]
+    return "\n".join([*lines, *(f"  {one}" for one in outcome.trace)])
+
+
+def replay(edit: Edit, faults: Faults, setup: Setup) -> str:
+    """What runs a sequence again."""
     named = ", ".join(
         f"{at}: {f'Fault.{one.name}' if isinstance(one, Fault) else one.__name__}"
         for at, one in faults.items()
     )
     called = f"{setup.servers}, {setup.replicas}, Mode.{setup.mode.name}, {setup.chance}"
-    what = edit.name if edit.name.startswith("together(") else f"edit({edit.name!r})"
-    lines = [
-        f"{edit.name}: {'; '.join(outcome.violations)}",
-        f"replay: Explored({what}, {{{named}}}, Setup({called})).run()",
-    ]
-    return "\n".join([*lines, *(f"  {one}" for one in outcome.trace)])
+    what = edit.name if edit.parts else f"edit({edit.name!r})"
+    return command(f"clusters.tried({what}, {{{named}}}, Setup({called}))")

@@ -1,0 +1,177 @@
+"""Several processes that explore at once, what they say while they do, and what they found."""
+
+from __future__ import annotations
+
+import contextlib
+import faulthandler
+import logging
+import multiprocessing
+import queue
+import signal
+import time
+from collections import Counter
+from dataclasses import dataclass
+from typing import Any
+
+from tests.explore import part, sides
+from tests.explore.part import Part
+
+_TOLD_SECONDS = 2.0
+"""How often a process says how far it is."""
+
+_SAID_SECONDS = 60.0
+"""How often that is printed."""
+
+_STUCK_SECONDS = 300.0
+"""A sequence takes less than a second: after so long it never ends."""
+
+_STDERR = 2
+"""Its descriptor: what is written there is shown, whatever stands in for ``sys.stderr``."""
+
+
+@dataclass(frozen=True, slots=True)
+class Order:
+    """What is to be explored.
+
+    :ivar share: of the time of each process, what is spent on stacks.
+    """
+
+    seed: int
+    minutes: float
+    jobs: int
+    of: str | None
+    edit: str | None
+    share: float
+
+    @property
+    def sides(self) -> tuple[str, ...]:
+        """What is explored, by its name."""
+        return tuple(name for name in sides.sides(self.edit) if self.of in (None, name))
+
+    def turns(self, job: int) -> list[tuple[str, float]]:
+        """The sides that one process explores, and how long each; every second one begins with the last."""
+        names = self.sides
+        if len(names) == 1:
+            return [(names[0], self.minutes * 60)]
+        shares = (self.share, 1 - self.share)
+        turns = [(name, self.minutes * 60 * share) for name, share in zip(names, shares, strict=True)]
+        return turns if job % 2 == 0 else turns[::-1]
+
+
+@dataclass(frozen=True, slots=True)
+class News:
+    """What one process has done since it last said so.
+
+    :ivar seconds: of the processor.
+    """
+
+    job: int
+    side: str
+    number: int
+    seconds: float
+    failure: str = ""
+
+
+def explore(order: Order, job: int, said: Any) -> None:
+    """One process: explore until the time is over, and say how far it is."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # whoever started it ends it
+    logging.disable(logging.CRITICAL)
+    for side, seconds in order.turns(job):
+        end = time.monotonic() + seconds
+        told, used, number = time.monotonic(), time.process_time(), 0
+        faulthandler.dump_traceback_later(_STUCK_SECONDS, exit=True, file=_STDERR)
+        for failure in sides.sides(order.edit)[side](order.seed, end, Part(job, order.jobs)):
+            number += 1
+            now = time.monotonic()
+            if failure or now > told + _TOLD_SECONDS:
+                said.put(News(job, side, number, time.process_time() - used, failure))
+                told, used, number = now, time.process_time(), 0
+                faulthandler.dump_traceback_later(_STUCK_SECONDS, exit=True, file=_STDERR)
+            if now > end:
+                break
+        said.put(News(job, side, number, time.process_time() - used))
+    faulthandler.cancel_dump_traceback_later()
+
+
+class Fleet:
+    """The processes of one order."""
+
+    def __init__(self, order: Order, *, ends_at_first: bool = False) -> None:
+        self._order, self._ends_at_first = order, ends_at_first
+        self._numbers: Counter[str] = Counter()
+        self._seconds = dict.fromkeys(sides.NAMES, 0.0)
+        self._found: Counter[str] = Counter()
+        self._began = time.monotonic()
+
+    def run(self) -> int:
+        """Run them; 1 where something did not hold."""
+        order = self._order
+        print(
+            f"exploring {' and '.join(order.sides)} for {order.minutes:g} minutes in {order.jobs} processes,"
+            f" seed {order.seed}",
+            flush=True,
+        )
+        context = multiprocessing.get_context("spawn")
+        said = context.Queue()
+        jobs = [
+            context.Process(target=explore, args=(order, job, said), daemon=True) for job in range(order.jobs)
+        ]
+        for one in jobs:
+            one.start()
+        try:
+            self._listen(said, jobs)
+        except KeyboardInterrupt:
+            print("interrupted", flush=True)
+        finally:
+            for one in jobs:
+                one.terminate()
+                one.join()
+        numbers = ", ".join(f"{self._numbers[side]:,} of {side}" for side in order.sides)
+        print(
+            f"seed {order.seed}: {numbers}, {self._numbers.total():,} sequences in all,"
+            f" {(time.monotonic() - self._began) / 60:.1f} minutes, {len(self._found)} violations"
+        )
+        return 1 if self._found else 0
+
+    def _listen(self, said: Any, jobs: list[Any]) -> None:
+        """Hear what they say until all have ended."""
+        printed = time.monotonic()
+        while True:
+            alive = [one for one in jobs if one.is_alive()]
+            with contextlib.suppress(queue.Empty):
+                while True:
+                    self._heard(said.get(timeout=0.5))
+                    if self._found and self._ends_at_first:
+                        return
+            if time.monotonic() > printed + _SAID_SECONDS:
+                printed = time.monotonic()
+                self._say()
+            if not alive:
+                break
+        for number, one in enumerate(jobs):
+            if one.exitcode:
+                self._found[f"process {number}"] += 1
+                print(f"process {number} ended with {one.exitcode}: see above", flush=True)
+
+    def _heard(self, news: News) -> None:
+        self._numbers[news.side] += news.number
+        self._seconds[news.side] += news.seconds
+        if not news.failure:
+            return
+        kind = part.kind(news.failure)
+        self._found[kind] += 1
+        if self._found[kind] == 1:
+            print(
+                f"{news.side}: a violation after {self._numbers[news.side]:,} sequences,"
+                f" {self._seconds[news.side]:.1f} s of the processor: {news.failure}",
+                flush=True,
+            )
+
+    def _say(self) -> None:
+        parts = [
+            f"{self._numbers[side]:,} of {side}"
+            f" ({self._numbers[side] / max(self._seconds[side], 0.1):.0f} a second of the processor)"
+            for side in self._order.sides
+        ]
+        minutes = (time.monotonic() - self._began) / 60
+        print(f"{minutes:5.1f} min: {', '.join(parts)}; {len(self._found)} violations", flush=True)

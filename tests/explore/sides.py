@@ -1,0 +1,60 @@
+"""The two sides that are explored, stacks and clusters, by their names; and the replay of one sequence."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+
+from eurekube_provider.eureka.connection import Mode
+from tests.explore import campaign, explorer, generated, others, programs, stateless, world
+from tests.explore.engine import Engine
+from tests.explore.operator import acts
+from tests.explore.operator import campaign as of_clusters
+from tests.explore.operator import edits as cluster_edits
+from tests.explore.operator import world as cluster_world
+from tests.explore.operator.explorer import Setup
+from tests.explore.part import Part
+
+STACKS, CLUSTERS = NAMES = ("stacks", "clusters")
+
+Sequences = Callable[[int, float, Part], Iterator[str]]
+"""By a seed, the end of the time and the part of it all: what did not hold of each sequence, or nothing."""
+
+
+def sides(edit: str | None = None) -> dict[str, Sequences]:
+    """What is explored, by its name; with one edit only where one is named."""
+    stacks = tuple(one for one in campaign.ALL if edit in (None, one.name))
+    clusters = tuple(one for one in cluster_edits.EDITS if edit in (None, one.name))
+    found: dict[str, Sequences] = {}
+    if stacks:
+        found[STACKS] = lambda seed, end, part: campaign.sequences(seed, end, stacks, part)
+    if clusters:
+        found[CLUSTERS] = lambda seed, end, part: of_clusters.sequences(seed, end, clusters, part)
+    return found
+
+
+def replayed(sequence: str) -> str:
+    """What did not hold of the sequence that a failure names; empty where all does by now."""
+    side, _, call = sequence.partition(".")
+    if side == CLUSTERS:
+        names = {
+            **{act.__name__: act for act in acts.ACTS},
+            "tried": of_clusters.tried,
+            "edit": cluster_edits.edit,
+            "together": cluster_edits.together,
+            "Setup": Setup,
+            "Mode": Mode,
+            "Fault": cluster_world.Fault,
+        }
+        with cluster_world.owned():
+            return str(eval(call, names))  # noqa: S307 - written by the person who runs it
+    names = {
+        "tried": explorer.tried,
+        "generated": generated.tried,
+        "edit": programs.edit,
+        "Fault": world.Fault,
+        "Act": others.Act,
+        "Deed": others.Deed,
+        "Engine": Engine,
+        "Stateless": stateless.Stateless,
+    }
+    return str(eval(call, names))  # noqa: S307 - as above

@@ -1,0 +1,110 @@
+"""What a long exploration tries, and what it says of what it finds."""
+
+from __future__ import annotations
+
+import re
+import shlex
+
+import pytest
+
+from tests.explore import campaign, generated, part, programs, sides
+from tests.explore.explorer import tried
+from tests.explore.fleet import Fleet, News, Order
+from tests.explore.operator import campaign as of_clusters
+from tests.explore.operator.acts import a_server_freezes
+from tests.explore.operator.edits import together
+from tests.explore.operator.explorer import Setup
+from tests.explore.operator.world import owned
+from tests.explore.part import Part, guarded
+from tests.explore.world import Fault
+
+
+def test_processes_share_what_comes_once() -> None:
+    """Each single fault is tried by one of them."""
+    dealt = [one for number in range(3) for one in Part(number, 3).dealt(5, list(range(100)))]
+    assert sorted(dealt) == list(range(100))
+    assert Part(0, 2).draw(5).random() != Part(1, 2).draw(5).random()
+    assert Part(1, 2).draw(5).random() == Part(1, 2).draw(5).random()
+
+
+def test_each_kind_of_violation_is_said_once(capsys: pytest.CaptureFixture[str]) -> None:
+    """Though several processes meet it, at other requests."""
+    fleet = Fleet(Order(1, 1.0, 2, None, None, 0.5))
+    for number in (3, 4):
+        fleet._heard(News(0, "stacks", 10, 1.0, f"moved: vm-1 is gone, after request {number}\n  more"))
+    fleet._heard(News(1, "stacks", 10, 1.0, "moved: vm-1 is DOWN\n  more"))
+    said = capsys.readouterr().out
+    assert said.count("is gone") == 1
+    assert said.count("is DOWN") == 1
+    assert fleet._found.total() == 3
+
+
+def test_both_sides_take_turns() -> None:
+    """Every second process begins with the other side, so that both are explored from the start."""
+    order = Order(1, 1.0, 2, None, None, 0.75)
+    assert order.turns(0) == [("stacks", 45.0), ("clusters", 15.0)]
+    assert order.turns(1) == [("clusters", 15.0), ("stacks", 45.0)]
+    assert Order(1, 1.0, 2, None, "moved, and back", 0.75).turns(1) == [("stacks", 60.0)]
+
+
+def test_a_sequence_that_raises_is_a_violation() -> None:
+    """The others go on."""
+
+    def raises() -> str:
+        raise KeyError("never")
+
+    told = guarded(raises, lambda: "replay me")
+    assert told.startswith("replay me")
+    assert "KeyError" in told
+
+
+def test_what_fails_is_replayed_by_what_it_says(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The command that a failure of a stack names fails as well, and says the same."""
+    monkeypatch.setattr(
+        "tests.explore.explorer.Explored._compare", lambda self: self._violated("never right")
+    )
+    edit = programs.edit("moved without an alias")
+    told = tried(edit, {2: Fault.LOST_AFTER}, 2)
+    assert sides.replayed(_command(told)) == told
+    assert _command(told) == "stacks.tried(edit('moved without an alias'), {}, 1)", (
+        "what is not needed is left out"
+    )
+
+
+def test_what_fails_in_a_cluster_is_shrunk_and_replayed(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What happens beside the harm, and the replica that it does not need, are left out."""
+    monkeypatch.setattr("eurekube_provider.eureka.sweeper.Sweeper.removed", lambda *_: None)
+    edit = together(("scaled down", 0.0), ("scaled up", 5.0))
+    with owned():
+        told = of_clusters.tried(edit, {0: a_server_freezes}, Setup(2, replicas=2))
+    sequence = _command(told)
+    assert sequence == (
+        "clusters.tried(together(('scaled down', 0.0)), {0: a_server_freezes}, Setup(2, 1, Mode.REST, 0))"
+    )
+    assert sides.replayed(sequence) == told
+
+
+def test_an_edit_that_fails_is_left_and_the_others_go_on(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Not every sequence of it is shrunk and said again."""
+    edits = [programs.edit("create"), programs.edit("remove")]
+    seen: list[str] = []
+
+    def fails(edit: programs.Edit, *_: object) -> str:
+        seen.append(edit.name)
+        return "create: wrong" if edit.name == "create" else ""
+
+    monkeypatch.setattr(campaign, "tried", fails)
+    monkeypatch.setattr(generated, "tried", lambda _: "")
+    told = campaign.sequences(1, float("inf"), edits)
+    failures = [failure for _, failure in zip(range(40), told, strict=False) if failure]
+    assert len(failures) == 1
+    assert seen.count("create") == 1
+    assert seen.count("remove") > 10
+
+
+def _command(told: str) -> str:
+    """The sequence that a failure names."""
+    found = re.search("^replay: (.*)$", told, re.MULTILINE)
+    assert found
+    assert part.kind(told)
+    return shlex.split(found[1])[-1]
