@@ -161,6 +161,10 @@ class Lane:
         book = self._book
         missing: list[Instance] = []
         newer: list[Instance] = []
+        if self.peer is not None:
+            pairs = zip(entries, found, strict=True)
+            renewed = (entry.instance for entry, answer in pairs if answer.status_code in _RENEWED)
+            self._peers.accepted.note(self.peer.url, renewed)
         with book.lock:
             was_away = self._goes_well()
             for entry, answer in zip(entries, found, strict=True):

@@ -20,6 +20,7 @@ from urllib.parse import urlsplit
 
 from eurekube_provider.core.errors import RegistryDenied, RegistryError, RegistryUnreachable
 from eurekube_provider.core.model import Instance, Status, newest
+from eurekube_provider.eureka.accepted import Accepted
 from eurekube_provider.eureka.connection import Connection, Mode
 from eurekube_provider.eureka.executor import PeerExecutor, is_inside
 from eurekube_provider.eureka.inquiry import Inquiry
@@ -100,6 +101,7 @@ class Peers:
         self._executors = [PeerExecutor(f"peers-{number}") for number in range(len(self.peers))]
         self._avoided_until: dict[str, float] = {}
         self._lock = threading.Lock()
+        self.accepted = Accepted()
         self.unanswered: Callable[[Instance], None] = lambda _: None
         """Told of what was sent, an override included, when a server gave no answer: it may be frozen, and
         carry it out when it is back."""
@@ -140,7 +142,8 @@ class Peers:
         self._first(self._sending(instance, ask))
 
     def renew(self, instance: Instance, turn: int = 0) -> bool:
-        """See :meth:`Peer.renew`; False only where no server that answers holds the instance.
+        """See :meth:`Peer.renew`; False only where no server that answers holds the instance, or where it was
+        removed from one that accepted its renewal lately, see :class:`~.accepted.Accepted`.
 
         The server that does tells its peers, and registers it where it is missing, a person's override
         included.
@@ -149,7 +152,35 @@ class Peers:
             preferred one, each in its turn: servers that cannot reach each other get their renewals all the
             same, before the Eureka lease lapses there.
         """
-        return self._first(lambda peer: peer.renew(instance), is_found=bool, begin=self._begin(turn))
+        begin = self._begin(turn)
+        if self._is_removed_beside(instance, begin):
+            return False
+
+        def ask(peer: Peer) -> bool | None:
+            if peer.renew(instance):
+                self.accepted.note(peer.url, [instance])
+                return True
+            # It may hold older contents, which get a 404 as well.
+            is_removed = self.accepted.lately(peer.url, instance) and peer.read(*instance.key) is None
+            return None if is_removed else False
+
+        return bool(self._first(ask, is_found=lambda answer: answer is not False, begin=begin))
+
+    def _is_removed_beside(self, instance: Instance, begin: int) -> bool:
+        """Whether a server that accepted its renewal lately, and is not the one to be asked next, holds it no
+        more. The next one may have missed the removal, and would tell the others to register it again.
+        """
+        for peer in self.in_order(begin)[1:]:
+            if not self.accepted.lately(peer.url, instance) or self._is_avoided(peer):
+                continue
+            try:
+                if peer.in_haste(HASTE_SECONDS).read(*instance.key) is None:
+                    return True
+            except RegistryUnreachable as error:
+                self._avoid(peer, "does not answer", str(error))
+            except RegistryError:
+                continue  # it tells nothing
+        return False
 
     def set_status(self, instance: Instance, status: Status) -> bool:
         """See :meth:`Peer.set_status`."""

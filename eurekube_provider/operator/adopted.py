@@ -10,12 +10,12 @@ import itertools
 import logging
 import threading
 import time
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass
 
 from eurekube_provider.core.errors import LeadershipLost, RegistryError
-from eurekube_provider.core.identity import StackOwner, parse_owner
 from eurekube_provider.core.model import Instance, newest
+from eurekube_provider.eureka.accepted import is_of_stack
 from eurekube_provider.eureka.apply import write
 from eurekube_provider.eureka.peers import Peers, Sighting
 from eurekube_provider.eureka.renewals import Renewals
@@ -34,11 +34,6 @@ LOOKS_AT_ONCE = 250
 
 MOST_COMPARED = 8
 """So many others are read where one server lacks something: do servers hold the same at all?"""
-
-
-def is_of_stack(instance: Instance) -> bool:
-    """Whether a stack owns it."""
-    return isinstance(parse_owner(instance.owner), StackOwner)
 
 
 @dataclass(frozen=True, slots=True)
@@ -178,13 +173,17 @@ class Adopted:
             self._dropped[instance.key] = _Drop(instance.written_at_ms, time.monotonic())
 
     def lost(self, instance: Instance) -> None:
-        """No server holds it: restored if one forgot it, else dropped."""
+        """A server that held it does not, or none does: restored if one forgot it, else dropped."""
         self._renewals.remove(instance.key)
         self._view.gone(instance.key)
         try:
-            self._restarts.notice_all()
+            answered = self._restarts.notice_all()
             sighting = self._sight(instance.key)
-            if self._is_there(sighting) or self._restarts.lost_memory or instance.key in self._forgotten:
+            if (
+                self._is_there(instance, sighting, answered)
+                or self._restarts.lost_memory
+                or instance.key in self._forgotten
+            ):
                 self._forgotten.add(instance.key)
                 self._registered(write(self._peers, sighting.found or instance, None))
                 self._forgotten.discard(instance.key)
@@ -206,9 +205,20 @@ class Adopted:
         )
         self._drop(newest((instance, sighting.found)) or instance)
 
-    def _is_there(self, sighting: Sighting) -> bool:
-        """Whether a server holds it, and did not just miss its removal."""
-        return sighting.found is not None and not self._removed_at(sighting.instances, 0.0)
+    def _is_there(self, instance: Instance, sighting: Sighting, answered: Collection[str]) -> bool:
+        """Whether a server holds it, and did not just miss its removal.
+
+        :param answered: the servers of which it is known that they were not restarted just now; another one
+            that lacks it may have forgotten it.
+        """
+        if sighting.found is None:
+            return False
+        told = {url: held for url, held in sighting.instances.items() if held or url in answered}
+        if self._restarts.servers_behind == 1 and any(
+            held is None and self._peers.accepted.lately(url, instance) for url, held in told.items()
+        ):
+            return False
+        return not self._removed_at(told, 0.0)
 
     def _removed_at(self, held: Mapping[str, Instance | None], seconds: float) -> tuple[str, ...]:
         """See :func:`removed_at`; nowhere where servers do not tell each other what they are told, nor behind

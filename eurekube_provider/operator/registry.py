@@ -15,6 +15,7 @@ from eurekube_provider.core.errors import ConfigurationError, RegistryError
 from eurekube_provider.core.identity import Cluster
 from eurekube_provider.core.model import Instance, Status
 from eurekube_provider.core.pulse import Pulse, pulses_of
+from eurekube_provider.eureka.accepted import is_of_stack
 from eurekube_provider.eureka.bulk import bring_level, read_many
 from eurekube_provider.eureka.gauges import Gauges
 from eurekube_provider.eureka.listing import Listing
@@ -24,7 +25,7 @@ from eurekube_provider.eureka.renewals import Renewals
 from eurekube_provider.eureka.stock import read_each
 from eurekube_provider.eureka.sweeper import Sweeper
 from eurekube_provider.eureka.view import View
-from eurekube_provider.operator.adopted import Adopted, is_of_stack
+from eurekube_provider.operator.adopted import Adopted
 from eurekube_provider.operator.handover import Handover
 from eurekube_provider.operator.late import Late
 from eurekube_provider.operator.namesake import refuse_namesake
@@ -463,7 +464,11 @@ class Registry:
 
     def missing(self, instances: Sequence[Instance], peer: Peer | None) -> None:
         """See :class:`~eurekube_provider.eureka.lane.Listener`."""
-        lost = self._level(instances, peer) if peer is not None else instances
+        lost = instances
+        if peer is not None:
+            removed = self._removed_from(peer, instances)
+            lost = self._level([one for one in instances if one.key not in removed], peer)
+            lost += [one for one in instances if one.key in removed]
         if not lost:
             return
         ours = [instance for instance in lost if not is_of_stack(instance)]
@@ -497,6 +502,18 @@ class Registry:
         """See :class:`~eurekube_provider.eureka.lane.Listener`."""
         _log.warning("Eureka server answers again", extra={"url": peer.url})
         self.restarts.notice()
+
+    def _removed_from(self, peer: Peer, instances: Sequence[Instance]) -> set[Key]:
+        """What of stacks' registrations was removed there, and is not to be brought back from its fellows."""
+        held_lately = [one.key for one in instances if self.peers.accepted.lately(peer.url, one)]
+        if not held_lately or peer.url not in self.restarts.notice() or self.restarts.lost_memory:
+            return set()
+        try:
+            # It may hold older contents, which get a 404 as well.
+            held = read_each(peer, held_lately)
+        except RegistryError:
+            return set(held_lately)  # found out as soon as it answers
+        return {key for key, found in held.items() if found is None}
 
     def _level(self, instances: Sequence[Instance], peer: Peer) -> list[Instance]:
         """Register on ``peer`` what its fellows hold; returns what none of them does."""

@@ -110,11 +110,13 @@ class Restarts:
         """Whether what is missing may have been forgotten, and not removed."""
         return time.monotonic() - self._seen_at < MEMORY_SECONDS
 
-    def notice(self, grace_seconds: float | None = None) -> None:
+    def notice(self, grace_seconds: float | None = None) -> frozenset[str]:
         """Ask at each URL since when the server runs. Raises nothing.
 
         :param grace_seconds: as for :meth:`~eurekube_provider.eureka.peers.Peers.each`.
+        :returns: the URLs at which it was said.
         """
+        told: set[str] = set()
         statuses, _ = self._peers.each(
             lambda peer: peer.status(), asks_avoided=True, grace_seconds=grace_seconds
         )
@@ -123,6 +125,7 @@ class Restarts:
             seconds = running_seconds(status, time.time()) if status is not None else None
             if status is None or status.started_timestamp_ms is None or seconds is None:
                 continue
+            told.add(peer.url)
             with self._lock:
                 starts = self._starts_by_url.setdefault(peer.url, Starts())
                 is_restart = starts.take(status.started_timestamp_ms, seconds, time.monotonic())
@@ -130,11 +133,14 @@ class Restarts:
                 self._seen_at = time.monotonic()
                 _log.warning("an Eureka server was restarted", extra={"url": peer.url})
                 self._restarted(peer)
+        return frozenset(told)
 
-    def notice_all(self) -> None:
+    def notice_all(self) -> frozenset[str]:
         """The same, so often that a load balancer has sent us to each server, unless one was restarted."""
         servers = self.servers_behind
+        told: frozenset[str] = frozenset()
         for _ in range(servers + 1 if servers > 1 else 1):
             if self.lost_memory:
-                return
-            self.notice()
+                break
+            told = self.notice()
+        return told

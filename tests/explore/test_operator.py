@@ -8,7 +8,8 @@ from collections.abc import Iterator
 import pytest
 
 from eurekube_provider.core.brake import Judgement
-from tests.explore.operator.acts import a_server_freezes
+from eurekube_provider.eureka.connection import Mode
+from tests.explore.operator.acts import a_server_freezes, a_stack_removes_behind_a_split
 from tests.explore.operator.campaign import HAPPENINGS, SETUPS, tried
 from tests.explore.operator.edits import EDITS, Edit, edit
 from tests.explore.operator.explorer import Explored, Setup, told
@@ -89,3 +90,12 @@ def test_a_sweeper_that_does_nothing_is_found(monkeypatch: pytest.MonkeyPatch) -
     monkeypatch.setattr("eurekube_provider.eureka.sweeper.Sweeper.removed", lambda *_: None)
     outcome = Explored(edit("scaled down"), {0: a_server_freezes}, Setup(2)).run()
     assert any("gone from the cluster, and UP" in line for line in outcome.violations)
+
+
+@pytest.mark.parametrize("setup", [Setup(2), Setup(3), Setup(2, mode=Mode.BATCH)], ids=str)
+def test_a_registration_that_a_stack_removed_does_not_come_back(setup: Setup) -> None:
+    """The server that missed the removal holds it on, and a renewal finds it there."""
+    steady = edit("nothing changes")
+    for seed in range(3):
+        failure = tried(steady, {0: a_stack_removes_behind_a_split}, setup, seed)
+        assert not failure, failure

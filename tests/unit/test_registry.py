@@ -16,6 +16,7 @@ from eurekube_provider.core.errors import ConfigurationError, RegistryError, Reg
 from eurekube_provider.core.identity import Cluster
 from eurekube_provider.core.model import Instance, Port, Status
 from eurekube_provider.eureka import inquiry
+from eurekube_provider.eureka.accepted import Accepted
 from eurekube_provider.eureka.connection import Connection
 from eurekube_provider.eureka.peer import Peer, ServerStatus
 from eurekube_provider.eureka.peers import Peers
@@ -79,6 +80,7 @@ class Holding(Peers):
         for number, peer in enumerate(self.peers):
             peer.read = partial(self._read, number)  # type: ignore[method-assign]
             peer.register = partial(self._register, number)  # type: ignore[method-assign]
+            peer.renew = partial(self._renew, number)  # type: ignore[method-assign]
             peer.status = partial(self._status, number)  # type: ignore[method-assign]
 
     def _status(self, number: int) -> ServerStatus:
@@ -94,6 +96,10 @@ class Holding(Peers):
         self._answer(number)
         for held in self.held:  # it tells the other one
             held[one.key] = one
+
+    def _renew(self, number: int, one: Instance) -> bool:
+        self._answer(number)
+        return one.key in self.held[number]
 
     def _answer(self, number: int) -> None:
         if number in self.away:
@@ -692,3 +698,64 @@ def test_nothing_is_new_while_a_server_may_have_lost_its_memory() -> None:
     assert registry.is_new(("RATING", "any"))
     registry.restarts.notice()
     assert not registry.is_new(("RATING", "any"))
+
+
+def test_a_renewal_ends_at_who_removed_it() -> None:
+    """A server that accepted it lately did not evict it; the other one, which missed the removal, would have
+    it registered again. What nobody knows to have been accepted is renewed where it stands, as a syncer's is.
+    """
+    stacks, syncers = of_a_stack("vm"), instance("ours")
+    servers = Holding(stacks, syncers)
+    assert [servers.renew(one, turn) for one in (stacks, syncers) for turn in range(2)] == [True] * 4
+    for one in (stacks, syncers):
+        del servers.held[0][one.key]
+    assert not servers.renew(stacks, 2)  # asks it
+    assert not servers.renew(stacks, 3)  # begins with the other one
+    assert servers.renew(syncers, 2)
+    servers.accepted = Accepted()
+    assert servers.renew(stacks, 2)
+
+
+@pytest.mark.parametrize(
+    ("accepted_seconds_ago", "restarted", "stands"),
+    [(20.0, False, False), (100.0, False, True), (20.0, True, True)],
+    ids=["removed", "may be evicted", "restarted"],
+)
+def test_who_lacks_a_stacks_registration_is_made_level_unless_it_removed_it(
+    accepted_seconds_ago: float, restarted: bool, stands: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It accepted its renewal less than a lease ago, and has run all the time: it was told to remove it."""
+    stacks = of_a_stack("vm")
+    servers = Holding(stacks)
+    monkeypatch.setattr(
+        registry_module, "read_many", lambda peer, some: {one.key: peer.read(*one.key) for one in some}
+    )
+    monkeypatch.setattr(
+        registry_module, "bring_level", lambda peer, some: [peer.register(one) for one in some]
+    )
+    registry = servers.registry()
+    registry.hold(stacks)
+    now = [1000.0]
+    servers.accepted = Accepted(lambda: now[0])
+    first = servers.peers[0]
+    servers.accepted.note(first.url, [stacks])
+    now[0] += accepted_seconds_ago
+    del servers.held[0][stacks.key]
+    if restarted:
+        first.status = started_now  # type: ignore[method-assign]
+    registry.missing([stacks], first)
+    assert (stacks.key in servers.held[0], stacks.key in registry.renewals) == (stands, stands)
+
+
+def test_what_lacks_at_a_server_of_unknown_start_is_restored() -> None:
+    """It answers, but does not say since when it runs: it may have forgotten what another one still holds."""
+    stacks = of_a_stack("vm")
+    servers = Holding(stacks)
+    registry = servers.registry()
+    servers.accepted.note(servers.peers[0].url, [stacks])
+    del servers.held[0][stacks.key]
+    silent = replace(STATUS, started_timestamp_ms=None)
+    servers.peers[0].status = lambda: silent  # type: ignore[method-assign]
+    registry.missing([stacks], None)
+    assert stacks.key in servers.held[0]
+    assert stacks.key in registry.renewals

@@ -17,6 +17,7 @@ from eurekube_provider.core.errors import RegistryRejected, RegistryUnreachable
 from eurekube_provider.core.model import EurekaLease, Instance, Port
 from eurekube_provider.eureka import lane
 from eurekube_provider.eureka import renewals as module
+from eurekube_provider.eureka.accepted import Accepted
 from eurekube_provider.eureka.batch import MOST_ITEMS, Answer, portions
 from eurekube_provider.eureka.renewals import Renewals
 from lab.waiting import wait_until
@@ -65,6 +66,7 @@ class FakePeers:
         self.peers = tuple(FakePeer(url, self) for url in urls)
         self.batches = batches
         self.renewed: Counter[Key] = Counter()
+        self.accepted = Accepted()
         self.turns: list[int] = []
         self.by_peer: Counter[tuple[str, Key]] = Counter()
         self.times: dict[Key, list[float]] = {}

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
-from tests.explore.operator.rules import CLUSTER
+from tests.explore.operator.rules import CLUSTER, STACKS
 from tests.explore.operator.site import APP, SHOP
 from tests.model.wire import Request
 
@@ -57,6 +57,17 @@ def a_person_removes(explored: Explored) -> None:
     if _ask(explored, "DELETE"):
         explored.witness.overridden.pop(KEY, None)
         explored.witness.excuse(KEY, _BACK_MS)
+
+
+def a_stack_removes_behind_a_split(explored: Explored) -> None:
+    """A stack, or somebody in its place, removes what it registered, and other servers never hear of it."""
+    cluster = explored.world.cluster
+    first = cluster.urls[0]
+    if first in cluster.down:
+        return
+    servers_lose_each_other(explored)
+    if cluster.request(first, Request("DELETE", ("apps", *STACKS))).status_code == 200:
+        explored.witness.stack_removed(first)
 
 
 def a_server_restarts_empty(explored: Explored) -> None:
@@ -130,6 +141,7 @@ ACTS: tuple[Act, ...] = (
     a_person_takes_out,
     a_person_puts_back,
     a_person_removes,
+    a_stack_removes_behind_a_split,
     a_server_restarts_empty,
     a_server_restarts_with_a_copy,
     a_server_freezes,

@@ -98,6 +98,8 @@ class Witness:
         self._refused: set[str] = set()
         self._ready: set[str] = set()
         self._foreign: dict[Key, tuple[object, ...]] = {}
+        self._removed_by_stack: set[str] = set()
+        self._stacks_may_be_either = False  # a server that forgets makes a removal and a loss look alike
         world.kube.changed = self._cluster_changed
         world.changed = world.cluster.told = self.look
 
@@ -146,9 +148,16 @@ class Witness:
         for serves in self._serves.values():
             serves.discard(place)
 
+    def stack_removed(self, url: str) -> None:
+        """A stack has removed its registration at this server: it does not come back there, unless a server
+        has forgotten what it held, or the operator what it knew of the servers.
+        """
+        self._removed_by_stack.add(url)
+
     def restarted(self, url: str) -> None:
         """A server has lost its memory."""
         self._serves[url].clear()
+        self._stacks_may_be_either = True
         if len(self.world.cluster.urls) == 1:
             self._lose_refused(list(self.standings))
 
@@ -181,11 +190,18 @@ class Witness:
                     self._violated(f"{key[1]} serves, and is {is_now} at {url}", what)
             self._look_at_others(server, what)
             self._look_at_stacks(url, server, what)
+        # Nobody else knows of it while the one that was told is silent.
+        self._stacks_may_be_either |= bool(self._removed_by_stack & self.world.cluster.down)
 
     def _look_at_stacks(self, url: str, server: Server, what: str) -> None:
         info = server.registry.get(*STACKS)
         if info is not None and (info.status, info.overridden) != ("UP", "UNKNOWN"):
             self._violated(f"a stack's registration is {info.status} at {url}", what)
+        if self._removed_by_stack:
+            knows = not (self._stacks_may_be_either or self.take_over_ms)
+            if knows and info is not None and url in self._removed_by_stack:
+                self._violated(f"a stack's registration that was removed is back at {url}", what)
+            return
         if info is not None:
             self._serves[url].add(("default", *STACKS))
         elif ("default", *STACKS) in self._serves[url]:
@@ -293,6 +309,8 @@ class Witness:
             elif not same_contents(found, claim):
                 self._violated(f"{key[1]} has other contents at {url} in the end")
         for key in (*FOREIGN, STACKS) if url != OTHER_URL else ():
+            if key == STACKS and self._removed_by_stack:
+                continue
             if server.registry.get(*key) is None:
                 self._violated(f"somebody else's {key[1]} is gone at {url} in the end")
 
