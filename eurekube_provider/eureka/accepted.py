@@ -55,5 +55,5 @@ class Accepted:
         A renewed lease lives for twice its duration, but one that was registered again since for once.
         """
         with self._lock:
-            at = self._at.get(url, {}).get(instance.key)
+            at = self._at[url].get(instance.key) if url in self._at else None
         return at is not None and self._clock() - at < instance.lease.duration_seconds
