@@ -27,7 +27,8 @@ status and removed after it, so that whatever dies in between leaves nothing tha
 
 ENFORCED_KEY = "eurekube.enforced"
 """Metadata key: the status that a stack's program enforces, unless that is UP. Written before the status and
-removed after it, so that a status of ours that no program asks for any more does not pass for a person's."""
+removed after it, so that a status of ours that no program asks for any more does not pass for a person's.
+While a second one follows a first one, both are there, with a space between them."""
 
 INCARNATION_KEY = "eurekube.incarnation"
 """Metadata key: which creation of a stack's registration it is; its removal takes no other."""

@@ -148,8 +148,16 @@ class Instance:
 
     @property
     def enforced(self) -> str:
-        """The status that a program enforced, or was about to; empty where none is known to have."""
+        """The status that a program enforced, or was about to; empty where none is known to have.
+
+        Two, with a space between them, where one was to be followed by the other.
+        """
         return self.metadata.get("eurekube.enforced", "")
+
+    @property
+    def is_enforced(self) -> bool:
+        """Whether the status that it has is one that a program enforced, not one that a person set."""
+        return self.status.value in self.enforced.split()
 
     @property
     def renewer(self) -> str | None:

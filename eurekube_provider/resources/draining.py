@@ -1,9 +1,8 @@
 """A stack's registrations out of service before they are removed, and back where that was given up.
 
-So is a status that a program enforced, and that none asks for any more. The mark is written before the
-status, and goes after it: a run that dies in whatever moment leaves what is recognised as ours. The next run
-of the stack puts it back into service, or goes on to remove it. A person's OUT_OF_SERVICE carries no mark,
-and is never touched here.
+The mark is written before the status, and goes after it: a run that dies in whatever moment leaves what is
+recognised as ours. The next run of the stack puts it back into service, or goes on to remove it. A person's
+OUT_OF_SERVICE carries no mark, and is never touched here.
 """
 
 from __future__ import annotations
@@ -15,7 +14,7 @@ from dataclasses import replace
 from typing import TypeVar
 
 from eurekube_provider.core.errors import DrainInterrupted, EurekubeError, RegistryRejected
-from eurekube_provider.core.identity import ENFORCED_KEY, LEAVING_KEY, SELF_RENEWED
+from eurekube_provider.core.identity import LEAVING_KEY, SELF_RENEWED
 from eurekube_provider.core.model import Instance, Status
 from eurekube_provider.eureka.apply import write
 from eurekube_provider.eureka.peers import Peers
@@ -43,7 +42,10 @@ Registered = tuple[Peers, Instance]
 
 def unmarked(instance: Instance) -> Instance:
     """The same without our mark."""
-    return _without(instance, LEAVING_KEY)
+    if LEAVING_KEY not in instance.metadata:
+        return instance
+    kept = {key: value for key, value in instance.metadata.items() if key != LEAVING_KEY}
+    return replace(instance, metadata=kept)
 
 
 def drain(registered: Iterable[Registered], seconds: float, wait: Callable[[float], None]) -> None:
@@ -132,53 +134,20 @@ def put_back(peers: Peers, instance: Instance) -> Instance | None:
     have = peers.read(*instance.key)
     if have is None or have.owner != instance.owner or not have.is_leaving:
         return have
-    _clear(peers, have, Status.OUT_OF_SERVICE)
+    clear(peers, have, Status.OUT_OF_SERVICE)
     have = peers.read(*instance.key)
     if have is None or have.owner != instance.owner or not have.is_leaving:
         return have
     return write(peers, unmarked(have), have)
 
 
-def release(peers: Peers, instance: Instance) -> Instance | None:
-    """Undo a status that a program enforced: UP again, and then without our mark.
-
-    What a person set since stands. Does nothing without the mark.
-
-    :returns: what Eureka holds now, None for nothing.
-    :raises RegistryError: a server did not do it; the mark is still there.
-    """
-    if not instance.enforced:
-        return instance
-    have = peers.read(*instance.key)
-    if have is None or have.owner != instance.owner or not have.enforced:
-        return have
-    if have.status.value == have.enforced:
-        _clear(peers, have, have.status)
-        have = peers.read(*instance.key)
-        if have is None or have.owner != instance.owner or not have.enforced:
-            return have
-    back = _without(have, ENFORCED_KEY)
-    if have.status is Status.STARTING and not have.is_overridden:
-        back = replace(back, status=Status.UP)  # it was on its way to the status that was enforced
-    return write(peers, back, have)
-
-
 def put_all_back(peers: Peers, instances: Sequence[Instance]) -> None:
-    """Undo drains and enforced statuses of many.
+    """Undo the drains of many.
 
     :raises RegistryError: the first that was not done; the others were.
     """
 
-    def run(peers: Peers, one: Instance) -> EurekubeError | None:
-        try:
-            back = put_back(peers, one)
-            if back is not None:
-                release(peers, back)
-        except EurekubeError as error:
-            return error
-        return None
-
-    failed = _for_each(run, [(peers, one) for one in instances])
+    failed = _for_each(_put_back_or_error, [(peers, one) for one in instances])
     for error in failed:
         if error is not None:
             raise error
@@ -201,13 +170,7 @@ def _put_back_or_error(peers: Peers, instance: Instance) -> EurekubeError | None
     return None
 
 
-def _without(instance: Instance, mark: str) -> Instance:
-    if mark not in instance.metadata:
-        return instance
-    return replace(instance, metadata={key: value for key, value in instance.metadata.items() if key != mark})
-
-
-def _clear(peers: Peers, instance: Instance, status: Status) -> None:
+def clear(peers: Peers, instance: Instance, status: Status) -> None:
     """Have no server hold it in ``status`` any more, but UP.
 
     :raises RegistryError: one still does, or none answers.

@@ -34,7 +34,7 @@ from eurekube_provider.core.plan import Action, Change, plan, same_contents
 from eurekube_provider.eureka import apply
 from eurekube_provider.eureka.peers import Peers
 from eurekube_provider.resources.connections import DEFAULT_CONNECTION
-from eurekube_provider.resources.draining import drain, put_back, release
+from eurekube_provider.resources.draining import clear, drain, put_back
 from eurekube_provider.resources.looks import SecondLooks
 from eurekube_provider.resources.neighbours import NEIGHBOURS
 from eurekube_provider.resources.properties import (
@@ -308,7 +308,7 @@ def preview(wanted: Registration, have: Instance | None, peers: Peers | None = N
         if refusal is not None:
             return f"! {refusal.describe()}"
     want = wanted.without_state(have).instance
-    is_ours = have is not None and (have.is_leaving or have.enforced == have.status.value)
+    is_ours = have is not None and (have.is_leaving or have.is_enforced)
     if have is not None and wanted.status is None and not is_ours:
         want = replace(want, status=have.status)
     elif have is not None:
@@ -477,39 +477,72 @@ def _put(wanted: Registration, have: Instance | None, peers: Peers, verb: str, o
         )
     if have is not None and wanted.status is not Status.OUT_OF_SERVICE:
         have = put_back(peers, have)  # a drain that was interrupted
-    if have is not None and wanted.status in (None, Status.UP):
-        have = release(peers, have)
-    want = replace(wanted.instance, status=status_to_send(wanted, have))
+    status = status_to_reach(wanted, have)
+    want = sent_first(wanted, have)
     if have is None or not same_contents(want, have) or want.status is not _own_status(have):
         apply.write(peers, want, have)
     held = _verified(want, peers, verb)
-    if wanted.status is None or held.status is wanted.status:
+    if status is None or held.status is status:
         return held
-    if wanted.status is Status.OUT_OF_SERVICE:
-        peers.set_status(held, wanted.status)
+    if status is Status.OUT_OF_SERVICE:
+        peers.set_status(held, status)
+    elif status is Status.UP and held.is_enforced:
+        clear(peers, held, held.status)
     else:
         if not held.is_overridden:
             # Taken out of service without an override: clearing does nothing where there is none.
-            peers.set_status(held, wanted.status)
-        peers.clear_status(held, wanted.status)
-    return _verified(want, peers, verb, wanted.status)
+            peers.set_status(held, status)
+        peers.clear_status(held, status)
+    held = _verified(want, peers, verb, status)
+    if held.enforced == wanted.instance.enforced:
+        return held
+    want = replace(wanted.instance, status=_status_to_send(status, held))
+    apply.write(peers, want, held)
+    return _verified(want, peers, verb, status)
 
 
-def status_to_send(wanted: Registration, have: Instance | None) -> Status:
+def status_to_reach(wanted: Registration, have: Instance | None) -> Status | None:
+    """The status to bring about; None where it is left to people.
+
+    UP where a program enforced another one, and none asks for it any more. What a person set since stands,
+    and STARTING is what it has on its way to OUT_OF_SERVICE.
+    """
+    if wanted.status is not None or have is None or not have.enforced:
+        return wanted.status
+    is_on_its_way = have.status is Status.STARTING and not have.is_overridden
+    return Status.UP if have.is_enforced or is_on_its_way else None
+
+
+def sent_first(wanted: Registration, have: Instance | None) -> Instance:
+    """What to register before the status is set or cleared, where registering does not do that.
+
+    A status of ours that stands until then, and the one that is to come, are both marked: whatever dies in
+    between, neither passes for a person's. The mark of the first goes after its status has gone.
+    """
+    status = status_to_reach(wanted, have)
+    sent = replace(wanted.instance, status=_status_to_send(status, have))
+    if have is None or status is None or not have.is_enforced or have.status in (status, Status.UP):
+        return sent
+    if sent.status is status and not have.is_overridden:
+        return sent  # it brings the status itself
+    return replace(sent, metadata={**sent.metadata, ENFORCED_KEY: f"{have.status} {status}"})
+
+
+def _status_to_send(wanted: Status | None, have: Instance | None) -> Status:
     """The status to register with, so that a person's override stays and callers see no state in between.
 
     The server believes DOWN and STARTING even over an override, and ignores a registration that comes or
     goes OUT_OF_SERVICE: that one is set afterwards.
     """
     if have is None:
-        if wanted.status is Status.OUT_OF_SERVICE:
+        if wanted is Status.OUT_OF_SERVICE:
             return Status.STARTING
-        return wanted.status or Status.UP
+        return wanted or Status.UP
     if have.is_overridden or have.status is Status.UNKNOWN:
         return Status.UP
-    if wanted.status is None or Status.OUT_OF_SERVICE in (wanted.status, have.status):
+    if wanted is None or Status.OUT_OF_SERVICE in (wanted, have.status):
         return have.status
-    return wanted.status
+    return wanted
 
 
 def _own_status(have: Instance) -> Status:

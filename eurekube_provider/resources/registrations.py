@@ -29,8 +29,13 @@ from eurekube_provider.resources import registration
 from eurekube_provider.resources.draining import drain, put_all_back, unmarked
 from eurekube_provider.resources.looks import SecondLooks
 from eurekube_provider.resources.properties import OnConflict
-from eurekube_provider.resources.registration import TOLD_WITHIN_SECONDS, Registration, status_to_send
-from eurekube_provider.resources.rollback import left_over
+from eurekube_provider.resources.registration import (
+    TOLD_WITHIN_SECONDS,
+    Registration,
+    sent_first,
+    status_to_reach,
+)
+from eurekube_provider.resources.rollback import left_over, restore
 from eurekube_provider.resources.roster import Held, Key, Roster, look, name_of
 
 VERIFY_ATTEMPTS = 5
@@ -207,7 +212,7 @@ def _put(
             failed[name_of(failure.change.instance, keys)] = failure.error
     actual = {place: _owned_by(wanted.owner, each) for place, each in before.ours.items()}
     desired = [
-        replace(each.instance, status=status_to_send(each, actual.get(each.instance.key)))
+        sent_first(each, actual.get(each.instance.key))
         for key, each in wanted.registrations.items()
         if key not in failed and each.instance.key not in before.others
     ]
@@ -236,7 +241,7 @@ def _verified(
 
 
 def _singles(wanted: Roster, before: Held, failed: Mapping[str, EurekubeError]) -> dict[str, Registration]:
-    """What a plan cannot do: adopt, and enforce a status over a person's or one that nobody may register."""
+    """What a plan cannot do: adopt, and bring about a status over another one or that nobody may register."""
     is_adopting = wanted.on_conflict is OnConflict.ADOPT
     return {
         key: each
@@ -245,8 +250,7 @@ def _singles(wanted: Roster, before: Held, failed: Mapping[str, EurekubeError]) 
         and (
             (is_adopting and each.instance.key in before.others)
             or (
-                each.status is not None
-                and each.instance.key not in before.others
+                each.instance.key not in before.others
                 and _has_other_status(each, before.ours.get(each.instance.key))
             )
         )
@@ -256,7 +260,7 @@ def _singles(wanted: Roster, before: Held, failed: Mapping[str, EurekubeError]) 
 def _has_other_status(wanted: Registration, have: Instance | None) -> bool:
     if have is None:
         return wanted.status is Status.OUT_OF_SERVICE
-    return have.status is not wanted.status
+    return status_to_reach(wanted, have) not in (None, have.status)
 
 
 def _one_by_one(singles: Mapping[str, Registration], peers: Peers) -> dict[str, EurekubeError]:
@@ -304,8 +308,7 @@ def _without_surplus(
 
 
 def _in_service(wanted: Roster, owners: Sequence[str], peers: Peers, also: Iterable[Key] = ()) -> Held:
-    """What Eureka holds, after an interrupted drain of what is asked for was undone, and so what was
-    enforced on it and is not any more.
+    """What Eureka holds, after an interrupted drain of what is asked for was undone.
 
     What shall go stays as it is, and is drained once more.
 
@@ -313,7 +316,7 @@ def _in_service(wanted: Roster, owners: Sequence[str], peers: Peers, also: Itera
     """
     before = look(wanted, owners, peers, also=also, writes=True)
     places = {each.instance.key: each for each in wanted.registrations.values()}
-    back = [each for key, each in before.ours.items() if key in places and _is_back(places[key], each)]
+    back = [each for key, each in before.ours.items() if key in places and each.is_leaving]
     if not back:
         return before
     out = {each.key for each in back if places[each.key].status is Status.OUT_OF_SERVICE}
@@ -323,11 +326,6 @@ def _in_service(wanted: Roster, owners: Sequence[str], peers: Peers, also: Itera
             write(peers, replace(each, metadata=marked), each)
     put_all_back(peers, [each for each in back if each.key not in out])
     return look(wanted, owners, peers, also=also, writes=True)
-
-
-def _is_back(wanted: Registration, have: Instance) -> bool:
-    """Whether a drain was interrupted, or a status of ours stands that is not asked for any more."""
-    return have.is_leaving or (bool(have.enforced) and wanted.status in (None, Status.UP))
 
 
 def _remove(
@@ -370,17 +368,21 @@ def _take_back(wanted: Roster, before: Held, peers: Peers) -> str:
     except RegistryError:
         return left_over(peers, *(each.instance for each in wanted.registrations.values()))
     written = {place: each for place, each in now.ours.items() if wanted.is_its(each)}
-    for place, there in (before.ours | before.others).items():
-        if place not in written or wanted.is_its(there):
+    overwritten = {
+        place: there
+        for place, there in (before.ours | before.others).items()
+        if place in written and not wanted.is_its(there)
+    }
+    taken_over: list[Instance] = []
+    for place, there in overwritten.items():
+        is_contents_only = there.overridden_status is written[place].overridden_status
+        if place in before.ours and is_contents_only:
+            taken_over.append(there)
             continue
         try:
-            if written[place].is_overridden and not there.is_overridden:
-                peers.clear_status(written[place], there.status)  # which we enforced
-            if place in before.others:
-                write(peers, there, written[place])
+            restore(there, written[place], peers)
         except RegistryError as error:
             failed[wanted.keys[place]] = error
-    taken_over = [each for key, each in before.ours.items() if key in written and not wanted.is_its(each)]
     added = [each for key, each in written.items() if key not in before.ours | before.others]
     for back in (
         plan(taken_over, written.values(), wanted.owner, Policy.UPSERT_ONLY),

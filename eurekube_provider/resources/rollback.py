@@ -33,7 +33,7 @@ def take_back(sent: Instance, before: Instance | None, peers: Peers) -> str:
         if before is None:
             apply.remove(peers, held)
             return "what was registered was taken back"
-        _restore(before, held, peers)
+        restore(before, held, peers)
     except RegistryError as error:
         return f"{left_over(peers, sent)} (it could not be taken back: {error})"
     return "what stood there before was given back"
@@ -50,22 +50,28 @@ def undo(sent: Instance, before: Instance, peers: Peers) -> str:
         held = peers.read(*before.key)
         ours = {(one.owner, one.incarnation) for one in (sent, before)}
         if held is not None and (held.owner, held.incarnation) in ours:
-            _restore(before, held, peers)
+            restore(before, held, peers)
     except RegistryError as error:
         return f"what stands there now is not known, and the next refresh shows it ({error})"
     return "what stood there before stands there again"
 
 
-def _restore(before: Instance, held: Instance, peers: Peers) -> None:
+def restore(before: Instance, held: Instance, peers: Peers) -> None:
     """Have ``before`` stand again in place of ``held``; what a drain of ours had left out, in service."""
     if before.is_leaving:
         before = replace(unmarked(before), status=Status.UP, overridden_status=Status.UNKNOWN)
     if held.is_overridden and not before.is_overridden:
         peers.clear_status(held, before.status)
         held = replace(held, status=before.status, overridden_status=Status.UNKNOWN)
+    if before.overridden_status is not held.overridden_status:
+        if held.status is before.overridden_status:
+            # Setting the status that stands does nothing. Nobody calls what is STARTING.
+            held = apply.write(peers, replace(held, status=Status.STARTING), held)
+        peers.set_status(held, before.overridden_status)
+        held = replace(held, status=before.status, overridden_status=before.overridden_status)
+    if before.is_overridden:
+        before = replace(before, status=Status.UP)  # a server believes DOWN over an override
     apply.write(peers, before, held)
-    if before.is_overridden and not held.is_overridden:
-        peers.set_status(before, before.overridden_status)
 
 
 def left_over(peers: Peers, *sent: Instance) -> str:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 import logging
 import random
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 
 import pytest
 
@@ -141,6 +141,28 @@ class _Stack:
         held = self.held
         self.cluster.request(URL, Request("PUT", ("apps", held.app, held.id, "status"), {"value": status}))
 
+    def register(self, instance_id: str, address: str, marks: Mapping[str, str]) -> None:
+        """As somebody else does."""
+        document = {
+            "instanceId": instance_id,
+            "app": "BILLING",
+            "hostName": address,
+            "ipAddr": address,
+            "status": "UP",
+            "port": {"$": 8080, "@enabled": "true"},
+            "vipAddress": "billing",
+            "dataCenterInfo": {"@class": "x", "name": "MyOwn"},
+            "metadata": marks,
+            "lastDirtyTimestamp": str(self.cluster.clock.now_ms),
+        }
+        self.cluster.request(URL, Request("POST", ("apps", "BILLING"), body={"instance": document}))
+
+    def standing(self, instance_id: str) -> tuple[str, str, dict[str, str]]:
+        """What callers and its owner see."""
+        info = self.cluster.servers[URL].registry.get("BILLING", instance_id)
+        assert info is not None
+        return info.status, info.overridden, _marks(info)
+
     def remove(self) -> None:
         """As a person does, or a run whose answer was lost."""
         held = self.held
@@ -230,3 +252,43 @@ def test_a_machine_that_registered_itself_since_is_not_registered_twice(
     assert "is gone, and not registered again" in said
     assert "registered itself" in said
     assert [lease.holder.id for lease in stack.cluster.servers[URL].registry.all()] == ["itself"]
+
+
+AT_ONE_ADDRESS: Properties = {
+    key: {"host_name": f"10.0.0.{at}", "instance_id": key} for at, key in enumerate("ab", 1)
+}
+ANOTHERS = "stack/organization/explored/prod/x"
+ADOPTED_AS: tuple[Properties, ...] = (
+    instance(on_conflict="adopt", instance_id="a"),
+    instance(on_conflict="adopt", instance_id="a", status="UP"),
+    application(application="billing", on_conflict="adopt", instances=AT_ONE_ADDRESS),
+    application(application="billing", on_conflict="adopt", instances=AT_ONE_ADDRESS, status="UP"),
+    application(application="billing", on_conflict="adopt", instances=AT_ONE_ADDRESS, status="DOWN"),
+)
+
+
+@pytest.mark.parametrize("is_marked", [False, True], ids=["a person's", "enforced"])
+@pytest.mark.parametrize("status", [OUT, "DOWN"])
+@pytest.mark.parametrize("adopting", ADOPTED_AS, ids=range(len(ADOPTED_AS)))
+def test_an_adoption_that_fails_gives_back_what_it_took_over(
+    adopting: Properties, status: str, *, is_marked: bool
+) -> None:
+    """Wherever it fails: another stack's registration, and the status that was set over it."""
+    marks = {OWNER: ANOTHERS, "eurekube.renewer": "eurekube", "eurekube.incarnation": "theirs"}
+    if is_marked:
+        marks[ENFORCED] = status
+    for at in range(60):
+        stack = _Stack()
+        with owned(stack.world):
+            stack.register("a", "10.0.0.1", marks)
+            stack.set_status(status)
+            stack.cluster.clock.advance(40_000)
+            before = stack.standing("a")
+            stack.world.trace.clear()
+            stack.world.faults = {at: Fault.LOST_AFTER}
+            run = stack.engine.up({"x": adopting})
+            if run.ended_well and len(stack.world.trace) <= at:
+                return
+            if not run.ended_well:
+                assert stack.standing("a") == before, (at, stack.world.trace)
+    pytest.fail("it never ran undisturbed")

@@ -17,7 +17,7 @@ from eurekube_provider.resources.registration import (
     inputs,
     outputs,
     released,
-    status_to_send,
+    sent_first,
 )
 from tests.unit.test_resources_properties import LEAST, checked
 
@@ -187,6 +187,7 @@ def test_under_a_persons_status_up_is_sent() -> None:
     """A server believes DOWN and STARTING over an override: callers would lose the instance's own UP."""
     wanted = Registration.from_properties(checked(status="DOWN"))
     persons = replace(wanted.instance, status=OUT, overridden_status=OUT)
-    assert status_to_send(wanted, persons) is Status.UP
-    assert status_to_send(replace(wanted, status=None), replace(persons, status=Status.DOWN)) is Status.UP
-    assert status_to_send(wanted, replace(wanted.instance, status=Status.UP)) is Status.DOWN
+    assert sent_first(wanted, persons).status is Status.UP
+    down = replace(persons, status=Status.DOWN)
+    assert sent_first(replace(wanted, status=None), down).status is Status.UP
+    assert sent_first(wanted, replace(wanted.instance, status=Status.UP)).status is Status.DOWN
