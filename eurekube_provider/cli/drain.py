@@ -128,15 +128,11 @@ def describe(standing: Standing) -> str:
 
 
 def _warn_of_the_last(peers: Peers, standings: Sequence[Standing]) -> None:
-    """Say so where callers are left without any instance; what registered just now is in no list yet."""
+    """Say so where callers are left without any instance, by what Eureka holds at this moment."""
     drained = {one.instance.key for one in standings}
     for application in dict.fromkeys(one.instance.application for one in standings):
         if not another_is_up(peers, application, drained):
-            complain(
-                "eurekube drain: Eureka's list, which can be 30 s old, shows no other instance of"
-                f" {application} that is UP on every server: unless one registered since, its callers will"
-                " find none"
-            )
+            complain(f"eurekube drain: no other instance of {application} is UP: its callers will find none")
 
 
 def _left_out(

@@ -25,7 +25,10 @@ def main() -> int:
     parser.add_argument("--of", choices=sides.NAMES, help="only these")
     parser.add_argument("--edit", help="this edit only")
     parser.add_argument(
-        "--share", type=float, default=0.75, help="of the time, what stacks get and clusters do not [0.75]"
+        "--share",
+        type=float,
+        default=0.75,
+        help="of the time, what stacks get; the rest is the others' [0.75]",
     )
     parser.add_argument("--first", action="store_true", help="end at the first violation")
     parser.add_argument("--replay", metavar="SEQUENCE", help="run the one that a failure names")

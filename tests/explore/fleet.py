@@ -49,12 +49,15 @@ class Order:
         return tuple(name for name in sides.sides(self.edit) if self.of in (None, name))
 
     def turns(self, job: int) -> list[tuple[str, float]]:
-        """The sides that one process explores, and how long each; every second one begins with the last."""
+        """The sides that one process explores, and how long each; every second one in the other order."""
         names = self.sides
-        if len(names) == 1:
-            return [(names[0], self.minutes * 60)]
-        shares = (self.share, 1 - self.share)
-        turns = [(name, self.minutes * 60 * share) for name, share in zip(names, shares, strict=True)]
+        weights = {
+            sides.STACKS: self.share,
+            sides.CLUSTERS: (1 - self.share) * 0.8,
+            sides.KEEPALIVE: (1 - self.share) * 0.2,
+        }
+        total = sum(weights[name] for name in names) or 1.0
+        turns = [(name, self.minutes * 60 * weights[name] / total) for name in names]
         return turns if job % 2 == 0 else turns[::-1]
 
 

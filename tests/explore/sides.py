@@ -1,4 +1,4 @@
-"""The two sides that are explored, stacks and clusters, by their names; and the replay of one sequence."""
+"""The sides that are explored, by their names: stacks, clusters, keepalive; and the replay of a sequence."""
 
 from __future__ import annotations
 
@@ -7,14 +7,14 @@ from collections.abc import Callable, Iterator
 from eurekube_provider.eureka.connection import Mode
 from tests.explore import campaign, explorer, generated, others, programs, stateless, world
 from tests.explore.engine import Engine
-from tests.explore.operator import acts
+from tests.explore.operator import acts, keepalive
 from tests.explore.operator import campaign as of_clusters
 from tests.explore.operator import edits as cluster_edits
 from tests.explore.operator import world as cluster_world
 from tests.explore.operator.explorer import Setup
 from tests.explore.part import Part
 
-STACKS, CLUSTERS = NAMES = ("stacks", "clusters")
+STACKS, CLUSTERS, KEEPALIVE = NAMES = ("stacks", "clusters", "keepalive")
 
 Sequences = Callable[[int, float, Part], Iterator[str]]
 """By a seed, the end of the time and the part of it all: what did not hold of each sequence, or nothing."""
@@ -29,6 +29,9 @@ def sides(edit: str | None = None) -> dict[str, Sequences]:
         found[STACKS] = lambda seed, end, part: campaign.sequences(seed, end, stacks, part)
     if clusters:
         found[CLUSTERS] = lambda seed, end, part: of_clusters.sequences(seed, end, clusters, part)
+    names = tuple(one for one in keepalive.NAMES if edit in (None, one))
+    if names:
+        found[KEEPALIVE] = lambda seed, end, part: keepalive.sequences(seed, end, names, part)
     return found
 
 
@@ -47,6 +50,10 @@ def replayed(sequence: str) -> str:
         }
         with cluster_world.owned():
             return str(eval(call, names))  # noqa: S307 - written by the person who runs it
+    if side == KEEPALIVE:
+        acts_beside = {getattr(act, "__name__", ""): act for act in keepalive.ACTS}
+        with keepalive.kept():
+            return str(eval(call, {**acts_beside, "tried": keepalive.tried, "Fault": cluster_world.Fault}))  # noqa: S307
     names = {
         "tried": explorer.tried,
         "generated": generated.tried,

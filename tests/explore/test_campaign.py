@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import random
 import re
 import shlex
 
@@ -11,6 +12,7 @@ from tests.explore import campaign, generated, part, programs, sides
 from tests.explore.explorer import tried
 from tests.explore.fleet import Fleet, News, Order
 from tests.explore.operator import campaign as of_clusters
+from tests.explore.operator import keepalive
 from tests.explore.operator.acts import a_server_freezes
 from tests.explore.operator.edits import together
 from tests.explore.operator.explorer import Setup
@@ -39,11 +41,13 @@ def test_each_kind_of_violation_is_said_once(capsys: pytest.CaptureFixture[str])
     assert fleet._found.total() == 3
 
 
-def test_both_sides_take_turns() -> None:
-    """Every second process begins with the other side, so that both are explored from the start."""
+def test_all_sides_take_turns() -> None:
+    """Every second process goes the other way round, so that more than stacks are explored from the start."""
     order = Order(1, 1.0, 2, None, None, 0.75)
-    assert order.turns(0) == [("stacks", 45.0), ("clusters", 15.0)]
-    assert order.turns(1) == [("clusters", 15.0), ("stacks", 45.0)]
+    assert [name for name, _ in order.turns(0)] == ["stacks", "clusters", "keepalive"]
+    assert order.turns(1) == order.turns(0)[::-1]
+    assert sum(seconds for _, seconds in order.turns(1)) == pytest.approx(60.0)
+    assert dict(order.turns(0))["stacks"] == 45.0
     assert Order(1, 1.0, 2, None, "moved, and back", 0.75).turns(1) == [("stacks", 60.0)]
 
 
@@ -82,6 +86,29 @@ def test_what_fails_in_a_cluster_is_shrunk_and_replayed(monkeypatch: pytest.Monk
         "clusters.tried(together(('scaled down', 0.0)), {0: a_server_freezes}, Setup(2, 1, Mode.REST, 0))"
     )
     assert sides.replayed(sequence) == told
+
+
+def test_what_is_renewed_beside_edits_of_its_stack_stands() -> None:
+    """Whatever is lost or killed, of the stack or of the keepalive; what is removed is renewed no more."""
+    draw = random.Random(7)  # noqa: S311 - a test
+    with keepalive.kept():
+        for name in ("remove", "application: one more, one less", "another id, with a drain"):
+            servers = draw.choice((1, 2))
+            calm = keepalive.Kept(name, {}, servers).run()
+            assert not calm.violations
+            places = [at for at, what in enumerate(calm.places) if what]
+            for _ in range(4):
+                faults = {draw.choice(places): draw.choice(keepalive.HAPPENINGS)}
+                assert not (told := keepalive.tried(name, faults, servers)), told
+
+
+def test_a_keepalive_that_renews_nothing_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What a stack has registered lapses after its run."""
+    monkeypatch.setattr("eurekube_provider.operator.adopted.Adopted.take", lambda *_: None)
+    with keepalive.kept():
+        told = keepalive.tried("change metadata", {})
+    assert "nobody renews it" in told
+    assert sides.replayed(_command(told)) == told
 
 
 def test_an_edit_that_fails_is_left_and_the_others_go_on(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -192,51 +192,6 @@ def test_a_refused_syncer_removes_no_more_than_it_may(limit: dict[str, Any], ren
     assert scene.renewed() == renewed
 
 
-KEEPS: dict[str, dict[str, Any]] = {**REFUSED, "in doubt": {"port": "none"}}
-
-
-@pytest.mark.parametrize("is_restarted", [True, False])
-@pytest.mark.parametrize("keeps", KEEPS)
-def test_what_eureka_forgot_of_what_is_kept_comes_back(keeps: str, is_restarted: bool) -> None:
-    """As it stood, where the same endpoint is still ready; what a person removed does not."""
-    scene = Scene()
-    scene.endpoints(WEB, a=READY, b=READY, c=READY, d=READY)
-    scene.look()
-    registry = scene.told.registry
-    registry.restarts.notice = lambda *_: frozenset()  # type: ignore[method-assign]
-    if is_restarted:
-        registry.restarts._seen_at = time.monotonic()
-    scene.edited(**KEEPS[keeps])
-    assert scene.look() == []
-    scene.endpoints(WEB, a=READY, b={"ready": False}, d=READY, c=READY)  # c and d have other addresses now
-    held = registry.view.owned(str(ClusterOwner(CLUSTER.name, *KEY)))
-    registry.missing(held, None)
-    assert registry.view.owned(held[0].owner or "") == []
-    (kept,) = [one for one in held if one.instance_id.startswith("a.")]
-    assert [(one.action, one.instance) for one in scene.look()] == (
-        [(Action.REGISTER, kept)] if is_restarted else []
-    )
-    assert scene.look() == []
-
-
-def test_what_was_forgotten_is_not_kept_for_who_wants_it_no_more() -> None:
-    """Who is let in registers what it wants; what it does not is put back for it at no later time."""
-    scene = Scene()
-    scene.endpoints(WEB, a=READY, b=READY)
-    scene.look()
-    registry = scene.told.registry
-    held = registry.view.owned(str(ClusterOwner(CLUSTER.name, *KEY)))
-    registry.restarts._seen_at = time.monotonic()
-    registry.missing(held, None)
-    scene.edited(application="stars")
-    scene.told.controller._admission._settings = replace(
-        scene.told.controller._settings, publish=frozenset({("shop", "stars")})
-    )
-    assert {one.instance.application for one in scene.look()} == {"STARS"}
-    scene.edited(eureka="nowhere")
-    assert scene.look() == []
-
-
 def watched(controller: Controller) -> bool:
     """Look for what is silent, as its thread does."""
     controller._silence.look()
@@ -403,42 +358,6 @@ def test_a_renamed_syncer_leaves_no_gap(monkeypatch: pytest.MonkeyPatch) -> None
     scene.told.controller._reconcile(RENAMED)
     assert [one.action for one in scene.sent] == []
     assert scene.told.controller.looks[RENAMED].report.is_synced
-
-
-@pytest.mark.parametrize("policy", ["Sync", "UpsertOnly"])
-def test_what_a_syncer_gives_up_passes_to_who_wants_it(policy: str) -> None:
-    """It lives on, and asks for something else: nothing that another one wants is taken out or may lapse."""
-    scene = Scene(policy=policy)
-    scene.endpoints(WEB, a=READY, b=READY)
-    scene.look()
-    old, new = (str(ClusterOwner(CLUSTER.name, *key)) for key in (KEY, RENAMED))
-    scene.sent.clear()
-    renamed(scene)
-    scene.edited(application="stars")
-    scene.told.controller._admission._settings = replace(
-        scene.told.controller._settings, publish=frozenset({("shop", "stars")})
-    )
-    found = scene.look()
-    assert [one.action for one in found] == [Action.UPDATE] * 2 + [Action.REGISTER] * 2
-    view = scene.told.registry.view
-    assert {one.application for one in view.owned(old)} == {"STARS"}
-    assert {one.instance_id.partition(".")[0] for one in view.owned(new)} == {"a", "b"}
-    assert len(scene.told.registry.renewals) == 4
-    assert scene.told.parts.queue.get() == RENAMED
-
-
-@pytest.mark.parametrize("spec", [{"paused": True}, {"port": "none"}])
-def test_a_syncer_that_is_not_sure_gives_nothing_away(spec: dict[str, Any]) -> None:
-    """It is paused, or cannot tell what it wants: what it has stays its own."""
-    scene = Scene()
-    scene.endpoints(WEB, a=READY)
-    scene.look()
-    scene.sent.clear()
-    renamed(scene)
-    scene.edited(**{"mode": "service", **spec})
-    assert scene.look() == []
-    owner = str(ClusterOwner(CLUSTER.name, *KEY))
-    assert len(scene.told.registry.view.owned(owner)) == 1
 
 
 def test_a_dry_run_shows_what_passes_to_another_syncer(

@@ -1,0 +1,388 @@
+"""``eurekube keepalive`` beside the edits of a stack: its threads, and runs of the stack as other processes.
+
+Known, and excused: what a stack removes within two minutes of a server's restart is taken for forgotten, and
+comes back. With one server nobody can tell the two apart.
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import io
+import itertools
+import sys
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field
+from typing import Any
+from unittest import mock
+
+from eurekube_provider.cli import keepalive
+from eurekube_provider.operator import logs
+from eurekube_provider.resources import connections, waits
+from tests.explore.engine import PREFIX, Engine, Program, Run, _memories
+from tests.explore.explorer import ORDINARY_KEYS, command
+from tests.explore.operator import threads
+from tests.explore.operator.world import _INSTEAD, Fault, World, _own_defaults, owned
+from tests.explore.others import OWNER, Place, is_leaving, metadata
+from tests.explore.part import WHOLE, Part, guarded
+from tests.explore.programs import at_two_servers, edit, statuses_of
+from tests.explore.world import InlineExecutor
+
+Act = Callable[["Kept"], None]
+Faults = Mapping[int, Fault | Act]
+
+NAMES = (
+    "create",
+    "create out of service",
+    "remove",
+    "remove with a drain",
+    "change metadata",
+    "another port and id",
+    "another id",
+    "another id, with a drain",
+    "moved without an alias",
+    "status enforced",
+    "status no more enforced",
+    "application: create",
+    "application: remove",
+    "application: remove with a drain",
+    "application: one more, one less",
+    "application: metadata",
+    "application: moved without an alias",
+)
+"""The edits that are tried."""
+
+STEADY_SECONDS = 45.0
+CALM_SECONDS = 240.0
+"""Longer than the Eureka leases of what nobody renews live."""
+
+HEAL_MS = 100_000
+"""So long a server that has lost its memory, or was frozen, may lack something or show it."""
+
+RESTART_MS = 2_000
+
+
+@contextlib.contextmanager
+def kept() -> Iterator[None]:
+    """As :func:`owned`, and the code of Pulumi's resources and of the command with it."""
+    with owned(), contextlib.ExitStack() as stack:
+
+        def replace(thing: Any, name: str, value: Any) -> None:
+            stack.enter_context(mock.patch.object(thing, name, value))
+
+        for name, module in list(sys.modules.items()):
+            if name.startswith("eurekube_provider.resources."):
+                for word, thing in list(vars(module).items()):
+                    with contextlib.suppress(TypeError):  # what cannot be hashed is none of them
+                        if thing is ThreadPoolExecutor:
+                            replace(module, word, InlineExecutor)
+                        elif thing in _INSTEAD:
+                            replace(module, word, _INSTEAD[thing])
+                _own_defaults(module, replace)
+        replace(waits.Waits, "of_this_call", lambda _: threads.sleep)
+        replace(logs, "set_up", lambda *_: None)
+        replace(keepalive, "stopping", threads.Event)
+        try:
+            yield
+        finally:
+            connections._peers.clear()
+    for memory in _memories():
+        memory.__init__()
+
+
+class _Door:
+    """What the played engine needs of a world: its own, which is one-threaded, or this one."""
+
+    def __init__(self, world: World) -> None:
+        self._world = world
+
+    def new_process(self) -> None:
+        """Each run has one."""
+
+    def point(self, what: str, carry_out: Callable[[], Any]) -> Any:
+        """The state is written, or the process ends before or after."""
+        world = self._world
+        process = threads._process()
+        happening = world._place(process, what, is_dull=False)
+        if happening is Fault.KILLED_BEFORE:
+            world.kill(process)
+        if happening is not None and not isinstance(happening, Fault):
+            world.act(happening)
+        result = carry_out()
+        if happening is Fault.KILLED_AFTER:
+            world.kill(process)
+        return result
+
+
+@dataclass(slots=True)
+class Outcome:
+    """What one sequence came to."""
+
+    trace: list[str]
+    places: list[str]
+    violations: list[str] = field(default_factory=list)
+
+
+class Kept:
+    """One edit of a stack beside a process that renews what it registers."""
+
+    def __init__(self, name: str, faults: Faults, servers: int = 1) -> None:
+        found = edit(name)
+        self._edit = found if servers == 1 else at_two_servers(found)
+        self._faults = faults
+        self.world = World.of(servers)
+        self.world.act = lambda act: act(self)
+        self.world.killed = self._killed
+        self.outcome = Outcome(self.world.trace, self.world.places)
+        self.keepers: list[threads.Process] = []
+        self._engine = Engine(_Door(self.world))  # type: ignore[arg-type]
+        self._steady: set[Place] = set()
+        self._excused: dict[str, int] = {}
+        self.may_come_back = False
+        self.world.changed = self._look
+
+    def run(self) -> Outcome:
+        """Run it."""
+        try:
+            self.start()
+            self._up(self._edit.first)
+            self._pass(STEADY_SECONDS)
+            self._steady = self._serving(self._edit.first) & self._serving(self._edit.middle)
+            self.world.faults, self.world.is_counting = self._faults, True
+            for _ in range(2):
+                self._up(self._edit.middle)
+                self._pass(STEADY_SECONDS)
+            self.world.faults = {}
+            self._pass(HEAL_MS / 1000)
+            self.world.note("-- calm")
+            last = self._up(self._edit.end, refresh=True)
+            if last is None or not last.ended_well:
+                self._violated(f"an up that nothing disturbs fails: {last and last.error}")
+            else:
+                self._steady |= self._serving(self._edit.end)
+                self._pass(CALM_SECONDS)
+                self._compare()
+        finally:
+            for process in self.world.processes:
+                if not process.is_dead:
+                    self.world.scheduler.kill(process)
+        for process in self.keepers:
+            for error in process.errors:
+                self._violated(f"a thread of the keepalive ends: {error!r}")
+        return self.outcome
+
+    def start(self) -> None:
+        """Start what renews."""
+        process = threads.Process(f"keepalive-{len(self.keepers)}")
+        self.world.processes.append(process)
+        self.keepers.append(process)
+        options = argparse.Namespace(
+            operator_name="eurekube",
+            eureka_url=",".join(self.world.cluster.urls),
+            resync_seconds="15",
+            log_format=None,
+        )
+        self.world.scheduler.spawn(process, "main", lambda: keepalive.run(options))
+
+    def kill_keeper(self) -> None:
+        """It dies, and is started again a little later."""
+        for process in self.keepers:
+            if not process.is_dead:
+                self.world.kill_later(process)
+
+    def excuse(self, url: str, until_ms: int) -> None:
+        """This server may hold something else than it should until then."""
+        self._excused[url] = max(until_ms, self._excused.get(url, 0))
+
+    def _killed(self, process: threads.Process) -> None:
+        if process in self.keepers:
+            self.world.cluster.clock.after(RESTART_MS, self._restart)
+
+    def _restart(self) -> None:
+        self.world.note("-- the keepalive starts again")
+        self.start()
+
+    def _up(self, program: Program, *, refresh: bool = False) -> Run | None:
+        """One run of the stack, to its end; None where it was killed."""
+        runs: list[Run] = []
+        process = threads.Process(f"up-{len(self.world.processes)}")
+        self.world.processes.append(process)
+        self.world.scheduler.spawn(
+            process, "main", lambda: runs.append(self._engine.up(program, refresh=refresh))
+        )
+        until = self.world.now_ms + 600_000
+        self.world.scheduler.run(until, lambda: bool(runs) or process.is_dead)
+        run = runs[0] if runs else None
+        self.world.note(f"-- up: {'killed' if run is None else run.error or run.steps}")
+        if process.errors:
+            self._violated(f"a run of the stack ends: {process.errors[0]!r}")
+        return run
+
+    def _pass(self, seconds: float) -> None:
+        until = self.world.now_ms + round(seconds * 1000)
+        while self.world.now_ms < until:
+            self.world.scheduler.run(min(until, self.world.now_ms + 5_000))
+            self._look("time that passed")
+
+    def _serving(self, program: Program) -> set[Place]:
+        return {place for place, status in statuses_of(self._edit, program).items() if status == "UP"}
+
+    def _look(self, what: str) -> None:
+        """What must hold at every moment."""
+        for url, server in self.world.cluster.servers.items():
+            strange = server.caches.read_only.keys() - ORDINARY_KEYS
+            if strange:
+                self._violated(f"Eureka's cache holds {min(strange)[:4]}, after {what}")
+            if url in self.world.cluster.down or self.world.now_ms < self._excused.get(url, 0):
+                continue
+            if url != self.world.cluster.urls[0] and what != "time that passed":
+                continue  # it is told a little later
+            for place in self._steady:
+                info = server.registry.get(*place)
+                if info is None or info.status != "UP":
+                    self._violated(f"{place[1]} is {info.status if info else 'gone'}, after {what}")
+
+    def _compare(self) -> None:
+        wanted = statuses_of(self._edit, self._edit.end)
+        now_ms = self.world.now_ms
+        for server in self.world.cluster.servers.values():
+            held = {
+                (lease.holder.app, lease.holder.id): lease.holder
+                for lease in server.registry.all()
+                if str(metadata(lease.holder).get(OWNER, "")).startswith(PREFIX)
+            }
+            if self.may_come_back:
+                held = {place: info for place, info in held.items() if place in wanted}
+            if held.keys() != wanted.keys():
+                self._violated(f"Eureka holds {sorted(held)}, and the program wants {sorted(wanted)}")
+            # A server that preserves itself shows what nobody renews, until it does so no more.
+            for lease in server.registry.all():
+                if (lease.holder.app, lease.holder.id) in wanted and lease.is_expired(now_ms):
+                    self._violated(
+                        f"{lease.holder.id} is gone as soon as its server evicts: nobody renews it"
+                    )
+            for place in held.keys() & wanted.keys():
+                info = held[place]
+                if info.status != wanted[place]:
+                    self._violated(f"{place} is {info.status} and not {wanted[place]} in the end")
+                if is_leaving(info):
+                    self._violated(f"{place} is marked as leaving in the end")
+
+    def _violated(self, rule: str) -> None:
+        if rule not in self.outcome.violations:
+            self.outcome.violations.append(rule)
+            self.world.note(f"!! {rule}")
+
+
+def the_keepalive_is_killed(kept: Kept) -> None:
+    """It dies, and starts again."""
+    kept.kill_keeper()
+
+
+def a_server_restarts(kept: Kept) -> None:
+    """The last server has lost its memory."""
+    url = kept.world.cluster.urls[-1]
+    kept.excuse(url, kept.world.now_ms + HEAL_MS)
+    kept.may_come_back = True
+    kept.world.cluster.restart(url)
+
+
+def a_server_restarts_with_a_copy(kept: Kept) -> None:
+    """The last server begins with what the first one holds."""
+    urls = kept.world.cluster.urls
+    kept.excuse(urls[-1], kept.world.now_ms + HEAL_MS)
+    kept.may_come_back = True
+    kept.world.cluster.restart(urls[-1], copy_from=urls[0] if len(urls) > 1 else None)
+
+
+def a_server_freezes(kept: Kept) -> None:
+    """The first server answers nobody for a while."""
+    cluster = kept.world.cluster
+    url = cluster.urls[0]
+    kept.excuse(url, kept.world.now_ms + HEAL_MS)
+    cluster.down.add(url)
+    cluster.clock.after(30_000, lambda: cluster.down.discard(url))
+
+
+ACTS: tuple[Act, ...] = (
+    the_keepalive_is_killed,
+    a_server_restarts,
+    a_server_restarts_with_a_copy,
+    a_server_freezes,
+)
+
+HAPPENINGS: tuple[Fault | Act, ...] = (*Fault, *ACTS)
+
+
+def sequences(seed: int, end: float, names: Sequence[str] = NAMES, part: Part = WHOLE) -> Iterator[str]:
+    """Try sequences until ``end``; what did not hold of each, or nothing.
+
+    Each single fault and act comes once, in an order that the seed draws; then several at once.
+    """
+    draw, failed = part.draw(seed), set()
+
+    def outcome(name: str, faults: Faults, servers: int) -> str:
+        told = guarded(lambda: tried(name, faults, servers), lambda: replay(name, faults, servers))
+        if told:
+            failed.add(name)
+        return told
+
+    with kept(), contextlib.redirect_stderr(io.StringIO()):  # what the providers say
+        places: dict[tuple[str, int], list[int]] = {}
+        for name, servers in itertools.product(names, (1, 2)):
+            calm = Kept(name, {}, servers).run()
+            places[name, servers] = [at for at, what in enumerate(calm.places) if what]
+            yield outcome(name, {}, servers) if calm.violations else ""
+        singles = part.dealt(
+            seed,
+            [
+                (name, servers, at, happening)
+                for (name, servers), numbers in places.items()
+                for at in numbers
+                for happening in HAPPENINGS
+            ],
+        )
+        while time.monotonic() < end and not failed.issuperset(names):
+            if singles and draw.random() < 0.7:
+                name, servers, at, happening = singles.pop()
+                faults: Faults = {at: happening}
+            else:
+                name, servers = draw.choice(list(places))
+                chosen = sorted(draw.sample(places[name, servers], 2))
+                faults = {at: draw.choice(HAPPENINGS) for at in chosen}
+            if name not in failed:
+                yield outcome(name, faults, servers)
+
+
+def tried(name: str, faults: Faults, servers: int = 1) -> str:
+    """What did not hold in a sequence, shrunk to its fewest faults; empty where all did."""
+    outcome = Kept(name, faults, servers).run()
+    if not outcome.violations:
+        return ""
+    is_shorter = True
+    while is_shorter:
+        is_shorter = False
+        for at in faults:
+            fewer = {other: one for other, one in faults.items() if other != at}
+            again = Kept(name, fewer, servers).run()
+            if again.violations:
+                faults, outcome, is_shorter = fewer, again, True
+                break
+    return "\n".join(
+        [
+            f"keepalive: {name}: {'; '.join(outcome.violations)}",
+            f"replay: {replay(name, faults, servers)}",
+            *(f"  {one}" for one in outcome.trace),
+        ]
+    )
+
+
+def replay(name: str, faults: Faults, servers: int) -> str:
+    """What runs a sequence again."""
+    written = ", ".join(
+        f"{at}: {f'Fault.{one.name}' if isinstance(one, Fault) else one.__name__}"
+        for at, one in faults.items()
+    )
+    return command(f"keepalive.tried({name!r}, {{{written}}}, {servers})")
