@@ -105,6 +105,8 @@ class Peers:
         self.unanswered: Callable[[Instance], None] = lambda _: None
         """Told of what was sent, an override included, when a server gave no answer: it may be frozen, and
         carry it out when it is back."""
+        self.overriding: Callable[[Instance], None] = lambda _: None
+        """Told of each instance over whose own status one is about to be set, or taken off."""
 
     def __repr__(self) -> str:
         return f"Peers({', '.join(peer.url for peer in self.peers)})"
@@ -184,12 +186,14 @@ class Peers:
 
     def set_status(self, instance: Instance, status: Status) -> bool:
         """See :meth:`Peer.set_status`."""
+        self.overriding(instance)
         sent = replace(instance, status=status, overridden_status=status)
         ask = self._sending(sent, lambda peer: peer.set_status(instance, status))
         return self._first(ask, is_found=bool)
 
     def clear_status(self, instance: Instance, status: Status = Status.UP) -> bool:
         """See :meth:`Peer.clear_status`."""
+        self.overriding(instance)
         return self._first(lambda peer: peer.clear_status(instance, status), is_found=bool)
 
     def read(self, application: str, instance_id: str) -> Instance | None:

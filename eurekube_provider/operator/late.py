@@ -3,6 +3,13 @@
 By then it may have been undone. A registration that comes after the removal is newer than what was removed,
 and an OUT_OF_SERVICE that comes after our mark was taken off passes for a person's, for ever. So both are
 remembered for as long as a list may take to show them.
+
+An OUT_OF_SERVICE that was answered may come late as well. A server waits 0.2 s for each of its peers, takes a
+busy one for one that was not told, and tells it again for half a minute: also what was taken off meanwhile.
+It tells that one only, so that this OUT_OF_SERVICE stands at some servers, and a person's at all of them.
+So what we set or took off is remembered, too, and each server is looked at.
+
+Source: ReplicationTaskProcessor of Netflix/eureka.
 """
 
 from __future__ import annotations
@@ -18,6 +25,9 @@ from eurekube_provider.core.model import Instance, Status
 REMEMBERED_SECONDS = 90.0
 """A server is seldom frozen for longer than some seconds; a list shows what came within 45 s."""
 
+TOLD_AGAIN_SECONDS = 60.0
+"""A server tells its peers of a status for 30 s; the last look at them is 35 s after the last write."""
+
 MOST_REMEMBERED = 10_000
 
 Key = tuple[str, str]
@@ -29,6 +39,7 @@ class Late:
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
         self._clock = clock
         self._lock = threading.Lock()
+        self._overridden: dict[Key, float] = {}  # oldest first
         self._sent: dict[tuple[Key, bool], tuple[float, Instance]] = {}  # oldest first; a status by itself
 
     def note(self, sent: Instance) -> None:
@@ -38,6 +49,27 @@ class Late:
             self._purge()
             self._sent.pop(name, None)
             self._sent[name] = (self._clock(), sent)
+
+    def override(self, instance: Instance) -> None:
+        """A status over the instance's own is about to be set or taken off."""
+        now = self._clock()
+        with self._lock:
+            self._overridden.pop(instance.key, None)
+            self._overridden[instance.key] = now
+            while True:
+                oldest = next(iter(self._overridden))
+                is_old = self._overridden[oldest] < now - TOLD_AGAIN_SECONDS
+                if not is_old and len(self._overridden) <= MOST_REMEMBERED:
+                    return
+                del self._overridden[oldest]
+
+    def may_be_told_again(self, found: Instance) -> bool:
+        """Whether this OUT_OF_SERVICE passes for a person's, and we set or took one off a moment ago."""
+        if found.overridden_status is not Status.OUT_OF_SERVICE or found.is_leaving:
+            return False
+        with self._lock:
+            at = self._overridden.get(found.key)
+        return at is not None and self._clock() - at < TOLD_AGAIN_SECONDS
 
     def newest(self, removed: Instance) -> Instance:
         """``removed``, or what was sent of it later and may still come."""
@@ -62,12 +94,18 @@ class Late:
         """Another replica leads."""
         with self._lock:
             self._sent.clear()
+            self._overridden.clear()
 
     @staticmethod
-    def _marked(instance: Instance) -> Instance:
+    def as_ours(instance: Instance) -> Instance:
+        """With our mark, which has it undone."""
+        return replace(instance, metadata={**instance.metadata, LEAVING_KEY: "true"})
+
+    @classmethod
+    def _marked(cls, instance: Instance) -> Instance:
         if instance.overridden_status is not Status.OUT_OF_SERVICE or instance.is_leaving:
             return instance
-        return replace(instance, metadata={**instance.metadata, LEAVING_KEY: "true"})
+        return cls.as_ours(instance)
 
     def _purge(self) -> None:
         """Forget what is old; the lock is held."""

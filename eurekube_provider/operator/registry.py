@@ -45,6 +45,9 @@ TAKE_OVER_GRACE_SECONDS = 0.1
 """How long who takes over waits for the rest of the servers once one has said since when it runs, which takes
 milliseconds. One that is only slow is asked again in :data:`RESTART_LOOK_SECONDS`."""
 
+TOLD_WITHIN_SECONDS = 3.0
+"""What a person sets at one server stands at the others by then."""
+
 LONGEST_ROUND_SECONDS = 600.0
 """Reading a large registry, and settling many doubts one by one, takes its time; longer is stuck."""
 
@@ -92,6 +95,7 @@ class Registry:
             came_late=self._came_late,
         )
         peers.unanswered = self._unanswered
+        peers.overriding = self._overriding
         self.failure: RegistryError | None = None
         """Why the registry could not be read the last time; None while all is well."""
         self.refusal: ConfigurationError | None = None
@@ -546,10 +550,30 @@ class Registry:
     def _came_late(self, found: Instance) -> None:
         """This may have come when nobody expected it any more: whoever owns it knows what is wanted."""
         (found,) = self._late.marked([found])
+        if self._late.may_be_told_again(found) and self._is_told_again(found.key):
+            found = self._late.as_ours(found)
         known = self.view.get(found.key)
         if found.owner and (known is None or (found.is_leaving and not known.is_leaving)):
             self.view.registered(found)
             self._concerned(found.owner)
+
+    def _overriding(self, instance: Instance) -> None:
+        """A server may tell another one of a status again when it has been taken off."""
+        if len(self.peers.peers) > 1:
+            self._late.override(instance)
+            self.sweeper.may_come(instance)
+
+    def _is_told_again(self, key: Key) -> bool:
+        """Whether an OUT_OF_SERVICE stands at some servers only, and not because a person set it just now."""
+        for _ in range(2):
+            sighting = self.peers.read_everywhere(*key)
+            held = [one.overridden_status for one in sighting.instances.values() if one is not None]
+            is_everywhere = all(status is Status.OUT_OF_SERVICE for status in held)
+            if sighting.failures or is_everywhere or Status.OUT_OF_SERVICE not in held:
+                return False
+            if self._stopped.wait(TOLD_WITHIN_SECONDS):
+                return False
+        return True
 
     def _vanished(self, key: Key) -> None:
         """No server holds it. If they forgot it, what a person had set over its status comes back with it."""

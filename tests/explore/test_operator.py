@@ -9,7 +9,11 @@ import pytest
 
 from eurekube_provider.core.brake import Judgement
 from eurekube_provider.eureka.connection import Mode
-from tests.explore.operator.acts import a_server_freezes, a_stack_removes_behind_a_split
+from tests.explore.operator.acts import (
+    a_server_freezes,
+    a_stack_removes_behind_a_split,
+    servers_repeat_themselves,
+)
 from tests.explore.operator.campaign import HAPPENINGS, SETUPS, tried
 from tests.explore.operator.edits import EDITS, Edit, edit
 from tests.explore.operator.explorer import Explored, Setup, told
@@ -99,3 +103,25 @@ def test_a_registration_that_a_stack_removed_does_not_come_back(setup: Setup) ->
     for seed in range(3):
         failure = tried(steady, {0: a_stack_removes_behind_a_split}, setup, seed)
         assert not failure, failure
+
+
+@pytest.mark.parametrize("servers", [2, 3])
+def test_what_a_server_tells_its_busy_peer_again_is_undone(servers: int) -> None:
+    """Our OUT_OF_SERVICE, answered and carried out, comes once more over the next pod of that name, at those
+    servers that its own did not tell of the removal in time.
+    """
+    replaced = Edit(
+        "replaced at once, shown until it is gone",
+        (
+            (0.0, lambda site: site.pod("a-2", terminating=True)),
+            (0.05, lambda site: site.no_pod("a-2")),
+            (0.1, lambda site: site.pod("a-2", ready=False)),
+            (0.2, lambda site: site.pod("a-2")),
+        ),
+        spec={"onTermination": "OutOfService"},
+    )
+    setup = Setup(servers)
+    places = Explored(replaced, {}, setup).run().places
+    removal = next(at for at, what in enumerate(places) if what.startswith("DELETE eureka-1"))
+    failure = tried(replaced, {0: servers_repeat_themselves, removal: Fault.LOST_BEFORE}, setup)
+    assert not failure, failure

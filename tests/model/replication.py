@@ -19,7 +19,10 @@ BATCHING_DELAY_MS = 500
 MOST_ITEMS = 250
 LONGEST_MS = 30_000
 RETRY_MS = 100
+BUSY_MS = 1_000
 OVERTAKEN_MS = 2_000
+
+STATUSES = ("StatusUpdate", "DeleteStatusOverride")
 
 Send = Callable[[list[Document]], Response | None]
 """Carries a batch to the other server; None where it did not get there, or no answer came back."""
@@ -61,6 +64,8 @@ class Link:
     :ivar late_ms: for how long a batch is under way.
     :ivar is_overtaken: whether the next batch is so long under way that later ones overtake it: a server
         sends several at once.
+    :ivar is_repeated: whether the next batch with a status is carried out, but answered too late: after 200
+        ms by default the server takes it for not delivered, and sends it again.
     """
 
     clock: Clock
@@ -70,6 +75,7 @@ class Link:
     closed: bool = False
     late_ms: int = 0
     is_overtaken: bool = False
+    is_repeated: bool = False
 
     def tell(self, action: str, app: str, instance_id: str, info: Info | None, status: str | None) -> None:
         """Queue a task; ``status`` is an override for a heartbeat."""
@@ -109,6 +115,10 @@ class Link:
             return
         answer = self.send(items)
         if self._is_over():
+            return
+        if self.is_repeated and any(task.action in STATUSES for task in tasks):
+            self.is_repeated = False
+            self.clock.after(BUSY_MS, lambda: self._again(tasks))
             return
         if answer is None or answer.status_code == 503:
             self.clock.after(RETRY_MS, lambda: self._again(tasks))

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from eurekube_provider.core.model import Instance, Port, Status
-from eurekube_provider.operator.late import REMEMBERED_SECONDS, Late
+from eurekube_provider.operator.late import REMEMBERED_SECONDS, TOLD_AGAIN_SECONDS, Late
 
 ONE = Instance(
     "rating",
@@ -51,3 +51,17 @@ def test_what_was_removed_is_swept_as_it_may_come_late() -> None:
     assert late.newest(ONE) == newer
     theirs = replace(ONE, metadata={"eurekube.owner": "stack/o/p/s/n"})
     assert late.newest(theirs) == theirs
+
+
+def test_a_status_of_ours_that_was_answered_may_be_told_again_for_a_minute() -> None:
+    """By a server that takes its peer for one that was not told; after that it is a person's."""
+    clock = Clock()
+    late = Late(clock)
+    assert not late.may_be_told_again(OUT)
+    late.override(ONE)
+    assert late.may_be_told_again(OUT)
+    assert not late.may_be_told_again(ONE)
+    assert not late.may_be_told_again(Late.as_ours(OUT))
+    assert not late.may_be_told_again(replace(OUT, instance_id="another"))
+    clock.now += TOLD_AGAIN_SECONDS
+    assert not late.may_be_told_again(OUT)

@@ -759,3 +759,29 @@ def test_what_lacks_at_a_server_of_unknown_start_is_restored() -> None:
     registry.missing([stacks], None)
     assert stacks.key in servers.held[0]
     assert stacks.key in registry.renewals
+
+
+@pytest.mark.parametrize(("stands_at", "is_ours"), [((0,), True), ((0, 1), False)])
+def test_an_out_of_service_at_all_servers_is_a_persons(
+    stands_at: tuple[int, ...], is_ours: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Even where ours was taken off a moment ago; at some servers only it was told again by a server."""
+    monkeypatch.setattr(registry_module, "TOLD_WITHIN_SECONDS", 0.0)
+    up = instance("vm")
+    out = replace(up, status=Status.OUT_OF_SERVICE, overridden_status=Status.OUT_OF_SERVICE)
+    servers = Holding(up)
+    registry = servers.registry()
+    registry.registered(up)
+    for number in stands_at:
+        servers.held[number][up.key] = out
+    registry._came_late(out)
+    assert not known_as_leaving(registry, up)  # nothing of ours was there
+    servers.overriding(up)
+    registry._came_late(out)
+    assert known_as_leaving(registry, up) is is_ours
+
+
+def known_as_leaving(registry: Registry, one: Instance) -> bool:
+    """Whether it is known with our mark."""
+    known = registry.view.get(one.key)
+    return known is not None and known.is_leaving

@@ -109,6 +109,14 @@ def servers_lose_each_other(explored: Explored) -> None:
     explored.world.disturb(explored.world.now_ms + FROZEN_MS)
 
 
+def servers_repeat_themselves(explored: Explored) -> None:
+    """Each server takes the next status that it tells another for not delivered, and tells it again."""
+    for server in explored.world.cluster.servers.values():
+        for link in server.links.values():
+            link.is_repeated = True
+    explored.world.disturb()
+
+
 def the_api_is_behind(explored: Explored) -> None:
     """Lists and watches tell of nothing new for a while."""
     kube = explored.world.kube
@@ -146,6 +154,7 @@ ACTS: tuple[Act, ...] = (
     a_server_restarts_with_a_copy,
     a_server_freezes,
     servers_lose_each_other,
+    servers_repeat_themselves,
     the_api_is_behind,
     watches_break,
     the_operator_ends_in_peace,
