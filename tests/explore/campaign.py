@@ -66,8 +66,7 @@ def sequences(seed: int, end: float, edits: Sequence[Edit] = ALL, part: Part = W
         is_all = len(edits) > 1
         while time.monotonic() < end and (of_faults or of_others or any_faults):
             if is_all:
-                number = draw.randrange(1_000_000_000)
-                yield guarded(lambda: generated.tried(number), lambda: f"generated({number})")  # noqa: B023
+                yield _generated(draw.randrange(1_000_000_000), described=draw.random() < 0.5)
             for left in (of_faults, of_others):
                 if left and (trial := left.pop())[0].name not in failed:
                     yield outcome(*trial)
@@ -79,6 +78,13 @@ def sequences(seed: int, end: float, edits: Sequence[Edit] = ALL, part: Part = W
                 places = draw.sample(range(3 * lengths[edit.name, servers]), draw.randint(2, _MOST_FAULTS))
                 several: Faults = {place: draw.choice(tuple(Fault)) for place in sorted(places)}
                 yield outcome(edit, several, servers, Engine)
+
+
+def _generated(seed: int, *, described: bool) -> str:
+    return guarded(
+        lambda: generated.tried(seed, described=described),
+        lambda: generated.replay(seed, described=described),
+    )
 
 
 def quiet() -> contextlib.AbstractContextManager[object]:

@@ -10,6 +10,7 @@ from __future__ import annotations
 import random
 from typing import Any
 
+from eurekube_provider.resources.arguments import ContentsArgsDict
 from tests.explore.engine import PREFIX, Engine, Program, Properties
 from tests.explore.explorer import command
 from tests.explore.others import OWNER, metadata
@@ -32,18 +33,42 @@ _ANY: dict[str, tuple[Any, ...]] = {
 }
 _OWN = {"instance_id": ("vm-1", "vm-2"), "host_name": ("10.0.0.1", "10.0.0.2")}
 
+_BY_TYPE: dict[str, tuple[Any, ...]] = {
+    "Mapping": ({"one": "1"}, {"one": "2", "other": "1"}),
+    "bool": (True, False),
+    "int": (1, 60),
+    "str": ("one", "other"),
+}
+
+
+def described() -> dict[str, tuple[Any, ...]]:
+    """What both resources may be given, by their description: a new property is drawn as well."""
+    found = dict(_ANY)
+    for name, hint in ContentsArgsDict.__annotations__.items():
+        if name.endswith("_url"):
+            found.setdefault(name, ("http://10.0.0.1/", "http://10.0.0.1/other"))
+        values = next(values for type_, values in _BY_TYPE.items() if f"[{type_}" in str(hint))
+        found.setdefault(name, values)
+    return found
+
+
+_DESCRIBED = described()
+
 _MOST_REQUESTS = 40
 _LOSSES = tuple(fault for fault in Fault if fault.is_loss)
 
 
-def program(draw: random.Random) -> Program:
-    """A program with up to two resources."""
+def program(draw: random.Random, any_: dict[str, tuple[Any, ...]]) -> Program:
+    """A program with up to two resources.
+
+    :param any_: what both may be given.
+    """
     made: dict[str, Properties] = {}
     if draw.random() < 0.8:
-        made[draw.choice(("i", "parent/i"))] = instance(**_some(draw, {**_ANY, **_OWN}))
+        made[draw.choice(("i", "parent/i"))] = instance(**_some(draw, {**any_, **_OWN}))
     if draw.random() < 0.6:
         keys = draw.sample("abc", draw.randint(1, 3))
-        made["a"] = application(*sorted(keys), **_some(draw, _ANY))
+        made["a"] = application(*sorted(keys), **_some(draw, any_))
     return made
 
 
@@ -52,10 +77,15 @@ def _some(draw: random.Random, properties: dict[str, tuple[Any, ...]]) -> Proper
     return {name: draw.choice(properties[name]) for name in names}
 
 
-def tried(seed: int) -> str:
-    """What did not hold of the sequence that this seed draws; empty where all did."""
+def tried(seed: int, *, described: bool = False) -> str:
+    """What did not hold of the sequence that this seed draws; empty where all did.
+
+    :param described: whether every property that the resources describe is drawn, not some of the kinds that
+        are known to matter.
+    """
+    any_ = _DESCRIBED if described else _ANY
     draw = random.Random(seed)  # noqa: S311 - replayed by its seed
-    programs = [program(draw) for _ in range(draw.randint(2, 5))]
+    programs = [program(draw, any_) for _ in range(draw.randint(2, 5))]
     world = World(Cluster([URL]))
     with owned(world):
         engine = Engine(world)
@@ -84,7 +114,19 @@ def tried(seed: int) -> str:
     lines = [
         f"{each}{f'  <- {error}' if error else ''}" for each, error in zip(programs, [*said, ""], strict=True)
     ]
-    return "\n".join([wrong, f"replay: {command(f'stacks.generated({seed})')}", *lines, *world.trace])
+    return "\n".join(
+        [
+            wrong,
+            f"replay: {replay(seed, described=described)}",
+            *lines,
+            *world.trace,
+        ]
+    )
+
+
+def replay(seed: int, *, described: bool) -> str:
+    """What runs a sequence again."""
+    return command(f"stacks.generated({seed}, described={described})")
 
 
 def _stands(world: World) -> dict[tuple[str, str], Any]:

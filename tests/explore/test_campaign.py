@@ -121,7 +121,7 @@ def test_an_edit_that_fails_is_left_and_the_others_go_on(monkeypatch: pytest.Mon
         return "create: wrong" if edit.name == "create" else ""
 
     monkeypatch.setattr(campaign, "tried", fails)
-    monkeypatch.setattr(generated, "tried", lambda _: "")
+    monkeypatch.setattr(generated, "tried", lambda *_, **__: "")
     told = campaign.sequences(1, float("inf"), edits)
     failures = [failure for _, failure in zip(range(40), told, strict=False) if failure]
     assert len(failures) == 1

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import logging
+import random
 
 import pytest
 
-from tests.explore.generated import tried
+from eurekube_provider.resources.arguments import ContentsArgsDict
+from tests.explore.generated import described, program, tried
 
 SEQUENCES = 200
 
@@ -21,6 +23,16 @@ def test_every_end_is_that_of_a_fresh_start() -> None:
     """Whatever two to five programs came before the last, and whatever answers they lost."""
     for seed in range(SEQUENCES):
         assert not (told := tried(seed)), told
+
+
+def test_every_described_property_is_drawn() -> None:
+    """One that the resources describe from tomorrow on is explored without being named here."""
+    for seed in range(40):
+        assert not (told := tried(seed, described=True)), told
+    drawn = random.Random(1)  # noqa: S311 - a test
+    programs = [program(drawn, described()) for _ in range(300)]
+    named = {name for each in programs for resource in each.values() for name in resource}
+    assert named >= set(ContentsArgsDict.__annotations__)
 
 
 def test_what_was_on_its_way_to_an_enforced_status_goes_on_to_be_called() -> None:
