@@ -126,6 +126,19 @@ def renewed_after(registry: Registry, *listed: Instance) -> set[str]:
     return {one.instance_id for one in registry.renewals.held()}
 
 
+@pytest.mark.parametrize(("ends_in_seconds", "first"), [(120.0, 250), (-60.0, 600)])
+def test_very_many_of_stacks_are_looked_at_little_by_little(ends_in_seconds: float, first: int) -> None:
+    """Each look reads a part, that which may lapse first; what would lapse meanwhile is read at once."""
+    ends_ms = round((time.time() + ends_in_seconds) * 1000)
+    many = [replace(of_a_stack(f"i{number}"), lease_ends_ms=ends_ms - number) for number in range(600)]
+    registry = Holding(*many).registry()
+    renewed = renewed_after(registry, *many)
+    assert renewed == {f"i{number}" for number in range(600 - first, 600)}
+    for _ in range(2):
+        registry._adopted.look()
+    assert len(registry.renewals) == 600
+
+
 def after_a_restart(servers: TwoServers) -> Registry:
     """A registry, not started, that is to notice that the first server was restarted."""
     registry = Registry(servers, Cluster("lab", "u"), "operator", 600.0, lambda _: None, lambda: None)
