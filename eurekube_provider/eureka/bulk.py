@@ -207,7 +207,9 @@ def _send(
 
     lacking = [one for one in sent if not stands(one)]
     try:
-        answers, _ = peers.everywhere(lambda peer: _register_on(peer, lacking, look=look), asks_avoided=True)
+        answers, _ = peers.everywhere(
+            lambda peer: _register_on(peer, lacking, peers.unanswered_many, look=look), asks_avoided=True
+        )
     except LeadershipLost:
         # What was sent before this must not lapse; of the rest, the first renewal tells that it is missing.
         _tell_registered(observer, sent)
@@ -325,10 +327,15 @@ def _is_level(held: Instance | None, replica: Instance) -> bool:
 
 
 def _register_on(
-    peer: Peer, instances: Sequence[Instance], *, look: bool = False
+    peer: Peer,
+    instances: Sequence[Instance],
+    unanswered: Callable[[Sequence[Instance]], None],
+    *,
+    look: bool = False,
 ) -> tuple[dict[Key, RegistryError], dict[Key, Instance]]:
     """Register on one server; what a batch dropped is sent once more by itself, to hear why.
 
+    :param unanswered: told of what was sent where no answer comes.
     :param look: have the server say where it holds something newer.
     :returns: what it refused, and what it holds instead.
     """
@@ -339,7 +346,11 @@ def _register_on(
         looks = [batch.heartbeat(instance) for instance in portion]
         if look:
             looks[0] = batch.heartbeat(portion[0], batch.OLDEST_TIMESTAMP_MS)
-        answers = peer.batch([*map(batch.register, portion), *looks])[len(portion) :]
+        try:
+            answers = peer.batch([*map(batch.register, portion), *looks])[len(portion) :]
+        except RegistryUnreachable:
+            unanswered(portion)
+            raise
         if look and answers[0].status_code != 404 and answers[0].instance is None:
             # A server that does not say what it holds (syncWhenTimestampDiffers off).
             held = read_many(peer, portion)

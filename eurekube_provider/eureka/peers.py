@@ -12,7 +12,7 @@ import logging
 import math
 import threading
 import time
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import TypeVar
@@ -105,6 +105,8 @@ class Peers:
         self.unanswered: Callable[[Instance], None] = lambda _: None
         """Told of what was sent, an override included, when a server gave no answer: it may be frozen, and
         carry it out when it is back."""
+        self.unanswered_many: Callable[[Sequence[Instance]], None] = lambda _: None
+        """The same of a batch."""
         self.overriding: Callable[[Instance], None] = lambda _: None
         """Told of each instance over whose own status one is about to be set, or taken off."""
 

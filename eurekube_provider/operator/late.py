@@ -50,6 +50,12 @@ class Late:
             self._sent.pop(name, None)
             self._sent[name] = (self._clock(), sent)
 
+    def note_many(self, sent: Iterable[Instance]) -> None:
+        """No answer came to a batch of these: registrations, which carry a person's status along."""
+        for one in sent:
+            own = one.status if one.is_leaving else Status.UP
+            self.note(replace(one, status=own, overridden_status=Status.UNKNOWN))
+
     def override(self, instance: Instance) -> None:
         """A status over the instance's own is about to be set or taken off."""
         now = self._clock()

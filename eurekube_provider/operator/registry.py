@@ -94,7 +94,9 @@ class Registry:
             came_back=lambda keys: self.renewals.renew_soon(keys),  # noqa: PLW0108 - may be another one by then
             came_late=self._came_late,
         )
+        self._late = Late()
         peers.unanswered = self._unanswered
+        peers.unanswered_many = self._late.note_many
         peers.overriding = self._overriding
         self.failure: RegistryError | None = None
         """Why the registry could not be read the last time; None while all is well."""
@@ -116,7 +118,6 @@ class Registry:
         self._stopped = threading.Event()
         self._expected_leases = 0
         self._lost_overrides: dict[Key, Status] = {}
-        self._late = Late()
         self._looks_everywhere = False
         self._unlisted: set[str] = set()
         """The servers that could not be listed since this replica came to lead."""

@@ -10,7 +10,7 @@ from unittest import mock
 
 import pytest
 
-from eurekube_provider.core.errors import OwnershipConflict
+from eurekube_provider.core.errors import OwnershipConflict, RegistryUnreachable
 from eurekube_provider.core.identity import OWNER_KEY
 from eurekube_provider.core.model import Instance, Port, Status
 from eurekube_provider.eureka import inquiry as inquiry_module
@@ -200,3 +200,21 @@ def test_what_stands_everywhere_is_not_registered_again() -> None:
     assert {line.split()[1] for line in sent} == set(URLS)
     assert all("0001" in line and "Register:0000" not in line for line in sent)
     assert {owner_on(cluster, url, 1) for url in URLS} == {OURS}
+
+
+def test_a_batch_without_an_answer_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The server may be frozen and carry it out when it is back: what is removed by then is looked for so."""
+    one, told = instance(OURS, 1), list[Instance]()
+
+    def carry_out(peer: Peer, items: Sequence[bytes]) -> list[Answer]:
+        if peer.url == URLS[1]:
+            raise RegistryUnreachable("frozen")
+        return [Answer(200 if json.loads(item)["action"] == "Register" else 404) for item in items]
+
+    monkeypatch.setattr(Peer, "batch", carry_out)
+    monkeypatch.setattr(Peer, "register", lambda *_: None)
+    peers = Peers(Connection(URLS[:2], mode=Mode.BATCH))
+    peers.unanswered_many = told.extend
+    change_many(peers, [one], (), {one.key: OURS}, None)
+    peers.close()
+    assert [(sent.key, sent.status) for sent in told] == [(one.key, Status.UP)]

@@ -65,3 +65,14 @@ def test_a_status_of_ours_that_was_answered_may_be_told_again_for_a_minute() -> 
     assert not late.may_be_told_again(replace(OUT, instance_id="another"))
     clock.now += TOLD_AGAIN_SECONDS
     assert not late.may_be_told_again(OUT)
+
+
+def test_a_persons_status_in_a_batch_stays_a_persons() -> None:
+    """A batch carries it along with the registration; of ours, only what is leaving is OUT_OF_SERVICE."""
+    late = Late(Clock())
+    newer = replace(OUT, last_dirty_timestamp_ms=2000)
+    late.note_many([newer])
+    assert late.marked([OUT]) == [OUT]
+    assert late.newest(ONE).written_at_ms == 2000
+    late.note_many([Late.as_ours(newer)])
+    assert late.marked([OUT])[0].is_leaving
