@@ -40,6 +40,7 @@ from eurekube_provider.resources.bridge import (
     Sought,
     as_secret,
     given_properties,
+    is_asked_for,
     let_go,
     new_incarnation,
     peers_for,
@@ -62,7 +63,7 @@ from eurekube_provider.resources.properties import (
 )
 from eurekube_provider.resources.registration import Registration, left_alone
 from eurekube_provider.resources.renewers import RENEWERS, tell
-from eurekube_provider.resources.roster import Roster
+from eurekube_provider.resources.roster import Key, Roster
 from eurekube_provider.resources.secrecy import with_application_secrets, with_member_secrets
 from eurekube_provider.resources.standing import STANDING
 from eurekube_provider.resources.waits import WAITS
@@ -103,6 +104,8 @@ class ApplicationProvider(ResourceProvider):
         tell_of(checked, str(properties.get("owner")))
         if olds:
             properties |= unfinished(given, checked, sought)
+            if is_asked_for(given, checked):
+                STANDING.ask_for(properties)
         return CheckResult(
             write_out(properties),
             [CheckFailure(problem.property, problem.reason) for problem in checked.problems],
@@ -171,13 +174,23 @@ class ApplicationProvider(ResourceProvider):
         olds = read_in(_props)
         previous = Roster.from_properties(olds)
         STANDING.give_back(previous.registrations.values(), self._peers)
+        wanted = STANDING.wanted_of(previous.registrations.values())
+        kept: set[Key] = set()
+
+        def must_stay(key: Key) -> bool:
+            if key in wanted:
+                kept.add(key)
+            return key in wanted
+
         peers = self._peers_to_leave(previous)
         if peers is None:
             print(let_go(previous.application, previous.service_urls), file=sys.stderr, flush=True)
             return
         with self._saying_the_way_out(previous, is_leaving=True):
-            _, left = registrations.delete(previous, peers, looks=LOOKS, wait=WAITS.of_this_call())
+            wait = WAITS.of_this_call()
+            _, left = registrations.delete(previous, peers, must_stay, LOOKS, wait)
             LOOKS.finish()
+        left += [each.instance for each in previous.registrations.values() if each.instance.key in kept]
         for instance in left[:_TOLD_OF_MANY]:
             print(printable(left_alone(instance)), file=sys.stderr, flush=True)
         if len(left) > _TOLD_OF_MANY:

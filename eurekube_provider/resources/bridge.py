@@ -149,6 +149,11 @@ def _setting(config: Config | None) -> Setting:
     return setting
 
 
+def is_asked_for(given: Mapping[str, Any], checked: Checked) -> bool:
+    """Whether it is an update that asks for these properties, not a preview, and all of them are known."""
+    return IN_UPDATE in given and not checked.problems and not contains_unknown(checked.properties)
+
+
 def unfinished(given: Mapping[str, Any], checked: Checked, find: Callable[[], Sought]) -> Properties:
     """Marks for what an earlier run left in Eureka of what a state has, so that an update must see to it.
 
@@ -157,7 +162,7 @@ def unfinished(given: Mapping[str, Any], checked: Checked, find: Callable[[], So
 
     :param find: the servers, what to look at, and the places that the state has there.
     """
-    if IN_UPDATE not in given or checked.problems or contains_unknown(checked.properties):
+    if not is_asked_for(given, checked):
         return {}
     peers, instances, in_state = find()
     if peers in _SILENT:

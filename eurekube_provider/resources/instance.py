@@ -38,6 +38,7 @@ from eurekube_provider.resources.bridge import (
     LOOKS,
     Sought,
     given_properties,
+    is_asked_for,
     let_go,
     new_incarnation,
     peers_for,
@@ -100,6 +101,8 @@ class InstanceProvider(ResourceProvider):
         tell_of(checked, str(properties.get("owner")))
         if olds:
             properties |= unfinished(given, checked, sought)
+            if is_asked_for(given, checked):
+                STANDING.ask_for(properties)
         return CheckResult(
             write_out(properties),
             [CheckFailure(problem.property, problem.reason) for problem in checked.problems],
@@ -159,7 +162,9 @@ class InstanceProvider(ResourceProvider):
             print(let_go(str(previous), previous.service_urls), file=sys.stderr, flush=True)
             return
         with self._saying_the_way_out(previous, is_leaving=True):
-            removal = registration.delete(previous, peers, WAITS.of_this_call(), LOOKS)
+            is_wanted = bool(STANDING.wanted_of([previous]))
+            wait = WAITS.of_this_call()
+            removal = registration.delete(previous, peers, wait, LOOKS, is_wanted=is_wanted)
             LOOKS.finish()
         if removal is Removal.LEFT:
             print(printable(registration.left_alone(previous.instance)), file=sys.stderr, flush=True)

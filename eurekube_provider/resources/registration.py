@@ -345,6 +345,8 @@ def delete(
     peers: Peers,
     wait: Callable[[float], None] = time.sleep,
     looks: SecondLooks | None = None,
+    *,
+    is_wanted: bool = False,
 ) -> Removal:
     """Remove the registration, after its drain, and look whether it is gone.
 
@@ -353,10 +355,13 @@ def delete(
 
     :param wait: sleeps so many seconds; what it raises ends the drain, and puts it back into service.
     :param looks: takes the second look, for whoever removes many and finishes it; None for taking it here.
+    :param is_wanted: whether what is in its place must stay, since the program asks for it.
     :raises DrainInterrupted: ``wait`` was ended; nothing was removed.
     :raises RegistryError: no server answered, or one keeps holding it.
     """
     have = _held(previous, peers, wait)
+    if have is not None and is_wanted:
+        return Removal.LEFT
     if have is not None and previous.is_it(have) and previous.drain_seconds:
         drain([(peers, have)], previous.drain_seconds, wait)
         have = _held(previous, peers, wait)
@@ -376,8 +381,8 @@ def delete(
 def left_alone(instance: Instance) -> str:
     """A sentence for a person about what was not removed."""
     return (
-        f"{instance.application} {instance.instance_id} was registered anew or belongs to somebody else by"
-        " now, and was left as it is"
+        f"{instance.application} {instance.instance_id} was registered anew, is asked for by the program"
+        " or belongs to somebody else by now, and was left as it is"
     )
 
 

@@ -11,6 +11,7 @@ import threading
 from collections.abc import Callable, Iterable
 from concurrent.futures import ThreadPoolExecutor
 
+from eurekube_provider.core.identity import are_of_one_stack
 from eurekube_provider.eureka.peers import Peers
 from eurekube_provider.resources import registration
 from eurekube_provider.resources.draining import THREADS
@@ -28,11 +29,36 @@ class Standing:
         self._lock = threading.Lock()
         self._states: list[Properties] = []
         self._places: dict[Key, list[Registration]] = {}
+        self._asked_for: list[Properties] = []
+        self._wanted: dict[Key, list[Registration]] = {}
 
     def add(self, state: Properties) -> None:
         """The engine compared it with the program, and it is no replacement."""
         with self._lock:
             self._states.append(state)
+
+    def ask_for(self, properties: Properties) -> None:
+        """The program of this run has a resource with these checked properties, and the state has it, too."""
+        with self._lock:
+            self._asked_for.append(properties)
+
+    def wanted_of(self, leaving: Iterable[Registration]) -> frozenset[Key]:
+        """The places of ``leaving`` that a resource of the program has at the same servers.
+
+        Only a state that was edited by hand has a copy of a resource, with the same mark: what it names is
+        removed with nobody but the last of them. Refreshes and removals check no properties.
+        """
+        with self._lock:
+            while self._asked_for:
+                for each in registrations_of(self._asked_for.pop()):
+                    self._wanted.setdefault(each.instance.key, []).append(each)
+            return frozenset(
+                each.instance.key
+                for each in leaving
+                for other in self._wanted.get(each.instance.key, ())
+                if are_of_one_stack(other.owner, each.owner)
+                and not set(other.service_urls).isdisjoint(each.service_urls)
+            )
 
     def give_back(self, leaving: Iterable[Registration], find: Callable[[Registration], Peers]) -> None:
         """Give what goes on its registrations back where ``leaving``, which is to be removed, has them.

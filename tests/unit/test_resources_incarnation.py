@@ -171,6 +171,40 @@ def test_what_was_renamed_is_given_back_to_nobody(
 
 
 @KINDS
+def test_a_copy_in_the_state_takes_nothing_that_the_program_has(
+    kind: Kind, eureka: FakeEureka, servers: FakeServers, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Somebody copied it by hand, mark included. With the program's own gone, too, it goes."""
+    assert servers
+    state = created(kind, drain_seconds=9)
+    before = dict(eureka.held)
+    provider = run(kind)
+    provider.check(checked(kind, drain_seconds=9), {**kind[1], "drain_seconds": 9, bridge.IN_UPDATE: True})
+    eureka.asked.clear()
+    provider.delete("", state)
+    assert eureka.held == before
+    assert "set_status" not in eureka.asked
+    assert "is asked for by the program" in capsys.readouterr().err
+    provider.delete("", {**state, "service_url": SPELT})
+    assert eureka.held == {}, "another Eureka may hold the same place"
+
+
+@KINDS
+def test_what_is_previewed_or_refreshed_is_not_asked_for(
+    kind: Kind, eureka: FakeEureka, servers: FakeServers
+) -> None:
+    """An up begins with both, and removes what it finds there and the program does not have."""
+    assert servers
+    state = created(kind)
+    provider = run(kind)
+    provider.check(checked(kind), kind[1])
+    result = provider.read("x", state)
+    provider.diff("", dict(result.outs or {}), checked(kind))
+    provider.delete("", state)
+    assert eureka.held == {}
+
+
+@KINDS
 def test_another_incarnation_shows_in_a_refresh_and_is_put_right(
     kind: Kind, eureka: FakeEureka, servers: FakeServers
 ) -> None:
@@ -514,4 +548,6 @@ def test_what_a_list_has_and_nobody_holds_is_in_nobodys_way(eureka: FakeEureka, 
 def test_the_sentence_about_what_was_left_names_it() -> None:
     """Whichever of both reasons it has."""
     sentence = registration.left_alone(Instance("A", "a-1", "h", "h", Port(1)))
-    assert sentence.startswith("A a-1 was registered anew or belongs to somebody else by now")
+    assert sentence.startswith(
+        "A a-1 was registered anew, is asked for by the program or belongs to somebody else"
+    )
