@@ -23,6 +23,11 @@ from eurekube_provider.resources.registration import Registration, Removal, left
 from eurekube_provider.resources.render import Rendered
 from eurekube_provider.resources.roster import Roster, look
 
+LATE = (
+    "  Eureka's list is older than this apply: what another apply registered in the last 30 s, and the"
+    " program does not have, may be there still; apply once more in 30 s"
+)
+
 Report = Callable[[str], None]
 """Takes one line for a person."""
 
@@ -56,6 +61,7 @@ class Registries:
             Roster.from_properties(each).without_state() for each in rendered.applications.values()
         ]
         self._peers = {name: Peers(connection) for name, connection in rendered.connections.items()}
+        self._made: dict[str, list[Instance]] = {}
 
     def register(self) -> None:
         """Make Eureka as the program says; what an application no longer has goes once the rest is there.
@@ -65,21 +71,25 @@ class Registries:
         for single in self._singles:
             peers = self._peers[single.connection]
             line = registration.preview(single, peers.read(*single.instance.key), peers)
-            registration.create(single, peers)
+            self._made.setdefault(single.connection, []).append(registration.create(single, peers))
             self._say(line, single.connection)
         for roster in self._rosters:
             peers = self._peers[roster.connection]
             lines = registrations.preview(roster, peers)
-            registrations.update(roster, roster, peers)
+            held = registrations.update(roster, roster, peers)
+            self._made.setdefault(roster.connection, []).extend(held.ours.values())
             for line in lines:
                 self._say(line, roster.connection)
 
     def remove_forgotten(self) -> None:
-        """Remove what the stack has in Eureka and is not rendered.
+        """Remove what the stack has in Eureka and is not rendered, as far as the list shows it.
 
         :raises EurekubeError: the first that failed.
         """
+        late = [name for name in self._peers if self._is_late(name)]
         self._remove(self._forgotten(self._singles, self._rosters))
+        for name in late:
+            self._say(LATE, name)
 
     def preview(self) -> None:
         """Report what the two before would do.
@@ -159,6 +169,16 @@ class Registries:
         stock = look_everywhere(peers, listed)
         held = (stock.newest(each.key) for each in listed)
         return [each for each in held if each is not None and self._owns(each)]
+
+    def _is_late(self, name: str) -> bool:
+        """Whether a list lacks what was just made, and so may lack what was made shortly before."""
+        made = self._made.get(name, ())
+        listed = {each.key: each for each in self._peers[name].list_instances()} if made else {}
+        return any(
+            (there := listed.get(each.key)) is None
+            or there.last_dirty_timestamp_ms != each.last_dirty_timestamp_ms
+            for each in made
+        )
 
     def _owns(self, instance: Instance) -> bool:
         owner = parse_owner(instance.owner)

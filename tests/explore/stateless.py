@@ -21,11 +21,13 @@ class Stateless:
     """One stack, of which no state is kept; the same door as the engine's.
 
     :ivar state: nothing, ever.
+    :ivar said: the lines of the last run.
     """
 
     def __init__(self, world: World) -> None:
         self.world = world
         self.state: list[Entry] = []
+        self.said: list[str] = []
         self.aliases: Mapping[str, str] = {}
         self._before: Program = {}
 
@@ -46,6 +48,7 @@ class Stateless:
             run.killed = True
         except Exception as error:  # noqa: BLE001 - whatever it raises ends the run
             run.error = f"{type(error).__name__}: {error}"
+        self.said = lines
         run.steps = [line for line in lines if not line.startswith(UNCHANGED)]
         self._before = program or self._before
         return run

@@ -6,11 +6,13 @@ import logging
 
 import pytest
 
+from eurekube_provider.resources.registries import LATE
 from tests.explore.commands import Drained
 from tests.explore.explorer import singles, tried
-from tests.explore.programs import EDITS, Edit
+from tests.explore.programs import EDITS, URL, Edit, instance
 from tests.explore.stateless import Stateless
-from tests.explore.world import Fault
+from tests.explore.world import Fault, World, owned
+from tests.model.cluster import Cluster
 
 APPLIED = (
     "remove with a drain, and think better of it",
@@ -34,6 +36,23 @@ def test_every_single_fault_of_an_apply(edit: Edit) -> None:
     assert edit.needs_no_engine
     for faults in ({}, *singles(edit, tool=Stateless)):
         assert not (told := tried(edit, faults, tool=Stateless)), told
+
+
+def test_an_apply_says_that_a_list_is_too_old_to_remove_by() -> None:
+    """What one before registered a moment ago is in no list, and goes with the next one."""
+    one, other = instance(instance_id="one"), instance(instance_id="other", host_name="10.0.0.2")
+    world = World(Cluster([URL]))
+    with owned(world):
+        tool = Stateless(world)
+        assert tool.up({"i": one, "j": other}).ended_well
+        tool.up({"i": one})
+        world.cluster.clock.advance(5_000)
+        assert LATE in tool.said
+        assert world.cluster.servers[URL].registry.get("BILLING", "other")
+        world.cluster.clock.advance(40_000)
+        tool.up({"i": one})
+        assert world.cluster.servers[URL].registry.get("BILLING", "other") is None
+        assert LATE not in tool.said
 
 
 @pytest.mark.parametrize("servers", [1, 2])
