@@ -22,7 +22,7 @@ from __future__ import annotations
 import logging
 import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Sequence, Set
 from dataclasses import dataclass, replace
 
 from eurekube_provider.core.errors import LeadershipLost, RegistryError
@@ -51,12 +51,14 @@ class _Removal:
     """A removed instance and when it is looked for next.
 
     :param is_certain: it was removed; else it only may come, and somebody may want it.
+    :param former: who had it before, and gave it to the owner.
     """
 
     instance: Instance
     at: float
     looks: int = 0
     is_certain: bool = True
+    former: Set[str] = frozenset()
 
     def next(self) -> _Removal | None:
         """The look after this one; None after the last."""
@@ -111,9 +113,12 @@ class Sweeper:
         """Its threads."""
         return pulses_of(self._threads)
 
-    def removed(self, instance: Instance) -> None:
-        """``instance`` was removed from every server that could be asked."""
-        removal = _Removal(instance, time.monotonic() + LOOK_AFTER_SECONDS[0])
+    def removed(self, instance: Instance, former: Set[str] = frozenset()) -> None:
+        """``instance`` was removed from every server that could be asked.
+
+        :param former: who had it before, and gave it to the owner: a server that was away may not know yet.
+        """
+        removal = _Removal(instance, time.monotonic() + LOOK_AFTER_SECONDS[0], former=former)
         with self._lock:
             for removals in self._removals.values():
                 removals.pop(instance.key, None)
@@ -174,12 +179,13 @@ class Sweeper:
                     if following is not None:
                         removals[key] = following
                     if was_away:
-                        self._look_elsewhere(peer, removal.instance)
+                        self._look_elsewhere(peer, removal)
         return False
 
-    def _look_elsewhere(self, peer: Peer, instance: Instance) -> None:
+    def _look_elsewhere(self, peer: Peer, removal: _Removal) -> None:
         """The server was away and may have told the others of the instance; the lock is held."""
-        anew = _Removal(instance, time.monotonic() + LOOK_AFTER_SECONDS[0])
+        instance = removal.instance
+        anew = _Removal(instance, time.monotonic() + LOOK_AFTER_SECONDS[0], former=removal.former)
         for url, removals in self._removals.items():
             pending = removals.get(instance.key)
             if url != peer.url and (pending is None or pending.instance is instance):
@@ -194,18 +200,19 @@ class Sweeper:
             instance = removal.instance
             found = held[instance.key]
             # Of many, the last is removed some time after all were read.
-            if removal.is_certain and self._is_left(instance, found):
-                if len(due) == 1 or self._is_left(instance, peer.read(*instance.key)):
+            if removal.is_certain and self._is_left(removal, found):
+                if len(due) == 1 or self._is_left(removal, peer.read(*instance.key)):
                     swept += peer.deregister(*instance.key)
             elif found is not None and found.owner == instance.owner:
                 self._came_late(found)
         return swept
 
-    def _is_left(self, removed: Instance, found: Instance | None) -> bool:
+    def _is_left(self, removal: _Removal, found: Instance | None) -> bool:
         """Whether what was found is what was removed, and not registered again, perhaps at this moment."""
+        removed = removal.instance
         return (
             found is not None
-            and found.owner == removed.owner
+            and (found.owner == removed.owner or found.owner in removal.former)
             and not self._is_registered(removed.key)
             and found.written_at_ms <= (removed.last_dirty_timestamp_ms or time.time() * 1000)
         )

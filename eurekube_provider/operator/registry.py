@@ -118,6 +118,8 @@ class Registry:
         self._stopped = threading.Event()
         self._expected_leases = 0
         self._lost_overrides: dict[Key, Status] = {}
+        self._former_owners: dict[Key, set[str]] = {}
+        """Of what was handed over while this replica leads: a server that is away may not know of it."""
         self._looks_everywhere = False
         self._unlisted: set[str] = set()
         """The servers that could not be listed since this replica came to lead."""
@@ -193,6 +195,7 @@ class Registry:
         self.renewals.stand_by()
         self.view.doubt()
         self._lost_overrides.clear()
+        self._former_owners.clear()
         self._unlisted.clear()
         self._adopted.stand_by()
 
@@ -218,6 +221,9 @@ class Registry:
     def registered(self, instance: Instance) -> None:
         """See :class:`~eurekube_provider.eureka.observer.Observer`."""
         self._lost_overrides.pop(instance.key, None)
+        known = self.view.get(instance.key)
+        if known is not None and known.owner and known.owner != instance.owner:
+            self._former_owners.setdefault(instance.key, set()).add(known.owner)
         self.view.registered(instance)
         self.renewals.add(instance, just_registered=True)
 
@@ -245,7 +251,8 @@ class Registry:
             return
         self._lost_overrides.pop(instance.key, None)
         self.view.gone(instance.key)
-        self.sweeper.removed(self._late.newest(instance))
+        former = frozenset(self._former_owners.pop(instance.key, ()))
+        self.sweeper.removed(self._late.newest(instance), former)
 
     def is_known(self, owner: str) -> bool:
         """See :class:`~eurekube_provider.eureka.observer.Observer`."""

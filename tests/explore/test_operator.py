@@ -15,7 +15,7 @@ from tests.explore.operator.acts import (
     servers_repeat_themselves,
 )
 from tests.explore.operator.campaign import HAPPENINGS, SETUPS, tried
-from tests.explore.operator.edits import EDITS, Edit, edit
+from tests.explore.operator.edits import EDITS, Edit, edit, together
 from tests.explore.operator.explorer import Explored, Setup, told
 from tests.explore.operator.world import Fault, owned
 
@@ -71,6 +71,22 @@ def test_the_end_of_one_syncer_takes_nothing_from_the_next() -> None:
     for setup in (Setup(1), Setup(3)):
         for at in range(3, 14):
             failure = tried(renamed, {at: Fault.KILLED_AFTER}, setup)
+            assert not failure, failure
+
+
+def test_what_was_handed_over_is_swept_as_its_former_owner_left_it() -> None:
+    """A server that was frozen while an instance passed to another syncer, and left, does not keep it."""
+    passed = together(("a syncer is renamed", 0.0), ("scaled down", 3.0))
+    failure = tried(passed, {0: a_server_freezes}, Setup(2))
+    assert not failure, failure
+
+
+def test_what_is_given_up_and_wanted_by_another_syncer_passes_at_once() -> None:
+    """Whatever makes a syncer give it up: no caller misses it."""
+    for name in ("mode service", "the application is renamed", "another Service is selected"):
+        for begin in (0.0, 1.0):
+            both = together(("a syncer is renamed", 0.0), (name, begin))
+            failure = tried(both, {}, Setup(1))
             assert not failure, failure
 
 

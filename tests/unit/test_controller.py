@@ -360,6 +360,42 @@ def test_a_renamed_syncer_leaves_no_gap(monkeypatch: pytest.MonkeyPatch) -> None
     assert scene.told.controller.looks[RENAMED].report.is_synced
 
 
+@pytest.mark.parametrize("policy", ["Sync", "UpsertOnly"])
+def test_what_a_syncer_gives_up_passes_to_who_wants_it(policy: str) -> None:
+    """It lives on, and asks for something else: nothing that another one wants is taken out or may lapse."""
+    scene = Scene(policy=policy)
+    scene.endpoints(WEB, a=READY, b=READY)
+    scene.look()
+    old, new = (str(ClusterOwner(CLUSTER.name, *key)) for key in (KEY, RENAMED))
+    scene.sent.clear()
+    renamed(scene)
+    scene.edited(application="stars")
+    scene.told.controller._admission._settings = replace(
+        scene.told.controller._settings, publish=frozenset({("shop", "stars")})
+    )
+    found = scene.look()
+    assert [one.action for one in found] == [Action.UPDATE] * 2 + [Action.REGISTER] * 2
+    view = scene.told.registry.view
+    assert {one.application for one in view.owned(old)} == {"STARS"}
+    assert {one.instance_id.partition(".")[0] for one in view.owned(new)} == {"a", "b"}
+    assert len(scene.told.registry.renewals) == 4
+    assert scene.told.parts.queue.get() == RENAMED
+
+
+@pytest.mark.parametrize("spec", [{"paused": True}, {"port": "none"}])
+def test_a_syncer_that_is_not_sure_gives_nothing_away(spec: dict[str, Any]) -> None:
+    """It is paused, or cannot tell what it wants: what it has stays its own."""
+    scene = Scene()
+    scene.endpoints(WEB, a=READY)
+    scene.look()
+    scene.sent.clear()
+    renamed(scene)
+    scene.edited(**{"mode": "service", **spec})
+    assert scene.look() == []
+    owner = str(ClusterOwner(CLUSTER.name, *KEY))
+    assert len(scene.told.registry.view.owned(owner)) == 1
+
+
 def test_a_dry_run_shows_what_passes_to_another_syncer(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
