@@ -38,6 +38,7 @@ from eurekube_provider.operator.finalizer import has_finalizer, set_finalizer
 from eurekube_provider.operator.heirs import Heirs, Offered
 from eurekube_provider.operator.index import SyncerKey, key_of
 from eurekube_provider.operator.looks import Look, Looks
+from eurekube_provider.operator.lost import restorable
 from eurekube_provider.operator.queue import WorkQueue
 from eurekube_provider.operator.refused import remains
 from eurekube_provider.operator.registry import Registry
@@ -373,7 +374,13 @@ class Controller:
             for other, one in self._strays(registry, owner)
             if (other, one.key) not in offered.kept
         ]
-        steps = wished = self._plan(wanted, desired, registry, owner, offered)
+        steps = self._plan(wanted, desired, registry, owner, offered)
+        if desired.is_in_doubt and not wanted.is_paused:
+            back = (one for one in self._restored(registry, owner) if one.instance.key not in wanted_keys)
+            steps = replace(steps, changes=(*back, *steps.changes))
+        elif not wanted.is_paused:
+            self._forget_lost(owner)
+        wished = steps
         waiting = len(steps.changes) + len(strays) if wanted.is_paused else 0
         if wanted.is_paused:
             steps = replace(steps, changes=())
@@ -561,10 +568,11 @@ class Controller:
         self._teller.forget(key)
         self.drains.forget(key)
         self._brake.forget(key)
+        self._forget_lost(self._owner(key))
         self.history.forget(key, instances)
 
     def _refuse(self, syncer: Object, error: ConfigurationError, started: float) -> EurekubeError | None:
-        """Take out what said goodbye, renew the rest, and say why nothing else is done.
+        """Take out what said goodbye, keep the rest, and say why nothing else is done.
 
         :returns: why something could not be taken out yet.
         """
@@ -572,7 +580,9 @@ class Controller:
         owner, outcome = self._owner(key), Outcome()
         for registry in self._registries.values():
             parts = remains(syncer, registry.view.owned(owner), self._said_goodbye)
-            outcome += self._apply(parts.leaves, owner, registry)
+            back = () if (syncer.get("spec") or {}).get("paused") else self._restored(registry, owner)
+            steps = replace(parts.leaves, changes=(*back, *parts.leaves.changes))
+            outcome += self._apply(steps, owner, registry)
             for instance in parts.lapses:
                 registry.let_lapse(instance)
             for instance in parts.stays:
@@ -583,6 +593,22 @@ class Controller:
         self._report_failure(syncer, reason, error, outcome, time.monotonic() - started)
         self._queue.add_after(key, RECHECK_REFUSED_SECONDS)  # what it selects now need not be what it holds
         return next((one.error for one in outcome.failures if isinstance(one.error, RegistryError)), None)
+
+    def _restored(self, registry: Registry, owner: str) -> tuple[Change, ...]:
+        """What a registry forgot of what an owner keeps, as it stood, where nobody else stands."""
+        assert self._sources is not None  # noqa: S101 - workers start with the sources
+        lost = [one for one in registry.lost.of(owner) if not self._said_goodbye(one.instance_id)]
+        if not lost:
+            return ()
+        namespaces = {endpoint_of(one.instance_id, self._cluster.name)[1] for one in lost}
+        slices = (item for one in namespaces for item in self._sources.slices.objects(one))
+        back = restorable(lost, slices, self._cluster.name)
+        there = [one for name in {one.application for one in back} for one in registry.view.application(name)]
+        return plan(back, there, owner, Policy.UPSERT_ONLY).of(Action.REGISTER)
+
+    def _forget_lost(self, owner: str) -> None:
+        for registry in self._registries.values():
+            registry.lost.forget(owner)
 
     def _hold(self, key: SyncerKey) -> None:
         """Renew what a syncer has registered, and change nothing."""

@@ -1,7 +1,7 @@
 """What becomes of the instances of a syncer that is refused: its pods go on ending all the same.
 
-Nothing new is registered for it and nothing is changed. But what said goodbye must leave Eureka: renewed any
-longer, it would be called for as long as the syncer is refused.
+Nothing new is registered for it and nothing is changed; what Eureka forgot is put back, see :mod:`.lost`. But
+what said goodbye must leave Eureka: renewed any longer, it would be called for as long as it is refused.
 """
 
 from __future__ import annotations

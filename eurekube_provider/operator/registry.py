@@ -28,8 +28,9 @@ from eurekube_provider.eureka.view import View
 from eurekube_provider.operator.adopted import Adopted
 from eurekube_provider.operator.handover import Handover
 from eurekube_provider.operator.late import Late
+from eurekube_provider.operator.lost import Lost
 from eurekube_provider.operator.namesake import refuse_namesake
-from eurekube_provider.operator.restarts import Restarts
+from eurekube_provider.operator.restarts import MEMORY_SECONDS, Restarts
 
 _log = logging.getLogger(__name__)
 
@@ -118,6 +119,9 @@ class Registry:
         self._stopped = threading.Event()
         self._expected_leases = 0
         self._lost_overrides: dict[Key, Status] = {}
+        self.lost = Lost()
+        """What was forgotten here, for who registers nothing anew but keeps what stood."""
+        self._failed_at = -MEMORY_SECONDS
         self._former_owners: dict[Key, set[str]] = {}
         """Of what was handed over while this replica leads: a server that is away may not know of it."""
         self._looks_everywhere = False
@@ -196,6 +200,7 @@ class Registry:
         self.view.doubt()
         self._lost_overrides.clear()
         self._former_owners.clear()
+        self.lost.clear()
         self._unlisted.clear()
         self._adopted.stand_by()
 
@@ -208,6 +213,7 @@ class Registry:
 
     def falls_silent(self, error: RegistryError) -> None:
         """No server answers although it was asked; the reading that would find it out still waits."""
+        self._failed_at = time.monotonic()
         if self.was_read and self.trouble is None:
             self.trouble = error
             self._reachability_changed()
@@ -221,6 +227,7 @@ class Registry:
     def registered(self, instance: Instance) -> None:
         """See :class:`~eurekube_provider.eureka.observer.Observer`."""
         self._lost_overrides.pop(instance.key, None)
+        self.lost.stands(instance)
         known = self.view.get(instance.key)
         if known is not None and known.owner and known.owner != instance.owner:
             self._former_owners.setdefault(instance.key, set()).add(known.owner)
@@ -238,6 +245,7 @@ class Registry:
         What another syncer of this operator holds is renewed for that one, and goes on to be.
         """
         known = self.view.get(instance.key)
+        self.lost.stands(instance)
         self.view.registered(instance)
         if self._is_ours(instance) and (known is None or known.owner == instance.owner):
             return
@@ -250,6 +258,7 @@ class Registry:
         if self._is_anothers(instance):
             return
         self._lost_overrides.pop(instance.key, None)
+        self.lost.stands(instance)
         self.view.gone(instance.key)
         former = frozenset(self._former_owners.pop(instance.key, ()))
         self.sweeper.removed(self._late.newest(instance), former)
@@ -297,6 +306,7 @@ class Registry:
             except RegistryError as error:
                 if self.failure is None or str(self.failure) != str(error):
                     _log.warning("Eureka cannot be read", extra={"error": str(error)})
+                self._failed_at = time.monotonic()
                 is_news = self.failure is not None and self.trouble is None
                 if self.failure is not None or self.trouble is not None:
                     self.trouble = error
@@ -484,10 +494,12 @@ class Registry:
         if not lost:
             return
         ours = [instance for instance in lost if not is_of_stack(instance)]
-        if any(known.is_overridden for instance in ours if (known := self.view.get(instance.key))):
+        if ours and not self.restarts.lost_memory:
             self.restarts.notice()
         for instance in ours:
             self.renewals.remove(instance.key)
+            if self._may_be_forgotten:
+                self.lost.note(self.view.get(instance.key) or instance)
             self._vanished(instance.key)
         if ours:
             _log.warning("instances of ours are missing in Eureka", extra={"count": len(ours)})
@@ -589,6 +601,11 @@ class Registry:
         if known is not None and known.is_overridden and self.restarts.lost_memory:
             self._remember_override(known)
         self.view.gone(key)
+
+    @property
+    def _may_be_forgotten(self) -> bool:
+        """Whether what is missing was perhaps not removed: a server was restarted, or nobody could renew."""
+        return self.restarts.lost_memory or time.monotonic() - self._failed_at < MEMORY_SECONDS
 
     def _remember_override(self, lost: Instance) -> None:
         if not lost.is_leaving:  # which is ours, not a person's

@@ -11,6 +11,7 @@ from eurekube_provider.core.brake import Judgement
 from eurekube_provider.eureka.connection import Mode
 from tests.explore.operator.acts import (
     a_server_freezes,
+    a_server_restarts_empty,
     a_stack_removes_behind_a_split,
     servers_repeat_themselves,
 )
@@ -88,6 +89,15 @@ def test_what_is_given_up_and_wanted_by_another_syncer_passes_at_once() -> None:
             both = together(("a syncer is renamed", 0.0), (name, begin))
             failure = tried(both, {}, Setup(1))
             assert not failure, failure
+
+
+@pytest.mark.parametrize("name", ["refused, and scaled down", "refused, and allowed again"])
+def test_what_a_refused_syncer_holds_comes_back(name: str) -> None:
+    """An Eureka that begins anew with an empty memory is told of it again."""
+    places = Explored(edit(name), {}).run().places
+    for at in [at for at, what in enumerate(places) if what][::4]:
+        failure = tried(edit(name), {at: a_server_restarts_empty}, Setup(1))
+        assert not failure, failure
 
 
 def test_a_sequence_is_replayed() -> None:

@@ -192,6 +192,51 @@ def test_a_refused_syncer_removes_no_more_than_it_may(limit: dict[str, Any], ren
     assert scene.renewed() == renewed
 
 
+KEEPS: dict[str, dict[str, Any]] = {**REFUSED, "in doubt": {"port": "none"}}
+
+
+@pytest.mark.parametrize("is_restarted", [True, False])
+@pytest.mark.parametrize("keeps", KEEPS)
+def test_what_eureka_forgot_of_what_is_kept_comes_back(keeps: str, is_restarted: bool) -> None:
+    """As it stood, where the same endpoint is still ready; what a person removed does not."""
+    scene = Scene()
+    scene.endpoints(WEB, a=READY, b=READY, c=READY, d=READY)
+    scene.look()
+    registry = scene.told.registry
+    registry.restarts.notice = lambda *_: None  # type: ignore[method-assign]
+    if is_restarted:
+        registry.restarts._seen_at = time.monotonic()
+    scene.edited(**KEEPS[keeps])
+    assert scene.look() == []
+    scene.endpoints(WEB, a=READY, b={"ready": False}, d=READY, c=READY)  # c and d have other addresses now
+    held = registry.view.owned(str(ClusterOwner(CLUSTER.name, *KEY)))
+    registry.missing(held, None)
+    assert registry.view.owned(held[0].owner or "") == []
+    (kept,) = [one for one in held if one.instance_id.startswith("a.")]
+    assert [(one.action, one.instance) for one in scene.look()] == (
+        [(Action.REGISTER, kept)] if is_restarted else []
+    )
+    assert scene.look() == []
+
+
+def test_what_was_forgotten_is_not_kept_for_who_wants_it_no_more() -> None:
+    """Who is let in registers what it wants; what it does not is put back for it at no later time."""
+    scene = Scene()
+    scene.endpoints(WEB, a=READY, b=READY)
+    scene.look()
+    registry = scene.told.registry
+    held = registry.view.owned(str(ClusterOwner(CLUSTER.name, *KEY)))
+    registry.restarts._seen_at = time.monotonic()
+    registry.missing(held, None)
+    scene.edited(application="stars")
+    scene.told.controller._admission._settings = replace(
+        scene.told.controller._settings, publish=frozenset({("shop", "stars")})
+    )
+    assert {one.instance.application for one in scene.look()} == {"STARS"}
+    scene.edited(eureka="nowhere")
+    assert scene.look() == []
+
+
 def watched(controller: Controller) -> bool:
     """Look for what is silent, as its thread does."""
     controller._silence.look()

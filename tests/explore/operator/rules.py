@@ -96,6 +96,7 @@ class Witness:
         self._ended: set[Place] = set()  # were not wanted for a while, and what a person set may have gone
         self._claims: dict[Place, list[Instance]] = {}  # by several syncers, of which the first has it
         self._refused: set[str] = set()
+        self._may_lack: set[Place] = set()
         self._ready: set[str] = set()
         self._foreign: dict[Key, tuple[object, ...]] = {}
         self._removed_by_stack: set[str] = set()
@@ -144,7 +145,7 @@ class Witness:
     def excuse(self, place: Place, milliseconds: int) -> None:
         """Somebody else took it out: it may be missing for so long."""
         self._excused_until[place] = self.world.now_ms + milliseconds
-        self._lose_refused([place])
+        self._may_lack_refused([place])
         for serves in self._serves.values():
             serves.discard(place)
 
@@ -158,15 +159,16 @@ class Witness:
         """A server has lost its memory."""
         self._serves[url].clear()
         self._stacks_may_be_either = True
-        if len(self.world.cluster.urls) == 1:
-            self._lose_refused(list(self.standings))
+        if len(self.world.cluster.urls) == 1 and (self.take_over_ms or len(self.world.processes) > 1):
+            # Who comes to lead does not know what stood there for a syncer that is refused.
+            self._may_lack_refused(list(self.standings))
 
-    def _lose_refused(self, places: list[Place]) -> None:
-        """Nothing is registered again for a syncer that is refused."""
+    def _may_lack_refused(self, places: list[Place]) -> None:
+        """What a person removed is not registered again for a syncer that is refused."""
         for place in places:
             standing = self.standings.get(place)
             if standing is not None and standing.wanted and standing.wanted.owner in self._refused:
-                del self.standings[place]
+                self._may_lack.add(place)
 
     def look(self, what: str = "") -> None:
         """What must hold at every moment."""
@@ -185,6 +187,7 @@ class Witness:
                     place in serves
                     and place not in self.overridden
                     and self._excused_until.get(place, 0) < now
+                    and place not in self._may_lack
                 ):
                     is_now = "gone" if info is None else info.status
                     self._violated(f"{key[1]} serves, and is {is_now} at {url}", what)
@@ -292,10 +295,12 @@ class Witness:
                 self._violated(f"{key[1]} is left at {url} in the end")
         for key, instance in wanted.items():
             lease = held.get(key)
+            place = (_connection_of(url), *key)
+            if lease is None and place in self._may_lack:
+                continue
             if lease is None:
                 self._violated(f"{key[1]} is missing at {url} in the end")
                 continue
-            place = (_connection_of(url), *key)
             status = self.overridden.get(place, instance.status)
             if lease.holder.status != status and not (
                 place in self._ended and lease.holder.status == instance.status

@@ -1,0 +1,91 @@
+"""What an Eureka forgot of syncers' instances: for those that are registered again by no plan.
+
+A syncer that is refused, or cannot tell what it wants, keeps what it has registered. Where a server begins
+anew with an empty memory, keeping it means to put it back, as it stood.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterable
+from dataclasses import replace
+
+from eurekube_provider.core.identity import endpoint_of
+from eurekube_provider.core.model import Instance, Status
+from eurekube_provider.core.objects import Object, is_ready, service_of
+
+Key = tuple[str, str]
+
+
+class Lost:
+    """Of one registry; any number of threads may share it.
+
+    Bounded by what stood there: the next look at a syncer that is let in forgets what it does not want.
+    """
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._by_owner: dict[str, dict[Key, Instance]] = {}
+
+    def note(self, instance: Instance) -> None:
+        """No server holds it any more, and nobody removed it."""
+        if instance.owner:
+            with self._lock:
+                self._by_owner.setdefault(instance.owner, {})[instance.key] = instance
+
+    def stands(self, instance: Instance) -> None:
+        """Something stands there, or was removed: there is nothing to put back."""
+        with self._lock:
+            if self._by_owner:
+                for owner in [owner for owner, held in self._by_owner.items() if instance.key in held]:
+                    del self._by_owner[owner][instance.key]
+                    if not self._by_owner[owner]:
+                        del self._by_owner[owner]
+
+    def of(self, owner: str) -> list[Instance]:
+        """What an owner had."""
+        with self._lock:
+            return list(self._by_owner.get(owner, {}).values())
+
+    def forget(self, owner: str) -> None:
+        """An owner wants nothing of it, but by its plan."""
+        with self._lock:
+            self._by_owner.pop(owner, None)
+
+    def clear(self) -> None:
+        """Another replica leads."""
+        with self._lock:
+            self._by_owner.clear()
+
+
+def restorable(lost: Iterable[Instance], slices: Iterable[Object], cluster: str) -> list[Instance]:
+    """Those of which the cluster still has the endpoint, ready and at the same address, as they stood.
+
+    :param slices: the EndpointSlices as they are now. For the instance of a whole Service any ready endpoint
+        of it will do.
+    :param cluster: the name that stands in the ids.
+    """
+    left = [one for one in lost if not one.is_leaving]
+    if not left:
+        return []
+    ready: set[tuple[str, str, str]] = set()
+    serving: set[tuple[str, str]] = set()
+    for item in slices:
+        namespace, service = item["metadata"]["namespace"], service_of(item)
+        for endpoint in item.get("endpoints") or ():
+            if is_ready(endpoint):
+                address = endpoint["addresses"][0]
+                name = (endpoint.get("targetRef") or {}).get("name") or address
+                ready.add((namespace, name, address))
+                if service:
+                    serving.add((namespace, service))
+
+    def is_there(one: Instance) -> bool:
+        name, namespace = endpoint_of(one.instance_id, cluster)
+        service, mark, _ = name.partition(".svc")
+        if (namespace, name, one.ip_address) in ready:
+            return True
+        return bool(mark) and (namespace, service) in serving
+
+    # What a person had set over the status is the registry's to remember.
+    return [replace(one, status=Status.UP) if one.is_overridden else one for one in left if is_there(one)]
