@@ -128,11 +128,14 @@ def describe(standing: Standing) -> str:
 
 
 def _warn_of_the_last(peers: Peers, standings: Sequence[Standing]) -> None:
-    """Say so where callers are left without any instance, by what Eureka holds at this moment."""
+    """Say so where callers are left without any instance; what registered just now is in no list yet."""
     drained = {one.instance.key for one in standings}
     for application in dict.fromkeys(one.instance.application for one in standings):
         if not another_is_up(peers, application, drained):
-            complain(f"eurekube drain: no other instance of {application} is UP: its callers will find none")
+            complain(
+                f"eurekube drain: Eureka's list, which can be 30 s old, shows no other instance of {application}"
+                " that is UP on every server: unless one registered since, its callers will find none"
+            )
 
 
 def _left_out(
