@@ -133,8 +133,9 @@ def _warn_of_the_last(peers: Peers, standings: Sequence[Standing]) -> None:
     for application in dict.fromkeys(one.instance.application for one in standings):
         if not another_is_up(peers, application, drained):
             complain(
-                f"eurekube drain: Eureka's list, which can be 30 s old, shows no other instance of {application}"
-                " that is UP on every server: unless one registered since, its callers will find none"
+                "eurekube drain: Eureka's list, which can be 30 s old, shows no other instance of"
+                f" {application} that is UP on every server: unless one registered since, its callers will"
+                " find none"
             )
 
 

@@ -90,7 +90,8 @@ def test_a_drain_by_hand_holds_until_it_is_taken_back(
     assert "callers may call them for 103 s more; then they may be stopped" in said
     assert complaints == (
         "eurekube drain: Eureka's list, which can be 30 s old, shows no other instance of"
-        f" {app.upper()} that is UP on every server: unless one registered since, its callers will find none\n"
+        f" {app.upper()} that is UP on every server: unless one registered since, its callers will"
+        " find none\n"
     )
 
     code, said, complaints = cli("undrain", one.instance_id)
