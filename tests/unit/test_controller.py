@@ -203,7 +203,7 @@ def test_what_eureka_forgot_of_what_is_kept_comes_back(keeps: str, is_restarted:
     scene.endpoints(WEB, a=READY, b=READY, c=READY, d=READY)
     scene.look()
     registry = scene.told.registry
-    registry.restarts.notice = lambda *_: None  # type: ignore[method-assign]
+    registry.restarts.notice = lambda *_: frozenset()  # type: ignore[method-assign]
     if is_restarted:
         registry.restarts._seen_at = time.monotonic()
     scene.edited(**KEEPS[keeps])
