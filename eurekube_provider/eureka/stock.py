@@ -49,14 +49,25 @@ class Stocktaking:
 def read_each(peer: Peer | Peers, keys: Iterable[Key]) -> dict[Key, Instance | None]:
     """Read instances as one server holds them now; of several, the first that answers and holds one.
 
-    :raises RegistryError: the first that failed; the rest is not asked for any more.
+    :raises RegistryError: the first that failed; no other is begun after it.
     """
     wanted = list(dict.fromkeys(keys))
     if len(wanted) < 2:
         return {key: peer.read(*key) for key in wanted}
+    failures: list[RegistryError] = []
+
+    def read(key: Key) -> Instance | None:
+        if failures:
+            raise failures[0]
+        try:
+            return peer.read(*key)
+        except RegistryError as error:
+            failures.append(error)
+            raise
+
     pool = ThreadPoolExecutor(min(READS_AT_ONCE, len(wanted)), thread_name_prefix="reads")
     try:
-        return dict(zip(wanted, pool.map(lambda key: peer.read(*key), wanted), strict=True))
+        return dict(zip(wanted, pool.map(read, wanted), strict=True))
     finally:
         pool.shutdown(cancel_futures=True)
 
