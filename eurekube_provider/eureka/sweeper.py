@@ -51,7 +51,7 @@ class _Removal:
     """A removed instance and when it is looked for next.
 
     :param is_certain: it was removed; else it only may come, and somebody may want it.
-    :param former: who had it before, and gave it to the owner.
+    :param former: who had it before, and gave it to the owner. What one of them wrote later is not removed.
     """
 
     instance: Instance
@@ -203,7 +203,7 @@ class Sweeper:
             if removal.is_certain and self._is_left(removal, found):
                 if len(due) == 1 or self._is_left(removal, peer.read(*instance.key)):
                     swept += peer.deregister(*instance.key)
-            elif found is not None and found.owner == instance.owner:
+            elif found is not None and (found.owner == instance.owner or found.owner in removal.former):
                 self._came_late(found)
         return swept
 

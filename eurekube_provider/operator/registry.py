@@ -123,7 +123,7 @@ class Registry:
         """What was forgotten here, for who registers nothing anew but keeps what stood."""
         self._failed_at = -MEMORY_SECONDS
         self._former_owners: dict[Key, set[str]] = {}
-        """Of what was handed over while this replica leads: a server that is away may not know of it."""
+        """Of what was handed over while this replica leads: a server that is away may know of it, or not."""
         self._looks_everywhere = False
         self._unlisted: set[str] = set()
         """The servers that could not be listed since this replica came to lead."""
@@ -242,14 +242,20 @@ class Registry:
     def found(self, instance: Instance) -> None:
         """See :class:`~eurekube_provider.eureka.observer.Observer`.
 
-        What another syncer of this operator holds is renewed for that one, and goes on to be.
+        What another syncer of this operator holds is renewed for that one, and goes on to be. That one is
+        told unless it was known: a server that was frozen while it handed the instance over told nobody of
+        that, and the others show it as it was.
         """
         known = self.view.get(instance.key)
         self.lost.stands(instance)
         self.view.registered(instance)
-        if self._is_ours(instance) and (known is None or known.owner == instance.owner):
+        is_ours = self._is_ours(instance)
+        if is_ours and known is not None and known.owner == instance.owner:
             return
-        self.renewals.remove(instance.key)
+        if known is not None or not is_ours:
+            self.renewals.remove(instance.key)
+        if is_ours and known is not None and known.owner and self._cluster.syncer_of(known.owner) is not None:
+            self._former_owners.setdefault(instance.key, set()).add(known.owner)
         if instance.owner:
             self._concerned(instance.owner)  # which may have begun to renew it meanwhile
 

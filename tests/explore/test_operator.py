@@ -82,6 +82,21 @@ def test_what_was_handed_over_is_swept_as_its_former_owner_left_it() -> None:
     assert not failure, failure
 
 
+def test_a_server_that_freezes_with_a_hand_over_has_the_others_told_of_it() -> None:
+    """Where they show the instance as it was, its former owner gives it once more."""
+    given_up = edit("a syncer that removes nothing gives up what another one wants")
+    failure = tried(given_up, {12: a_server_freezes}, Setup(2))
+    assert not failure, failure
+
+
+def test_a_server_that_freezes_with_a_hand_over_does_not_keep_what_leaves_meanwhile() -> None:
+    """It leaves the others under its former owner; whoever got it takes it out there as well."""
+    passed = together(("a syncer is renamed", 0.0), ("scaled down", 3.0))
+    for at in (11, 13):
+        failure = tried(passed, {at: a_server_freezes}, Setup(2))
+        assert not failure, failure
+
+
 def test_what_is_given_up_and_wanted_by_another_syncer_passes_at_once() -> None:
     """Whatever makes a syncer give it up: no caller misses it."""
     for name in ("mode service", "the application is renamed", "another Service is selected"):
