@@ -102,7 +102,7 @@ def test_the_explorer_finds_harm(monkeypatch: pytest.MonkeyPatch) -> None:
         "eurekube_provider.resources.registration.Registration.is_it",
         lambda self, held: held.owner == self.owner,
     )
-    edit = next(one for one in EDITS if one.name == "moved without an alias, something else fails")
+    edit = next(one for one in EDITS if one.name == "moved without an alias")
     assert any(tried(edit, faults) for faults in singles(edit))
 
 
