@@ -179,6 +179,12 @@ class Renewals:
         with self._book.lock:
             return key in self._book.entries
 
+    def get(self, key: Key) -> Instance | None:
+        """What is renewed under this key, as it was written last; None for nothing."""
+        with self._book.lock:
+            entry = self._book.entries.get(key)
+            return entry.instance if entry is not None else None
+
     def __len__(self) -> int:
         with self._book.lock:
             return len(self._book.entries)

@@ -9,14 +9,19 @@ busy one for one that was not told, and tells it again for half a minute: also w
 It tells that one only, so that this OUT_OF_SERVICE stands at some servers, and a person's at all of them.
 So what we set or took off is remembered, too, and each server is looked at.
 
-Source: ReplicationTaskProcessor of Netflix/eureka.
+A server also sends what changed within half a second in an order of its own: a registration takes the place
+of the one before it, and so goes ahead of what was taken off between the two. Its peer then holds the last
+contents with the status that was asked for before. Their timestamps are the same, so that no renewal finds
+that the two servers differ.
+
+Source: ReplicationTaskProcessor and AcceptorExecutor of Netflix/eureka.
 """
 
 from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
 
 from eurekube_provider.core.identity import LEAVING_KEY
@@ -31,6 +36,31 @@ TOLD_AGAIN_SECONDS = 60.0
 MOST_REMEMBERED = 10_000
 
 Key = tuple[str, str]
+
+
+def overtaken(held: Mapping[str, Instance | None], ours: Instance) -> tuple[str, ...]:
+    """The servers that hold another status than we wrote last, where another one holds that one.
+
+    A status that somebody set over it is theirs, and what is newer may be anybody's.
+
+    :param held: by the servers that answered.
+    """
+    if ours.is_overridden or ours.status is Status.OUT_OF_SERVICE:
+        return ()
+    plain = {
+        url: one
+        for url, one in held.items()
+        if one is not None and one.owner == ours.owner and not one.is_overridden
+    }
+    if not any(
+        one.written_at_ms == ours.written_at_ms and one.status is ours.status for one in plain.values()
+    ):
+        return ()
+    return tuple(
+        url
+        for url, one in plain.items()
+        if one.written_at_ms <= ours.written_at_ms and one.status is not ours.status
+    )
 
 
 class Late:

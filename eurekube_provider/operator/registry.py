@@ -27,7 +27,7 @@ from eurekube_provider.eureka.sweeper import Sweeper
 from eurekube_provider.eureka.view import View
 from eurekube_provider.operator.adopted import Adopted
 from eurekube_provider.operator.handover import Handover
-from eurekube_provider.operator.late import Late
+from eurekube_provider.operator.late import Late, overtaken
 from eurekube_provider.operator.lost import Lost
 from eurekube_provider.operator.namesake import refuse_namesake
 from eurekube_provider.operator.restarts import MEMORY_SECONDS, Restarts
@@ -582,6 +582,27 @@ class Registry:
         if found.owner and (known is None or (found.is_leaving and not known.is_leaving)):
             self.view.registered(found)
             self._concerned(found.owner)
+        else:
+            self._bring_status(found)
+
+    def _bring_status(self, found: Instance) -> None:
+        """Where a server holds another status than we wrote last, as :mod:`.late` says, tell it again.
+
+        It is told what stands elsewhere, with the same timestamp: what is written meanwhile prevails.
+        """
+        ours = self.renewals.get(found.key)
+        if ours is None or found.status is ours.status:
+            return
+        sighting = self.peers.read_everywhere(*found.key)
+        urls = overtaken(sighting.instances, ours)
+        for peer in self.peers.peers:
+            # Else it was written anew or removed meanwhile, or is about to be.
+            if peer.url in urls and self.renewals.get(found.key) is ours:
+                bring_level(peer, [ours])
+                _log.warning(
+                    "an Eureka server was told the status of an instance again",
+                    extra={"url": peer.url, "instance": ours.instance_id, "status": ours.status.value},
+                )
 
     def _overriding(self, instance: Instance) -> None:
         """A server may tell another one of a status again when it has been taken off."""

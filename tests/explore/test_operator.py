@@ -146,6 +146,17 @@ def test_a_registration_that_a_stack_removed_does_not_come_back(setup: Setup) ->
         assert not failure, failure
 
 
+def test_a_status_that_overtakes_a_registration_is_set_right() -> None:
+    """A server tells its peers what changed within half a second in an order of its own: a status that was
+    taken off hits the registration that came after it, at those peers only.
+    """
+    replaced = edit("a StatefulSet's pod is replaced at once, shown until it is gone")
+    for at in range(4):
+        for fault in (Fault.LOST_AFTER, Fault.SLOW):
+            failure = tried(replaced, {at: fault}, Setup(2))
+            assert not failure, failure
+
+
 @pytest.mark.parametrize("servers", [2, 3])
 def test_what_a_server_tells_its_busy_peer_again_is_undone(servers: int) -> None:
     """Our OUT_OF_SERVICE, answered and carried out, comes once more over the next pod of that name, at those

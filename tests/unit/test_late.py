@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from eurekube_provider.core.model import Instance, Port, Status
-from eurekube_provider.operator.late import REMEMBERED_SECONDS, TOLD_AGAIN_SECONDS, Late
+from eurekube_provider.operator.late import REMEMBERED_SECONDS, TOLD_AGAIN_SECONDS, Late, overtaken
 
 ONE = Instance(
     "rating",
@@ -76,3 +76,17 @@ def test_a_persons_status_in_a_batch_stays_a_persons() -> None:
     assert late.newest(ONE).written_at_ms == 2000
     late.note_many([Late.as_ours(newer)])
     assert late.marked([OUT])[0].is_leaving
+
+
+def test_a_status_is_told_again_only_where_another_server_holds_it_as_written() -> None:
+    """What a person set over it, what is newer, and what somebody else holds is not ours to set right."""
+    down = replace(ONE, status=Status.DOWN)
+    assert overtaken({"a": down, "b": ONE}, ONE) == ("a",)
+    assert overtaken({"a": down, "b": None}, ONE) == ()
+    assert overtaken({"a": down, "b": replace(ONE, last_dirty_timestamp_ms=900)}, ONE) == ()
+    assert overtaken({"a": OUT, "b": ONE}, ONE) == ()
+    assert overtaken({"a": replace(down, overridden_status=Status.DOWN), "b": ONE}, ONE) == ()
+    assert overtaken({"a": replace(down, last_dirty_timestamp_ms=2000), "b": ONE}, ONE) == ()
+    theirs = replace(down, metadata={"eurekube.owner": "stack/o/p/s/n"})
+    assert overtaken({"a": theirs, "b": ONE}, ONE) == ()
+    assert overtaken({"a": down, "b": OUT}, OUT) == ()

@@ -102,6 +102,16 @@ EDITS = (
         ),
         spec={"onTermination": "OutOfService"},
     ),
+    Edit(
+        "a StatefulSet's pod is replaced at once, shown until it is gone",
+        (
+            (0.0, _pod("a-2", terminating=True)),
+            (0.05, _gone("a-2")),
+            (0.1, _pod("a-2", ready=False)),
+            (0.5, _pod("a-2")),
+        ),
+        spec={"onTermination": "OutOfService"},
+    ),
     Edit("not ready for a while", ((0.0, _pod("a-1", ready=False)), (3.0, _pod("a-1")))),
     Edit(
         "not ready for a while, and removed",
