@@ -56,4 +56,5 @@ class Accepted:
         """
         with self._lock:
             at = self._at[url].get(instance.key) if url in self._at else None
-        return at is not None and self._clock() - at < instance.lease.duration_seconds
+        longest = min(instance.lease.duration_seconds, LONGEST_SECONDS)
+        return at is not None and self._clock() - at < longest

@@ -169,7 +169,7 @@ class Adopted:
             dropped = self._dropped.get(found.key)
         is_news = dropped is None or dropped.written_at_ms < found.written_at_ms
         # What was removed before our eyes stands only on those that missed it, even if they alone answer.
-        lacks = self._removed_at(held, ON_ITS_WAY_SECONDS if is_news else 0.0)
+        lacks = self._removed_at(held, ON_ITS_WAY_SECONDS if is_news else 0.0, was_dropped=not is_news)
         if is_news and may_be_evicted(held, time.time()):
             lacks = ()
         if lacks or (not is_news and stock.failures and not self._restarts.lost_memory):
@@ -197,7 +197,7 @@ class Adopted:
         try:
             answered = self._restarts.notice_all()
             sighting = self._sight(instance.key)
-            if (
+            if not self._was_removed(instance, sighting) and (
                 self._is_there(instance, sighting, answered)
                 or self._restarts.lost_memory
                 or instance.key in self._forgotten
@@ -223,6 +223,27 @@ class Adopted:
         )
         self._drop(newest((instance, sighting.found)) or instance)
 
+    def _was_removed(self, instance: Instance, sighting: Sighting) -> bool:
+        """Whether a server that neither forgot nor evicted it holds it no more, whichever other one was
+        restarted: one of several that accepted its renewal lately, and has run all the time.
+        """
+        if len(self._peers.peers) == 1:
+            return False
+
+        def suspects() -> set[str]:
+            return {
+                url
+                for url, held in sighting.instances.items()
+                if held is None
+                and self._peers.accepted.lately(url, instance)
+                and self._restarts.has_memory(url)
+            }
+
+        if not suspects():
+            return False
+        told = self._restarts.notice()  # after the read: one that was restarted before it says so now
+        return bool(told & suspects())
+
     def _is_there(self, instance: Instance, sighting: Sighting, answered: Collection[str]) -> bool:
         """Whether a server holds it, and did not just miss its removal.
 
@@ -238,12 +259,18 @@ class Adopted:
             return False
         return not self._removed_at(told, 0.0)
 
-    def _removed_at(self, held: Mapping[str, Instance | None], seconds: float) -> tuple[str, ...]:
+    def _removed_at(
+        self, held: Mapping[str, Instance | None], seconds: float, *, was_dropped: bool = False
+    ) -> tuple[str, ...]:
         """See :func:`removed_at`; nowhere where servers do not tell each other what they are told, nor behind
         a load balancer, where each answer may be another one's.
+
+        :param was_dropped: it is known as removed, and a server's restart makes that no less certain.
         """
         if self._restarts.lost_memory or self._restarts.servers_behind > 1:
-            return ()
+            if not was_dropped:
+                return ()
+            held = {url: one for url, one in held.items() if one or self._restarts.has_memory(url)}
         urls = removed_at(held, self._restarts.started_by_url, time.time() - seconds)
         return urls if urls and self._servers_share() else ()
 

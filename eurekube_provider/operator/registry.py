@@ -536,7 +536,9 @@ class Registry:
     def _removed_from(self, peer: Peer, instances: Sequence[Instance]) -> set[Key]:
         """What of stacks' registrations was removed there, and is not to be brought back from its fellows."""
         held_lately = [one.key for one in instances if self.peers.accepted.lately(peer.url, one)]
-        if not held_lately or peer.url not in self.restarts.notice() or self.restarts.lost_memory:
+        if not held_lately or peer.url not in self.restarts.notice():
+            return set()
+        if self.restarts.lost_memory and not self.restarts.has_memory(peer.url):
             return set()
         try:
             # It may hold older contents, which get a 404 as well.

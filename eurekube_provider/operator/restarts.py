@@ -105,6 +105,13 @@ class Restarts:
         with self._lock:
             return max((len(starts.seen_at) for starts in self._starts_by_url.values()), default=1)
 
+    def has_memory(self, url: str) -> bool:
+        """Whether one server alone has answered at ``url`` lately, so that it was not restarted either: what
+        it lacks it has not forgotten.
+        """
+        with self._lock:
+            return url in self._starts_by_url and len(self._starts_by_url[url].seen_at) == 1
+
     @property
     def lost_memory(self) -> bool:
         """Whether what is missing may have been forgotten, and not removed."""

@@ -760,6 +760,33 @@ def test_who_lacks_a_stacks_registration_is_made_level_unless_it_removed_it(
     assert (stacks.key in servers.held[0], stacks.key in registry.renewals) == (stands, stands)
 
 
+@pytest.mark.parametrize("held_on", [(), (1,)], ids=["nowhere", "at the restarted one"])
+@pytest.mark.parametrize(
+    ("accepted_at", "accepted_seconds_ago", "stands"),
+    [(0, 20.0, False), (0, 100.0, True), (1, 20.0, True)],
+    ids=["removed", "may be evicted", "restarted"],
+)
+def test_beside_a_restart_a_server_that_kept_its_memory_tells_what_was_removed(
+    held_on: tuple[int, ...], accepted_at: int, accepted_seconds_ago: float, stands: bool
+) -> None:
+    """What it accepted lately, and holds no more, was removed; what it may have evicted is restored."""
+    stacks = of_a_stack("vm")
+    servers = Holding(stacks)
+    registry = servers.registry()
+    registry.hold(stacks)
+    now = [1000.0]
+    servers.accepted = Accepted(lambda: now[0])
+    servers.accepted.note(servers.peers[accepted_at].url, [stacks])
+    now[0] += accepted_seconds_ago
+    for number in {0, 1}.difference(held_on):
+        del servers.held[number][stacks.key]
+    servers.peers[1].status = started_now  # type: ignore[method-assign]
+    registry.missing([stacks], None)
+    assert registry.restarts.lost_memory
+    assert (stacks.key in servers.held[0], stacks.key in registry.renewals) == (stands, stands)
+    assert (stacks.instance_id in renewed_after(registry, stacks)) is stands  # a list may show it for a while
+
+
 def test_what_lacks_at_a_server_of_unknown_start_is_restored() -> None:
     """It answers, but does not say since when it runs: it may have forgotten what another one still holds."""
     stacks = of_a_stack("vm")

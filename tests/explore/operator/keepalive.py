@@ -1,7 +1,8 @@
 """``eurekube keepalive`` beside the edits of a stack: its threads, and runs of the stack as other processes.
 
 Known, and excused: what a stack removes within two minutes of a server's restart is taken for forgotten, and
-comes back. With one server nobody can tell the two apart.
+comes back, where no other server can tell: there is one server only, or the keepalive has just started, and
+knows of no renewal that another server accepted.
 """
 
 from __future__ import annotations
@@ -140,7 +141,7 @@ class Kept:
         self._engine = Engine(_Door(self.world))  # type: ignore[arg-type]
         self._steady: set[Place] = set()
         self._excused: dict[str, int] = {}
-        self.may_come_back = False
+        self.was_restarted = False
         self.world.changed = self._look
 
     def run(self) -> Outcome:
@@ -244,6 +245,11 @@ class Kept:
                 if info is None or info.status != "UP":
                     self._violated(f"{place[1]} is {info.status if info else 'gone'}, after {what}")
 
+    @property
+    def _may_come_back(self) -> bool:
+        """Whether nobody could tell what was removed from what a server forgot."""
+        return self.was_restarted and (len(self.world.cluster.urls) == 1 or len(self.keepers) > 1)
+
     def _compare(self) -> None:
         wanted = statuses_of(self._edit, self._edit.end)
         now_ms = self.world.now_ms
@@ -253,7 +259,7 @@ class Kept:
                 for lease in server.registry.all()
                 if str(metadata(lease.holder).get(OWNER, "")).startswith(PREFIX)
             }
-            if self.may_come_back:
+            if self._may_come_back:
                 held = {place: info for place, info in held.items() if place in wanted}
             if held.keys() != wanted.keys():
                 self._violated(f"Eureka holds {sorted(held)}, and the program wants {sorted(wanted)}")
@@ -285,7 +291,7 @@ def a_server_restarts(kept: Kept) -> None:
     """The last server has lost its memory."""
     url = kept.world.cluster.urls[-1]
     kept.excuse(url, kept.world.now_ms + HEAL_MS)
-    kept.may_come_back = True
+    kept.was_restarted = True
     kept.world.cluster.restart(url)
 
 
@@ -293,7 +299,7 @@ def a_server_restarts_with_a_copy(kept: Kept) -> None:
     """The last server begins with what the first one holds."""
     urls = kept.world.cluster.urls
     kept.excuse(urls[-1], kept.world.now_ms + HEAL_MS)
-    kept.may_come_back = True
+    kept.was_restarted = True
     kept.world.cluster.restart(urls[-1], copy_from=urls[0] if len(urls) > 1 else None)
 
 
