@@ -27,8 +27,8 @@ def main() -> int:
     parser.add_argument(
         "--share",
         type=float,
-        default=0.75,
-        help="of the time, what stacks get; the rest is the others' [0.75]",
+        default=0.9,
+        help="of the time, what stacks get; the rest is the others' [0.9]",
     )
     parser.add_argument("--first", action="store_true", help="end at the first violation")
     parser.add_argument("--replay", metavar="SEQUENCE", help="run the one that a failure names")

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator
 from eurekube_provider.eureka.connection import Mode
 from tests.explore import campaign, explorer, generated, others, programs, stateless, world
 from tests.explore.engine import Engine
-from tests.explore.operator import acts, keepalive
+from tests.explore.operator import acts, keepalive, syncers
 from tests.explore.operator import campaign as of_clusters
 from tests.explore.operator import edits as cluster_edits
 from tests.explore.operator import world as cluster_world
@@ -42,6 +42,7 @@ def replayed(sequence: str) -> str:
         names = {
             **{act.__name__: act for act in acts.ACTS},
             "tried": of_clusters.tried,
+            "syncers": syncers.tried,
             "edit": cluster_edits.edit,
             "together": cluster_edits.together,
             "Setup": Setup,

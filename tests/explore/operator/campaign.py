@@ -5,8 +5,10 @@ from __future__ import annotations
 import time
 from collections.abc import Iterator
 from dataclasses import replace
+from functools import partial
 
 from eurekube_provider.eureka.connection import Mode
+from tests.explore.operator import syncers
 from tests.explore.operator.acts import ACTS
 from tests.explore.operator.edits import EDITS, MIXED, Edit, together
 from tests.explore.operator.explorer import Explored, Faults, Setup, replay, told
@@ -29,6 +31,9 @@ HAPPENINGS: tuple[Happening, ...] = (*Fault, *ACTS)
 
 _MOST_FAULTS = 4
 
+_DRAWN_SYNCERS = 0.15
+"""How often a sequence of syncers comes before the next fault."""
+
 _BEGINS = (0.0, 0.0, 0.01, 0.5, 2.0, 5.0)
 """When edits begin that happen together, in seconds."""
 
@@ -37,8 +42,8 @@ def sequences(seed: int, end: float, edits: tuple[Edit, ...] = EDITS, part: Part
     """Try sequences until ``end``; what did not hold of each, or nothing.
 
     Each edit without a fault comes first. Then each single fault, once, in an order that the seed draws, with
-    sets of several, and edits that happen together, in between. An edit of which something does not hold is
-    tried no more: the others are.
+    sets of several, edits that happen together and syncers drawn from their CRD in between. An edit of which
+    something does not hold is tried no more: the others are.
     """
     draw, failed = part.draw(seed), set()
 
@@ -68,6 +73,9 @@ def sequences(seed: int, end: float, edits: tuple[Edit, ...] = EDITS, part: Part
         )
         while time.monotonic() < end:
             faults: Faults
+            if len(edits) > 1 and draw.random() < _DRAWN_SYNCERS:
+                number = draw.randrange(1_000_000_000)
+                yield guarded(partial(syncers.tried, number), partial(syncers.replay, number))
             kind = draw.random()
             if singles and kind < 0.5:
                 edit, setup, at, happening = singles.pop()

@@ -1,0 +1,117 @@
+"""Syncers drawn from their CRD end as a fresh start with the last of them would."""
+
+from __future__ import annotations
+
+import copy
+import logging
+import random
+import re
+import shlex
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from eurekube_provider.core.syncer import Syncer
+from tests.explore import sides
+from tests.explore.operator import syncers
+from tests.explore.operator.schema import (
+    UnknownField,
+    check_known,
+    drawn,
+    refusals,
+    spec_schema,
+    with_defaults,
+)
+from tests.explore.operator.world import owned
+from tests.system.test_crd import RULES
+
+SEQUENCES = 12
+
+
+@pytest.fixture(autouse=True)
+def quiet() -> Iterator[None]:
+    """Lost requests are logged as such."""
+    logging.disable(logging.CRITICAL)
+    yield
+    logging.disable(logging.NOTSET)
+
+
+def test_every_end_is_that_of_a_fresh_start() -> None:
+    """Whatever a syncer asked for before, and whatever went wrong meanwhile."""
+    with owned():
+        for seed in range(SEQUENCES):
+            assert not (told := syncers.tried(seed)), told
+
+
+def test_every_field_of_the_crd_is_drawn() -> None:
+    """One that the CRD has from tomorrow on is explored without being named here."""
+    draw = random.Random(1)  # noqa: S311 - a test
+    specs = [drawn(draw, spec_schema()) for _ in range(600)]
+    assert {name for spec in specs for name in _paths(spec)} >= set(_fields(spec_schema()))
+
+
+def test_what_the_api_server_takes_the_operator_can_read() -> None:
+    """What passes the CRD's rules is a syncer."""
+    draw = random.Random(2)  # noqa: S311 - a test
+    for _ in range(300):
+        spec = drawn(draw, spec_schema())
+        Syncer.from_object({"metadata": {"namespace": "shop", "name": "a"}, "spec": spec})
+
+
+@pytest.mark.parametrize(("spec", "message"), RULES)
+def test_what_the_api_server_refuses_is_not_drawn(spec: dict[str, Any], message: str) -> None:
+    """The rules mean here what they mean there."""
+    schema = spec_schema()
+    assert any(message in one for one in refusals(schema, with_defaults(schema, spec)))
+
+
+@pytest.mark.parametrize(
+    "field",
+    [
+        {"type": "string", "pattern": "^a$"},
+        {"type": "string", "x-kubernetes-validations": [{"rule": "self != 'a'", "message": "not a"}]},
+        {
+            "type": "string",
+            "x-kubernetes-validations": [{"rule": "self.matches('^[0-9]+$')", "message": "a"}],
+        },
+        {"type": "array", "items": {"type": "object", "properties": {"a": {"type": "string"}}}},
+        {"type": "number"},
+    ],
+)
+def test_a_field_that_cannot_be_drawn_fails_loudly(field: dict[str, Any]) -> None:
+    """A word, a rule or a type that nothing here heeds is not passed over."""
+    schema: Any = copy.deepcopy(spec_schema())
+    check_known(schema)
+    schema["properties"]["another"] = field
+    schema["required"] = [*schema["required"], "another"]
+    with pytest.raises(UnknownField, match="another"):
+        _draw_known(schema)
+
+
+def test_a_syncer_that_is_not_heeded_any_more_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What other contents it asks for never reach Eureka; its replay says the same."""
+    monkeypatch.setattr("eurekube_provider.core.plan.same_contents", lambda *_: True)
+    with owned():
+        told = next(filter(None, map(syncers.tried, range(40))))
+    assert "and after a fresh start" in told
+    replayed = shlex.split(re.findall("^replay: (.*)$", told, re.MULTILINE)[0])[-1]
+    assert sides.replayed(replayed) == told
+
+
+def _draw_known(schema: Any) -> None:
+    check_known(schema)
+    drawn(random.Random(1), schema)  # noqa: S311 - a test
+
+
+def _fields(schema: Any, path: str = "") -> Iterator[str]:
+    for name, child in schema.get("properties", {}).items():
+        yield f"{path}{name}"
+        yield from _fields(child, f"{path}{name}.")
+
+
+def _paths(value: Any, path: str = "") -> Iterator[str]:
+    if isinstance(value, dict):
+        for name, child in value.items():
+            yield f"{path}{name}"
+            yield from _paths(child, f"{path}{name}.")
