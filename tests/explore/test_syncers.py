@@ -26,7 +26,7 @@ from tests.explore.operator.schema import (
 from tests.explore.operator.world import owned
 from tests.system.test_crd import RULES
 
-SEQUENCES = 12
+SEQUENCES = 8
 
 
 @pytest.fixture(autouse=True)
