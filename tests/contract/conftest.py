@@ -229,8 +229,8 @@ def servers(three: Lab, http: requests.Session) -> list[Server]:
 
 @pytest.fixture
 def peers(three: Lab) -> Iterator[Peers]:
-    """The three servers through our client."""
-    client = Peers(Connection(tuple(three.eureka_urls)))
+    """The three servers through our client, which waits for them as long as a busy machine makes it."""
+    client = Peers(Connection(tuple(three.eureka_urls), read_timeout_seconds=WAIT_SECONDS))
     yield client
     client.close()
 
