@@ -259,8 +259,17 @@ class Kept:
                 for lease in server.registry.all()
                 if str(metadata(lease.holder).get(OWNER, "")).startswith(PREFIX)
             }
-            if self._may_come_back:
-                held = {place: info for place, info in held.items() if place in wanted}
+            # What a frozen server was not told of lapses there, once it does not preserve itself.
+            lapsed = {
+                (lease.holder.app, lease.holder.id)
+                for lease in server.registry.all()
+                if lease.is_expired(now_ms)
+            }
+            held = {
+                place: info
+                for place, info in held.items()
+                if place in wanted or not (self._may_come_back or place in lapsed)
+            }
             if held.keys() != wanted.keys():
                 self._violated(f"Eureka holds {sorted(held)}, and the program wants {sorted(wanted)}")
             # A server that preserves itself shows what nobody renews, until it does so no more.
