@@ -225,14 +225,21 @@ class Registry:
             self._reachability_changed()
 
     def registered(self, instance: Instance) -> None:
-        """See :class:`~eurekube_provider.eureka.observer.Observer`."""
+        """See :class:`~eurekube_provider.eureka.observer.Observer`.
+
+        Of two syncers that want the same at once, each may find the place empty: the one whose registration
+        was written over is told, and says so.
+        """
         self._lost_overrides.pop(instance.key, None)
         self.lost.stands(instance)
         known = self.view.get(instance.key)
-        if known is not None and known.owner and known.owner != instance.owner:
-            self._former_owners.setdefault(instance.key, set()).add(known.owner)
+        former = known.owner if known is not None and known.owner != instance.owner else ""
+        if former:
+            self._former_owners.setdefault(instance.key, set()).add(former)
         self.view.registered(instance)
         self.renewals.add(instance, just_registered=True)
+        if former:
+            self._concerned(former)
 
     def leaving(self, instance: Instance) -> None:
         """See :class:`~eurekube_provider.eureka.observer.Observer`."""

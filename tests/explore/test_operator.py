@@ -115,6 +115,21 @@ def test_what_a_refused_syncer_holds_comes_back(name: str) -> None:
         assert not failure, failure
 
 
+@pytest.mark.parametrize("mode", [Mode.REST, Mode.BATCH])
+def test_of_two_syncers_that_want_the_same_at_once_one_is_told(mode: Mode) -> None:
+    """Each finds the place empty when the operator starts, and one writes over what the other registered."""
+    both = Edit("two of a kind", (), begin=lambda site: site.syncer("stars", healthCheckPath="/health"))
+    explored = Explored(both, {}, Setup(mode=mode))
+    assert not explored.run().violations
+    reasons = {
+        condition["reason"]
+        for syncer in explored.world.kube.objects["eurekasyncers"].values()
+        for condition in syncer["status"]["conditions"]
+        if condition["type"] == "Ready"
+    }
+    assert reasons == {"Synced", "Conflict"}
+
+
 def test_a_sequence_is_replayed() -> None:
     """The same faults give the same sequence, to the millisecond."""
     rolling = edit("rolling update")
