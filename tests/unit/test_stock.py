@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 from typing import Any, cast
@@ -135,6 +136,19 @@ def test_to_sweep_many_renews_none() -> None:
     assert sweeper._sweep(cluster.servers[0], [_Removal(one, 0.0) for one in MANY]) == 1  # type: ignore[arg-type]
     assert list(cluster.servers[0].held) == [MANY[1].key]
     assert cluster.renewals == 0
+
+
+def test_what_was_handed_over_is_swept_as_its_former_owners() -> None:
+    """A server that was away still holds it so; what that one wrote after the removal stays."""
+    cluster = Cluster()
+    (server,) = cluster.servers
+    formers = [replace(one, metadata={"eurekube.owner": "former"}) for one in MANY[:2]]
+    later = replace(formers[1], last_dirty_timestamp_ms=int(time.time() * 1000) + 60_000)
+    cluster.holds([formers[0], later])
+    sweeper = Sweeper(cluster, is_registered=lambda _: False)
+    removals = [_Removal(one, 0.0, former=frozenset({"former"})) for one in MANY[:2]]
+    assert sweeper._sweep(server, removals) == 1  # type: ignore[arg-type]
+    assert list(server.held.values()) == [later]
 
 
 def test_to_sweep_many_takes_time() -> None:
