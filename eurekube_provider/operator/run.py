@@ -68,18 +68,25 @@ def run(settings: Settings, stop: threading.Event, ledger: Ledger | None = None)
     if web:
         web.start()  # before anything is waited for: a start that takes long is no reason for a restart
         _log.info("web is served", extra={"port": web.port})
+    checking = selfcheck.Later(settings)
     try:
-        _run(settings, stop, site, ledger)
+        _run(settings, stop, site, ledger, checking)
     finally:
+        checking.close()
         if web:
             web.stop()
 
 
-def _run(settings: Settings, stop: threading.Event, site: OperatorSite, ledger: Ledger | None) -> None:
+def _run(
+    settings: Settings,
+    stop: threading.Event,
+    site: OperatorSite,
+    ledger: Ledger | None,
+    checking: selfcheck.Later,
+) -> None:
     started_at = time.time()
     is_dry = ledger is not None and ledger.is_dry
     give_up_at = time.monotonic() + PATIENCE_SECONDS if ledger and ledger.is_once else math.inf
-    checking = selfcheck.Later(settings)
     access = (DryAccess if is_dry else KubeAccess).load(settings.kubeconfig, settings.context)
     try:
         cluster = _cluster(settings, access, stop, give_up_at)

@@ -245,6 +245,7 @@ class Later:
     def __init__(self, settings: Settings) -> None:
         self._settings = settings
         self._now = threading.Event()
+        self._is_closed = False
         self._thread = threading.Thread(target=self._run, name="self-check", daemon=True)
         self._thread.start()
 
@@ -253,9 +254,15 @@ class Later:
         self._now.set()
         self._thread.join(timeout=timeout_seconds)
 
+    def close(self) -> None:
+        """The operator ends: what has not begun does not begin."""
+        self._is_closed = True
+        self._now.set()
+
     def _run(self) -> None:
         self._now.wait(LATER_SECONDS)
-        log(check(self._settings))
+        if not self._is_closed:
+            log(check(self._settings))
 
 
 def log(findings: Sequence[Finding]) -> None:

@@ -46,7 +46,7 @@ def ended(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     monkeypatch.setattr(module, "_rivals", lambda *_: None)
     monkeypatch.setattr(module, "_elector", lambda *_: None)
     monkeypatch.setattr("gc.freeze", lambda: None)
-    module._run(Settings({"default": Connection.parse(URL)}), stop, OperatorSite(), None)
+    module._run(Settings({"default": Connection.parse(URL)}), stop, OperatorSite(), None, parts.Later)
     return [name for name, _, _ in parts.mock_calls]
 
 

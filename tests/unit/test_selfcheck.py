@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable
 from typing import Any
 
@@ -21,16 +22,19 @@ from eurekube_provider.eureka.peer import Peer, ServerStatus
 from eurekube_provider.eureka.peers import Peers
 from eurekube_provider.kube.access import KubeAccess
 from eurekube_provider.kube.rights import CLUSTER, WORK, election, pulumi_stack
+from eurekube_provider.operator import selfcheck
 from eurekube_provider.operator.selfcheck import (
     CONSEQUENCES,
     KINDS,
     REVIEWS,
     Finding,
+    Later,
     Verdict,
     check_eureka,
     check_kubernetes,
     text,
 )
+from eurekube_provider.operator.settings import Settings
 from eurekube_provider.operator.triggers.targets import PulumiStack
 
 Attributes = dict[str, str]
@@ -267,3 +271,16 @@ def test_servers_that_hamper(answer: ServerStatus | RegistryError, words: str) -
     ((_, subject, detail),) = warnings(eureka(FakePeer("http://a/e", answer)))
     assert subject == "default http://a/e"
     assert words in detail
+
+
+def test_an_operator_that_ends_at_once_leaves_no_check_behind(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What was to be looked at later is not asked of a cluster that the operator has done with."""
+    asked: list[object] = []
+    monkeypatch.setattr(selfcheck, "check", asked.append)
+    before = set(threading.enumerate())
+    checking = Later(Settings({"default": Connection.parse("http://eureka.example/eureka")}))
+    (thread,) = set(threading.enumerate()) - before
+    checking.close()
+    thread.join(5)
+    assert not thread.is_alive()
+    assert not asked
