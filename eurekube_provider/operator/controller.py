@@ -375,15 +375,12 @@ class Controller:
             if (other, one.key) not in offered.kept
         ]
         steps = self._plan(wanted, desired, registry, owner, offered)
-        if desired.is_in_doubt and not wanted.is_paused:
-            back = (one for one in self._restored(registry, owner) if one.instance.key not in wanted_keys)
-            steps = replace(steps, changes=(*back, *steps.changes))
-        elif not wanted.is_paused:
-            self._forget_lost(owner)
-        wished = steps
-        waiting = len(steps.changes) + len(strays) if wanted.is_paused else 0
-        if wanted.is_paused:
-            steps = replace(steps, changes=())
+        back = self._put_back(wanted, desired, wanted_keys, registry, owner)
+        keys_back = {one.instance.key for one in back}
+        rest = tuple(one for one in steps.changes if one.instance.key not in keys_back)
+        wished = replace(steps, changes=(*back, *rest))
+        waiting = len(rest) + len(strays) if wanted.is_paused else 0
+        steps = replace(wished, changes=back) if wanted.is_paused else wished
         if wanted.is_paused or desired.is_in_doubt or wanted.policy is not Policy.SYNC:
             leaves = {}
         else:
@@ -580,8 +577,7 @@ class Controller:
         owner, outcome = self._owner(key), Outcome()
         for registry in self._registries.values():
             parts = remains(syncer, registry.view.owned(owner), self._said_goodbye)
-            back = () if (syncer.get("spec") or {}).get("paused") else self._restored(registry, owner)
-            steps = replace(parts.leaves, changes=(*back, *parts.leaves.changes))
+            steps = replace(parts.leaves, changes=(*self._restored(registry, owner), *parts.leaves.changes))
             outcome += self._apply(steps, owner, registry)
             for instance in parts.lapses:
                 registry.let_lapse(instance)
@@ -593,6 +589,23 @@ class Controller:
         self._report_failure(syncer, reason, error, outcome, time.monotonic() - started)
         self._queue.add_after(key, RECHECK_REFUSED_SECONDS)  # what it selects now need not be what it holds
         return next((one.error for one in outcome.failures if isinstance(one.error, RegistryError)), None)
+
+    def _put_back(
+        self,
+        wanted: Syncer,
+        desired: Desired,
+        wanted_keys: set[tuple[str, str]],
+        registry: Registry,
+        owner: str,
+    ) -> tuple[Change, ...]:
+        """What a registry forgot of what a syncer keeps that is paused, or cannot tell what it wants."""
+        if not wanted.is_paused and not desired.is_in_doubt:
+            self._forget_lost(owner)
+            return ()
+        back = self._restored(registry, owner)
+        if wanted.is_paused:
+            return back
+        return tuple(one for one in back if one.instance.key not in wanted_keys)  # which its plan registers
 
     def _restored(self, registry: Registry, owner: str) -> tuple[Change, ...]:
         """What a registry forgot of what an owner keeps, as it stood, where nobody else stands."""

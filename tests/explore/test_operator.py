@@ -106,9 +106,11 @@ def test_what_is_given_up_and_wanted_by_another_syncer_passes_at_once() -> None:
             assert not failure, failure
 
 
-@pytest.mark.parametrize("name", ["refused, and scaled down", "refused, and allowed again"])
-def test_what_a_refused_syncer_holds_comes_back(name: str) -> None:
-    """An Eureka that begins anew with an empty memory is told of it again."""
+@pytest.mark.parametrize(
+    "name", ["refused, and scaled down", "refused, and allowed again", "paused, and scaled down"]
+)
+def test_what_a_syncer_holds_that_registers_nothing_comes_back(name: str) -> None:
+    """It is refused or paused: an Eureka that begins anew with an empty memory is told of it again."""
     places = Explored(edit(name), {}).run().places
     for at in [at for at, what in enumerate(places) if what][::4]:
         failure = tried(edit(name), {at: a_server_restarts_empty}, Setup(1))

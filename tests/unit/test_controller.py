@@ -192,7 +192,13 @@ def test_a_refused_syncer_removes_no_more_than_it_may(limit: dict[str, Any], ren
     assert scene.renewed() == renewed
 
 
-KEEPS: dict[str, dict[str, Any]] = {**REFUSED, "in doubt": {"port": "none"}}
+KEEPS: dict[str, dict[str, Any]] = {
+    **REFUSED,
+    "in doubt": {"port": "none"},
+    "paused": {"paused": True},
+    "paused, and in doubt": {"paused": True, "port": "none"},
+    "paused, and refused": {"paused": True, "eureka": "nowhere"},
+}
 
 
 @pytest.mark.parametrize("is_restarted", [True, False])
@@ -933,6 +939,24 @@ def test_a_paused_syncer_changes_nothing() -> None:
     scene.endpoints(WEB, a=TERMINATING, b=READY, c=READY)
     assert scene.look() == []
     assert scene.renewed() == {"a", "b"}
+
+
+def test_what_a_paused_syncer_had_comes_back_as_it_stood() -> None:
+    """Where Eureka forgot it: not as the syncer would have it now, nor what it never registered."""
+    scene = Scene()
+    scene.endpoints(WEB, a=READY, b=READY)
+    scene.look()
+    registry = scene.told.registry
+    held = registry.view.owned(str(ClusterOwner(CLUSTER.name, *KEY)))
+    scene.edited(paused=True, metadata={"color": "red"})
+    scene.endpoints(WEB, a=READY, b=TERMINATING, c=READY)
+    registry.restarts._seen_at = time.monotonic()
+    registry.missing(held, None)
+    (kept,) = [one for one in held if one.instance_id.startswith("a.")]
+    assert [(one.action, one.instance) for one in scene.look()] == [(Action.REGISTER, kept)]
+    assert "1 changes wait" in scene.told.controller.looks[KEY].report.message  # to register c
+    assert scene.look() == []
+    assert scene.renewed() == {"a"}
 
 
 def test_what_moves_to_another_eureka_is_missed_by_nobody() -> None:

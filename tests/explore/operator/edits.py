@@ -217,6 +217,7 @@ EDITS = (
         ),
         is_braked=True,
     ),
+    Edit("paused, and scaled down", ((0.0, _syncer(paused=True)), *_LEAVES)),
     Edit("mode service", ((0.0, _syncer(mode="service")),), is_braked=True),
     Edit(
         "the namespace is deleted",
@@ -244,7 +245,8 @@ MIXED = tuple(
     one.name
     for one in EDITS
     if one.steps
-    and not one.name.startswith("refused")  # and keeps what it had, whatever else happens
+    # Those keep what they had, whatever else happens, and register nothing more.
+    and not one.name.startswith(("refused", "paused, and scaled"))
     and one.begin is NOTHING
     and not (one.spec or one.keeps or one.unobserved or one.names_another)
 )

@@ -96,6 +96,7 @@ class Witness:
         self._ended: set[Place] = set()  # were not wanted for a while, and what a person set may have gone
         self._claims: dict[Place, list[Instance]] = {}  # by several syncers, of which the first has it
         self._refused: set[str] = set()
+        self._paused: set[str] = set()
         self._may_lack: set[Place] = set()
         self._ready: set[str] = set()
         self._foreign: dict[Key, tuple[object, ...]] = {}
@@ -145,7 +146,7 @@ class Witness:
     def excuse(self, place: Place, milliseconds: int) -> None:
         """Somebody else took it out: it may be missing for so long."""
         self._excused_until[place] = self.world.now_ms + milliseconds
-        self._may_lack_refused([place])
+        self._may_lack_kept([place])
         for serves in self._serves.values():
             serves.discard(place)
 
@@ -160,14 +161,15 @@ class Witness:
         self._serves[url].clear()
         self._stacks_may_be_either = True
         if len(self.world.cluster.urls) == 1 and (self.take_over_ms or len(self.world.processes) > 1):
-            # Who comes to lead does not know what stood there for a syncer that is refused.
-            self._may_lack_refused(list(self.standings))
+            # Who comes to lead does not know what stood there for a syncer that registers nothing.
+            self._may_lack_kept(list(self.standings))
 
-    def _may_lack_refused(self, places: list[Place]) -> None:
-        """What a person removed is not registered again for a syncer that is refused."""
+    def _may_lack_kept(self, places: list[Place]) -> None:
+        """What a person removed is not registered again for a syncer that is refused or paused."""
         for place in places:
             standing = self.standings.get(place)
-            if standing is not None and standing.wanted and standing.wanted.owner in self._refused:
+            keeps = self._refused | self._paused
+            if standing is not None and standing.wanted and standing.wanted.owner in keeps:
                 self._may_lack.add(place)
 
     def look(self, what: str = "") -> None:
@@ -363,6 +365,7 @@ class Witness:
         kept: set[str] = set()
         self._claims.clear()
         self._refused.clear()
+        self._paused.clear()
         self._ready.clear()
         for item in objects["eurekasyncers"].values():
             if "deletionTimestamp" in item["metadata"]:
@@ -381,6 +384,8 @@ class Witness:
             desired = desired_instances(syncer, services, slices, CLUSTER)
             if not desired.problems:
                 self._ready.add(syncer.owner(CLUSTER))
+            if syncer.is_paused:
+                self._paused.add(syncer.owner(CLUSTER))
             if syncer.is_paused or syncer.policy is not Policy.SYNC or desired.is_in_doubt:
                 kept.add(syncer.application.upper())
             for instance in desired.instances:
