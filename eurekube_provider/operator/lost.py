@@ -1,7 +1,7 @@
 """What an Eureka forgot of syncers' instances: for those that are registered again by no plan.
 
-A syncer that is refused or paused, or cannot tell what it wants, keeps what it has registered. Where a server begins
-anew with an empty memory, keeping it means to put it back, as it stood.
+A syncer that is refused or paused, or cannot tell what it wants, keeps what it has registered. Where a server
+begins anew with an empty memory, keeping it means to put it back, as it stood.
 """
 
 from __future__ import annotations

@@ -50,8 +50,8 @@ class EurekaSyncerArgs:
     :ivar renewal_interval_seconds: default 30.
     :ivar duration_seconds: default 90; Eureka forgets an instance after twice this time without a renewal.
     :ivar policy: ``UpsertOnly`` deregisters nothing while the syncer is there; default ``Sync``.
-    :ivar paused: while true nothing is changed: what is registered is renewed, and comes back where Eureka forgot
-        it.
+    :ivar paused: while true nothing is changed: what is registered is renewed, and comes back where it was
+        forgotten.
     :ivar not_ready: what becomes of endpoints that are not ready; default ``Down``.
     :ivar on_termination: what is done when the deletion of a pod begins; default ``Deregister``.
     :ivar eureka: a connection of the operator's configuration; default ``default``.
