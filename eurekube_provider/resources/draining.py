@@ -48,13 +48,17 @@ def unmarked(instance: Instance) -> Instance:
     return replace(instance, metadata=kept)
 
 
-def drain(registered: Iterable[Registered], seconds: float, wait: Callable[[float], None]) -> None:
+def drain(registered: Iterable[Registered], seconds: float, wait: Callable[[float], None]) -> frozenset[Key]:
     """Put out of service what callers still call, and wait until they have forgotten it; one wait for all.
 
     What an earlier drain left out of service is waited for as long: nobody knows for how long it was out.
+    Another run of the stack may go on meanwhile: ``eurekube apply`` knows no lock, and that of a machine that
+    sleeps is broken by a person.
 
     :param wait: sleeps so many seconds, and raises what ends it before.
-    :raises DrainInterrupted: it was ended; all is in service again, or marked so that the next run does it.
+    :returns: the places in which something else was registered meanwhile, which must stay.
+    :raises DrainInterrupted: it was ended, or another run has put one back into service; all is in service
+        again, or marked so that the next run does it.
     :raises RegistryError: one could not be put out of service; the others are in service again.
     """
     leaving = [
@@ -63,16 +67,27 @@ def drain(registered: Iterable[Registered], seconds: float, wait: Callable[[floa
         if one.status is Status.UP or (one.is_leaving and one.status is Status.OUT_OF_SERVICE)
     ]
     if not leaving or not seconds:
-        return
+        return frozenset()
+    why = "interrupted"
     try:
         _for_each(_mark, leaving)
         _for_each(_set_out, leaving)
         wait(seconds)
+        held = _for_each(_newest, leaving)
+        for (_, instance), have in zip(leaving, held, strict=True):
+            if have is not None and _is_same(have, instance) and not have.is_leaving:
+                why = f"another run has put {instance.instance_id} back into service"
+                raise DrainInterrupted(why)
     except BaseException as error:
         failed = _for_each(_put_back_or_error, leaving)
         if isinstance(error, DrainInterrupted):
-            raise DrainInterrupted(_told(leaving, failed)) from None
+            raise DrainInterrupted(_told(leaving, failed, why)) from None
         raise
+    return frozenset(
+        instance.key
+        for (_, instance), have in zip(leaving, held, strict=True)
+        if have is not None and not _is_same(have, instance)
+    )
 
 
 def was_left(
@@ -162,6 +177,14 @@ def _set_out(peers: Peers, instance: Instance) -> None:
     peers.set_status(instance, Status.OUT_OF_SERVICE)
 
 
+def _newest(peers: Peers, instance: Instance) -> Instance | None:
+    return peers.read_everywhere(*instance.key).found
+
+
+def _is_same(have: Instance, drained: Instance) -> bool:
+    return (have.owner, have.incarnation) == (drained.owner, drained.incarnation)
+
+
 def _put_back_or_error(peers: Peers, instance: Instance) -> EurekubeError | None:
     try:
         put_back(peers, instance)
@@ -200,11 +223,11 @@ def clear(peers: Peers, instance: Instance, status: Status) -> None:
     )
 
 
-def _told(leaving: Sequence[Registered], failed: Sequence[EurekubeError | None]) -> str:
+def _told(leaving: Sequence[Registered], failed: Sequence[EurekubeError | None], why: str) -> str:
     """One sentence on what stands now."""
     first = leaving[0][1]
     more = f" and {len(leaving) - 1} more" if len(leaving) > 1 else ""
-    named = f"drain {first.application} {first.instance_id}{more}: interrupted, and nothing was removed;"
+    named = f"drain {first.application} {first.instance_id}{more}: {why}, and nothing was removed;"
     errors = [error for error in failed if error is not None]
     if not errors:
         return f"{named} in service again, until the next run removes it"

@@ -154,10 +154,11 @@ def delete(
         wait(TOLD_WITHIN_SECONDS)
         held = look(previous, [previous.owner], peers, writes=True)
     leaving = [each for key, each in held.ours.items() if previous.is_its(each) and not spare(key)]
-    _remove(previous, leaving, peers, looks, wait)
+    kept = _remove(previous, leaving, peers, looks, wait)
     keys = previous.keys
     anew = [each for key, each in held.ours.items() if key in keys and not previous.is_its(each)]
-    return leaving, [*held.others.values(), *anew]
+    removed = [each for each in leaving if each not in kept]
+    return removed, [*held.others.values(), *anew, *kept]
 
 
 def _refusals(wanted: Roster, before: Held) -> dict[str, EurekubeError]:
@@ -334,14 +335,17 @@ def _remove(
     peers: Peers,
     looks: SecondLooks | None,
     wait: Callable[[float], None],
-) -> None:
+) -> list[Instance]:
     """Drain and remove these.
 
+    :returns: those in whose place something else was registered during the drain; that was left.
     :raises SomeFailed: names each that a server keeps holding.
     """
     if not leaving:
-        return
-    drain([(peers, each) for each in leaving], wanted.drain_seconds, wait)
+        return []
+    anew = drain([(peers, each) for each in leaving], wanted.drain_seconds, wait)
+    kept = [each for each in leaving if each.key in anew]
+    leaving = [each for each in leaving if each.key not in anew]
     second = looks or SecondLooks()
     failed: dict[str, EurekubeError] = {}
     for owner in {each.owner for each in leaving if each.owner}:
@@ -355,6 +359,7 @@ def _remove(
         second.finish()
     if failed:
         _raise(wanted, "deregister", failed, "the others were removed")
+    return kept
 
 
 def _take_back(wanted: Roster, before: Held, peers: Peers) -> str:

@@ -6,14 +6,16 @@ import itertools
 import logging
 import random
 from collections.abc import Callable, Iterator, Mapping
+from copy import deepcopy
 
 import pytest
 
 from eurekube_provider.resources.bridge import as_secret, read_in
-from tests.explore.engine import Engine, Properties
+from tests.explore.engine import Engine, Program, Properties
 from tests.explore.explorer import Explored, acts, singles, tried
 from tests.explore.others import ENFORCED, OWNER, Act, Deed
 from tests.explore.programs import EDITS, SECOND_THOUGHTS, URL, Edit, application, instance
+from tests.explore.stateless import Stateless
 from tests.explore.world import Fault, Faults, World, owned
 from tests.model.cluster import Cluster
 from tests.model.registry import Info
@@ -292,3 +294,53 @@ def test_an_adoption_that_fails_gives_back_what_it_took_over(
             if not run.ended_well:
                 assert stack.standing("a") == before, (at, stack.world.trace)
     pytest.fail("it never ran undisturbed")
+
+
+_DRAINED = {"drain_seconds": 30}
+OVERLAPPING: Mapping[str, tuple[Program, Program, Program]] = {
+    "one": ({"i": instance(**_DRAINED)}, {}, {"i": instance(**_DRAINED)}),
+    "one, moved": (
+        {"i": instance(instance_id="vm-1", **_DRAINED)},
+        {},
+        {"parent/i": instance(instance_id="vm-1", **_DRAINED)},
+    ),
+    "all of an application": ({"x": application("a", **_DRAINED)}, {}, {"x": application("a", **_DRAINED)}),
+    "all of an application, moved": (
+        {"x": application("a", **_DRAINED)},
+        {},
+        {"parent/x": application("a", **_DRAINED)},
+    ),
+    "one of an application": (
+        {"x": application("a", "b", **_DRAINED)},
+        {"x": application("a", **_DRAINED)},
+        {"x": application("a", "b", **_DRAINED)},
+    ),
+}
+"""What stands, what a run asks for that drains something, and what another one asks for meanwhile."""
+
+
+@pytest.mark.parametrize("tool", [Engine, Stateless])
+@pytest.mark.parametrize("name", OVERLAPPING)
+def test_what_another_run_put_back_during_a_drain_stays(name: str, tool: type[Engine | Stateless]) -> None:
+    """Two applies know no lock, and a person breaks that of a machine that sleeps: the later run is right."""
+    first, middle, last = OVERLAPPING[name]
+    world = World(Cluster([URL]))
+    with owned(world):
+        slow, other = tool(world), tool(world)
+        assert slow.up(first).ended_well
+        other.state = deepcopy(slow.state)
+        world.cluster.clock.advance(40_000)
+
+        def meanwhile(what: str) -> None:
+            if "value=OUT_OF_SERVICE" in what:
+                world.watch = lambda _: None
+                assert other.up(last).ended_well
+
+        world.watch = meanwhile
+        slow.up(middle)
+        standing = {
+            lease.holder.id: lease.holder.status for lease in world.cluster.servers[URL].registry.all()
+        }
+        assert len(standing) == len(last["x"]["instances"] if "x" in last else last), standing
+        assert set(standing.values()) == {"UP"}
+        assert not other.up(last).steps
