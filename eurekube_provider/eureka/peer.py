@@ -39,6 +39,7 @@ _T = TypeVar("_T")
 
 _ACCEPT = {"Accept": "application/json"}
 _SEND = {"Accept": "application/json", "Content-Type": "application/json"}
+_TELL = {**_SEND, "x-netflix-discovery-replication": "true"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -118,6 +119,20 @@ class Peer:
             f"/apps/{_segment(instance.application)}",
             f"restore {_named(instance)}",
             json={"instance": document},
+            writes=True,
+        )
+
+    def tell(self, instance: Instance) -> None:
+        """Register ``instance`` at this server alone, as another server would tell it.
+
+        It keeps no status of its own where the timestamps are the same, and tells nobody.
+        """
+        self._request(
+            "POST",
+            f"/apps/{_segment(instance.application)}",
+            f"tell of {_named(instance)}",
+            json={"instance": instance_to_json(instance)},
+            headers=_TELL,
             writes=True,
         )
 

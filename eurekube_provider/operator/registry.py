@@ -11,7 +11,7 @@ import threading
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 
-from eurekube_provider.core.errors import ConfigurationError, RegistryError
+from eurekube_provider.core.errors import ConfigurationError, RegistryError, RegistryUnreachable
 from eurekube_provider.core.identity import Cluster
 from eurekube_provider.core.model import Instance, Status
 from eurekube_provider.core.pulse import Pulse, pulses_of
@@ -607,7 +607,17 @@ class Registry:
         for peer in self.peers.peers:
             # Else it was written anew or removed meanwhile, or is about to be.
             if peer.url in urls and self.renewals.get(found.key) is ours:
-                bring_level(peer, [ours])
+                try:
+                    peer.tell(ours)  # no batch, which servers may refuse where none are used
+                except RegistryUnreachable:
+                    raise  # looked at again soon
+                except RegistryError as error:
+                    # The sweeper, which asks, goes on: it has dead instances to remove.
+                    _log.warning(
+                        "an Eureka server holds another status of an instance, and refuses to be told",
+                        extra={"url": peer.url, "instance": ours.instance_id, "error": str(error)},
+                    )
+                    continue
                 _log.warning(
                     "an Eureka server was told the status of an instance again",
                     extra={"url": peer.url, "instance": ours.instance_id, "status": ours.status.value},

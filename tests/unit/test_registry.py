@@ -12,10 +12,15 @@ from typing import Any
 
 import pytest
 
-from eurekube_provider.core.errors import ConfigurationError, RegistryError, RegistryUnreachable
+from eurekube_provider.core.errors import (
+    ConfigurationError,
+    RegistryError,
+    RegistryRejected,
+    RegistryUnreachable,
+)
 from eurekube_provider.core.identity import Cluster
 from eurekube_provider.core.model import Instance, Port, Status
-from eurekube_provider.eureka import inquiry
+from eurekube_provider.eureka import inquiry, sweeper
 from eurekube_provider.eureka.accepted import Accepted
 from eurekube_provider.eureka.connection import Connection
 from eurekube_provider.eureka.peer import Peer, ServerStatus
@@ -819,6 +824,35 @@ def test_an_out_of_service_at_all_servers_is_a_persons(
     servers.overriding(up)
     registry._came_late(out)
     assert known_as_leaving(registry, up) is is_ours
+
+
+def test_a_server_that_refuses_to_be_told_a_status_is_swept_all_the_same(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """What is dead leaves it, whatever else is not as it should be there."""
+    up, dead = instance("vm"), instance("dead")
+    servers = Holding(up, dead)
+    registry = servers.registry()
+    registry.registered(up)
+    servers.held[0][up.key] = replace(up, status=Status.DOWN)
+    first = servers.peers[0]
+    gone: list[tuple[str, str]] = []
+
+    def refuse(*_: object) -> None:
+        raise RegistryRejected("no")
+
+    def remove(*key: str) -> bool:
+        gone.append((key[0], key[1]))
+        return True
+
+    monkeypatch.setattr(first, "batch", refuse)
+    monkeypatch.setattr(first, "tell", refuse)
+    monkeypatch.setattr(first, "deregister", remove)
+    monkeypatch.setattr(sweeper, "LOOK_AFTER_SECONDS", (0.0, 35.0))
+    registry.sweeper.may_come(up)
+    registry.sweeper.removed(dead)
+    registry.sweeper._look(first)
+    assert gone == [dead.key]
 
 
 def known_as_leaving(registry: Registry, one: Instance) -> bool:
