@@ -203,7 +203,8 @@ class Sweeper:
             if removal.is_certain and self._is_left(removal, found):
                 if len(due) == 1 or self._is_left(removal, peer.read(*instance.key)):
                     swept += peer.deregister(*instance.key)
-            elif found is not None and (found.owner == instance.owner or found.owner in removal.former):
+            elif found is not None and found.owner:
+                # Perhaps of another owner, to whom it was handed over: that may have come late as well.
                 self._came_late(found)
         return swept
 

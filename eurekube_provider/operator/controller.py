@@ -370,9 +370,7 @@ class Controller:
         wanted_keys = {instance.key for instance in desired.instances}
         offered = self._offer(key, wanted, desired, wanted_keys, registry, owner)
         strays = [
-            (other, one)
-            for other, one in self._strays(registry, owner)
-            if (other, one.key) not in offered.kept
+            (other, one) for other, one in self._strays(registry, owner) if not offered.keeps(other, one.key)
         ]
         steps = self._plan(wanted, desired, registry, owner, offered)
         back = self._put_back(wanted, desired, wanted_keys, registry, owner)
@@ -418,7 +416,7 @@ class Controller:
         with self._silence.watched(key, registry, tell_waiting if steps else None):
             outcome = offered.outcome + self._apply(_with(steps, offered, registry), owner, registry)
             outcome += self._take_out(strays, leaves, wanted_keys, registry, owner, offered)
-        self._renew(wanted, desired, wanted_keys, owner, registry, offered)
+        self._renew(key, wanted, desired, wanted_keys, owner, registry, offered)
         self._make_way(key, outcome)
         told = found(outcome, registry.trouble)
         self._teller.tell_look(syncer, told, outcome, time.monotonic() - started)
@@ -443,19 +441,24 @@ class Controller:
         assert self._sources is not None  # noqa: S101 - workers start with the sources
         if wanted.is_paused or desired.is_in_doubt:
             return Offered()
-        leaves = [
+        unwanted = [
             (
                 one,
                 [
                     held
                     for held in one.view.owned(owner)
-                    if (one is not registry or held.key not in wanted_keys)
-                    and not self._said_goodbye(held.instance_id)  # which nobody wants
+                    if one is not registry or held.key not in wanted_keys
                 ],
             )
             for one in self._registries.values()
         ]
-        return self._heirs.offer(key, owner, leaves, self._sources)
+        leaves = [
+            # What said goodbye is wanted by nobody.
+            (one, [held for held in there if not self._said_goodbye(held.instance_id)])
+            for one, there in unwanted
+        ]
+        asked = frozenset((one, held.key) for one, there in unwanted for held in there)
+        return self._heirs.offer(key, owner, leaves, self._sources, asked)
 
     def _make_way(self, key: SyncerKey, outcome: Outcome) -> None:
         """Look at those for whom what was taken out may have stood in the way."""
@@ -481,12 +484,12 @@ class Controller:
         name = wanted.application.upper()
         elsewhere = (one for one in there if one.application != name)
         steps = plan(instances, [*application, *elsewhere], owner, wanted.policy)
-        if offered.kept:
-            stays = tuple(
-                one
-                for one in steps.changes
-                if one.action is not Action.DEREGISTER or (registry, one.instance.key) not in offered.kept
-            )
+        stays = tuple(
+            one
+            for one in steps.changes
+            if one.action is not Action.DEREGISTER or not offered.keeps(registry, one.instance.key)
+        )
+        if len(stays) < len(steps.changes):
             steps = replace(steps, changes=stays)
         if not desired.is_in_doubt:
             return steps
@@ -531,6 +534,7 @@ class Controller:
 
     def _renew(
         self,
+        key: SyncerKey,
         wanted: Syncer,
         desired: Desired,
         wanted_keys: set[tuple[str, str]],
@@ -538,16 +542,24 @@ class Controller:
         registry: Registry,
         offered: Offered,
     ) -> None:
-        """Renew what is registered; with UpsertOnly, what is no longer desired, or not there, may lapse."""
+        """Renew what is registered; with UpsertOnly, what is no longer desired, or not there, may lapse.
+
+        What was found to be the syncer's while others were asked for what they want is looked at anew.
+        """
         lapses = wanted.policy is Policy.UPSERT_ONLY and not wanted.is_paused and not desired.is_in_doubt
+        has_come = False
         for one in self._registries.values():
             for instance in one.view.owned(owner):
                 has_moved = one is not registry and _holds(registry, instance.key, owner)
-                is_kept = (one, instance.key) in offered.kept
+                is_kept = offered.keeps(one, instance.key)
                 if lapses and not is_kept and (instance.key not in wanted_keys or has_moved):
                     one.let_lapse(instance)
                 else:
                     one.hold(instance)
+                is_unwanted = one is not registry or instance.key not in wanted_keys
+                has_come |= is_unwanted and offered.is_news(one, instance.key)
+        if has_come:
+            self._queue.add(key)
 
     def _apply(self, steps: Plan, owner: str, registry: Registry) -> Outcome:
         failure = registry.failure

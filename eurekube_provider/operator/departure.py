@@ -134,8 +134,10 @@ class Departure:
         if syncer is not None:
             with suppress(ConfigurationError):
                 wanted = Syncer.from_object(syncer)
-        leaving = [(registry, registry.view.owned(owner)) for registry in self._registries.values()]
-        if self._heirs.are_awaited(key, leaving, sources):
+        leaving = {name: registry.view.owned(owner) for name, registry in self._registries.items()}
+        known = {(name, one.key) for name, there in leaving.items() for one in there}
+        awaited = [(self._registries[name], there) for name, there in leaving.items()]
+        if self._heirs.are_awaited(key, awaited, sources):
             self._queue.add_after(key, HEIR_LOOK_SECONDS)
             return None
         held: list[Instance] = []
@@ -145,20 +147,25 @@ class Departure:
             try:
                 if wanted is not None and wanted.eureka == name:
                     require_read(registry, name)
-                handed = self._heirs.hand_over(key, owner, registry, registry.view.owned(owner), sources)
+                handed = self._heirs.hand_over(key, owner, registry, leaving[name], sources)
                 if handed.failed is not None:
                     raise handed.failed
             except RegistryError as error:
                 failed = failed or error  # nothing is taken out here before that is done
                 continue
             passed = handed.passed
-            there = [one for one in registry.view.owned(owner) if one.key not in passed]
+            there = [
+                one
+                for one in registry.view.owned(owner)
+                if one.key not in passed and (name, one.key) in known
+            ]
             held += there
             if wanted is not None and wanted.eureka == name:
                 # What was registered shortly before a restart may be in no list yet.
                 desired = sources.desired(wanted, self._cluster).instances
-                mine = (one for one in desired if one.key not in passed and _may_be(one, owner, registry))
-                there = [*mine, *there]
+                there += [
+                    one for one in desired if one.key not in passed and registry.view.get(one.key) is None
+                ]
             leaves = plan((), there, owner)
             steps = replace(leaves, changes=(*handed.shown, *leaves.changes))
             outcome = self._carry_out(steps, owner, registry)
@@ -176,14 +183,12 @@ class Departure:
             )
         for other in {other for one in held for other in sources.syncers_of(one.application)} - {key}:
             self._queue.add(other)  # for which they stood in the way
+        left = [(name, one.key) for name, at in self._registries.items() for one in at.view.owned(owner)]
+        if not known.issuperset(left):
+            self._queue.add(key)  # found to be this syncer's meanwhile: others are asked first, as ever
+            return None
         self._gone(key, held)
         return len(held)
-
-
-def _may_be(instance: Instance, owner: str, registry: Registry) -> bool:
-    """Whether an instance is ``owner``'s, or nobody is known to have it."""
-    held = registry.view.get(instance.key)
-    return held is None or held.owner == owner
 
 
 def require_read(registry: Registry, name: str) -> None:

@@ -80,12 +80,24 @@ class Offered:
     """What others want of what a syncer that lives on wants no more.
 
     :ivar kept: not to be taken out now: it is another one's, or is given as soon as that can be done.
+    :ivar asked: all that it had and did not want when others were asked; None where nobody was.
     :ivar shown: see :attr:`Handed.shown`.
     """
 
     kept: Set[tuple[Registry, Key]] = frozenset()
+    asked: Set[tuple[Registry, Key]] | None = None
     shown: Mapping[Registry, tuple[Change, ...]] = field(default_factory=dict)
     outcome: Outcome = _NOTHING
+
+    def keeps(self, registry: Registry, key: Key) -> bool:
+        """Whether it is not to be taken out now. Nobody was asked yet of what was found to be this syncer's
+        meanwhile: that is offered by the next look.
+        """
+        return (registry, key) in self.kept or self.is_news(registry, key)
+
+    def is_news(self, registry: Registry, key: Key) -> bool:
+        """Whether it was not known to be this syncer's when others were asked."""
+        return self.asked is not None and (registry, key) not in self.asked
 
 
 class Heirs:
@@ -135,14 +147,24 @@ class Heirs:
                 return any(awaited)
             time.sleep(HEIR_LOOK_SECONDS)
 
-    def offer(self, key: SyncerKey, owner: str, leaves: Leaves, sources: Sources) -> Offered:
+    def offer(
+        self,
+        key: SyncerKey,
+        owner: str,
+        leaves: Leaves,
+        sources: Sources,
+        asked: Set[tuple[Registry, Key]] | None = None,
+    ) -> Offered:
         """Give what others want to them; what may be wanted, as soon as that is known.
 
         :param key: who lets go, and lives on.
+        :param asked: see :attr:`Offered.asked`.
         """
         if self.are_awaited(key, leaves, sources):
             self._queue.add_after(key, HEIR_LOOK_SECONDS)
-            return Offered(frozenset((registry, one.key) for registry, there in leaves for one in there))
+            return Offered(
+                frozenset((registry, one.key) for registry, there in leaves for one in there), asked
+            )
         handed = {
             registry: self.hand_over(key, owner, registry, there, sources)
             for registry, there in leaves
@@ -154,6 +176,7 @@ class Heirs:
                 for registry, one in handed.items()
                 for change in one.steps.changes
             },
+            asked,
             {registry: one.shown for registry, one in handed.items()},
             sum((one.outcome for one in handed.values()), _NOTHING),
         )

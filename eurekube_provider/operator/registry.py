@@ -584,6 +584,8 @@ class Registry:
 
     def _came_late(self, found: Instance) -> None:
         """This may have come when nobody expected it any more: whoever owns it knows what is wanted."""
+        if not self._is_ours(found):
+            return
         (found,) = self._late.marked([found])
         if self._late.may_be_told_again(found) and self._is_told_again(found.key):
             found = self._late.as_ours(found)

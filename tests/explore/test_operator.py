@@ -84,6 +84,27 @@ def test_what_was_handed_over_is_swept_as_its_former_owner_left_it() -> None:
     assert not failure, failure
 
 
+def test_a_hand_over_that_comes_late_does_not_bring_back_what_left_meanwhile() -> None:
+    """A server that was frozen with it stores the heir's registration after its former owner removed it."""
+    passed = together(("a syncer is renamed", 0.0), ("scaled down", 3.0))
+    failure = tried(passed, {10: Fault.LATE}, Setup(1))
+    assert not failure, failure
+
+
+def test_an_out_of_service_of_ours_does_not_outlive_a_hand_over_at_a_frozen_server() -> None:
+    """It was set for the syncer before, and stands over what the server is told of who serves now."""
+    replaced = edit("a StatefulSet's pod is replaced while its syncer is renamed")
+    failure = tried(replaced, {16: a_server_freezes}, Setup(2, replicas=2))
+    assert not failure, failure
+
+
+def test_what_is_found_while_others_are_asked_for_what_they_want_is_no_stray() -> None:
+    """A server that was frozen shows one after the other what was handed over there."""
+    moved = edit("two syncers name another Eureka in turn, and the first comes back")
+    failure = tried(moved, {10: a_server_freezes}, Setup(2, replicas=2))
+    assert not failure, failure
+
+
 def test_a_server_that_freezes_with_a_hand_over_has_the_others_told_of_it() -> None:
     """Where they show the instance as it was, its former owner gives it once more."""
     given_up = edit("a syncer that removes nothing gives up what another one wants")

@@ -474,6 +474,45 @@ def test_a_dry_run_shows_what_passes_to_another_syncer(
     ]
 
 
+@pytest.mark.parametrize("is_deleted", [True, False])
+def test_what_is_found_while_others_are_asked_is_offered_as_well(
+    is_deleted: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Of two instances one is read as the syncer's only while the other one is handed over."""
+    scene = Scene()
+    scene.endpoints(WEB, a=READY, b=READY)
+    scene.look()
+    scene.sent.clear()
+    renamed(scene)
+    view = scene.told.registry.view
+    (late,) = [one for one in view.application("rating") if one.instance_id.startswith("b.")]
+    view.gone(late.key)
+    if is_deleted:
+        deleted(scene, monkeypatch)
+    else:
+        scene.edited(selector={"app": "none"})
+    released: list[bool] = []
+    monkeypatch.setattr(departure, "set_finalizer", lambda *_, **__: released.append(True))
+    carry_out = scene.told.controller._carry_out
+
+    def finds(steps: Plan, *given: Any, **more: Any) -> Outcome:
+        if not scene.sent:
+            view.registered(late)
+        return carry_out(steps, *given, **more)
+
+    scene.told.controller._carry_out = finds  # type: ignore[assignment]
+    looks = [scene.look()]
+    assert view.get(late.key) is not None
+    queue = scene.told.parts.queue
+    assert KEY in {queue.get() for _ in range(queue.depth)}
+    scene.told.controller._carry_out = carry_out
+    looks.append(scene.look())
+    assert [one.action for look in looks for one in look] == [Action.UPDATE] * 2
+    owners = {one.owner for one in view.application("rating")}
+    assert owners == {str(ClusterOwner(CLUSTER.name, *RENAMED))}
+    assert released == ([True] if is_deleted else [])
+
+
 @pytest.mark.parametrize("is_read", [True, False])
 @pytest.mark.parametrize("waits_at_once", [True, False])
 def test_what_another_syncer_may_want_waits_until_that_is_known(

@@ -206,6 +206,29 @@ EDITS = (
         is_braked=True,
         names_another=True,
     ),
+    Edit(
+        "a StatefulSet's pod is replaced while its syncer is renamed",
+        (
+            (0.0, _syncer("stars", onTermination="OutOfService")),
+            (0.5, _pod("a-2", terminating=True)),
+            (0.01, lambda site: site.no_syncer()),
+            (1.0, _gone("a-2")),
+            (0.2, _pod("a-2", ready=False)),
+            (0.5, _pod("a-2")),
+        ),
+        spec={"onTermination": "OutOfService"},
+    ),
+    Edit(
+        "two syncers name another Eureka in turn, and the first comes back",
+        (
+            (0.0, _syncer("stars")),
+            (0.3, _syncer(eureka="other")),
+            (0.5, _syncer("stars", eureka="other")),
+            (0.3, _syncer()),
+        ),
+        is_braked=True,
+        names_another=True,
+    ),
     Edit("removes nothing", _LEAVES, spec={"policy": "UpsertOnly"}),
     Edit(
         "paused, scaled down, and on again",
