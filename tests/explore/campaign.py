@@ -13,6 +13,7 @@ from tests.explore.engine import Engine
 from tests.explore.explorer import Explored, acts, replay, singles, tried
 from tests.explore.part import WHOLE, Part, guarded
 from tests.explore.programs import EDITS, SECOND_THOUGHTS, Edit
+from tests.explore.settled import Settled
 from tests.explore.stateless import Stateless
 from tests.explore.world import Fault, Faults
 
@@ -32,11 +33,11 @@ def sequences(seed: int, end: float, edits: Sequence[Edit] = ALL, part: Part = W
     faults take turns, in an order that the seed draws; single ones come once each. Between them come
     generated programs. An edit of which something does not hold is tried no more: the others are.
     """
-    draw, failed = part.draw(seed), set()
+    draw, failed, settled = part.draw(seed), set[str](), Settled()
 
     def outcome(edit: Edit, faults: Faults, servers: int, tool: type[Engine] | type[Stateless]) -> str:
         told = guarded(
-            lambda: tried(edit, faults, servers, tool), lambda: replay(edit, faults, servers, tool)
+            lambda: tried(edit, faults, servers, tool, settled), lambda: replay(edit, faults, servers, tool)
         )
         if told:
             failed.add(edit.name)

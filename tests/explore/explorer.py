@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 
 from tests.explore.engine import PREFIX, Engine, Program, Run
 from tests.explore.others import ENFORCED, OWNER, Act, Deed, Others, Place, is_leaving, metadata
+from tests.explore.part import shrunk, without_one
 from tests.explore.programs import (
     OTHER_SPELLING,
     SECOND_SPELLING,
@@ -20,6 +21,7 @@ from tests.explore.programs import (
     places_of,
     statuses_of,
 )
+from tests.explore.settled import Settled, state_of
 from tests.explore.stateless import Stateless
 from tests.explore.world import Fault, Faults, World, owned
 from tests.model.caches import ALL, DELTA, Key
@@ -62,12 +64,17 @@ class Explored:
     """One edit with its faults, from a fresh server to the last look."""
 
     def __init__(
-        self, edit: Edit, faults: Faults, servers: int = 1, tool: Callable[[World], Tool] = Engine
+        self,
+        edit: Edit,
+        faults: Faults,
+        servers: int = 1,
+        tool: Callable[[World], Tool] = Engine,
+        settled: Settled | None = None,
     ) -> None:
         self._edit, self._faults = edit if servers == 1 else at_two_servers(edit), faults
         self.cluster = Cluster([URL, SECOND_URL][:servers])
         self.world = World(self.cluster, aliases={OTHER_SPELLING: URL, SECOND_SPELLING: SECOND_URL})
-        self._tool = tool
+        self._tool, self._settled = tool, settled
         self.outcome = Outcome(self.world.trace, [])
         self.others = Others(self.cluster, places_of(edit))
         self.world.act = self.others.act
@@ -118,7 +125,22 @@ class Explored:
         steady = self._places(self._edit.first, self._edit.middle, self._edit.end)
         self.world.watch = lambda what: self._look(steady, what)
         doubled = self._doubled()
+        passed: list[bytes] = []
+        self._end(engine, doubled, passed)
+        if self._settled is not None and not self.outcome.violations:
+            self._settled.learn(passed)
+
+    def _end(self, engine: Tool, doubled: set[Place], passed: list[bytes]) -> None:
+        """Two runs, a comparison and a refresh; no further than to a state from which that was well.
+
+        :param passed: is told of the states on the way.
+        """
         for number in (1, 2):
+            if self._settled is not None:
+                beside = (self._edit.name, getattr(self._tool, "__name__", ""), number, doubled, engine.state)
+                passed.append(state_of(self.cluster, self.others, beside))
+                if self._settled.knows(passed[-1]):
+                    return
             # What a killed run left behind stands in no state: a refresh sees it.
             run = engine.up(self._edit.end, refresh=self._edit.is_refreshed and number == 1)
             self.outcome.runs.append(run)
@@ -279,20 +301,27 @@ def acts(edit: Edit, servers: int = 1) -> list[Act]:
     ]
 
 
-def tried(edit: Edit, faults: Faults, servers: int = 1, tool: Callable[[World], Tool] = Engine) -> str:
+def tried(
+    edit: Edit,
+    faults: Faults,
+    servers: int = 1,
+    tool: Callable[[World], Tool] = Engine,
+    settled: Settled | None = None,
+) -> str:
     """What did not hold in a sequence, shrunk to its fewest faults and servers; empty where all did."""
-    outcome = Explored(edit, faults, servers, tool).run()
+    outcome = Explored(edit, faults, servers, tool, settled).run()
     if not outcome.violations:
         return ""
-    is_shorter = True
-    while is_shorter:
-        is_shorter = False
-        less = [({other: one for other, one in faults.items() if other != at}, servers) for at in faults]
-        for fewer, at_fewer in [*less, *([(faults, 1)] if servers > 1 else [])]:
-            again = Explored(edit, fewer, at_fewer, tool).run()
-            if again.violations:
-                faults, servers, outcome, is_shorter = fewer, at_fewer, again, True
-                break
+
+    def shorter(sequence: tuple[Faults, int]) -> Iterator[tuple[Faults, int]]:
+        faults, servers = sequence
+        yield from ((fewer, servers) for fewer in without_one(faults))
+        if servers > 1:
+            yield faults, 1
+
+    (faults, servers), outcome = shrunk(
+        (faults, servers), outcome, lambda less: Explored(edit, *less, tool).run(), shorter
+    )
     return told(edit, faults, servers, outcome, tool)
 
 

@@ -4,12 +4,24 @@ from __future__ import annotations
 
 import random
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from traceback import format_exc
-from typing import TypeVar
+from typing import Protocol, TypeVar
 
 _T = TypeVar("_T")
+
+
+class Judged(Protocol):
+    """What a sequence came to.
+
+    :ivar violations: what did not hold; empty where all did.
+    """
+
+    violations: list[str]
+
+
+_Outcome = TypeVar("_Outcome", bound=Judged)
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,6 +50,31 @@ def guarded(sequence: Callable[[], str], replay: Callable[[], str]) -> str:
         return sequence()
     except Exception:  # noqa: BLE001 - shown as a violation
         return f"{replay()}: the sequence cannot be run\n{format_exc()}"
+
+
+def shrunk(
+    sequence: _T, outcome: _Outcome, run: Callable[[_T], _Outcome], shorter: Callable[[_T], Iterable[_T]]
+) -> tuple[_T, _Outcome]:
+    """The shortest sequence of which something does not hold, and what it came to.
+
+    :param outcome: of ``sequence`` itself, of which something does not hold.
+    :param shorter: the sequences that are by one thing shorter.
+    """
+    is_shorter = True
+    while is_shorter:
+        is_shorter = False
+        for less in shorter(sequence):
+            again = run(less)
+            if again.violations:
+                sequence, outcome, is_shorter = less, again, True
+                break
+    return sequence, outcome
+
+
+def without_one(faults: Mapping[int, _T]) -> Iterator[Mapping[int, _T]]:
+    """The same faults but one, for each of them."""
+    for at in faults:
+        yield {other: one for other, one in faults.items() if other != at}
 
 
 def kind(failure: str) -> str:

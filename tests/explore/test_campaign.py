@@ -9,7 +9,7 @@ import shlex
 import pytest
 
 from tests.explore import campaign, generated, part, programs, sides
-from tests.explore.explorer import tried
+from tests.explore.explorer import Explored, tried
 from tests.explore.fleet import Fleet, News, Order
 from tests.explore.operator import campaign as of_clusters
 from tests.explore.operator import keepalive
@@ -17,8 +17,11 @@ from tests.explore.operator.acts import a_server_freezes
 from tests.explore.operator.edits import together
 from tests.explore.operator.explorer import Setup
 from tests.explore.operator.world import owned
+from tests.explore.others import Others
 from tests.explore.part import Part, guarded
+from tests.explore.settled import Settled, state_of
 from tests.explore.world import Fault
+from tests.model.cluster import Cluster
 
 
 def test_processes_share_what_comes_once() -> None:
@@ -49,6 +52,53 @@ def test_all_sides_take_turns() -> None:
     assert sum(seconds for _, seconds in order.turns(1)) == pytest.approx(60.0)
     assert dict(order.turns(0))["stacks"] == 45.0
     assert Order(1, 1.0, 2, None, "moved, and back", 0.75).turns(1) == [("stacks", 60.0)]
+
+
+def test_the_end_is_gone_to_once_from_each_state() -> None:
+    """A fault after which Eureka and state are what they were after another one adds nothing."""
+    changed, settled = programs.edit("another id"), Settled()
+    for servers in (1, 2):
+        assert not tried(changed, {}, servers, settled=settled)
+        assert settled.skipped == servers - 1
+        Explored(changed, {}, servers, settled=settled).run()
+        assert settled.skipped == servers
+    lost = Explored(changed, {0: Fault.LOST_BEFORE}, settled=settled).run()
+    assert not lost.violations
+
+
+def test_states_differ_by_more_than_times_and_incarnations() -> None:
+    """What decides what comes makes another state, at each server."""
+
+    def held(**changed: str) -> tuple[Cluster, Others]:
+        cluster = Cluster([programs.URL, programs.SECOND_URL])
+        cluster.clock.advance(int(changed.pop("later", "0")))
+        others = Others(cluster, [("BILLING", "vm-1")])
+        others.register(others.places[0], "10.0.0.1")
+        others.theirs.clear()
+        cluster.clock.advance(40_000)
+        info = cluster.servers[programs.SECOND_URL].registry.leases["BILLING"]["vm-1"].holder
+        info.fields["metadata"]["eurekube.incarnation"] = changed.pop("incarnation", "be6f9f62")
+        info.status = changed.get("status", info.status)
+        info.dirty_ms -= int(changed.get("older", 0))
+        info.fields["hostName"] = changed.get("host", "10.0.0.1")
+        others.out |= {others.places[0]} if "out" in changed else set()
+        if "override" in changed:
+            cluster.servers[programs.URL].registry.set_override("vm-1", "DOWN")
+        return cluster, others
+
+    one = state_of(*held(), ["another id"])
+    assert state_of(*held(later="60000", incarnation="0a1b2c3d"), ["another id"]) == one
+    other = [
+        state_of(*held(**{name: value}), ["another id"])
+        for name, value in {
+            "status": "DOWN",
+            "older": "1",
+            "host": "10.0.0.2",
+            "out": "",
+            "override": "",
+        }.items()
+    ]
+    assert len({one, *other, state_of(*held(), ["moved"])}) == 2 + len(other)
 
 
 def test_a_sequence_that_raises_is_a_violation() -> None:

@@ -13,7 +13,7 @@ from tests.explore.operator.acts import ACTS
 from tests.explore.operator.edits import EDITS, MIXED, Edit, together
 from tests.explore.operator.explorer import Explored, Faults, Setup, replay, told
 from tests.explore.operator.world import Fault, Happening, owned
-from tests.explore.part import WHOLE, Part, guarded
+from tests.explore.part import WHOLE, Part, guarded, shrunk, without_one
 
 SETUPS = (
     Setup(1),
@@ -105,21 +105,17 @@ def tried(edit: Edit, faults: Faults, setup: Setup, seed: int = 0) -> str:
     outcome = Explored(edit, faults, setup, seed=seed).run()
     if not outcome.violations:
         return ""
-    shorter = True
-    while shorter:
-        shorter = False
-        for less in _shorter(edit, faults, setup):
-            again = Explored(*less, seed=seed).run()
-            if again.violations:
-                (edit, faults, setup), outcome, shorter = less, again, True
-                break
+    (edit, faults, setup), outcome = shrunk(
+        (edit, faults, setup), outcome, lambda less: Explored(*less, seed=seed).run(), _shorter
+    )
     return told(edit, faults, outcome, setup)
 
 
-def _shorter(edit: Edit, faults: Faults, setup: Setup) -> Iterator[tuple[Edit, Faults, Setup]]:
+def _shorter(sequence: tuple[Edit, Faults, Setup]) -> Iterator[tuple[Edit, Faults, Setup]]:
     """The same with a fault, an edit, a replica or a server less."""
-    for at in faults:
-        yield edit, {other: one for other, one in faults.items() if other != at}, setup
+    edit, faults, setup = sequence
+    for fewer in without_one(faults):
+        yield edit, fewer, setup
     for part in edit.parts:
         if len(edit.parts) > 1:
             yield together(*(other for other in edit.parts if other is not part)), faults, setup

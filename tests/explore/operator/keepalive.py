@@ -27,7 +27,7 @@ from tests.explore.explorer import ORDINARY_KEYS, command
 from tests.explore.operator import threads
 from tests.explore.operator.world import _INSTEAD, Fault, World, _own_defaults, owned
 from tests.explore.others import OWNER, Place, is_leaving, metadata
-from tests.explore.part import WHOLE, Part, guarded
+from tests.explore.part import WHOLE, Part, guarded, shrunk, without_one
 from tests.explore.programs import at_two_servers, edit, statuses_of
 from tests.explore.world import InlineExecutor
 
@@ -376,15 +376,7 @@ def tried(name: str, faults: Faults, servers: int = 1) -> str:
     outcome = Kept(name, faults, servers).run()
     if not outcome.violations:
         return ""
-    is_shorter = True
-    while is_shorter:
-        is_shorter = False
-        for at in faults:
-            fewer = {other: one for other, one in faults.items() if other != at}
-            again = Kept(name, fewer, servers).run()
-            if again.violations:
-                faults, outcome, is_shorter = fewer, again, True
-                break
+    faults, outcome = shrunk(faults, outcome, lambda fewer: Kept(name, fewer, servers).run(), without_one)
     return "\n".join(
         [
             f"keepalive: {name}: {'; '.join(outcome.violations)}",

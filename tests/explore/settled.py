@@ -1,0 +1,86 @@
+"""States from which the undisturbed end of an edit was well: it is not run again from an equal one.
+
+Most faults leave one of a few states behind. What follows is decided by that state: two runs that nothing
+disturbs, a comparison, a refresh and one more run. As model checkers do, the explorer goes that way once from
+each state, and counts as equal what differs by times and by the random marks of incarnations only. Times keep
+their order among servers, by which a server decides whose word is newer.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import re
+from collections.abc import Sequence
+from itertools import count
+from typing import Any
+
+from tests.explore.others import Others
+from tests.model.cluster import Cluster
+
+_TIMES = re.compile(r"'(?:created|last_updated)': '[^']*'")
+_INCARNATION = re.compile(r"(incarnation': ')([0-9a-f]+)")
+
+
+class Settled:
+    """What is known of one process' sequences."""
+
+    def __init__(self) -> None:
+        self._known: set[bytes] = set()
+        self.skipped = 0
+
+    def knows(self, state: bytes) -> bool:
+        """Whether the end was well from here."""
+        is_known = state in self._known
+        self.skipped += is_known
+        return is_known
+
+    def learn(self, states: Sequence[bytes]) -> None:
+        """The end was well from each of these."""
+        self._known.update(states)
+
+
+def state_of(cluster: Cluster, others: Others, beside: Sequence[Any]) -> bytes:
+    """A digest of all that decides what comes, once nothing is under way any more.
+
+    :param beside: what else decides it: the edit, the tool's state.
+    """
+    numbers: dict[str, str] = {}
+    counted = count()
+    text = _TIMES.sub("", repr([*beside, _servers(cluster), _people(others)]))
+    text = _INCARNATION.sub(lambda found: found[1] + numbers.setdefault(found[2], f"{next(counted)}"), text)
+    return hashlib.blake2b(text.encode(), digest_size=16).digest()
+
+
+def _servers(cluster: Cluster) -> list[Any]:
+    shown: list[Any] = [sorted(cluster.down), sorted(cluster.cut)]
+    ages: dict[tuple[str, str], list[int]] = {}
+    for server in cluster.servers.values():
+        leases = sorted(server.registry.all(), key=lambda lease: (lease.holder.app, lease.holder.id))
+        for lease in leases:
+            ages.setdefault((lease.holder.app, lease.holder.id), []).append(lease.holder.dirty_ms)
+        held = [lease.holder for lease in leases]
+        shown.append([(info.app, info.id, info.fields, info.status, info.overridden) for info in held])
+        shown.append(sorted((key, status) for key, (status, _) in server.registry._overrides.items()))
+        shown.append(
+            [
+                (list(link.pending), link.closed, link.late_ms, link.is_overtaken, link.is_repeated)
+                for link in server.links.values()
+            ]
+        )
+        shown.append(sorted(server.caches.read_only))
+    shown.append(
+        [(place, [sorted(found).index(one) for one in found]) for place, found in sorted(ages.items())]
+    )
+    return shown
+
+
+def _people(others: Others) -> list[Any]:
+    return [
+        sorted(others.theirs),
+        sorted(others.out),
+        sorted(others.doubtful),
+        sorted(others.removed),
+        sorted(others.contested),
+        others.beside,
+        others.stand_in_the_way,
+    ]
