@@ -207,6 +207,16 @@ def test_a_status_that_overtakes_a_registration_is_set_right(monkeypatch: pytest
 
 
 @pytest.mark.parametrize("servers", [2, 3])
+def test_who_comes_back_behind_a_balancer_is_in_service(servers: int) -> None:
+    """Another server than the one that removed the last pod of that name shows it as out of service: that was
+    ours, and nobody's wish.
+    """
+    replaced = edit("a StatefulSet's pod is replaced, shown until it is gone")
+    failure = tried(replaced, {}, Setup(servers, is_balanced=True))
+    assert not failure, failure
+
+
+@pytest.mark.parametrize("servers", [2, 3])
 def test_what_a_server_tells_its_busy_peer_again_is_undone(servers: int) -> None:
     """Our OUT_OF_SERVICE, answered and carried out, comes once more over the next pod of that name, at those
     servers that its own did not tell of the removal in time.

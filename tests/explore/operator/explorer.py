@@ -13,7 +13,7 @@ from tests.explore.operator.edits import Edit
 from tests.explore.operator.rules import BRAKE_MS, TAKE_OVER_MS, Witness
 from tests.explore.operator.site import SHOP, Site
 from tests.explore.operator.threads import Process
-from tests.explore.operator.world import OTHER_URL, Fault, Happening, World
+from tests.explore.operator.world import BALANCER_URL, OTHER_URL, Fault, Happening, World
 
 Faults = Mapping[int, Happening]
 
@@ -49,12 +49,14 @@ class Setup:
     :param replicas: of the operator; of several, one leads.
     :param mode: whether changes and renewals travel in batches.
     :param chance: of so many times that a thread takes a lock, others go on before once; 0 for never.
+    :param is_balanced: whether one URL is known, behind which a balancer asks the servers in turn.
     """
 
     servers: int = 1
     replicas: int = 1
     mode: Mode = Mode.REST
     chance: int = 0
+    is_balanced: bool = False
 
 
 ONE_SERVER = Setup()
@@ -101,7 +103,8 @@ class Explored:
         self.witness.look()
 
     def _start(self) -> None:
-        connection = Connection(self.world.cluster.urls, mode=self._setup.mode)
+        urls = (BALANCER_URL,) if self._setup.is_balanced else self.world.cluster.urls
+        connection = Connection(urls, mode=self._setup.mode)
         connections = {"default": connection}
         if self._edit.names_another:
             connections["other"] = Connection((OTHER_URL,))
@@ -199,5 +202,7 @@ def replay(edit: Edit, faults: Faults, setup: Setup) -> str:
         for at, one in faults.items()
     )
     called = f"{setup.servers}, {setup.replicas}, Mode.{setup.mode.name}, {setup.chance}"
+    if setup.is_balanced:
+        called += ", is_balanced=True"
     what = edit.name if edit.parts else f"edit({edit.name!r})"
     return command(f"clusters.tried({what}, {{{named}}}, Setup({called}))")

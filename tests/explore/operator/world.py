@@ -51,6 +51,7 @@ from tests.model.wire import Request, Response
 URLS = tuple(f"http://eureka-{number}:8761/eureka" for number in (1, 2, 3))
 
 OTHER_URL = "http://other:8761/eureka"
+BALANCER_URL = "http://balancer:8761/eureka"
 """Of a second Eureka, with a connection of its own."""
 
 WIRE_SECONDS = 0.001
@@ -177,7 +178,8 @@ class World:
             self._before(process, happening, timeout_seconds, lambda: self._carry_out(url, request, what))
         elif happening is not None:
             self.act(happening)
-        if url in self.cluster.down:
+        behind = set(self.cluster.urls) if url == BALANCER_URL else {url}
+        if behind <= self.cluster.down:
             self.disturb(self.now_ms + round(timeout_seconds * 1000))
             self.scheduler.sleep(timeout_seconds)
             raise transport.TimedOut("no answer")
@@ -278,8 +280,10 @@ class World:
                 raise transport.TimedOut("no answer")
 
     def _carry_out(self, url: str, request: Request, what: str) -> Response:
-        cluster = self.other if url == OTHER_URL else self.cluster
-        answer = cluster.request(url, request)
+        if url == BALANCER_URL:
+            answer = self.cluster.balanced(request)
+        else:
+            answer = (self.other if url == OTHER_URL else self.cluster).request(url, request)
         if request.method != "GET":
             self.changed(what)
         return answer
