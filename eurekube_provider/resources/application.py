@@ -98,7 +98,7 @@ class ApplicationProvider(ResourceProvider):
         def sought() -> Sought:
             wanted = Roster.from_properties(properties)
             moved = registration.at_other_servers(olds, properties)
-            in_state = {} if moved else Roster.from_properties(olds).statuses
+            in_state = {} if moved else Roster.from_properties(olds).instances
             return self._peers(wanted), [each.instance for each in wanted.registrations.values()], in_state
 
         tell_of(checked, str(properties.get("owner")))

@@ -46,7 +46,7 @@ from eurekube_provider.resources.properties import (
     contains_unknown,
 )
 
-Sought = tuple[Peers, Iterable[Instance], Mapping[tuple[str, str], str]]
+Sought = tuple[Peers, Iterable[Instance], Mapping[tuple[str, str], Instance]]
 
 IN_UPDATE = "in_update"
 """Among what a program gives that is not previewed, and in no state: only then a check may ask Eureka."""

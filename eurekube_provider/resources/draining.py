@@ -11,16 +11,26 @@ import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
+from itertools import chain
 from typing import TypeVar
 
 from eurekube_provider.core.errors import DrainInterrupted, EurekubeError, RegistryRejected
-from eurekube_provider.core.identity import LEAVING_KEY, SELF_RENEWED
-from eurekube_provider.core.model import Instance, Status
+from eurekube_provider.core.identity import (
+    ENFORCED_KEY,
+    INCARNATION_KEY,
+    LEAVING_KEY,
+    MEMBER_KEY,
+    OWNER_KEY,
+    RESERVED_PREFIX,
+    SELF_RENEWED,
+)
+from eurekube_provider.core.model import EMPTY, Instance, Status
+from eurekube_provider.core.plan import same_contents
 from eurekube_provider.eureka.apply import write
 from eurekube_provider.eureka.peers import Peers
 from eurekube_provider.eureka.stock import read_each
 from eurekube_provider.resources.neighbours import NEIGHBOURS
-from eurekube_provider.resources.properties import ABSENT, LEAVING, STILL_ENFORCED
+from eurekube_provider.resources.properties import ABSENT, HALF_DONE, LEAVING, STILL_ENFORCED
 
 _T = TypeVar("_T")
 
@@ -36,7 +46,7 @@ SETTLE_SECONDS = 0.6
 _CLEAR_ATTEMPTS = 10
 
 Key = tuple[str, str]
-_NOTHING: Mapping[Key, str] = {}
+_NOTHING: Mapping[Key, Instance] = {}
 Registered = tuple[Peers, Instance]
 
 
@@ -93,18 +103,20 @@ def drain(registered: Iterable[Registered], seconds: float, wait: Callable[[floa
 def was_left(
     peers: Peers,
     wanted: Iterable[Instance],
-    in_state: Mapping[Key, str] = _NOTHING,
+    in_state: Mapping[Key, Instance] = _NOTHING,
     tell: Callable[[str], None] = lambda _: None,
 ) -> frozenset[str]:
     """What an earlier run left of these that an update must see to.
 
-    Of many, those are read of which a list shows it, and some others: the list is up to 30 s old.
+    Of many, those are read of which a list shows it, and some others: the list is up to 30 s old. A list
+    alone shows what an update of an application has added.
 
-    :param in_state: what is registered by the state, so that it is to be there, and the status that the state
-        enforces on it, if any. What renews itself is not expected: it went when it ended.
+    :param in_state: what is registered by the state, so that it is to be there as the state has it. What
+        renews itself is not expected: it went when it ended.
     :param tell: is told, in a sentence, why what is missing cannot be registered again.
-    :returns: of :data:`LEAVING`, :data:`STILL_ENFORCED` and :data:`ABSENT` those that were found. Nothing is
-        :data:`ABSENT` where somebody else stands at such an address by now: an update could only fail.
+    :returns: of :data:`LEAVING`, :data:`STILL_ENFORCED`, :data:`HALF_DONE` and :data:`ABSENT` those that
+        were found. Nothing is :data:`ABSENT` where somebody else stands at such an address by now: an update
+        could only fail.
     :raises RegistryError: no server answers.
     """
     places = {one.key: one for one in wanted}
@@ -116,6 +128,8 @@ def was_left(
     held = read_each(peers, keys)
     found = {key: _left(places[key], have, in_state) for key, have in held.items()}
     marks: frozenset[str] = frozenset().union(*found.values())
+    if _added(peers, places, held, in_state):
+        marks |= {HALF_DONE}
     for key, left in found.items():
         want = places[key]
         refusal = NEIGHBOURS.refusal(want, want.owner or "", peers) if ABSENT in left else None
@@ -126,18 +140,56 @@ def was_left(
     return marks
 
 
-def _left(want: Instance, have: Instance | None, in_state: Mapping[Key, str]) -> frozenset[str]:
+def _added(
+    peers: Peers,
+    places: Mapping[Key, Instance],
+    held: Mapping[Key, Instance | None],
+    in_state: Mapping[Key, Instance],
+) -> bool:
+    """Whether Eureka holds, of the same creation of an application, what neither program nor state has."""
+    made = {
+        (have.owner, have.application, have.incarnation)
+        for key, have in held.items()
+        if have is not None and have.owner == places[key].owner and have.incarnation and key in in_state
+        if MEMBER_KEY in have.metadata
+    }
+
+    def is_added(each: Instance) -> bool:
+        is_named = each.key in places or each.key in in_state
+        is_made = (each.owner, each.application, each.incarnation) in made
+        return is_made and not is_named and MEMBER_KEY in each.metadata
+
+    listed = (NEIGHBOURS.of(owner, application, peers) for owner, application, _ in made if owner)
+    suggested = [each.key for each in chain.from_iterable(listed) if is_added(each)]
+    there = read_each(peers, suggested[:MOST_READ])
+    return any(each is not None and is_added(each) for each in there.values())
+
+
+def _left(want: Instance, have: Instance | None, in_state: Mapping[Key, Instance]) -> frozenset[str]:
     if have is None:
         is_missed = want.key in in_state and want.renewer != SELF_RENEWED
         return frozenset({ABSENT} if is_missed else ())
     if have.owner != want.owner:
         return frozenset()
     is_enforced = have.enforced not in ("", want.enforced)
-    stays_enforced = want.enforced and in_state.get(want.key) == want.enforced
+    before = in_state.get(want.key)
+    stays_enforced = want.enforced and before is not None and before.enforced == want.enforced
     if stays_enforced and have.incarnation and not have.enforced:
         is_enforced = have.status.value != want.enforced  # a run that failed had taken it back
-    found = {LEAVING: have.is_leaving, STILL_ENFORCED: is_enforced}
+    is_other = before is not None and bool(have.incarnation) and not _is_as_callers_see(have, before)
+    found = {LEAVING: have.is_leaving, STILL_ENFORCED: is_enforced, HALF_DONE: is_other}
     return frozenset(mark for mark, is_there in found.items() if is_there)
+
+
+def _is_as_callers_see(have: Instance, before: Instance) -> bool:
+    """Whether both say the same to callers and to whoever renews them.
+
+    Other metadata than ours may be changed in Eureka by whoever runs the application.
+    """
+    keys = {key for key in (*have.metadata, *before.metadata) if key.startswith(RESERVED_PREFIX)}
+    keys -= {LEAVING_KEY, ENFORCED_KEY, INCARNATION_KEY, OWNER_KEY}
+    one, other = ({key: each.metadata.get(key) for key in keys} for each in (have, before))
+    return one == other and same_contents(replace(have, metadata=EMPTY), replace(before, metadata=EMPTY))
 
 
 def put_back(peers: Peers, instance: Instance) -> Instance | None:

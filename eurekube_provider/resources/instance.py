@@ -94,8 +94,8 @@ class InstanceProvider(ResourceProvider):
         def sought() -> Sought:
             wanted = Registration.from_properties(properties)
             moved = registration.at_other_servers(olds, properties)
-            place = str(olds.get("application")), str(olds.get("instance_id"))
-            in_state = {} if moved else {place: str(olds.get("status") or "")}
+            there = None if moved else Registration.from_properties(olds).instance
+            in_state = {there.key: there} if there else {}
             return self._peers(wanted), [wanted.instance], in_state
 
         tell_of(checked, str(properties.get("owner")))

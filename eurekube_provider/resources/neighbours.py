@@ -5,8 +5,10 @@ A list suggests who may be, and is half a minute old; the instance itself is the
 
 from __future__ import annotations
 
+import itertools
 import threading
 import time
+from collections.abc import Iterator
 from dataclasses import dataclass
 from weakref import WeakKeyDictionary
 
@@ -26,6 +28,9 @@ Address = tuple[str, str, int]
 class _Listed:
     at: float
     by_address: dict[Address, list[Instance]]
+
+    def all(self) -> Iterator[Instance]:
+        return itertools.chain.from_iterable(self.by_address.values())
 
 
 class Neighbours:
@@ -53,12 +58,20 @@ class Neighbours:
                 return refusals[0]
         return None
 
+    def of(self, owner: str, application: str, peers: Peers) -> list[Instance]:
+        """What is listed of an owner in an application; nothing where Eureka gives no list."""
+        listed = self._listed(peers).all()
+        return [each for each in listed if each.application == application and each.owner == owner]
+
     def _at(self, wanted: Instance, peers: Peers) -> list[Instance]:
+        return self._listed(peers).by_address.get(_address(wanted), [])
+
+    def _listed(self, peers: Peers) -> _Listed:
         with self._lock:
             listed = self._lists.get(peers)
             if listed is None or time.monotonic() - listed.at > LISTED_FOR_SECONDS:
                 listed = self._lists[peers] = _Listed(time.monotonic(), _by_address(peers))
-        return listed.by_address.get(_address(wanted), [])
+        return listed
 
 
 NEIGHBOURS = Neighbours()

@@ -106,6 +106,10 @@ STILL_ENFORCED = "still_enforced"
 ABSENT = "absent"
 """Whether Eureka does not hold what the state has; among the inputs of the update that registers it anew."""
 
+HALF_DONE = "half_done"
+"""Whether Eureka holds what an update wrote and the state does not have; among the inputs of the update that
+undoes it."""
+
 ASKED_STATUS = "asked_status"
 """The status that is enforced, where Eureka held another one; not there where it did not."""
 

@@ -41,6 +41,7 @@ from eurekube_provider.resources.properties import (
     ABSENT,
     ASKED_STATUS,
     DEFAULT_ID,
+    HALF_DONE,
     INCARNATION,
     INPUTS,
     LEAVING,
@@ -215,7 +216,7 @@ def diff(olds: Mapping[str, Any], news: Mapping[str, Any]) -> Difference:
 
 def is_unfinished(olds: Mapping[str, Any], news: Mapping[str, Any]) -> bool:
     """Whether a refresh or the check found what an earlier run left, so that an update must see to it."""
-    marks = (LEAVING, STILL_ENFORCED, ABSENT)
+    marks = (LEAVING, STILL_ENFORCED, ABSENT, HALF_DONE)
     return any(olds.get(mark) or news.get(mark) for mark in marks)
 
 

@@ -86,12 +86,9 @@ class Roster:
         return {each.instance.key: key for key, each in self.registrations.items()}
 
     @property
-    def statuses(self) -> dict[Key, str]:
-        """The status that the program enforces at each place in Eureka; empty where it enforces none."""
-        return {
-            each.instance.key: each.status.value if each.status else ""
-            for each in self.registrations.values()
-        }
+    def instances(self) -> dict[Key, Instance]:
+        """What is asked for at each place in Eureka."""
+        return {each.instance.key: each.instance for each in self.registrations.values()}
 
     def is_its(self, held: Instance) -> bool:
         """Whether ``held`` was registered by this creation, and by no other one of the same owner."""

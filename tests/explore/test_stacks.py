@@ -7,6 +7,7 @@ import logging
 import random
 from collections.abc import Callable, Iterator, Mapping
 from copy import deepcopy
+from typing import Any
 
 import pytest
 
@@ -158,6 +159,26 @@ class _Stack:
             "lastDirtyTimestamp": str(self.cluster.clock.now_ms),
         }
         self.cluster.request(URL, Request("POST", ("apps", "BILLING"), body={"instance": document}))
+
+    def register_in_the_way(self, instance_id: str) -> None:
+        """As somebody does whom we must not touch."""
+        there = {**self.held.fields, "app": self.held.app, "instanceId": instance_id, "metadata": {"a": "b"}}
+        there |= {"hostName": "10.9.9.9", "ipAddr": "10.9.9.9"}
+        self.cluster.request(URL, Request("POST", ("apps", self.held.app), body={"instance": there}))
+        self.cluster.clock.advance(40_000)
+
+    @property
+    def contents(self) -> dict[str, tuple[Any, ...]]:
+        """What callers and renewers see."""
+        return {
+            info.id: (
+                info.status,
+                info.fields["hostName"],
+                info.fields["port"],
+                _marks(info).get("eurekube.renewer"),
+            )
+            for info in (lease.holder for lease in self.cluster.servers[URL].registry.all())
+        }
 
     def standing(self, instance_id: str) -> tuple[str, str, dict[str, str]]:
         """What callers and its owner see."""
@@ -344,3 +365,58 @@ def test_what_another_run_put_back_during_a_drain_stays(name: str, tool: type[En
         assert len(standing) == len(last["x"]["instances"] if "x" in last else last), standing
         assert set(standing.values()) == {"UP"}
         assert not other.up(last).steps
+
+
+ELSEWHERE: Properties = {key: {"host_name": f"10.0.9.{at}"} for at, key in enumerate("ab", 1)}
+TAKEN_BACK: Mapping[str, tuple[Properties, Properties]] = {
+    "another port": (instance(instance_id="vm-1"), instance(instance_id="vm-1", port=9090)),
+    "another renewer": (instance(), instance(renewer="other")),
+    "application: other hosts": (application("a", "b"), application("a", "b", instances=ELSEWHERE)),
+    "application: another renewer": (application("a"), application("a", renewer="other")),
+    "application: one more": (application("a", "b"), application("a", "b", "c")),
+}
+
+
+@pytest.mark.parametrize("name", TAKEN_BACK)
+def test_what_an_update_wrote_that_is_taken_back_goes_without_a_refresh(name: str) -> None:
+    """Whatever was lost, and wherever it was killed: callers would call the wrong place after a good up."""
+    first, middle = TAKEN_BACK[name]
+    requests = 100
+    for at, fault in itertools.product(range(requests), Fault):
+        if at >= requests:
+            break
+        stack = _Stack()
+        with owned(stack.world):
+            stack.up(x=first)
+            before = stack.contents
+            stack.world.trace.clear()
+            stack.world.faults = {at: fault}
+            run = stack.engine.up({"x": middle})
+            requests = min(requests, len(stack.world.trace) if run.ended_well else requests)
+            stack.world.faults = {}
+            stack.cluster.clock.advance(40_000)
+            if not run.ended_well:
+                stack.up(x=first)
+                assert stack.contents == before, stack.world.trace
+                assert not stack.up(x=first)
+
+
+def test_what_an_update_added_that_was_refused_goes_with_it(stack: _Stack) -> None:
+    """Somebody stood in the way of one; the others would stay in nobody's state."""
+    stack.up(x=application("a"))
+    stack.register_in_the_way("b.x.dev.explored:rating:8080")
+    before = stack.contents
+    assert not stack.engine.up({"x": application(*"abc", port=8080)}).ended_well
+    assert len(stack.contents) == len(before) + 1
+    stack.cluster.clock.advance(40_000)
+    assert stack.up(x=application("a")) == ["update x"]
+    assert stack.contents == before
+
+
+@BOTH_KINDS
+def test_metadata_that_somebody_sets_is_found_by_a_refresh_only(stack: _Stack, make: Make) -> None:
+    """Eureka has a request for it, of which others make use."""
+    stack.up(x=make())
+    _marks(stack.held)["weight"] = "5"
+    assert not stack.up(x=make())
+    assert _marks(stack.held)["weight"] == "5"
