@@ -274,6 +274,11 @@ def _still_leaving(want: Instance, have: Instance) -> Instance:
     return replace(want, metadata={**want.metadata, LEAVING_KEY: have.metadata[LEAVING_KEY]})
 
 
+def as_found(want: Instance, have: Instance) -> Instance:
+    """``want`` with our mark if what is found, perhaps otherwise than it was planned for, is out by us."""
+    return _still_leaving(want, have) if _is_out_by_us(have) else want
+
+
 def handed_over(want: Instance, have: Instance) -> Instance:
     """``have`` as its heir wants it, but for the status: whoever owns it from now on decides about that."""
     kept = replace(want, status=have.status, overridden_status=have.overridden_status)

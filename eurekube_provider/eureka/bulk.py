@@ -19,7 +19,7 @@ from eurekube_provider.core.errors import (
     RegistryUnreachable,
 )
 from eurekube_provider.core.model import EMPTY, Instance, Status, newest
-from eurekube_provider.core.plan import same_contents
+from eurekube_provider.core.plan import as_found, same_contents
 from eurekube_provider.eureka import batch
 from eurekube_provider.eureka.observer import (
     Observer,
@@ -180,12 +180,14 @@ def _replicas(
 ) -> tuple[list[Instance], Failures]:
     """What every server shall hold of ``instances``, and an error for each that is somebody else's."""
     ours, failures = _ours(stock.newest, instances, owners, observer)
-    return [
-        _replica(
-            want, stock.newest(want.key), observer.lost_override(want.key) if observer else Status.UNKNOWN
-        )
-        for want in ours
-    ], failures
+    replicas = []
+    for want in ours:
+        have = stock.newest(want.key)
+        if observer is not None and have is not None:
+            want = as_found(want, have)  # noqa: PLW2901 - what was planned for something else
+        lost = observer.lost_override(want.key) if observer else Status.UNKNOWN
+        replicas.append(_replica(want, have, lost))
+    return replicas, failures
 
 
 def _send(

@@ -240,6 +240,9 @@ class Registry:
         self.renewals.add(instance, just_registered=True)
         if former:
             self._concerned(former)
+        was_leaving = known is not None and known.is_leaving
+        if instance.is_leaving and instance.is_overridden and not was_leaving and instance.owner:
+            self._concerned(instance.owner)  # an OUT_OF_SERVICE of ours that nobody knew of
 
     def leaving(self, instance: Instance) -> None:
         """See :class:`~eurekube_provider.eureka.observer.Observer`."""

@@ -14,6 +14,7 @@ from tests.explore.operator.acts import (
     a_server_restarts_empty,
     a_stack_removes_behind_a_split,
     servers_repeat_themselves,
+    the_operator_ends_in_peace,
 )
 from tests.explore.operator.campaign import HAPPENINGS, SETUPS, tried
 from tests.explore.operator.edits import EDITS, Edit, edit, together
@@ -95,6 +96,13 @@ def test_an_out_of_service_of_ours_does_not_outlive_a_hand_over_at_a_frozen_serv
     """It was set for the syncer before, and stands over what the server is told of who serves now."""
     replaced = edit("a StatefulSet's pod is replaced while its syncer is renamed")
     failure = tried(replaced, {16: a_server_freezes}, Setup(2, replicas=2))
+    assert not failure, failure
+
+
+def test_an_out_of_service_of_ours_that_no_list_shows_yet_is_undone() -> None:
+    """Who comes to lead writes over what the replica before took out a moment ago."""
+    replaced = edit("a StatefulSet's pod is replaced while its syncer is renamed")
+    failure = tried(replaced, {12: the_operator_ends_in_peace}, Setup(1))
     assert not failure, failure
 
 

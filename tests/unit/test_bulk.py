@@ -6,12 +6,13 @@ import json
 import threading
 import time
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from unittest import mock
 
 import pytest
 
 from eurekube_provider.core.errors import OwnershipConflict, RegistryUnreachable
-from eurekube_provider.core.identity import OWNER_KEY
+from eurekube_provider.core.identity import LEAVING_KEY, OWNER_KEY
 from eurekube_provider.core.model import Instance, Port, Status
 from eurekube_provider.eureka import inquiry as inquiry_module
 from eurekube_provider.eureka import peers as peers_module
@@ -74,6 +75,14 @@ class Seen:
         """Nothing was lost."""
         assert key
         return Status.UNKNOWN
+
+
+class Known(Seen):
+    """An observer to which no id is new."""
+
+    def is_new(self, key: tuple[str, str]) -> bool:
+        """It is not."""
+        return not key
 
 
 def test_a_slow_server_is_written_to_as_well(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -200,6 +209,24 @@ def test_what_stands_everywhere_is_not_registered_again() -> None:
     assert {line.split()[1] for line in sent} == set(URLS)
     assert all("0001" in line and "Register:0000" not in line for line in sent)
     assert {owner_on(cluster, url, 1) for url in URLS} == {OURS}
+
+
+def test_what_a_list_did_not_show_to_be_out_by_us_keeps_our_mark_in_a_batch() -> None:
+    """As with single requests; what a person put out of service has none."""
+    cluster = Cluster(URLS[:1])
+    with owned(World(cluster)):
+        peers = Peers(Connection(URLS[:1], mode=Mode.BATCH))
+        marked = replace(instance(OURS, 0), metadata={OWNER_KEY: OURS, LEAVING_KEY: "true"})
+        standing = [marked, instance(OURS, 1)]
+        owners = {one.key: OURS for one in standing}
+        assert not change_many(peers, standing, (), owners, Seen())
+        for one in standing:
+            peers.peers[0].set_status(one, Status.OUT_OF_SERVICE)
+        wanted = [replace(instance(OURS, each), health_check_url="http://a/") for each in (0, 1)]
+        assert not change_many(peers, wanted, (), owners, Known())
+        found = [peers.peers[0].read(*one.key) for one in standing]
+    assert [one.is_leaving for one in found if one] == [True, False]
+    assert all(one and one.health_check_url for one in found)
 
 
 def test_a_batch_without_an_answer_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
