@@ -9,11 +9,11 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence, Set
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from eurekube_provider.core.clock import elapsed_seconds
 from eurekube_provider.core.errors import ConfigurationError, RegistryError
-from eurekube_provider.core.identity import Cluster
+from eurekube_provider.core.identity import OWNER_KEY, Cluster
 from eurekube_provider.core.mapping import Desired
 from eurekube_provider.core.model import Instance
 from eurekube_provider.core.plan import Action, Change, Plan, handed_over
@@ -28,7 +28,7 @@ _log = logging.getLogger(__name__)
 
 HEIR_SECONDS = 5.0
 """How long what another syncer may want waits for the pods or nodes that this one needs to be read: a moment,
-where they can be read.
+where they can be read. Where pods cannot, it passes without their labels, since it serves.
 """
 
 HEIR_LOOK_SECONDS = 0.1
@@ -208,9 +208,12 @@ class Heirs:
         heirs: dict[tuple[str, str], tuple[SyncerKey, Instance]] = {}
         for other in _heirs(key, leaves, sources):
             desired = self._wanted_by(other, registry, sources)
-            for one in desired.instances if desired else ():
-                if one.key in there:
-                    heirs.setdefault(one.key, (other, one))
+            if desired is not None and desired.is_unread:
+                wants = self._selected_by(other, there, sources)
+            else:
+                wants = [one for one in desired.instances if one.key in there] if desired else []
+            for one in wants:
+                heirs.setdefault(one.key, (other, one))
         if not heirs:
             return Handed()
         steps = Plan(
@@ -243,6 +246,14 @@ class Heirs:
         if not is_there or wanted.is_paused:
             return None
         return sources.desired(wanted, self._cluster)
+
+    def _selected_by(self, key: SyncerKey, there: Mapping[Key, Instance], sources: Sources) -> list[Instance]:
+        """What a syncer selects of ``there``, as it stands: its pods' labels could not be read so far."""
+        wanted = Syncer.from_object(sources.syncers.get(*key) or {})
+        selected = sources.desired(replace(wanted, metadata_from_pod_labels=()), self._cluster)
+        owner = {OWNER_KEY: wanted.owner(self._cluster)}
+        held = [there[one.key] for one in selected.instances if one.key in there]
+        return [replace(one, metadata={**one.metadata, **owner}) for one in held]
 
 
 def _heirs(key: SyncerKey, leaves: Iterable[Instance], sources: Sources) -> list[SyncerKey]:

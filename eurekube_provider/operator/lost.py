@@ -26,21 +26,22 @@ class Lost:
     def __init__(self) -> None:
         self._lock = threading.Lock()
         self._by_owner: dict[str, dict[Key, Instance]] = {}
+        self._owners: dict[Key, set[str]] = {}  # thousands of syncers, of which one has it
 
     def note(self, instance: Instance) -> None:
         """No server holds it any more, and nobody removed it."""
         if instance.owner:
             with self._lock:
                 self._by_owner.setdefault(instance.owner, {})[instance.key] = instance
+                self._owners.setdefault(instance.key, set()).add(instance.owner)
 
     def stands(self, instance: Instance) -> None:
         """Something stands there, or was removed: there is nothing to put back."""
         with self._lock:
-            if self._by_owner:
-                for owner in [owner for owner, held in self._by_owner.items() if instance.key in held]:
-                    del self._by_owner[owner][instance.key]
-                    if not self._by_owner[owner]:
-                        del self._by_owner[owner]
+            for owner in self._owners.pop(instance.key, ()):
+                del self._by_owner[owner][instance.key]
+                if not self._by_owner[owner]:
+                    del self._by_owner[owner]
 
     def of(self, owner: str) -> list[Instance]:
         """What an owner had."""
@@ -50,12 +51,16 @@ class Lost:
     def forget(self, owner: str) -> None:
         """An owner wants nothing of it, but by its plan."""
         with self._lock:
-            self._by_owner.pop(owner, None)
+            for key in self._by_owner.pop(owner, ()):
+                self._owners[key].discard(owner)
+                if not self._owners[key]:
+                    del self._owners[key]
 
     def clear(self) -> None:
         """Another replica leads."""
         with self._lock:
             self._by_owner.clear()
+            self._owners.clear()
 
 
 def restorable(lost: Iterable[Instance], slices: Iterable[Object], cluster: str) -> list[Instance]:

@@ -27,6 +27,7 @@ from eurekube_provider.eureka.peer import Peer, ServerStatus
 from eurekube_provider.eureka.peers import Peers
 from eurekube_provider.operator import handover
 from eurekube_provider.operator import registry as registry_module
+from eurekube_provider.operator.lost import Lost
 from eurekube_provider.operator.registry import Registry
 from eurekube_provider.operator.restarts import LATELY_SECONDS, Starts, running_seconds
 from lab.waiting import wait_until
@@ -804,6 +805,20 @@ def test_what_lacks_at_a_server_of_unknown_start_is_restored() -> None:
     registry.missing([stacks], None)
     assert stacks.key in servers.held[0]
     assert stacks.key in registry.renewals
+
+
+def test_what_was_lost_is_forgotten_by_owner_and_where_something_stands() -> None:
+    """Of two owners who had the same, each one's is forgotten by itself; both's where something stands."""
+    lost, one, other = Lost(), instance("one"), instance("other")
+    theirs = replace(one, metadata={"eurekube.owner": "cluster/lab/shop/another"})
+    for each in (one, other, theirs):
+        lost.note(each)
+    lost.stands(one)
+    assert [*lost.of(one.owner or ""), *lost.of(theirs.owner or "")] == [other]
+    lost.note(theirs)
+    lost.forget(theirs.owner or "")
+    lost.stands(theirs)
+    assert lost.of(one.owner or "") == [other]
 
 
 @pytest.mark.parametrize(("stands_at", "is_ours"), [((0,), True), ((0, 1), False)])
