@@ -186,12 +186,9 @@ class _Step:
             self.peers.register(replace(want, last_dirty_timestamp_ms=humble_timestamp()))
         have = self.peers.read(*want.key)
         self._check_owner(have)
-        comes_back = have is not None and have.is_leaving and not want.is_leaving
-        # The OUT_OF_SERVICE beside our mark is ours: kept as a person's, it would stand over what comes back.
-        is_out = comes_back and have is not None and have.status is Status.OUT_OF_SERVICE
-        if have is not None and (is_out or self.change.action is Action.SET_STATUS):
+        if have is not None and self.change.action is Action.SET_STATUS:
             written = set_status(self.peers, want, have)
-            if comes_back:
+            if have.is_leaving and not want.is_leaving:
                 written = write(self.peers, want, written)  # only now without our mark
         else:
             if self.observer:

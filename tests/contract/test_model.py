@@ -110,6 +110,7 @@ def shortest(server: Server, seed: int) -> str:
     return "\n".join([f"seed {seed}", *(str(sequence[number]) for number in kept), run(kept)])
 
 
+@pytest.mark.timeout(300 + SEQUENCES / 4)  # the long form takes a quarter of an hour on two slow cores
 def test_same_commands_same_answers(uncached: Lab, http: requests.Session) -> None:
     """Random sequences of registrations, renewals, statuses, batches and reads are answered alike."""
     server = Server(uncached.eureka_urls[0], http)

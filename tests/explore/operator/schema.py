@@ -7,6 +7,7 @@ being named here. A rule or a type that is not known here raises: it must not be
 from __future__ import annotations
 
 import copy
+import functools
 import random
 import re
 from collections.abc import Callable, Iterator, Mapping
@@ -105,8 +106,9 @@ class UnknownField(Exception):
     """The schema says something that is not heeded here."""
 
 
+@functools.cache
 def spec_schema() -> Schema:
-    """The schema of an EurekaSyncer's spec."""
+    """The schema of an EurekaSyncer's spec; to be changed in a copy only."""
     (version,) = yaml.safe_load(_CRD.read_text(encoding="utf-8"))["spec"]["versions"]
     found: Schema = version["schema"]["openAPIV3Schema"]["properties"]["spec"]
     return found
