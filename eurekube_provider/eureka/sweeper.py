@@ -42,6 +42,9 @@ LOOK_AFTER_SECONDS = (2.0, 35.0)
 TICK_SECONDS = 1.0
 RETRY_SECONDS = 5.0
 
+MOST_TRIES = 5
+"""So often a removal is sent to a URL until the server answers that held the instance a moment ago."""
+
 MOST_REMEMBERED = 10_000
 """Removals that a server still has to be asked for; beyond, the oldest are left to lapse."""
 
@@ -75,6 +78,7 @@ class Sweeper:
     :param is_registered: whether an instance has been registered again since: then it stays.
     :param came_back: told of these at each look, once the server answers: the removal may have hit them.
     :param came_late: told of what a server holds and is not removed: it was written after the removal.
+    :param servers_behind: how many servers answer behind one URL.
     """
 
     def __init__(
@@ -83,11 +87,13 @@ class Sweeper:
         is_registered: Callable[[Key], bool],
         came_back: Callable[[Sequence[Key]], None] = lambda _: None,
         came_late: Callable[[Instance], None] = lambda _: None,
+        servers_behind: Callable[[], int] = lambda: 1,
     ) -> None:
         self._peers = peers
         self._is_registered = is_registered
         self._came_back = came_back
         self._came_late = came_late
+        self._servers_behind = servers_behind
         self._lock = threading.Lock()
         self._removals: dict[str, dict[Key, _Removal]] = {peer.url: {} for peer in peers.peers}
         self._stopped = threading.Event()
@@ -193,20 +199,49 @@ class Sweeper:
 
     def _sweep(self, peer: Peer, due: Sequence[_Removal]) -> int:
         """Remove what a server holds of these as it was when they were removed; how many."""
-        # One by one: a batch would renew what it reads, which is to be dead.
-        held = read_each(peer, [removal.instance.key for removal in due])
+        more = self._more_tries()
+        held = self._read(peer, [removal.instance.key for removal in due], more)
         swept = 0
         for removal in due:
             instance = removal.instance
             found = held[instance.key]
-            # Of many, the last is removed some time after all were read.
             if removal.is_certain and self._is_left(removal, found):
-                if len(due) == 1 or self._is_left(removal, peer.read(*instance.key)):
-                    swept += peer.deregister(*instance.key)
+                swept += self._remove(peer, removal, found if len(due) == 1 else None)
             elif found is not None and found.owner:
                 # Perhaps of another owner, to whom it was handed over: that may have come late as well.
                 self._came_late(found)
         return swept
+
+    def _more_tries(self) -> int:
+        """How often more a server is asked behind one URL, where each answer may be another one's."""
+        servers = self._servers_behind()
+        return 2 * servers if servers > 1 else 0
+
+    @staticmethod
+    def _read(peer: Peer, keys: Sequence[Key], more: int) -> dict[Key, Instance | None]:
+        """What is held there, one by one: a batch would renew what it reads, which is to be dead."""
+        held = read_each(peer, keys)
+        for _ in range(more):
+            missing = [key for key in keys if held[key] is None]
+            if not missing:
+                break
+            held.update(read_each(peer, missing))
+        return held
+
+    def _remove(self, peer: Peer, removal: _Removal, found: Instance | None) -> bool:
+        """Remove what is left, from a server that holds it: only that one tells the others.
+
+        :param found: as it was read just now; None where it must be read again, since of many the last is
+            removed some time after all were read.
+        """
+        key = removal.instance.key
+        again = found or peer.read(*key)
+        # Behind one URL another server may have answered, which does not hold it.
+        is_elsewhere = again is None and len(self._peers.peers) == 1
+        if not is_elsewhere and not self._is_left(removal, again):
+            return False
+        # Where it was read, another server may answer next: a balancer takes them in turn.
+        return any(not self._is_registered(key) and peer.deregister(*key) for _ in range(MOST_TRIES))
 
     def _is_left(self, removal: _Removal, found: Instance | None) -> bool:
         """Whether what was found is what was removed, and not registered again, perhaps at this moment."""

@@ -94,6 +94,7 @@ class Registry:
             is_registered=lambda key: self.view.get(key) is not None,
             came_back=lambda keys: self.renewals.renew_soon(keys),  # noqa: PLW0108 - may be another one by then
             came_late=self._came_late,
+            servers_behind=lambda: self.restarts.servers_behind,
         )
         self._late = Late()
         peers.unanswered = self._unanswered

@@ -870,6 +870,27 @@ def test_a_server_that_refuses_to_be_told_a_status_is_swept_all_the_same(
     assert gone == [dead.key]
 
 
+def test_what_one_server_behind_the_url_still_holds_is_removed(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Another one that is asked in its place does not know it, and tells nobody of a removal."""
+    dead = instance("dead")
+    servers = Balanced(older(0), older(30), older(60))
+    registry, _ = behind_a_balancer(servers)
+    servers.held = [[], [dead], []]
+
+    def remove(*_: str) -> bool:
+        held = servers.held[servers._turn()]
+        if not held:
+            return False
+        servers.held = [[], [], []]  # who holds it tells the others
+        return True
+
+    monkeypatch.setattr(servers.peers[0], "deregister", remove)
+    monkeypatch.setattr(sweeper, "LOOK_AFTER_SECONDS", (0.0, 35.0))
+    registry.sweeper.removed(dead)
+    registry.sweeper._look(servers.peers[0])
+    assert servers.held == [[], [], []]
+
+
 def known_as_leaving(registry: Registry, one: Instance) -> bool:
     """Whether it is known with our mark."""
     known = registry.view.get(one.key)
