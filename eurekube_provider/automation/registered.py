@@ -27,6 +27,7 @@ _BESIDE = frozenset(
         "application",
         "asked_status",
         "connection",
+        "created",
         "half_done",
         "held_by_others",
         "id_base",
