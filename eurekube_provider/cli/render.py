@@ -6,6 +6,9 @@ import argparse
 import sys
 
 from eurekube_provider.cli.stack import add_stack_options, rendered_stack
+from eurekube_provider.cli.terminal import complain
+from eurekube_provider.core.words import listed
+from eurekube_provider.resources.objects import describe
 
 _SEPARATOR = "---\n# Registrations in Eureka, as JSON, which YAML can read too:\n"
 
@@ -19,7 +22,9 @@ def add_to(parser: argparse.ArgumentParser) -> None:
     )
     add_stack_options(parser)
     part = parser.add_mutually_exclusive_group()
-    part.add_argument("--kubernetes", action="store_true", help="only the objects, for kubectl apply -f -")
+    part.add_argument(
+        "--kubernetes", action="store_true", help="only the objects; for kubectl apply, with --show-secrets"
+    )
     part.add_argument(
         "--registrations", action="store_true", help="only the registrations, as one JSON object"
     )
@@ -37,3 +42,9 @@ def run(options: argparse.Namespace) -> None:
     if not options.kubernetes:
         sys.stdout.write(rendered.registrations_json(show_secrets=options.show_secrets))
     sys.stdout.flush()
+    if rendered.masked and not (options.registrations or options.show_secrets):
+        hidden = listed([describe(item) for item in rendered.masked], 3)
+        complain(
+            f"eurekube render: [secret] stands for what is secret in {hidden}: this is to be read, not to be"
+            " applied; --show-secrets prints what can be"
+        )

@@ -44,6 +44,7 @@ DEFAULT_ORGANIZATION = "organization"
 _CHECKS = {INSTANCE_TYPE: check, APPLICATION_TYPE: check_members}
 _HIDDEN = "[secret]"
 _SHORTEST_HIDDEN = 3
+_CREDENTIALS = frozenset({f"{NAMESPACE}:password", f"{NAMESPACE}:token"})
 
 _ORDER = (
     "CustomResourceDefinition",
@@ -105,13 +106,20 @@ class Rendered:
 
     def objects_yaml(self, *, show_secrets: bool = False) -> str:
         """The objects as YAML documents, the same text every time."""
-        documents = self.objects
-        if not show_secrets:
-            pairs = zip(self.objects, self.secret_fields, strict=True)
-            documents = [_bare(_without(item, fields)) for item, fields in pairs]
+        documents = self.objects if show_secrets else self._shown
         return yaml.safe_dump_all(
             documents, sort_keys=True, default_flow_style=False, explicit_start=True, width=110
         )
+
+    @property
+    def masked(self) -> list[KubernetesObject]:
+        """The objects of which something is hidden where secrets are not to be shown."""
+        return [item for item, shown in zip(self.objects, self._shown, strict=True) if item != shown]
+
+    @property
+    def _shown(self) -> list[KubernetesObject]:
+        pairs = zip(self.objects, self.secret_fields, strict=True)
+        return [_bare(_without(item, fields)) for item, fields in pairs]
 
     def concealed(self, line: str) -> str:
         """A line about a registration, with nothing in it that the program keeps secret of any."""
@@ -204,7 +212,9 @@ def render(
     directory = project.program.parent
     collector = _Collector()
     with _in_directory(directory):
-        _run(project, stack, organization, configuration, collector)
+        # Nobody wrote them into the stack's file, where they would stand in clear.
+        given = [key for key in overrides or {} if key in _CREDENTIALS]
+        _run(project, stack, organization, configuration, given, collector)
         made = collector.registrations
         connections = _connections(
             configuration, (*made[INSTANCE_TYPE].values(), *made[APPLICATION_TYPE].values())
@@ -233,7 +243,12 @@ def render(
 
 
 def _run(
-    project: Project, stack: str, organization: str, configuration: dict[str, str], collector: _Collector
+    project: Project,
+    stack: str,
+    organization: str,
+    configuration: dict[str, str],
+    secret_keys: list[str],
+    collector: _Collector,
 ) -> None:
     quiet = logging.getLogger("eurekube.render")
     quiet.setLevel(logging.WARNING)
@@ -250,7 +265,7 @@ def _run(
             monitor=_Monitor(collector),
             organization=organization,
         )
-        set_all_config(configuration)
+        set_all_config(configuration, secret_keys)
         is_rendered.set(True)
         loop.run_until_complete(run_pulumi_func(_program(project.program)))
     except pulumi.RunError as error:
@@ -409,8 +424,13 @@ def _mask(value: Any, secrets: frozenset[str]) -> Any:
 
 
 def _bare(item: KubernetesObject) -> KubernetesObject:
-    """A Secret without its data."""
-    if item["kind"] != "Secret":
+    """A Secret without its data.
+
+    All of it stands under ``data``, where a cluster refuses what is no base64: a Secret that is there keeps
+    its contents where somebody applies what was rendered to be read.
+    """
+    names = sorted({*(item.get("data") or ()), *(item.get("stringData") or ())})
+    if item["kind"] != "Secret" or not names:
         return item
-    hidden = {part: dict.fromkeys(item[part], _HIDDEN) for part in ("data", "stringData") if item.get(part)}
-    return {**item, **hidden}
+    rest = {key: value for key, value in item.items() if key != "stringData"}
+    return {**rest, "data": dict.fromkeys(names, _HIDDEN)}

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import base64
+import binascii
 import functools
 import json
 import multiprocessing
@@ -468,6 +470,25 @@ def test_secrets_are_hidden_unless_asked_for() -> None:
     assert "s3cret" not in done.stdout + done.stderr
 
 
+def test_a_masked_secret_cannot_replace_the_one_that_is_there() -> None:
+    """A cluster refuses what is no base64; an operator would be refused by Eureka, and renew nothing."""
+    masked = run("render", "--kubernetes", EUREKA_USER="bridge", EUREKA_PASSWORD="s3cret")
+    (secret,) = [each for each in yaml.safe_load_all(masked.stdout) if each["kind"] == "Secret"]
+    assert "stringData" not in secret
+    for text in secret["data"].values():
+        with pytest.raises(binascii.Error):
+            base64.b64decode(text, validate=True)
+    assert "Secret eurekube-system/eurekube-operator-eureka" in masked.stderr
+    assert "--show-secrets" in masked.stderr
+    shown = run("render", "--kubernetes", "--show-secrets", EUREKA_USER="bridge", EUREKA_PASSWORD="s3cret")
+    assert (shown.stderr, "stringData" in shown.stdout) == ("", True)
+
+
+def test_a_password_of_the_command_line_stands_in_no_file() -> None:
+    """Nothing is to be set with --secret: the advice is for what a stack's file has."""
+    assert "in clear" not in run("render", "--config", "eurekube:password=s3cret").stderr
+
+
 def test_a_user_is_no_secret_elsewhere() -> None:
     """Its name may be a part of many others: everything but the Secret is as it is without secrets."""
     common = {"EUREKA_USER": "eurekube", "EUREKA_PASSWORD": "rating"}
@@ -476,7 +497,7 @@ def test_a_user_is_no_secret_elsewhere() -> None:
     assert len(both[0]) > 10
     differing = [one for one, other in zip(*both, strict=True) if one != other]
     assert [one["kind"] for one in differing] == ["Secret"]
-    assert differing[0]["stringData"] == {"user": "[secret]", "password": "[secret]"}
+    assert differing[0]["data"] == {"user": "[secret]", "password": "[secret]"}
 
 
 PROGRAM = """
