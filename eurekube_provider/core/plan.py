@@ -73,7 +73,13 @@ class Refusal:
     actual: Instance
 
     def describe(self) -> str:
-        """One sentence for a person: what stands there, whose it is, and what to do."""
+        """One sentence for a person: what stands there, whose it is, and what to do.
+
+        It stands in conditions and Events as well, which `kubectl` prints as they are.
+        """
+        return printable(self._told())
+
+    def _told(self) -> str:
         there = f"{self.actual.application} {self.actual.instance_id}"
         if self.reason is RefusalReason.SELF_REGISTERED:
             return (
@@ -106,7 +112,7 @@ class Plan:
     def describe(self) -> str:
         """A line for each change and refusal, and the sum; for people."""
         lines = [printable(change.describe()) for change in self.changes]
-        lines += [printable(f"! {refusal.describe()}") for refusal in self.refusals]
+        lines += [f"! {refusal.describe()}" for refusal in self.refusals]
         counts = {action: len(self.of(action)) for action in Action}
         total = ", ".join(f"{count} to {action}" for action, count in counts.items() if count) or "no changes"
         return "\n".join([*lines, f"{total}, {len(self.refusals)} refused" if self.refusals else total])

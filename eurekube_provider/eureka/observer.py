@@ -8,6 +8,7 @@ from typing import Protocol
 
 from eurekube_provider.core.errors import OwnershipConflict
 from eurekube_provider.core.model import Instance, Status
+from eurekube_provider.core.quoting import printable
 
 
 class Observer(Protocol):
@@ -37,7 +38,7 @@ class Observer(Protocol):
 
 def not_ours(have: Instance, owner: str) -> OwnershipConflict:
     """The error for an instance that belongs to somebody else than ``owner``."""
-    whose = f"belongs to {have.owner}" if have.owner else "was not registered by Eurekube"
+    whose = f"belongs to {printable(have.owner)}" if have.owner else "was not registered by Eurekube"
     return OwnershipConflict(
         f"{have.application} {have.instance_id} {whose} and was left as it is (we are {owner})"
     )

@@ -22,6 +22,7 @@ from enum import StrEnum
 from typing import Any
 
 from eurekube_provider.core.errors import KubernetesError, LeadershipLost
+from eurekube_provider.core.quoting import printable
 from eurekube_provider.kube.access import EVENTS, KubeAccess
 from eurekube_provider.kube.courtesy import STOP_SECONDS, Courtesy
 
@@ -93,10 +94,10 @@ class EventRecorder:
 
         :param regarding: the object, with ``apiVersion``, ``kind`` and ``metadata``.
         :param reason: CamelCase, such as ``Registered``.
-        :param note: one sentence.
+        :param note: one sentence, which may repeat what others wrote: `kubectl` prints it as it stands.
         """
         metadata = regarding["metadata"]
-        note = _cut(note)
+        note = _cut(printable(note))
         key = (str(metadata.get("uid")), reason, note)
         now = time.monotonic()
         with self._lock:

@@ -18,6 +18,7 @@ from typing import Any
 
 from eurekube_provider.core.errors import KubernetesError, LeadershipLost
 from eurekube_provider.core.pulse import Pulse, pulses_of
+from eurekube_provider.core.quoting import printable
 from eurekube_provider.core.syncer import claimed_names
 from eurekube_provider.kube.access import MERGE_PATCH, SYNCERS, KubeAccess
 from eurekube_provider.kube.courtesy import STOP_SECONDS, Courtesy
@@ -91,6 +92,7 @@ def condition(
 ) -> dict[str, Any]:
     """A condition of ``item``, whose transition time is kept where the status stays as it is.
 
+    :param message: it may repeat what others wrote; `kubectl describe` prints it as it stands.
     :param holds: None where that is not known.
     """
     state = {True: "True", False: "False", None: "Unknown"}[holds]
@@ -100,7 +102,7 @@ def condition(
         "type": kind,
         "status": state,
         "reason": reason,
-        "message": message[:_LONGEST_MESSAGE],
+        "message": printable(message)[:_LONGEST_MESSAGE],
         "observedGeneration": item["metadata"].get("generation", 0),
         "lastTransitionTime": old["lastTransitionTime"] if old and old["status"] == state else stamp,
     }

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import logging
+from dataclasses import replace
 
 import pytest
 from hypothesis import given
@@ -11,8 +12,13 @@ from hypothesis import strategies as st
 
 from eurekube_provider.cli.terminal import complain, say
 from eurekube_provider.core.errors import ConfigurationError
+from eurekube_provider.core.identity import OWNER_KEY
+from eurekube_provider.core.model import Instance, Port
+from eurekube_provider.core.plan import Refusal, RefusalReason
 from eurekube_provider.core.quoting import printable, printable_json, printable_lines
+from eurekube_provider.eureka.observer import not_ours
 from eurekube_provider.operator.logs import JsonFormatter, TextFormatter
+from eurekube_provider.operator.status import condition
 
 EVIL = "i-1\x1b[2K\reurekube drain: safe\u202e\x9b1A\u2066\x7f\u2028\x85x"
 
@@ -37,6 +43,21 @@ def test_no_error_of_ours_carries_them() -> None:
     """Whoever shows it, as Pulumi does; the ends of its own lines stay."""
     assert is_harmless(str(ConfigurationError(f"a\n{EVIL}")))
     assert str(ConfigurationError(f"a\n{EVIL}")).count("\n") == 1
+
+
+@pytest.mark.parametrize("reason", RefusalReason)
+def test_no_refusal_carries_them(reason: RefusalReason) -> None:
+    """Whoever registered there chose id, address and owner, and `kubectl` prints a condition as it stands."""
+    mine = Instance("A", "i", "h", "h", Port(1), metadata={OWNER_KEY: "me"})
+    theirs = replace(mine, instance_id=EVIL, host_name=EVIL, metadata={OWNER_KEY: f"x\n{EVIL}"})
+    assert Refusal(reason, mine, theirs).describe().isprintable()
+    assert str(not_ours(theirs, "me")).isprintable()
+
+
+def test_no_condition_carries_them() -> None:
+    """Whatever it repeats, an answer of a server too."""
+    told = condition({"metadata": {}}, "Ready", "Conflict", f"a {EVIL}\nb", "now", holds=False)
+    assert told["message"].isprintable()
 
 
 def test_no_line_of_the_log_carries_them() -> None:

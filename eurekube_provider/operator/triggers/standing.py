@@ -12,6 +12,7 @@ from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from typing import Any
 
+from eurekube_provider.core.quoting import printable
 from eurekube_provider.core.refresh import Addresses, Refresh
 from eurekube_provider.core.schedule import Schedule, retry_delay
 from eurekube_provider.operator.status import READY, SYNCED, condition
@@ -215,7 +216,7 @@ class Standing:
             "outcome": str(result.outcome),
             "completionTime": stamp(wall),
             "duration": duration(seconds),
-            "message": result.message[:_LONGEST_MESSAGE],
+            "message": printable(result.message)[:_LONGEST_MESSAGE],
         }
         if result.changes:
             run["changes"] = dict(result.changes)
