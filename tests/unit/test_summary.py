@@ -160,7 +160,7 @@ def test_an_instance_that_is_not_known_yet_is_one_all_the_same() -> None:
 def test_what_only_a_state_has_is_no_change_of_an_instance() -> None:
     """Where one instance comes, those that stay are not told to change."""
     written = {"created": "2026-11-23T03:56:42+00:00", "incarnation": "0920f666"}
-    found = {"statuses": {}, "held_by_others": {}}
+    found: dict[str, Any] = {"statuses": {}, "held_by_others": {}}
     old = {"instances": {"a": A}, "still_enforced": True, **written, **found}
     (application,) = previewed_application(old, {"instances": {"a": A, "b": B}}).applications
     assert [(each.kind, each.name) for each in application.changes] == [(Kind.REGISTERS, "b")]
