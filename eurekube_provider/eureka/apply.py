@@ -21,7 +21,7 @@ from eurekube_provider.core.errors import (
     RegistryUnreachable,
 )
 from eurekube_provider.core.model import EMPTY, Instance, Status
-from eurekube_provider.core.plan import Action, Change, Plan, same_contents
+from eurekube_provider.core.plan import Action, Change, Plan, as_found, same_contents
 from eurekube_provider.eureka.bulk import cancel_many, register_many
 from eurekube_provider.eureka.observer import Observer, humble_timestamp, next_timestamp, not_ours, overridden
 from eurekube_provider.eureka.peers import Peers
@@ -191,8 +191,11 @@ class _Step:
             if have.is_leaving and not want.is_leaving:
                 written = write(self.peers, want, written)  # only now without our mark
         else:
-            if have is None and self.observer:
-                want = replace(want, overridden_status=self.observer.lost_override(want.key))
+            if self.observer:
+                if have is None:
+                    want = replace(want, overridden_status=self.observer.lost_override(want.key))
+                else:
+                    want = as_found(want, have)
             written = write(self.peers, want, have)
         if self.observer:
             self.observer.registered(written)

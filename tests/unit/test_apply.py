@@ -247,6 +247,24 @@ class _AllIsNew:
         self.told.append(("gone", instance))
 
 
+def test_what_a_list_did_not_show_to_be_out_by_us_keeps_our_mark() -> None:
+    """Without it, the OUT_OF_SERVICE that stands over what is written would pass for a person's."""
+    out = replace(
+        A,
+        status=Status.OUT_OF_SERVICE,
+        overridden_status=Status.OUT_OF_SERVICE,
+        metadata={**A.metadata, LEAVING_KEY: "true"},
+    )
+    registry, seen = Registry(out), _AllIsNew()
+    apply(plan([replace(A, health_check_url="http://a/")], [A], OURS), OURS, registry, seen)
+    assert registry.held[A.key].is_leaving
+    assert registry.held[A.key].health_check_url
+    assert [one.is_leaving for _, one in seen.told] == [True]
+    enforced = Registry(out)
+    apply(plan([replace(A, health_check_url="http://a/")], [A], OURS), OURS, enforced)
+    assert not enforced.held[A.key].is_leaving  # a stack decides about its marks by itself
+
+
 def test_what_only_another_server_holds_is_not_overwritten_by_a_new_id() -> None:
     """Who registered there long ago, and is in no list that was read, keeps the id."""
     first, second = "http://eureka-1:8761/eureka", "http://eureka-2:8761/eureka"

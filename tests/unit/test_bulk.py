@@ -212,7 +212,7 @@ def test_what_stands_everywhere_is_not_registered_again() -> None:
 
 
 def test_what_a_list_did_not_show_to_be_out_by_us_keeps_our_mark_in_a_batch() -> None:
-    """Whoever looks next takes it off, and the status with it; what a person put out of service has none."""
+    """As with single requests; what a person put out of service has none."""
     cluster = Cluster(URLS[:1])
     with owned(World(cluster)):
         peers = Peers(Connection(URLS[:1], mode=Mode.BATCH))
