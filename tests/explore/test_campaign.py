@@ -146,9 +146,8 @@ def test_what_is_renewed_beside_edits_of_its_stack_stands() -> None:
             servers = draw.choice((1, 2))
             calm = keepalive.Kept(name, {}, servers).run()
             assert not calm.violations
-            places = [at for at, what in enumerate(calm.places) if what]
             for _ in range(4):
-                faults = {draw.choice(places): draw.choice(keepalive.HAPPENINGS)}
+                faults = {draw.choice(calm.numbers): draw.choice(keepalive.HAPPENINGS)}
                 assert not (told := keepalive.tried(name, faults, servers)), told
 
 

@@ -41,9 +41,8 @@ def test_single_faults(changed: Edit) -> None:
     setup = draw.choice(SETUPS)
     outcome = Explored(changed, {}, setup).run()
     assert not outcome.violations, told(changed, {}, outcome, setup)
-    places = [at for at, what in enumerate(outcome.places) if what]
     for _ in range(SINGLES_AN_EDIT):
-        faults = {draw.choice(places): draw.choice(HAPPENINGS)}
+        faults = {draw.choice(outcome.numbers): draw.choice(HAPPENINGS)}
         failure = tried(changed, faults, setup)
         assert not failure, failure
 
@@ -142,8 +141,7 @@ def test_what_is_given_up_and_wanted_by_another_syncer_passes_at_once() -> None:
 )
 def test_what_a_syncer_holds_that_registers_nothing_comes_back(name: str) -> None:
     """It is refused or paused: an Eureka that begins anew with an empty memory is told of it again."""
-    places = Explored(edit(name), {}).run().places
-    for at in [at for at, what in enumerate(places) if what][::4]:
+    for at in Explored(edit(name), {}).run().numbers:
         failure = tried(edit(name), {at: a_server_restarts_empty}, Setup(1))
         assert not failure, failure
 
@@ -161,6 +159,16 @@ def test_of_two_syncers_that_want_the_same_at_once_one_is_told(mode: Mode) -> No
         if condition["type"] == "Ready"
     }
     assert reasons == {"Synced", "Conflict"}
+
+
+@pytest.mark.parametrize("name", ["nothing changes", "paused, and scaled down"])
+def test_every_fault_that_is_drawn_happens(name: str) -> None:
+    """What is asked in the calm has no number: nothing goes wrong there."""
+    numbers = Explored(edit(name), {}).run().numbers
+    assert numbers
+    for at in numbers:
+        trace = Explored(edit(name), {at: Fault.SLOW}).run().trace
+        assert any(line.endswith(f"<- {Fault.SLOW.value}") for line in trace), at
 
 
 def test_a_sequence_is_replayed() -> None:

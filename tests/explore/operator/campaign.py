@@ -60,7 +60,7 @@ def sequences(seed: int, end: float, edits: tuple[Edit, ...] = EDITS, part: Part
                 if edit in failed:
                     break
                 calm = Explored(edit, {}, setup).run()
-                places[edit, setup] = [at for at, what in enumerate(calm.places) if what]
+                places[edit, setup] = calm.numbers
                 yield outcome(edit, {}, setup) if calm.violations else ""
         singles = part.dealt(
             seed,
@@ -90,7 +90,7 @@ def sequences(seed: int, end: float, edits: tuple[Edit, ...] = EDITS, part: Part
                 edit, setup = draw.choice(edits), draw.choice(SETUPS)
                 if (edit, setup) not in places:
                     continue
-                numbers = range(2 * max(places[edit, setup]))
+                numbers = range(max(2 * max(places[edit, setup]), _MOST_FAULTS))
                 count = draw.randint(2, _MOST_FAULTS)
                 chosen = sorted(draw.sample(numbers, count))
                 faults = {at: draw.choice(HAPPENINGS) for at in chosen}

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -34,12 +34,17 @@ RESTART_MS = 2_000
 class Outcome:
     """What one sequence came to.
 
-    :ivar places: what was asked, by number; empty for what is not worth a fault.
+    :ivar places: what was asked before the calm, by number; empty for what is not worth a fault.
     """
 
     trace: list[str]
     places: list[str]
     violations: list[str] = field(default_factory=list)
+
+    @property
+    def numbers(self) -> list[int]:
+        """Where something may go wrong: at what is worth it or, where nothing is, at all that is asked."""
+        return [at for at, what in enumerate(self.places) if what] or list(range(len(self.places)))
 
 
 @dataclass(frozen=True, slots=True)
@@ -137,7 +142,7 @@ class Explored:
 
     def _disturb(self) -> None:
         world = self.world
-        world.faults, world.is_counting = self._faults, True
+        world.begin_faults(self._faults)
         world.killed = self._killed
         self.witness.brake_ms = BRAKE_MS if self._edit.is_braked else 0
         if any(isinstance(one, Fault) and one.kills for one in self._faults.values()):
@@ -154,7 +159,7 @@ class Explored:
             world.kube.expire()
         world.disturb()
         self._pass(WINDOW_SECONDS)
-        world.faults = {}
+        world.end_faults()
         world.note("-- calm")
 
     def _settle(self) -> None:
@@ -174,19 +179,6 @@ class Explored:
         self.world.note("-- the operator starts again")
         self.world.disturb()
         self._start()
-
-
-def explore(
-    edit: Edit, setup: Setup = ONE_SERVER, happenings: Iterable[Happening] = tuple(Fault)
-) -> Iterator[tuple[Faults, Outcome]]:
-    """Every sequence of an edit with at most one fault; those with violations are yielded, too."""
-    calm = Explored(edit, {}, setup).run()
-    yield {}, calm
-    for at, what in enumerate(calm.places):
-        if what:
-            for happening in happenings:
-                faults = {at: happening}
-                yield faults, Explored(edit, faults, setup).run()
 
 
 def told(edit: Edit, faults: Faults, outcome: Outcome, setup: Setup = ONE_SERVER) -> str:

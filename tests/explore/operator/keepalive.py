@@ -15,7 +15,6 @@ import sys
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, field
 from typing import Any
 from unittest import mock
 
@@ -25,6 +24,7 @@ from eurekube_provider.resources import connections, waits
 from tests.explore.engine import PREFIX, Engine, Program, Run, _memories
 from tests.explore.explorer import ORDINARY_KEYS, command
 from tests.explore.operator import threads
+from tests.explore.operator.explorer import Outcome
 from tests.explore.operator.world import _INSTEAD, Fault, World, _own_defaults, owned
 from tests.explore.others import OWNER, Place, is_leaving, metadata
 from tests.explore.part import WHOLE, Part, guarded, shrunk, without_one
@@ -117,15 +117,6 @@ class _Door:
         return result
 
 
-@dataclass(slots=True)
-class Outcome:
-    """What one sequence came to."""
-
-    trace: list[str]
-    places: list[str]
-    violations: list[str] = field(default_factory=list)
-
-
 class Kept:
     """One edit of a stack beside a process that renews what it registers."""
 
@@ -151,11 +142,11 @@ class Kept:
             self._up(self._edit.first)
             self._pass(STEADY_SECONDS)
             self._steady = self._serving(self._edit.first) & self._serving(self._edit.middle)
-            self.world.faults, self.world.is_counting = self._faults, True
+            self.world.begin_faults(self._faults)
             for _ in range(2):
                 self._up(self._edit.middle)
                 self._pass(STEADY_SECONDS)
-            self.world.faults = {}
+            self.world.end_faults()
             self._pass(HEAL_MS / 1000)
             self.world.note("-- calm")
             last = self._up(self._edit.end, refresh=True)
@@ -348,7 +339,7 @@ def sequences(seed: int, end: float, names: Sequence[str] = NAMES, part: Part = 
         places: dict[tuple[str, int], list[int]] = {}
         for name, servers in itertools.product(names, (1, 2)):
             calm = Kept(name, {}, servers).run()
-            places[name, servers] = [at for at, what in enumerate(calm.places) if what]
+            places[name, servers] = calm.numbers
             yield outcome(name, {}, servers) if calm.violations else ""
         singles = part.dealt(
             seed,
@@ -365,7 +356,8 @@ def sequences(seed: int, end: float, names: Sequence[str] = NAMES, part: Part = 
                 faults: Faults = {at: happening}
             else:
                 name, servers = draw.choice(list(places))
-                chosen = sorted(draw.sample(places[name, servers], 2))
+                numbers = places[name, servers]
+                chosen = sorted(draw.sample(numbers, min(2, len(numbers))))
                 faults = {at: draw.choice(HAPPENINGS) for at in chosen}
             if name not in failed:
                 yield outcome(name, faults, servers)

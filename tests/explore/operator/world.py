@@ -105,7 +105,8 @@ class World:
 
     :ivar other: a second Eureka.
     :ivar faults: what happens at a request, by its number.
-    :ivar is_counting: whether requests are numbered now.
+    :ivar is_counting: whether requests are noted now.
+    :ivar is_calm: whether nothing goes wrong any more: what is asked then has no number.
     :ivar trace: what was asked since then, and what happened.
     :ivar places: of each number, what was asked.
     :ivar changed: called after each request that may have changed something in Eureka.
@@ -119,6 +120,7 @@ class World:
     seed: int = 0
     faults: Mapping[int, Happening] = field(default_factory=dict)
     is_counting: bool = False
+    is_calm: bool = False
     trace: list[str] = field(default_factory=list)
     places: list[str] = field(default_factory=list)
     changed: Callable[[str], None] = lambda _: None
@@ -152,6 +154,14 @@ class World:
     @property
     def _began_ms(self) -> int:
         return 1_800_000_000_000
+
+    def begin_faults(self, faults: Mapping[int, Happening]) -> None:
+        """Number the requests from here on."""
+        self.faults, self.is_counting = faults, True
+
+    def end_faults(self) -> None:
+        """Nothing goes wrong from here on."""
+        self.faults, self.is_calm = {}, True
 
     def disturb(self, until_ms: int = 0) -> None:
         """Something happened that the operator needs time for."""
@@ -238,6 +248,10 @@ class World:
         if process.is_dead:
             raise Killed
         if not self.is_counting:
+            return None
+        if self.is_calm:
+            if not is_dull:
+                self.note(f"      {what}")
             return None
         number = len(self.places)
         happening = self.faults.get(number)
