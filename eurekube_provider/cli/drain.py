@@ -15,6 +15,7 @@ from eurekube_provider.core.model import Instance, Status
 from eurekube_provider.eureka.manual import (
     Standing,
     another_is_up,
+    can_be_asked_for,
     instances_named,
     look,
     out_since,
@@ -85,6 +86,19 @@ def chosen(peers: Peers, options: argparse.Namespace) -> list[Instance]:
     return own
 
 
+def beyond_reach(instances: Sequence[Instance], status: str) -> list[str]:
+    """What no server can be asked for is said, and hinders nothing else.
+
+    :param status: what it is not, for that.
+    """
+    return [
+        f"{one.application} {one.instance_id!r} is not {status}: it registered under an id that no request"
+        " can name; it leaves Eureka 90 s after its process ended"
+        for one in instances
+        if not can_be_asked_for(one)
+    ]
+
+
 def run(options: argparse.Namespace) -> int:
     """Drain; the exit code: 1 where a caller may still find something UP."""
     peers = peers_of(options)
@@ -98,13 +112,15 @@ def _drain(peers: Peers, options: argparse.Namespace) -> int:
     drain = drain_of(options)
     total = math.ceil(drain.forgotten_after_seconds + drain.margin_seconds)
     began = time.time()
-    instances = chosen(peers, options)
+    found = chosen(peers, options)
+    unreached = beyond_reach(found, "drained")
+    instances = [one for one in found if can_be_asked_for(one)]
     since = out_since(peers, instances)
     standings = take_out(peers, instances)
     for one in standings:
         say(describe(one))
     _warn_of_the_last(peers, standings)
-    complaints = _complaints(standings)
+    complaints = [*unreached, *_complaints(standings)]
     left = total if since is None else max(0, math.ceil(total - (time.time() - since)))
     if options.no_wait:
         say(f"callers may call them for {left} s more; then they may be stopped")
@@ -112,7 +128,11 @@ def _drain(peers: Peers, options: argparse.Namespace) -> int:
     if left:
         say(f"callers may call them for {left} s more: waiting")
         wait(left, total, "caches may still be warm")
-        complaints = [*_complaints(look(peers, instances)), *_left_out(peers, options, instances, began)]
+        complaints = [
+            *unreached,
+            *_complaints(look(peers, instances)),
+            *_left_out(peers, options, instances, began),
+        ]
     if not complaints:
         say(f"safe: they were out of service for {total} s, and no caller knows them any more")
     return _told(complaints)
@@ -152,7 +172,10 @@ def _left_out(
         f"{one.application} {one.instance_id} is UP and was not drained, since it was registered shortly"
         " before and not listed yet: drain once more"
         for one in now
-        if one.key not in keys and one.status is Status.UP and one.written_at_ms <= began * 1000
+        if one.key not in keys
+        and can_be_asked_for(one)
+        and one.status is Status.UP
+        and one.written_at_ms <= began * 1000
     ]
 
 

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import argparse
 
-from eurekube_provider.cli.drain import add_target, chosen, describe, peers_of
+from eurekube_provider.cli.drain import add_target, beyond_reach, chosen, describe, peers_of
 from eurekube_provider.cli.terminal import complain, say
 from eurekube_provider.core.model import Status
-from eurekube_provider.eureka.manual import put_back
+from eurekube_provider.eureka.manual import can_be_asked_for, put_back
 
 
 def add_to(parser: argparse.ArgumentParser) -> None:
@@ -25,10 +25,12 @@ def run(options: argparse.Namespace) -> int:
     """Put back; the exit code: 1 where something is still out of service, or a server did not answer."""
     peers = peers_of(options)
     try:
-        standings = put_back(peers, chosen(peers, options))
+        found = chosen(peers, options)
+        standings = put_back(peers, [one for one in found if can_be_asked_for(one)])
     finally:
         peers.close()
-    complaints = {
+    complaints = dict.fromkeys(beyond_reach(found, "put back"))
+    complaints |= {
         f"{url} did not answer and may keep the status: {error}": None
         for one in standings
         for url, error in one.failures.items()

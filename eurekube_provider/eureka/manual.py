@@ -12,6 +12,7 @@ from dataclasses import dataclass
 
 from eurekube_provider.core.errors import RegistryError, RegistryRejected
 from eurekube_provider.core.model import Instance, Status
+from eurekube_provider.core.text import name_problem
 from eurekube_provider.eureka import batch
 from eurekube_provider.eureka.peer import Peer
 from eurekube_provider.eureka.peers import Peers
@@ -61,6 +62,8 @@ def instances_named(peers: Peers, word: str) -> list[Instance]:
     Those of an application are the ones that a server lists, of which each is read by itself: one that is
     gone is left out, one that came within the last half a minute may be missing. An id is found at once.
 
+    What no request can name is as it was listed: see :func:`can_be_asked_for`.
+
     :raises RegistryRejected: there is none; names what comes near.
     :raises RegistryError: no server answers.
     """
@@ -87,11 +90,18 @@ def instances_named(peers: Peers, word: str) -> list[Instance]:
 
 def _that_stand(peers: Peers, listed: Sequence[Instance]) -> list[Instance]:
     """What is held still, as it is now; what only servers may hold that do not answer, as it was listed."""
-    if not listed:
-        return []
-    stock = look_everywhere(peers, listed)
-    read = ((one, stock.newest(one.key)) for one in listed)
-    return [found or one for one, found in read if found is not None or stock.failures]
+    named = [one for one in listed if can_be_asked_for(one)]
+    if not named:
+        return list(listed)
+    stock = look_everywhere(peers, named)
+    read = ((one, stock.newest(one.key)) for one in named)
+    stand = [found or one for one, found in read if found is not None or stock.failures]
+    return [*stand, *(one for one in listed if not can_be_asked_for(one))]
+
+
+def can_be_asked_for(instance: Instance) -> bool:
+    """Whether a request can name it: a server lets it register, and refuses its id in every URL."""
+    return not name_problem(instance.instance_id)
 
 
 def another_is_up(peers: Peers, application: str, besides: Container[Key]) -> bool:
@@ -104,7 +114,11 @@ def another_is_up(peers: Peers, application: str, besides: Container[Key]) -> bo
     :raises RegistryError: no server answers.
     """
     listed, _ = peers.list_everywhere()
-    others = [one for one in listed if one.application == application and one.key not in besides]
+    others = [
+        one
+        for one in listed
+        if one.application == application and one.key not in besides and can_be_asked_for(one)
+    ]
     others.sort(key=lambda one: one.status is not Status.UP)  # it is soon found out where one is UP
     found_up: set[str] = set()
     for some in batch.portions(others, _ASKED_AT_ONCE):

@@ -9,7 +9,7 @@ from typing import Any, cast
 
 import pytest
 
-from eurekube_provider.cli.drain import _left_out
+from eurekube_provider.cli.drain import _left_out, beyond_reach
 from eurekube_provider.core.errors import RegistryRejected, RegistryUnreachable
 from eurekube_provider.core.identity import MEMBER_KEY
 from eurekube_provider.core.model import Instance, Port, Status
@@ -280,6 +280,19 @@ def test_instances_are_named_as_they_stand() -> None:
         instances_named(cluster, "i2")
     cluster.silent = {"http://b/eureka"}
     assert instances_named(cluster, "i2") == [gone]
+
+
+def test_an_id_that_no_request_can_name_hinders_nothing() -> None:
+    """A server takes it in and refuses every URL with it: it is told, and the others are drained."""
+    cluster = Cluster()
+    there, strange = instance(1), replace(instance(2), instance_id="two\x1b[2K")
+    cluster.holds([there], listed=[strange, there])  # what is read of the other one is refused
+    assert instances_named(cluster, "rating") == [there, strange]
+    (told,) = beyond_reach([there, strange], "drained")
+    assert "'two\\x1b[2K' is not drained" in told
+    assert not another_is_up(cluster, "RATING", {there.key})
+    cluster.holds([], listed=[strange])
+    assert instances_named(cluster, "rating") == [strange]
 
 
 def test_what_a_drain_left_out_is_told() -> None:
