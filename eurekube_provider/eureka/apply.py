@@ -20,7 +20,7 @@ from eurekube_provider.core.errors import (
     RegistryError,
     RegistryUnreachable,
 )
-from eurekube_provider.core.model import EMPTY, Instance, Status
+from eurekube_provider.core.model import EMPTY, Instance, Status, newest
 from eurekube_provider.core.plan import Action, Change, Plan, as_found, same_contents
 from eurekube_provider.eureka.bulk import cancel_many, register_many
 from eurekube_provider.eureka.observer import Observer, humble_timestamp, next_timestamp, not_ours, overridden
@@ -196,7 +196,7 @@ class _Step:
                     want = replace(want, overridden_status=self.observer.lost_override(want.key))
                 else:
                     want = as_found(want, have)
-            written = write(self.peers, want, have)
+            written = write(self.peers, want, have, self.change.actual)
         if self.observer:
             self.observer.registered(written)
 
@@ -222,22 +222,25 @@ class _Step:
             raise not_ours(have, self.owner)
 
 
-def write(peers: Peers, want: Instance, have: Instance | None) -> Instance:
+def write(peers: Peers, want: Instance, have: Instance | None, known: Instance | None = None) -> Instance:
     """Register ``want`` over ``have`` so that no server can take it for older than what it holds.
 
     A person's override stays; fields that we do not know survive.
 
     :param want: where nothing stands, with the override that it had before the servers forgot it.
+    :param known: what was known to stand there. Where it is newer than ``have``, the server that was told of
+        it is frozen before the others heard: it tells them when it is back, and what is older gives way.
     :returns: the instance as it stands from now on.
     """
     sent = replace(
         want,
         overridden_status=(have or want).overridden_status,
-        last_dirty_timestamp_ms=next_timestamp(have),
+        last_dirty_timestamp_ms=next_timestamp(newest([have, known])),
         unknown_fields={**have.unknown_fields, **want.unknown_fields} if have else want.unknown_fields,
         data_center=have.data_center if have else want.data_center,
     )
-    if have is not None and have.status is want.status and same_contents(have, want):
+    is_newest = newest([have, known]) is have
+    if have is not None and is_newest and have.status is want.status and same_contents(have, want):
         return replace(have, unknown_fields=EMPTY)
     peers.register(sent)
     return overridden(sent)

@@ -161,6 +161,12 @@ def test_of_two_syncers_that_want_the_same_at_once_one_is_told(mode: Mode) -> No
     assert reasons == {"Synced", "Conflict"}
 
 
+def test_a_server_that_freezes_with_a_status_does_not_bring_it_over_a_newer_one() -> None:
+    """The others never heard of it, and show what is wanted again: they are told of it once more."""
+    failure = tried(edit("not ready for a while"), {2: a_server_freezes}, Setup(2))
+    assert not failure, failure
+
+
 @pytest.mark.parametrize("name", ["nothing changes", "paused, and scaled down"])
 def test_every_fault_that_is_drawn_happens(name: str) -> None:
     """What is asked in the calm has no number: nothing goes wrong there."""
