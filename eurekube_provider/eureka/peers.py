@@ -38,6 +38,10 @@ HASTE_SECONDS = 0.5
 SLOW_SECONDS = 1.0
 """So does one that took longer than this over a single instance, which takes a millisecond."""
 
+MOST_TRIES = 5
+"""So often a removal is sent to a single URL until a server behind it answers that held the instance: a
+balancer takes them in turn, and one that does not hold it tells nobody."""
+
 NOBODY_ANSWERS = "no server answers"
 """Why it is not known whether batches can be used."""
 
@@ -299,12 +303,16 @@ class Peers:
         """Remove the instance from every server that can be reached, and look whether it is gone.
 
         A server that does not hold the instance answers 404 and tells none of its peers, so that asking
-        one of them is not enough.
+        one of them is not enough. Nor is it behind one URL, where another server than the one that showed
+        it may answer: it is sent until one held it, and a server that is alone answers so at once.
 
         :returns: what is left, by the uncached read of every server.
         :raises RegistryError: no server could be asked.
         """
-        _, failures = self.everywhere(lambda peer: peer.deregister(application, instance_id))
+        tries = MOST_TRIES if len(self.peers) == 1 else 1
+        _, failures = self.everywhere(
+            lambda peer: any(peer.deregister(application, instance_id) for _ in range(tries))
+        )
         sighting = self.read_everywhere(application, instance_id)
         return replace(sighting, failures={**sighting.failures, **failures})
 

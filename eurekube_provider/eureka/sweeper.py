@@ -25,11 +25,11 @@ import time
 from collections.abc import Callable, Sequence, Set
 from dataclasses import dataclass, replace
 
-from eurekube_provider.core.errors import LeadershipLost, RegistryError
+from eurekube_provider.core.errors import LeadershipLost, RegistryError, RegistryRejected
 from eurekube_provider.core.model import Instance
 from eurekube_provider.core.pulse import Pulse, pulses_of
 from eurekube_provider.eureka.peer import Peer
-from eurekube_provider.eureka.peers import Peers
+from eurekube_provider.eureka.peers import MOST_TRIES, Peers
 from eurekube_provider.eureka.stock import read_each
 
 _log = logging.getLogger(__name__)
@@ -39,11 +39,15 @@ Key = tuple[str, str]
 LOOK_AFTER_SECONDS = (2.0, 35.0)
 """When what was under way has arrived, and when servers have given up to forward the rest (after 30 s)."""
 
+LOOK_AFTER_SECONDS_BEHIND_ONE_URL = (*LOOK_AFTER_SECONDS, 50.0, 65.0, 95.0)
+"""The same where several servers answer at one URL: nobody notices there that one of them was frozen, and is
+back with what was removed meanwhile."""
+
+MOST_LOOKED_FOR_LONGER = 1_000
+"""Of more that are due at once, each of which is read several times there, the rest is left to lapse."""
+
 TICK_SECONDS = 1.0
 RETRY_SECONDS = 5.0
-
-MOST_TRIES = 5
-"""So often a removal is sent to a URL until the server answers that held the instance a moment ago."""
 
 MOST_REMEMBERED = 10_000
 """Removals that a server still has to be asked for; beyond, the oldest are left to lapse."""
@@ -63,12 +67,12 @@ class _Removal:
     is_certain: bool = True
     former: Set[str] = frozenset()
 
-    def next(self) -> _Removal | None:
+    def next(self, look_after_seconds: Sequence[float]) -> _Removal | None:
         """The look after this one; None after the last."""
         looks = self.looks + 1
-        if looks == len(LOOK_AFTER_SECONDS):
+        if looks >= len(look_after_seconds):
             return None
-        at = self.at + LOOK_AFTER_SECONDS[looks] - LOOK_AFTER_SECONDS[self.looks]
+        at = self.at + look_after_seconds[looks] - look_after_seconds[self.looks]
         return replace(self, at=at, looks=looks)
 
 
@@ -176,12 +180,15 @@ class Sweeper:
         again = [removal.instance.key for removal in due if self._is_registered(removal.instance.key)]
         if again:
             self._came_back(again)
+        are_several = self._servers_behind() > 1 and len(self._peers.peers) == 1
+        looks_longer = are_several and len(due) <= MOST_LOOKED_FOR_LONGER
+        look_after_seconds = LOOK_AFTER_SECONDS_BEHIND_ONE_URL if looks_longer else LOOK_AFTER_SECONDS
         with self._lock:
             for removal in due:
                 key = removal.instance.key
                 if removals.get(key) is removal:
                     del removals[key]
-                    following = removal.next()
+                    following = removal.next(look_after_seconds)
                     if following is not None:
                         removals[key] = following
                     if was_away:
@@ -206,7 +213,10 @@ class Sweeper:
             instance = removal.instance
             found = held[instance.key]
             if removal.is_certain and self._is_left(removal, found):
-                swept += self._remove(peer, removal, found if len(due) == 1 else None)
+                try:
+                    swept += self._remove(peer, removal, found if len(due) == 1 else None)
+                except RegistryRejected as error:
+                    _not_swept(peer, instance.key, error)
             elif found is not None and found.owner:
                 # Perhaps of another owner, to whom it was handed over: that may have come late as well.
                 self._came_late(found)
@@ -220,12 +230,13 @@ class Sweeper:
     @staticmethod
     def _read(peer: Peer, keys: Sequence[Key], more: int) -> dict[Key, Instance | None]:
         """What is held there, one by one: a batch would renew what it reads, which is to be dead."""
-        held = read_each(peer, keys)
+        refused: set[Key] = set()
+        held = _read_each(peer, keys, refused)
         for _ in range(more):
-            missing = [key for key in keys if held[key] is None]
+            missing = [key for key in keys if held[key] is None and key not in refused]
             if not missing:
                 break
-            held.update(read_each(peer, missing))
+            held.update(_read_each(peer, missing, refused))
         return held
 
     def _remove(self, peer: Peer, removal: _Removal, found: Instance | None) -> bool:
@@ -252,3 +263,29 @@ class Sweeper:
             and not self._is_registered(removed.key)
             and found.written_at_ms <= (removed.last_dirty_timestamp_ms or time.time() * 1000)
         )
+
+
+def _read_each(peer: Peer, keys: Sequence[Key], refused: set[Key]) -> dict[Key, Instance | None]:
+    """What is held there; one read that is refused for good, and so would be each time, stops no other.
+
+    :param refused: is told of these, which count as not held.
+    """
+    try:
+        return read_each(peer, keys)
+    except RegistryRejected:
+        held: dict[Key, Instance | None] = {}
+    for key in keys:
+        try:
+            held[key] = peer.read(*key)
+        except RegistryRejected as error:
+            held[key] = None
+            refused.add(key)
+            _not_swept(peer, key, error)
+    return held
+
+
+def _not_swept(peer: Peer, key: Key, error: RegistryRejected) -> None:
+    _log.warning(
+        "not checked whether the instance is gone: the Eureka server refuses to say or to remove it",
+        extra={"url": peer.url, "application": key[0], "instance": key[1], "error": str(error)},
+    )

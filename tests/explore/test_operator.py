@@ -10,6 +10,7 @@ import pytest
 from eurekube_provider.core.brake import Judgement
 from eurekube_provider.eureka.connection import Mode
 from tests.explore.operator.acts import (
+    Act,
     a_server_freezes,
     a_server_restarts_empty,
     a_stack_removes_behind_a_split,
@@ -235,6 +236,21 @@ def test_who_comes_back_behind_a_balancer_is_in_service(servers: int) -> None:
     """
     replaced = edit("a StatefulSet's pod is replaced, shown until it is gone")
     failure = tried(replaced, {}, Setup(servers, is_balanced=True))
+    assert not failure, failure
+
+
+@pytest.mark.parametrize(
+    ("name", "at", "act", "servers"),
+    [
+        ("a syncer is deleted", 3, a_server_restarts_empty, 3),
+        ("the namespace is deleted", 4, a_server_freezes, 2),
+    ],
+)
+def test_what_is_removed_behind_a_balancer_is_gone_from_each_server(
+    name: str, at: int, act: Act, servers: int
+) -> None:
+    """A server that does not hold it answers in place of one that does, or one was frozen and comes back."""
+    failure = tried(edit(name), {at: act}, Setup(servers, is_balanced=True))
     assert not failure, failure
 
 

@@ -81,6 +81,7 @@ class Cluster:
             use_read_only_cache=self._use_read_only_cache,
             seed=self._seed,
         )
+        server.started_ms -= self.urls.index(url)  # no two at the same moment: it tells them apart
         self.servers[url] = server
         for other in self.urls:
             if other != url:

@@ -891,6 +891,32 @@ def test_what_one_server_behind_the_url_still_holds_is_removed(monkeypatch: pyte
     assert servers.held == [[], [], []]
 
 
+def test_one_read_that_is_refused_for_good_stops_no_other(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A proxy may refuse one id whenever it is asked for; the other dead instances are removed."""
+    odd, dead = instance("odd"), instance("dead")
+    servers = Holding(odd, dead)
+    peer = servers.peers[0]
+    gone: list[tuple[str, ...]] = []
+
+    def remove(*key: str) -> bool:
+        gone.append(key)
+        return True
+
+    def read(application: str, instance_id: str) -> Instance | None:
+        if instance_id == odd.instance_id:
+            raise RegistryRejected("400")
+        return servers._read(0, application, instance_id)
+
+    monkeypatch.setattr(peer, "read", read)
+    monkeypatch.setattr(peer, "deregister", remove)
+    monkeypatch.setattr(sweeper, "LOOK_AFTER_SECONDS", (0.0, 35.0))
+    registry = servers.registry()
+    for one in (odd, dead):
+        registry.sweeper.removed(one)
+    registry.sweeper._look(peer)
+    assert gone == [dead.key]
+
+
 def known_as_leaving(registry: Registry, one: Instance) -> bool:
     """Whether it is known with our mark."""
     known = registry.view.get(one.key)
