@@ -33,17 +33,21 @@ where they can be read. Where pods cannot, it passes without their labels, since
 
 HEIR_LOOK_SECONDS = 0.1
 
+WAIT_OVER_SECONDS = 60.0
+"""Where nobody asked for another syncer for so long, the wait for it is over; the next one is a new one."""
+
 Apply = Callable[[Plan, str, Registry], Outcome]
 Admit = Callable[[Syncer, Sources, frozenset[str]], Registry]
 """Where a syncer may register; see :meth:`~eurekube_provider.operator.admission.Admission.registry_of`."""
 
-
 Key = tuple[str, str]
-_NOTHING = Outcome()
-_NO_STEPS = Plan()
+"""Of an instance: its application and id."""
 
 Leaves = Sequence[tuple[Registry, Collection[Instance]]]
 """What a syncer lets go of, by where it stands."""
+
+_NOTHING = Outcome()
+_NO_STEPS = Plan()
 
 
 @dataclass(frozen=True, slots=True)
@@ -121,7 +125,7 @@ class Heirs:
         self._carry_out = carry_out
         self._admit = admit
         self._waits_at_once = waits_at_once
-        self._unread: dict[SyncerKey, float] = {}  # since when a syncer is waited for
+        self._unread: dict[SyncerKey, tuple[float, float]] = {}  # waited for since when, and last asked for
 
     def forget(self, key: SyncerKey) -> None:
         """This syncer is waited for no more."""
@@ -190,7 +194,11 @@ class Heirs:
             self._unread.pop(heir, None)
             return False
         now = elapsed_seconds()
-        return now - self._unread.setdefault(heir, now) < HEIR_SECONDS
+        since, asked = self._unread.get(heir, (now, now))
+        if now - asked > WAIT_OVER_SECONDS:
+            since = now
+        self._unread[heir] = (since, now)
+        return now - since < HEIR_SECONDS
 
     def hand_over(
         self,
@@ -205,7 +213,7 @@ class Heirs:
         :param key: who lets go of ``leaves`` at ``registry``, where ``owner`` has them.
         """
         there = {one.key: one for one in leaves}
-        heirs: dict[tuple[str, str], tuple[SyncerKey, Instance]] = {}
+        heirs: dict[Key, tuple[SyncerKey, Instance]] = {}
         for other in _heirs(key, leaves, sources):
             desired = self._wanted_by(other, registry, sources)
             if desired is not None and desired.is_unread:

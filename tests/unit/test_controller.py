@@ -12,8 +12,10 @@ import pytest
 
 from eurekube_provider.core.errors import ConfigurationError, LeadershipLost, RegistryUnreachable
 from eurekube_provider.core.identity import ClusterOwner
+from eurekube_provider.core.mapping import Desired
 from eurekube_provider.core.model import Instance, Status
 from eurekube_provider.core.names import Reservations
+from eurekube_provider.core.objects import Problem
 from eurekube_provider.core.plan import Action, Change, Plan
 from eurekube_provider.core.syncer import Syncer
 from eurekube_provider.eureka.apply import Outcome, apply
@@ -549,6 +551,19 @@ def test_what_another_syncer_may_want_waits_until_that_is_known(
     scene.told.controller._reconcile(RENAMED)
     (held,) = scene.told.registry.view.owned(str(ClusterOwner(CLUSTER.name, *RENAMED)))
     assert held.status is Status.UP
+
+
+def test_a_wait_that_ran_out_shortens_no_later_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Where the pods of another syncer cannot be read for a while, and then again."""
+    scene, now = Scene(), 0.0
+    waits = scene.told.controller._heirs
+    unread = Desired(problems=(Problem("PodsNotRead", "not yet"),))
+    monkeypatch.setattr(heirs, "elapsed_seconds", lambda: now)
+    monkeypatch.setattr(waits, "_wanted_by", lambda *_: unread)
+    awaited = {}
+    for now in (0.0, 4.0, 6.0, 20.0, 100.0, 104.0, 106.0):
+        awaited[now] = waits._is_awaited(RENAMED, scene.told.registry, scene.told.sources)
+    assert [at for at, waits_on in awaited.items() if waits_on] == [0.0, 4.0, 100.0, 104.0]
 
 
 @pytest.mark.parametrize("spec", [{"paused": True}, {"eureka": "elsewhere"}])
