@@ -10,7 +10,7 @@ from __future__ import annotations
 import logging
 import threading
 import time
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from typing import Any
@@ -18,6 +18,7 @@ from typing import Any
 from eurekube_provider.core.errors import (
     ConfigurationError,
     EurekubeError,
+    KubernetesError,
     LeadershipLost,
     RegistryError,
 )
@@ -28,12 +29,13 @@ from eurekube_provider.core.plan import Action, Change, Plan, Policy, plan
 from eurekube_provider.core.pulse import Pulse, pulses_of
 from eurekube_provider.core.syncer import DEFAULT_CONNECTION, OnTermination, Syncer, claimed_names
 from eurekube_provider.eureka.apply import CarryOut, Outcome, apply
-from eurekube_provider.kube.access import KubeAccess
+from eurekube_provider.kube.access import PODS, KubeAccess
 from eurekube_provider.kube.events import EventRecorder
 from eurekube_provider.operator.admission import Admission, NameTaken, UnknownEureka
 from eurekube_provider.operator.brake import Brake
 from eurekube_provider.operator.departure import Departure
 from eurekube_provider.operator.drains import Drains
+from eurekube_provider.operator.ended import ended
 from eurekube_provider.operator.finalizer import has_finalizer, set_finalizer
 from eurekube_provider.operator.heirs import Heirs, Offered
 from eurekube_provider.operator.index import SyncerKey, key_of
@@ -500,12 +502,38 @@ class Controller:
             or change.instance.instance_id in desired.terminating
             or self._said_goodbye(change.instance.instance_id)
         )
+        if not wanted.is_paused and not desired.is_unread:
+            kept = {id(one) for one in certain}
+            gone = self._ended([one for one in there if one.application == name])
+            certain = tuple(
+                change
+                for change in steps.changes
+                if id(change) in kept or change.instance.instance_id in gone
+            )
         return replace(steps, changes=certain)
 
     def _said_goodbye(self, instance_id: str) -> bool:
         """Whether an instance's endpoint was seen terminating lately, and is not back since."""
         assert self._sources is not None  # noqa: S101 - workers start with the sources
         return self._sources.said_goodbye(*endpoint_of(instance_id, self._cluster.name))
+
+    def _ended(self, held: Collection[Instance]) -> frozenset[str]:
+        """The ids of those of which the cluster has no pod any more, though none was seen terminating."""
+        assert self._sources is not None  # noqa: S101 - workers start with the sources
+        namespaces = {endpoint_of(one.instance_id, self._cluster.name)[1] for one in held}
+        if any(self._sources.slices.without_list(one) for one in namespaces):
+            return frozenset()
+        slices = [item for one in namespaces for item in self._sources.slices.objects(one)]
+
+        def is_there(namespace: str, name: str) -> bool:
+            # A list, since the operator may list pods; of this selector the API server reads one object.
+            query = {"fieldSelector": f"metadata.name={name}"}
+            return bool(self._access.get(PODS.path(namespace), query)["items"])
+
+        try:
+            return ended(held, slices, self._cluster.name, is_there)
+        except KubernetesError:
+            return frozenset()  # in doubt they stay
 
     def _strays(self, registry: Registry, owner: str) -> list[tuple[Registry, Instance]]:
         """What is registered at connections that the syncer no longer names."""
@@ -581,16 +609,34 @@ class Controller:
         self.history.forget(key, instances)
 
     def _refuse(self, syncer: Object, error: ConfigurationError, started: float) -> EurekubeError | None:
-        """Take out what said goodbye, keep the rest, and say why nothing else is done.
+        """Take out what said goodbye or ended unseen, keep the rest, and say why nothing else is done.
 
         :returns: why something could not be taken out yet.
         """
         key = key_of(syncer)
         owner, outcome = self._owner(key), Outcome()
-        for registry in self._registries.values():
-            parts = remains(syncer, registry.view.owned(owner), self._said_goodbye)
-            steps = replace(parts.leaves, changes=(*self._restored(registry, owner), *parts.leaves.changes))
-            outcome += self._apply(steps, owner, registry)
+        assert self._sources is not None  # noqa: S101 - workers start with the sources
+        is_paused = (syncer.get("spec") or {}).get("paused")
+        gone: set[str] = set()
+        for registry in self._registries.values() if not is_paused else ():
+            gone |= self._ended(registry.view.owned(owner))
+        remaining = {
+            registry: remains(
+                syncer, registry.view.owned(owner), lambda one: one in gone or self._said_goodbye(one)
+            )
+            for registry in self._registries.values()
+        }
+        leaves = Plan(tuple(one for parts in remaining.values() for one in parts.leaves.changes))
+        allowed, hold = self._brake.check(key, syncer, leaves, owner, self._sources)
+        going = {id(one) for one in allowed.changes}
+        if hold is not None:
+            self._queue.add_after(key, hold.wait_seconds)
+        for registry, parts in remaining.items():
+            goes = (one for one in parts.leaves.changes if id(one) in going)
+            outcome += self._apply(Plan((*self._restored(registry, owner), *goes)), owner, registry)
+            for one in parts.leaves.changes:
+                if id(one) not in going:
+                    registry.hold(one.instance)
             for instance in parts.lapses:
                 registry.let_lapse(instance)
             for instance in parts.stays:

@@ -162,6 +162,20 @@ def test_of_two_syncers_that_want_the_same_at_once_one_is_told(mode: Mode) -> No
     assert reasons == {"Synced", "Conflict"}
 
 
+def test_what_a_refused_syncer_holds_leaves_with_its_pod_though_nobody_watched() -> None:
+    """The operator ended before it did, and the next one saw it nowhere: its address may be another's."""
+    ended = Edit(
+        "refused, and a pod ends while nobody watches",
+        (
+            (0.0, lambda site: site.syncer(eureka="nowhere")),
+            (1.0, lambda site: site.pod("a-2", terminating=True)),
+            (0.8, lambda site: site.no_pod("a-2")),
+        ),
+    )
+    failure = tried(ended, {1: the_operator_ends_in_peace}, Setup(1))
+    assert not failure, failure
+
+
 def test_a_server_that_freezes_with_a_status_does_not_bring_it_over_a_newer_one() -> None:
     """The others never heard of it, and show what is wanted again: they are told of it once more."""
     failure = tried(edit("not ready for a while"), {2: a_server_freezes}, Setup(2))

@@ -10,7 +10,12 @@ from typing import Any
 
 import pytest
 
-from eurekube_provider.core.errors import ConfigurationError, LeadershipLost, RegistryUnreachable
+from eurekube_provider.core.errors import (
+    ConfigurationError,
+    KubernetesError,
+    LeadershipLost,
+    RegistryUnreachable,
+)
 from eurekube_provider.core.identity import ClusterOwner
 from eurekube_provider.core.mapping import Desired
 from eurekube_provider.core.model import Instance, Status
@@ -21,6 +26,7 @@ from eurekube_provider.core.syncer import Syncer
 from eurekube_provider.eureka.apply import Outcome, apply
 from eurekube_provider.eureka.connection import Connection
 from eurekube_provider.eureka.peers import Peers
+from eurekube_provider.kube.access import KubeAccess
 from eurekube_provider.operator import departure, heirs, silence
 from eurekube_provider.operator.controller import WORKERS, Controller
 from eurekube_provider.operator.finalizer import FINALIZER
@@ -243,6 +249,36 @@ def test_what_was_forgotten_is_not_kept_for_who_wants_it_no_more() -> None:
     assert {one.instance.application for one in scene.look()} == {"STARS"}
     scene.edited(eureka="nowhere")
     assert scene.look() == []
+
+
+@pytest.mark.parametrize(
+    "answer", [[], [{"metadata": {"name": "b"}}], None], ids=["gone", "there", "no answer"]
+)
+@pytest.mark.parametrize("keeps", ["UnknownEureka", "in doubt", "paused"])
+def test_a_pod_that_ended_unseen_leaves_who_registers_nothing(
+    keeps: str, answer: list[Any] | None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Only where fellows of it are there still, and the API server has no pod of that name."""
+    asked: list[Any] = []
+
+    def get(_: object, path: str, query: dict[str, str]) -> dict[str, Any]:
+        asked.append((path, query["fieldSelector"]))
+        if answer is None:
+            raise KubernetesError("no answer")
+        return {"items": answer}
+
+    monkeypatch.setattr(KubeAccess, "get", get)
+    scene = Scene()
+    scene.endpoints(WEB, a=READY, b=READY)
+    scene.look()
+    scene.edited(**KEEPS[keeps])
+    scene.endpoints(WEB, a=READY)
+    may_go = keeps != "paused"
+    found = [(one.action, one.instance.instance_id[0]) for one in scene.look()]
+    assert found == ([(Action.DEREGISTER, "b")] if may_go and answer == [] else [])
+    assert asked == ([("/api/v1/namespaces/shop/pods", "metadata.name=b")] if may_go else [])
+    scene.endpoints(WEB, c=READY)
+    assert scene.look() == [], "none of its fellows says that the slices are whole"
 
 
 def watched(controller: Controller) -> bool:

@@ -337,6 +337,8 @@ class Witness:
             endpoint = endpoint_of(place[2], CLUSTER.name)
             if instance is None and before is not None and self._stays(before, endpoint):
                 before.is_kept = True
+                if endpoint[::-1] not in self.world.kube.objects["pods"] and endpoint[0] not in self._keeps:
+                    self._may_lack.add(place)  # a pod that is gone may be taken out, seen on its way or not
                 continue
             goodbye, is_kept = endpoint in self._goodbyes, place[1] in kept
             if before is None or _status(before.wanted) != _status(instance):

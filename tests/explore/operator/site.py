@@ -71,12 +71,15 @@ class Site:
             self._addresses += 1
             known = self.pods[name] = Pod(name, f"10.1.0.{self._addresses}")
         known.is_ready, known.is_terminating = ready, terminating
+        if self.kube.get("pods", SHOP, name) is None:
+            self.kube.put("pods", {"metadata": {"namespace": SHOP, "name": name}})
         self._publish()
 
     def no_pod(self, *names: str) -> None:
         """Pods are gone."""
         for name in names:
             self.pods.pop(name, None)
+            self.kube.delete("pods", SHOP, name)
         self._publish()
 
     def another_slice(self) -> None:
