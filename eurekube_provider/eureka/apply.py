@@ -197,8 +197,18 @@ class _Step:
                 else:
                     want = as_found(want, have)
             written = write(self.peers, want, have, self.change.actual)
+            if have is not None and written.written_at_ms == have.written_at_ms and self._is_missed(have):
+                self.peers.register(have)
         if self.observer:
             self.observer.registered(written)
+
+    def _is_missed(self, have: Instance) -> bool:
+        """Whether another server behind the one URL may lack what one of them holds: a renewal missed it.
+
+        Whichever takes it now tells the others. A person's status would not be told with it.
+        """
+        is_lost = self.change.action is Action.REGISTER and self.observer is not None
+        return is_lost and len(self.peers.peers) == 1 and not have.is_overridden
 
     def _is_elsewhere(self, want: Instance) -> bool:
         """Whether one of several servers holds it: their lists are read from one, and may never agree."""

@@ -268,6 +268,13 @@ def test_what_is_removed_behind_a_balancer_is_gone_from_each_server(
     assert not failure, failure
 
 
+def test_what_one_server_behind_a_balancer_forgot_is_told_it_again() -> None:
+    """Another one shows it to whoever looks, and each renewal may go to the one that does not know it."""
+    forgotten = edit("refused, and allowed again")
+    failure = tried(forgotten, {1: a_server_restarts_empty}, Setup(2, is_balanced=True))
+    assert not failure, failure
+
+
 @pytest.mark.parametrize("servers", [2, 3])
 def test_what_a_server_tells_its_busy_peer_again_is_undone(servers: int) -> None:
     """Our OUT_OF_SERVICE, answered and carried out, comes once more over the next pod of that name, at those
