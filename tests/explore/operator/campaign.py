@@ -9,7 +9,7 @@ from functools import partial
 
 from eurekube_provider.eureka.connection import Mode
 from tests.explore.operator import syncers
-from tests.explore.operator.acts import ACTS
+from tests.explore.operator.acts import ACTS, a_server_restarts_empty, a_stack_removes_behind_a_split
 from tests.explore.operator.edits import EDITS, MIXED, Edit, together
 from tests.explore.operator.explorer import Explored, Faults, Setup, replay, told
 from tests.explore.operator.world import Fault, Happening, owned
@@ -26,6 +26,10 @@ SETUPS = (
     Setup(2, mode=Mode.BATCH),
     Setup(3, replicas=2, mode=Mode.BATCH),
 )
+
+BALANCED = (Setup(2, is_balanced=True),)
+"""With single faults only. With three servers a pod that is replaced at once may stay out of service: see
+docs/registry.md."""
 
 HAPPENINGS: tuple[Happening, ...] = (*Fault, *ACTS)
 
@@ -56,7 +60,7 @@ def sequences(seed: int, end: float, edits: tuple[Edit, ...] = EDITS, part: Part
     with owned():
         places: dict[tuple[Edit, Setup], list[int]] = {}
         for edit in edits:
-            for setup in SETUPS:
+            for setup in (*SETUPS, *BALANCED):
                 if edit in failed:
                     break
                 calm = Explored(edit, {}, setup).run()
@@ -68,7 +72,7 @@ def sequences(seed: int, end: float, edits: tuple[Edit, ...] = EDITS, part: Part
                 (edit, setup, at, happening)
                 for (edit, setup), numbers in places.items()
                 for at in numbers
-                for happening in HAPPENINGS
+                for happening in _happenings(setup)
             ],
         )
         while time.monotonic() < end:
@@ -98,6 +102,12 @@ def sequences(seed: int, end: float, edits: tuple[Edit, ...] = EDITS, part: Part
                 yield outcome(edit, faults, setup)
             elif failed.issuperset(edits):
                 return
+
+
+def _happenings(setup: Setup) -> tuple[Happening, ...]:
+    """What may happen there; behind a balancer without what docs/registry.md says remains."""
+    remains = (a_stack_removes_behind_a_split, a_server_restarts_empty) if setup.is_balanced else ()
+    return tuple(one for one in HAPPENINGS if one not in remains)
 
 
 def tried(edit: Edit, faults: Faults, setup: Setup, seed: int = 0) -> str:
