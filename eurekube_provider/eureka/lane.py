@@ -214,6 +214,10 @@ class Lane:
                 self._listener.missing(missing, self.peer)
             for stored in newer:
                 self._listener.newer(stored)
+        except RegistryError as error:
+            _log.warning(
+                "what a renewal found waits for the next one to find it again", extra={"error": str(error)}
+            )
         except Exception:  # noqa: BLE001 - the lane must go on
             _log.exception("what a renewal found was not looked after")
 

@@ -42,7 +42,7 @@ def _ask(explored: Explored, method: str, *more: str, **query: str) -> bool:
 def a_person_takes_out(explored: Explored) -> None:
     """Somebody sets OUT_OF_SERVICE."""
     if _ask(explored, "PUT", "status", value="OUT_OF_SERVICE"):
-        explored.witness.overridden[KEY] = "OUT_OF_SERVICE"
+        explored.witness.taken_out(KEY)
 
 
 def a_person_puts_back(explored: Explored) -> None:

@@ -34,6 +34,9 @@ SETTLED_MS = 10_000
 BEHIND_MS = 40_000
 """The same where the API server may have told of it late."""
 
+LISTED_MS = 45_000
+"""From a write until the operator has read it in a list."""
+
 GOODBYE_MS = 20_000
 """What has said goodbye is UP nowhere for longer, once nothing disturbs."""
 
@@ -101,6 +104,8 @@ class Witness:
         self._ready: set[str] = set()
         self._foreign: dict[Key, tuple[object, ...]] = {}
         self._removed_by_stack: set[str] = set()
+        self._taken_out_ms: dict[Place, int] = {}
+        self._is_forgotten = False  # the only server lost its memory
         self._stacks_may_be_either = False  # a server that forgets makes a removal and a loss look alike
         world.kube.changed = self._cluster_changed
         world.changed = world.cluster.told = self.look
@@ -150,6 +155,11 @@ class Witness:
         for serves in self._serves.values():
             serves.discard(place)
 
+    def taken_out(self, place: Place) -> None:
+        """A person has set OUT_OF_SERVICE over it."""
+        self.overridden[place] = "OUT_OF_SERVICE"
+        self._taken_out_ms[place] = self.world.now_ms
+
     def stack_removed(self, url: str) -> None:
         """A stack has removed its registration at this server: it does not come back there, unless a server
         has forgotten what it held, or the operator what it knew of the servers.
@@ -160,6 +170,10 @@ class Witness:
         """A server has lost its memory."""
         self._serves[url].clear()
         self._stacks_may_be_either = True
+        self._is_forgotten |= len(self.world.cluster.urls) == 1
+        for place, at_ms in self._taken_out_ms.items():
+            if self._is_forgotten and self.world.now_ms - at_ms < LISTED_MS:
+                self._ended.add(place)  # nobody else has heard of it
         if len(self.world.cluster.urls) == 1 and (self.take_over_ms or len(self.world.processes) > 1):
             # Who comes to lead does not know what stood there for a syncer that registers nothing.
             self._may_lack_kept(list(self.standings))
@@ -316,8 +330,8 @@ class Witness:
             elif not same_contents(found, claim):
                 self._violated(f"{key[1]} has other contents at {url} in the end")
         for key in (*FOREIGN, STACKS) if url != OTHER_URL else ():
-            if key == STACKS and self._removed_by_stack:
-                continue
+            if key == STACKS and (self._removed_by_stack or (self._is_forgotten and self.take_over_ms)):
+                continue  # who comes to lead after the only server forgot knows of no stack's
             if server.registry.get(*key) is None:
                 self._violated(f"somebody else's {key[1]} is gone at {url} in the end")
 
