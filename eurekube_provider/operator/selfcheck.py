@@ -43,8 +43,8 @@ CONSEQUENCES = {
     "services": "without it nothing is registered or changed",
     "endpointslices": "without it nothing is registered or changed",
     "events": "without it no Events are written; everything else works",
-    "pods": "without it metadataFromPodLabels does not work, and DrainTooShort is not told; everything else"
-    " works",
+    "pods": "without it metadataFromPodLabels does not work, DrainTooShort is not told, and what a refused"
+    " syncer has registered stays though its pod ended while no operator watched; everything else works",
     "nodes": "without it advertise: NodePort does not work; everything else does",
     "leases": "without it no replica leads, and nothing is registered or changed; where there is one replica"
     " only, --leader-elect false does without",
