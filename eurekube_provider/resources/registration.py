@@ -489,9 +489,12 @@ def _put(wanted: Registration, have: Instance | None, peers: Peers, verb: str, o
     if have is None or not same_contents(want, have) or want.status is not _own_status(have):
         apply.write(peers, want, have)
     held = _verified(want, peers, verb)
-    if status is None or held.status is status:
+    former = being_lifted(have, status)
+    if status is None or (held.status is status and former is None):
         return held
-    if status is Status.OUT_OF_SERVICE:
+    if former is not None:
+        clear(peers, held, former)  # where another server still holds it
+    elif status is Status.OUT_OF_SERVICE:
         peers.set_status(held, status)
     elif status is Status.UP and held.is_enforced:
         clear(peers, held, held.status)
@@ -503,6 +506,8 @@ def _put(wanted: Registration, have: Instance | None, peers: Peers, verb: str, o
     held = _verified(want, peers, verb, status)
     if held.enforced == wanted.instance.enforced:
         return held
+    if being_lifted(held, status) and peers.read_everywhere(*held.key).failures:
+        return held  # a server that is away may hold what was lifted: the mark has the next run look again
     want = replace(wanted.instance, status=_status_to_send(status, held))
     apply.write(peers, want, held)
     return _verified(want, peers, verb, status)
@@ -520,6 +525,13 @@ def status_to_reach(wanted: Registration, have: Instance | None) -> Status | Non
     return Status.UP if have.is_enforced or is_on_its_way else None
 
 
+def being_lifted(have: Instance | None, status: Status | None) -> Status | None:
+    """The status that a run began to lift, where the server that was asked has it UP already; else None."""
+    former, _, later = have.enforced.partition(" ") if have is not None else ("", "", "")
+    is_lifted = have is not None and status is Status.UP is have.status and later == Status.UP
+    return Status(former) if is_lifted else None
+
+
 def sent_first(wanted: Registration, have: Instance | None) -> Instance:
     """What to register before the status is set or cleared, where registering does not do that.
 
@@ -528,6 +540,8 @@ def sent_first(wanted: Registration, have: Instance | None) -> Instance:
     """
     status = status_to_reach(wanted, have)
     sent = replace(wanted.instance, status=_status_to_send(status, have))
+    if have is not None and being_lifted(have, status):
+        return replace(sent, metadata={**sent.metadata, ENFORCED_KEY: have.enforced})
     if have is None or status is None or not have.is_enforced or have.status in (status, Status.UP):
         return sent
     if sent.status is status and not have.is_overridden:

@@ -32,6 +32,7 @@ from eurekube_provider.resources.properties import OnConflict
 from eurekube_provider.resources.registration import (
     TOLD_WITHIN_SECONDS,
     Registration,
+    being_lifted,
     sent_first,
     status_to_reach,
 )
@@ -261,7 +262,8 @@ def _singles(wanted: Roster, before: Held, failed: Mapping[str, EurekubeError]) 
 def _has_other_status(wanted: Registration, have: Instance | None) -> bool:
     if have is None:
         return wanted.status is Status.OUT_OF_SERVICE
-    return status_to_reach(wanted, have) not in (None, have.status)
+    status = status_to_reach(wanted, have)
+    return status not in (None, have.status) or being_lifted(have, status) is not None
 
 
 def _one_by_one(singles: Mapping[str, Registration], peers: Peers) -> dict[str, EurekubeError]:
@@ -289,13 +291,21 @@ def _unverified(wanted: Roster, after: Held) -> dict[str, EurekubeError]:
     result: dict[str, EurekubeError] = {}
     for key, each in wanted.registrations.items():
         held = after.ours.get(each.instance.key)
-        if held is not None and same_contents(each.instance, held) and each.status in (None, held.status):
+        is_there = held is not None and same_contents(_as_it_may_be(each, held), held)
+        if is_there and held is not None and each.status in (None, held.status):
             continue
         holds = "does not hold it" if held is None else "holds something else"
         result[key] = RegistryRejected(
             f"Eureka accepted it and {holds}; somebody else may be writing or removing it at the same time"
         )
     return result
+
+
+def _as_it_may_be(wanted: Registration, held: Instance) -> Instance:
+    """With the mark of a status that was lifted, which stays while a server is away that may hold it."""
+    if not being_lifted(held, status_to_reach(wanted, held)):
+        return wanted.instance
+    return replace(wanted.instance, metadata={**wanted.instance.metadata, ENFORCED_KEY: held.enforced})
 
 
 def _without_surplus(

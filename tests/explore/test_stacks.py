@@ -15,7 +15,7 @@ from eurekube_provider.resources.bridge import as_secret, read_in
 from tests.explore.engine import Engine, Program, Properties
 from tests.explore.explorer import Explored, acts, singles, tried
 from tests.explore.others import ENFORCED, OWNER, Act, Deed
-from tests.explore.programs import EDITS, SECOND_THOUGHTS, URL, Edit, application, instance
+from tests.explore.programs import EDITS, SECOND_THOUGHTS, URL, Edit, application, edit, instance
 from tests.explore.stateless import Stateless
 from tests.explore.world import Fault, Faults, World, owned
 from tests.model.cluster import Cluster
@@ -420,3 +420,12 @@ def test_metadata_that_somebody_sets_is_found_by_a_refresh_only(stack: _Stack, m
     _marks(stack.held)["weight"] = "5"
     assert not stack.up(x=make())
     assert _marks(stack.held)["weight"] == "5"
+
+
+@pytest.mark.parametrize("name", ["status no more enforced", "application: status no more enforced"])
+def test_a_status_is_lifted_at_every_server_before_its_mark_goes(name: str) -> None:
+    """Whoever goes on with it reads from one server, which has it UP already; another one may be away."""
+    changed = edit(name)
+    for slow, killed in itertools.product(range(2, 6), range(6, 14)):
+        faults: Faults = {slow: Fault.SLOW, killed: Fault.KILLED_AFTER, killed + 2: Fault.LOST_AFTER}
+        assert not (told := tried(changed, faults, 2)), told
