@@ -14,8 +14,8 @@ import pytest
 from eurekube_provider.resources.bridge import as_secret, read_in
 from tests.explore.engine import Engine, Program, Properties
 from tests.explore.explorer import Explored, acts, singles, tried
-from tests.explore.others import ENFORCED, OWNER, Act, Deed
-from tests.explore.programs import EDITS, SECOND_THOUGHTS, URL, Edit, application, edit, instance
+from tests.explore.others import ENFORCED, OWNER, Act, Deed, metadata
+from tests.explore.programs import EDITS, SECOND_THOUGHTS, SECOND_URL, URL, Edit, application, edit, instance
 from tests.explore.stateless import Stateless
 from tests.explore.world import Fault, Faults, World, owned
 from tests.model.cluster import Cluster
@@ -429,3 +429,27 @@ def test_a_status_is_lifted_at_every_server_before_its_mark_goes(name: str) -> N
     for slow, killed in itertools.product(range(2, 6), range(6, 14)):
         faults: Faults = {slow: Fault.SLOW, killed: Fault.KILLED_AFTER, killed + 2: Fault.LOST_AFTER}
         assert not (told := tried(changed, faults, 2)), told
+
+
+def test_the_mark_of_a_lifted_status_waits_for_a_server_that_is_away() -> None:
+    """It was away when the status was lifted, and comes back with it: the next run lifts it there."""
+    urls = [URL, SECOND_URL]
+    cluster = Cluster(urls)
+    world = World(cluster)
+    out, plain = (
+        {"i": instance(service_url=",".join(urls), **given)} for given in ({"status": "OUT_OF_SERVICE"}, {})
+    )
+    with owned(world):
+        engine = Engine(world)
+        assert engine.up(out).ended_well
+        cluster.clock.advance(40_000)
+        cluster.down.add(SECOND_URL)
+        assert engine.up(plain).ended_well
+        cluster.clock.advance(40_000)
+        cluster.down.discard(SECOND_URL)
+        cluster.clock.advance(40_000)
+        assert engine.up(plain).steps == ["update i"]
+        cluster.clock.advance(40_000)
+        held = [lease.holder for server in cluster.servers.values() for lease in server.registry.all()]
+    assert [(one.status, one.overridden) for one in held] == [("UP", "UNKNOWN")] * 2
+    assert not any(ENFORCED in metadata(one) for one in held)

@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from eurekube_provider.core.defaults import FIXED, completed, shortened
+from eurekube_provider.core.identity import ENFORCED_KEY
 from eurekube_provider.core.model import EurekaLease, Instance, Status
 from eurekube_provider.resources.properties import UNKNOWN, check
 from eurekube_provider.resources.registration import (
@@ -181,6 +182,15 @@ def test_a_status_that_is_no_longer_enforced_goes_unless_a_person_changed_it(
     have = replace(wanted.instance, status=held) if held else None
     assert released(previous, wanted, have).status is expected
     assert released(wanted, wanted, replace(wanted.instance, status=OUT)).status is None
+
+
+def test_a_status_that_is_lifted_at_one_server_keeps_its_mark() -> None:
+    """Another server may hold it still, and the run may be killed before it is lifted there."""
+    wanted = Registration.from_properties(checked())
+    marks = {**wanted.instance.metadata, ENFORCED_KEY: f"{OUT} UP"}
+    lifted = replace(wanted.instance, status=Status.UP, metadata=marks)
+    assert sent_first(wanted, lifted).enforced == f"{OUT} UP"
+    assert not sent_first(wanted, replace(lifted, metadata=wanted.instance.metadata)).enforced
 
 
 def test_under_a_persons_status_up_is_sent() -> None:
