@@ -99,13 +99,7 @@ class Peer:
 
         The server keeps its own version, silently, where that has a newer ``lastDirtyTimestamp``.
         """
-        self._request(
-            "POST",
-            f"/apps/{_segment(instance.application)}",
-            f"register {_named(instance)}",
-            json={"instance": instance_to_json(instance)},
-            writes=True,
-        )
+        self._post("register", instance, instance_to_json(instance))
 
     def restore(self, instance: Instance) -> None:
         """Register ``instance`` where it was forgotten, together with the status that was set over its own.
@@ -114,27 +108,14 @@ class Peer:
         have cleared meanwhile.
         """
         document = {**instance_to_json(instance), "overriddenStatus": instance.overridden_status.value}
-        self._request(
-            "POST",
-            f"/apps/{_segment(instance.application)}",
-            f"restore {_named(instance)}",
-            json={"instance": document},
-            writes=True,
-        )
+        self._post("restore", instance, document)
 
     def tell(self, instance: Instance) -> None:
         """Register ``instance`` at this server alone, as another server would tell it.
 
         It keeps no status of its own where the timestamps are the same, and tells nobody.
         """
-        self._request(
-            "POST",
-            f"/apps/{_segment(instance.application)}",
-            f"tell of {_named(instance)}",
-            json={"instance": instance_to_json(instance)},
-            headers=_TELL,
-            writes=True,
-        )
+        self._post("tell of", instance, instance_to_json(instance), _TELL)
 
     def renew(self, instance: Instance) -> bool:
         """Renew the Eureka lease.
@@ -325,6 +306,13 @@ class Peer:
         except TransportError:
             return None
         return figures_from_page(response.text) if response.status_code == 200 else None
+
+    def _post(
+        self, verb: str, instance: Instance, document: Any, headers: dict[str, str] | None = None
+    ) -> None:
+        path = f"/apps/{_segment(instance.application)}"
+        what = f"{verb} {_named(instance)}"
+        self._request("POST", path, what, json={"instance": document}, headers=headers, writes=True)
 
     def _request(
         self,
