@@ -86,8 +86,12 @@ class Refusal:
                 f"{there} at {_address(self.actual)} registered itself: switch its own Eureka client off"
                 " (eureka.client.register-with-eureka=false), or it would be called twice as often"
             )
-        owner = f"belongs to {self.actual.owner}" if self.actual.owner else "was not registered by Eurekube"
-        return f"{there} {owner} and was left as it is"
+        return f"{there} {whose(self.actual)} and was left as it is"
+
+
+def whose(actual: Instance) -> str:
+    """Whom an instance belongs to, as the end of a sentence's first half; fit to be printed."""
+    return f"belongs to {printable(actual.owner)}" if actual.owner else "was not registered by Eurekube"
 
 
 @dataclass(frozen=True, slots=True)

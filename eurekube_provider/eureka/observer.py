@@ -8,7 +8,7 @@ from typing import Protocol
 
 from eurekube_provider.core.errors import OwnershipConflict
 from eurekube_provider.core.model import Instance, Status
-from eurekube_provider.core.quoting import printable
+from eurekube_provider.core.plan import whose
 
 
 class Observer(Protocol):
@@ -38,9 +38,8 @@ class Observer(Protocol):
 
 def not_ours(have: Instance, owner: str) -> OwnershipConflict:
     """The error for an instance that belongs to somebody else than ``owner``."""
-    whose = f"belongs to {printable(have.owner)}" if have.owner else "was not registered by Eurekube"
     return OwnershipConflict(
-        f"{have.application} {have.instance_id} {whose} and was left as it is (we are {owner})"
+        f"{have.application} {have.instance_id} {whose(have)} and was left as it is (we are {owner})"
     )
 
 

@@ -30,8 +30,7 @@ from eurekube_provider.core.identity import (
     are_of_one_stack,
 )
 from eurekube_provider.core.model import EurekaLease, Instance, Port, Status
-from eurekube_provider.core.plan import Action, Change, plan, same_contents
-from eurekube_provider.core.quoting import printable
+from eurekube_provider.core.plan import Action, Change, plan, same_contents, whose
 from eurekube_provider.eureka import apply
 from eurekube_provider.eureka.peers import Peers
 from eurekube_provider.resources.connections import DEFAULT_CONNECTION
@@ -477,9 +476,8 @@ def _iso(timestamp_ms: int | None) -> str | None:
 
 def _put(wanted: Registration, have: Instance | None, peers: Peers, verb: str, owners: set[str]) -> Instance:
     if have is not None and have.owner not in owners and wanted.on_conflict is OnConflict.FAIL:
-        whose = f"belongs to {printable(have.owner)}" if have.owner else "was not registered by Eurekube"
         raise OwnershipConflict(
-            f"{verb} {wanted}: it is in Eureka already, {whose} and was left as it is;"
+            f"{verb} {wanted}: it is in Eureka already, {whose(have)} and was left as it is;"
             f' give this one another instance_id, or take it over with on_conflict="{OnConflict.ADOPT}"'
         )
     if have is not None and wanted.status is not Status.OUT_OF_SERVICE:
