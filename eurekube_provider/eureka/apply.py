@@ -186,7 +186,7 @@ class _Step:
             self.peers.register(replace(want, last_dirty_timestamp_ms=humble_timestamp()))
         have = self.peers.read(*want.key)
         self._check_owner(have)
-        if have is not None and self.change.action is Action.SET_STATUS:
+        if self.change.action is Action.SET_STATUS and have is not None:
             written = set_status(self.peers, want, have)
             if have.is_leaving and not want.is_leaving:
                 written = write(self.peers, want, written)  # only now without our mark
@@ -242,15 +242,15 @@ def write(peers: Peers, want: Instance, have: Instance | None, known: Instance |
         it is frozen before the others heard: it tells them when it is back, and what is older gives way.
     :returns: the instance as it stands from now on.
     """
+    latest = newest([have, known])
     sent = replace(
         want,
         overridden_status=(have or want).overridden_status,
-        last_dirty_timestamp_ms=next_timestamp(newest([have, known])),
+        last_dirty_timestamp_ms=next_timestamp(latest),
         unknown_fields={**have.unknown_fields, **want.unknown_fields} if have else want.unknown_fields,
         data_center=have.data_center if have else want.data_center,
     )
-    is_newest = newest([have, known]) is have
-    if have is not None and is_newest and have.status is want.status and same_contents(have, want):
+    if have is not None and latest is have and have.status is want.status and same_contents(have, want):
         return replace(have, unknown_fields=EMPTY)
     peers.register(sent)
     return overridden(sent)

@@ -495,21 +495,16 @@ class Controller:
             steps = replace(steps, changes=stays)
         if not desired.is_in_doubt:
             return steps
+        gone = desired.terminating
+        if not wanted.is_paused and not desired.is_unread:
+            gone |= self._ended([one for one in there if one.application == name])
         certain = tuple(
             change
             for change in steps.changes
             if change.action is not Action.DEREGISTER
-            or change.instance.instance_id in desired.terminating
+            or change.instance.instance_id in gone
             or self._said_goodbye(change.instance.instance_id)
         )
-        if not wanted.is_paused and not desired.is_unread:
-            kept = {id(one) for one in certain}
-            gone = self._ended([one for one in there if one.application == name])
-            certain = tuple(
-                change
-                for change in steps.changes
-                if id(change) in kept or change.instance.instance_id in gone
-            )
         return replace(steps, changes=certain)
 
     def _said_goodbye(self, instance_id: str) -> bool:
