@@ -78,6 +78,12 @@ class Scene:
         self.syncer: dict[str, Any] = {**kind, "metadata": metadata, "spec": self.spec, "status": status}
         syncers._take("MODIFIED", self.syncer)
 
+    def serves(self, **pods: dict[str, bool]) -> None:
+        """Its endpoints are registered, and what was sent for it is forgotten."""
+        self.endpoints(WEB, **pods)
+        self.look()
+        self.sent.clear()
+
     def endpoints(self, ports: list[dict[str, Any]], **pods: dict[str, bool]) -> None:
         """The slice is so now."""
         (slices,) = self.told.sources.slices.reflectors
@@ -475,9 +481,7 @@ def test_what_a_syncer_gives_up_passes_to_who_wants_it(policy: str) -> None:
 def test_a_syncer_that_is_not_sure_gives_nothing_away(spec: dict[str, Any]) -> None:
     """It is paused, or cannot tell what it wants: what it has stays its own."""
     scene = Scene()
-    scene.endpoints(WEB, a=READY)
-    scene.look()
-    scene.sent.clear()
+    scene.serves(a=READY)
     renamed(scene)
     scene.edited(**{"mode": "service", **spec})
     assert scene.look() == []
@@ -490,9 +494,7 @@ def test_a_dry_run_shows_what_passes_to_another_syncer(
 ) -> None:
     """And does not say that it would leave."""
     scene = Scene()
-    scene.endpoints(WEB, a=READY, b=READY)
-    scene.look()
-    scene.sent.clear()
+    scene.serves(a=READY, b=READY)
     renamed(scene)
     scene.endpoints(WEB, a=READY)
     deleted(scene, monkeypatch)
@@ -518,9 +520,7 @@ def test_what_is_found_while_others_are_asked_is_offered_as_well(
 ) -> None:
     """Of two instances one is read as the syncer's only while the other one is handed over."""
     scene = Scene()
-    scene.endpoints(WEB, a=READY, b=READY)
-    scene.look()
-    scene.sent.clear()
+    scene.serves(a=READY, b=READY)
     renamed(scene)
     view = scene.told.registry.view
     (late,) = [one for one in view.application("rating") if one.instance_id.startswith("b.")]
@@ -560,9 +560,7 @@ def test_what_another_syncer_may_want_waits_until_that_is_known(
     monkeypatch.setattr(heirs, "HEIR_SECONDS", 20.0 if is_read else 0.5)
     scene = Scene()
     scene.told.controller._heirs._waits_at_once = waits_at_once
-    scene.endpoints(WEB, a=READY)
-    scene.look()
-    scene.sent.clear()
+    scene.serves(a=READY)
     (syncers,) = scene.told.sources.syncers.reflectors
     metadata = {"namespace": "shop", "name": "ratings", "uid": "v", "finalizers": [FINALIZER]}
     labels = {"metadataFromPodLabels": ["version"]}
@@ -608,9 +606,7 @@ def test_nothing_passes_to_a_syncer_that_does_not_register_it(
 ) -> None:
     """A deleted syncer's instances leave; what stood in the way of others is looked at again at once."""
     scene = Scene()
-    scene.endpoints(WEB, a=READY)
-    scene.look()
-    scene.sent.clear()
+    scene.serves(a=READY)
     renamed(scene)
     (syncers,) = scene.told.sources.syncers.reflectors
     other = syncers.get(*RENAMED)
@@ -628,9 +624,7 @@ def test_a_deletion_ends_no_renewal_of_another_syncers(
     """Two syncers want the same: the one that goes is looked at again and again, and the other one is not."""
     scene = Scene()
     eureka = scene.real()
-    scene.endpoints(WEB, a=READY, b=READY)
-    scene.look()
-    scene.sent.clear()
+    scene.serves(a=READY, b=READY)
     renamed(scene)
     if is_handed_over:
         deleted(scene, monkeypatch)

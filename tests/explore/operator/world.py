@@ -51,8 +51,10 @@ from tests.model.wire import Request, Response
 URLS = tuple(f"http://eureka-{number}:8761/eureka" for number in (1, 2, 3))
 
 OTHER_URL = "http://other:8761/eureka"
-BALANCER_URL = "http://balancer:8761/eureka"
 """Of a second Eureka, with a connection of its own."""
+
+BALANCER_URL = "http://balancer:8761/eureka"
+"""Behind which all servers answer in turn."""
 
 WIRE_SECONDS = 0.001
 """How long a request is under way, and its answer again."""
