@@ -130,12 +130,12 @@ class Explored:
         for process, stop in self._stops.items():
             if not process.is_dead and not stop.is_set():
                 stop.set()
-                self.witness.take_over_ms = TAKE_OVER_MS
+                self.witness.led_anew()
                 self._killed(process)
 
     def kill_all(self) -> None:
         """Whoever runs is killed."""
-        self.witness.take_over_ms = TAKE_OVER_MS
+        self.witness.led_anew()
         for process, stop in self._stops.items():
             if not process.is_dead and not stop.is_set():
                 self.world.kill_later(process)

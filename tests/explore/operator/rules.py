@@ -156,8 +156,10 @@ class Witness:
             serves.discard(place)
 
     def taken_out(self, place: Place) -> None:
-        """A person has set OUT_OF_SERVICE over it."""
+        """A person has set OUT_OF_SERVICE over it; of that, servers that lost each other are never told."""
         self.overridden[place] = "OUT_OF_SERVICE"
+        if self.world.cluster.cut:
+            self._ended.add(place)
         self._taken_out_ms[place] = self.world.now_ms
 
     def stack_removed(self, url: str) -> None:
@@ -165,6 +167,13 @@ class Witness:
         has forgotten what it held, or the operator what it knew of the servers.
         """
         self._removed_by_stack.add(url)
+
+    def led_anew(self) -> None:
+        """Whoever led ends, and with it what it alone knew: what the only server has forgotten just now."""
+        self.take_over_ms = TAKE_OVER_MS
+        if self._is_forgotten:
+            (server,) = self.world.cluster.servers.values()
+            self._may_lack_kept([place for place in self.standings if not server.registry.get(*place[1:])])
 
     def restarted(self, url: str) -> None:
         """A server has lost its memory."""
