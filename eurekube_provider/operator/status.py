@@ -174,6 +174,7 @@ class StatusWriter:
         self._not_before: dict[SyncerKey, float] = {}
         self._last: dict[SyncerKey, _Last] = {}
         self._written: dict[SyncerKey, dict[str, Any]] = {}
+        self._unsure: set[SyncerKey] = set()  # whose last write was perhaps carried out
         self._writing: SyncerKey | None = None
         self._is_forgotten = False  # what is being written
         self._stopped = False
@@ -210,6 +211,7 @@ class StatusWriter:
         """The syncer is gone."""
         with self._condition:
             self._is_forgotten |= key == self._writing
+            self._unsure.discard(key)
             for table in (self._wanted, self._turn_at, self._not_before, self._last, self._written):
                 table.pop(key, None)
 
@@ -219,6 +221,7 @@ class StatusWriter:
             self._is_forgotten = True
             for table in (self._wanted, self._turn_at, self._not_before, self._last, self._written):
                 table.clear()
+            self._unsure.clear()
             self._turns.clear()
 
     def _run(self) -> None:
@@ -280,12 +283,12 @@ class StatusWriter:
 
     def _write(self, key: SyncerKey, wanted: _Wanted) -> None:
         with self._condition:
-            written = self._written.get(key)
+            written, is_unsure = self._written.get(key), key in self._unsure
             self._writing, self._is_forgotten = key, False
         syncer = wanted.syncer
         basis = {**syncer, "status": written} if written else syncer
         status = status_of(basis, wanted.report, datetime.now(UTC))
-        if _same(status, basis.get("status") or {}):
+        if not is_unsure and _same(status, basis.get("status") or {}):
             return
         try:
             path = SYNCERS.path(*key, "status")
@@ -294,6 +297,8 @@ class StatusWriter:
             if error.status_code != 404:
                 _log.warning("status not written", extra={"syncer": "/".join(key), "error": str(error)})
                 with self._condition:
+                    if not self._is_forgotten:
+                        self._unsure.add(key)
                     if not self._stopped:
                         self._wanted.setdefault(key, wanted)
                         self._not_before[key] = time.monotonic() + RETRY_SECONDS
@@ -303,6 +308,7 @@ class StatusWriter:
             if self._is_forgotten:
                 return
             self._written[key] = status
+            self._unsure.discard(key)
             last, now = self._last.get(key), time.monotonic()
             self._last[key] = last.then(_gist(wanted), now) if last else _Last(_gist(wanted), now)
 

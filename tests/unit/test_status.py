@@ -193,6 +193,22 @@ def test_what_we_wrote_is_known_before_the_watch_brings_it() -> None:
     assert len(access.written) == 1
 
 
+def test_what_was_perhaps_written_is_written_over() -> None:
+    """The answer to a write was lost: it may stand, although something else was known to stand before."""
+    access = Access()
+    writer = StatusWriter(access)  # type: ignore[arg-type]
+    writer.start()
+    writer.report(syncer(), SYNCED)
+    wait_until(lambda: access.written, "the first write", 5)
+    access.error = KubernetesError("no answer")
+    writer.report(syncer(), CONFLICT)
+    wait_until(lambda: access.asked == 2, "the write that is lost", 5)
+    access.error = None
+    writer.report(syncer(), SYNCED)
+    writer.stop()
+    assert [status["registered"] for _, status in access.written] == [2, 2]
+
+
 def test_a_syncer_that_is_gone_is_no_error() -> None:
     """A 404 is not tried again."""
     access = Access()
