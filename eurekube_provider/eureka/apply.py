@@ -259,6 +259,9 @@ def write(peers: Peers, want: Instance, have: Instance | None, known: Instance |
 def set_status(peers: Peers, want: Instance, have: Instance) -> Instance:
     """Bring the status to OUT_OF_SERVICE or back, which registering again cannot do."""
     if want.status is Status.OUT_OF_SERVICE:
+        if want.is_leaving and not have.is_leaving:
+            # The server that was told of our mark is frozen: here the status would pass for a person's.
+            have = write(peers, want, have)
         held = peers.set_status(want, want.status)
     else:
         if not have.is_overridden:

@@ -24,6 +24,7 @@ from eurekube_provider.eureka.accepted import Accepted
 from eurekube_provider.eureka.connection import Connection, Mode
 from eurekube_provider.eureka.executor import PeerExecutor, is_inside
 from eurekube_provider.eureka.inquiry import Inquiry
+from eurekube_provider.eureka.observer import next_timestamp
 from eurekube_provider.eureka.peer import Peer
 
 _log = logging.getLogger(__name__)
@@ -191,11 +192,27 @@ class Peers:
         return False
 
     def set_status(self, instance: Instance, status: Status) -> bool:
-        """See :meth:`Peer.set_status`."""
+        """See :meth:`Peer.set_status`.
+
+        Where our mark goes before our status, the first server has it; another one, to which this comes when
+        that does not answer, may not have heard of it yet.
+        """
         self.overriding(instance)
         sent = replace(instance, status=status, overridden_status=status)
-        ask = self._sending(sent, lambda peer: peer.set_status(instance, status))
-        return self._first(ask, is_found=bool)
+        is_first = True
+
+        def ask(peer: Peer) -> bool:
+            nonlocal is_first
+            if instance.is_leaving and not is_first:
+                held = peer.read(*instance.key)
+                if held is not None and held.owner == instance.owner and not held.is_leaving:
+                    peer.register(
+                        replace(instance, status=held.status, last_dirty_timestamp_ms=next_timestamp(held))
+                    )
+            is_first = False
+            return peer.set_status(instance, status)
+
+        return self._first(self._sending(sent, ask), is_found=bool)
 
     def clear_status(self, instance: Instance, status: Status = Status.UP) -> bool:
         """See :meth:`Peer.clear_status`."""

@@ -19,7 +19,7 @@ from tests.explore.operator.acts import (
 )
 from tests.explore.operator.campaign import HAPPENINGS, SETUPS, tried
 from tests.explore.operator.edits import EDITS, Edit, edit, together
-from tests.explore.operator.explorer import Explored, Setup, told
+from tests.explore.operator.explorer import Explored, Faults, Setup, told
 from tests.explore.operator.world import Fault, owned
 from tests.model.cluster import Cluster
 from tests.model.wire import Request, Response
@@ -179,6 +179,16 @@ def test_what_a_refused_syncer_holds_leaves_with_its_pod_though_nobody_watched()
 def test_a_server_that_freezes_with_a_status_does_not_bring_it_over_a_newer_one() -> None:
     """The others never heard of it, and show what is wanted again: they are told of it once more."""
     failure = tried(edit("not ready for a while"), {2: a_server_freezes}, Setup(2))
+    assert not failure, failure
+
+
+@pytest.mark.parametrize(
+    "faults", [{2: a_server_freezes}, {3: a_server_freezes, 6: Fault.KILLED_AFTER}], ids=["mark", "status"]
+)
+def test_a_server_that_freezes_with_our_mark_has_the_others_take_it_before_the_status(faults: Faults) -> None:
+    """Without it our OUT_OF_SERVICE passes for a person's, and a pod that took the name stays out."""
+    replaced = edit("a StatefulSet's pod is replaced at once, shown until it is gone")
+    failure = tried(replaced, faults, Setup(2))
     assert not failure, failure
 
 
