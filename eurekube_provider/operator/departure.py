@@ -134,6 +134,11 @@ class Departure:
         if syncer is not None:
             with suppress(ConfigurationError):
                 wanted = Syncer.from_object(syncer)
+        # What was registered shortly before a restart may be in no list yet, and somebody else may want it.
+        desired = sources.desired(wanted, self._cluster).instances if wanted is not None else ()
+        if wanted is not None and wanted.eureka in self._registries:
+            with suppress(RegistryError):  # which the removal below meets as well
+                self._registries[wanted.eureka].look_for(one.key for one in desired)
         leaving = {name: registry.view.owned(owner) for name, registry in self._registries.items()}
         known = {(name, one.key) for name, there in leaving.items() for one in there}
         awaited = [(self._registries[name], there) for name, there in leaving.items()]
@@ -161,11 +166,11 @@ class Departure:
             ]
             held += there
             if wanted is not None and wanted.eureka == name:
-                # What was registered shortly before a restart may be in no list yet.
-                desired = sources.desired(wanted, self._cluster).instances
-                there += [
+                unlisted = [
                     one for one in desired if one.key not in passed and registry.view.get(one.key) is None
                 ]
+                others = self._heirs.of(key, registry, unlisted, sources)
+                there += [one for one in unlisted if one.key not in others]
             leaves = plan((), there, owner)
             steps = replace(leaves, changes=(*handed.shown, *leaves.changes))
             outcome = self._carry_out(steps, owner, registry)

@@ -200,6 +200,25 @@ class Heirs:
         self._unread[heir] = (since, now)
         return now - since < HEIR_SECONDS
 
+    def of(
+        self, key: SyncerKey, registry: Registry, leaves: Collection[Instance], sources: Sources
+    ) -> dict[Key, tuple[SyncerKey, Instance]]:
+        """Who wants which of ``leaves``, and as what.
+
+        :param key: who lets go of them at ``registry``.
+        """
+        there = {one.key: one for one in leaves}
+        heirs: dict[Key, tuple[SyncerKey, Instance]] = {}
+        for other in _heirs(key, leaves, sources):
+            desired = self._wanted_by(other, registry, sources)
+            if desired is not None and desired.is_unread:
+                wants = self._selected_by(other, there, sources)
+            else:
+                wants = [one for one in desired.instances if one.key in there] if desired else []
+            for one in wants:
+                heirs.setdefault(one.key, (other, one))
+        return heirs
+
     def hand_over(
         self,
         key: SyncerKey,
@@ -213,15 +232,7 @@ class Heirs:
         :param key: who lets go of ``leaves`` at ``registry``, where ``owner`` has them.
         """
         there = {one.key: one for one in leaves}
-        heirs: dict[Key, tuple[SyncerKey, Instance]] = {}
-        for other in _heirs(key, leaves, sources):
-            desired = self._wanted_by(other, registry, sources)
-            if desired is not None and desired.is_unread:
-                wants = self._selected_by(other, there, sources)
-            else:
-                wants = [one for one in desired.instances if one.key in there] if desired else []
-            for one in wants:
-                heirs.setdefault(one.key, (other, one))
+        heirs = self.of(key, registry, leaves, sources)
         if not heirs:
             return Handed()
         steps = Plan(

@@ -253,6 +253,14 @@ def test_a_status_that_overtakes_a_registration_is_set_right(monkeypatch: pytest
             assert not failure, failure
 
 
+def test_what_no_list_shows_of_a_deleted_syncer_is_not_taken_from_who_wants_it() -> None:
+    """Who comes to lead looks for it where the replica before may have registered it a moment ago."""
+    replaced = edit("a StatefulSet's pod is replaced while its syncer is renamed")
+    for at in (17, 18):
+        failure = tried(replaced, {at: Fault.KILLED_BEFORE}, Setup(2, is_balanced=True))
+        assert not failure, failure
+
+
 @pytest.mark.parametrize("servers", [2, 3])
 def test_who_comes_back_behind_a_balancer_is_in_service(servers: int) -> None:
     """Another server than the one that removed the last pod of that name shows it as out of service: that was
