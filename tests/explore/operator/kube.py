@@ -47,13 +47,17 @@ class Refused(Exception):
 
 @dataclass(slots=True)
 class Change:
-    """One line of a watch."""
+    """One line of a watch.
+
+    :ivar before: the object until then; None where there was none.
+    """
 
     version: int
     kind: str
     key: Key
     type: str
     item: Object
+    before: Object | None
     line: bytes = b""
 
     def encoded(self) -> bytes:
@@ -153,7 +157,8 @@ class Kube:
     def expire(self) -> None:
         """What happened until now is told to nobody any more: who watches from before gets 410."""
         self.oldest = self.version
-        self.changes.clear()
+        while self.changes and self.changes[0].version <= self._visible():
+            del self.changes[0]
         for watch in list(self._watches):
             self._wake(watch)
 
@@ -268,21 +273,17 @@ class Kube:
         }
 
     def _as_of(self, kind: str, version: int) -> dict[Key, Object]:
-        """What there was at a version, played back from the changes since."""
+        """What there was at a version: the changes since are undone, the last one first."""
         items = dict(self.objects[kind])
-        befores: dict[Key, Object | None] = {}
-        for change in self.changes:
+        for change in reversed(self.changes):
+            if change.version <= version:
+                break
             if change.kind != kind:
                 continue
-            if change.version <= version:
-                befores[change.key] = None if change.type == "DELETED" else change.item
-        touched = {change.key for change in self.changes if change.kind == kind and change.version > version}
-        for key in touched:
-            before = befores.get(key)
-            if before is None:
-                items.pop(key, None)
+            if change.before is None:
+                items.pop(change.key, None)
             else:
-                items[key] = before
+                items[change.key] = change.before
         return items
 
     def _create(self, place: Path, body: Object) -> Object:
@@ -301,12 +302,13 @@ class Kube:
 
     def _store(self, kind: str, key: Key, item: Object, type_: str) -> Object:
         self.version += 1
+        before = self.objects[kind].get(key)
         kept = {**item, "metadata": {**item["metadata"], "resourceVersion": str(self.version)}}
         if type_ == "DELETED":
             del self.objects[kind][key]
         else:
             self.objects[kind][key] = kept
-        change = Change(self.version, kind, key, type_, kept)
+        change = Change(self.version, kind, key, type_, kept, before)
         self.changes.append(change)
         self.changed(change)
         for watch in self._watches:

@@ -156,9 +156,9 @@ class Witness:
             serves.discard(place)
 
     def taken_out(self, place: Place) -> None:
-        """A person has set OUT_OF_SERVICE over it; of that, servers that lost each other are never told."""
+        """A person has set OUT_OF_SERVICE over it; a server that nobody reaches is never told."""
         self.overridden[place] = "OUT_OF_SERVICE"
-        if self.world.cluster.cut:
+        if self.world.cluster.cut or self.world.cluster.down:
             self._ended.add(place)
         self._taken_out_ms[place] = self.world.now_ms
 
@@ -299,7 +299,11 @@ class Witness:
         conditions = (syncer.get("status") or {}).get("conditions") or ()
         ready = next((one for one in conditions if one["type"] == "Ready"), {"status": "missing"})
         contested = {one.owner for claims in self._claims.values() if len(claims) > 1 for one in claims}
-        is_clear = owner not in contested and not self.overridden  # which may leave none that is UP
+        lacking = {
+            one.wanted.owner for place in self._may_lack if (one := self.standings.get(place)) and one.wanted
+        }
+        # What a person took out may leave none that is UP; of what is not registered again changes wait.
+        is_clear = owner not in contested | lacking and not self.overridden
         if is_clear and ready["status"] != str(owner in self._ready):
             said = f"Ready: {ready['status']} ({ready.get('message')})"
             self._violated(f"the syncer {name} is {said} in the end")

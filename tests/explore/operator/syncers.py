@@ -195,10 +195,10 @@ def _wrong(edited: Ended, fresh: Ended, last: dict[str, Spec]) -> Iterator[str]:
     if not differing and not silent:
         return
     alone = _alone(last, edited.sequence)
-    excused = set(keeping)
-    for place in alone:
-        if len(alone[place]) > 1:  # who was first has it
-            excused |= alone[place].keys()
+    contested = {name for claims in alone.values() if len(claims) > 1 for name in claims}
+    excused = keeping | contested  # who was first has it
+    # The other one is refused, and keeps what it had elsewhere.
+    keeping |= {name for name in contested if told[name].get("Synced", ("",))[0] != "True"}
     for place in differing:
         is_, shall, owner = held.get(place), wanted.get(place), _owner(held.get(place))
         if owner in keeping and owner != _owner(shall):
