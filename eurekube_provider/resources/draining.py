@@ -195,15 +195,18 @@ def _is_as_callers_see(have: Instance, before: Instance) -> bool:
 def put_back(peers: Peers, instance: Instance) -> Instance | None:
     """Undo a drain: into service again, and then without our mark. Does nothing without the mark.
 
+    While a server is away, which may hold our status, the mark stays: without it that status would pass for a
+    person's when the server is back. The next run looks again.
+
     :returns: what Eureka holds now, None for nothing.
     :raises RegistryError: a server did not do it; the mark is still there.
     """
     have = peers.read(*instance.key)
     if have is None or have.owner != instance.owner or not have.is_leaving:
         return have
-    clear(peers, have, Status.OUT_OF_SERVICE)
+    is_certain = clear(peers, have, Status.OUT_OF_SERVICE)
     have = peers.read(*instance.key)
-    if have is None or have.owner != instance.owner or not have.is_leaving:
+    if have is None or have.owner != instance.owner or not have.is_leaving or not is_certain:
         return have
     return write(peers, unmarked(have), have)
 
@@ -245,9 +248,10 @@ def _put_back_or_error(peers: Peers, instance: Instance) -> EurekubeError | None
     return None
 
 
-def clear(peers: Peers, instance: Instance, status: Status) -> None:
+def clear(peers: Peers, instance: Instance, status: Status) -> bool:
     """Have no server hold it in ``status`` any more, but UP.
 
+    :returns: whether every server said so.
     :raises RegistryError: one still does, or none answers.
     """
     has_several = len(peers.peers) > 1
@@ -264,7 +268,7 @@ def clear(peers: Peers, instance: Instance, status: Status) -> None:
                 peers.everywhere(lambda peer: peer.set_status(instance, Status.UP))
             peers.everywhere(lambda peer: peer.clear_status(instance, Status.UP))
         elif time.monotonic() >= settled_at:
-            return
+            return not sighting.failures
         if has_several:
             time.sleep(SETTLE_SECONDS / 3)
     urls = ", ".join(peers.connection.service_urls)

@@ -530,6 +530,11 @@ def being_lifted(have: Instance | None, status: Status | None) -> Status | None:
     return Status(former) if is_lifted else None
 
 
+def may_be_out_elsewhere(wanted: Registration, have: Instance) -> bool:
+    """Whether a drain was undone but at a server that was away: our mark stays until that one was asked."""
+    return have.is_leaving and have.status is Status.UP and wanted.status is not Status.OUT_OF_SERVICE
+
+
 def sent_first(wanted: Registration, have: Instance | None) -> Instance:
     """What to register before the status is set or cleared, where registering does not do that.
 
@@ -538,6 +543,8 @@ def sent_first(wanted: Registration, have: Instance | None) -> Instance:
     """
     status = status_to_reach(wanted, have)
     sent = replace(wanted.instance, status=_status_to_send(status, have))
+    if have is not None and may_be_out_elsewhere(wanted, have):
+        sent = replace(sent, metadata={**sent.metadata, LEAVING_KEY: have.metadata[LEAVING_KEY]})
     if have is not None and being_lifted(have, status):
         return replace(sent, metadata={**sent.metadata, ENFORCED_KEY: have.enforced})
     if have is None or status is None or not have.is_enforced or have.status in (status, Status.UP):

@@ -20,7 +20,13 @@ from eurekube_provider.core.errors import (
     RegistryUnreachable,
     SomeFailed,
 )
-from eurekube_provider.core.identity import ENFORCED_KEY, OWNER_KEY, SELF_RENEWED, are_of_one_stack
+from eurekube_provider.core.identity import (
+    ENFORCED_KEY,
+    LEAVING_KEY,
+    OWNER_KEY,
+    SELF_RENEWED,
+    are_of_one_stack,
+)
 from eurekube_provider.core.model import EMPTY, Instance, Status
 from eurekube_provider.core.plan import Plan, Policy, plan, same_contents
 from eurekube_provider.eureka.apply import Outcome, apply, write
@@ -33,6 +39,7 @@ from eurekube_provider.resources.registration import (
     TOLD_WITHIN_SECONDS,
     Registration,
     being_lifted,
+    may_be_out_elsewhere,
     sent_first,
     status_to_reach,
 )
@@ -303,6 +310,9 @@ def _unverified(wanted: Roster, after: Held) -> dict[str, EurekubeError]:
 
 def _as_it_may_be(wanted: Registration, held: Instance) -> Instance:
     """With the mark of a status that was lifted, which stays while a server is away that may hold it."""
+    if may_be_out_elsewhere(wanted, held):
+        marked = {**wanted.instance.metadata, LEAVING_KEY: held.metadata[LEAVING_KEY]}
+        wanted = replace(wanted, instance=replace(wanted.instance, metadata=marked))
     if not being_lifted(held, status_to_reach(wanted, held)):
         return wanted.instance
     return replace(wanted.instance, metadata={**wanted.instance.metadata, ENFORCED_KEY: held.enforced})

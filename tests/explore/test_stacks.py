@@ -11,11 +11,23 @@ from typing import Any
 
 import pytest
 
+from eurekube_provider.core.errors import DrainInterrupted
+from eurekube_provider.resources import waits
 from eurekube_provider.resources.bridge import as_secret, read_in
 from tests.explore.engine import Engine, Program, Properties
 from tests.explore.explorer import Explored, acts, singles, tried
-from tests.explore.others import ENFORCED, OWNER, Act, Deed, metadata
-from tests.explore.programs import EDITS, SECOND_THOUGHTS, SECOND_URL, URL, Edit, application, edit, instance
+from tests.explore.others import ENFORCED, OWNER, Act, Deed, is_leaving, metadata
+from tests.explore.programs import (
+    EDITS,
+    SECOND_THOUGHTS,
+    SECOND_URL,
+    URL,
+    Edit,
+    application,
+    at_two_servers,
+    edit,
+    instance,
+)
 from tests.explore.stateless import Stateless
 from tests.explore.world import Fault, Faults, World, owned
 from tests.model.cluster import Cluster
@@ -453,3 +465,37 @@ def test_the_mark_of_a_lifted_status_waits_for_a_server_that_is_away() -> None:
         held = [lease.holder for server in cluster.servers.values() for lease in server.registry.all()]
     assert [(one.status, one.overridden) for one in held] == [("UP", "UNKNOWN")] * 2
     assert not any(ENFORCED in metadata(one) for one in held)
+
+
+@pytest.mark.parametrize("name", ["remove with a drain", "application: remove with a drain"])
+@pytest.mark.parametrize("away", [URL, SECOND_URL])
+def test_a_drain_that_is_undone_while_a_server_is_away_is_undone_there_as_well(name: str, away: str) -> None:
+    """It is back with our OUT_OF_SERVICE when the others tell it of that no more: the next run finds it."""
+    found = at_two_servers(edit(name))
+    cluster = Cluster([URL, SECOND_URL])
+    world = World(cluster)
+    with owned(world):
+        engine = Engine(world)
+        assert engine.up(found.first).ended_well
+        cluster.clock.advance(40_000)
+
+        def freezes(_: float) -> None:
+            cluster.clock.advance(5_000)
+            cluster.down.add(away)
+            raise DrainInterrupted("interrupted")
+
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(waits.Waits, "of_this_call", lambda _: freezes)
+            assert "interrupted" in engine.up(found.middle).error
+        cluster.clock.advance(45_000)
+        cluster.down.clear()
+        for _ in range(2):
+            for url, server in cluster.servers.items():
+                for lease in server.registry.all():
+                    cluster.request(url, Request("PUT", ("apps", lease.holder.app, lease.holder.id)))
+            cluster.clock.advance(25_000)
+        assert engine.up(found.first).ended_well
+        cluster.clock.advance(5_000)
+        held = [lease.holder for server in cluster.servers.values() for lease in server.registry.all()]
+        assert {(info.status, is_leaving(info)) for info in held} == {("UP", False)}
+        assert not engine.up(found.first).steps
