@@ -23,7 +23,14 @@ from eurekube_provider.core.errors import (
 from eurekube_provider.core.model import EMPTY, Instance, Status, newest
 from eurekube_provider.core.plan import Action, Change, Plan, as_found, same_contents
 from eurekube_provider.eureka.bulk import cancel_many, register_many
-from eurekube_provider.eureka.observer import Observer, humble_timestamp, next_timestamp, not_ours, overridden
+from eurekube_provider.eureka.observer import (
+    Observer,
+    came_back,
+    humble_timestamp,
+    next_timestamp,
+    not_ours,
+    overridden,
+)
 from eurekube_provider.eureka.peers import Peers
 
 _log = logging.getLogger(__name__)
@@ -279,13 +286,19 @@ def remove(
 ) -> None:
     """Remove ``instance`` and look until no server that answers holds it.
 
-    A renewal that a server forwarded just before may bring it back once; so it is looked at again.
+    A renewal that a server forwarded just before may bring it back once; so it is looked at again. What
+    somebody else has registered in its place meanwhile is theirs, and stays: there is time for that while a
+    server that does not answer is waited for.
 
     :raises RegistryError: no server could be asked, or one keeps holding it.
     """
     for attempt in range(attempts):
         left = peers.deregister(*instance.key)
-        if left.found is None:
+        there = [held for held in left.instances.values() if held is not None]
+        if not all(came_back(held, instance) for held in there):
+            _log.info("left what was registered in its place", extra={"instance": instance.instance_id})
+            return
+        if not there:
             for url, error in left.failures.items():
                 _log.warning(
                     "not checked whether the instance is gone: the server does not answer",

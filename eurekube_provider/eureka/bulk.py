@@ -23,6 +23,7 @@ from eurekube_provider.core.plan import as_found, same_contents
 from eurekube_provider.eureka import batch
 from eurekube_provider.eureka.observer import (
     Observer,
+    came_back,
     humble_timestamp,
     next_timestamp,
     not_ours,
@@ -371,7 +372,7 @@ def _register_on(
 
 
 def _cancel_on(peer: Peer, instances: Sequence[Instance]) -> set[Key]:
-    """Remove from one server, and look; what it holds all the same.
+    """Remove from one server, and look; what it holds all the same, and nobody else has registered since.
 
     A server takes the items of a batch in their order, so that one request removes and looks.
     """
@@ -380,6 +381,7 @@ def _cancel_on(peer: Peer, instances: Sequence[Instance]) -> set[Key]:
         looks = [batch.heartbeat(instance, batch.OLDEST_TIMESTAMP_MS) for instance in portion]
         answers = peer.batch([*map(batch.cancel, portion), *looks])[len(portion) :]
         for instance, answer in zip(portion, answers, strict=True):
-            if answer.status_code != 404 and (answer.instance or peer.read(*instance.key)):
+            found = None if answer.status_code == 404 else answer.instance or peer.read(*instance.key)
+            if found is not None and came_back(found, instance):
                 held.add(instance.key)
     return held

@@ -43,6 +43,16 @@ def not_ours(have: Instance, owner: str) -> OwnershipConflict:
     )
 
 
+def came_back(held: Instance, removed: Instance) -> bool:
+    """Whether ``held`` is what was removed, and not what was registered in its place since.
+
+    Under another name of its stack it is, too: a server that was cut off may know the former one only.
+    """
+    if held.incarnation != removed.incarnation:
+        return False
+    return held.owner == removed.owner or bool(held.incarnation)
+
+
 def overridden(sent: Instance) -> Instance:
     """``sent`` as a server holds it: an override counts, unless the instance says that it is not UP."""
     if not sent.is_overridden or sent.status not in (Status.UP, Status.OUT_OF_SERVICE):

@@ -126,6 +126,25 @@ def test_what_nobody_holds_is_not_removed(in_a_batch: bool, servers: Servers) ->
     assert servers.told[-2:] == ["leaving", "gone"]
 
 
+def test_what_somebody_else_registers_in_its_place_stays(servers: Servers) -> None:
+    """There is time for that while a server is waited for that does not answer: the look finds theirs."""
+    servers.everywhere(ONE)
+    servers.cluster.down.add(URLS[-1])
+    registry = servers.cluster.servers[URLS[0]].registry
+    held = servers.holding()[URLS[0]].copy()
+    theirs = replace(held, fields={**held.fields, "metadata": {OWNER_KEY: "stack/o/p/s/n"}})
+    comes = iter([True])
+
+    def registers(what: str) -> None:
+        if what.startswith("DELETE") and URLS[1] in what and next(comes, False):
+            registry.register(theirs, replicated=True)
+
+    servers.world.watch = registers
+    assert not removed(servers, in_a_batch=False)
+    assert registry.get(*ONE.key) is theirs
+    assert URLS[1] not in servers.holding()
+
+
 def test_what_a_server_holds_again_is_removed_again(servers: Servers) -> None:
     """A renewal that was forwarded came after the removal: only a look past the caches tells."""
     servers.everywhere(ONE)
