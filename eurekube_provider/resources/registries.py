@@ -7,7 +7,7 @@ the dynamic providers.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Container, Iterable
 from dataclasses import dataclass, replace
 
 from eurekube_provider.core.identity import MEMBER_KEY, StackOwner, parse_owner
@@ -111,18 +111,25 @@ class Registries:
 
         :raises EurekubeError: the first that failed.
         """
-        self._drain()
+        anew = self._drain()
         looks = SecondLooks()
         for single in self._singles:
-            self._remove_single(replace(single, drain_seconds=0), looks)
+            if single.instance.key in anew:
+                self._say(f"! {left_alone(single.instance)}", single.connection)
+            else:
+                self._remove_single(replace(single, drain_seconds=0), looks)
         for roster in self._rosters:
-            self._remove_roster(replace(roster, drain_seconds=0), looks)
+            self._remove_roster(replace(roster, drain_seconds=0), looks, spared=anew)
+            for instance in roster.instances.values():
+                if instance.key in anew:
+                    self._say(f"! {left_alone(instance)}", roster.connection)
         looks.finish()
-        self._remove(self._forgotten([], []))
+        self._remove(each for each in self._forgotten([], []) if each.instance.key not in anew)
 
-    def _drain(self) -> None:
+    def _drain(self) -> Container[tuple[str, str]]:
         """Take out all that asks for a drain, and wait for the longest.
 
+        :returns: the places in which another run of the stack has registered something meanwhile.
         :raises RegistryError: an Eureka cannot be asked; all is in service again.
         """
         leaving: list[Registered] = []
@@ -137,7 +144,7 @@ class Registries:
                 leaving += [(peers, each) for each in look(roster, [roster.owner], peers).ours.values()]
         asked = [each.drain_seconds for each in self._singles]
         asked += [each.drain_seconds for each in self._rosters]
-        drain(leaving, max(asked, default=0), self._wait)
+        return drain(leaving, max(asked, default=0), self._wait)
 
     def _forgotten(self, singles: Iterable[Registration], rosters: Iterable[Roster]) -> list[_Forgotten]:
         """What Eureka lists, belongs to the stack, and is none of these.
@@ -162,8 +169,9 @@ class Registries:
         return sorted(found, key=lambda each: (each.connection, each.instance.key))
 
     def _held_at(self, peers: Peers) -> list[Instance]:
-        """What the stack has at one Eureka, as far as its list knows, each as it stands now."""
-        listed = [each for each in peers.list_instances() if self._owns(each)]
+        """What the stack has at one Eureka, as far as its servers' lists know, each as it stands now."""
+        there, _ = peers.list_everywhere()  # one may have forgotten what another one holds
+        listed = [each for each in there if self._owns(each)]
         if not listed:
             return []
         stock = look_everywhere(peers, listed)
@@ -226,10 +234,17 @@ class Registries:
             self._say(f"! {left_alone(single.instance)}", single.connection)
 
     def _remove_roster(
-        self, roster: Roster, looks: SecondLooks, only: set[tuple[str, str]] | None = None
+        self,
+        roster: Roster,
+        looks: SecondLooks,
+        only: set[tuple[str, str]] | None = None,
+        spared: Container[tuple[str, str]] = (),
     ) -> None:
         removed, left = registrations.delete(
-            roster, self._peers[roster.connection], lambda key: only is not None and key not in only, looks
+            roster,
+            self._peers[roster.connection],
+            lambda key: key in spared or (only is not None and key not in only),
+            looks,
         )
         for instance in removed:
             self._say_removed(instance, roster.connection)

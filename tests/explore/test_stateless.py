@@ -8,8 +8,9 @@ import pytest
 
 from eurekube_provider.resources.registries import LATE
 from tests.explore.commands import Drained
+from tests.explore.engine import Engine, Properties, Run
 from tests.explore.explorer import singles, tried
-from tests.explore.programs import EDITS, URL, Edit, instance
+from tests.explore.programs import EDITS, SECOND_URL, URL, Edit, application, instance
 from tests.explore.stateless import Stateless
 from tests.explore.world import Fault, World, owned
 from tests.model.cluster import Cluster
@@ -53,6 +54,52 @@ def test_an_apply_says_that_a_list_is_too_old_to_remove_by() -> None:
         tool.up({"i": one})
         assert world.cluster.servers[URL].registry.get("BILLING", "other") is None
         assert LATE not in tool.said
+
+
+def test_a_removal_finds_what_one_of_the_servers_has_forgotten() -> None:
+    """It stands on the other one, and the first one lists it no more, nor has the program it any more."""
+    both = {"service_url": f"{URL},{SECOND_URL}"}
+    one = instance(instance_id="one", **both)
+    world = World(Cluster([URL, SECOND_URL]))
+    with owned(world):
+        tool = Stateless(world)
+        other = instance(instance_id="other", host_name="10.0.0.2", **both)
+        assert tool.up({"i": one, "j": other}).ended_well
+        world.cluster.clock.advance(40_000)
+        world.cluster.restart(URL)
+        assert tool.up({"i": one}).ended_well
+        world.cluster.clock.advance(3_000)
+        assert world.cluster.servers[SECOND_URL].registry.get("BILLING", "other") is None
+        assert world.cluster.servers[SECOND_URL].registry.get("BILLING", "one")
+
+
+@pytest.mark.parametrize(
+    "properties",
+    [instance(instance_id="vm-1", drain_seconds=30), application("a", "b", drain_seconds=30)],
+    ids=["instance", "application"],
+)
+def test_what_another_run_registers_anew_while_a_removal_drains_it_stays(properties: Properties) -> None:
+    """A `pulumi up` of the same stack replaces it meanwhile, and knows nothing of the removal."""
+    world = World(Cluster([URL]))
+    with owned(world):
+        engine, tool = Engine(world), Stateless(world)
+        assert engine.up({"i": properties}).ended_well
+        world.cluster.clock.advance(40_000)
+        tool.up({"i": properties})
+        left = list(properties.get("instances", ["i"]))
+
+        def replaces(what: str) -> None:
+            if left and "value=OUT_OF_SERVICE" in what and left.pop() and not left:
+                world.cluster.clock.advance(1_000)
+                runs.append(engine.up({"parent/i": properties}))
+
+        runs: list[Run] = []
+        world.watch = replaces
+        assert tool.up({}).ended_well
+        assert runs[0].ended_well
+        held = [lease.holder.status for lease in world.cluster.servers[URL].registry.all()]
+        assert held == ["UP"] * len(properties.get("instances", ["i"]))
+        assert all(line.startswith("! ") for line in tool.said)
 
 
 @pytest.mark.parametrize("servers", [1, 2])
