@@ -55,6 +55,8 @@ def run(options: argparse.Namespace) -> None:
         extra={"renewer": settings.operator_name, "eureka": ",".join(connection.service_urls)},
     )
     registry.start()
+    # One server may have been restarted together with this: what it has forgotten stands on the others.
+    registry.take_over()
     stop.wait()
     _log.info("keepalive stops; nothing is removed", extra={"renewed": len(registry.renewals)})
     registry.stop()

@@ -151,6 +151,27 @@ def test_what_is_renewed_beside_edits_of_its_stack_stands() -> None:
                 assert not (told := keepalive.tried(name, faults, servers)), told
 
 
+def test_a_keepalive_finds_at_other_servers_what_one_forgot_while_it_did_not_run() -> None:
+    """Its host was restarted, say, and one of the servers with it: the first one in its list."""
+    with keepalive.kept():
+        kept = keepalive.Kept("change metadata", {}, 2)
+        try:
+            kept.start()
+            assert kept._up(kept._edit.first)
+            kept._pass(keepalive.STEADY_SECONDS)
+            cluster = kept.world.cluster
+            cluster.restart(cluster.urls[0])
+            kept.kill_keeper()
+            kept._pass(keepalive.CALM_SECONDS)
+        finally:
+            for process in kept.world.processes:
+                if not process.is_dead:
+                    kept.world.scheduler.kill(process)
+        now_ms = kept.world.now_ms
+        for server in cluster.servers.values():
+            assert [lease.is_expired(now_ms) for lease in server.registry.all()] == [False]
+
+
 def test_a_keepalive_that_renews_nothing_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
     """What a stack has registered lapses after its run."""
     monkeypatch.setattr("eurekube_provider.operator.adopted.Adopted.take", lambda *_: None)
