@@ -80,8 +80,7 @@ def drain(registered: Iterable[Registered], seconds: float, wait: Callable[[floa
         return frozenset()
     why = "interrupted"
     try:
-        _for_each(_mark, leaving)
-        _for_each(_set_out, leaving)
+        _for_each(_take_out, leaving)
         wait(seconds)
         held = _for_each(_newest, leaving)
         for (_, instance), have in zip(leaving, held, strict=True):
@@ -221,6 +220,12 @@ def put_all_back(peers: Peers, instances: Sequence[Instance]) -> None:
     for error in failed:
         if error is not None:
             raise error
+
+
+def _take_out(peers: Peers, instance: Instance) -> None:
+    """Mark it, and set its status at once: another run that puts back many meanwhile takes marks off."""
+    _mark(peers, instance)
+    _set_out(peers, instance)
 
 
 def _mark(peers: Peers, instance: Instance) -> None:

@@ -343,6 +343,11 @@ OVERLAPPING: Mapping[str, tuple[Program, Program, Program]] = {
         {},
         {"parent/x": application("a", **_DRAINED)},
     ),
+    "three of an application": (
+        {"x": application("a", "b", "c", **_DRAINED)},
+        {},
+        {"x": application("a", "b", "c", **_DRAINED)},
+    ),
     "one of an application": (
         {"x": application("a", "b", **_DRAINED)},
         {"x": application("a", **_DRAINED)},
