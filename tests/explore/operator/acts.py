@@ -95,6 +95,7 @@ def a_server_freezes(explored: Explored) -> None:
     url = world.cluster.urls[0]
     if url not in world.cluster.down:
         world.cluster.down.add(url)
+        explored.witness.parted()
         world.cluster.clock.after(FROZEN_MS, lambda: world.cluster.down.discard(url))
         world.disturb(world.now_ms + FROZEN_MS)
 
@@ -105,6 +106,7 @@ def servers_lose_each_other(explored: Explored) -> None:
     first, *others = cluster.urls
     pairs = {(first, other) for other in others} | {(other, first) for other in others}
     cluster.cut |= pairs
+    explored.witness.parted()
     cluster.clock.after(FROZEN_MS, lambda: cluster.cut.difference_update(pairs))
     explored.world.disturb(explored.world.now_ms + FROZEN_MS)
 

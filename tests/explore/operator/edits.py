@@ -290,6 +290,7 @@ def together(*parts: tuple[str, float]) -> Edit:
     return Edit(
         f"together({', '.join(map(repr, parts))})",
         steps,
-        is_braked=any(edit(name).is_braked for name, _ in parts),
+        # With another edit at once, what leaves with its Service may be all that is left.
+        is_braked=any(edit(name).is_braked or "Service" in name for name, _ in parts),
         parts=parts,
     )

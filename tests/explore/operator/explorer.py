@@ -145,6 +145,7 @@ class Explored:
         world.begin_faults(self._faults)
         world.killed = self._killed
         self.witness.brake_ms = BRAKE_MS if self._edit.is_braked else 0
+        self.witness.hides_goodbyes = self._edit.is_braked and len(self._edit.parts) > 1
         if any(isinstance(one, Fault) and one.kills for one in self._faults.values()):
             self.witness.take_over_ms = TAKE_OVER_MS
         if self._edit.unobserved:

@@ -37,6 +37,9 @@ BEHIND_MS = 40_000
 LISTED_MS = 45_000
 """From a write until the operator has read it in a list."""
 
+TOLD_MS = 5_000
+"""Until servers have told each other of a status."""
+
 GOODBYE_MS = 20_000
 """What has said goodbye is UP nowhere for longer, once nothing disturbs."""
 
@@ -45,6 +48,9 @@ TAKE_OVER_MS = 60_000
 
 BRAKE_MS = 62_000
 """For as long the brake may hold."""
+
+BEHIND_FROZEN_MS = 120_000
+"""Later the brake begins anew for what only a server has that was frozen when another one lost its memory."""
 
 Key = tuple[str, str]
 
@@ -92,6 +98,7 @@ class Witness:
         self.brake_ms = 0
         self.take_over_ms = 0
         self.is_behind = False
+        self.hides_goodbyes = False  # what was not selected any more ended unseen
         self._keeps = keeps
         self._serves: dict[str, set[Place]] = {url: set() for url in (*world.cluster.urls, OTHER_URL)}
         self._excused_until: dict[Place, int] = {}
@@ -158,9 +165,14 @@ class Witness:
     def taken_out(self, place: Place) -> None:
         """A person has set OUT_OF_SERVICE over it; a server that nobody reaches is never told."""
         self.overridden[place] = "OUT_OF_SERVICE"
-        if self.world.cluster.cut or self.world.cluster.down:
-            self._ended.add(place)
         self._taken_out_ms[place] = self.world.now_ms
+        if self.world.cluster.cut or self.world.cluster.down:
+            self.parted()
+
+    def parted(self) -> None:
+        """Servers cannot be told any more what a person set just now."""
+        now = self.world.now_ms
+        self._ended |= {place for place, at_ms in self._taken_out_ms.items() if now - at_ms < TOLD_MS}
 
     def stack_removed(self, url: str) -> None:
         """A stack has removed its registration at this server: it does not come back there, unless a server
@@ -180,6 +192,8 @@ class Witness:
         self._serves[url].clear()
         self._stacks_may_be_either = True
         self._is_forgotten |= len(self.world.cluster.urls) == 1
+        if self.brake_ms and self.world.cluster.down:
+            self.brake_ms += BEHIND_FROZEN_MS
         for place, at_ms in self._taken_out_ms.items():
             if self._is_forgotten and self.world.now_ms - at_ms < LISTED_MS:
                 self._ended.add(place)  # nobody else has heard of it
@@ -270,7 +284,7 @@ class Witness:
                 if server.registry.get(*key) is None:
                     continue
                 since = max(standing.since_ms if standing else 0, self.world.disturbed_ms)
-                goodbye = standing is not None and standing.said_goodbye
+                goodbye = standing is not None and standing.said_goodbye and not self.hides_goodbyes
                 patience = max(GOODBYE_MS, self.take_over_ms) + (0 if goodbye else self.brake_ms)
                 if now - since > patience:
                     self._violated(f"{key[1]} is gone from the cluster, and UP at {url}")
@@ -411,7 +425,7 @@ class Witness:
                 self._refused.add(syncer.owner(CLUSTER))
                 continue
             desired = desired_instances(syncer, services, slices, CLUSTER)
-            if not desired.problems:
+            if not desired.problems and (not desired.instances or any(map(_is_up, desired.instances))):
                 self._ready.add(syncer.owner(CLUSTER))
             if syncer.is_paused:
                 self._paused.add(syncer.owner(CLUSTER))
