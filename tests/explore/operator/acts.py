@@ -48,7 +48,7 @@ def a_person_takes_out(explored: Explored) -> None:
 def a_person_puts_back(explored: Explored) -> None:
     """Somebody takes the status off again."""
     if _ask(explored, "DELETE", "status", value="UP") and KEY in explored.witness.overridden:
-        del explored.witness.overridden[KEY]
+        explored.witness.put_back(KEY)
         explored.witness.excuse(KEY, _BACK_MS)
 
 

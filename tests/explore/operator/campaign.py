@@ -9,7 +9,14 @@ from functools import partial
 
 from eurekube_provider.eureka.connection import Mode
 from tests.explore.operator import syncers
-from tests.explore.operator.acts import ACTS, a_server_restarts_empty, a_stack_removes_behind_a_split
+from tests.explore.operator.acts import (
+    ACTS,
+    a_server_freezes,
+    a_server_restarts_empty,
+    a_server_restarts_with_a_copy,
+    a_stack_removes_behind_a_split,
+    servers_lose_each_other,
+)
 from tests.explore.operator.edits import EDITS, MIXED, Edit, together
 from tests.explore.operator.explorer import Explored, Faults, Setup, replay, told
 from tests.explore.operator.world import Fault, Happening, owned
@@ -32,6 +39,14 @@ BALANCED = (Setup(2, is_balanced=True),)
 docs/registry.md."""
 
 HAPPENINGS: tuple[Happening, ...] = (*Fault, *ACTS)
+
+_OF_SERVERS = (
+    a_server_freezes,
+    a_server_restarts_empty,
+    a_server_restarts_with_a_copy,
+    a_stack_removes_behind_a_split,
+    servers_lose_each_other,
+)
 
 _MOST_FAULTS = 4
 
@@ -109,8 +124,7 @@ def _happenings(setup: Setup) -> tuple[Happening, ...]:
 
     Late answers let a pod's name be taken again just after its status was set.
     """
-    known = (a_stack_removes_behind_a_split, a_server_restarts_empty, Fault.SLOW)
-    remains = known if setup.is_balanced else ()
+    remains = (*_OF_SERVERS, Fault.SLOW) if setup.is_balanced else ()
     return tuple(one for one in HAPPENINGS if one not in remains)
 
 

@@ -169,6 +169,13 @@ class Witness:
         if self.world.cluster.cut or self.world.cluster.down:
             self.parted()
 
+    def put_back(self, place: Place) -> None:
+        """A person has taken the status off again; a server that nobody reaches goes on with it."""
+        if self.world.cluster.cut or self.world.cluster.down:
+            self._ended.add(place)
+        else:
+            del self.overridden[place]
+
     def parted(self) -> None:
         """Servers cannot be told any more what a person set just now."""
         now = self.world.now_ms
