@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.mutants.harms import Harm, harms
 from tests.mutants.mutant import ROOT, DoesNotApply, Mutant, mutants
 from tests.mutants.workplace import Verdict, Workplace
 
@@ -27,6 +28,15 @@ def test_a_mutant_fits_the_code_of_today(mutant: Mutant) -> None:
     for test in mutant.tests:
         file, _, name = test.partition("::")
         assert f"\ndef {name.partition('[')[0]}(" in text(file), f"there is no test {test}"
+
+
+@pytest.mark.parametrize("harm", harms(), ids=lambda harm: harm.name)
+def test_a_mend_that_is_taken_back_fits_the_code_of_today(harm: Harm) -> None:
+    """Else nobody could find the harm again."""
+    code: dict[str, str] = {}
+    for change in harm.changes:
+        code[change.file] = change.applied(code.get(change.file, text(change.file)))
+    assert all(changed != text(file) for file, changed in code.items())
 
 
 @pytest.mark.parametrize(
