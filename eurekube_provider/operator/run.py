@@ -147,7 +147,7 @@ def _run(
             said_goodbye=lambda pod, namespace: sources.said_goodbye(pod, namespace),  # noqa: PLW0108
         )
     changed = triggers.service_changed if triggers else lambda _: None
-    sources = Sources(access, settings.watch_namespaces, queue.add, changed)
+    sources = Sources(access, settings.watch_namespaces, queue.add, changed, statuses.is_overwritten)
     parts = Parts(
         settings,
         cluster,

@@ -42,6 +42,7 @@ class Sources:
 
     :param concerned: called with the key of a syncer that must be looked at again.
     :param service_changed: called with a Service that changed, or whose endpoints may have changed.
+    :param is_overwritten: whether a syncer's status is not what its writer wrote last.
     """
 
     def __init__(
@@ -50,9 +51,11 @@ class Sources:
         namespaces: tuple[str, ...],
         concerned: Callable[[SyncerKey], None],
         service_changed: Callable[[Object], None],
+        is_overwritten: Callable[[Object], bool] = lambda _: False,
     ) -> None:
         self._concerned = concerned
         self._tell_others = service_changed
+        self._is_overwritten = is_overwritten
         self._index = Index()
         self._selectors: dict[SyncerKey, Selector] = {}  # by which each syncer is found
         self._syncers_of: dict[str, frozenset[SyncerKey]] = {}  # by application, in upper case
@@ -267,6 +270,8 @@ class Sources:
     def _syncer_changed(self, old: Object | None, new: Object | None) -> None:
         # A status that we wrote ourselves comes back as a change without a new generation.
         if old and new and intent(old) == intent(new):
+            if old.get("status") != new.get("status") and self._is_overwritten(new):
+                self._concerned(key_of(new))
             return
         subject = new or old
         if subject is None:

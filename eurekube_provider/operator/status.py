@@ -144,6 +144,23 @@ class _Last:
         return self.at + (self.interval_seconds if gist == self.gist else SHORTEST_INTERVAL_SECONDS)
 
 
+@dataclass(frozen=True, slots=True)
+class _Standing:
+    """The status that stands in the cluster as far as the writer knows: what it wrote, or found so already.
+
+    :ivar version: the syncer's resourceVersion with it.
+    """
+
+    version: int
+    status: Mapping[str, Any]
+
+
+def _version(item: Mapping[str, Any]) -> int:
+    """A larger one is newer (Kubernetes, KEP-5504); 0 where a server does not count."""
+    version = (item.get("metadata") or {}).get("resourceVersion")
+    return int(version) if isinstance(version, str) and version.isdecimal() else 0
+
+
 def _gist(wanted: _Wanted) -> object:
     """All that a status says but for counts and wording."""
     report = wanted.report
@@ -173,10 +190,11 @@ class StatusWriter:
         self._turn_number = 0
         self._not_before: dict[SyncerKey, float] = {}
         self._last: dict[SyncerKey, _Last] = {}
-        self._written: dict[SyncerKey, dict[str, Any]] = {}
+        self._standing: dict[SyncerKey, _Standing] = {}
         self._unsure: set[SyncerKey] = set()  # whose last write was perhaps carried out
-        self._writing: SyncerKey | None = None
-        self._is_forgotten = False  # what is being written
+        self._writing: SyncerKey | None = None  # whose status was sent last
+        self._sent: Mapping[str, Any] = {}
+        self._is_forgotten = False  # what was sent last
         self._stopped = False
         self._thread = threading.Thread(target=self._run, name="status-writer", daemon=True)
 
@@ -207,19 +225,31 @@ class StatusWriter:
                 self._plan(key)
                 self._condition.notify()
 
+    def is_overwritten(self, syncer: Mapping[str, Any]) -> bool:
+        """Whether somebody else's status stands there, and its syncer must be reported anew.
+
+        A leader that was killed may have asked for it: the API server carries it out whenever it comes to it.
+        """
+        key, status = key_of(syncer), syncer.get("status") or {}
+        with self._condition:
+            standing = self._standing.get(key)
+            if standing is None or _version(syncer) <= standing.version or _same(status, standing.status):
+                return False
+            return key != self._writing or not _same(status, self._sent)
+
     def forget(self, key: SyncerKey) -> None:
         """The syncer is gone."""
         with self._condition:
             self._is_forgotten |= key == self._writing
             self._unsure.discard(key)
-            for table in (self._wanted, self._turn_at, self._not_before, self._last, self._written):
+            for table in (self._wanted, self._turn_at, self._not_before, self._last, self._standing):
                 table.pop(key, None)
 
     def forget_all(self) -> None:
         """Another replica writes from now on, or has written."""
         with self._condition:
             self._is_forgotten = True
-            for table in (self._wanted, self._turn_at, self._not_before, self._last, self._written):
+            for table in (self._wanted, self._turn_at, self._not_before, self._last, self._standing):
                 table.clear()
             self._unsure.clear()
             self._turns.clear()
@@ -282,17 +312,19 @@ class StatusWriter:
         return max(self._not_before.get(key, 0.0), paced)
 
     def _write(self, key: SyncerKey, wanted: _Wanted) -> None:
-        with self._condition:
-            written, is_unsure = self._written.get(key), key in self._unsure
-            self._writing, self._is_forgotten = key, False
         syncer = wanted.syncer
-        basis = {**syncer, "status": written} if written else syncer
-        status = status_of(basis, wanted.report, datetime.now(UTC))
-        if not is_unsure and _same(status, basis.get("status") or {}):
-            return
+        with self._condition:
+            standing, is_unsure = self._standing.get(key), key in self._unsure
+            if standing is None or _version(syncer) > standing.version:
+                standing = _Standing(_version(syncer), syncer.get("status") or {})
+            status = status_of({**syncer, "status": standing.status}, wanted.report, datetime.now(UTC))
+            if not is_unsure and _same(status, standing.status):
+                self._standing[key] = standing
+                return
+            self._writing, self._sent, self._is_forgotten = key, status, False
         try:
             path = SYNCERS.path(*key, "status")
-            self._access.request("PATCH", path, body={"status": status}, content_type=MERGE_PATCH)
+            answer = self._access.request("PATCH", path, body={"status": status}, content_type=MERGE_PATCH)
         except KubernetesError as error:
             if error.status_code != 404:
                 _log.warning("status not written", extra={"syncer": "/".join(key), "error": str(error)})
@@ -307,7 +339,7 @@ class StatusWriter:
         with self._condition:
             if self._is_forgotten:
                 return
-            self._written[key] = status
+            self._standing[key] = _Standing(max(_version(answer), standing.version), status)
             self._unsure.discard(key)
             last, now = self._last.get(key), time.monotonic()
             self._last[key] = last.then(_gist(wanted), now) if last else _Last(_gist(wanted), now)

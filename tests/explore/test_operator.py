@@ -313,3 +313,13 @@ def test_what_a_server_tells_its_busy_peer_again_is_undone(servers: int) -> None
     removal = next(at for at, what in enumerate(places) if what.startswith("DELETE eureka-1"))
     failure = tried(replaced, {0: servers_repeat_themselves, removal: Fault.LOST_BEFORE}, setup)
     assert not failure, failure
+
+
+def test_a_status_that_is_carried_out_late_does_not_stay_over_the_new_leaders() -> None:
+    """The API server may come to a PATCH when its operator is dead, and another one has said
+    what is true now.
+    """
+    refused = edit("refused, and allowed again")
+    late: Faults = {1: Fault.LATE, 2: Fault.KILLED_BEFORE}
+    failure = tried(refused, late, Setup(1, 2, Mode.REST, 0))
+    assert not failure, failure

@@ -60,8 +60,11 @@ class Told:
     def __init__(self) -> None:
         self.concerned: list[tuple[str, str]] = []
         self.changed: list[Object] = []
+        self.is_overwritten = False
         access = KubeAccess(client.ApiClient(client.Configuration(host="http://127.0.0.1:1")))
-        self.sources = Sources(access, (), self.concerned.append, self.changed.append)
+        self.sources = Sources(
+            access, (), self.concerned.append, self.changed.append, lambda _: self.is_overwritten
+        )
 
     def syncer(self, old: Object | None, new: Object | None) -> list[tuple[str, str]]:
         """Whom a change of a syncer concerns."""
@@ -108,6 +111,18 @@ def test_our_own_status_is_no_reason_to_look() -> None:
     told = Told()
     told.syncer(None, syncer())
     assert told.syncer(syncer(), {**syncer(resourceVersion="2"), "status": {"desired": 1}}) == []
+
+
+def test_somebody_elses_status_is_a_reason_to_look() -> None:
+    """What the API server carried out late of a leader that was killed."""
+    told = Told()
+    told.syncer(None, syncer())
+    told.is_overwritten = True
+    before = syncer(resourceVersion="2")
+    assert told.syncer(before, {**syncer(resourceVersion="3"), "status": {"desired": 1}}) == [
+        ("team", "rating")
+    ]
+    assert told.syncer(before, syncer(resourceVersion="3")) == [], "a change of labels"
 
 
 def test_a_service_concerns_those_who_select_it() -> None:

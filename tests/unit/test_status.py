@@ -136,6 +136,7 @@ class Access:
 
     def __init__(self) -> None:
         self.written: list[tuple[str, dict[str, Any]]] = []
+        self.sent: list[dict[str, Any]] = []
         self.error: KubernetesError | None = None
         self.asked = 0
         self.go_on = threading.Event()
@@ -147,11 +148,12 @@ class Access:
         """Take a write."""
         assert (method, query, content_type) == ("PATCH", None, "application/merge-patch+json")
         self.asked += 1
+        self.sent.append(body["status"])
         self.go_on.wait(5)
         if self.error:
             raise self.error
         self.written.append((path, body["status"]))
-        return {}
+        return {"metadata": {"resourceVersion": str(1000 + self.asked)}}
 
 
 def test_only_the_newest_is_written() -> None:
@@ -297,6 +299,62 @@ def test_a_syncer_that_is_gone_takes_no_other_ones_write_along() -> None:
     wait_until(lambda: len(access.written) == 2, "its end", 5)
     writer.report(syncer(status_of(syncer(), CONFLICT, EARLIER)), SYNCED)
     wait_until(lambda: len(access.written) == 3, "the third write", 5)
+    writer.stop()
+
+
+def standing(status: dict[str, Any], version: int) -> dict[str, Any]:
+    """The syncer with this status, as the watch brings it."""
+    found = syncer(status)
+    found["metadata"]["resourceVersion"] = str(version)
+    return found
+
+
+def test_a_late_status_of_another_replica_is_written_over() -> None:
+    """The API server carried out what a leader asked for that was killed since; nothing else is reported."""
+    access = Access()
+    writer = StatusWriter(access)  # type: ignore[arg-type]
+    writer.start()
+    assert not writer.is_overwritten(standing(status_of(syncer(), CONFLICT, EARLIER), 8))
+    writer.report(standing({}, 7), SYNCED)
+    wait_until(lambda: access.written, "the first write", 5)
+    theirs = status_of(syncer(), CONFLICT, EARLIER)
+    ours = access.sent[0]
+    wait_until(lambda: writer.is_overwritten(standing(theirs, 1009)), "a newer one", 5)
+    assert not writer.is_overwritten(standing(theirs, 1000)), "it is older than what was written"
+    assert not writer.is_overwritten(standing(ours, 1009)), "it says the same"
+    writer.report(standing(theirs, 1009), SYNCED)
+    wait_until(lambda: len(access.written) == 2, "the second write", 5)
+    writer.stop()
+
+
+def test_a_late_status_over_one_that_was_found_right_is_written_over() -> None:
+    """Who begins to lead writes nothing where all is said already, and knows what should stand there."""
+    access = Access()
+    writer = StatusWriter(access)  # type: ignore[arg-type]
+    writer.start()
+    writer.report(standing(status_of(syncer(), SYNCED, EARLIER), 7), SYNCED)
+    theirs = standing(status_of(syncer(), CONFLICT, EARLIER), 8)
+    wait_until(lambda: writer.is_overwritten(theirs), "the first report", 5)
+    writer.forget(("shop", "rating"))
+    assert not writer.is_overwritten(theirs)
+    writer.stop()
+    assert not access.written
+
+
+def test_the_status_that_is_being_written_is_ours() -> None:
+    """The watch may bring it before the answer comes."""
+    access = Access()
+    writer = StatusWriter(access)  # type: ignore[arg-type]
+    writer.start()
+    writer.report(standing(status_of(syncer(), SYNCED, EARLIER), 7), SYNCED)
+    theirs = standing(status_of(syncer(), replace(SYNCED, registered=1), EARLIER), 1009)
+    wait_until(lambda: writer.is_overwritten(theirs), "the first report", 5)
+    access.go_on.clear()
+    writer.report(standing(status_of(syncer(), SYNCED, EARLIER), 7), CONFLICT)
+    wait_until(lambda: access.asked == 1, "the write", 5)
+    assert not writer.is_overwritten(standing(access.sent[0], 1001))
+    assert writer.is_overwritten(theirs)
+    access.go_on.set()
     writer.stop()
 
 

@@ -1,8 +1,9 @@
 """``eurekube keepalive`` beside the edits of a stack: its threads, and runs of the stack as other processes.
 
 Known, and excused: what a stack removes within two minutes of a server's restart is taken for forgotten, and
-comes back, where no other server can tell: there is one server only, or the keepalive has just started, and
-knows of no renewal that another server accepted.
+comes back, where no other server can tell: there is one server only, the other one is frozen, or the
+keepalive has just started, and knows of no renewal that another server accepted. What the only server forgets
+before a keepalive that starts has read it is gone until the next refresh.
 """
 
 from __future__ import annotations
@@ -61,6 +62,12 @@ CALM_SECONDS = 240.0
 
 HEAL_MS = 100_000
 """So long a server that has lost its memory, or was frozen, may lack something or show it."""
+
+UNTIL_REFRESHED_MS = 300_000
+"""The same where nobody knows any more what it held."""
+
+READ_MS = 1_000
+"""So long a keepalive may take to read what there is when it starts."""
 
 RESTART_MS = 2_000
 
@@ -132,7 +139,8 @@ class Kept:
         self._engine = Engine(_Door(self.world))  # type: ignore[arg-type]
         self._steady: set[Place] = set()
         self._excused: dict[str, int] = {}
-        self.was_restarted = False
+        self.was_restarted = self.was_frozen = False
+        self._started_ms = 0
         self.world.changed = self._look
 
     def run(self) -> Outcome:
@@ -170,6 +178,7 @@ class Kept:
         process = threads.Process(f"keepalive-{len(self.keepers)}")
         self.world.processes.append(process)
         self.keepers.append(process)
+        self._started_ms = self.world.now_ms
         options = argparse.Namespace(
             operator_name="eurekube",
             eureka_url=",".join(self.world.cluster.urls),
@@ -187,6 +196,13 @@ class Kept:
     def excuse(self, url: str, until_ms: int) -> None:
         """This server may hold something else than it should until then."""
         self._excused[url] = max(until_ms, self._excused.get(url, 0))
+
+    def forgot(self, url: str) -> None:
+        """This server has lost its memory."""
+        self.was_restarted = True
+        has_read = not self.keepers[-1].is_dead and self.world.now_ms - self._started_ms > READ_MS
+        is_known = has_read or len(self.world.cluster.urls) > 1
+        self.excuse(url, self.world.now_ms + (HEAL_MS if is_known else UNTIL_REFRESHED_MS))
 
     def _killed(self, process: threads.Process) -> None:
         if process in self.keepers:
@@ -239,7 +255,8 @@ class Kept:
     @property
     def _may_come_back(self) -> bool:
         """Whether nobody could tell what was removed from what a server forgot."""
-        return self.was_restarted and (len(self.world.cluster.urls) == 1 or len(self.keepers) > 1)
+        is_told = len(self.world.cluster.urls) > 1 and len(self.keepers) == 1 and not self.was_frozen
+        return self.was_restarted and not is_told
 
     def _compare(self) -> None:
         wanted = statuses_of(self._edit, self._edit.end)
@@ -290,16 +307,14 @@ def the_keepalive_is_killed(kept: Kept) -> None:
 def a_server_restarts(kept: Kept) -> None:
     """The last server has lost its memory."""
     url = kept.world.cluster.urls[-1]
-    kept.excuse(url, kept.world.now_ms + HEAL_MS)
-    kept.was_restarted = True
+    kept.forgot(url)
     kept.world.cluster.restart(url)
 
 
 def a_server_restarts_with_a_copy(kept: Kept) -> None:
     """The last server begins with what the first one holds."""
     urls = kept.world.cluster.urls
-    kept.excuse(urls[-1], kept.world.now_ms + HEAL_MS)
-    kept.was_restarted = True
+    kept.forgot(urls[-1])
     kept.world.cluster.restart(urls[-1], copy_from=urls[0] if len(urls) > 1 else None)
 
 
@@ -308,6 +323,7 @@ def a_server_freezes(kept: Kept) -> None:
     cluster = kept.world.cluster
     url = cluster.urls[0]
     kept.excuse(url, kept.world.now_ms + HEAL_MS)
+    kept.was_frozen = True
     cluster.down.add(url)
     cluster.clock.after(30_000, lambda: cluster.down.discard(url))
 
