@@ -150,6 +150,20 @@ class Peers:
 
         self._first(self._sending(instance, ask))
 
+    def replace_everywhere(self, instance: Instance) -> None:
+        """Register it at each server that holds another incarnation in its place.
+
+        A server that freezes before it told the others leaves them the old one: who is about to remove that
+        takes it for what stands, and its removal reaches the frozen server later.
+        """
+
+        def ask(peer: Peer) -> None:
+            held = peer.read(*instance.key)
+            if held is not None and held.incarnation != instance.incarnation:
+                peer.register(instance)
+
+        self.each(self._sending(instance, ask))
+
     def renew(self, instance: Instance, turn: int = 0) -> bool:
         """See :meth:`Peer.renew`; False only where no server that answers holds the instance, or where it was
         removed from one that accepted its renewal lately, see :class:`~.accepted.Accepted`.

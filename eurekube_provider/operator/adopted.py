@@ -265,14 +265,15 @@ class Adopted:
         """See :func:`removed_at`; nowhere where servers do not tell each other what they are told, nor behind
         a load balancer, where each answer may be another one's.
 
-        :param was_dropped: it is known as removed, and a server's restart makes that no less certain.
+        :param was_dropped: it is known as removed, and neither a server's restart makes that less certain,
+            nor that there is nothing else by which servers show that they share.
         """
         if self._restarts.lost_memory or self._restarts.servers_behind > 1:
             if not was_dropped:
                 return ()
             held = {url: one for url, one in held.items() if one or self._restarts.has_memory(url)}
         urls = removed_at(held, self._restarts.started_by_url, time.time() - seconds)
-        return urls if urls and self._servers_share() else ()
+        return urls if urls and (was_dropped or self._servers_share()) else ()
 
     def _servers_share(self) -> bool:
         """Whether anything that was listed stands on all servers that answer.

@@ -151,6 +151,25 @@ def test_what_is_renewed_beside_edits_of_its_stack_stands() -> None:
                 assert not (told := keepalive.tried(name, faults, servers)), told
 
 
+def test_what_a_server_that_freezes_did_not_tell_the_others_is_told_them() -> None:
+    """A resource that moves takes its registration over; the removal of the old half spares it everywhere."""
+    with keepalive.kept():
+        for name, places in (
+            ("moved without an alias", (5, 6)),
+            ("application: moved without an alias", (8, 9)),
+        ):
+            for at in places:
+                told = keepalive.tried(name, {at: keepalive.a_server_freezes}, 2)
+                assert not told, told
+
+
+def test_what_was_removed_stays_away_where_nothing_else_is_registered() -> None:
+    """A server that was frozen shows it when it is back, and nothing shows that it shares with the others."""
+    with keepalive.kept():
+        told = keepalive.tried("remove", {2: keepalive.a_server_freezes}, 2)
+        assert not told, told
+
+
 def test_a_keepalive_finds_at_other_servers_what_one_forgot_while_it_did_not_run() -> None:
     """Its host was restarted, say, and one of the servers with it: the first one in its list."""
     with keepalive.kept():
