@@ -1,7 +1,7 @@
 """``eurekube keepalive`` beside the edits of a stack: its threads, and runs of the stack as other processes.
 
 Known, and excused: what a stack removes within two minutes of a server's restart is taken for forgotten, and
-comes back, where no other server can tell: there is one server only, the other one is frozen, or the
+comes back, where no other server can tell: there is one server only, the other one does not answer, or the
 keepalive has just started, and knows of no renewal that another server accepted. What the only server forgets
 before a keepalive that starts has read it is gone until the next refresh.
 """
@@ -139,7 +139,8 @@ class Kept:
         self._engine = Engine(_Door(self.world))  # type: ignore[arg-type]
         self._steady: set[Place] = set()
         self._excused: dict[str, int] = {}
-        self.was_restarted = self.was_frozen = False
+        self.was_restarted = False
+        self.was_silent = not {Fault.LATE, Fault.LOST_BEFORE, Fault.LOST_AFTER}.isdisjoint(faults.values())
         self._started_ms = 0
         self.world.changed = self._look
 
@@ -255,7 +256,7 @@ class Kept:
     @property
     def _may_come_back(self) -> bool:
         """Whether nobody could tell what was removed from what a server forgot."""
-        is_told = len(self.world.cluster.urls) > 1 and len(self.keepers) == 1 and not self.was_frozen
+        is_told = len(self.world.cluster.urls) > 1 and len(self.keepers) == 1 and not self.was_silent
         return self.was_restarted and not is_told
 
     def _compare(self) -> None:
@@ -323,7 +324,7 @@ def a_server_freezes(kept: Kept) -> None:
     cluster = kept.world.cluster
     url = cluster.urls[0]
     kept.excuse(url, kept.world.now_ms + HEAL_MS)
-    kept.was_frozen = True
+    kept.was_silent = True
     cluster.down.add(url)
     cluster.clock.after(30_000, lambda: cluster.down.discard(url))
 
