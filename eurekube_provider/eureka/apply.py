@@ -260,7 +260,8 @@ def write(peers: Peers, want: Instance, have: Instance | None, known: Instance |
     if have is not None and latest is have and have.status is want.status and same_contents(have, want):
         return replace(have, unknown_fields=EMPTY)
     peers.register(sent)
-    if have is not None and have.incarnation != sent.incarnation:
+    if have is not None and have.incarnation != sent.incarnation and sent.status is Status.UP:
+        # Another status of its own, told the first server again, would stand over an override set meanwhile.
         peers.replace_everywhere(sent)
     return overridden(sent)
 

@@ -504,3 +504,11 @@ def test_a_drain_that_is_undone_while_a_server_is_away_is_undone_there_as_well(n
         held = [lease.holder for server in cluster.servers.values() for lease in server.registry.all()]
         assert {(info.status, is_leaving(info)) for info in held} == {("UP", False)}
         assert not engine.up(found.first).steps
+
+
+def test_what_enforces_a_status_is_taken_over_without_telling_it_twice() -> None:
+    """A server tells the others of what it was told: STARTING, once more, would stand over the OUT_OF_SERVICE
+    that was set meanwhile.
+    """
+    faults: Faults = {5: Fault.KILLED_BEFORE, 7: Fault.KILLED_AFTER}
+    assert not (told := tried(edit("create out of service"), faults, 2)), told

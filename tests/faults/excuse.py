@@ -16,6 +16,7 @@ from enum import StrEnum
 from eurekube_provider.core.brake import HOLD_SECONDS
 from eurekube_provider.core.drain import Drain
 from eurekube_provider.eureka.peers import AVOID_SECONDS
+from eurekube_provider.eureka.sweeper import LOOK_AFTER_SECONDS
 from eurekube_provider.kube.reflector import LONGEST_DELAY_SECONDS
 from tests.faults.operators import LEASE_SECONDS, RETRY_SECONDS
 
@@ -166,8 +167,13 @@ def without_server(number: int) -> tuple[Excuse, ...]:
 
 
 def without_peers() -> tuple[Excuse, ...]:
-    """Servers do not tell each other what they hear from clients. A removal is asked after everywhere."""
+    """Servers do not tell each other what they hear from clients. A removal is asked after everywhere.
+
+    A renewal that a server could not tell the others comes before the removal when it reaches them again:
+    they do not know the instance, and it registers it there.
+    """
     return (
+        Excuse(Explains.STAY, margin_seconds=LOOK_AFTER_SECONDS[-1]),
         Excuse(Explains.LOSS, margin_seconds=FORWARDED_SECONDS),
         Excuse(Explains.UNREADY, margin_seconds=RENEWED_SECONDS),
     )

@@ -112,6 +112,7 @@ class Witness:
         self._foreign: dict[Key, tuple[object, ...]] = {}
         self._removed_by_stack: set[str] = set()
         self._taken_out_ms: dict[Place, int] = {}
+        self._put_back_ms: dict[Place, int] = {}
         self._is_forgotten = False  # the only server lost its memory
         self._stacks_may_be_either = False  # a server that forgets makes a removal and a loss look alike
         world.kube.changed = self._cluster_changed
@@ -174,11 +175,15 @@ class Witness:
         if self.world.cluster.cut or self.world.cluster.down:
             self._ended.add(place)
         else:
+            self._put_back_ms[place] = self.world.now_ms
             del self.overridden[place]
 
     def parted(self) -> None:
-        """Servers cannot be told any more what a person set just now."""
+        """Servers cannot be told any more what a person set, or took off again, just now."""
         now = self.world.now_ms
+        for place in [place for place, at_ms in self._put_back_ms.items() if now - at_ms < TOLD_MS]:
+            self.overridden[place] = "OUT_OF_SERVICE"
+            self._taken_out_ms[place] = now
         self._ended |= {place for place, at_ms in self._taken_out_ms.items() if now - at_ms < TOLD_MS}
 
     def stack_removed(self, url: str) -> None:
