@@ -53,6 +53,10 @@ RENEWED_SECONDS = 50.0
 every 25 s, and not to all of them at a time."""
 
 
+LOOKED_AFTER_SECONDS = LOOK_AFTER_SECONDS[-1] + 3.0
+"""By then after its removal an instance that came back is removed again."""
+
+
 class Explains(StrEnum):
     """Which judgement an excuse is for."""
 
@@ -173,7 +177,7 @@ def without_peers() -> tuple[Excuse, ...]:
     they do not know the instance, and it registers it there.
     """
     return (
-        Excuse(Explains.STAY, margin_seconds=LOOK_AFTER_SECONDS[-1]),
+        Excuse(Explains.STAY, margin_seconds=LOOKED_AFTER_SECONDS - PROMPT_SECONDS),
         Excuse(Explains.LOSS, margin_seconds=FORWARDED_SECONDS),
         Excuse(Explains.UNREADY, margin_seconds=RENEWED_SECONDS),
     )
