@@ -52,9 +52,12 @@ class Planned:
             self.at + self.fault.seconds + rest_seconds <= other.at
             or other.at + other.fault.seconds + rest_seconds <= self.at
         )
+        return self.shares(other) and not apart
+
+    def shares(self, other: Planned) -> bool:
+        """Whether one takes what the other takes or needs."""
         mine, others = self.fault, other.fault
-        shared = (mine.takes & (others.takes | others.needs)) | (others.takes & mine.needs)
-        return bool(shared) and not apart
+        return bool((mine.takes & (others.takes | others.needs)) | (others.takes & mine.needs))
 
 
 @dataclass(frozen=True, slots=True)
@@ -176,9 +179,15 @@ def run(
 def _carry_out(world: World, planned: Sequence[Planned], say: Callable[[str], None]) -> None:
     began = time.monotonic()
     failures: list[BaseException] = []
+    over = {id(what): threading.Event() for what in planned}
 
     def one(what: Planned) -> None:
         time.sleep(max(0.0, began + what.at - time.monotonic()))
+        for earlier in planned:
+            if earlier.at < what.at and earlier.shares(what):
+                over[
+                    id(earlier)
+                ].wait()  # a restart may take longer than planned, on a machine that others load
         try:
             with world.activity(str(what.fault), what.fault.excuses):
                 say(f"  {what.fault} begins")
@@ -188,6 +197,8 @@ def _carry_out(world: World, planned: Sequence[Planned], say: Callable[[str], No
                 say(f"  {what.fault} is over")
         except BaseException as error:  # noqa: BLE001 - raised again below, on the storm's own thread
             failures.append(error)
+        finally:
+            over[id(what)].set()
 
     threads = [threading.Thread(target=one, args=(what,), name=str(what.fault)) for what in planned]
     for thread in threads:

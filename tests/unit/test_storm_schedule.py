@@ -6,15 +6,18 @@ import itertools
 import os
 import subprocess
 import sys
+import time
+from collections.abc import Callable
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from tests.faults.eureka_faults import NamedEurekaAway, PeerPaused, PeerSlow
-from tests.faults.fault import Scale
+from tests.faults.fault import API, Scale
 from tests.faults.faults import KINDS
-from tests.faults.storm import REST_SECONDS, Planned, Storm, schedule, seed_of_commit
+from tests.faults.storm import REST_SECONDS, Planned, Storm, _carry_out, schedule, seed_of_commit
 
 STORM = Storm(Scale())
 
@@ -113,3 +116,32 @@ print(*(round((now - then) / 60) for then, now in zip(before, after)))
         timeout=30,
     )
     assert done.stdout.split() == ["-60", "-60", "0"]
+
+
+def test_a_fault_that_takes_longer_than_planned_is_waited_for() -> None:
+    """The API server is not killed while another fault starts it."""
+    said: list[str] = []
+
+    class Calm:
+        """A world that has nothing to judge."""
+
+        def activity(self, *_: object) -> AbstractContextManager[None]:
+            """Nothing is judged."""
+            return nullcontext()
+
+    class Slow:
+        """A fault that takes longer than it says."""
+
+        takes = needs = frozenset({API})
+        seconds = 0.0
+        excuses = ()
+
+        def begin(self, _: object) -> Callable[[], None]:
+            """Take its time."""
+            said.append("begins")
+            time.sleep(0.3)
+            return lambda: said.append("is over")
+
+    planned = (Planned(0.0, Slow()), Planned(0.1, Slow()))  # type: ignore[arg-type]
+    _carry_out(Calm(), planned, lambda _: None)  # type: ignore[arg-type]
+    assert said == ["begins", "is over"] * 2
