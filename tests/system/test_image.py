@@ -36,14 +36,16 @@ def dockerfile(instruction: str) -> list[str]:
 
 
 @pytest.fixture
-def image(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
+def folder() -> Iterator[Path]:
+    """One that everybody may enter: another run of pytest locks those that pytest makes."""
+    with tempfile.TemporaryDirectory(prefix="image-") as name:
+        Path(name).chmod(0o755)
+        yield Path(name)
+
+
+@pytest.fixture
+def image(folder: Path) -> Path:
     """The files that the image has beside Python: the steps of the first stage, in a folder."""
-    folder = tmp_path_factory.mktemp("image")
-    # pytest makes its folders for its own user only.
-    for parent in (folder, *folder.parents):
-        if parent == Path(tempfile.gettempdir()):
-            break
-        parent.chmod(0o755)
     sources = folder / "sources"
     shutil.copytree(
         ROOT, sources, ignore=shutil.ignore_patterns(".*", "dist", "__pycache__", "tests", "bench")
@@ -65,8 +67,7 @@ def image(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
     steps = steps.replace("--no-cache-dir ", "")
     environment = {**os.environ, "PIP_NO_COMPILE": "1"}
     subprocess.run(["sh", "-ec", steps], env=environment, check=True, stdout=subprocess.DEVNULL)
-    yield target
-    shutil.rmtree(folder)
+    return target
 
 
 def everybodys_python(folder: Path) -> tuple[Path, dict[str, str]]:
