@@ -34,13 +34,6 @@ LISTS_EACH_SECOND = {"eureka.server.response-cache-update-interval-ms": "1000"}
 tests that wait for one again and again.
 """
 
-PATIENT_PEERS = {"eureka.server.peer-node-read-timeout-ms": "5000"}
-"""Settings with which servers wait 5 s for each other's answers.
-
-After the default, 0.2 s, a server repeats what a busy peer has already done, perhaps after a later change;
-and what is not answered for half a minute it tells no more, as long as nobody renews it.
-"""
-
 _PROJECT = Path(__file__).parent / "eureka-server"
 # Spring Cloud's release, and the Spring Boot that belongs to it.
 _TRAINS: Mapping[SpringCloud, tuple[str, str]] = {

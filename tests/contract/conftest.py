@@ -15,7 +15,7 @@ from eurekube_provider.eureka.connection import Connection
 from eurekube_provider.eureka.peer import Peer
 from eurekube_provider.eureka.peers import Peers
 from lab import Lab
-from lab.eureka import LISTS_EACH_SECOND, PATIENT_PEERS, SpringCloud
+from lab.eureka import LISTS_EACH_SECOND, SpringCloud
 from lab.listing import Key, held_now, wait_listed
 
 WAIT_SECONDS = 60
@@ -190,8 +190,12 @@ def peer(single: Lab) -> Iterator[Peer]:
 
 @pytest.fixture(scope="session")
 def three(spring_cloud: SpringCloud) -> Iterator[Lab]:
-    """Three servers that are peers; that tests may wait for a list, it is a second old at most."""
-    settings = {**LISTS_EACH_SECOND, **PATIENT_PEERS}
+    """Three servers that are peers; that tests may wait for a list, it is a second old at most.
+
+    They wait 5 s for each other's answers: after the default, 0.2 s, a server repeats what a busy peer has
+    already done, perhaps after a later change.
+    """
+    settings = {**LISTS_EACH_SECOND, "eureka.server.peer-node-read-timeout-ms": "5000"}
     with Lab(eureka=3, kubernetes=False, spring_cloud=spring_cloud, eureka_settings=settings) as running:
         yield running
 

@@ -31,7 +31,7 @@ from eurekube_provider.resources.properties import check
 from eurekube_provider.resources.registration import Registration
 from eurekube_provider.resources.roster import Roster
 from lab import Lab
-from lab.eureka import LISTS_EACH_SECOND, PATIENT_PEERS
+from lab.eureka import LISTS_EACH_SECOND
 from lab.listing import held_now, listed_now
 from lab.workloads import wait_for
 from tests.contract.conftest import wait_everywhere
@@ -43,8 +43,7 @@ pytestmark = pytest.mark.lab
 @pytest.fixture(scope="module")
 def two() -> Iterator[Lab]:
     """Two servers that are peers; that tests may wait for a list, it is a second old at most."""
-    settings = {**LISTS_EACH_SECOND, **PATIENT_PEERS}
-    with Lab(eureka=2, kubernetes=False, eureka_settings=settings) as running:
+    with Lab(eureka=2, kubernetes=False, eureka_settings=LISTS_EACH_SECOND) as running:
         yield running
 
 

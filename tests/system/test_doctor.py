@@ -21,7 +21,7 @@ from eurekube_provider.eureka.connection import Connection
 from eurekube_provider.eureka.peers import Peers
 from eurekube_provider.kube.access import SYNCERS
 from lab import Lab
-from lab.eureka import LISTS_EACH_SECOND, PATIENT_PEERS
+from lab.eureka import LISTS_EACH_SECOND
 from lab.listing import listed_now, wait_listed
 from lab.programs import find_kubectl
 from lab.workloads import DEPLOYMENTS, Cluster, wait_for
@@ -50,8 +50,7 @@ def eurekas() -> Iterator[Lab]:
 
     Their lists, which a doctor reads, are a second old at most: these tests wait for them at each step.
     """
-    settings = {**LISTS_EACH_SECOND, **PATIENT_PEERS}
-    with Lab(eureka=2, kubernetes=False, eureka_settings=settings) as running:
+    with Lab(eureka=2, kubernetes=False, eureka_settings=LISTS_EACH_SECOND) as running:
         yield running
 
 
