@@ -10,7 +10,7 @@ import itertools
 import logging
 import threading
 import time
-from collections.abc import Callable, Collection, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping, Set
 from dataclasses import dataclass
 
 from eurekube_provider.core.errors import LeadershipLost, RegistryError
@@ -50,10 +50,12 @@ class _Drop:
 
     :ivar written_at_ms: when its contents were written.
     :ivar at: when it was looked at.
+    :ivar lacking: the servers that held it no more when its renewal missed it: it was removed there.
     """
 
     written_at_ms: int
     at: float
+    lacking: Set[str] = frozenset()
 
     def is_to_be_looked_at(self, listed: Instance, now: float) -> bool:
         """Whether a list shows what was registered since, or may be so old no more."""
@@ -172,6 +174,8 @@ class Adopted:
         lacks = self._removed_at(held, ON_ITS_WAY_SECONDS if is_news else 0.0, was_dropped=not is_news)
         if is_news and may_be_evicted(held, time.time()):
             lacks = ()
+        elif dropped is not None and not is_news:
+            lacks = lacks or tuple(url for url in dropped.lacking if url in held and held[url] is None)
         if lacks or (not is_news and stock.failures and not self._restarts.lost_memory):
             if is_news:
                 _log.warning(
@@ -186,9 +190,12 @@ class Adopted:
         _log.info("renewing for a stack", extra={**_named(found), "owner": found.owner})
         self._renewals.add(found, just_registered=False)
 
-    def _drop(self, instance: Instance) -> None:
+    def _drop(self, instance: Instance, lacking: Set[str] = frozenset()) -> None:
         with self._lock:
-            self._dropped[instance.key] = _Drop(instance.written_at_ms, time.monotonic())
+            before = self._dropped.get(instance.key)
+            if before is not None and before.written_at_ms == instance.written_at_ms:
+                lacking |= before.lacking
+            self._dropped[instance.key] = _Drop(instance.written_at_ms, time.monotonic(), lacking)
 
     def lost(self, instance: Instance) -> None:
         """A server that held it does not, or none does: restored if one forgot it, else dropped."""
@@ -221,7 +228,8 @@ class Adopted:
         _log.warning(
             "a stack's registration was removed by somebody and is renewed no more", extra=_named(instance)
         )
-        self._drop(newest((instance, sighting.found)) or instance)
+        lacking = frozenset(url for url, held in sighting.instances.items() if held is None)
+        self._drop(newest((instance, sighting.found)) or instance, lacking)
 
     def _was_removed(self, instance: Instance, sighting: Sighting) -> bool:
         """Whether a server that neither forgot nor evicted it holds it no more, whichever other one was

@@ -9,6 +9,7 @@ import itertools
 import os
 import time
 from collections.abc import Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from urllib.parse import quote
 
 import pytest
@@ -16,7 +17,7 @@ import requests
 
 from lab import Lab
 from lab.eureka import SpringCloud
-from tests.contract.conftest import Server
+from tests.contract.conftest import Server, document
 from tests.model.caches import READ_ONLY_INTERVAL_MS
 from tests.model.clock import EPOCH_MS, Clock
 from tests.model.cluster import Cluster
@@ -33,6 +34,8 @@ TOGETHER = 60
 STEPS = 5
 SETTLE_SECONDS = 2.5
 """A renewal that another server misses takes two batches, of half a second each, until it is there."""
+
+MOST_TRIES = 50
 
 TICK_SECONDS = READ_ONLY_INTERVAL_MS / 1000
 
@@ -139,6 +142,46 @@ def test_caches_of_default_servers(default: Lab, http: requests.Session) -> None
         for app in commands.apps:
             request = Request("GET", ("apps", app), headers={"Accept": "application/json"})
             assert not difference(server, model, "model", commands, request)
+
+
+def test_what_changes_while_a_list_is_rendered_is_not_in_it(uncached: Lab, http: requests.Session) -> None:
+    """Nor in the next one, until something else changes.
+
+    Without its second cache a server renders a list when it is asked, which takes long for a large one.
+    """
+    server = Server(uncached.eureka_urls[0], http)
+    names = [f"LARGE-{number}" for number in range(60)]
+
+    def register(name: str, size: int = 0) -> str:
+        assert server.register(document(name, "i", metadata={"large": "x" * size})) == 204
+        names.append(name)
+        return f'"{name}"'
+
+    def listed() -> str:
+        return server.send("GET", "/apps", headers={"Accept": "application/json"}).text
+
+    try:
+        for name in names[:60]:
+            register(name, 200_000)
+        with ThreadPoolExecutor(1) as reader:
+            for number in range(MOST_TRIES):
+                before = register(f"BEFORE-{number}")
+                reading = reader.submit(listed)
+                time.sleep(0.03)
+                meanwhile = register(f"MEANWHILE-{number}")
+                reading.result()
+                if before in (there := listed()) and meanwhile not in there:
+                    break
+            else:
+                pytest.fail(f"all {MOST_TRIES} changes were listed")
+        assert server.send("GET", f"/apps/{meanwhile[1:-1]}/i").status_code == 200
+        afterwards = register("AFTERWARDS")
+        there = listed()
+        assert meanwhile in there
+        assert afterwards in there
+    finally:
+        for name in names:
+            server.send("DELETE", f"/apps/{name}/i")
 
 
 def _wait_for_tick() -> None:

@@ -42,6 +42,7 @@ class Deed(Enum):
     NEIGHBOUR = "the application registers itself at the same address under an id of its own"
     RENEWED = "a renewal comes"
     RESTARTED = "the server restarts, and has forgotten everything"
+    RENDERED = "the servers render their lists, which lack what changes meanwhile"
 
     COPIED = "a server restarts with a copy of its neighbour"
     CUT = "the servers do not reach each other for 5 s"
@@ -57,7 +58,7 @@ class Deed(Enum):
     @property
     def is_about_one(self) -> bool:
         """Whether it is about a single instance."""
-        return not self.needs_several and self not in (Deed.RENEWED, Deed.RESTARTED)
+        return not self.needs_several and self not in (Deed.RENEWED, Deed.RESTARTED, Deed.RENDERED)
 
 
 @dataclass(frozen=True, slots=True)
@@ -234,6 +235,10 @@ class Others:
             document = {"instance": info_document(info, None)}
             self.cluster.request(url, Request("POST", ("apps", info.app), body=document))
 
+    def render(self, _: Place) -> None:
+        for server in self.cluster.servers.values():
+            server.caches.render_slowly()
+
     def restart_with_copy(self, _: Place) -> None:
         self._lose_what_was_not_told()
         self.cluster.restart(self.cluster.urls[0], copy_from=self.cluster.urls[-1])
@@ -275,6 +280,7 @@ _DEEDS: dict[Deed, Callable[[Others, Place], None]] = {
     Deed.NEIGHBOUR: Others.stand_beside,
     Deed.RENEWED: Others.renew,
     Deed.RESTARTED: Others.restart,
+    Deed.RENDERED: Others.render,
     Deed.COPIED: Others.restart_with_copy,
     Deed.CUT: lambda others, _: others.cut(CUT_MS),
     Deed.LONG_CUT: lambda others, _: others.cut(LONG_CUT_MS),

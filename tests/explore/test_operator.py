@@ -14,6 +14,7 @@ from tests.explore.operator.acts import (
     a_server_freezes,
     a_server_restarts_empty,
     a_stack_removes_behind_a_split,
+    servers_render_their_lists,
     servers_repeat_themselves,
     the_operator_ends_in_peace,
 )
@@ -231,6 +232,15 @@ def test_a_registration_that_a_stack_removed_does_not_come_back(setup: Setup) ->
     for seed in range(3):
         failure = tried(steady, {0: a_stack_removes_behind_a_split}, setup, seed)
         assert not failure, failure
+
+
+@pytest.mark.parametrize("name", ["mode service", "a syncer is renamed, the old one first"])
+def test_what_a_stack_removed_stays_away_while_a_list_lacks_the_removal(name: str) -> None:
+    """A list that was rendered as it was removed shows it for three minutes, and another server holds it."""
+    changed = edit(name)
+    removed: Faults = {7: servers_render_their_lists, 9: a_stack_removes_behind_a_split}
+    failure = tried(changed, removed, Setup(2))
+    assert not failure, failure
 
 
 def test_a_status_that_overtakes_a_registration_is_set_right(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,9 +1,12 @@
 """The two response caches of an Eureka server, which stand before every list.
 
 The first forgets a key after three minutes or when something changes; the second copies the first every half
-minute, forgets nothing ever, and keeps the first from forgetting what was asked for once.
+minute, forgets nothing ever, and keeps the first from forgetting what was asked for once. What changes while
+an answer is rendered is not in it, and the first cache keeps it all the same: for three minutes, or until
+something else changes.
 
-Source: ResponseCacheImpl and Key of Netflix/eureka.
+Source: ResponseCacheImpl and Key of Netflix/eureka, and LocalCache of google/guava, which invalidates nothing
+that is being loaded.
 """
 
 from __future__ import annotations
@@ -15,6 +18,9 @@ from tests.model.clock import Clock
 
 READ_WRITE_LIFE_MS = 180_000
 READ_ONLY_INTERVAL_MS = 30_000
+
+RENDERING_MS = 100
+"""For how long a server renders an answer in which :meth:`Caches.render_slowly` has something change."""
 
 ALL = "ALL_APPS"
 DELTA = "ALL_APPS_DELTA"
@@ -45,6 +51,7 @@ class Caches:
         self._clock = clock
         self._render = render
         self._read_write: dict[Key, tuple[int, str]] = {}
+        self._rendered_until: dict[Key, int] = {}
         self.read_only: dict[Key, str] = {}
         self.rendered = 0
         self._end: Callable[[], None] = lambda: None
@@ -70,14 +77,28 @@ class Caches:
         touched = {("Application", app), ("Application", ALL), ("Application", DELTA)}
         touched |= {("VIP", vip), ("SVIP", secure_vip)}
         for key in [key for key in self._read_write if (key.kind, key.name) in touched]:
-            del self._read_write[key]
+            if self._rendered_until.get(key, 0) <= self._clock.now_ms:
+                del self._read_write[key]
+
+    def render_slowly(self) -> None:
+        """Copy the first cache at this moment, and go on rendering what it lacks while something changes."""
+        for key in self.read_only:
+            if self._lives(key) is None:
+                self._rendered_until[key] = self._clock.now_ms + RENDERING_MS
+        self._copy()
 
     def _written(self, key: Key) -> str:
-        found = self._read_write.get(key)
-        if found is None or self._clock.now_ms - found[0] >= READ_WRITE_LIFE_MS:
+        found = self._lives(key)
+        if found is None:
             self.rendered += 1
-            found = self._read_write[key] = (self._clock.now_ms, self._render(key))
-        return found[1]
+            found = self._render(key)
+            self._read_write[key] = (self._clock.now_ms, found)
+        return found
+
+    def _lives(self, key: Key) -> str | None:
+        """What the first cache has."""
+        at_ms, found = self._read_write.get(key, (0, None))
+        return found if self._clock.now_ms - at_ms < READ_WRITE_LIFE_MS else None
 
     def _copy(self) -> None:
         for key in list(self.read_only):

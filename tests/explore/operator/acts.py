@@ -55,7 +55,7 @@ def a_person_puts_back(explored: Explored) -> None:
 def a_person_removes(explored: Explored) -> None:
     """Somebody removes an instance of ours, and whatever was set over its status with it."""
     if _ask(explored, "DELETE"):
-        explored.witness.overridden.pop(KEY, None)
+        explored.witness.removed(KEY)
         explored.witness.excuse(KEY, _BACK_MS)
 
 
@@ -119,6 +119,12 @@ def servers_repeat_themselves(explored: Explored) -> None:
     explored.world.disturb()
 
 
+def servers_render_their_lists(explored: Explored) -> None:
+    """What changes at this moment is not in them, until something else changes, or three minutes later."""
+    for server in explored.world.cluster.servers.values():
+        server.caches.render_slowly()
+
+
 def the_api_is_behind(explored: Explored) -> None:
     """Lists and watches tell of nothing new for a while."""
     kube = explored.world.kube
@@ -157,6 +163,7 @@ ACTS: tuple[Act, ...] = (
     a_server_freezes,
     servers_lose_each_other,
     servers_repeat_themselves,
+    servers_render_their_lists,
     the_api_is_behind,
     watches_break,
     the_operator_ends_in_peace,

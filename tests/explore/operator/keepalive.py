@@ -140,6 +140,7 @@ class Kept:
         self._steady: set[Place] = set()
         self._excused: dict[str, int] = {}
         self.was_restarted = False
+        self._healed_ms = 0
         self.was_silent = not {Fault.LATE, Fault.LOST_BEFORE, Fault.LOST_AFTER}.isdisjoint(faults.values())
         self._started_ms = 0
         self.world.changed = self._look
@@ -202,12 +203,15 @@ class Kept:
         """This server has lost its memory."""
         self.was_restarted = True
         has_read = not self.keepers[-1].is_dead and self.world.now_ms - self._started_ms > READ_MS
-        is_known = has_read or len(self.world.cluster.urls) > 1
-        self.excuse(url, self.world.now_ms + (HEAL_MS if is_known else UNTIL_REFRESHED_MS))
+        is_alone = len(self.world.cluster.urls) == 1
+        self.excuse(url, self.world.now_ms + (HEAL_MS if has_read or not is_alone else UNTIL_REFRESHED_MS))
+        self._healed_ms = self.world.now_ms + HEAL_MS if is_alone else 0
 
     def _killed(self, process: threads.Process) -> None:
         if process in self.keepers:
             self.world.cluster.clock.after(RESTART_MS, self._restart)
+            if self.world.now_ms < self._healed_ms:  # it alone knew what the only server has forgotten
+                self.excuse(self.world.cluster.urls[0], self.world.now_ms + UNTIL_REFRESHED_MS)
 
     def _restart(self) -> None:
         self.world.note("-- the keepalive starts again")

@@ -178,6 +178,11 @@ class Witness:
             self._put_back_ms[place] = self.world.now_ms
             del self.overridden[place]
 
+    def removed(self, place: Place) -> None:
+        """A person has removed it, and whatever was set over its status with it."""
+        if self.overridden.pop(place, None) is not None:
+            self._put_back_ms[place] = self.world.now_ms
+
     def parted(self) -> None:
         """Servers cannot be told any more what a person set, or took off again, just now."""
         now = self.world.now_ms
@@ -206,9 +211,10 @@ class Witness:
         self._is_forgotten |= len(self.world.cluster.urls) == 1
         if self.brake_ms and self.world.cluster.down:
             self.brake_ms += BEHIND_FROZEN_MS
-        for place, at_ms in self._taken_out_ms.items():
+        for place, at_ms in (*self._taken_out_ms.items(), *self._put_back_ms.items()):
             if self._is_forgotten and self.world.now_ms - at_ms < LISTED_MS:
-                self._ended.add(place)  # nobody else has heard of it
+                self.overridden[place] = "OUT_OF_SERVICE"
+                self._ended.add(place)  # nobody else has heard that it was set, or is not any more
         if len(self.world.cluster.urls) == 1 and (self.take_over_ms or len(self.world.processes) > 1):
             # Who comes to lead does not know what stood there for a syncer that registers nothing.
             self._may_lack_kept(list(self.standings))
