@@ -18,9 +18,11 @@ import pytest
 import requests
 import yaml
 
+from eurekube_provider.kube.access import MERGE_PATCH, PODS
 from lab import EUREKA_PASSWORD, EUREKA_USER, EurekaServer, Lab, LabError, Ports
 from lab.listing import held_now, listed_now, wait_listed
 from lab.waiting import wait_until
+from lab.workloads import Cluster
 
 pytestmark = pytest.mark.lab
 
@@ -314,10 +316,7 @@ def test_scaling_down_removes_pods_promptly(lab: Lab, namespace: str) -> None:
     """kwok lets a deleted pod go at once, unless a finalizer holds it."""
     create_deployment(lab, namespace, "rating", 2)
     await_endpoints(lab, namespace, [True, True])
-    deployment = f"/apis/apps/v1/namespaces/{namespace}/deployments/rating/scale"
-    scale = lab.kubernetes.request("GET", deployment)
-    scale["spec"]["replicas"] = 1
-    lab.kubernetes.request("PUT", deployment, scale)
+    Cluster(lab.kubeconfig).scale(namespace, "rating", 1)
     wait_until(lambda: len(pods_of(lab, namespace)) == 1, "one pod less", 25)  # of 30 s of grace
     await_endpoints(lab, namespace, [True])
 
@@ -327,16 +326,14 @@ def test_a_pod_made_unready_stays_unready(lab: Lab, namespace: str) -> None:
     create_deployment(lab, namespace, "rating", 1)
     await_endpoints(lab, namespace, [True])
     pod = pods_of(lab, namespace)[0]
-    for condition in pod["status"]["conditions"]:
-        if condition["type"] in ("Ready", "ContainersReady"):
-            condition["status"] = "False"
-    path = f"/api/v1/namespaces/{namespace}/pods/{pod['metadata']['name']}"
-    lab.kubernetes.request("PUT", f"{path}/status", pod)
+    cluster = Cluster(lab.kubeconfig)
+    cluster.set_ready(pod, ready=False)
     await_endpoints(lab, namespace, [False])
 
-    changed = lab.kubernetes.request("GET", path)
-    changed["metadata"]["annotations"] = {"touched": "true"}
-    lab.kubernetes.request("PUT", path, changed)
+    touched = {"metadata": {"annotations": {"touched": "true"}}}
+    cluster.access.request(
+        "PATCH", PODS.path(namespace, pod["metadata"]["name"]), body=touched, content_type=MERGE_PATCH
+    )
     # A second pod is taken through all of kwok's stages; had kwok wanted to change the first, it would have.
     create_deployment(lab, namespace, "other", 1)
     await_endpoints(lab, namespace, [False, True])
