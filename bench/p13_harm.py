@@ -26,17 +26,17 @@ from eurekube_provider.cli.main import main
 from eurekube_provider.core.identity import CLUSTER_UID_KEY, OWNER_KEY, Cluster, ClusterOwner
 from eurekube_provider.core.model import Instance, Port
 from eurekube_provider.core.plan import plan
-from eurekube_provider.doctor.world import read_eureka
+from eurekube_provider.doctor.reader import read_eureka
 from eurekube_provider.eureka import batch
 from eurekube_provider.eureka.apply import apply
 from eurekube_provider.eureka.codec import instances_from_json
 from eurekube_provider.eureka.connection import Connection
+from eurekube_provider.eureka.eureka_registry import Registry
 from eurekube_provider.eureka.peer import Peer
 from eurekube_provider.eureka.peers import Peers
-from eurekube_provider.operator.registry import Registry
+from eurekube_provider.registrations.roster import Roster
 from eurekube_provider.resources.application import ApplicationProvider
 from eurekube_provider.resources.lookups import get_application
-from eurekube_provider.resources.roster import Roster
 from lab import Lab
 from lab.eureka import EurekaServer
 

@@ -5,8 +5,8 @@
 
 from __future__ import annotations
 
-from eurekube_provider.automation.run import Outcome, StackRun
 from eurekube_provider.automation.stack import Target, drift, preview, refresh, up
+from eurekube_provider.automation.stack_run import Outcome, StackRun
 from eurekube_provider.automation.steps import Step
 
 __all__ = ["Outcome", "StackRun", "Step", "Target", "drift", "preview", "refresh", "up"]

@@ -26,7 +26,7 @@ from eurekube_provider.automation.registered import (
 from eurekube_provider.automation.steps import MASKED, Problem, State, Step, StepLog
 from eurekube_provider.core.brake import takes_all, takes_most
 from eurekube_provider.core.identity import APPLICATION_TYPE, INSTANCE_TYPE, SELF_RENEWED
-from eurekube_provider.core.words import listed
+from eurekube_provider.core.wording import listed
 
 
 class Kind(StrEnum):

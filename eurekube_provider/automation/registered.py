@@ -13,8 +13,8 @@ from typing import Any
 from pulumi.runtime.rpc import UNKNOWN
 
 from eurekube_provider.automation.steps import MASKED
-from eurekube_provider.core.defaults import completed
 from eurekube_provider.core.identity import INSTANCE_TYPE
+from eurekube_provider.registrations.defaults import completed
 
 SYNCER = "kubernetes:eurekube.io/v1alpha1:EurekaSyncer"
 OPERATOR = "eurekube:index:EurekubeOperator"

@@ -19,9 +19,9 @@ import yaml
 from pulumi.automation import LocalWorkspace, Stack
 from pulumi.automation.errors import CommandError, ConcurrentUpdateError, InvalidVersionError
 
-from eurekube_provider.automation.command import Cancellable, pulumi_home
+from eurekube_provider.automation.cancellable import Cancellable, pulumi_home
 from eurekube_provider.automation.locks import Busy, Records, holders, remove
-from eurekube_provider.automation.run import Action, Outcome, StackRun
+from eurekube_provider.automation.stack_run import Action, Outcome, StackRun
 from eurekube_provider.automation.steps import UNCHANGED, StepLog, plain
 from eurekube_provider.core.errors import ConfigurationError
 from eurekube_provider.core.stackname import PROJECT_FILES, stack_identity

@@ -21,8 +21,8 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-from eurekube_provider.automation.run import Action, Outcome, StackRun
 from eurekube_provider.automation.stack import StackRunner, Target
+from eurekube_provider.automation.stack_run import Action, Outcome, StackRun
 from eurekube_provider.core.errors import ConfigurationError
 
 _FIELDS = {"action": str, "stack": str, "work_dir": str, "timeout_seconds": int | float}

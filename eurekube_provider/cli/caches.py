@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 from collections.abc import Iterable
 
-from eurekube_provider.core.drain import Drain
+from eurekube_provider.core.drain_time import Drain
 from eurekube_provider.core.errors import ConfigurationError
 
 PARTS = {
@@ -16,7 +16,7 @@ PARTS = {
     "take_over_seconds": "until a standby operator goes on in place of one that died",
     "margin_seconds": "requests under way, pauses and clocks",
 }
-"""The parts of :class:`~eurekube_provider.core.drain.Drain`."""
+"""The parts of :class:`~eurekube_provider.core.drain_time.Drain`."""
 
 
 def add_cache_options(parser: argparse.ArgumentParser, leave_out: Iterable[str] = ()) -> None:

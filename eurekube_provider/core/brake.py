@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 from eurekube_provider.core.identity import NODE_KEY
 from eurekube_provider.core.model import Instance, Status
 from eurekube_provider.core.plan import Action, Change, Plan
-from eurekube_provider.core.window import Lately
+from eurekube_provider.core.sliding_window import Lately
 
 HOLD_SECONDS = 60.0
 """For as long a braked removal waits; then it goes on if the source still says so."""

@@ -15,8 +15,8 @@ from types import MappingProxyType
 from typing import Any
 
 from eurekube_provider.core.errors import InvalidInstance
-from eurekube_provider.core.names import names_of
-from eurekube_provider.core.shared import shared
+from eurekube_provider.core.interning import shared
+from eurekube_provider.core.reservations import names_of
 
 EMPTY: Mapping[str, Any] = MappingProxyType({})
 

@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping, Sequence
 from enum import StrEnum
 from typing import Any
 
-from eurekube_provider.core.drain import DEFAULT_SHUTDOWN_SECONDS, Drain
+from eurekube_provider.core.drain_time import DEFAULT_SHUTDOWN_SECONDS, Drain
 from eurekube_provider.core.errors import ConfigurationError
 
 Object = Mapping[str, Any]

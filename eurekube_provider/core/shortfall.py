@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any
 
-from eurekube_provider.core.drain import DEFAULT_SHUTDOWN_SECONDS
+from eurekube_provider.core.drain_time import DEFAULT_SHUTDOWN_SECONDS
 from eurekube_provider.core.objects import Object
 from eurekube_provider.core.prestop import SLEEP, Hook, grace_period_seconds, servers, slept_seconds
 

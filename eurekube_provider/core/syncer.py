@@ -21,9 +21,9 @@ from eurekube_provider.core.identity import (
     metadata_key,
 )
 from eurekube_provider.core.model import EMPTY, EurekaLease
-from eurekube_provider.core.names import names_of
 from eurekube_provider.core.objects import Object, Problem, app_of
 from eurekube_provider.core.plan import Policy
+from eurekube_provider.core.reservations import names_of
 from eurekube_provider.core.text import check_metadata, name_problem, text_problem
 
 DEFAULT_CONNECTION = "default"

@@ -5,17 +5,17 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
-from eurekube_provider.core.drain import DEFAULT_SHUTDOWN_SECONDS, Drain
+from eurekube_provider.core.drain_time import DEFAULT_SHUTDOWN_SECONDS, Drain
 from eurekube_provider.core.errors import ConfigurationError
 from eurekube_provider.core.model import Instance
 from eurekube_provider.core.objects import Object, qualified, service_of
 from eurekube_provider.core.prestop import Hook
 from eurekube_provider.core.syncer import Mode, Syncer
-from eurekube_provider.doctor import registry
-from eurekube_provider.doctor import syncer as syncers
+from eurekube_provider.doctor import registry_checks
+from eurekube_provider.doctor import syncer_checks as syncers
 from eurekube_provider.doctor.finding import Fault, Finding
-from eurekube_provider.doctor.workload import Workload, drain_findings, of_service, readiness_findings
-from eurekube_provider.doctor.world import Eureka, World
+from eurekube_provider.doctor.reader import Eureka, World
+from eurekube_provider.doctor.workload_checks import Workload, drain_findings, of_service, readiness_findings
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,7 +81,7 @@ def _of_syncer(
     yield from syncers.secure_port_findings(syncer, services, slices, world.workloads)
     eureka = world.eurekas.get(syncer.eureka)
     if eureka is not None:
-        yield from registry.self_registered_findings(
+        yield from registry_checks.self_registered_findings(
             syncer, services, slices, world.workloads, eureka.instances
         )
 
@@ -128,11 +128,11 @@ def _of_eureka(
             for one in judged
             if one.ip_address in world.pods or {one.application.lower(), one.vip_address.lower()} & names
         ]
-    yield from registry.host_name_findings(judged, world.pods, served, world.cluster.domain)
-    yield from registry.secure_port_findings(judged)
-    yield from registry.vip_findings(judged, own, world.cluster)
+    yield from registry_checks.host_name_findings(judged, world.pods, served, world.cluster.domain)
+    yield from registry_checks.secure_port_findings(judged)
+    yield from registry_checks.vip_findings(judged, own, world.cluster)
     for url, figures in eureka.figures.items():
-        yield from registry.preservation_findings(url, figures, eureka.instances, now_seconds)
-    yield from registry.disagreement_findings(eureka.name, eureka.disagreements)
+        yield from registry_checks.preservation_findings(url, figures, eureka.instances, now_seconds)
+    yield from registry_checks.disagreement_findings(eureka.name, eureka.disagreements)
     for url, detail in eureka.troubles:
         yield Finding(Fault.SERVER_TROUBLE, f"Eureka server {url}", detail, "see what it says of itself")

@@ -31,7 +31,7 @@ from eurekube_provider.eureka.observer import (
 )
 from eurekube_provider.eureka.peer import Peer
 from eurekube_provider.eureka.peers import Peers
-from eurekube_provider.eureka.stock import Stocktaking
+from eurekube_provider.eureka.uncached_reads import Stocktaking
 
 _log = logging.getLogger(__name__)
 
@@ -47,7 +47,7 @@ def read_many(peer: Peer, instances: Sequence[Instance]) -> dict[Key, Instance |
     """Read many instances from one server as it holds them now, past its caches, and renew them.
 
     Only for what is ours to renew: whatever else is read so lives for as long as it is looked at. Everybody
-    else reads with :mod:`~eurekube_provider.eureka.stock`.
+    else reads with :mod:`~eurekube_provider.eureka.uncached_reads`.
     """
     held: dict[Key, Instance | None] = {}
     for portion in batch.portions(instances):

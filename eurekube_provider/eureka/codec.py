@@ -15,6 +15,7 @@ from types import MappingProxyType
 from typing import Any
 
 from eurekube_provider.core.errors import InvalidInstance
+from eurekube_provider.core.interning import shared
 from eurekube_provider.core.model import (
     DEFAULT_DATA_CENTER_CLASS,
     EMPTY,
@@ -24,7 +25,6 @@ from eurekube_provider.core.model import (
     Port,
     Status,
 )
-from eurekube_provider.core.shared import shared
 
 Json = Mapping[str, Any]
 

@@ -30,9 +30,9 @@ from eurekube_provider.eureka.batch import Answer
 from eurekube_provider.eureka.codec import instance_from_json, instance_to_json, instances_from_text
 from eurekube_provider.eureka.connection import Connection
 from eurekube_provider.eureka.delta import Delta, delta_from_text
-from eurekube_provider.eureka.gauges import ServerFigures, figures_from_page
-from eurekube_provider.eureka.refusal import refusal
-from eurekube_provider.eureka.traffic import NO_ANSWER, Traffic
+from eurekube_provider.eureka.error_responses import refusal
+from eurekube_provider.eureka.request_stats import NO_ANSWER, Traffic
+from eurekube_provider.eureka.self_preservation import ServerFigures, figures_from_page
 from eurekube_provider.eureka.transport import Broken, TimedOut, TlsFailed, Transport, TransportError
 
 _T = TypeVar("_T")

@@ -19,9 +19,9 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any
 
-from eurekube_provider.core.clock import elapsed_seconds
 from eurekube_provider.core.errors import ConfigurationError, KubernetesError
 from eurekube_provider.kube.access import LEASES, KubeAccess
+from eurekube_provider.runtime.clock import elapsed_seconds
 
 _log = logging.getLogger(__name__)
 

@@ -15,10 +15,10 @@ from collections import Counter
 from collections.abc import Callable, Iterable
 from typing import Any
 
-from eurekube_provider.core.backoff import backoff
 from eurekube_provider.core.errors import KubernetesError
-from eurekube_provider.core.pulse import Pulse, pulses_of
 from eurekube_provider.kube.access import KubeAccess, Resource
+from eurekube_provider.runtime.backoff import backoff
+from eurekube_provider.runtime.liveness import Pulse, pulses_of
 
 _log = logging.getLogger(__name__)
 

@@ -26,30 +26,30 @@ from eurekube_provider.core.identity import Cluster, ClusterOwner, endpoint_of
 from eurekube_provider.core.mapping import Desired, leaving
 from eurekube_provider.core.model import Instance
 from eurekube_provider.core.plan import Action, Change, Plan, Policy, plan
-from eurekube_provider.core.pulse import Pulse, pulses_of
 from eurekube_provider.core.syncer import DEFAULT_CONNECTION, OnTermination, Syncer, claimed_names
 from eurekube_provider.eureka.apply import CarryOut, Outcome, apply
+from eurekube_provider.eureka.eureka_registry import Registry
+from eurekube_provider.eureka.forgotten import restorable
 from eurekube_provider.kube.access import PODS, KubeAccess
 from eurekube_provider.kube.events import EventRecorder
-from eurekube_provider.operator.admission import Admission, NameTaken, UnknownEureka
-from eurekube_provider.operator.brake import Brake
-from eurekube_provider.operator.departure import Departure
-from eurekube_provider.operator.drains import Drains
-from eurekube_provider.operator.ended import ended
+from eurekube_provider.operator.conditions import Report, failure_report, reason_of, report, unread_report
+from eurekube_provider.operator.deletion import Departure
+from eurekube_provider.operator.drain_check import Drains
+from eurekube_provider.operator.ended_pods import ended
 from eurekube_provider.operator.finalizer import has_finalizer, set_finalizer
-from eurekube_provider.operator.heirs import Heirs, Offered
+from eurekube_provider.operator.history import Look, Looks
 from eurekube_provider.operator.index import SyncerKey, key_of
-from eurekube_provider.operator.looks import Look, Looks
-from eurekube_provider.operator.lost import restorable
+from eurekube_provider.operator.permission import Admission, NameTaken, UnknownEureka
+from eurekube_provider.operator.publisher import Teller
 from eurekube_provider.operator.queue import WorkQueue
-from eurekube_provider.operator.refused import remains
-from eurekube_provider.operator.registry import Registry
-from eurekube_provider.operator.report import Report, failure_report, reason_of, report, unread_report
+from eurekube_provider.operator.removal_brake import Brake
+from eurekube_provider.operator.retention import remains
 from eurekube_provider.operator.settings import Settings
-from eurekube_provider.operator.silence import Silence
 from eurekube_provider.operator.sources import Sources
 from eurekube_provider.operator.status import StatusWriter
-from eurekube_provider.operator.teller import Teller
+from eurekube_provider.operator.takeover import Heirs, Offered
+from eurekube_provider.operator.unresponsive import Silence
+from eurekube_provider.runtime.liveness import Pulse, pulses_of
 
 _log = logging.getLogger(__name__)
 

@@ -13,7 +13,7 @@ from collections import OrderedDict
 from collections.abc import Callable, Iterable
 from typing import Generic, TypeVar
 
-from eurekube_provider.core.backoff import backoff
+from eurekube_provider.runtime.backoff import backoff
 
 K = TypeVar("K")
 

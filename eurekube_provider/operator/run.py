@@ -22,7 +22,8 @@ from eurekube_provider.core.identity import (
     check_cluster_name,
     default_cluster_name,
 )
-from eurekube_provider.eureka.convoy import Convoys
+from eurekube_provider.eureka.coalescing import Convoys
+from eurekube_provider.eureka.eureka_registry import Registry
 from eurekube_provider.eureka.peers import Peers
 from eurekube_provider.kube.access import NAMESPACES, KubeAccess
 from eurekube_provider.kube.courtesy import STOP_SECONDS
@@ -30,21 +31,20 @@ from eurekube_provider.kube.elector import Elector
 from eurekube_provider.kube.events import EventRecorder
 from eurekube_provider.operator import selfcheck
 from eurekube_provider.operator.controller import Controller
-from eurekube_provider.operator.dry import DryAccess, DryPeers
+from eurekube_provider.operator.dry_run import PATIENCE_SECONDS, WRITES_SECONDS, Ledger
+from eurekube_provider.operator.dry_run_clients import DryAccess, DryPeers
+from eurekube_provider.operator.duplicate_operator import Rivals
 from eurekube_provider.operator.index import SyncerKey
 from eurekube_provider.operator.leadership import Leadership
-from eurekube_provider.operator.once import PATIENCE_SECONDS, WRITES_SECONDS, Ledger
-from eurekube_provider.operator.parts import Parts
 from eurekube_provider.operator.queue import WorkQueue
-from eurekube_provider.operator.registry import Registry
-from eurekube_provider.operator.rivals import Rivals
 from eurekube_provider.operator.settings import Settings
-from eurekube_provider.operator.silence import hanging
-from eurekube_provider.operator.site import OperatorSite
 from eurekube_provider.operator.sources import Sources
 from eurekube_provider.operator.status import StatusWriter
 from eurekube_provider.operator.triggers.triggers import Triggers
-from eurekube_provider.operator.web import Web, parse_address
+from eurekube_provider.operator.unresponsive import hanging
+from eurekube_provider.operator.web.http_server import Web, parse_address
+from eurekube_provider.operator.web.operator_view import Parts
+from eurekube_provider.operator.web.routes import OperatorSite
 from eurekube_provider.version import __version__
 
 _log = logging.getLogger("eurekube_provider.operator")

@@ -14,14 +14,14 @@ from collections.abc import Container, Mapping
 from dataclasses import dataclass, field, fields, replace
 from typing import Any
 
-from eurekube_provider.core.drain import Drain
+from eurekube_provider.core.drain_time import Drain
 from eurekube_provider.core.errors import ConfigurationError
 from eurekube_provider.core.identity import check_cluster_name
-from eurekube_provider.core.names import Reservations
 from eurekube_provider.core.objects import is_object_name
+from eurekube_provider.core.reservations import Reservations
 from eurekube_provider.eureka.connection import SECRETS, Connection
 from eurekube_provider.kube.elector import Timing
-from eurekube_provider.operator.connections import CONNECTION_OPTIONS, connection_from
+from eurekube_provider.operator.eureka_settings import CONNECTION_OPTIONS, connection_from
 from eurekube_provider.operator.options import (
     NAMES,
     SECONDS,
@@ -40,7 +40,7 @@ from eurekube_provider.operator.options import (
     variable,
 )
 from eurekube_provider.operator.triggers.targets import Target, keys_table, targets_from
-from eurekube_provider.operator.web import parse_address
+from eurekube_provider.operator.web.http_server import parse_address
 
 DEFAULT_CONNECTION = "default"
 """The name of the connection that ``--eureka-url`` describes, and that a syncer means which names none."""

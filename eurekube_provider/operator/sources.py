@@ -15,7 +15,6 @@ from eurekube_provider.core.errors import ConfigurationError, KubernetesError
 from eurekube_provider.core.identity import Cluster
 from eurekube_provider.core.mapping import Desired, LabelsOfPod, Mapped, desired_instances
 from eurekube_provider.core.objects import Problem, app_of, service_of
-from eurekube_provider.core.pulse import Pulse
 from eurekube_provider.core.syncer import DEFAULT_CONNECTION, Mode, Selector, Syncer, selector_of
 from eurekube_provider.kube.access import (
     ENDPOINT_SLICES,
@@ -28,10 +27,11 @@ from eurekube_provider.kube.access import (
 )
 from eurekube_provider.kube.reflector import Listener, Reflector, ReflectorGroup, Trim
 from eurekube_provider.operator.finalizer import has_finalizer
-from eurekube_provider.operator.goodbyes import Goodbyes
 from eurekube_provider.operator.index import Index, Object, SyncerKey, key_of
-from eurekube_provider.operator.ondemand import OnDemand, Scope
-from eurekube_provider.operator.trims import trim_node, trim_own, trim_pod, trim_service, trim_slice
+from eurekube_provider.operator.on_demand_watches import OnDemand, Scope
+from eurekube_provider.operator.terminating import Goodbyes
+from eurekube_provider.operator.trimming import trim_node, trim_own, trim_pod, trim_service, trim_slice
+from eurekube_provider.runtime.liveness import Pulse
 
 MAPPED_FROM_ENDPOINTS = 1000
 """Of syncers with so many endpoints it is kept what each slice was mapped to: half a kilobyte an endpoint."""

@@ -28,7 +28,26 @@ from pulumi.dynamic import (
 
 from eurekube_provider.core.quoting import printable
 from eurekube_provider.eureka.peers import Peers
-from eurekube_provider.resources import registration, registrations, roster
+from eurekube_provider.registrations import many, registration, roster
+from eurekube_provider.registrations.members import (
+    ID_BASE,
+    MEMBER_INPUTS,
+    MEMBER_OUTPUTS,
+    check_members,
+    members,
+)
+from eurekube_provider.registrations.properties import (
+    INCARNATION,
+    SECRET_ID,
+    Properties,
+    derived_secrets,
+    without_secrets,
+)
+from eurekube_provider.registrations.registration import Registration, left_alone
+from eurekube_provider.registrations.renewer_check import RENEWERS, tell
+from eurekube_provider.registrations.roster import Key, Roster
+from eurekube_provider.registrations.standing import STANDING
+from eurekube_provider.registrations.waits import WAITS
 from eurekube_provider.resources.arguments import (
     EurekaApplicationArgs,
     EurekaApplicationArgsDict,
@@ -51,22 +70,9 @@ from eurekube_provider.resources.bridge import (
     unfinished,
     write_out,
 )
-from eurekube_provider.resources.members import ID_BASE, MEMBER_INPUTS, MEMBER_OUTPUTS, check_members, members
 from eurekube_provider.resources.plugin import set_up
 from eurekube_provider.resources.program import check_options
-from eurekube_provider.resources.properties import (
-    INCARNATION,
-    SECRET_ID,
-    Properties,
-    derived_secrets,
-    without_secrets,
-)
-from eurekube_provider.resources.registration import Registration, left_alone
-from eurekube_provider.resources.renewers import RENEWERS, tell
-from eurekube_provider.resources.roster import Key, Roster
 from eurekube_provider.resources.secrecy import with_application_secrets, with_member_secrets
-from eurekube_provider.resources.standing import STANDING
-from eurekube_provider.resources.waits import WAITS
 
 _TOLD_OF_MANY = 3
 """So many that were not removed are named."""
@@ -130,7 +136,7 @@ class ApplicationProvider(ResourceProvider):
         peers = self._peers(wanted)
         _forget_looks(wanted, peers)
         doubt = RENEWERS.look(peers, wanted.connection, wanted.renewer)
-        held = registrations.create(wanted, peers, LOOKS, WAITS.of_this_call())
+        held = many.create(wanted, peers, LOOKS, WAITS.of_this_call())
         tell(doubt)
         LOOKS.finish()
         created = datetime.now(UTC).isoformat()
@@ -144,7 +150,7 @@ class ApplicationProvider(ResourceProvider):
         previous = Roster.from_properties(olds)
         peers = self._peers_to_leave(previous)
         with self._saying_the_way_out(previous):
-            held = registrations.read(previous, peers) if peers else None
+            held = many.read(previous, peers) if peers else None
         if held is None:
             return ReadResult(id_="", outs={})
         outs = roster.outputs(olds, previous, held)
@@ -165,7 +171,7 @@ class ApplicationProvider(ResourceProvider):
         previous, wanted = Roster.from_properties(olds), Roster.from_properties(news)
         peers = self._peers(wanted)
         _forget_looks(wanted, peers)
-        held = registrations.update(previous, wanted, peers, LOOKS, WAITS.of_this_call())
+        held = many.update(previous, wanted, peers, LOOKS, WAITS.of_this_call())
         LOOKS.finish()
         return UpdateResult(roster.outputs(news, wanted, held))
 
@@ -188,7 +194,7 @@ class ApplicationProvider(ResourceProvider):
             return
         with self._saying_the_way_out(previous, is_leaving=True):
             wait = WAITS.of_this_call()
-            _, left = registrations.delete(previous, peers, must_stay, LOOKS, wait)
+            _, left = many.delete(previous, peers, must_stay, LOOKS, wait)
             LOOKS.finish()
         left += [each.instance for each in previous.registrations.values() if each.instance.key in kept]
         for instance in left[:_TOLD_OF_MANY]:

@@ -10,7 +10,7 @@ from typing import Any, Literal, NotRequired, TypedDict, TypeVar
 import pulumi
 
 from eurekube_provider.core.errors import ConfigurationError
-from eurekube_provider.core.words import meant
+from eurekube_provider.core.wording import meant
 
 _T = TypeVar("_T")
 

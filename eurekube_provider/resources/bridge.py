@@ -21,8 +21,7 @@ from eurekube_provider.core.identity import StackOwner
 from eurekube_provider.core.model import Instance
 from eurekube_provider.core.quoting import printable
 from eurekube_provider.eureka.peers import Peers
-from eurekube_provider.resources.arguments import Default, as_dictionary
-from eurekube_provider.resources.connections import (
+from eurekube_provider.registrations.connections import (
     DEFAULT_CONNECTION,
     NAMESPACE,
     Setting,
@@ -31,19 +30,20 @@ from eurekube_provider.resources.connections import (
     connection_to,
     shared_peers,
 )
-from eurekube_provider.resources.draining import was_left
-from eurekube_provider.resources.looks import SecondLooks
+from eurekube_provider.registrations.draining import was_left
+from eurekube_provider.registrations.properties import (
+    UNKNOWN,
+    Checked,
+    Properties,
+    contains_unknown,
+)
+from eurekube_provider.registrations.removal_checks import SecondLooks
+from eurekube_provider.resources.arguments import Default, as_dictionary
 from eurekube_provider.resources.program import (
     is_rendered,
     program_connection,
     program_organization,
     program_renewer,
-)
-from eurekube_provider.resources.properties import (
-    UNKNOWN,
-    Checked,
-    Properties,
-    contains_unknown,
 )
 
 Sought = tuple[Peers, Iterable[Instance], Mapping[tuple[str, str], Instance]]

@@ -1,4 +1,4 @@
-"""The Pulumi resource EurekaInstance: a thin shell around :mod:`~eurekube_provider.resources.registration`.
+"""The Pulumi resource EurekaInstance: a thin shell around ``registrations.registration``.
 
 The import path of :class:`InstanceProvider` is written into the state of every user: a wire format, frozen
 by a test. The class has no attributes before it is pickled, so that the state holds nothing but its name.
@@ -28,10 +28,24 @@ from pulumi.dynamic import (
     UpdateResult,
 )
 
-from eurekube_provider.core.defaults import FIXED, shortened
 from eurekube_provider.core.quoting import printable
 from eurekube_provider.eureka.peers import Peers
-from eurekube_provider.resources import registration
+from eurekube_provider.registrations import registration
+from eurekube_provider.registrations.defaults import FIXED, shortened
+from eurekube_provider.registrations.properties import (
+    INCARNATION,
+    SECRET_ID,
+    URLS,
+    Properties,
+    bare_host,
+    check,
+    derived_secrets,
+    without_secrets,
+)
+from eurekube_provider.registrations.registration import Registration, Removal
+from eurekube_provider.registrations.renewer_check import RENEWERS, tell
+from eurekube_provider.registrations.standing import STANDING
+from eurekube_provider.registrations.waits import WAITS
 from eurekube_provider.resources.arguments import EurekaInstanceArgs, EurekaInstanceArgsDict
 from eurekube_provider.resources.bridge import (
     IN_UPDATE,
@@ -51,21 +65,7 @@ from eurekube_provider.resources.bridge import (
 )
 from eurekube_provider.resources.plugin import set_up
 from eurekube_provider.resources.program import check_options
-from eurekube_provider.resources.properties import (
-    INCARNATION,
-    SECRET_ID,
-    URLS,
-    Properties,
-    bare_host,
-    check,
-    derived_secrets,
-    without_secrets,
-)
-from eurekube_provider.resources.registration import Registration, Removal
-from eurekube_provider.resources.renewers import RENEWERS, tell
 from eurekube_provider.resources.secrecy import with_instance_secrets
-from eurekube_provider.resources.standing import STANDING
-from eurekube_provider.resources.waits import WAITS
 
 
 class InstanceProvider(ResourceProvider):

@@ -19,7 +19,7 @@ from eurekube_provider.core.errors import EurekubeError
 from eurekube_provider.core.model import Instance, Status
 from eurekube_provider.core.objects import SERVICE_NAME_LABEL
 from eurekube_provider.eureka.peers import Peers
-from eurekube_provider.resources.connections import NAMESPACE, shared_peers
+from eurekube_provider.registrations.connections import NAMESPACE, shared_peers
 from eurekube_provider.resources.program import (
     OFFLINE_VARIABLE,
     ProgramError,

@@ -13,8 +13,8 @@ from typing import Any
 
 import pulumi
 
+from eurekube_provider.registrations.properties import FROM_SECRET, SECRET_ID
 from eurekube_provider.resources.program import is_rendered
-from eurekube_provider.resources.properties import FROM_SECRET, SECRET_ID
 
 _INSTANCE = {
     "ip_address": ("host_name",),

@@ -30,10 +30,10 @@ from eurekube_provider.core.model import EurekaLease, Instance, Port
 from eurekube_provider.core.plan import plan
 from eurekube_provider.eureka.apply import apply
 from eurekube_provider.eureka.connection import Connection, Mode
+from eurekube_provider.eureka.eureka_registry import Registry
 from eurekube_provider.eureka.peers import Peers
 from eurekube_provider.eureka.renewals import Renewals
 from eurekube_provider.operator.logs import TextFormatter
-from eurekube_provider.operator.registry import Registry
 from lab.eureka import EUREKA_PASSWORD, EUREKA_USER
 from lab.peering import SERVERS, Peering
 from lab.ports import HOST

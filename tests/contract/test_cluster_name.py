@@ -8,9 +8,9 @@ import pytest
 
 from eurekube_provider.core.identity import CLUSTER_UID_KEY, OWNER_KEY, Cluster
 from eurekube_provider.eureka import batch
+from eurekube_provider.eureka.eureka_registry import Registry
 from eurekube_provider.eureka.peer import Peer
 from eurekube_provider.eureka.peers import Peers
-from eurekube_provider.operator.registry import Registry
 from lab.waiting import wait_until
 from tests.contract.conftest import WAIT_SECONDS, rating
 

@@ -22,14 +22,14 @@ from eurekube_provider.core.model import Instance, Port, Status
 from eurekube_provider.eureka.connection import Connection
 from eurekube_provider.eureka.peer import Peer
 from eurekube_provider.eureka.peers import Peers
-from eurekube_provider.resources import registration, registrations
+from eurekube_provider.registrations import many, registration
+from eurekube_provider.registrations.members import check_members
+from eurekube_provider.registrations.properties import check
+from eurekube_provider.registrations.registration import Registration
+from eurekube_provider.registrations.removal_checks import FORWARDED_WITHIN_SECONDS
+from eurekube_provider.registrations.roster import Roster
 from eurekube_provider.resources.application import ApplicationProvider
 from eurekube_provider.resources.bridge import IN_UPDATE, SECRET, SIGNATURE
-from eurekube_provider.resources.looks import FORWARDED_WITHIN_SECONDS
-from eurekube_provider.resources.members import check_members
-from eurekube_provider.resources.properties import check
-from eurekube_provider.resources.registration import Registration
-from eurekube_provider.resources.roster import Roster
 from lab import Lab
 from lab.eureka import LISTS_EACH_SECOND
 from lab.listing import held_now, listed_now
@@ -306,7 +306,7 @@ def test_adopting_takes_over_and_a_failure_gives_back(
     wanted = Roster.from_properties(check_members({}, three).properties)
     refusing = Refusing(eureka.connection, "c.")
     with pytest.raises(SomeFailed, match=r"1 of 3 instances failed \(the others were taken back\): c \("):
-        registrations.create(wanted, refusing)
+        many.create(wanted, refusing)
     refusing.close()
     assert addresses(eureka, news) == {"a": "192.0.2.99"}
     assert held(eureka, news)["a"].owner is None
@@ -326,7 +326,7 @@ def test_a_creation_whose_answers_are_lost_leaves_nothing(eureka: Peers, news: P
         with pytest.raises(RegistryUnreachable, match="what was registered was taken back"):
             registration.create(Registration.from_properties({**one, "incarnation": "first"}), losing)
         with pytest.raises(SomeFailed, match="the others were taken back"):
-            registrations.create(Roster.from_properties({**several, "incarnation": "second"}), losing)
+            many.create(Roster.from_properties({**several, "incarnation": "second"}), losing)
         wait_for(lambda: held(eureka, news) == {}, "both servers to hold nothing")
         registration.create(Registration.from_properties({**one, "incarnation": "old"}), eureka)
         changed = Registration.from_properties({**one, "metadata": {"tier": "2"}, "incarnation": "third"})

@@ -17,11 +17,11 @@ import grpc
 import pytest
 from pulumi.runtime import rpc
 
-from eurekube_provider.core.defaults import completed
 from eurekube_provider.core.identity import INSTANCE_TYPE
 from eurekube_provider.core.model import Instance, Port, Status
 from eurekube_provider.eureka.connection import Connection
 from eurekube_provider.eureka.peer import Peer
+from eurekube_provider.registrations.defaults import completed
 from lab import EUREKA_PASSWORD, EUREKA_USER, Lab
 from lab.waiting import wait_until
 from lab.workloads import wait_for

@@ -14,17 +14,17 @@ import requests
 from eurekube_provider.cli.main import main
 from eurekube_provider.core.identity import Cluster
 from eurekube_provider.core.model import Instance, Status
-from eurekube_provider.doctor.world import read_eureka
+from eurekube_provider.doctor.reader import read_eureka
 from eurekube_provider.eureka.connection import Connection
-from eurekube_provider.eureka.listing import Listing
+from eurekube_provider.eureka.eureka_registry import Registry
 from eurekube_provider.eureka.peer import Peer
 from eurekube_provider.eureka.peers import Peers
-from eurekube_provider.operator.registry import Registry
+from eurekube_provider.eureka.registry_fetcher import Listing
+from eurekube_provider.registrations.members import check_members
 from eurekube_provider.resources.application import ApplicationProvider
 from eurekube_provider.resources.lookups import get_application
-from eurekube_provider.resources.members import check_members
-from eurekube_provider.resources.registries import Registries
-from eurekube_provider.resources.render import Rendered
+from eurekube_provider.stateless.render import Rendered
+from eurekube_provider.stateless.stack_registrations import Registries
 from lab import Lab
 from lab.eureka import SpringCloud
 from lab.proxy import Proxy

@@ -12,10 +12,10 @@ import requests
 from eurekube_provider.core.identity import Cluster
 from eurekube_provider.core.model import EurekaLease
 from eurekube_provider.eureka.connection import Connection
+from eurekube_provider.eureka.eureka_registry import Registry
 from eurekube_provider.eureka.peer import Peer
 from eurekube_provider.eureka.peers import BATCHES_FROM_LEASES, Peers
-from eurekube_provider.operator.registry import Registry
-from eurekube_provider.operator.restarts import running_seconds
+from eurekube_provider.eureka.restart_detection import running_seconds
 from lab import Lab
 from lab.eureka import SpringCloud
 from lab.ports import HOST

@@ -18,8 +18,8 @@ from eurekube_provider.core.plan import Action, Plan, Policy, plan
 from eurekube_provider.eureka import apply as module
 from eurekube_provider.eureka import peers as peers_module
 from eurekube_provider.eureka.apply import Outcome, apply, remove, write
+from eurekube_provider.eureka.coalescing import Convoys
 from eurekube_provider.eureka.connection import Connection, Mode
-from eurekube_provider.eureka.convoy import Convoys
 from eurekube_provider.eureka.peers import Peers
 from eurekube_provider.eureka.sweeper import Sweeper
 from lab import Lab

@@ -10,9 +10,9 @@ from eurekube_provider.core.identity import OWNER_KEY, RENEWER_KEY
 from eurekube_provider.core.model import Instance, Port, Status
 from eurekube_provider.eureka import batch
 from eurekube_provider.eureka.peers import Peers
-from eurekube_provider.resources.looks import FORWARDED_WITHIN_SECONDS
-from eurekube_provider.resources.properties import OnConflict
-from eurekube_provider.resources.registration import Registration, Removal, delete
+from eurekube_provider.registrations.properties import OnConflict
+from eurekube_provider.registrations.registration import Registration, Removal, delete
+from eurekube_provider.registrations.removal_checks import FORWARDED_WITHIN_SECONDS
 
 pytestmark = pytest.mark.lab
 

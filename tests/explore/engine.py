@@ -15,7 +15,8 @@ from typing import Any
 
 from pulumi.dynamic import ConfigureRequest
 
-from eurekube_provider.resources import bridge, connections
+from eurekube_provider.registrations import connections
+from eurekube_provider.resources import bridge
 from eurekube_provider.resources.application import ApplicationProvider
 from eurekube_provider.resources.bridge import IN_UPDATE
 from eurekube_provider.resources.instance import InstanceProvider
@@ -31,7 +32,7 @@ FAILS: Properties = {"fails": True}
 PREFIX = "stack/organization/explored/dev/"
 
 
-_RESOURCES = "eurekube_provider.resources."
+_RESOURCES = ("eurekube_provider.resources.", "eurekube_provider.registrations.")
 
 
 @functools.cache

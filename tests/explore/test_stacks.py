@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from eurekube_provider.core.errors import DrainInterrupted
-from eurekube_provider.resources import waits
+from eurekube_provider.registrations import waits
 from eurekube_provider.resources.bridge import as_secret, read_in
 from tests.explore.engine import Engine, Program, Properties
 from tests.explore.explorer import Explored, acts, singles, tried
@@ -114,7 +114,7 @@ def test_others_act(edit: Edit, servers: int) -> None:
 def test_the_explorer_finds_harm(monkeypatch: pytest.MonkeyPatch) -> None:
     """Removals that took whatever the owner has would be found within one edit."""
     monkeypatch.setattr(
-        "eurekube_provider.resources.registration.Registration.is_it",
+        "eurekube_provider.registrations.registration.Registration.is_it",
         lambda self, held: held.owner == self.owner,
     )
     edit = next(one for one in EDITS if one.name == "moved without an alias")

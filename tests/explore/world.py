@@ -23,8 +23,8 @@ from urllib.parse import unquote, urlsplit
 
 from eurekube_provider.core.errors import DrainInterrupted
 from eurekube_provider.eureka import peer, peers, transport
-from eurekube_provider.resources import properties, waits
-from eurekube_provider.resources.properties import Checked, Properties
+from eurekube_provider.registrations import properties, waits
+from eurekube_provider.registrations.properties import Checked, Properties
 from tests.explore.others import Act
 from tests.model.cluster import Cluster, NoAnswer
 from tests.model.wire import Request

@@ -9,9 +9,9 @@ from pathlib import Path
 import pytest
 import yaml
 
-from eurekube_provider.core.drain import Drain
+from eurekube_provider.core.drain_time import Drain
 from eurekube_provider.core.prestop import Hook
-from eurekube_provider.doctor.workload import Workload, drain_findings, readiness_findings
+from eurekube_provider.doctor.workload_checks import Workload, drain_findings, readiness_findings
 from eurekube_provider.eureka.peers import Peers
 from eurekube_provider.kube.access import SERVICES, SYNCERS
 from lab import Lab

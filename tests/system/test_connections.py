@@ -13,13 +13,13 @@ import pytest
 
 from eurekube_provider.core.identity import Cluster as Identity
 from eurekube_provider.eureka.connection import Connection
+from eurekube_provider.eureka.eureka_registry import Registry
 from eurekube_provider.eureka.peers import Peers
 from eurekube_provider.kube.access import SYNCERS, KubeAccess
 from eurekube_provider.kube.events import EventRecorder
 from eurekube_provider.operator.controller import WORKERS, Controller
 from eurekube_provider.operator.index import SyncerKey
 from eurekube_provider.operator.queue import WorkQueue
-from eurekube_provider.operator.registry import Registry
 from eurekube_provider.operator.settings import Settings
 from eurekube_provider.operator.sources import Sources
 from eurekube_provider.operator.status import StatusWriter

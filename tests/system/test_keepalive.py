@@ -14,8 +14,8 @@ import pytest
 from eurekube_provider.core.model import Instance
 from eurekube_provider.eureka.connection import Connection
 from eurekube_provider.eureka.peers import Peers
-from eurekube_provider.resources.properties import check
-from eurekube_provider.resources.registration import Registration, create
+from eurekube_provider.registrations.properties import check
+from eurekube_provider.registrations.registration import Registration, create
 from lab import Lab
 from lab.eureka import LISTS_EACH_SECOND
 from lab.workloads import wait_for

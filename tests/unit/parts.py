@@ -13,19 +13,19 @@ from eurekube_provider.core.model import Instance, Port, Status
 from eurekube_provider.core.plan import plan
 from eurekube_provider.eureka.apply import Outcome
 from eurekube_provider.eureka.connection import Connection
+from eurekube_provider.eureka.eureka_registry import Registry
 from eurekube_provider.eureka.peers import Peers
 from eurekube_provider.kube.access import KubeAccess
 from eurekube_provider.kube.events import EventRecorder
+from eurekube_provider.operator.conditions import Report
 from eurekube_provider.operator.controller import Controller
 from eurekube_provider.operator.index import SyncerKey
-from eurekube_provider.operator.parts import Parts
 from eurekube_provider.operator.queue import WorkQueue
-from eurekube_provider.operator.registry import Registry
-from eurekube_provider.operator.report import Report
 from eurekube_provider.operator.settings import Settings
 from eurekube_provider.operator.sources import Sources
 from eurekube_provider.operator.status import StatusWriter
 from eurekube_provider.operator.triggers.triggers import Triggers
+from eurekube_provider.operator.web.operator_view import Parts
 
 CLUSTER = Cluster("lab", "uid-1")
 URL = "http://127.0.0.1:9/eureka"

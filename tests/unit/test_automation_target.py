@@ -9,11 +9,11 @@ from pathlib import Path
 
 import pytest
 
-from eurekube_provider.core.refresh import StackAction
+from eurekube_provider.core.stack_refresh import StackAction
 from eurekube_provider.operator.triggers import automation
 from eurekube_provider.operator.triggers.automation import worker
-from eurekube_provider.operator.triggers.run import Outcome, Result, Run
 from eurekube_provider.operator.triggers.targets import Automation
+from eurekube_provider.operator.triggers.trigger_run import Outcome, Result, Run
 from lab.waiting import wait_until
 
 TARGET = Automation("prod", "/srv/shop")

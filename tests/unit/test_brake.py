@@ -10,7 +10,7 @@ from bench.registry import OWNER, instances
 from eurekube_provider.core.brake import judge
 from eurekube_provider.core.model import Instance, Status
 from eurekube_provider.core.plan import Plan, plan
-from eurekube_provider.core.window import Lately, Window
+from eurekube_provider.core.sliding_window import Lately, Window
 
 NOTHING = Lately()
 

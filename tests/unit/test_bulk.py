@@ -14,7 +14,7 @@ import pytest
 from eurekube_provider.core.errors import OwnershipConflict, RegistryUnreachable
 from eurekube_provider.core.identity import LEAVING_KEY, OWNER_KEY
 from eurekube_provider.core.model import Instance, Port, Status
-from eurekube_provider.eureka import inquiry as inquiry_module
+from eurekube_provider.eureka import fan_out as inquiry_module
 from eurekube_provider.eureka import peers as peers_module
 from eurekube_provider.eureka.batch import Answer
 from eurekube_provider.eureka.bulk import change_many

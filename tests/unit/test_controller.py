@@ -19,20 +19,20 @@ from eurekube_provider.core.errors import (
 from eurekube_provider.core.identity import ClusterOwner
 from eurekube_provider.core.mapping import Desired
 from eurekube_provider.core.model import Instance, Status
-from eurekube_provider.core.names import Reservations
 from eurekube_provider.core.objects import Problem
 from eurekube_provider.core.plan import Action, Change, Plan
+from eurekube_provider.core.reservations import Reservations
 from eurekube_provider.core.syncer import Syncer
 from eurekube_provider.eureka.apply import Outcome, apply
 from eurekube_provider.eureka.connection import Connection
+from eurekube_provider.eureka.eureka_registry import Registry
 from eurekube_provider.eureka.peers import Peers
 from eurekube_provider.kube.access import KubeAccess
-from eurekube_provider.operator import departure, heirs, silence
+from eurekube_provider.operator import deletion, takeover, unresponsive
 from eurekube_provider.operator.controller import WORKERS, Controller
+from eurekube_provider.operator.dry_run import Ledger
 from eurekube_provider.operator.finalizer import FINALIZER
 from eurekube_provider.operator.index import SyncerKey
-from eurekube_provider.operator.once import Ledger
-from eurekube_provider.operator.registry import Registry
 from lab.waiting import wait_until
 from tests.unit.parts import CLUSTER, Told
 from tests.unit.registry import FakeEureka, FakeServers
@@ -295,7 +295,7 @@ def watched(controller: Controller) -> bool:
 
 def test_an_eureka_that_hangs_is_said_while_changes_wait_for_it(monkeypatch: pytest.MonkeyPatch) -> None:
     """Not only when the requests have timed out; what a look ends with is said after that."""
-    monkeypatch.setattr(silence, "TELL_AFTER_SECONDS", 0.05)
+    monkeypatch.setattr(unresponsive, "TELL_AFTER_SECONDS", 0.05)
     scene = Scene()
     scene.endpoints(WEB, a=READY)
     scene.look()
@@ -328,7 +328,7 @@ def test_an_eureka_that_hangs_is_said_while_changes_wait_for_it(monkeypatch: pyt
 
 def test_an_eureka_that_hangs_is_said_of_all_its_syncers(monkeypatch: pytest.MonkeyPatch) -> None:
     """All are looked at as soon as it is silent for seconds, and again when it is heard."""
-    monkeypatch.setattr(silence, "TROUBLE_AFTER_SECONDS", 0.05)
+    monkeypatch.setattr(unresponsive, "TROUBLE_AFTER_SECONDS", 0.05)
     scene = Scene()
     scene.endpoints(WEB, a=READY)
     scene.look()
@@ -356,8 +356,8 @@ def test_an_eureka_that_hangs_is_said_before_it_was_taken_over(
     was_read: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Nobody looks at its syncers until then; once that is over the first look says what there is."""
-    monkeypatch.setattr(silence, "TELL_AFTER_SECONDS", 0.05)
-    monkeypatch.setattr(silence, "TROUBLE_AFTER_SECONDS", 60.0)
+    monkeypatch.setattr(unresponsive, "TELL_AFTER_SECONDS", 0.05)
+    monkeypatch.setattr(unresponsive, "TROUBLE_AFTER_SECONDS", 60.0)
     scene, answers = Scene(), threading.Event()
     controller, registry = scene.told.controller, scene.told.registry
     scene.endpoints(WEB, a=READY, b=READY)
@@ -422,7 +422,7 @@ def renamed(scene: Scene, **spec: Any) -> None:
 
 def deleted(scene: Scene, monkeypatch: pytest.MonkeyPatch) -> None:
     """The first one is being deleted."""
-    monkeypatch.setattr(departure, "set_finalizer", lambda *_, **__: None)
+    monkeypatch.setattr(deletion, "set_finalizer", lambda *_, **__: None)
     (syncers,) = scene.told.sources.syncers.reflectors
     before: dict[str, Any] = scene.syncer["metadata"]
     metadata = {**before, "deletionTimestamp": "2026-01-01T00:00:00Z"}
@@ -530,7 +530,7 @@ def test_what_is_found_while_others_are_asked_is_offered_as_well(
     else:
         scene.edited(selector={"app": "none"})
     released: list[bool] = []
-    monkeypatch.setattr(departure, "set_finalizer", lambda *_, **__: released.append(True))
+    monkeypatch.setattr(deletion, "set_finalizer", lambda *_, **__: released.append(True))
     carry_out = scene.told.controller._carry_out
 
     def finds(steps: Plan, *given: Any, **more: Any) -> Outcome:
@@ -557,7 +557,7 @@ def test_what_another_syncer_may_want_waits_until_that_is_known(
     waits_at_once: bool, is_read: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Its pods are being read for the first time; where they cannot be read, it passes as it stands."""
-    monkeypatch.setattr(heirs, "HEIR_SECONDS", 20.0 if is_read else 0.5)
+    monkeypatch.setattr(takeover, "HEIR_SECONDS", 20.0 if is_read else 0.5)
     scene = Scene()
     scene.told.controller._heirs._waits_at_once = waits_at_once
     scene.serves(a=READY)
@@ -568,7 +568,7 @@ def test_what_another_syncer_may_want_waits_until_that_is_known(
     pods = scene.told.sources._pods._reflectors["shop"]
     deleted(scene, monkeypatch)
     released: list[Any] = []
-    monkeypatch.setattr(departure, "set_finalizer", lambda *_, **__: released.append(True))
+    monkeypatch.setattr(deletion, "set_finalizer", lambda *_, **__: released.append(True))
     if is_read:
         threading.Timer(0.5, pods._synced.set).start()
     found = scene.look()
@@ -592,7 +592,7 @@ def test_a_wait_that_ran_out_shortens_no_later_one(monkeypatch: pytest.MonkeyPat
     scene, now = Scene(), 0.0
     waits = scene.told.controller._heirs
     unread = Desired(problems=(Problem("PodsNotRead", "not yet"),))
-    monkeypatch.setattr(heirs, "elapsed_seconds", lambda: now)
+    monkeypatch.setattr(takeover, "elapsed_seconds", lambda: now)
     monkeypatch.setattr(waits, "_wanted_by", lambda *_: unread)
     awaited = {}
     for now in (0.0, 4.0, 6.0, 20.0, 100.0, 104.0, 106.0):
@@ -630,7 +630,7 @@ def test_a_deletion_ends_no_renewal_of_another_syncers(
         deleted(scene, monkeypatch)
         scene.look()  # what then fails, say to let the finalizer go, is tried again
     else:
-        monkeypatch.setattr(departure, "set_finalizer", lambda *_, **__: None)
+        monkeypatch.setattr(deletion, "set_finalizer", lambda *_, **__: None)
         (syncers,) = scene.told.sources.syncers.reflectors
         other = syncers.get(*RENAMED)
         assert other is not None

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from eurekube_provider.core.defaults import FIXED, completed, shortened
+from eurekube_provider.registrations.defaults import FIXED, completed, shortened
 from tests.unit.test_resources_properties import checked
 
 

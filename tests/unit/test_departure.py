@@ -10,10 +10,10 @@ import pytest
 
 from eurekube_provider.core.errors import KubernetesError, RegistryUnreachable
 from eurekube_provider.core.identity import Cluster
-from eurekube_provider.operator import departure as module
-from eurekube_provider.operator.departure import Departure
+from eurekube_provider.operator import deletion as module
+from eurekube_provider.operator.deletion import Departure
 from eurekube_provider.operator.finalizer import FINALIZER, set_finalizer
-from eurekube_provider.operator.heirs import Heirs
+from eurekube_provider.operator.takeover import Heirs
 
 KEY = ("shop", "rating")
 SYNCER: dict[str, Any] = {"metadata": {"namespace": "shop", "name": "rating", "finalizers": [FINALIZER]}}

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import pytest
 
-from eurekube_provider.cli.doctor import commands, document, text
+from eurekube_provider.cli.doctor_command import commands, document, text
 from eurekube_provider.cli.main import main
 from eurekube_provider.core.identity import Cluster
 from eurekube_provider.doctor.finding import Fault, Finding, Patch, PatchKind
-from eurekube_provider.doctor.world import World
+from eurekube_provider.doctor.reader import World
 
 WORLD = World(Cluster("lab", "uid-1"))
 PATCH = Patch("deployment", "shop", "rating", PatchKind.STRATEGIC, {"spec": {"minReadySeconds": 120}})

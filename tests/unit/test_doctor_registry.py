@@ -9,18 +9,18 @@ import pytest
 from eurekube_provider.core.identity import Cluster
 from eurekube_provider.core.model import Instance, Port, Status
 from eurekube_provider.core.syncer import Syncer
-from eurekube_provider.doctor import registry
+from eurekube_provider.doctor import registry_checks
 from eurekube_provider.doctor.checks import Standards, findings_of
 from eurekube_provider.doctor.finding import Fault, Finding
-from eurekube_provider.doctor.syncer import (
+from eurekube_provider.doctor.reader import Eureka, World
+from eurekube_provider.doctor.syncer_checks import (
     condition_findings,
     host_name_findings,
     lease_findings,
     secure_port_findings,
 )
-from eurekube_provider.doctor.workload import Workload
-from eurekube_provider.doctor.world import Eureka, World
-from eurekube_provider.eureka.gauges import ServerFigures
+from eurekube_provider.doctor.workload_checks import Workload
+from eurekube_provider.eureka.self_preservation import ServerFigures
 
 CLUSTER = Cluster("lab", "uid-1")
 NOW = 1_800_000_000.0
@@ -172,7 +172,7 @@ def test_a_pod_that_registers_itself() -> None:
 
     def found(*held: Instance, runs: tuple[Workload, ...] = (deployment(),)) -> list[Finding]:
         made = [service(port)], [endpoints(port)]
-        return list(registry.self_registered_findings(syncer(), *made, runs, held))
+        return list(registry_checks.self_registered_findings(syncer(), *made, runs, held))
 
     (finding,) = found(instance(), instance("10.9.9.9"))
     assert finding.subject == "Deployment shop/rating"
@@ -187,10 +187,10 @@ def test_a_pod_that_registers_itself() -> None:
 
 def test_host_names_of_what_registered_itself() -> None:
     """A pod's name, or a name of the cluster's; a machine's short name is its network's matter."""
-    pods = {"10.0.0.1": registry.Pod("rating-1", "10.0.0.1", deployment())}
+    pods = {"10.0.0.1": registry_checks.Pod("rating-1", "10.0.0.1", deployment())}
 
     def found(one: Instance, served: frozenset[str] = frozenset()) -> list[Finding]:
-        return list(registry.host_name_findings([one], pods, served, "corp.example"))
+        return list(registry_checks.host_name_findings([one], pods, served, "corp.example"))
 
     (finding,) = found(instance(host="rating-1"))
     assert (finding.subject, finding.patch is not None) == ("Deployment shop/rating", True)
@@ -206,7 +206,7 @@ def test_host_names_of_what_registered_itself() -> None:
 
 def test_one_port_for_both() -> None:
     """Spring takes the secure one."""
-    (finding,) = registry.secure_port_findings([instance(secure_port=Port(8080)), instance()])
+    (finding,) = registry_checks.secure_port_findings([instance(secure_port=Port(8080)), instance()])
     assert finding.fault is Fault.SECURE_PORT_BY_MISTAKE
 
 
@@ -215,19 +215,19 @@ def test_vip_addresses_that_differ_in_case() -> None:
     ours = instance("10.0.0.2", vip_address="rating,stars", owner="cluster/lab/shop/rating")
     theirs = instance("192.0.2.1", vip_address="Rating")
     held = [ours, theirs]
-    (finding,) = registry.vip_findings(held, [syncer(vipAddress="rating,stars")], CLUSTER)
+    (finding,) = registry_checks.vip_findings(held, [syncer(vipAddress="rating,stars")], CLUSTER)
     assert finding.patch is not None
     assert finding.patch.body == {"spec": {"vipAddress": "Rating,stars"}}
-    (finding,) = registry.vip_findings(held, [], CLUSTER)
+    (finding,) = registry_checks.vip_findings(held, [], CLUSTER)
     assert (finding.subject, finding.patch) == ("VIP address Rating", None)
-    assert list(registry.vip_findings([theirs, instance(vip_address="Rating")], [], CLUSTER)) == []
+    assert list(registry_checks.vip_findings([theirs, instance(vip_address="Rating")], [], CLUSTER)) == []
 
 
 def test_one_spelling_of_somebody_elses_outvotes_nobody() -> None:
     """Whoever may register in Eureka does not decide how we call a thousand instances of ours."""
     ours = [instance(f"10.0.0.{n}", vip_address="rating", owner="cluster/eks/shop/rating") for n in range(5)]
     theirs = instance("192.0.2.1", vip_address="RaTiNg")
-    (finding,) = registry.vip_findings([*ours, theirs], [syncer(vipAddress="rating")], CLUSTER)
+    (finding,) = registry_checks.vip_findings([*ours, theirs], [syncer(vipAddress="rating")], CLUSTER)
     assert (finding.subject, finding.patch) == ("VIP address rating", None)
     assert "spell it rating everywhere" in finding.remedy
 
@@ -239,7 +239,7 @@ def test_self_preservation_is_judged_by_who_should_have_renewed() -> None:
 
     def found(figures: ServerFigures, stamp: int) -> list[Finding]:
         held = [instance(f"10.0.0.{number}", last_dirty_timestamp_ms=stamp) for number in range(10)]
-        return list(registry.preservation_findings("http://e", figures, held, NOW))
+        return list(registry_checks.preservation_findings("http://e", figures, held, NOW))
 
     assert [one.fault for one in found(few, old)] == [Fault.SELF_PRESERVATION_NEAR]
     assert found(few, new) == []
@@ -252,10 +252,10 @@ def test_servers_that_disagree() -> None:
     differing = [
         (("RATING", f"r-{number}"), {"http://a": Status.UP, "http://b": None}) for number in range(7)
     ]
-    (finding,) = registry.disagreement_findings("default", differing)
+    (finding,) = registry_checks.disagreement_findings("default", differing)
     assert "RATING r-0 (UP at http://a, not there at http://b)" in finding.problem
     assert "and 2 more" in finding.problem
-    assert list(registry.disagreement_findings("default", [])) == []
+    assert list(registry_checks.disagreement_findings("default", [])) == []
 
 
 def test_a_namespace_is_not_blamed_for_others() -> None:

@@ -7,10 +7,10 @@ from typing import Any
 
 import pytest
 
-from eurekube_provider.core.drain import Drain
+from eurekube_provider.core.drain_time import Drain
 from eurekube_provider.core.prestop import Hook
 from eurekube_provider.doctor.finding import Fault, Finding, Patch, PatchKind, combined
-from eurekube_provider.doctor.workload import (
+from eurekube_provider.doctor.workload_checks import (
     Workload,
     drain_findings,
     environment_patch,

@@ -10,8 +10,8 @@ import pytest
 
 from eurekube_provider.core.errors import KubernetesError
 from eurekube_provider.core.syncer import Mode, Selector, Syncer
-from eurekube_provider.operator import drains
-from eurekube_provider.operator.drains import Drains, Known, judged, representatives
+from eurekube_provider.operator import drain_check
+from eurekube_provider.operator.drain_check import Drains, Known, judged, representatives
 from lab.waiting import wait_until
 
 Object = dict[str, Any]
@@ -112,8 +112,8 @@ class Behind:
 @pytest.fixture
 def world(monkeypatch: pytest.MonkeyPatch) -> Iterator[World]:
     """A world in which nothing takes long."""
-    monkeypatch.setattr(drains, "LATER_SECONDS", 0.02)
-    monkeypatch.setattr(drains, "PAUSE_SECONDS", 0.0)
+    monkeypatch.setattr(drain_check, "LATER_SECONDS", 0.02)
+    monkeypatch.setattr(drain_check, "PAUSE_SECONDS", 0.0)
     made = World()
     yield made
     made.drains.stop()
@@ -173,7 +173,7 @@ def test_of_each_workload_the_first_and_the_last_pod_are_meant() -> None:
 def test_many_workloads_are_sampled() -> None:
     """A hundred pods without owners behind one Service are not a hundred requests."""
     pods, _ = representatives([{"endpoints": [endpoint(n, f"pod{n}") for n in range(100)]}])
-    assert len(pods) == drains.MOST_WORKLOADS
+    assert len(pods) == drain_check.MOST_WORKLOADS
 
 
 def test_one_pod_speaks_for_its_replica_set(world: World) -> None:
@@ -264,7 +264,7 @@ def test_changes_are_looked_at_together(world: World) -> None:
 
 def test_a_pod_that_cannot_be_read_is_tried_again(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
     """What was known stays; others are looked at meanwhile."""
-    monkeypatch.setattr(drains, "RETRY_SECONDS", 0.05)
+    monkeypatch.setattr(drain_check, "RETRY_SECONDS", 0.05)
     world.has(of_deployment("x", "abc"))
     world.error = KubernetesError("forbidden", status_code=403)
     world.drains.look_soon(SYNCER)

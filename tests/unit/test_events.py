@@ -12,7 +12,7 @@ from eurekube_provider.core.errors import KubernetesError
 from eurekube_provider.kube import events as module
 from eurekube_provider.kube.courtesy import STOP_SECONDS, Courtesy
 from eurekube_provider.kube.events import EventRecorder, Kind
-from eurekube_provider.operator.once import Ledger
+from eurekube_provider.operator.dry_run import Ledger
 from eurekube_provider.operator.run import _writes_seconds
 from lab.waiting import wait_until
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from eurekube_provider.eureka.gauges import Gauges, ServerFigures, figures_from_page
+from eurekube_provider.eureka.self_preservation import Gauges, ServerFigures, figures_from_page
 
 PAGE = """<table><tr><td>Lease expiration enabled</td><td>true</td></tr>
 <tr><td>Renews threshold</td>

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from eurekube_provider.operator.goodbyes import GOODBYE_SECONDS, Goodbyes
+from eurekube_provider.operator.terminating import GOODBYE_SECONDS, Goodbyes
 
 
 def test_goodbyes_are_remembered_for_a_while() -> None:

@@ -9,11 +9,11 @@ from collections.abc import Iterator
 import pytest
 
 from eurekube_provider.core.errors import RegistryUnreachable
-from eurekube_provider.core.pulse import Pulse, pulses_of
 from eurekube_provider.eureka import renewals
 from eurekube_provider.operator import controller
-from eurekube_provider.operator.site import OperatorSite
-from eurekube_provider.operator.web import Request
+from eurekube_provider.operator.web.http_server import Request
+from eurekube_provider.operator.web.routes import OperatorSite
+from eurekube_provider.runtime.liveness import Pulse, pulses_of
 from lab.waiting import wait_until
 from tests.unit.parts import Told
 

@@ -10,8 +10,8 @@ import pytest
 import requests
 
 from eurekube_provider.core.errors import ConfigurationError
-from eurekube_provider.operator import web as module
-from eurekube_provider.operator.web import Answer, Request, Web, parse_address, shown
+from eurekube_provider.operator.web import http_server as module
+from eurekube_provider.operator.web.http_server import Answer, Request, Web, parse_address, shown
 from lab.waiting import wait_until
 
 

@@ -9,12 +9,12 @@ from collections.abc import Callable, Iterator
 import pytest
 
 from eurekube_provider.core.errors import LeadershipLost, RegistryUnreachable
-from eurekube_provider.eureka import inquiry as inquiry_module
+from eurekube_provider.eureka import fan_out as inquiry_module
 from eurekube_provider.eureka import peers as peers_module
 from eurekube_provider.eureka.connection import Connection
-from eurekube_provider.eureka.executor import PeerExecutor
-from eurekube_provider.eureka.inquiry import GRACE_SECONDS, patience
+from eurekube_provider.eureka.fan_out import GRACE_SECONDS, patience
 from eurekube_provider.eureka.peer import Peer
+from eurekube_provider.eureka.peer_threads import PeerExecutor
 from eurekube_provider.eureka.peers import Peers
 from lab.waiting import wait_until
 

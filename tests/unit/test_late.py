@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from eurekube_provider.core.model import Instance, Port, Status
-from eurekube_provider.operator.late import REMEMBERED_SECONDS, TOLD_AGAIN_SECONDS, Late, overtaken
+from eurekube_provider.eureka.late_writes import REMEMBERED_SECONDS, TOLD_AGAIN_SECONDS, Late, overtaken
 
 ONE = Instance(
     "rating",

@@ -17,10 +17,10 @@ from eurekube_provider.eureka.connection import Connection
 from eurekube_provider.eureka.peer import Peer
 from eurekube_provider.eureka.peers import Peers
 from eurekube_provider.kube.access import KubeAccess
-from eurekube_provider.operator import once
-from eurekube_provider.operator.dry import DryAccess, DryPeer, DryPeers
-from eurekube_provider.operator.once import Ledger
-from eurekube_provider.operator.report import Report
+from eurekube_provider.operator import dry_run
+from eurekube_provider.operator.conditions import Report
+from eurekube_provider.operator.dry_run import Ledger
+from eurekube_provider.operator.dry_run_clients import DryAccess, DryPeer, DryPeers
 
 RATING = Instance("RATING", "a", "10.0.0.1", "10.0.0.1", Port(8080))
 OWNER = "cluster/c/shop/rating"
@@ -95,7 +95,7 @@ def test_a_dry_plan_is_kept_and_not_carried_out(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """The last look counts, since nothing has changed by the one before."""
-    monkeypatch.setattr(once, "apply", lambda *_, **__: pytest.fail("carried out"))
+    monkeypatch.setattr(dry_run, "apply", lambda *_, **__: pytest.fail("carried out"))
     ledger = Ledger(is_once=True, is_dry=True)
     peers = Peers(CONNECTION)
     for _ in range(2):
@@ -118,7 +118,7 @@ def test_two_looks_in_one_pass_add_up(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """A syncer may be looked at again before the pass ends: what the first look did is still told."""
-    monkeypatch.setattr(once, "apply", lambda plan, *_, **__: Outcome(plan.changes, ()))
+    monkeypatch.setattr(dry_run, "apply", lambda plan, *_, **__: Outcome(plan.changes, ()))
     ledger = Ledger(is_once=True, is_dry=False, output="json")
     peers = Peers(CONNECTION)
     ledger.carry_out(REGISTER, OWNER, peers)
@@ -150,7 +150,7 @@ def test_which_problems_are_failures(reason: str, failed: bool, capsys: pytest.C
 def test_what_was_not_done(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
     """A change that failed is told with its error."""
     failure = Failure(REGISTER.changes[0], RegistryUnreachable("no connection to http://a/e"))
-    monkeypatch.setattr(once, "apply", lambda *_, **__: Outcome((), (failure,)))
+    monkeypatch.setattr(dry_run, "apply", lambda *_, **__: Outcome((), (failure,)))
     ledger = Ledger(is_once=True, is_dry=False)
     ledger.carry_out(REGISTER, OWNER, Peers(CONNECTION))
     ledger.note(("shop", "rating"), report("Synced"))
@@ -168,7 +168,7 @@ def test_a_syncer_that_was_not_looked_at(capsys: pytest.CaptureFixture[str]) -> 
 
 def test_a_syncer_on_its_way_out(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
     """A deleted syncer has no status any more: its plan is all that there is to tell."""
-    monkeypatch.setattr(once, "apply", lambda plan, *_, **__: Outcome(plan.changes, ()))
+    monkeypatch.setattr(dry_run, "apply", lambda plan, *_, **__: Outcome(plan.changes, ()))
     ledger = Ledger(is_once=True, is_dry=False)
     ledger.carry_out(Plan((Change(Action.DEREGISTER, RATING, RATING),)), OWNER, Peers(CONNECTION))
     assert told(ledger, capsys) == f"{OWNER}:\n  - RATING a\n  1 to deregister\n"

@@ -15,7 +15,7 @@ from eurekube_provider.core.errors import RegistryUnreachable
 from eurekube_provider.core.model import Instance, Port, Status
 from eurekube_provider.eureka.codec import instances_from_text
 from eurekube_provider.eureka.delta import Delta, applied, counts_of, delta_from_text
-from eurekube_provider.eureka.listing import GAP_SECONDS, LIST_SECONDS, STILL_SECONDS, Listing
+from eurekube_provider.eureka.registry_fetcher import GAP_SECONDS, LIST_SECONDS, STILL_SECONDS, Listing
 from tests.model.caches import ALL, DELTA, Key
 from tests.model.clock import EPOCH_MS, Clock
 from tests.model.cluster import Cluster

@@ -8,11 +8,11 @@ from collections import Counter, deque
 
 import pytest
 
-from eurekube_provider.core.window import MOST_COUNTED, Window
+from eurekube_provider.core.sliding_window import MOST_COUNTED, Window
 from eurekube_provider.eureka import renewals, sweeper
 from eurekube_provider.eureka.view import View
-from eurekube_provider.operator import brake, goodbyes
-from eurekube_provider.operator.goodbyes import MOST_REMEMBERED, Goodbyes
+from eurekube_provider.operator import removal_brake, terminating
+from eurekube_provider.operator.terminating import MOST_REMEMBERED, Goodbyes
 from tests.unit.test_controller import READY, TERMINATING, WEB, Scene
 
 HELD = 10
@@ -56,7 +56,7 @@ def remembered(gone: set[str], *roots: object) -> Counter[str]:
 def test_what_is_remembered_of_the_gone_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
     """After twice as many replaced endpoints, with and without a goodbye, it is no more."""
     clock = Clock()
-    for module in (sweeper, goodbyes, brake):
+    for module in (sweeper, terminating, removal_brake):
         monkeypatch.setattr(module, "time", clock)
     monkeypatch.setattr(renewals, "elapsed_seconds", clock.monotonic)
     scene = Scene()

@@ -10,13 +10,13 @@ from typing import TypedDict, get_type_hints
 import yaml
 from prometheus_client.parser import text_string_to_metric_families
 
-from eurekube_provider.core.histogram import BOUNDS_SECONDS, Histogram
-from eurekube_provider.operator import overview
-from eurekube_provider.operator.looks import Result
-from eurekube_provider.operator.metrics import METRICS, Metrics
-from eurekube_provider.operator.parts import Parts
-from eurekube_provider.operator.report import Report
+from eurekube_provider.operator.conditions import Report
+from eurekube_provider.operator.history import Result
 from eurekube_provider.operator.triggers.rows import RefreshRow
+from eurekube_provider.operator.web import overview
+from eurekube_provider.operator.web.metrics import METRICS, Metrics
+from eurekube_provider.operator.web.operator_view import Parts
+from eurekube_provider.runtime.histogram import BOUNDS_SECONDS, Histogram
 from tests.unit.parts import URL, Told
 
 DOCS = (Path(__file__).parents[2] / "docs" / "web.md").read_text()

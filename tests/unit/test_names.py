@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 
-from eurekube_provider.core.names import Reservations, names_of
+from eurekube_provider.core.reservations import Reservations, names_of
 from eurekube_provider.core.syncer import claimed_names
-from eurekube_provider.operator.report import failure_report
+from eurekube_provider.operator.conditions import failure_report
 from eurekube_provider.operator.status import status_of
 
 

@@ -16,7 +16,7 @@ from eurekube_provider.core.identity import Cluster, parse_owner, pod_instance_i
 from eurekube_provider.core.model import Instance
 from eurekube_provider.core.plan import Action, Plan, plan
 from eurekube_provider.eureka.view import View
-from eurekube_provider.operator.brake import RELEASE_ANNOTATION, Brake
+from eurekube_provider.operator.removal_brake import RELEASE_ANNOTATION, Brake
 
 KEY = ("shop", "rating")
 

@@ -14,13 +14,13 @@ from eurekube_provider.core.errors import RegistryUnreachable
 from eurekube_provider.core.model import Instance, Port, Status
 from eurekube_provider.core.plan import plan
 from eurekube_provider.eureka.apply import Failure, Outcome
-from eurekube_provider.eureka.gauges import ServerFigures
-from eurekube_provider.operator.looks import MOST_CHANGES, MOST_DIFFERENCES
-from eurekube_provider.operator.markup import Html, tag
-from eurekube_provider.operator.overview import Overview, overview
-from eurekube_provider.operator.page import html, without_data
-from eurekube_provider.operator.report import Report
-from eurekube_provider.operator.triggers.standing import stamp
+from eurekube_provider.eureka.self_preservation import ServerFigures
+from eurekube_provider.operator.conditions import Report
+from eurekube_provider.operator.history import MOST_CHANGES, MOST_DIFFERENCES
+from eurekube_provider.operator.triggers.trigger_state import stamp
+from eurekube_provider.operator.web.markup import Html, tag
+from eurekube_provider.operator.web.overview import Overview, overview
+from eurekube_provider.operator.web.status_page import html, without_data
 from tests.unit.parts import URL, Told
 
 HOSTILE = "<script>alert('1')</script>\"'&<img src=x onerror=alert(1)>"

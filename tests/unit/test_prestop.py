@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from eurekube_provider.core.drain import Drain
+from eurekube_provider.core.drain_time import Drain
 from eurekube_provider.core.errors import ConfigurationError
 from eurekube_provider.core.prestop import Hook, drained_workload, serving_seconds
 

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from eurekube_provider.core.drain import Drain
+from eurekube_provider.core.drain_time import Drain
 from lab.pod import Life
 from lab.proof.calls import tally
 from lab.proof.findings import found

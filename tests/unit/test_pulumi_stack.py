@@ -10,11 +10,11 @@ import pytest
 from kubernetes import client
 
 from eurekube_provider.core.errors import KubernetesError
-from eurekube_provider.core.refresh import StackAction
+from eurekube_provider.core.stack_refresh import StackAction
 from eurekube_provider.kube.access import KubeAccess
 from eurekube_provider.operator.triggers.pulumi_stack import requester
-from eurekube_provider.operator.triggers.run import Outcome, Result, Run
 from eurekube_provider.operator.triggers.targets import PulumiStack
+from eurekube_provider.operator.triggers.trigger_run import Outcome, Result, Run
 
 Object = dict[str, Any]
 VALUE = "eurekube-abc-2"

@@ -5,8 +5,8 @@ from __future__ import annotations
 import threading
 import time
 
-from eurekube_provider.core.backoff import backoff
 from eurekube_provider.operator.queue import FIRST_DELAY_SECONDS, LONGEST_DELAY_SECONDS, WorkQueue
+from eurekube_provider.runtime.backoff import backoff
 
 
 def test_equal_keys_merge() -> None:

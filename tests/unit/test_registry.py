@@ -20,16 +20,15 @@ from eurekube_provider.core.errors import (
 )
 from eurekube_provider.core.identity import Cluster
 from eurekube_provider.core.model import Instance, Port, Status
-from eurekube_provider.eureka import inquiry, sweeper
-from eurekube_provider.eureka.accepted import Accepted
+from eurekube_provider.eureka import eureka_registry as registry_module
+from eurekube_provider.eureka import fan_out, handover, sweeper
+from eurekube_provider.eureka.accepted_renewals import Accepted
 from eurekube_provider.eureka.connection import Connection
+from eurekube_provider.eureka.eureka_registry import Registry
+from eurekube_provider.eureka.forgotten import Lost
 from eurekube_provider.eureka.peer import Peer, ServerStatus
 from eurekube_provider.eureka.peers import Peers
-from eurekube_provider.operator import handover
-from eurekube_provider.operator import registry as registry_module
-from eurekube_provider.operator.lost import Lost
-from eurekube_provider.operator.registry import Registry
-from eurekube_provider.operator.restarts import LATELY_SECONDS, Starts, running_seconds
+from eurekube_provider.eureka.restart_detection import LATELY_SECONDS, Starts, running_seconds
 from lab.waiting import wait_until
 
 OWNER = "cluster/lab/shop/rating"
@@ -453,7 +452,7 @@ def test_what_is_known_costs_no_read() -> None:
 
 def test_a_take_over_leaves_behind_who_hangs(monkeypatch: pytest.MonkeyPatch) -> None:
     """The server that is asked first: it is not waited for as long as otherwise, nor asked for the list."""
-    monkeypatch.setattr(inquiry, "GRACE_SECONDS", 30.0)
+    monkeypatch.setattr(fan_out, "GRACE_SECONDS", 30.0)
     hangs = threading.Event()
     asked: list[str] = []
 

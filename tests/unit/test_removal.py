@@ -16,8 +16,8 @@ from eurekube_provider.eureka.apply import apply
 from eurekube_provider.eureka.batch import Answer
 from eurekube_provider.eureka.bulk import change_many
 from eurekube_provider.eureka.connection import Connection, Mode
-from eurekube_provider.eureka.manual import put_back
 from eurekube_provider.eureka.peers import Peers
+from eurekube_provider.eureka.status_override import put_back
 from tests.explore.world import World, owned
 from tests.model.cluster import Cluster
 from tests.model.registry import Info

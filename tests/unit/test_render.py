@@ -28,7 +28,7 @@ from eurekube_provider.core.errors import ConfigurationError
 from eurekube_provider.operator.settings import settings_from
 from eurekube_provider.operator.triggers.targets import PulumiStack, Target
 from eurekube_provider.resources.files import crd_documents
-from eurekube_provider.resources.project import Project
+from eurekube_provider.stateless.project import Project
 
 ROOT = Path(eurekube_provider.__file__).parents[1]
 
@@ -44,7 +44,9 @@ class Done:
 
 _processes = multiprocessing.get_context("forkserver")
 # Loading what the program needs takes seconds; each process begins with it.
-_processes.set_forkserver_preload(["eurekube_provider.cli.render", "eurekube_provider.resources.program"])
+_processes.set_forkserver_preload(
+    ["eurekube_provider.cli.render_command", "eurekube_provider.resources.program"]
+)
 
 
 def run(*arguments: str, **environment: str) -> Done:

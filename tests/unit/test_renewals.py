@@ -13,14 +13,14 @@ from typing import Any
 
 import pytest
 
-from eurekube_provider.core.clock import elapsed_seconds
 from eurekube_provider.core.errors import RegistryRejected, RegistryUnreachable
 from eurekube_provider.core.model import EurekaLease, Instance, Port
-from eurekube_provider.eureka import lane
+from eurekube_provider.eureka import heartbeat_sender
 from eurekube_provider.eureka import renewals as module
-from eurekube_provider.eureka.accepted import Accepted
+from eurekube_provider.eureka.accepted_renewals import Accepted
 from eurekube_provider.eureka.batch import MOST_ITEMS, Answer, portions
 from eurekube_provider.eureka.renewals import Renewals
+from eurekube_provider.runtime.clock import elapsed_seconds
 from lab.waiting import wait_until
 
 WAIT_SECONDS = 10
@@ -158,7 +158,7 @@ def start(listener: Listening, monkeypatch: pytest.MonkeyPatch) -> Iterator[Star
     """Start renewals in which a tick is a hundredth of a second."""
     monkeypatch.setattr(module, "TICK_SECONDS", 0.02)
     monkeypatch.setattr(module, "FIRST_WITHIN_SECONDS", 0.1)
-    monkeypatch.setattr(lane, "FIRST_RETRY_SECONDS", 0.02)
+    monkeypatch.setattr(heartbeat_sender, "FIRST_RETRY_SECONDS", 0.02)
     running: list[tuple[Renewals, FakePeers]] = []
 
     def started(peers: FakePeers, interval_seconds: float = 0.2) -> Renewals:
@@ -343,8 +343,8 @@ def test_a_refused_renewal_waits_for_its_turn(start: Start, caplog: pytest.LogCa
 
 def test_one_thread_tries_while_no_server_answers(start: Start, monkeypatch: pytest.MonkeyPatch) -> None:
     """The others wait for what it finds; then all go on at once."""
-    monkeypatch.setattr(lane, "FIRST_RETRY_SECONDS", 0.2)
-    monkeypatch.setattr(lane, "LONGEST_RETRY_SECONDS", 0.2)
+    monkeypatch.setattr(heartbeat_sender, "FIRST_RETRY_SECONDS", 0.2)
+    monkeypatch.setattr(heartbeat_sender, "LONGEST_RETRY_SECONDS", 0.2)
     peers = FakePeers()
     peers.error = RegistryUnreachable("away")
     renewals = start(peers, interval_seconds=60)
@@ -395,7 +395,7 @@ def test_what_a_server_lacks_is_told_although_there_is_always_more_to_do(
     start: Start, listener: Listening, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A sender that is never idle would keep it to itself."""
-    monkeypatch.setattr(lane, "GATHER_SECONDS", 0.1)
+    monkeypatch.setattr(heartbeat_sender, "GATHER_SECONDS", 0.1)
     peers = FakePeers(batches=True)
     peers.seconds = 0.002
     peers.forgotten = {instance(number).key for number in range(0, 3000, 100)}

@@ -9,7 +9,7 @@ from eurekube_provider.core.identity import RENEWER_KEY
 from eurekube_provider.core.model import Instance, Port
 from eurekube_provider.eureka.connection import Connection
 from eurekube_provider.eureka.peers import Peers
-from eurekube_provider.resources.renewers import SETTLED_SECONDS, Renewers, is_renewed
+from eurekube_provider.registrations.renewer_check import SETTLED_SECONDS, Renewers, is_renewed
 
 NOW = 10_000_000.0
 

@@ -14,7 +14,7 @@ from eurekube_provider.core.objects import Problem
 from eurekube_provider.core.plan import Action, Change, Plan, Refusal, RefusalReason
 from eurekube_provider.core.syncer import Mode, Selector, Syncer
 from eurekube_provider.eureka.apply import Failure, Outcome
-from eurekube_provider.operator.report import Report, failure_report, report
+from eurekube_provider.operator.conditions import Report, failure_report, report
 
 SYNCER = Syncer("shop", "rating", Mode.POD, Selector("shop", "rating"), "rating")
 DONE = Outcome((), ())

@@ -9,7 +9,7 @@ import pytest
 
 from eurekube_provider.core.errors import ConfigurationError
 from eurekube_provider.eureka.connection import Connection
-from eurekube_provider.resources.connections import configured_connection
+from eurekube_provider.registrations.connections import configured_connection
 
 URL = "http://eureka:8761/eureka"
 OTHER = "http://other:8761/eureka"

@@ -12,9 +12,9 @@ from eurekube_provider.core.identity import LEAVING_KEY, OWNER_KEY
 from eurekube_provider.core.model import Instance, Port, Status
 from eurekube_provider.eureka.connection import Connection
 from eurekube_provider.eureka.peers import Peers, Sighting
-from eurekube_provider.resources.draining import drain, put_all_back, put_back, was_left
-from eurekube_provider.resources.properties import LEAVING
-from eurekube_provider.resources.waits import Waits
+from eurekube_provider.registrations.draining import drain, put_all_back, put_back, was_left
+from eurekube_provider.registrations.properties import LEAVING
+from eurekube_provider.registrations.waits import Waits
 
 OWNER = "stack/o/p/s/n"
 ONE, TWO = (

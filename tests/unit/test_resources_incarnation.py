@@ -19,11 +19,12 @@ from eurekube_provider.core.errors import (
 )
 from eurekube_provider.core.identity import INCARNATION_KEY
 from eurekube_provider.core.model import Instance, Port, Status
-from eurekube_provider.resources import bridge, neighbours, registration, standing
+from eurekube_provider.registrations import address_conflicts, registration, standing
+from eurekube_provider.registrations.properties import INCARNATION, Properties
+from eurekube_provider.registrations.removal_checks import SecondLooks
+from eurekube_provider.resources import bridge
 from eurekube_provider.resources.application import ApplicationProvider
 from eurekube_provider.resources.instance import InstanceProvider
-from eurekube_provider.resources.looks import SecondLooks
-from eurekube_provider.resources.properties import INCARNATION, Properties
 from tests.unit.registry import FakeEureka, FakeServers
 from tests.unit.test_resources_members import ALL
 from tests.unit.test_resources_properties import LEAST
@@ -45,7 +46,7 @@ def no_pauses(monkeypatch: pytest.MonkeyPatch) -> None:
     """A server that holds something else is asked again at once."""
     monkeypatch.setattr("time.sleep", lambda _: None)
     standing.STANDING.__init__()  # type: ignore[misc]
-    monkeypatch.setattr(neighbours, "LISTED_FOR_SECONDS", -1.0)
+    monkeypatch.setattr(address_conflicts, "LISTED_FOR_SECONDS", -1.0)
 
 
 @pytest.fixture

@@ -18,6 +18,8 @@ from pulumi.output import Unknown
 from pulumi.runtime import rpc
 
 import eurekube_provider
+from eurekube_provider.registrations.members import ID_BASE, MEMBER_INPUTS, MEMBER_OUTPUTS, OWN
+from eurekube_provider.registrations.properties import INPUTS, OUTPUTS
 from eurekube_provider.resources.application import ApplicationProvider, EurekaApplication
 from eurekube_provider.resources.arguments import (
     ApplicationInstanceArgs,
@@ -28,9 +30,7 @@ from eurekube_provider.resources.arguments import (
     EurekaInstanceArgsDict,
 )
 from eurekube_provider.resources.instance import EurekaInstance, InstanceProvider
-from eurekube_provider.resources.members import ID_BASE, MEMBER_INPUTS, MEMBER_OUTPUTS, OWN
 from eurekube_provider.resources.program import ProgramError, check_options, program_organization
-from eurekube_provider.resources.properties import INPUTS, OUTPUTS
 from tests.unit.test_resources_properties import LEAST, checked
 from tests.unit.test_resources_registration import state
 
@@ -145,7 +145,7 @@ import pulumi
 from pulumi.runtime.stack import run_pulumi_func
 
 from eurekube_provider import EurekaInstance
-from eurekube_provider.core.defaults import FIXED
+from eurekube_provider.registrations.defaults import FIXED
 from eurekube_provider.resources.instance import InstanceProvider
 
 class Echo(pulumi.runtime.Mocks):

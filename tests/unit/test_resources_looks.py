@@ -13,7 +13,11 @@ from eurekube_provider.core.identity import OWNER_KEY
 from eurekube_provider.core.model import Instance, Port
 from eurekube_provider.eureka.connection import Connection
 from eurekube_provider.eureka.peers import Peers, Sighting
-from eurekube_provider.resources.looks import FORWARDED_WITHIN_SECONDS, TOGETHER_SECONDS, SecondLooks
+from eurekube_provider.registrations.removal_checks import (
+    FORWARDED_WITHIN_SECONDS,
+    TOGETHER_SECONDS,
+    SecondLooks,
+)
 
 Key = tuple[str, str]
 

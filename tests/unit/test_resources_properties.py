@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from eurekube_provider.resources.properties import UNKNOWN, check, contains_unknown
+from eurekube_provider.registrations.properties import UNKNOWN, check, contains_unknown
 
 OWNER = "stack/organization/shop/dev/billing"
 LEAST = {

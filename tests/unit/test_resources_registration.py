@@ -7,11 +7,11 @@ from typing import Any
 
 import pytest
 
-from eurekube_provider.core.defaults import FIXED, completed, shortened
 from eurekube_provider.core.identity import ENFORCED_KEY
 from eurekube_provider.core.model import EurekaLease, Instance, Status
-from eurekube_provider.resources.properties import UNKNOWN, check
-from eurekube_provider.resources.registration import (
+from eurekube_provider.registrations.defaults import FIXED, completed, shortened
+from eurekube_provider.registrations.properties import UNKNOWN, check
+from eurekube_provider.registrations.registration import (
     Difference,
     Registration,
     diff,

@@ -10,7 +10,7 @@ import pytest
 from eurekube_provider.core.syncer import Syncer
 from eurekube_provider.resources.files import crd_documents
 from eurekube_provider.resources.program import ProgramError
-from eurekube_provider.resources.syncer import (
+from eurekube_provider.resources.syncer_component import (
     EurekaSyncer,
     EurekaSyncerArgs,
     EurekaSyncerArgsDict,

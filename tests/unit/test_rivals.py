@@ -12,7 +12,7 @@ from kubernetes import client
 
 from eurekube_provider.core.errors import ConfigurationError, KubernetesError
 from eurekube_provider.kube.access import KubeAccess
-from eurekube_provider.operator.rivals import CLOCKS_DIFFER_SECONDS, Rivals
+from eurekube_provider.operator.duplicate_operator import CLOCKS_DIFFER_SECONDS, Rivals
 from lab.waiting import wait_until
 
 NOW = datetime(2026, 1, 2, 3, 4, 5, tzinfo=UTC)

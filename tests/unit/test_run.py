@@ -14,7 +14,7 @@ from eurekube_provider.core.identity import Cluster
 from eurekube_provider.eureka.connection import Connection
 from eurekube_provider.operator import run as module
 from eurekube_provider.operator.settings import Settings
-from eurekube_provider.operator.site import OperatorSite
+from eurekube_provider.operator.web.routes import OperatorSite
 from tests.unit.parts import URL, Told
 
 PARTS = (

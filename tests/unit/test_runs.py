@@ -8,11 +8,11 @@ from pathlib import Path
 
 import pytest
 
-from eurekube_provider.core.refresh import StackAction
+from eurekube_provider.core.stack_refresh import StackAction
 from eurekube_provider.operator.triggers import runs as module
-from eurekube_provider.operator.triggers.run import Outcome, Result, Run
 from eurekube_provider.operator.triggers.runs import MOST_AT_ALL, Order, Place, Runs
 from eurekube_provider.operator.triggers.targets import Automation, PulumiStack, Target, Webhook, targets_from
+from eurekube_provider.operator.triggers.trigger_run import Outcome, Result, Run
 from lab.waiting import wait_until
 
 HEAVY = [f"heavy-{number}" for number in range(6)]

@@ -7,7 +7,7 @@ import sys
 
 PROGRAM = """
 import signal, threading
-from eurekube_provider.operator.signals import stopping
+from eurekube_provider.runtime.signals import stopping
 
 stop = stopping()
 with stop._cond:  # as within wait(), when a signal comes at the wrong moment

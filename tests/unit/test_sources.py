@@ -16,9 +16,9 @@ from eurekube_provider.core.mapping import desired_instances
 from eurekube_provider.core.syncer import Advertise, Mode, Selector, Syncer
 from eurekube_provider.kube.access import KubeAccess
 from eurekube_provider.operator.index import Index
-from eurekube_provider.operator.ondemand import OnDemand
+from eurekube_provider.operator.on_demand_watches import OnDemand
 from eurekube_provider.operator.sources import Sources
-from eurekube_provider.operator.trims import trim_node, trim_own, trim_pod, trim_service, trim_slice
+from eurekube_provider.operator.trimming import trim_node, trim_own, trim_pod, trim_service, trim_slice
 from lab.waiting import wait_until
 from tests.unit import strategies
 from tests.unit.parts import Told as Parts

@@ -12,7 +12,7 @@ import pytest
 
 from eurekube_provider.core.errors import KubernetesError
 from eurekube_provider.kube.courtesy import Courtesy
-from eurekube_provider.operator.report import Report, joined
+from eurekube_provider.operator.conditions import Report, joined
 from eurekube_provider.operator.status import SHORTEST_INTERVAL_SECONDS, StatusWriter, _Last, status_of
 from lab.waiting import wait_until
 

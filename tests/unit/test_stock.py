@@ -9,18 +9,18 @@ from typing import Any, cast
 
 import pytest
 
-from eurekube_provider.cli.drain import _left_out, beyond_reach
+from eurekube_provider.cli.drain_command import _left_out, beyond_reach
 from eurekube_provider.core.errors import RegistryRejected, RegistryUnreachable
 from eurekube_provider.core.identity import MEMBER_KEY
 from eurekube_provider.core.model import Instance, Port, Status
 from eurekube_provider.eureka.batch import Answer
 from eurekube_provider.eureka.connection import Connection
-from eurekube_provider.eureka.manual import another_is_up, instances_named
 from eurekube_provider.eureka.peers import BATCHES_FROM_LEASES, Peers, merged
-from eurekube_provider.eureka.stock import READS_AT_ONCE, look_everywhere, read_each
+from eurekube_provider.eureka.status_override import another_is_up, instances_named
 from eurekube_provider.eureka.sweeper import Sweeper, _Removal
-from eurekube_provider.resources.members import check_members
-from eurekube_provider.resources.roster import Roster, look
+from eurekube_provider.eureka.uncached_reads import READS_AT_ONCE, look_everywhere, read_each
+from eurekube_provider.registrations.members import check_members
+from eurekube_provider.registrations.roster import Roster, look
 
 Key = tuple[str, str]
 URL = "http://a/eureka"

@@ -24,8 +24,8 @@ from eurekube_provider.core.model import EurekaLease, Instance, Port, Status
 from eurekube_provider.core.objects import Problem
 from eurekube_provider.core.plan import Action, plan
 from eurekube_provider.core.ports import Ports, choose_ports
+from eurekube_provider.core.sliding_window import Lately
 from eurekube_provider.core.syncer import Advertise, Mode, NotReady, Selector, Syncer
-from eurekube_provider.core.window import Lately
 from eurekube_provider.eureka.view import View
 from tests.unit import strategies
 from tests.unit.test_mapping import (

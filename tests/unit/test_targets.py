@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 from eurekube_provider.core.errors import ConfigurationError
-from eurekube_provider.core.refresh import Refresh, StackAction
 from eurekube_provider.core.schedule import Pace
+from eurekube_provider.core.stack_refresh import Refresh, StackAction
 from eurekube_provider.core.syncer import Selector
 from eurekube_provider.operator.settings import settings_from
 from eurekube_provider.operator.triggers.targets import Automation, Form, PulumiStack, Target, Webhook

@@ -20,9 +20,9 @@ from eurekube_provider.kube.events import EventRecorder, Kind
 from eurekube_provider.operator.settings import Settings
 from eurekube_provider.operator.triggers import triggers as module
 from eurekube_provider.operator.triggers.rows import rows
-from eurekube_provider.operator.triggers.run import Outcome, Result, Run
-from eurekube_provider.operator.triggers.standing import duration, stamp
 from eurekube_provider.operator.triggers.targets import Automation, Target
+from eurekube_provider.operator.triggers.trigger_run import Outcome, Result, Run
+from eurekube_provider.operator.triggers.trigger_state import duration, stamp
 from eurekube_provider.operator.triggers.triggers import Triggers
 from lab.waiting import wait_until
 

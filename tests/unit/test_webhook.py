@@ -16,10 +16,10 @@ from typing import Any
 
 import pytest
 
-from eurekube_provider.core.refresh import StackAction
+from eurekube_provider.core.stack_refresh import StackAction
 from eurekube_provider.operator.triggers import webhook
-from eurekube_provider.operator.triggers.run import Outcome, Result, Run
 from eurekube_provider.operator.triggers.targets import Form, Webhook
+from eurekube_provider.operator.triggers.trigger_run import Outcome, Result, Run
 from eurekube_provider.operator.triggers.webhook import caller, signature, timed_signature
 
 SECRET = "key"

@@ -19,8 +19,8 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from eurekube_provider.core.redact import redacted
-from eurekube_provider.operator.triggers.run import Outcome, Result, Run, Runner, failed
 from eurekube_provider.operator.triggers.targets import Automation
+from eurekube_provider.operator.triggers.trigger_run import Outcome, Result, Run, Runner, failed
 
 _log = logging.getLogger(__name__)
 

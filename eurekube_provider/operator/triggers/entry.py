@@ -10,12 +10,12 @@ from typing import Any
 
 from eurekube_provider.core.brake import HOLD_SECONDS, doubt_of_source
 from eurekube_provider.core.errors import ConfigurationError
-from eurekube_provider.core.refresh import Addresses, Endpoints, Refresh, addresses_of, ready_endpoints
 from eurekube_provider.core.schedule import Pace, Schedule
+from eurekube_provider.core.stack_refresh import Addresses, Endpoints, Refresh, addresses_of, ready_endpoints
 from eurekube_provider.core.syncer import Selector
-from eurekube_provider.operator.brake import RELEASE_ANNOTATION
+from eurekube_provider.operator.removal_brake import RELEASE_ANNOTATION
 from eurekube_provider.operator.settings import Settings
-from eurekube_provider.operator.triggers.standing import Standing
+from eurekube_provider.operator.triggers.trigger_state import Standing
 
 Object = dict[str, Any]
 Selected = Callable[[Selector], tuple[list[Object], list[Object]]]

@@ -15,10 +15,10 @@ from collections.abc import Mapping
 from typing import Any
 
 from eurekube_provider.core.errors import EurekubeError, KubernetesError, LeadershipLost
-from eurekube_provider.core.refresh import StackAction
+from eurekube_provider.core.stack_refresh import StackAction
 from eurekube_provider.kube.access import MERGE_PATCH, STACKS, KubeAccess
-from eurekube_provider.operator.triggers.run import Outcome, Result, Run, Runner, failed
 from eurekube_provider.operator.triggers.targets import PulumiStack
+from eurekube_provider.operator.triggers.trigger_run import Outcome, Result, Run, Runner, failed
 
 REQUEST_ANNOTATION = "pulumi.com/reconciliation-request"
 POLL_SECONDS = 2.0

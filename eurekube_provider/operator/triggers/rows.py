@@ -6,7 +6,7 @@ from datetime import UTC, datetime
 from typing import TypedDict
 
 from eurekube_provider.operator.index import key_of
-from eurekube_provider.operator.triggers.standing import Object, Standing, stamp
+from eurekube_provider.operator.triggers.trigger_state import Object, Standing, stamp
 from eurekube_provider.operator.triggers.triggers import Triggers
 
 

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 
 from eurekube_provider.core.errors import EurekubeError
 from eurekube_provider.core.model import EMPTY
-from eurekube_provider.operator.triggers.run import Outcome, Result, Run, Runner, failed
+from eurekube_provider.operator.triggers.trigger_run import Outcome, Result, Run, Runner, failed
 
 _log = logging.getLogger(__name__)
 

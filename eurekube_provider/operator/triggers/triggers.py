@@ -17,25 +17,25 @@ from dataclasses import replace
 from datetime import UTC, datetime
 
 from eurekube_provider.core.errors import ConfigurationError, KubernetesError, LeadershipLost
-from eurekube_provider.core.pulse import Pulse, pulses_of
-from eurekube_provider.core.refresh import Addresses, Endpoints, Refresh
+from eurekube_provider.core.stack_refresh import Addresses, Endpoints, Refresh
 from eurekube_provider.core.syncer import Selector
 from eurekube_provider.kube.access import MERGE_PATCH, REFRESHES, KubeAccess
 from eurekube_provider.kube.events import EventRecorder, Kind
 from eurekube_provider.kube.reflector import Reflector, ReflectorGroup
-from eurekube_provider.operator.brake import RELEASE_ANNOTATION
 from eurekube_provider.operator.index import Selectors, key_of
+from eurekube_provider.operator.removal_brake import RELEASE_ANNOTATION
 from eurekube_provider.operator.settings import Settings
 from eurekube_provider.operator.sources import intent
 from eurekube_provider.operator.triggers.automation import worker
 from eurekube_provider.operator.triggers.entry import Entry, Object, SaidGoodbye, Selected, run_key, says
 from eurekube_provider.operator.triggers.pulumi_stack import requester
-from eurekube_provider.operator.triggers.run import Outcome, Run, Runner
 from eurekube_provider.operator.triggers.runs import Ended, History, Order, Place, Runs
-from eurekube_provider.operator.triggers.standing import BRAKED, Standing, status_of
 from eurekube_provider.operator.triggers.targets import Automation, PulumiStack, Target
+from eurekube_provider.operator.triggers.trigger_run import Outcome, Run, Runner
+from eurekube_provider.operator.triggers.trigger_state import BRAKED, Standing, status_of
 from eurekube_provider.operator.triggers.webhook import caller
-from eurekube_provider.operator.trims import trim_own
+from eurekube_provider.operator.trimming import trim_own
+from eurekube_provider.runtime.liveness import Pulse, pulses_of
 
 _log = logging.getLogger(__name__)
 

@@ -19,8 +19,8 @@ from typing import Any
 import requests
 import requests.adapters
 
-from eurekube_provider.operator.triggers.run import Outcome, Result, Run, Runner, failed
 from eurekube_provider.operator.triggers.targets import Form, Webhook
+from eurekube_provider.operator.triggers.trigger_run import Outcome, Result, Run, Runner, failed
 
 SIGNATURE_HEADER = "X-Eurekube-Signature-256"
 """``sha256=`` and the hexadecimal HMAC-SHA256 of the body: who knows one can send it again for ever."""

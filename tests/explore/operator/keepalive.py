@@ -19,9 +19,9 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 from unittest import mock
 
-from eurekube_provider.cli import keepalive
+from eurekube_provider.cli import keepalive_command
 from eurekube_provider.operator import logs
-from eurekube_provider.resources import connections, waits
+from eurekube_provider.registrations import connections, waits
 from tests.explore.engine import PREFIX, Engine, Program, Run, _memories
 from tests.explore.explorer import ORDINARY_KEYS, command
 from tests.explore.operator import threads
@@ -72,6 +72,13 @@ READ_MS = 1_000
 RESTART_MS = 2_000
 
 
+_PACKAGES = tuple(f"eurekube_provider.{name}." for name in ("registrations", "resources", "stateless"))
+    "eurekube_provider.registrations.",
+    "eurekube_provider.resources.",
+    "eurekube_provider.stateless.",
+)
+
+
 @contextlib.contextmanager
 def kept() -> Iterator[None]:
     """As :func:`owned`, and the code of Pulumi's resources and of the command with it."""
@@ -81,7 +88,13 @@ def kept() -> Iterator[None]:
             stack.enter_context(mock.patch.object(thing, name, value))
 
         for name, module in list(sys.modules.items()):
-            if name.startswith("eurekube_provider.resources."):
+            if name.startswith(
+                (
+                    "eurekube_provider.resources.",
+                    "eurekube_provider.registrations.",
+                    "eurekube_provider.stateless.",
+                )
+            ):
                 for word, thing in list(vars(module).items()):
                     with contextlib.suppress(TypeError):  # what cannot be hashed is none of them
                         if thing is ThreadPoolExecutor:
@@ -91,7 +104,7 @@ def kept() -> Iterator[None]:
                 _own_defaults(module, replace)
         replace(waits.Waits, "of_this_call", lambda _: threads.sleep)
         replace(logs, "set_up", lambda *_: None)
-        replace(keepalive, "stopping", threads.Event)
+        replace(keepalive_command, "stopping", threads.Event)
         try:
             yield
         finally:
@@ -187,7 +200,7 @@ class Kept:
             resync_seconds="15",
             log_format=None,
         )
-        self.world.scheduler.spawn(process, "main", lambda: keepalive.run(options))
+        self.world.scheduler.spawn(process, "main", lambda: keepalive_command.run(options))
 
     def kill_keeper(self) -> None:
         """It dies, and is started again a little later."""

@@ -25,19 +25,18 @@ from unittest import mock
 from urllib.parse import unquote, urlsplit
 
 from eurekube_provider.core.errors import KubernetesError
-from eurekube_provider.eureka import convoy, peer, renewals, transport
+from eurekube_provider.eureka import coalescing, eureka_registry, peer, renewals, transport
 from eurekube_provider.eureka.connection import Connection
 from eurekube_provider.kube import elector, events
 from eurekube_provider.kube.access import KubeAccess
 from eurekube_provider.operator import (
-    brake,
     controller,
     leadership,
-    registry,
+    removal_brake,
     run,
     selfcheck,
-    silence,
     status,
+    unresponsive,
 )
 from eurekube_provider.operator.settings import Settings
 from tests.explore.operator import threads
@@ -448,7 +447,7 @@ class _Errors(logging.Handler):
             _Wire.world.logged.append(f"{record.getMessage()}: {type(error).__name__}: {error}")
 
 
-_PACKAGES = tuple(f"eurekube_provider.{name}." for name in ("core", "eureka", "kube", "operator"))
+_PACKAGES = tuple(f"eurekube_provider.{name}." for name in ("core", "runtime", "eureka", "kube", "operator"))
 _INSTEAD = {
     threading: threads.Threading,
     time: threads.Time,
@@ -473,11 +472,11 @@ def owned() -> Iterator[None]:
                         if thing in _INSTEAD:
                             replace(module, word, _INSTEAD[thing])
                 _own_defaults(module, replace)
-        for one in (status, events, elector, brake):
+        for one in (status, events, elector, removal_brake):
             replace(one, "datetime", threads.Datetime)
-        traveller: Any = convoy._Traveller
-        replace(convoy, "_Traveller", lambda *given: traveller(*given, go_on=threads.Event()))
-        replace(sys.modules["eurekube_provider.eureka.executor"], "_inside", threads.Local())
+        traveller: Any = coalescing._Traveller
+        replace(coalescing, "_Traveller", lambda *given: traveller(*given, go_on=threads.Event()))
+        replace(sys.modules["eurekube_provider.eureka.peer_threads"], "_inside", threads.Local())
         replace(peer, "Transport", _Wire)
         replace(KubeAccess, "_send", _send)
         replace(KubeAccess, "load", _load)
@@ -489,8 +488,8 @@ def owned() -> Iterator[None]:
         replace(controller, "WORKERS", 3)
         replace(renewals, "REST_THREADS", 2)
         replace(leadership, "POLL_SECONDS", 0.5)
-        replace(registry, "RESTART_LOOK_SECONDS", 4.0)
-        replace(silence, "TICK_SECONDS", 1.0)
+        replace(eureka_registry, "RESTART_LOOK_SECONDS", 4.0)
+        replace(unresponsive, "TICK_SECONDS", 1.0)
         replace(renewals, "TICK_SECONDS", 1.0)
         log = logging.getLogger("eurekube_provider")
         handler = _Errors()

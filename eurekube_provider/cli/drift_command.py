@@ -1,0 +1,60 @@
+"""``eurekube drift``: what was changed behind a stack's back, for a schedule to look at."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import signal
+import sys
+
+from eurekube_provider.automation.discovery import summarise_drift
+from eurekube_provider.automation.markdown import drift_report
+from eurekube_provider.automation.stack import StackRunner, Target
+from eurekube_provider.automation.stack_run import Action, Outcome
+from eurekube_provider.cli.stack_arguments import add_project_option
+from eurekube_provider.core.errors import EurekubeError
+
+DRIFTED = 2
+"""The exit code where there is drift; 0 without, 1 where it could not be looked for."""
+
+
+class DriftUnknown(EurekubeError):
+    """The stack could not be compared."""
+
+
+def add_to(parser: argparse.ArgumentParser) -> None:
+    """Add the command's options."""
+    parser.description = (
+        "Compare a stack's state with what Eureka and the cluster hold, past Eureka's caches. Changes"
+        " nothing, not even the state. Exit code 0 without drift, 2 with drift, 1 where it could not be"
+        " looked for."
+    )
+    parser.add_argument("--stack", required=True, metavar="NAME", help="the stack")
+    add_project_option(parser)
+    parser.add_argument("--format", choices=("markdown", "json"), default="json", help="[json]")
+    parser.add_argument("--timeout-seconds", type=float, default=600.0, metavar="SECONDS", help="[600]")
+    parser.set_defaults(run=run)
+
+
+def run(options: argparse.Namespace) -> int:
+    """Look, and print what was found.
+
+    :returns: the exit code.
+    :raises ConfigurationError: there is no project or no CLI.
+    :raises DriftUnknown: it could not be looked for.
+    """
+    runner = StackRunner(Target(options.stack, options.project, options.timeout_seconds))
+    signal.signal(signal.SIGTERM, lambda *_: runner.cancel("cancelled by SIGTERM"))
+    signal.signal(signal.SIGINT, lambda *_: runner.cancel("interrupted"))
+    result = runner.run(Action.DRIFT)
+    if result.outcome not in (Outcome.CHANGED, Outcome.UNCHANGED):
+        raise DriftUnknown(result.message)
+    found = summarise_drift(runner.log)
+    if options.format == "json":
+        drifted = result.outcome is Outcome.CHANGED
+        told = {"drifted": drifted, **result.to_json(), **found.to_json()}
+        sys.stdout.write(f"{json.dumps(told, indent=2)}\n")
+    else:
+        sys.stdout.write(drift_report(found))
+    sys.stdout.flush()
+    return DRIFTED if result.outcome is Outcome.CHANGED else 0

@@ -1,0 +1,207 @@
+"""What was planned and done for each syncer, kept for ``--once`` and ``--dry-run`` to tell."""
+
+from __future__ import annotations
+
+import json
+import logging
+import sys
+import threading
+from collections.abc import Iterable, Mapping
+from concurrent.futures import Executor
+from dataclasses import dataclass
+from typing import Any
+
+from eurekube_provider.core.plan import Plan
+from eurekube_provider.core.quoting import printable_lines
+from eurekube_provider.eureka.apply import Outcome, apply
+from eurekube_provider.eureka.observer import Observer
+from eurekube_provider.eureka.peers import Peers
+from eurekube_provider.kube.access import KubeAccess
+from eurekube_provider.operator.conditions import Report
+from eurekube_provider.operator.index import SyncerKey, key_of
+from eurekube_provider.operator.status import StatusWriter
+
+_log = logging.getLogger(__name__)
+
+PATIENCE_SECONDS = 15.0
+"""For as long ``--once`` waits until everything was read."""
+
+WRITES_SECONDS = 60.0
+"""For as long ``--once`` waits in the end for its statuses and Events: nobody writes them later."""
+
+_FAILED = frozenset({"EurekaUnreachable", "EurekaDenied", "EurekaRejected", "KubernetesError", "Failed"})
+"""Reasons of a look that was not carried out; any other tells of the syncer, and was meant to be told."""
+
+
+@dataclass(frozen=True, slots=True)
+class Entry:
+    """What was planned for one owner at one Eureka, and what became of it."""
+
+    steps: Plan
+    outcome: Outcome
+
+    def then(self, steps: Plan, outcome: Outcome) -> Entry:
+        """This and the next look, which a syncer may need in the same pass."""
+        return Entry(
+            Plan(self.steps.changes + steps.changes, steps.refusals),
+            Outcome(self.outcome.done + outcome.done, outcome.failures),
+        )
+
+
+class Ledger:
+    """Keeps the plans.
+
+    :param is_once: the operator ends after one look at everything.
+    :param is_dry: no plan is carried out.
+    :param output: ``text`` or ``json``.
+    """
+
+    def __init__(self, *, is_once: bool, is_dry: bool, output: str = "text") -> None:
+        self.is_once = is_once
+        self.is_dry = is_dry
+        self._output = output
+        self._was_printed = False
+        self._keys: dict[str, SyncerKey] = {}
+        self._deleted: frozenset[SyncerKey] = frozenset()
+        self._lock = threading.Lock()
+        self._entries: dict[str, dict[Peers, Entry]] = {}  # connections may have the same URLs
+        self._reports: dict[SyncerKey, Report] = {}
+
+    def carry_out(
+        self,
+        plan: Plan,
+        owner: str,
+        peers: Peers,
+        observer: Observer | None = None,
+        executor: Executor | None = None,
+        *,
+        leases: int = 0,
+    ) -> Outcome:
+        """In place of :func:`~eurekube_provider.eureka.apply.apply`; tells of a plan that is a new one."""
+        if self.is_dry:
+            outcome = Outcome((), ())
+        else:
+            outcome = apply(plan, owner, peers, observer, executor, leases=leases)
+        with self._lock:
+            entries = self._entries.setdefault(owner, {})
+            before = entries.get(peers)
+            entries[peers] = Entry(plan, outcome) if self.is_dry or not before else before.then(plan, outcome)
+        if self.is_dry and not self.is_once and (before.steps if before else Plan()) != plan:
+            _log.info("this would be done", extra={"owner": owner, "plan": plan.describe()})
+        return outcome
+
+    def statuses(self, access: KubeAccess) -> StatusWriter:
+        """A writer of statuses that lets this ledger know of each."""
+        return _Statuses(access, self)
+
+    def note(self, key: SyncerKey, report: Report) -> None:
+        """What one look at a syncer found."""
+        with self._lock:
+            self._reports[key] = report
+
+    @property
+    def has_failed(self) -> bool:
+        """Whether something that should have been done was not, or not everything was looked at."""
+        with self._lock:
+            return (
+                not self._was_printed
+                or any(self._failures(owner) for owner in self._entries)
+                or any(report.sync_reason in _FAILED for report in self._reports.values())
+                or any(not self._was_seen(owner) for owner in self._keys)
+            )
+
+    def print(self, owners: Mapping[SyncerKey, str], deleted: frozenset[SyncerKey] = frozenset()) -> None:
+        """Print every plan, what became of it, and what is wrong with a syncer.
+
+        :param owners: the owner of each syncer that should have been looked at.
+        :param deleted: those that were deleted, and waited for an operator to let them go.
+        """
+        with self._lock:
+            self._deleted = deleted
+            self._keys = {owner: key for key, owner in owners.items()}
+            self._was_printed = True
+            every = sorted({*self._keys, *self._entries})
+            if self._output == "json":
+                text = as_json({"dryRun": self.is_dry, "syncers": [self._dict(owner) for owner in every]})
+            else:
+                text = "".join(map(self._text, every)) or "there are no syncers, and nothing is left of one\n"
+        sys.stdout.write(printable_lines(text))
+        sys.stdout.flush()
+
+    def _dict(self, owner: str) -> dict[str, Any]:
+        plans = [entry.steps.to_dict() for entry in self._entries.get(owner, {}).values()]
+        return {
+            "owner": owner,
+            "problem": self._problem(owner),
+            "plans": plans,
+            "released": self._is_released(owner),
+            "failures": self._failures(owner),
+        }
+
+    def _text(self, owner: str) -> str:
+        lines = [f"{owner}:"]
+        problem = self._problem(owner)
+        if problem:
+            lines.append(f"! {problem['reason']}: {problem['message']}")
+        is_released = self._is_released(owner)
+        for entry in self._entries.get(owner, {}).values():
+            if entry.steps or entry.steps.refusals or not is_released:
+                lines += entry.steps.describe().splitlines()
+        if is_released:
+            lines.append(
+                "would be released: it was deleted, and waits for an operator to let it go"
+                if self.is_dry
+                else "released: it was deleted, and waited for an operator to let it go"
+            )
+        lines += [f"failed: {failure['error']}" for failure in self._failures(owner)]
+        return "\n  ".join(lines) + "\n"
+
+    def _is_released(self, owner: str) -> bool:
+        """Whether its syncer was let go, or would be: a deletion that came to its end."""
+        key = self._keys.get(owner)
+        return key in self._deleted and key not in self._reports and not self._failures(owner)
+
+    def _was_seen(self, owner: str) -> bool:
+        key = self._keys[owner]
+        return owner in self._entries or key in self._reports or key in self._deleted
+
+    def _problem(self, owner: str) -> dict[str, str] | None:
+        """What is wrong with the owner's syncer; None also where it has none any more."""
+        key = self._keys.get(owner)
+        if key is None:
+            return None
+        report = self._reports.get(key)
+        if report is None and self._was_seen(owner):
+            return None  # on its way out: its instances go, and nothing is said of them
+        if report is None:
+            return {"reason": "NotLookedAt", "message": "it could not be looked at; the log says why"}
+        if report.is_synced:
+            return None
+        return {"reason": report.sync_reason, "message": report.sync_message}
+
+    def _failures(self, owner: str) -> list[dict[str, str]]:
+        return [
+            {
+                "application": failure.change.instance.application,
+                "instanceId": failure.change.instance.instance_id,
+                "error": str(failure.error),
+            }
+            for entry in self._entries.get(owner, {}).values()
+            for failure in entry.outcome.failures
+        ]
+
+
+class _Statuses(StatusWriter):
+    def __init__(self, access: KubeAccess, ledger: Ledger) -> None:
+        super().__init__(access)
+        self._ledger = ledger
+
+    def report(self, syncer: Mapping[str, Any], report: Report) -> None:
+        """See :meth:`StatusWriter.report`."""
+        self._ledger.note(key_of(syncer), report)
+        super().report(syncer, report)
+
+
+def as_json(value: Mapping[str, Any] | Iterable[Any]) -> str:
+    """JSON for another program, and readable for a person."""
+    return json.dumps(value, indent=2, ensure_ascii=False) + "\n"

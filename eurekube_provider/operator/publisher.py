@@ -1,0 +1,73 @@
+"""What people hear of a look at a syncer: log, Events and the object's status. Others write them."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Mapping
+from typing import Any
+
+from eurekube_provider.core.mapping import UNREAD
+from eurekube_provider.core.plan import Action
+from eurekube_provider.eureka.apply import Outcome
+from eurekube_provider.kube.events import EventRecorder, Kind
+from eurekube_provider.operator.conditions import Report
+from eurekube_provider.operator.index import SyncerKey, key_of
+from eurekube_provider.operator.status import StatusWriter
+
+_log = logging.getLogger(__name__)
+
+Object = Mapping[str, Any]
+
+
+class Teller:
+    """Tells of looks; any number of workers may share it, each with a syncer of its own."""
+
+    def __init__(self, events: EventRecorder, statuses: StatusWriter) -> None:
+        self._events = events
+        self._statuses = statuses
+        self._cut_off: set[SyncerKey] = set()
+
+    def tell_look(self, syncer: Object, found: Report, outcome: Outcome, seconds: float) -> None:
+        """Of one look, and what was done at it, also in the log.
+
+        :param seconds: how long it took.
+        """
+        done = {action: sum(change.action is action for change in outcome.done) for action in Action}
+        if outcome.done:
+            _log.info(
+                "Eureka was brought in line",
+                extra={
+                    "syncer": "/".join(key_of(syncer)),
+                    "application": found.application,
+                    **{str(action): count for action, count in done.items() if count},
+                    "milliseconds": round(seconds * 1000, 1),
+                },
+            )
+        for action, reason in ((Action.REGISTER, "Registered"), (Action.DEREGISTER, "Deregistered")):
+            if done[action]:
+                verb = reason.lower()
+                self._events.tally(syncer, reason, done[action], f"of {found.application} {verb}")
+        self.tell(syncer, found)
+
+    def tell(self, syncer: Object, found: Report) -> None:
+        """Have status and Events written."""
+        key = key_of(syncer)
+        for reason, message in found.problems.items():
+            if reason != "Paused" and reason not in UNREAD:
+                self._events.record(syncer, Kind.WARNING, reason, message)
+        if "EurekaUnreachable" in found.problems:
+            self._cut_off.add(key)
+        elif key in self._cut_off:
+            self._cut_off.discard(key)
+            self._events.record(syncer, Kind.NORMAL, "EurekaReachable", "Eureka answers again")
+        self._statuses.report(syncer, found)
+
+    def forget(self, key: SyncerKey) -> None:
+        """The syncer is gone."""
+        self._statuses.forget(key)
+        self._cut_off.discard(key)
+
+    def forget_all(self) -> None:
+        """Another replica tells from now on."""
+        self._statuses.forget_all()
+        self._cut_off.clear()

@@ -1,0 +1,31 @@
+"""Whether the operator lives and is ready: what ``/healthz`` and ``/readyz`` answer.
+
+Alive is a question to our own threads alone. Neither Eureka nor the Kubernetes API can make it no: a restart
+would bring neither back, and would end the renewals that still get through.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+
+from eurekube_provider.eureka.eureka_registry import Registry
+from eurekube_provider.operator.sources import Sources
+from eurekube_provider.runtime.liveness import Pulse
+
+
+def stuck(pulses: Iterable[Pulse]) -> list[str]:
+    """A sentence for each loop that makes no progress; none while all is well."""
+    return [pulse.problem for pulse in pulses if pulse.problem]
+
+
+def not_ready(sources: Sources, registries: Mapping[str, Registry]) -> list[str]:
+    """A sentence for each thing that was not read yet; none once the operator may act, or stand by."""
+    sentences = []
+    if not sources.is_settled:
+        why = "; ".join(f"{kind}: {error}" for kind, error in sources.failures.items())
+        sentences.append(f"the Kubernetes objects were not read completely yet{f' ({why})' if why else ''}")
+    for name, registry in registries.items():
+        if not registry.was_read:
+            why = f" ({registry.failure})" if registry.failure else ""
+            sentences.append(f"the Eureka {name!r} was not read yet{why}")
+    return sentences

@@ -1,0 +1,72 @@
+"""The parts of a running operator, for who tells of them: the status page, the metrics and the probes."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+
+from eurekube_provider.core.identity import Cluster, ClusterOwner
+from eurekube_provider.eureka.eureka_registry import Registry
+from eurekube_provider.operator.controller import Controller
+from eurekube_provider.operator.index import SyncerKey
+from eurekube_provider.operator.queue import WorkQueue
+from eurekube_provider.operator.settings import Settings
+from eurekube_provider.operator.sources import Sources
+from eurekube_provider.operator.status import StatusWriter
+from eurekube_provider.operator.triggers.triggers import Triggers
+from eurekube_provider.operator.web.health import not_ready
+from eurekube_provider.runtime.liveness import Pulse
+
+IsLeader = Callable[[], bool | None]
+"""Whether this replica leads; None where there is no election."""
+
+
+@dataclass(frozen=True, slots=True)
+class Parts:
+    """The running operator.
+
+    :param kubernetes_url: the API server.
+    :param registries: one for each Eureka, by the connection's name.
+    :param started_at: Unix time.
+    :param triggers: None where nothing is triggered.
+    """
+
+    settings: Settings
+    cluster: Cluster
+    kubernetes_url: str
+    sources: Sources
+    registries: Mapping[str, Registry]
+    controller: Controller
+    statuses: StatusWriter
+    queue: WorkQueue[SyncerKey]
+    is_leader: IsLeader
+    started_at: float
+    triggers: Triggers | None = None
+
+    def pulses(self) -> list[Pulse]:
+        """All loops that must go on."""
+        registries = [pulse for registry in self.registries.values() for pulse in registry.pulses()]
+        return [
+            *self.sources.pulses(),
+            *registries,
+            *self.controller.pulses(),
+            *self.statuses.pulses(),
+            *(self.triggers.pulses() if self.triggers else ()),
+        ]
+
+    def watch_restarts(self) -> dict[tuple[str, str], int]:
+        """How often watches began anew, by kind and reason."""
+        refreshes = self.triggers.reflectors.restarts if self.triggers else {}
+        return {
+            **self.sources.watch_restarts,
+            **{("refreshes", reason): count for reason, count in refreshes.items()},
+        }
+
+    def not_ready(self) -> list[str]:
+        """See :func:`~eurekube_provider.operator.web.health.not_ready`."""
+        return not_ready(self.sources, self.registries)
+
+    def registered(self, key: SyncerKey) -> int:
+        """How many instances of a syncer are in Eureka, as far as known."""
+        owner = str(ClusterOwner(self.cluster.name, *key))
+        return sum(registry.view.count(owner) for registry in self.registries.values())

@@ -1,0 +1,361 @@
+"""What the operator knows, as one document: ``/status.json``, and what the status page is made of.
+
+The keys are stable; ``docs/web.md`` documents them. Nothing here asks a server anything, and no lock is held
+for longer than a copy takes.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping
+from datetime import UTC, datetime
+from typing import Any, TypedDict
+
+from eurekube_provider.eureka.eureka_registry import Registry
+from eurekube_provider.eureka.self_preservation import ServerFigures
+from eurekube_provider.operator.history import Look
+from eurekube_provider.operator.triggers.rows import RefreshRow, rows
+from eurekube_provider.operator.web.health import stuck
+from eurekube_provider.operator.web.operator_view import Parts
+from eurekube_provider.version import __version__
+
+Figures = Callable[[str], ServerFigures | None]
+"""What is known of a server's front page, by the server's URL."""
+
+MOST_STACK_REGISTRATIONS = MOST_STACK_REFRESHES = 50
+
+Object = Mapping[str, Any]
+
+
+class OperatorRow(TypedDict):
+    """Who answers."""
+
+    name: str
+    cluster: str
+    clusterUid: str
+    replica: str
+    role: str
+    version: str
+    startedAt: str
+    kubernetes: str
+    watchNamespaces: list[str]
+    queueDepth: int
+
+
+class HealthRow(TypedDict):
+    """What ``/healthz`` and ``/readyz`` say."""
+
+    live: bool
+    ready: bool
+    problems: list[str]
+
+
+class ServerRow(TypedDict):
+    """One Eureka server."""
+
+    url: str
+    up: bool | None
+    since: str | None
+    error: str
+    startedAt: str | None
+    renewalsLastMinute: int | None
+    renewalsThreshold: int | None
+    selfPreservation: bool | None
+
+
+class EurekaRow(TypedDict):
+    """One Eureka, of one or several servers."""
+
+    name: str
+    servers: list[ServerRow]
+    readAt: str | None
+    error: str
+    registered: int
+    held: int
+    share: float
+    warning: str
+    renewalsLastMinute: float
+    renewalsExpected: int
+
+
+class DifferenceRow(TypedDict):
+    """One instance that is not in Eureka as Kubernetes has it."""
+
+    application: str
+    instanceId: str
+    kubernetes: str
+    eureka: str
+    why: str
+
+
+class SyncerRow(TypedDict):
+    """One EurekaSyncer."""
+
+    namespace: str
+    name: str
+    mode: str
+    application: str
+    ready: bool | None
+    reason: str
+    message: str
+    synced: bool | None
+    syncReason: str
+    syncMessage: str
+    desired: int
+    registered: int
+    refused: int
+    heldSince: str | None
+    lookedAt: str | None
+    differing: int
+    differences: list[DifferenceRow]
+
+
+class StackRow(TypedDict):
+    """A stack's registration that this operator renews."""
+
+    eureka: str
+    application: str
+    instanceId: str
+    status: str
+    address: str
+    owner: str
+
+
+class ChangeRow(TypedDict):
+    """One change of a registration."""
+
+    at: str
+    action: str
+    application: str
+    instanceId: str
+    syncer: str
+    why: str
+
+
+class FilterRow(TypedDict):
+    """What was asked for; empty for everything."""
+
+    syncer: str
+    application: str
+
+
+class Overview(TypedDict):
+    """The whole document."""
+
+    now: str
+    filter: FilterRow
+    operator: OperatorRow
+    health: HealthRow
+    eurekas: list[EurekaRow]
+    syncerCount: int
+    syncers: list[SyncerRow]
+    stackRefreshCount: int
+    stackRefreshes: list[RefreshRow]
+    stackRegistrationCount: int
+    stackRegistrations: list[StackRow]
+    changes: list[ChangeRow]
+
+
+def overview(parts: Parts, figures: Figures, syncer: str = "", application: str = "") -> Overview:
+    """Collect what is known now.
+
+    :param syncer: ``namespace/name``: show this one only.
+    :param application: in any case: show what concerns this one only.
+    """
+    wanted = application.upper()
+    problems = stuck(parts.pulses())
+    missing = parts.not_ready()
+    syncers = [_syncer(parts, item) for item in parts.sources.syncers.objects()]
+    shown = [
+        row
+        for row in syncers
+        if (not syncer or f"{row['namespace']}/{row['name']}" == syncer)
+        and (not wanted or row["application"].upper() == wanted)
+    ]
+    stacks = [
+        row for row in _stacks(parts) if not syncer and (not wanted or row["application"].upper() == wanted)
+    ]
+    refreshes = [
+        row
+        for row in (rows(parts.triggers) if parts.triggers else ())
+        if not syncer and (not wanted or row["application"].upper() == wanted)
+    ]
+    settings = parts.settings
+    return {
+        "now": _stamp(time.time()),
+        "filter": {"syncer": syncer, "application": application},
+        "operator": {
+            "name": settings.operator_name,
+            "cluster": parts.cluster.name,
+            "clusterUid": parts.cluster.uid,
+            "replica": settings.pod_name,
+            "role": {True: "leader", False: "standby", None: "single"}[parts.is_leader()],
+            "version": __version__,
+            "startedAt": _stamp(parts.started_at),
+            "kubernetes": parts.kubernetes_url,
+            "watchNamespaces": list(settings.watch_namespaces),
+            "queueDepth": parts.queue.depth,
+        },
+        "health": {
+            "live": not problems,
+            "ready": not missing,
+            "problems": [
+                *problems,
+                *missing,
+                *(f"{kind} may be old: {error}" for kind, error in parts.sources.failures.items()),
+            ],
+        },
+        "eurekas": [_eureka(name, one, figures) for name, one in parts.registries.items()],
+        "syncerCount": len(syncers),
+        "syncers": sorted(shown, key=_worst_first),
+        "stackRefreshCount": len(refreshes),
+        "stackRefreshes": refreshes[:MOST_STACK_REFRESHES],
+        "stackRegistrationCount": len(stacks),
+        "stackRegistrations": stacks[:MOST_STACK_REGISTRATIONS],
+        "changes": [
+            {
+                "at": _stamp(recent.at),
+                "action": recent.action,
+                "application": recent.application,
+                "instanceId": recent.instance_id,
+                "syncer": "/".join(recent.syncer),
+                "why": recent.why,
+            }
+            for recent in parts.controller.history.recent()
+            if (not syncer or "/".join(recent.syncer) == syncer)
+            and (not wanted or recent.application.upper() == wanted)
+        ],
+    }
+
+
+def _worst_first(row: SyncerRow) -> tuple[bool, bool, str, str]:
+    """The order of the syncers: what callers may not find, then what differs, then all that is well."""
+    return (row["ready"] is True, row["synced"] is True, row["namespace"], row["name"])
+
+
+def _syncer(parts: Parts, item: Object) -> SyncerRow:
+    """One row: our own last look, or what the object's status says where we have not looked (yet)."""
+    metadata, spec = item["metadata"], item.get("spec") or {}
+    key = (metadata["namespace"], metadata["name"])
+    look = parts.controller.looks.get(key)
+    row: SyncerRow = {
+        "namespace": key[0],
+        "name": key[1],
+        "mode": str(spec.get("mode", "")),
+        "application": str((spec.get("selector") or {}).get("app", "")).upper(),
+        "ready": None,
+        "reason": "NotLookedAt",
+        "message": "the operator has not looked at it yet",
+        "synced": None,
+        "syncReason": "NotLookedAt",
+        "syncMessage": "",
+        "desired": 0,
+        "registered": parts.registered(key),
+        "refused": 0,
+        "heldSince": None,
+        "lookedAt": None,
+        "differing": 0,
+        "differences": [],
+    }
+    return _by_status(row, item.get("status") or {}) if look is None else _by_look(row, look)
+
+
+def _by_look(row: SyncerRow, look: Look) -> SyncerRow:
+    report = look.report
+    return {
+        **row,
+        "application": report.application or row["application"],
+        "ready": report.is_ready,
+        "reason": report.reason,
+        "message": report.message,
+        "synced": report.is_synced,
+        "syncReason": report.sync_reason,
+        "syncMessage": report.sync_message,
+        "desired": report.desired,
+        "refused": report.refused,
+        "heldSince": None if look.held_since is None else _stamp(look.held_since),
+        "lookedAt": _stamp(look.at),
+        "differing": look.differing,
+        "differences": [
+            {
+                "application": one.application,
+                "instanceId": one.instance_id,
+                "kubernetes": one.kubernetes,
+                "eureka": one.eureka,
+                "why": one.why,
+            }
+            for one in look.differences
+        ],
+    }
+
+
+def _by_status(row: SyncerRow, status: Object) -> SyncerRow:
+    """What another replica wrote there."""
+    conditions = {one.get("type"): one for one in status.get("conditions") or ()}
+    ready, synced = conditions.get("Ready"), conditions.get("Synced") or {}
+    if ready is None:
+        return row
+    return {
+        **row,
+        "application": str(status.get("application") or row["application"]),
+        "ready": {"True": True, "False": False}.get(ready.get("status", "")),
+        "reason": str(ready.get("reason", "")),
+        "message": str(ready.get("message", "")),
+        "synced": {"True": True, "False": False}.get(synced.get("status", "")),
+        "syncReason": str(synced.get("reason", "")),
+        "syncMessage": str(synced.get("message", "")),
+        "desired": int(status.get("desired", 0)),
+        "refused": int(status.get("refused", 0)),
+    }
+
+
+def _eureka(name: str, registry: Registry, figures: Figures) -> EurekaRow:
+    gauges, started = registry.gauges, registry.restarts.started_by_url
+    servers: list[ServerRow] = []
+    for peer in registry.peers.peers:
+        standing, page, at = peer.traffic.standing, figures(peer.url), started.get(peer.url)
+        servers.append(
+            {
+                "url": peer.url,
+                "up": standing.is_up if standing else None,
+                "since": _stamp(standing.since) if standing else None,
+                "error": standing.error if standing else "",
+                "startedAt": None if at is None else _stamp(at / 1000),
+                "renewalsLastMinute": page.last_minute if page else None,
+                "renewalsThreshold": page.threshold if page else None,
+                "selfPreservation": page.is_endangered if page else None,
+            }
+        )
+    return {
+        "name": name,
+        "servers": servers,
+        "readAt": None if registry.read_at is None else _stamp(registry.read_at),
+        "error": str(registry.failure or ""),
+        "registered": gauges.registered,
+        "held": gauges.held,
+        "share": round(gauges.share, 4),
+        "warning": gauges.warning,
+        "renewalsLastMinute": round(gauges.renewals_last_minute, 1),
+        "renewalsExpected": gauges.renewals_expected,
+    }
+
+
+def _stacks(parts: Parts) -> list[StackRow]:
+    return [
+        {
+            "eureka": name,
+            "application": instance.application,
+            "instanceId": instance.instance_id,
+            "status": str(instance.status),
+            "address": f"{instance.ip_address}:{instance.port.number}",
+            "owner": instance.owner or "",
+        }
+        for name, registry in parts.registries.items()
+        for instance in registry.renewals.held()
+        if (instance.owner or "").startswith("stack/")
+    ]
+
+
+def _stamp(seconds: float) -> str:
+    """Unix time as RFC 3339, in UTC."""
+    return datetime.fromtimestamp(seconds, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")

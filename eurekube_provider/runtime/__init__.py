@@ -1,0 +1,1 @@
+"""What long-running processes of ours share: the clock, back-off, signs of life, signals."""
