@@ -73,10 +73,6 @@ RESTART_MS = 2_000
 
 
 _PACKAGES = tuple(f"eurekube_provider.{name}." for name in ("registrations", "resources", "stateless"))
-    "eurekube_provider.registrations.",
-    "eurekube_provider.resources.",
-    "eurekube_provider.stateless.",
-)
 
 
 @contextlib.contextmanager
