@@ -42,9 +42,9 @@ from eurekube_provider.operator.sources import Sources
 from eurekube_provider.operator.status import StatusWriter
 from eurekube_provider.operator.triggers.triggers import Triggers
 from eurekube_provider.operator.unresponsive import hanging
-from eurekube_provider.operator.web.http_server import Web, parse_address
-from eurekube_provider.operator.web.operator_view import Parts
-from eurekube_provider.operator.web.routes import OperatorSite
+from eurekube_provider.operator.web.http_server import WebServer, parse_address
+from eurekube_provider.operator.web.routes import Routes
+from eurekube_provider.operator.web.running_operator import RunningOperator
 from eurekube_provider.version import __version__
 
 _log = logging.getLogger("eurekube_provider.operator")
@@ -62,15 +62,15 @@ def run(settings: Settings, stop: threading.Event, ledger: Ledger | None = None)
         look at everything. With one there is no election, no web and no trigger.
     :raises EurekubeError: it cannot start: no cluster, a cluster name in use, a web address in use.
     """
-    site = OperatorSite()
+    routes = Routes()
     address = parse_address(settings.web_address) if ledger is None else None
-    web = Web(address, site) if address else None
+    web = WebServer(address, routes) if address else None
     if web:
         web.start()  # before anything is waited for: a start that takes long is no reason for a restart
         _log.info("web is served", extra={"port": web.port})
     checking = selfcheck.Later(settings)
     try:
-        _run(settings, stop, site, ledger, checking)
+        _run(settings, stop, routes, ledger, checking)
     finally:
         checking.close()
         if web:
@@ -80,7 +80,7 @@ def run(settings: Settings, stop: threading.Event, ledger: Ledger | None = None)
 def _run(
     settings: Settings,
     stop: threading.Event,
-    site: OperatorSite,
+    routes: Routes,
     ledger: Ledger | None,
     checking: selfcheck.Later,
 ) -> None:
@@ -148,7 +148,7 @@ def _run(
         )
     changed = triggers.service_changed if triggers else lambda _: None
     sources = Sources(access, settings.watch_namespaces, queue.add, changed, statuses.is_overwritten)
-    parts = Parts(
+    operator = RunningOperator(
         settings,
         cluster,
         access.server,
@@ -180,7 +180,7 @@ def _run(
     for registry in registries.values():
         registry.renewals.stand_by()
         registry.start()
-    site.show(parts)
+    routes.show(operator)
     try:
         if _wait_until_read(sources, registries, stop, give_up_at):
             controller.start(sources)
@@ -207,7 +207,7 @@ def _run(
             raise rivals.refusal
     finally:
         _log.info("operator stops; nothing is deregistered")
-        site.close()
+        routes.close()
         if rivals:
             rivals.stop()
         sources.stop()

@@ -25,7 +25,7 @@ from eurekube_provider.operator.settings import Settings
 from eurekube_provider.operator.sources import Sources
 from eurekube_provider.operator.status import StatusWriter
 from eurekube_provider.operator.triggers.triggers import Triggers
-from eurekube_provider.operator.web.operator_view import Parts
+from eurekube_provider.operator.web.running_operator import RunningOperator
 
 CLUSTER = Cluster("lab", "uid-1")
 URL = "http://127.0.0.1:9/eureka"
@@ -49,7 +49,7 @@ class Told:
             settings, CLUSTER, access, registries, statuses, EventRecorder(access, "c", "i"), queue
         )
         self.sources = Sources(access, (), lambda _: None, lambda _: None)
-        self.parts = Parts(
+        self.parts = RunningOperator(
             settings,
             CLUSTER,
             "http://127.0.0.1:1",
@@ -62,7 +62,7 @@ class Told:
             started_at=0.0,
         )
 
-    def leads(self, answer: bool | None) -> Parts:
+    def leads(self, answer: bool | None) -> RunningOperator:
         """The parts of a replica that leads, or does not, or knows no election."""
         return replace(self.parts, is_leader=lambda: answer)
 

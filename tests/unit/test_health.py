@@ -12,7 +12,7 @@ from eurekube_provider.core.errors import RegistryUnreachable
 from eurekube_provider.eureka import renewals
 from eurekube_provider.operator import controller
 from eurekube_provider.operator.web.http_server import Request
-from eurekube_provider.operator.web.routes import OperatorSite
+from eurekube_provider.operator.web.routes import Routes
 from eurekube_provider.runtime.liveness import Pulse, pulses_of
 from lab.waiting import wait_until
 from tests.unit.parts import Told
@@ -30,7 +30,7 @@ def told() -> Iterator[Told]:
 
 def asked(told: Told, path: str) -> tuple[int, str]:
     """What the site answers."""
-    site = OperatorSite()
+    site = Routes()
     site.show(told.parts)
     answer = site(Request(path, {}, ""))
     assert answer is not None
@@ -112,7 +112,7 @@ def test_a_silent_reflector_is_named(told: Told) -> None:
 
 def test_before_and_after_there_are_parts() -> None:
     """It is alive from the first moment, and ready only while it runs."""
-    site = OperatorSite()
+    site = Routes()
 
     def statuses() -> list[int]:
         answers = [site(Request(path, {}, "")) for path in ("/healthz", "/readyz", "/", "/status.json")]

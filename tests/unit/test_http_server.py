@@ -11,32 +11,32 @@ import requests
 
 from eurekube_provider.core.errors import ConfigurationError
 from eurekube_provider.operator.web import http_server as module
-from eurekube_provider.operator.web.http_server import Answer, Request, Web, parse_address, shown
+from eurekube_provider.operator.web.http_server import Request, Response, WebServer, parse_address, shown
 from lab.waiting import wait_until
 
 
-def site(request: Request) -> Answer | None:
+def site(request: Request) -> Response | None:
     """One page that repeats its query, one that fails, and nothing else."""
     if request.path == "/broken":
         raise ValueError("broken")
-    return Answer(request.query.get("say", "hello").encode()) if request.path == "/" else None
+    return Response(request.query.get("say", "hello").encode()) if request.path == "/" else None
 
 
 @pytest.fixture
-def web() -> Iterator[Web]:
+def web() -> Iterator[WebServer]:
     """A server on this machine."""
-    server = Web(("127.0.0.1", 0), site)
+    server = WebServer(("127.0.0.1", 0), site)
     server.start()
     yield server
     server.stop()
 
 
-def ask(web: Web, path: str = "/", method: str = "GET") -> requests.Response:
+def ask(web: WebServer, path: str = "/", method: str = "GET") -> requests.Response:
     """One request."""
     return requests.request(method, f"http://127.0.0.1:{web.port}{path}", timeout=30, allow_redirects=False)
 
 
-def test_reads_are_answered(web: Web) -> None:
+def test_reads_are_answered(web: WebServer) -> None:
     """GET with the body, HEAD without; a query's fields arrive decoded."""
     assert ask(web, "/?say=a%20b").text == "a b"
     head = ask(web, method="HEAD")
@@ -44,14 +44,14 @@ def test_reads_are_answered(web: Web) -> None:
 
 
 @pytest.mark.parametrize("method", ["POST", "PUT", "DELETE", "PATCH", "OPTIONS", "TRACE", "FROBNICATE"])
-def test_whatever_is_no_read_is_refused(web: Web, method: str) -> None:
+def test_whatever_is_no_read_is_refused(web: WebServer, method: str) -> None:
     """405, and which methods there are."""
     answer = ask(web, method=method)
     assert (answer.status_code, answer.headers["Allow"]) == (405, "GET, HEAD")
 
 
 @pytest.mark.parametrize("path", ["/nowhere", "/../etc/passwd", "/%2e%2e/etc/passwd", "/index.html"])
-def test_only_known_paths_exist(web: Web, path: str) -> None:
+def test_only_known_paths_exist(web: WebServer, path: str) -> None:
     """No path is looked for in any directory."""
     with socket.create_connection(("127.0.0.1", web.port), timeout=30) as connection:
         connection.sendall(f"GET {path} HTTP/1.0\r\n\r\n".encode())
@@ -59,7 +59,7 @@ def test_only_known_paths_exist(web: Web, path: str) -> None:
 
 
 @pytest.mark.parametrize("path", ["/", "/nowhere", "/broken"])
-def test_every_answer_is_safe_to_open(web: Web, path: str) -> None:
+def test_every_answer_is_safe_to_open(web: WebServer, path: str) -> None:
     """Nothing may be loaded, framed, guessed or stored."""
     headers = ask(web, path).headers
     assert headers["X-Content-Type-Options"] == "nosniff"
@@ -68,19 +68,19 @@ def test_every_answer_is_safe_to_open(web: Web, path: str) -> None:
     assert headers["Server"] == "eurekube"
 
 
-def test_a_page_that_fails_is_one_answer(web: Web) -> None:
+def test_a_page_that_fails_is_one_answer(web: WebServer) -> None:
     """500 without the reason, which is in the log; the next request is answered."""
     answer = ask(web, "/broken")
     assert (answer.status_code, "broken" in answer.text) == (500, False)
     assert ask(web).status_code == 200
 
 
-def test_too_many_fields_are_a_bad_request(web: Web) -> None:
+def test_too_many_fields_are_a_bad_request(web: WebServer) -> None:
     """A query is not worked on without end."""
     assert ask(web, "/?" + "&".join(f"a{number}=1" for number in range(100))).status_code == 400
 
 
-def test_silent_clients_keep_nobody_out(web: Web) -> None:
+def test_silent_clients_keep_nobody_out(web: WebServer) -> None:
     """More connections than there is room for, none of which says anything: a probe is answered."""
     silent = [
         socket.create_connection(("127.0.0.1", web.port), timeout=30)
@@ -97,7 +97,7 @@ def test_silent_clients_keep_nobody_out(web: Web) -> None:
 def test_a_slow_client_is_ended(monkeypatch: pytest.MonkeyPatch) -> None:
     """One that sends its request little by little has as long as any other."""
     monkeypatch.setattr(module, "LONGEST_SECONDS", 0.5)
-    server = Web(("127.0.0.1", 0), site)
+    server = WebServer(("127.0.0.1", 0), site)
     server.start()
     with socket.create_connection(("127.0.0.1", server.port), timeout=30) as connection:
         connection.sendall(b"GET / HTTP/1.0\r\n")
@@ -120,10 +120,10 @@ def _threads() -> int:
     return sum("process_request_thread" in thread.name for thread in threading.enumerate())
 
 
-def test_a_taken_port_is_one_sentence(web: Web) -> None:
+def test_a_taken_port_is_one_sentence(web: WebServer) -> None:
     """It names the address, what is wrong, and what to do."""
     with pytest.raises(ConfigurationError) as caught:
-        Web(("127.0.0.1", web.port), site)
+        WebServer(("127.0.0.1", web.port), site)
     assert str(caught.value) == (
         f"--web-address: 127.0.0.1:{web.port} cannot be listened on (Address already in use):"
         " choose another address, or an empty one to do without"
@@ -132,7 +132,7 @@ def test_a_taken_port_is_one_sentence(web: Web) -> None:
 
 def test_without_a_host_it_listens_everywhere() -> None:
     """On IPv4 as well as, where there is one, on IPv6."""
-    server = Web(("", 0), site)
+    server = WebServer(("", 0), site)
     server.start()
     assert ask(server).text == "hello"
     server.stop()

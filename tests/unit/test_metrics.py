@@ -15,7 +15,7 @@ from eurekube_provider.operator.history import Result
 from eurekube_provider.operator.triggers.rows import RefreshRow
 from eurekube_provider.operator.web import overview
 from eurekube_provider.operator.web.metrics import METRICS, Metrics
-from eurekube_provider.operator.web.operator_view import Parts
+from eurekube_provider.operator.web.running_operator import RunningOperator
 from eurekube_provider.runtime.histogram import BOUNDS_SECONDS, Histogram
 from tests.unit.parts import URL, Told
 
@@ -23,7 +23,7 @@ DOCS = (Path(__file__).parents[2] / "docs" / "web.md").read_text()
 Samples = dict[tuple[str, tuple[tuple[str, str], ...]], float]
 
 
-def scraped(parts: Parts | None) -> Samples:
+def scraped(parts: RunningOperator | None) -> Samples:
     """All samples, by name and labels."""
     body, _ = Metrics(lambda: parts).page("")
     return {

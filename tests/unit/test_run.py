@@ -14,7 +14,7 @@ from eurekube_provider.core.identity import Cluster
 from eurekube_provider.eureka.connection import Connection
 from eurekube_provider.operator import run as module
 from eurekube_provider.operator.settings import Settings
-from eurekube_provider.operator.web.routes import OperatorSite
+from eurekube_provider.operator.web.routes import Routes
 from tests.unit.parts import URL, Told
 
 PARTS = (
@@ -46,7 +46,7 @@ def ended(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     monkeypatch.setattr(module, "_rivals", lambda *_: None)
     monkeypatch.setattr(module, "_elector", lambda *_: None)
     monkeypatch.setattr("gc.freeze", lambda: None)
-    module._run(Settings({"default": Connection.parse(URL)}), stop, OperatorSite(), None, parts.Later)
+    module._run(Settings({"default": Connection.parse(URL)}), stop, Routes(), None, parts.Later)
     return [name for name, _, _ in parts.mock_calls]
 
 

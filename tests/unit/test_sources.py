@@ -21,7 +21,7 @@ from eurekube_provider.operator.sources import Sources
 from eurekube_provider.operator.trimming import trim_node, trim_own, trim_pod, trim_service, trim_slice
 from lab.waiting import wait_until
 from tests.unit import strategies
-from tests.unit.parts import Told as Parts
+from tests.unit.parts import Told as RunningOperator
 
 Object = dict[str, Any]
 
@@ -368,7 +368,7 @@ def test_a_cluster_that_may_not_be_read_is_no_single_namespace() -> None:
 
 def test_only_what_syncers_select_counts_as_wanted() -> None:
     """A large cluster that has just begun to move is no reason for batches."""
-    told = Parts()
+    told = RunningOperator()
     told.syncer("rating")
     told.syncer("order", spec={"mode": "service", "selector": {"app": "order"}, "eureka": "other"})
     told.syncer("gone", metadata={"namespace": "shop", "name": "gone", "deletionTimestamp": "now"})

@@ -54,7 +54,7 @@ class Request:
 
 
 @dataclass(frozen=True, slots=True)
-class Answer:
+class Response:
     """What is sent back.
 
     :param policy: the ``Content-Security-Policy``.
@@ -66,17 +66,17 @@ class Answer:
     policy: str = _NOTHING_ALLOWED
 
 
-Site = Callable[[Request], Answer | None]
+Handler = Callable[[Request], Response | None]
 """Makes the answer to a request; None where there is nothing at its path."""
 
 
-class Web:
+class WebServer:
     """The server; listens from the moment that it is made, and answers once started.
 
     :raises ConfigurationError: the address cannot be listened on.
     """
 
-    def __init__(self, address: Address, site: Site) -> None:
+    def __init__(self, address: Address, site: Handler) -> None:
         try:
             self._server = _Server(address, site)
         except OSError as error:
@@ -137,7 +137,7 @@ class _Server(ThreadingHTTPServer):
     block_on_close = False
     request_queue_size = 64
 
-    def __init__(self, address: Address, site: Site) -> None:
+    def __init__(self, address: Address, site: Handler) -> None:
         self.site = site
         self._connections: dict[Any, float] = {}
         self._lock = threading.Lock()

@@ -22,7 +22,7 @@ from prometheus_client.core import (
 from prometheus_client.exposition import choose_encoder
 from prometheus_client.registry import Collector
 
-from eurekube_provider.operator.web.operator_view import Parts
+from eurekube_provider.operator.web.running_operator import RunningOperator
 from eurekube_provider.runtime.histogram import BOUNDS_SECONDS, Distribution
 from eurekube_provider.version import __version__
 
@@ -236,13 +236,13 @@ METRICS = {
 
 
 class OperatorCollector(Collector):
-    """Reads the parts at each scrape.
+    """Reads the operator at each scrape.
 
-    :param parts: None as long as there is nothing to read.
+    :param operator: None as long as there is nothing to read.
     """
 
-    def __init__(self, parts: Callable[[], Parts | None]) -> None:
-        self._parts = parts
+    def __init__(self, operator: Callable[[], RunningOperator | None]) -> None:
+        self._operator = operator
 
     def describe(self) -> Iterable[Metric]:
         """Names only, so that nothing is read before the first scrape."""
@@ -251,19 +251,23 @@ class OperatorCollector(Collector):
     def collect(self) -> Iterable[Metric]:
         """All families that have something to say."""
         yield _filled("eurekube_build_info", {(__version__,): 1.0})
-        parts = self._parts()
-        if parts is None:
+        operator = self._operator()
+        if operator is None:
             return
-        for name, samples in {**_of_syncers(parts), **_of_registries(parts), **_of_triggers(parts)}.items():
+        for name, samples in {
+            **_of_syncers(operator),
+            **_of_registries(operator),
+            **_of_triggers(operator),
+        }.items():
             yield _filled(name, samples)
-        yield _filled("eurekube_leader", {(): float(parts.is_leader() is not False)})
-        yield _filled("eurekube_queue_depth", {(): float(parts.queue.depth)})
+        yield _filled("eurekube_leader", {(): float(operator.is_leader() is not False)})
+        yield _filled("eurekube_queue_depth", {(): float(operator.queue.depth)})
         yield _filled(
             "eurekube_watch_restarts_total",
-            {labels: float(count) for labels, count in parts.watch_restarts().items()},
+            {labels: float(count) for labels, count in operator.watch_restarts().items()},
         )
-        yield _timed("eurekube_reconcile_duration_seconds", parts.controller.history.durations.snapshot())
-        peers = [peer for registry in parts.registries.values() for peer in registry.peers.peers]
+        yield _timed("eurekube_reconcile_duration_seconds", operator.controller.history.durations.snapshot())
+        peers = [peer for registry in operator.registries.values() for peer in registry.peers.peers]
         yield _timed(
             "eurekube_eureka_request_duration_seconds",
             sum((peer.traffic.durations.snapshot() for peer in peers), Distribution()),
@@ -273,12 +277,12 @@ class OperatorCollector(Collector):
 class Metrics:
     """The registry of everything that is scraped."""
 
-    def __init__(self, parts: Callable[[], Parts | None]) -> None:
+    def __init__(self, operator: Callable[[], RunningOperator | None]) -> None:
         self._registry = CollectorRegistry()
         ProcessCollector(registry=self._registry)
         PlatformCollector(registry=self._registry)
         GCCollector(registry=self._registry)
-        self._registry.register(OperatorCollector(parts))
+        self._registry.register(OperatorCollector(operator))
 
     def page(self, accept: str) -> tuple[bytes, str]:
         """One scrape: the text, in the format that the ``Accept`` header asks for, and its content type."""
@@ -286,9 +290,9 @@ class Metrics:
         return encode(self._registry), content_type
 
 
-def _of_syncers(parts: Parts) -> dict[str, Samples]:
-    history = parts.controller.history
-    looks = {key: parts.controller.looks.get(key) for key in parts.sources.syncer_keys()}
+def _of_syncers(operator: RunningOperator) -> dict[str, Samples]:
+    history = operator.controller.history
+    looks = {key: operator.controller.looks.get(key) for key in operator.sources.syncer_keys()}
     seen = {key: look for key, look in looks.items() if look is not None}
 
     def by_syncer(values: Mapping[tuple[str, str], float]) -> Samples:
@@ -301,7 +305,7 @@ def _of_syncers(parts: Parts) -> dict[str, Samples]:
             if key in looks
         },
         "eurekube_desired_instances": by_syncer({key: look.report.desired for key, look in seen.items()}),
-        "eurekube_registered_instances": by_syncer({key: parts.registered(key) for key in looks}),
+        "eurekube_registered_instances": by_syncer({key: operator.registered(key) for key in looks}),
         "eurekube_refused_instances": by_syncer({key: look.report.refused for key, look in seen.items()}),
         "eurekube_drifted_instances": by_syncer(
             {key: max(0, look.differing - look.report.refused) for key, look in seen.items()}
@@ -313,10 +317,10 @@ def _of_syncers(parts: Parts) -> dict[str, Samples]:
     }
 
 
-def _of_triggers(parts: Parts) -> dict[str, Samples]:
-    if parts.triggers is None:
+def _of_triggers(operator: RunningOperator) -> dict[str, Samples]:
+    if operator.triggers is None:
         return {}
-    history, standings = parts.triggers.history(), parts.triggers.standings()
+    history, standings = operator.triggers.history(), operator.triggers.standings()
     return {
         "eurekube_refresh_runs_total": {
             ("/".join(key), str(outcome)): float(count)
@@ -336,8 +340,8 @@ def _of_triggers(parts: Parts) -> dict[str, Samples]:
     }
 
 
-def _of_registries(parts: Parts) -> dict[str, Samples]:
-    registries = parts.registries
+def _of_registries(operator: RunningOperator) -> dict[str, Samples]:
+    registries = operator.registries
     peers = [peer for registry in registries.values() for peer in registry.peers.peers]
     counts = [registry.renewals.counts for registry in registries.values()]
     requests: Counter[Labels] = Counter()

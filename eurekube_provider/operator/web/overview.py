@@ -16,7 +16,7 @@ from eurekube_provider.eureka.self_preservation import ServerFigures
 from eurekube_provider.operator.history import Look
 from eurekube_provider.operator.triggers.rows import RefreshRow, rows
 from eurekube_provider.operator.web.health import stuck
-from eurekube_provider.operator.web.operator_view import Parts
+from eurekube_provider.operator.web.running_operator import RunningOperator
 from eurekube_provider.version import __version__
 
 Figures = Callable[[str], ServerFigures | None]
@@ -156,16 +156,18 @@ class Overview(TypedDict):
     changes: list[ChangeRow]
 
 
-def overview(parts: Parts, figures: Figures, syncer: str = "", application: str = "") -> Overview:
+def overview(
+    operator: RunningOperator, figures: Figures, syncer: str = "", application: str = ""
+) -> Overview:
     """Collect what is known now.
 
     :param syncer: ``namespace/name``: show this one only.
     :param application: in any case: show what concerns this one only.
     """
     wanted = application.upper()
-    problems = stuck(parts.pulses())
-    missing = parts.not_ready()
-    syncers = [_syncer(parts, item) for item in parts.sources.syncers.objects()]
+    problems = stuck(operator.pulses())
+    missing = operator.not_ready()
+    syncers = [_syncer(operator, item) for item in operator.sources.syncers.objects()]
     shown = [
         row
         for row in syncers
@@ -173,28 +175,30 @@ def overview(parts: Parts, figures: Figures, syncer: str = "", application: str 
         and (not wanted or row["application"].upper() == wanted)
     ]
     stacks = [
-        row for row in _stacks(parts) if not syncer and (not wanted or row["application"].upper() == wanted)
+        row
+        for row in _stacks(operator)
+        if not syncer and (not wanted or row["application"].upper() == wanted)
     ]
     refreshes = [
         row
-        for row in (rows(parts.triggers) if parts.triggers else ())
+        for row in (rows(operator.triggers) if operator.triggers else ())
         if not syncer and (not wanted or row["application"].upper() == wanted)
     ]
-    settings = parts.settings
+    settings = operator.settings
     return {
         "now": _stamp(time.time()),
         "filter": {"syncer": syncer, "application": application},
         "operator": {
             "name": settings.operator_name,
-            "cluster": parts.cluster.name,
-            "clusterUid": parts.cluster.uid,
+            "cluster": operator.cluster.name,
+            "clusterUid": operator.cluster.uid,
             "replica": settings.pod_name,
-            "role": {True: "leader", False: "standby", None: "single"}[parts.is_leader()],
+            "role": {True: "leader", False: "standby", None: "single"}[operator.is_leader()],
             "version": __version__,
-            "startedAt": _stamp(parts.started_at),
-            "kubernetes": parts.kubernetes_url,
+            "startedAt": _stamp(operator.started_at),
+            "kubernetes": operator.kubernetes_url,
             "watchNamespaces": list(settings.watch_namespaces),
-            "queueDepth": parts.queue.depth,
+            "queueDepth": operator.queue.depth,
         },
         "health": {
             "live": not problems,
@@ -202,10 +206,10 @@ def overview(parts: Parts, figures: Figures, syncer: str = "", application: str 
             "problems": [
                 *problems,
                 *missing,
-                *(f"{kind} may be old: {error}" for kind, error in parts.sources.failures.items()),
+                *(f"{kind} may be old: {error}" for kind, error in operator.sources.failures.items()),
             ],
         },
-        "eurekas": [_eureka(name, one, figures) for name, one in parts.registries.items()],
+        "eurekas": [_eureka(name, one, figures) for name, one in operator.registries.items()],
         "syncerCount": len(syncers),
         "syncers": sorted(shown, key=_worst_first),
         "stackRefreshCount": len(refreshes),
@@ -221,7 +225,7 @@ def overview(parts: Parts, figures: Figures, syncer: str = "", application: str 
                 "syncer": "/".join(recent.syncer),
                 "why": recent.why,
             }
-            for recent in parts.controller.history.recent()
+            for recent in operator.controller.history.recent()
             if (not syncer or "/".join(recent.syncer) == syncer)
             and (not wanted or recent.application.upper() == wanted)
         ],
@@ -233,11 +237,11 @@ def _worst_first(row: SyncerRow) -> tuple[bool, bool, str, str]:
     return (row["ready"] is True, row["synced"] is True, row["namespace"], row["name"])
 
 
-def _syncer(parts: Parts, item: Object) -> SyncerRow:
+def _syncer(operator: RunningOperator, item: Object) -> SyncerRow:
     """One row: our own last look, or what the object's status says where we have not looked (yet)."""
     metadata, spec = item["metadata"], item.get("spec") or {}
     key = (metadata["namespace"], metadata["name"])
-    look = parts.controller.looks.get(key)
+    look = operator.controller.looks.get(key)
     row: SyncerRow = {
         "namespace": key[0],
         "name": key[1],
@@ -250,7 +254,7 @@ def _syncer(parts: Parts, item: Object) -> SyncerRow:
         "syncReason": "NotLookedAt",
         "syncMessage": "",
         "desired": 0,
-        "registered": parts.registered(key),
+        "registered": operator.registered(key),
         "refused": 0,
         "heldSince": None,
         "lookedAt": None,
@@ -340,7 +344,7 @@ def _eureka(name: str, registry: Registry, figures: Figures) -> EurekaRow:
     }
 
 
-def _stacks(parts: Parts) -> list[StackRow]:
+def _stacks(operator: RunningOperator) -> list[StackRow]:
     return [
         {
             "eureka": name,
@@ -350,7 +354,7 @@ def _stacks(parts: Parts) -> list[StackRow]:
             "address": f"{instance.ip_address}:{instance.port.number}",
             "owner": instance.owner or "",
         }
-        for name, registry in parts.registries.items()
+        for name, registry in operator.registries.items()
         for instance in registry.renewals.held()
         if (instance.owner or "").startswith("stack/")
     ]

@@ -1,4 +1,4 @@
-"""The parts of a running operator, for who tells of them: the status page, the metrics and the probes."""
+"""The running operator, as the status page, the metrics and the probes read it."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ IsLeader = Callable[[], bool | None]
 
 
 @dataclass(frozen=True, slots=True)
-class Parts:
+class RunningOperator:
     """The running operator.
 
     :param kubernetes_url: the API server.
