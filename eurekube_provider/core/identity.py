@@ -1,7 +1,7 @@
 """Names that outlive a process: owners, instance ids and metadata keys.
 
 They are read back from Eureka by later versions and by other clusters, so that they are a wire format:
-decided once and frozen by tests/unit/test_identity.py.
+decided once and frozen by tests/unit/core/test_identity.py.
 """
 
 from __future__ import annotations

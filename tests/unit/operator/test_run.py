@@ -15,7 +15,7 @@ from eurekube_provider.eureka.connection import Connection
 from eurekube_provider.operator import run as module
 from eurekube_provider.operator.settings import Settings
 from eurekube_provider.operator.web.routes import Routes
-from tests.unit.parts import URL, Told
+from tests.unit.operator.parts import URL, Told
 
 PARTS = (
     "Controller",

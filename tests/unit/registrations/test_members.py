@@ -10,7 +10,7 @@ from eurekube_provider.registrations.members import check_members, fitted, membe
 from eurekube_provider.registrations.properties import UNKNOWN, contains_unknown
 from eurekube_provider.registrations.registration import Difference
 from eurekube_provider.registrations.roster import diff
-from tests.unit.test_resources_properties import LEAST, OWNER
+from tests.unit.registrations.test_properties import LEAST, OWNER
 
 ALL = {
     "application": "Billing",

@@ -34,8 +34,8 @@ from eurekube_provider.operator.dry_run import Ledger
 from eurekube_provider.operator.finalizer import FINALIZER
 from eurekube_provider.operator.index import SyncerKey
 from lab.waiting import wait_until
-from tests.unit.parts import CLUSTER, Told
-from tests.unit.registry import FakeEureka, FakeServers
+from tests.unit.fake_eureka import FakeEureka, FakeServers
+from tests.unit.operator.parts import CLUSTER, Told
 
 KEY = ("shop", "rating")
 WEB: list[dict[str, Any]] = [{"name": "web", "port": 8080}]

@@ -17,9 +17,9 @@ from eurekube_provider.operator.web import overview
 from eurekube_provider.operator.web.metrics import METRICS, Metrics
 from eurekube_provider.operator.web.running_operator import RunningOperator
 from eurekube_provider.runtime.histogram import BOUNDS_SECONDS, Histogram
-from tests.unit.parts import URL, Told
+from tests.unit.operator.parts import URL, Told
 
-DOCS = (Path(__file__).parents[2] / "docs" / "web.md").read_text()
+DOCS = (Path(__file__).parents[4] / "docs" / "web.md").read_text()
 Samples = dict[tuple[str, tuple[tuple[str, str], ...]], float]
 
 
@@ -197,7 +197,7 @@ def _seconds(call: object) -> float:
 
 def test_the_example_rules_name_metrics_that_exist() -> None:
     """With labels that they have, so that no alert is silent for a wrong name."""
-    path = Path(__file__).parents[2] / "examples" / "monitoring" / "rules.yaml"
+    path = Path(__file__).parents[4] / "examples" / "monitoring" / "rules.yaml"
     (group,) = yaml.safe_load(path.read_text())["spec"]["groups"]
     assert len(group["rules"]) >= 5
     for rule in group["rules"]:

@@ -12,7 +12,7 @@ from pathlib import Path
 
 from eurekube_provider.operator.logs import JsonFormatter
 
-ROOT = Path(__file__).parents[2]
+ROOT = Path(__file__).parents[3]
 PROGRAM = """
 import logging, threading, warnings
 from eurekube_provider.operator import logs

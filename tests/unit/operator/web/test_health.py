@@ -15,7 +15,7 @@ from eurekube_provider.operator.web.http_server import Request
 from eurekube_provider.operator.web.routes import Routes
 from eurekube_provider.runtime.liveness import Pulse, pulses_of
 from lab.waiting import wait_until
-from tests.unit.parts import Told
+from tests.unit.operator.parts import Told
 
 
 @pytest.fixture

@@ -28,7 +28,7 @@ from eurekube_provider.core.sliding_window import Lately
 from eurekube_provider.core.syncer import Advertise, Mode, NotReady, Selector, Syncer
 from eurekube_provider.eureka.view import View
 from tests.unit import strategies
-from tests.unit.test_mapping import (
+from tests.unit.core.test_mapping import (
     CLUSTER,
     OWNER,
     endpoint,

@@ -25,9 +25,9 @@ from eurekube_provider.registrations.removal_checks import SecondLooks
 from eurekube_provider.resources import bridge
 from eurekube_provider.resources.application import ApplicationProvider
 from eurekube_provider.resources.instance import InstanceProvider
-from tests.unit.registry import FakeEureka, FakeServers
-from tests.unit.test_resources_members import ALL
-from tests.unit.test_resources_properties import LEAST
+from tests.unit.fake_eureka import FakeEureka, FakeServers
+from tests.unit.registrations.test_members import ALL
+from tests.unit.registrations.test_properties import LEAST
 
 URL = "http://eureka:8761/eureka"
 SPELT = "https://eureka.example.com/eureka"

@@ -13,7 +13,7 @@ from eurekube_provider.eureka import renewals, sweeper
 from eurekube_provider.eureka.view import View
 from eurekube_provider.operator import removal_brake, terminating
 from eurekube_provider.operator.terminating import MOST_REMEMBERED, Goodbyes
-from tests.unit.test_controller import READY, TERMINATING, WEB, Scene
+from tests.unit.operator.test_controller import READY, TERMINATING, WEB, Scene
 
 HELD = 10
 _CODE = (type, types.ModuleType, types.BuiltinFunctionType, int, float, bytes)

@@ -15,7 +15,7 @@ from eurekube_provider.operator.__main__ import add_flags
 from eurekube_provider.operator.options import TEXT, Option, said
 from eurekube_provider.operator.settings import OPTIONS, Settings, add_settings, flags_page, settings_from
 
-ROOT = Path(__file__).parents[2]
+ROOT = Path(__file__).parents[3]
 URL = {"EUREKA_URL": "http://a/eureka"}
 SECRET = "pa55-w0rd"
 

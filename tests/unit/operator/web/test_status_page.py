@@ -21,7 +21,7 @@ from eurekube_provider.operator.triggers.trigger_state import stamp
 from eurekube_provider.operator.web.markup import Html, tag
 from eurekube_provider.operator.web.overview import Overview, overview
 from eurekube_provider.operator.web.status_page import html, without_data
-from tests.unit.parts import URL, Told
+from tests.unit.operator.parts import URL, Told
 
 HOSTILE = "<script>alert('1')</script>\"'&<img src=x onerror=alert(1)>"
 

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from eurekube_provider.registrations.defaults import FIXED, completed, shortened
-from tests.unit.test_resources_properties import checked
+from tests.unit.registrations.test_properties import checked
 
 
 @pytest.mark.parametrize(

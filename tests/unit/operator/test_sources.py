@@ -21,7 +21,7 @@ from eurekube_provider.operator.sources import Sources
 from eurekube_provider.operator.trimming import trim_node, trim_own, trim_pod, trim_service, trim_slice
 from lab.waiting import wait_until
 from tests.unit import strategies
-from tests.unit.parts import Told as RunningOperator
+from tests.unit.operator.parts import Told as RunningOperator
 
 Object = dict[str, Any]
 

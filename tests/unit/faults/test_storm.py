@@ -106,7 +106,7 @@ Path(sys.argv[1]).write_text("-3600")
 after = time.time(), datetime.now(UTC).timestamp(), time.monotonic()
 print(*(round((now - then) / 60) for then, now in zip(before, after)))
 """
-    folder = Path(__file__).parents[1] / "faults" / "clock"
+    folder = Path(__file__).parents[2] / "faults" / "clock"
     done = subprocess.run(
         [sys.executable, "-c", program, clock],
         env={**os.environ, "PYTHONPATH": str(folder), "STEPPED_CLOCK": str(clock)},

@@ -31,8 +31,8 @@ from eurekube_provider.resources.arguments import (
 )
 from eurekube_provider.resources.instance import EurekaInstance, InstanceProvider
 from eurekube_provider.resources.program import ProgramError, check_options, program_organization
-from tests.unit.test_resources_properties import LEAST, checked
-from tests.unit.test_resources_registration import state
+from tests.unit.registrations.test_properties import LEAST, checked
+from tests.unit.registrations.test_registration import state
 
 PICKLED = {
     InstanceProvider: (

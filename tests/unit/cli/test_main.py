@@ -10,7 +10,7 @@ import pytest
 
 from eurekube_provider.cli.main import COMMANDS, main
 
-ROOT = Path(__file__).parents[2]
+ROOT = Path(__file__).parents[3]
 
 
 def test_the_operator_loads_no_pulumi() -> None:

@@ -11,7 +11,7 @@ import pulumi
 from eurekube_provider.registrations.members import check_members
 from eurekube_provider.registrations.properties import FROM_SECRET, SECRET_ID, without_secrets
 from eurekube_provider.resources.secrecy import with_instance_secrets, with_member_secrets
-from tests.unit.test_resources_properties import LEAST
+from tests.unit.registrations.test_properties import LEAST
 
 
 def resolved(given: Mapping[str, Any]) -> dict[str, tuple[Any, bool]]:

@@ -20,7 +20,7 @@ from eurekube_provider.registrations.registration import (
     released,
     sent_first,
 )
-from tests.unit.test_resources_properties import LEAST, checked
+from tests.unit.registrations.test_properties import LEAST, checked
 
 
 def actual_of(properties: dict[str, Any], **changes: Any) -> Instance:
