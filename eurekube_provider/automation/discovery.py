@@ -23,13 +23,13 @@ from eurekube_provider.automation.registered import (
     registered,
     untold,
 )
-from eurekube_provider.automation.steps import MASKED, Problem, State, Step, StepLog
+from eurekube_provider.automation.steps import MASKED, EngineError, State, Step, StepLog
 from eurekube_provider.core.brake import takes_all, takes_most
 from eurekube_provider.core.identity import APPLICATION_TYPE, INSTANCE_TYPE, SELF_RENEWED
 from eurekube_provider.core.wording import listed
 
 
-class Kind(StrEnum):
+class ChangeKind(StrEnum):
     """What happens to one instance, or to a syncer."""
 
     REGISTERS = "registers"
@@ -49,7 +49,7 @@ class Concern(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class Change:
+class DiscoveryChange:
     """One instance of an application, or one syncer.
 
     :ivar name: the resource's name, or the key within its EurekaApplication; ``namespace/name`` of a syncer.
@@ -57,7 +57,7 @@ class Change:
     :ivar drain_seconds: how long it stays out of service before it goes.
     """
 
-    kind: Kind
+    kind: ChangeKind
     name: str
     address: str = ""
     instance_id: str = ""
@@ -74,17 +74,17 @@ class ApplicationChange:
 
     application: str
     service_url: str
-    changes: tuple[Change, ...]
+    changes: tuple[DiscoveryChange, ...]
     before: int | None
     after: int | None
 
-    def of(self, kind: Kind) -> tuple[Change, ...]:
+    def of(self, kind: ChangeKind) -> tuple[DiscoveryChange, ...]:
         """The changes of one kind."""
         return tuple(change for change in self.changes if change.kind is kind)
 
 
 @dataclass(frozen=True, slots=True)
-class Refusal:
+class RefusedChange:
     """What will not be done, and why."""
 
     name: str
@@ -92,7 +92,7 @@ class Refusal:
 
 
 @dataclass(frozen=True, slots=True)
-class Warned:
+class DiscoveryWarning:
     """What deserves a second look, and why."""
 
     concern: Concern
@@ -111,9 +111,9 @@ class Discovery:
     project: str
     stack: str
     applications: tuple[ApplicationChange, ...]
-    syncers: tuple[Change, ...]
-    refused: tuple[Refusal, ...]
-    warnings: tuple[Warned, ...]
+    syncers: tuple[DiscoveryChange, ...]
+    refused: tuple[RefusedChange, ...]
+    warnings: tuple[DiscoveryWarning, ...]
     other_changes: Mapping[str, int]
     has_failed: bool
 
@@ -127,21 +127,21 @@ class Discovery:
         return asdict(self)
 
 
-class _Tally:
+class _SummaryBuilder:
     """Gathers, application by application."""
 
     def __init__(self) -> None:
-        self.changes: dict[Place, list[Change]] = {}
+        self.changes: dict[Place, list[DiscoveryChange]] = {}
         self.before: dict[Place, list[Registered]] = {}
         self.after: dict[Place, list[Registered]] = {}
         self.losses: dict[Place, int] = {}
         self.moved: dict[tuple[Place, str], list[Registered]] = {}
         """From where to which URL."""
         self.is_partial: set[Place] = set()
-        self.refused: list[Refusal] = []
-        self.warnings: list[Warned] = []
+        self.refused: list[RefusedChange] = []
+        self.warnings: list[DiscoveryWarning] = []
 
-    def change(self, of: Registered, change: Change, *, is_lost: bool = False) -> None:
+    def change(self, of: Registered, change: DiscoveryChange, *, is_lost: bool = False) -> None:
         self.changes.setdefault(of.place, []).append(change)
         self.losses[of.place] = self.losses.get(of.place, 0) + is_lost
 
@@ -157,8 +157,8 @@ def summarise_drift(log: StepLog) -> Discovery:
 
 
 def _summary(log: StepLog, *, found: bool) -> Discovery:
-    tally = _Tally()
-    syncers: list[Change] = []
+    tally = _SummaryBuilder()
+    syncers: list[DiscoveryChange] = []
     others: dict[str, int] = {}
     told_same = sum(step.operation == "same" for step in log.steps)
     is_complete = told_same >= log.changes.get("same", 0)
@@ -171,7 +171,7 @@ def _summary(log: StepLog, *, found: bool) -> Discovery:
             syncers.append(_syncer(step, found=found))
         elif step.is_change and step.type == OPERATOR and step.new is None:
             text = "the operator goes: what it renews lapses within three minutes unless another renews it"
-            tally.warnings.append(Warned(Concern.RENEWER, step.name, text))
+            tally.warnings.append(DiscoveryWarning(Concern.RENEWER, step.name, text))
         elif step.is_change and not step.type.startswith(("pulumi:", "eurekube:index:")):
             others[step.operation] = others.get(step.operation, 0) + 1
     applications = tuple(_application(place, tally) for place in sorted(tally.changes))
@@ -191,7 +191,7 @@ def _summary(log: StepLog, *, found: bool) -> Discovery:
     )
 
 
-def _registrations(step: Step, tally: _Tally, *, found: bool) -> None:
+def _registrations(step: Step, tally: _SummaryBuilder, *, found: bool) -> None:
     old = {each.key: each for each in _instances(step, step.old, found=True)}
     new = {each.key: each for each in _instances(step, step.new, found=found)}
     before, after = _properties(step.old, found=True), _properties(step.new, found=found)
@@ -209,7 +209,7 @@ def _registrations(step: Step, tally: _Tally, *, found: bool) -> None:
     if not step.is_change:
         return
     texts = _untold({**untold(before), **untold(after)})
-    tally.warnings += [Warned(Concern.UNKNOWN, step.name, text) for text in texts]
+    tally.warnings += [DiscoveryWarning(Concern.UNKNOWN, step.name, text) for text in texts]
     if not is_told:
         return
     for key in sorted({*old, *new}):
@@ -230,7 +230,7 @@ def _untold(found: Mapping[str, Any]) -> Iterable[str]:
         yield f"secret, and so not told: {listed(secret, 3)}"
 
 
-def _instance(old: Registered | None, new: Registered | None, tally: _Tally) -> None:
+def _instance(old: Registered | None, new: Registered | None, tally: _SummaryBuilder) -> None:
     if old is not None and new is not None and old.application == new.application:
         is_told = old.is_told and new.is_told
         details = _details(old.contents, new.contents) if is_told else {}
@@ -239,43 +239,51 @@ def _instance(old: Registered | None, new: Registered | None, tally: _Tally) -> 
         if new.is_elsewhere_than(old):
             tally.moved.setdefault((old.place, new.service_url), []).append(old)
         if new.is_elsewhere_than(old) or (is_told and old.instance_id != new.instance_id):
-            moved = Change(Kind.MOVES, new.key, new.address, new.instance_id, details, _drain(old))
+            moved = DiscoveryChange(
+                ChangeKind.MOVES, new.key, new.address, new.instance_id, details, _drain(old)
+            )
             tally.change(new, moved)
         elif details:
-            tally.change(new, Change(Kind.CHANGES, new.key, new.address, new.instance_id, details))
+            tally.change(
+                new, DiscoveryChange(ChangeKind.CHANGES, new.key, new.address, new.instance_id, details)
+            )
         return
     if old is not None:
-        gone = Change(Kind.LEAVES, old.key, old.address, old.instance_id, drain_seconds=_drain(old))
+        gone = DiscoveryChange(
+            ChangeKind.LEAVES, old.key, old.address, old.instance_id, drain_seconds=_drain(old)
+        )
         tally.change(old, gone, is_lost=old.is_up and not old.foreign_owner)
     if new is not None:
-        tally.change(new, Change(Kind.REGISTERS, new.key, new.address, new.instance_id))
+        tally.change(new, DiscoveryChange(ChangeKind.REGISTERS, new.key, new.address, new.instance_id))
 
 
-def _owners(step: Step, old: Mapping[str, Registered], new: Mapping[str, Registered], tally: _Tally) -> None:
+def _owners(
+    step: Step, old: Mapping[str, Registered], new: Mapping[str, Registered], tally: _SummaryBuilder
+) -> None:
     for each in old.values():
         if not each.foreign_owner:
             continue
         where = f"{each.application} {each.instance_id}"
         if each.key not in new:
             text = f"{where} belongs to {each.foreign_owner} by now and is left as it is"
-            tally.warnings.append(Warned(Concern.OWNER, each.key, text))
+            tally.warnings.append(DiscoveryWarning(Concern.OWNER, each.key, text))
         elif new[each.key].adopts:
             text = f"{where} is taken over from {each.foreign_owner}"
-            tally.warnings.append(Warned(Concern.OWNER, each.key, text))
+            tally.warnings.append(DiscoveryWarning(Concern.OWNER, each.key, text))
         else:
             reason = f"{where} belongs to {each.foreign_owner} by now; only on_conflict=adopt takes it over"
-            tally.refused.append(Refusal(each.key, reason))
+            tally.refused.append(RefusedChange(each.key, reason))
     adopting = [each for each in new.values() if each.adopts and each.key not in old]
     if adopting:
         text = (
             f"whatever stands in Eureka under {listed([each.instance_id for each in adopting], 3)} is taken"
             " over, and removed with this stack"
         )
-        tally.warnings.append(Warned(Concern.OWNER, step.name, text))
+        tally.warnings.append(DiscoveryWarning(Concern.OWNER, step.name, text))
 
 
 def _renewers(
-    step: Step, old: Mapping[str, Registered], new: Mapping[str, Registered], tally: _Tally
+    step: Step, old: Mapping[str, Registered], new: Mapping[str, Registered], tally: _SummaryBuilder
 ) -> None:
     before = {each.renewer for each in old.values()}
     after = {each.renewer for each in new.values()}
@@ -289,30 +297,30 @@ def _renewers(
             )
         else:
             continue
-        tally.warnings.append(Warned(Concern.RENEWER, step.name, text))
+        tally.warnings.append(DiscoveryWarning(Concern.RENEWER, step.name, text))
 
 
-def _application(place: Place, tally: _Tally) -> ApplicationChange:
-    changes = sorted(tally.changes[place], key=lambda each: (list(Kind).index(each.kind), each.name))
+def _application(place: Place, tally: _SummaryBuilder) -> ApplicationChange:
+    changes = sorted(tally.changes[place], key=lambda each: (list(ChangeKind).index(each.kind), each.name))
     counts: tuple[int | None, int | None] = (None, None)
     if place not in tally.is_partial:
         counts = (len(tally.before.get(place, ())), len(tally.after.get(place, ())))
     return ApplicationChange(*place, tuple(changes), *counts)
 
 
-def _braked(of: ApplicationChange, tally: _Tally) -> Warned | None:
+def _braked(of: ApplicationChange, tally: _SummaryBuilder) -> DiscoveryWarning | None:
     """Whether so many go at once that the operator's brake would hold it; a stack has no brake."""
     place = (of.application, of.service_url)
-    lost, arriving = tally.losses.get(place, 0), len(of.of(Kind.REGISTERS))
+    lost, arriving = tally.losses.get(place, 0), len(of.of(ChangeKind.REGISTERS))
     up = sum(each.is_up for each in tally.before.get(place, ()))
     if of.before is None or not (takes_all(up, lost, arriving) or takes_most(up, lost, arriving)):
         return None
     share = f"all {up}" if lost >= up else f"{lost} of {up}"
     text = f"{share} instances leave at once; an operator would hold that for a minute, an update does not"
-    return Warned(Concern.BRAKE, of.application, text)
+    return DiscoveryWarning(Concern.BRAKE, of.application, text)
 
 
-def _moved(tally: _Tally) -> Iterable[Warned]:
+def _moved(tally: _SummaryBuilder) -> Iterable[DiscoveryWarning]:
     """What is registered at other URLs, where only Eureka knows whether it is another one."""
     for ((application, before), after), moved in sorted(tally.moved.items()):
         up = [each for each in moved if each.is_up and not each.foreign_owner]
@@ -326,24 +334,24 @@ def _moved(tally: _Tally) -> Iterable[Warned]:
             f"callers that ask {before} lose {share} instances{drained}, unless it leads to the same"
             f" Eureka as {after}: then nothing goes"
         )
-        yield Warned(Concern.BRAKE, application, text)
+        yield DiscoveryWarning(Concern.BRAKE, application, text)
 
 
-def _syncer(step: Step, *, found: bool) -> Change:
+def _syncer(step: Step, *, found: bool) -> DiscoveryChange:
     old, new = _properties(step.old, found=found), _properties(step.new, found=found)
     told = (new or old).get("metadata") or {}
     metadata = told if isinstance(told, Mapping) else {"namespace": told}
     namespace, name = as_text(metadata.get("namespace")), as_text(metadata.get("name"))
     name = f"{namespace or 'default'}/{name or step.name}"
     if step.old is None:
-        return Change(Kind.REGISTERS, name)
+        return DiscoveryChange(ChangeKind.REGISTERS, name)
     if step.new is None:
-        return Change(Kind.LEAVES, name)
+        return DiscoveryChange(ChangeKind.LEAVES, name)
     details = _details(flattened({"spec": old.get("spec") or {}}), flattened({"spec": new.get("spec") or {}}))
-    return Change(Kind.CHANGES, name, details=details)
+    return DiscoveryChange(ChangeKind.CHANGES, name, details=details)
 
 
-def _refusal(problem: Problem) -> Refusal:
+def _refusal(problem: EngineError) -> RefusedChange:
     """A sentence of the engine's, without what surrounds ours."""
     name, message = problem.urn.rpartition("::")[2], problem.message
     before, separator, reason = message.partition(" has a problem: ")
@@ -351,7 +359,7 @@ def _refusal(problem: Problem) -> Refusal:
         _, _, told = before.partition("property ")
         message = f"{told.partition(' value ')[0]}: {reason}" if told else reason
     lines = [line.strip() for line in message.splitlines() if line.strip()]
-    return Refusal(name, lines[-1] if "Traceback" in message else " ".join(lines))
+    return RefusedChange(name, lines[-1] if "Traceback" in message else " ".join(lines))
 
 
 def _both(step: Step, *, found: bool) -> list[Registered]:
@@ -392,7 +400,7 @@ def _drain(of: Registered) -> int:
     return of.drain_seconds if of.is_up and not of.foreign_owner else 0
 
 
-def _names(steps: tuple[Step, ...], problems: list[Problem]) -> tuple[str, str]:
+def _names(steps: tuple[Step, ...], problems: list[EngineError]) -> tuple[str, str]:
     """Project and stack, as every URN has them: ``urn:pulumi:<stack>::<project>::...``."""
     for urn in (*(step.urn for step in steps), *(problem.urn for problem in problems)):
         parts = urn.split("::")

@@ -10,7 +10,13 @@ import re
 from collections.abc import Iterable
 from html import escape
 
-from eurekube_provider.automation.discovery import ApplicationChange, Change, Concern, Discovery, Kind
+from eurekube_provider.automation.discovery import (
+    ApplicationChange,
+    DiscoveryChange,
+    Concern,
+    Discovery,
+    ChangeKind,
+)
 from eurekube_provider.core.quoting import printable
 
 LARGEST = 60_000
@@ -25,17 +31,22 @@ LONGEST = 300
 _NO_NAME = re.compile(r"[^\w./-]")
 """What stands in no name of a project or stack."""
 
-VERBS = {Kind.REGISTERS: "register", Kind.LEAVES: "leave", Kind.MOVES: "move", Kind.CHANGES: "change"}
+VERBS = {
+    ChangeKind.REGISTERS: "register",
+    ChangeKind.LEAVES: "leave",
+    ChangeKind.MOVES: "move",
+    ChangeKind.CHANGES: "change",
+}
 _FOUND = {
-    Kind.REGISTERS: "is there, though the stack does not know it",
-    Kind.LEAVES: "is gone",
-    Kind.MOVES: "is registered elsewhere",
-    Kind.CHANGES: "was changed",
+    ChangeKind.REGISTERS: "is there, though the stack does not know it",
+    ChangeKind.LEAVES: "is gone",
+    ChangeKind.MOVES: "is registered elsewhere",
+    ChangeKind.CHANGES: "was changed",
 }
 _SYNCERS = {
-    Kind.REGISTERS: "comes: the endpoints that it selects register",
-    Kind.LEAVES: "goes: its instances leave first",
-    Kind.CHANGES: "changes",
+    ChangeKind.REGISTERS: "comes: the endpoints that it selects register",
+    ChangeKind.LEAVES: "goes: its instances leave first",
+    ChangeKind.CHANGES: "changes",
 }
 
 
@@ -170,7 +181,7 @@ def _folded(of: ApplicationChange, listed: int, *, found: bool) -> Iterable[str]
     yield f"\n<details><summary><code>{escape(_plain(of.application))}</code>: {said}</summary>\n"
     for kind in VERBS:
         changes = of.of(kind)
-        alike: dict[str, list[Change]] = {}
+        alike: dict[str, list[DiscoveryChange]] = {}
         for change in changes:
             alike.setdefault(_details(change) + _drained(change), []).append(change)
         groups = [each for each in alike.values() if len(each) > LISTED]
@@ -187,15 +198,15 @@ def _folded(of: ApplicationChange, listed: int, *, found: bool) -> Iterable[str]
     yield "\n</details>"
 
 
-def _verb(kind: Kind, example: Change, *, found: bool) -> str:
+def _verb(kind: ChangeKind, example: DiscoveryChange, *, found: bool) -> str:
     return _FOUND[kind] if found else f"{VERBS[kind]}{_drained(example)}"
 
 
-def _drained(change: Change) -> str:
+def _drained(change: DiscoveryChange) -> str:
     return f", drained for {change.drain_seconds} s before" if change.drain_seconds else ""
 
 
-def _details(change: Change) -> str:
+def _details(change: DiscoveryChange) -> str:
     told = [
         f"{code(name)} {code(old) if old else 'unset'} → {code(new) if new else 'unset'}"
         for name, (old, new) in change.details.items()

@@ -10,7 +10,7 @@ from typing import Any
 from eurekube_provider.automation.steps import Step
 
 
-class Action(StrEnum):
+class StackOperation(StrEnum):
     """What is done with a stack."""
 
     PREVIEW = "preview"
@@ -19,7 +19,7 @@ class Action(StrEnum):
     DRIFT = "drift"
 
 
-class Outcome(StrEnum):
+class RunOutcome(StrEnum):
     """How it ended. A preview or a look for drift is CHANGED where it found something to change."""
 
     CHANGED = "changed"
@@ -40,9 +40,9 @@ class StackRun:
     :ivar steps: what happens to each resource that does not stay as it is.
     """
 
-    action: Action
+    action: StackOperation
     stack: str
-    outcome: Outcome
+    outcome: RunOutcome
     changes: Mapping[str, int]
     seconds: float
     message: str

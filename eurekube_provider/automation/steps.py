@@ -66,7 +66,7 @@ class Step:
 
 
 @dataclass(frozen=True, slots=True)
-class Problem:
+class EngineError:
     """What an engine says went wrong.
 
     :ivar urn: the resource concerned; empty where it is none, or the program.
@@ -84,7 +84,7 @@ class StepLog:
     """
 
     def __init__(self) -> None:
-        self.problems: list[Problem] = []
+        self.problems: list[EngineError] = []
         self.changes: dict[str, int] = {}
         self._steps: dict[str, Step] = {}
 
@@ -96,7 +96,7 @@ class StepLog:
             self.add_step(Step(data.op.value, data.urn, data.type, _state(data.old), _state(data.new)))
         said = event.diagnostic_event
         if said is not None and said.severity == "error":
-            self.problems.append(Problem(plain(said.message), said.urn or ""))
+            self.problems.append(EngineError(plain(said.message), said.urn or ""))
         if event.summary_event is not None:
             counted = event.summary_event.resource_changes
             self.changes = {str(getattr(op, "value", op)): count for op, count in counted.items()}

@@ -12,7 +12,7 @@ from typing import Any
 
 from pulumi.automation.events import EngineEvent
 
-from eurekube_provider.automation.steps import Problem, State, Step, StepLog, plain
+from eurekube_provider.automation.steps import EngineError, State, Step, StepLog, plain
 from eurekube_provider.core.errors import ConfigurationError
 
 
@@ -49,7 +49,7 @@ def _read_document(document: Mapping[str, Any], log: StepLog) -> None:
         log.add_step(Step(told["op"], told["urn"], kind, _state(old), _state(new)))
     for said in document.get("diagnostics") or ():
         if said.get("severity") == "error":
-            log.problems.append(Problem(plain(said["message"]), said.get("urn") or ""))
+            log.problems.append(EngineError(plain(said["message"]), said.get("urn") or ""))
     log.changes = dict(document.get("changeSummary") or {})
 
 

@@ -14,9 +14,9 @@ from eurekube_provider.cli.terminal import complain
 from eurekube_provider.core.drain_time import DEFAULT_SHUTDOWN_SECONDS
 from eurekube_provider.core.errors import ConfigurationError, EurekubeError
 from eurekube_provider.core.quoting import printable
-from eurekube_provider.doctor.checks import Standards, findings_of
+from eurekube_provider.doctor.checks import Requirements, findings_of
 from eurekube_provider.doctor.finding import Fault, Finding, combined
-from eurekube_provider.doctor.reader import World, read_world
+from eurekube_provider.doctor.reader import Snapshot, read_snapshot
 from eurekube_provider.operator.settings import add_settings, settings_from
 
 WELL, FINDINGS, COULD_NOT_LOOK = 0, 1, 2
@@ -57,11 +57,11 @@ def run(options: argparse.Namespace) -> int:
     """Look, and tell; the exit code."""
     try:
         ignored = _ignored(options.ignore)
-        standards = Standards(drain_of(options), options.shutdown_seconds)
+        standards = Requirements(drain_of(options), options.shutdown_seconds)
         standards.drain.grace_period_seconds(options.shutdown_seconds)
         said = {key: value for key, value in vars(options).items() if value is None or isinstance(value, str)}
         settings = settings_from({**said, "watch_namespace": options.namespace})
-        world = read_world(settings)
+        world = read_snapshot(settings)
     except EurekubeError as error:
         complain(f"eurekube doctor: could not look: {error}")
         return COULD_NOT_LOOK
@@ -89,7 +89,7 @@ def _ignored(text: str) -> set[Fault]:
     return {Fault(name) for name in names}
 
 
-def text(world: World, findings: Sequence[Finding]) -> str:
+def text(world: Snapshot, findings: Sequence[Finding]) -> str:
     """A list for a person."""
     lines = []
     for one in findings:
@@ -113,7 +113,7 @@ def commands(findings: Sequence[Finding]) -> str:
     return "".join(f"{line}\n" for line in lines)
 
 
-def document(world: World, findings: Sequence[Finding]) -> dict[str, Any]:
+def document(world: Snapshot, findings: Sequence[Finding]) -> dict[str, Any]:
     """All of it as plain JSON values."""
     return {
         "looked": looked(world),
@@ -123,7 +123,7 @@ def document(world: World, findings: Sequence[Finding]) -> dict[str, Any]:
     }
 
 
-def looked(world: World) -> dict[str, int]:
+def looked(world: Snapshot) -> dict[str, int]:
     """How much was looked at."""
     return {
         "syncers": len(world.syncers),

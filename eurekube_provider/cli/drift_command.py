@@ -9,8 +9,8 @@ import sys
 
 from eurekube_provider.automation.discovery import summarise_drift
 from eurekube_provider.automation.markdown import drift_report
-from eurekube_provider.automation.stack import StackRunner, Target
-from eurekube_provider.automation.stack_run import Action, Outcome
+from eurekube_provider.automation.stack import StackRunner, StackTarget
+from eurekube_provider.automation.stack_run import StackOperation, RunOutcome
 from eurekube_provider.cli.stack_arguments import add_project_option
 from eurekube_provider.core.errors import EurekubeError
 
@@ -43,18 +43,18 @@ def run(options: argparse.Namespace) -> int:
     :raises ConfigurationError: there is no project or no CLI.
     :raises DriftUnknown: it could not be looked for.
     """
-    runner = StackRunner(Target(options.stack, options.project, options.timeout_seconds))
+    runner = StackRunner(StackTarget(options.stack, options.project, options.timeout_seconds))
     signal.signal(signal.SIGTERM, lambda *_: runner.cancel("cancelled by SIGTERM"))
     signal.signal(signal.SIGINT, lambda *_: runner.cancel("interrupted"))
-    result = runner.run(Action.DRIFT)
-    if result.outcome not in (Outcome.CHANGED, Outcome.UNCHANGED):
+    result = runner.run(StackOperation.DRIFT)
+    if result.outcome not in (RunOutcome.CHANGED, RunOutcome.UNCHANGED):
         raise DriftUnknown(result.message)
     found = summarise_drift(runner.log)
     if options.format == "json":
-        drifted = result.outcome is Outcome.CHANGED
+        drifted = result.outcome is RunOutcome.CHANGED
         told = {"drifted": drifted, **result.to_json(), **found.to_json()}
         sys.stdout.write(f"{json.dumps(told, indent=2)}\n")
     else:
         sys.stdout.write(drift_report(found))
     sys.stdout.flush()
-    return DRIFTED if result.outcome is Outcome.CHANGED else 0
+    return DRIFTED if result.outcome is RunOutcome.CHANGED else 0

@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 from eurekube_provider.core.identity import NODE_KEY
 from eurekube_provider.core.model import Instance, Status
 from eurekube_provider.core.plan import Action, Change, Plan
-from eurekube_provider.core.sliding_window import Lately
+from eurekube_provider.core.sliding_window import RecentChanges
 
 HOLD_SECONDS = 60.0
 """For as long a braked removal waits; then it goes on if the source still says so."""
@@ -27,7 +27,7 @@ FEWEST = 10
 
 
 @dataclass(frozen=True, slots=True)
-class Judgement:
+class BrakeVerdict:
     """What a plan would take away from callers.
 
     :ivar doubted: the changes after which an instance that is UP no longer is, without a goodbye.
@@ -50,27 +50,27 @@ def judge(
     plan: Plan,
     registered_up: int,
     operator_up: int,
-    lately: Lately,
-    said_goodbye: Callable[[str], bool],
-) -> Judgement:
+    recent: RecentChanges,
+    seen_terminating: Callable[[str], bool],
+) -> BrakeVerdict:
     """Whether ``plan`` looks like a broken source.
 
     :param registered_up: how many instances of the syncer are UP now.
     :param operator_up: the same of all syncers of the operator.
-    :param lately: what left without a goodbye within :data:`WINDOW_SECONDS`, and what came.
-    :param said_goodbye: whether an instance id's endpoint was seen terminating.
+    :param recent: what left without a goodbye within :data:`WINDOW_SECONDS`, and what came.
+    :param seen_terminating: whether an instance id's endpoint was seen terminating.
     """
     doubted = tuple(
         change
         for change in plan.changes
-        if takes_away(change) and not said_goodbye(change.instance.instance_id)
+        if takes_away(change) and not seen_terminating(change.instance.instance_id)
     )
     if not doubted:
-        return Judgement(())
+        return BrakeVerdict(())
     arriving = sum(map(brings, plan.changes))
     count = len(doubted)
-    gone = count + lately.left + lately.elsewhere
-    lost = lately.elsewhere + max(0, count + lately.left - arriving - lately.came)
+    gone = count + recent.left + recent.elsewhere
+    lost = recent.elsewhere + max(0, count + recent.left - arriving - recent.came)
     leaving = sum(map(takes_away, plan.changes))
     if takes_all(registered_up, leaving, arriving):
         reason = f"all {registered_up} instances would go"
@@ -79,13 +79,15 @@ def judge(
     elif gone >= FEWEST and lost > operator_up * LARGEST_SHARE_OF_OPERATOR:
         reason = f"{gone} of this operator's {operator_up} instances would go within a minute"
     else:
-        return Judgement(doubted)
+        return BrakeVerdict(doubted)
     others = tuple(
         change
         for change in plan.of(Action.DEREGISTER)
-        if not takes_away(change) and not said_goodbye(change.instance.instance_id)
+        if not takes_away(change) and not seen_terminating(change.instance.instance_id)
     )
-    return Judgement(doubted, f"{reason}, and {count} of them without having been seen terminating", others)
+    return BrakeVerdict(
+        doubted, f"{reason}, and {count} of them without having been seen terminating", others
+    )
 
 
 def doubt_of_source(before: int, leaving: int, doubted: int, arriving: int) -> str:

@@ -8,11 +8,11 @@ from __future__ import annotations
 
 from functools import lru_cache
 
-MOST_SHARED = 16_384
+MOST_INTERNED = 16_384
 """Texts that are remembered; what was not asked for longest is forgotten first."""
 
 
-@lru_cache(maxsize=MOST_SHARED)
-def shared(text: str) -> str:
+@lru_cache(maxsize=MOST_INTERNED)
+def interned(text: str) -> str:
     """A text that is equal to this one, and the same object for all that ask."""
     return text

@@ -74,7 +74,7 @@ def desired_instances(
     *,
     nodes: Iterable[Object] | None = None,
     labels_of_pod: LabelsOfPod | None = None,
-    mapped: Mapped | None = None,
+    mapped: MappingCache | None = None,
 ) -> Desired:
     """What ``syncer`` wants to see in Eureka.
 
@@ -142,7 +142,7 @@ def _pod_instances(
     slices: list[Object],
     cluster: Cluster,
     labels_of_pod: LabelsOfPod | None,
-    mapped: Mapped | None,
+    mapped: MappingCache | None,
 ) -> Desired:
     family = _address_type(service, slices)
     common = _labels_as_metadata(syncer.metadata_from_labels, service["metadata"].get("labels"))
@@ -154,7 +154,7 @@ def _pod_instances(
     instances: dict[str, Instance] = {}
     problems: dict[Problem, None] = {}
     terminating: set[str] = set()
-    parts: dict[str, tuple[Object, _Part]] = {}
+    parts: dict[str, tuple[Object, _SliceMapping]] = {}
     for endpoint_slice in slices:
         if endpoint_slice.get("addressType", "IPv4") != family or not endpoint_slice.get("endpoints"):
             continue
@@ -183,7 +183,7 @@ def _pod_instances(
 
 
 @dataclass(frozen=True, slots=True)
-class _Part:
+class _SliceMapping:
     """What one slice is mapped to; never changed."""
 
     instances: Mapping[str, Instance]
@@ -191,7 +191,7 @@ class _Part:
     terminating: frozenset[str]
 
 
-class Mapped:
+class MappingCache:
     """What each slice of a syncer was mapped to, so that a change of one costs that one only.
 
     Slices are told apart by the objects that they are: one that changed is another object. Any number of
@@ -199,14 +199,14 @@ class Mapped:
     """
 
     def __init__(self) -> None:
-        self._by_service: dict[str, tuple[object, Mapping[str, tuple[Object, _Part]]]] = {}
+        self._by_service: dict[str, tuple[object, Mapping[str, tuple[Object, _SliceMapping]]]] = {}
 
-    def of(self, service: str, context: object) -> Mapping[str, tuple[Object, _Part]]:
+    def of(self, service: str, context: object) -> Mapping[str, tuple[Object, _SliceMapping]]:
         """What is known of a Service's slices, by name, as long as all else is as it was."""
         held = self._by_service.get(service)
         return held[1] if held is not None and held[0] == context else {}
 
-    def keep(self, service: str, context: object, parts: Mapping[str, tuple[Object, _Part]]) -> None:
+    def keep(self, service: str, context: object, parts: Mapping[str, tuple[Object, _SliceMapping]]) -> None:
         """Keep this of a Service, and nothing else."""
         self._by_service[service] = (context, parts)
 
@@ -228,11 +228,11 @@ def _slice_instances(
     fixed: Mapping[str, str],
     by_zone: dict[str, dict[str, str]],
     labels_of_pod: LabelsOfPod | None,
-) -> _Part:
+) -> _SliceMapping:
     where = f"EndpointSlice {qualified(endpoint_slice)} of Service {service}"
     ports = choose_ports(endpoint_slice.get("ports"), syncer.port, syncer.secure_port, where)
     if isinstance(ports, Problem):
-        return _Part({}, {ports: None}, frozenset())
+        return _SliceMapping({}, {ports: None}, frozenset())
     instances: dict[str, Instance] = {}
     problems: dict[Problem, None] = {}
     terminating: set[str] = set()
@@ -269,7 +269,7 @@ def _slice_instances(
             )
         except InvalidInstance as error:
             problems[Problem("InvalidInstance", f"{where}: {error}")] = None
-    return _Part(instances, problems, frozenset(terminating))
+    return _SliceMapping(instances, problems, frozenset(terminating))
 
 
 def _service_instance(

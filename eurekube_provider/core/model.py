@@ -15,7 +15,7 @@ from types import MappingProxyType
 from typing import Any
 
 from eurekube_provider.core.errors import InvalidInstance
-from eurekube_provider.core.interning import shared
+from eurekube_provider.core.interning import interned
 from eurekube_provider.core.reservations import names_of
 
 EMPTY: Mapping[str, Any] = MappingProxyType({})
@@ -115,7 +115,7 @@ class Instance:
                 f"{self.instance_id!r} must be a name without a slash: Eureka would accept it once"
                 " and could never read or remove it again",
             )
-        object.__setattr__(self, "application", shared(self.application.upper()))
+        object.__setattr__(self, "application", interned(self.application.upper()))
         if not self.vip_address:
             object.__setattr__(self, "vip_address", self.application.lower())
         if not self.secure_vip_address:

@@ -25,7 +25,7 @@ _TIME = re.compile(r"([\d.]+)([smhd]?)")
 _SECONDS = {"": 1, "s": 1, "m": 60, "h": 3600, "d": 86400}
 
 
-class Hook(StrEnum):
+class PreStopHook(StrEnum):
     """How a preStop waits."""
 
     SLEEP = "sleep"
@@ -86,7 +86,7 @@ def drained_workload(
     kind: str,
     spec: Object,
     drain: Drain,
-    hook: Hook = Hook.SLEEP,
+    hook: PreStopHook = PreStopHook.SLEEP,
     containers: Sequence[str] = (),
     within: Callable[[Any, Change], Any] = _at_once,
 ) -> dict[str, Any]:
@@ -123,7 +123,7 @@ def drained_workload(
 def _drained_pod(
     spec: Object,
     drain: Drain,
-    hook: Hook,
+    hook: PreStopHook,
     names: Sequence[str],
     within: Callable[[Any, Change], Any],
 ) -> dict[str, Any]:
@@ -148,7 +148,7 @@ def _drained_pod(
     }
 
 
-def _with_prestop(container: Object, lifecycle: Object, drain: Drain, hook: Hook) -> dict[str, Any]:
+def _with_prestop(container: Object, lifecycle: Object, drain: Drain, hook: PreStopHook) -> dict[str, Any]:
     seconds = drain.prestop_seconds
     if lifecycle.get("preStop"):
         raise ConfigurationError(
@@ -156,8 +156,8 @@ def _with_prestop(container: Object, lifecycle: Object, drain: Drain, hook: Hook
             f" it, or let it sleep for {seconds} s itself and name the containers that shall get one"
         )
     waiting = {
-        Hook.SLEEP: {"sleep": {"seconds": seconds}},
-        Hook.EXEC: {"exec": {"command": ["sleep", str(seconds)]}},
+        PreStopHook.SLEEP: {"sleep": {"seconds": seconds}},
+        PreStopHook.EXEC: {"exec": {"command": ["sleep", str(seconds)]}},
     }
     return {**lifecycle, "preStop": waiting[hook]}
 

@@ -18,7 +18,7 @@ K = TypeVar("K")
 
 
 @dataclass(frozen=True, slots=True)
-class Lately:
+class RecentChanges:
     """What is counted with a plan.
 
     :ivar elsewhere: how many fewer instances the other syncers have, each by itself.
@@ -31,7 +31,7 @@ class Lately:
     came: int = 0
 
 
-class Window(Generic[S, K]):
+class SlidingWindow(Generic[S, K]):
     """Counts; for one thread at a time. Each question costs what it asks about, however much is counted.
 
     :param seconds: for how long something counts.
@@ -54,13 +54,13 @@ class Window(Generic[S, K]):
                 if len(table) > MOST_COUNTED:
                     self._forget(table, next(iter(table)))
 
-    def lately(self, now: float, syncer: S, leaving: Collection[K], coming: Collection[K]) -> Lately:
+    def recent(self, now: float, syncer: S, leaving: Collection[K], coming: Collection[K]) -> RecentChanges:
         """What counts with a plan that takes out ``leaving`` and brings ``coming``."""
         for table in (self._left, self._came):
             while table and now - table[oldest := next(iter(table))][0] > self._seconds:
                 self._forget(table, oldest)
         left, came = self._counts.get(syncer, (0, 0))
-        return Lately(
+        return RecentChanges(
             elsewhere=self._fewer - max(0, left - came),
             left=left - self._again(self._left, syncer, leaving),
             came=came - self._again(self._came, syncer, coming),

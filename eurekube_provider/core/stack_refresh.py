@@ -34,7 +34,7 @@ class StackAction(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class Refresh:
+class StackRefresh:
     """What a ``StackRefresh`` asks for.
 
     :param selector: the Services whose endpoints matter.
@@ -53,7 +53,7 @@ class Refresh:
     is_paused: bool = False
 
     @classmethod
-    def from_object(cls, item: Object) -> Refresh:
+    def from_object(cls, item: Object) -> StackRefresh:
         """Read the custom resource.
 
         :raises ConfigurationError: the API server would have refused it; an older CRD may be installed.

@@ -158,7 +158,7 @@ class Syncer:
 
         :raises ConfigurationError: the API server would have refused it; an older CRD may be installed.
         """
-        return _Reader(syncer).read()
+        return _SyncerReader(syncer).read()
 
     @property
     def names(self) -> frozenset[str]:
@@ -237,11 +237,11 @@ def _is_in_sync(syncer: Object) -> bool:
 def selector_of(syncer: Object) -> Selector | None:
     """The Services that a custom resource means, whatever else is wrong with it; None where it names none."""
     with suppress(ConfigurationError):
-        return _Reader(syncer).selector()
+        return _SyncerReader(syncer).selector()
     return None
 
 
-class _Reader:
+class _SyncerReader:
     """One reading of one object."""
 
     def __init__(self, syncer: Object) -> None:

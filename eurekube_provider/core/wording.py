@@ -7,13 +7,13 @@ from collections.abc import Iterable, Sequence
 
 
 def listed(texts: Sequence[str], most: int) -> str:
-    """The first few, and how many more there are: ``a, b and 4 more``."""
+    """List the first texts, and how many more there are: ``a, b and 4 more``."""
     rest = len(texts) - most
     return ", ".join(texts[:most]) + (f" and {rest} more" if rest > 0 else "")
 
 
-def meant(name: str, known: Iterable[str]) -> str:
-    """What a name that nobody knows may have meant: ``port is one``, or ``there are host, port``."""
+def nearest(name: str, known: Iterable[str]) -> str:
+    """Say what an unknown name may have meant: ``port is one``, or ``there are host, port``."""
     names = list(known)
     near = difflib.get_close_matches(name, names, n=1)
     return f"{near[0]} is one" if near else f"there are {', '.join(names)}"

@@ -9,17 +9,17 @@ from eurekube_provider.core.drain_time import DEFAULT_SHUTDOWN_SECONDS, Drain
 from eurekube_provider.core.errors import ConfigurationError
 from eurekube_provider.core.model import Instance
 from eurekube_provider.core.objects import Object, qualified, service_of
-from eurekube_provider.core.prestop import Hook
+from eurekube_provider.core.prestop import PreStopHook
 from eurekube_provider.core.syncer import Mode, Syncer
 from eurekube_provider.doctor import registry_checks
 from eurekube_provider.doctor import syncer_checks as syncers
 from eurekube_provider.doctor.finding import Fault, Finding
-from eurekube_provider.doctor.reader import Eureka, World
+from eurekube_provider.doctor.reader import EurekaSnapshot, Snapshot
 from eurekube_provider.doctor.workload_checks import Workload, drain_findings, of_service, readiness_findings
 
 
 @dataclass(frozen=True, slots=True)
-class Standards:
+class Requirements:
     """What is expected of workloads.
 
     :ivar shutdown_seconds: what a process needs after SIGTERM.
@@ -30,7 +30,7 @@ class Standards:
 
 
 def findings_of(
-    world: World, standards: Standards, now_seconds: float, namespaces: Sequence[str] = ()
+    world: Snapshot, standards: Requirements, now_seconds: float, namespaces: Sequence[str] = ()
 ) -> list[Finding]:
     """Every fault, each once.
 
@@ -73,7 +73,7 @@ def _read_syncers(items: Sequence[Object]) -> tuple[list[tuple[Object, Syncer]],
 
 
 def _of_syncer(
-    world: World, item: Object, syncer: Syncer, services: Sequence[Object], slices: Sequence[Object]
+    world: Snapshot, item: Object, syncer: Syncer, services: Sequence[Object], slices: Sequence[Object]
 ) -> Iterator[Finding]:
     yield from syncers.condition_findings(item, syncer)
     yield from syncers.lease_findings(syncer)
@@ -87,10 +87,10 @@ def _of_syncer(
 
 
 def _of_workloads(
-    world: World, syncer: Syncer, services: Sequence[Object], standards: Standards
+    world: Snapshot, syncer: Syncer, services: Sequence[Object], standards: Requirements
 ) -> Iterator[Finding]:
     workloads: list[Workload] = [one for each in services for one in of_service(each, world.workloads)]
-    hook = Hook.SLEEP if world.has_sleep else Hook.EXEC
+    hook = PreStopHook.SLEEP if world.has_sleep else PreStopHook.EXEC
     for workload in workloads:
         yield from readiness_findings(workload)
         if syncer.mode is Mode.POD:  # else callers hold the Service's address, which stays
@@ -112,8 +112,8 @@ def _served_addresses(
 
 
 def _of_eureka(
-    world: World,
-    eureka: Eureka,
+    world: Snapshot,
+    eureka: EurekaSnapshot,
     own: Sequence[Syncer],
     served: frozenset[str],
     now_seconds: float,

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any
 
-from eurekube_provider.core.shortfall import Lack
+from eurekube_provider.core.shortfall import ShortfallKind
 
 Body = Mapping[str, Any]
 
@@ -17,9 +17,9 @@ Body = Mapping[str, Any]
 class Fault(StrEnum):
     """What the doctor knows to look for."""
 
-    NO_PRE_STOP = Lack.NO_PRE_STOP.value
-    PRE_STOP_TOO_SHORT = Lack.PRE_STOP_TOO_SHORT.value
-    GRACE_PERIOD_TOO_SHORT = Lack.GRACE_PERIOD_TOO_SHORT.value
+    NO_PRE_STOP = ShortfallKind.NO_PRE_STOP.value
+    PRE_STOP_TOO_SHORT = ShortfallKind.PRE_STOP_TOO_SHORT.value
+    GRACE_PERIOD_TOO_SHORT = ShortfallKind.GRACE_PERIOD_TOO_SHORT.value
 
     MIN_READY_TOO_SHORT = "MinReadyTooShort"
     """A rollout takes away pods that callers know before they know the new ones."""

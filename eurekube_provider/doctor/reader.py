@@ -51,7 +51,7 @@ _LIST_SECONDS = 60.0
 
 
 @dataclass(frozen=True, slots=True)
-class Eureka:
+class EurekaSnapshot:
     """One Eureka as all of its servers show it.
 
     :ivar instances: what any of them holds.
@@ -68,7 +68,7 @@ class Eureka:
 
 
 @dataclass(frozen=True, slots=True)
-class World:
+class Snapshot:
     """All that was read.
 
     :ivar pods: by address, without those that share their node's.
@@ -82,12 +82,12 @@ class World:
     slices: tuple[Object, ...] = ()
     workloads: tuple[Workload, ...] = ()
     pods: Mapping[str, Pod] = field(default_factory=dict)
-    eurekas: Mapping[str, Eureka] = field(default_factory=dict)
+    eurekas: Mapping[str, EurekaSnapshot] = field(default_factory=dict)
     has_sleep: bool = True
     unseen: tuple[str, ...] = ()
 
 
-def read_world(settings: Settings) -> World:
+def read_snapshot(settings: Settings) -> Snapshot:
     """Read everything that ``settings`` name.
 
     :raises EurekubeError: the cluster, or the first Eureka, cannot be asked at all.
@@ -95,12 +95,12 @@ def read_world(settings: Settings) -> World:
     access = KubeAccess.load(settings.kubeconfig, settings.context)
     unseen: list[str] = []
     version = access.get("/version")
-    reader = _Reader(access, settings.watch_namespaces, unseen)
+    reader = _ObjectLister(access, settings.watch_namespaces, unseen)
     workloads = [Workload(kind, one) for kind, where in WORKLOADS.items() for one in reader.all_of(where)]
     pods = reader.all_of(PODS)
     workloads += _unowned(pods, workloads)
     syncers = reader.all_of(SYNCERS)
-    return World(
+    return Snapshot(
         cluster=_cluster(access, settings, unseen),
         syncers=tuple(syncers),
         services=tuple(reader.all_of(SERVICES)),
@@ -130,7 +130,7 @@ def _cluster(access: KubeAccess, settings: Settings, unseen: list[str]) -> Clust
     return Cluster(settings.cluster_name or default_cluster_name(uid), uid, settings.cluster_domain)
 
 
-class _Reader:
+class _ObjectLister:
     """Lists objects page by page, in each namespace or in all."""
 
     def __init__(self, access: KubeAccess, namespaces: Sequence[str], unseen: list[str]) -> None:
@@ -193,7 +193,7 @@ def _by_address(pods: Sequence[Object], workloads: Sequence[Workload]) -> dict[s
 
 def read_eureka(
     name: str, connection: Connection, unseen: list[str], wait: Callable[[float], None] = time.sleep
-) -> Eureka:
+) -> EurekaSnapshot:
     """Ask every server of one Eureka for the list that its clients get, which is up to 30 s old.
 
     :param unseen: gets a sentence where no server answers.
@@ -208,11 +208,11 @@ def read_eureka(
         lists, failures = peers.each(lambda peer: peer.list_instances())
         if not lists:
             unseen.append(f"the Eureka {name}: {next(iter(failures.values()))}")
-            return Eureka(name, troubles=troubles, servers=len(peers.peers))
+            return EurekaSnapshot(name, troubles=troubles, servers=len(peers.peers))
         with ThreadPoolExecutor(len(peers.peers)) as pool:
             pages = pool.map(lambda peer: (peer.url, peer.figures()), peers.peers)
             figures = {url: page for url, page in pages if page is not None}
-        return Eureka(
+        return EurekaSnapshot(
             name,
             tuple(merged(lists.values())),
             figures,

@@ -13,7 +13,7 @@ from eurekube_provider.core.drain_time import DEFAULT_SHUTDOWN_SECONDS, Drain
 from eurekube_provider.core.objects import Object, qualified
 from eurekube_provider.core.prestop import (
     DEFAULT_PROGRESS_DEADLINE_SECONDS,
-    Hook,
+    PreStopHook,
     progress_deadline_seconds,
     servers,
 )
@@ -78,7 +78,7 @@ def of_service(service: Object, workloads: Iterable[Workload]) -> list[Workload]
 
 
 def drain_findings(
-    workload: Workload, drain: Drain, hook: Hook, shutdown_seconds: int = DEFAULT_SHUTDOWN_SECONDS
+    workload: Workload, drain: Drain, hook: PreStopHook, shutdown_seconds: int = DEFAULT_SHUTDOWN_SECONDS
 ) -> Iterator[Finding]:
     """Whether its pods serve until no caller knows them any more, and the new ones are known by then.
 

@@ -30,7 +30,7 @@ from eurekube_provider.eureka.stack_renewals import Adopted
 from eurekube_provider.eureka.sweeper import Sweeper
 from eurekube_provider.eureka.uncached_reads import read_each
 from eurekube_provider.eureka.view import View
-from eurekube_provider.runtime.liveness import Pulse, pulses_of
+from eurekube_provider.runtime.liveness import Liveness, liveness_of
 
 _log = logging.getLogger(__name__)
 
@@ -138,11 +138,11 @@ class Registry:
         """Whether the registry has been read once: nothing may be removed before."""
         return self._was_read.is_set()
 
-    def pulses(self) -> list[Pulse]:
+    def liveness(self) -> list[Liveness]:
         """The threads that read, renew and sweep."""
         age = time.monotonic() - self._went_round_at
-        reading = pulses_of([self._thread], age, self._resync_seconds + LONGEST_ROUND_SECONDS)
-        return [*reading, *self.renewals.pulses(), *self.sweeper.pulses()]
+        reading = liveness_of([self._thread], age, self._resync_seconds + LONGEST_ROUND_SECONDS)
+        return [*reading, *self.renewals.liveness(), *self.sweeper.liveness()]
 
     def wait_read(self, timeout_seconds: float) -> bool:
         """Wait for the first list."""

@@ -22,7 +22,7 @@ from eurekube_provider.eureka.lease_table import Book, Entry, Key
 from eurekube_provider.eureka.peer import Peer
 from eurekube_provider.eureka.peers import Peers
 from eurekube_provider.runtime.clock import elapsed_seconds
-from eurekube_provider.runtime.liveness import Pulse, pulses_of
+from eurekube_provider.runtime.liveness import Liveness, liveness_of
 
 _log = logging.getLogger(__name__)
 
@@ -194,11 +194,11 @@ class Renewals:
         with self._book.lock:
             return [entry.instance for entry in self._book.entries.values()]
 
-    def pulses(self) -> list[Pulse]:
+    def liveness(self) -> list[Liveness]:
         """The renewing threads; only the one that hands out what is due goes round by itself."""
         ticker, *lanes = self._threads
         age = time.monotonic() - self._ticked_at
-        return pulses_of([ticker], age, LONGEST_TICK_SECONDS) + pulses_of(lanes)
+        return liveness_of([ticker], age, LONGEST_TICK_SECONDS) + liveness_of(lanes)
 
     @property
     def late_seconds(self) -> float:

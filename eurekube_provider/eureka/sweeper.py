@@ -30,7 +30,7 @@ from eurekube_provider.core.model import Instance
 from eurekube_provider.eureka.peer import Peer
 from eurekube_provider.eureka.peers import MOST_TRIES, Peers
 from eurekube_provider.eureka.uncached_reads import read_each
-from eurekube_provider.runtime.liveness import Pulse, pulses_of
+from eurekube_provider.runtime.liveness import Liveness, liveness_of
 
 _log = logging.getLogger(__name__)
 
@@ -119,9 +119,9 @@ class Sweeper:
             if thread.is_alive():
                 thread.join()
 
-    def pulses(self) -> list[Pulse]:
+    def liveness(self) -> list[Liveness]:
         """Its threads."""
-        return pulses_of(self._threads)
+        return liveness_of(self._threads)
 
     def removed(self, instance: Instance, former: Set[str] = frozenset()) -> None:
         """``instance`` was removed from every server that could be asked.

@@ -18,7 +18,7 @@ from typing import Any
 from eurekube_provider.core.errors import KubernetesError
 from eurekube_provider.kube.access import KubeAccess, Resource
 from eurekube_provider.runtime.backoff import backoff
-from eurekube_provider.runtime.liveness import Pulse, pulses_of
+from eurekube_provider.runtime.liveness import Liveness, liveness_of
 
 _log = logging.getLogger(__name__)
 
@@ -162,9 +162,9 @@ class Reflector:
         """Wait for the first list."""
         return self._synced.wait(timeout_seconds)
 
-    def pulse(self) -> list[Pulse]:
+    def liveness(self) -> list[Liveness]:
         """Its thread; bookmarks show that a watch lives."""
-        return pulses_of([self._thread], time.monotonic() - self._active_at, LONGEST_ROUND_SECONDS)
+        return liveness_of([self._thread], time.monotonic() - self._active_at, LONGEST_ROUND_SECONDS)
 
     def get(self, namespace: str, name: str) -> Object | None:
         """One object, None where there is none."""
@@ -321,9 +321,9 @@ class ReflectorGroup:
         """See :attr:`Reflector.restarts`, of all together."""
         return sum((one.restarts.copy() for one in self.reflectors), Counter[str]())
 
-    def pulses(self) -> list[Pulse]:
+    def liveness(self) -> list[Liveness]:
         """The threads of all."""
-        return [pulse for one in self.reflectors for pulse in one.pulse()]
+        return [loop for one in self.reflectors for loop in one.liveness()]
 
     def start(self) -> None:
         """Start all."""

@@ -49,7 +49,7 @@ from eurekube_provider.operator.sources import Sources
 from eurekube_provider.operator.status import StatusWriter
 from eurekube_provider.operator.takeover import Heirs, Offered
 from eurekube_provider.operator.unresponsive import Silence
-from eurekube_provider.runtime.liveness import Pulse, pulses_of
+from eurekube_provider.runtime.liveness import Liveness, liveness_of
 
 _log = logging.getLogger(__name__)
 
@@ -257,19 +257,19 @@ class Controller:
         """The last look at each syncer."""
         return self.history.last
 
-    def pulses(self) -> list[Pulse]:
+    def liveness(self) -> list[Liveness]:
         """All threads. While an Eureka is away a worker's look may take as long as its time-outs do."""
         now = time.monotonic()
         workers = [
-            pulse
+            loop
             for registry, worker in self._workers
-            for pulse in pulses_of(
+            for loop in liveness_of(
                 [worker],
                 now - self._busy_since.get(worker.name, now) if registry.failure is None else 0.0,
                 LONGEST_LOOK_SECONDS,
             )
         ]
-        return [*workers, *self._silence.pulses(), *self.drains.pulses()]
+        return [*workers, *self._silence.liveness(), *self.drains.liveness()]
 
     def stop(self) -> None:
         """Finish what is being worked on, and begin nothing more."""
@@ -456,7 +456,7 @@ class Controller:
         ]
         leaves = [
             # What said goodbye is wanted by nobody.
-            (one, [held for held in there if not self._said_goodbye(held.instance_id)])
+            (one, [held for held in there if not self._seen_terminating(held.instance_id)])
             for one, there in unwanted
         ]
         asked = frozenset((one, held.key) for one, there in unwanted for held in there)
@@ -468,7 +468,7 @@ class Controller:
         names = {
             change.instance.application
             for change in outcome.done
-            if change.action is Action.DEREGISTER and not self._said_goodbye(change.instance.instance_id)
+            if change.action is Action.DEREGISTER and not self._seen_terminating(change.instance.instance_id)
         }
         for other in {other for name in names for other in self._sources.syncers_of(name)} - {key}:
             self._queue.add(other)
@@ -503,14 +503,14 @@ class Controller:
             for change in steps.changes
             if change.action is not Action.DEREGISTER
             or change.instance.instance_id in gone
-            or self._said_goodbye(change.instance.instance_id)
+            or self._seen_terminating(change.instance.instance_id)
         )
         return replace(steps, changes=certain)
 
-    def _said_goodbye(self, instance_id: str) -> bool:
+    def _seen_terminating(self, instance_id: str) -> bool:
         """Whether an instance's endpoint was seen terminating lately, and is not back since."""
         assert self._sources is not None  # noqa: S101 - workers start with the sources
-        return self._sources.said_goodbye(*endpoint_of(instance_id, self._cluster.name))
+        return self._sources.seen_terminating(*endpoint_of(instance_id, self._cluster.name))
 
     def _ended(self, held: Collection[Instance]) -> frozenset[str]:
         """The ids of those of which the cluster has no pod any more, though none was seen terminating."""
@@ -617,7 +617,7 @@ class Controller:
             gone |= self._ended(registry.view.owned(owner))
         remaining = {
             registry: remains(
-                syncer, registry.view.owned(owner), lambda one: one in gone or self._said_goodbye(one)
+                syncer, registry.view.owned(owner), lambda one: one in gone or self._seen_terminating(one)
             )
             for registry in self._registries.values()
         }
@@ -663,7 +663,7 @@ class Controller:
     def _restored(self, registry: Registry, owner: str) -> tuple[Change, ...]:
         """What a registry forgot of what an owner keeps, as it stood, where nobody else stands."""
         assert self._sources is not None  # noqa: S101 - workers start with the sources
-        lost = [one for one in registry.lost.of(owner) if not self._said_goodbye(one.instance_id)]
+        lost = [one for one in registry.lost.of(owner) if not self._seen_terminating(one.instance_id)]
         if not lost:
             return ()
         namespaces = {endpoint_of(one.instance_id, self._cluster.name)[1] for one in lost}

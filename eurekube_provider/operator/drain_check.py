@@ -23,7 +23,7 @@ from eurekube_provider.kube.courtesy import Courtesy
 from eurekube_provider.operator.conditions import joined
 from eurekube_provider.operator.index import SyncerKey
 from eurekube_provider.operator.sources import Sources
-from eurekube_provider.runtime.liveness import Pulse, pulses_of
+from eurekube_provider.runtime.liveness import Liveness, liveness_of
 
 _log = logging.getLogger(__name__)
 
@@ -94,9 +94,9 @@ class Drains:
             self._is_stopped = True
             self._condition.notify()
 
-    def pulses(self) -> list[Pulse]:
+    def liveness(self) -> list[Liveness]:
         """Its thread."""
-        return pulses_of([self._thread])
+        return liveness_of([self._thread])
 
     def look_soon(self, syncer: Syncer) -> None:
         """Its endpoints may have changed; returns at once."""

@@ -17,7 +17,7 @@ from typing import Any
 
 from eurekube_provider.core.errors import ConfigurationError, KubernetesError
 from eurekube_provider.kube.access import LEASES, KubeAccess
-from eurekube_provider.runtime.liveness import Pulse, pulses_of
+from eurekube_provider.runtime.liveness import Liveness, liveness_of
 
 _log = logging.getLogger(__name__)
 
@@ -95,9 +95,9 @@ class Rivals:
         """Look no more."""
         self._stopped.set()
 
-    def pulses(self) -> list[Pulse]:
+    def liveness(self) -> list[Liveness]:
         """Its thread."""
-        return pulses_of([self._thread]) if self._thread.ident else []
+        return liveness_of([self._thread]) if self._thread.ident else []
 
     def _run(self) -> None:
         told = False

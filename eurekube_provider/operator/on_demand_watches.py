@@ -8,7 +8,7 @@ from collections.abc import Callable
 from eurekube_provider.core.errors import KubernetesError
 from eurekube_provider.kube.reflector import Reflector
 from eurekube_provider.operator.index import SyncerKey
-from eurekube_provider.runtime.liveness import Pulse
+from eurekube_provider.runtime.liveness import Liveness
 
 Scope = str | None
 """A namespace, None for the whole cluster."""
@@ -69,9 +69,9 @@ class OnDemand:
         """See :attr:`Sources.is_current`."""
         return all(one.may_be_led_by for one in self._all() if one.is_synced)
 
-    def pulses(self) -> list[Pulse]:
+    def liveness(self) -> list[Liveness]:
         """The threads of all."""
-        return [pulse for one in self._all() for pulse in one.pulse()]
+        return [loop for one in self._all() for loop in one.liveness()]
 
     def _all(self) -> list[Reflector]:
         with self._lock:

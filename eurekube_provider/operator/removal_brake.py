@@ -14,7 +14,7 @@ from eurekube_provider.core.brake import HOLD_SECONDS, WINDOW_SECONDS, brings, j
 from eurekube_provider.core.errors import KubernetesError
 from eurekube_provider.core.identity import Cluster, endpoint_of
 from eurekube_provider.core.plan import Plan
-from eurekube_provider.core.sliding_window import Window
+from eurekube_provider.core.sliding_window import SlidingWindow
 from eurekube_provider.eureka.view import View
 from eurekube_provider.kube.access import MERGE_PATCH, SYNCERS, KubeAccess
 from eurekube_provider.operator.index import SyncerKey
@@ -58,30 +58,30 @@ class Brake:
         self._access = access
         self._lock = threading.Lock()
         self._held_since: dict[SyncerKey, tuple[float, str]] = {}  # and until when, as people are told
-        self._window: Window[SyncerKey, tuple[str, str]] = Window(WINDOW_SECONDS)
+        self._window: SlidingWindow[SyncerKey, tuple[str, str]] = SlidingWindow(WINDOW_SECONDS)
 
     def check(
         self, key: SyncerKey, syncer: Mapping[str, Any], steps: Plan, owner: str, sources: Sources
     ) -> tuple[Plan, Hold | None]:
         """What of ``steps`` may be done now, and what the rest waits for."""
 
-        def said_goodbye(instance_id: str) -> bool:
-            return sources.said_goodbye(*endpoint_of(instance_id, self._cluster.name))
+        def seen_terminating(instance_id: str) -> bool:
+            return sources.seen_terminating(*endpoint_of(instance_id, self._cluster.name))
 
         now = self._clock()
         leaving = {
             change.instance.key
             for change in steps.changes
-            if takes_away(change) and not said_goodbye(change.instance.instance_id)
+            if takes_away(change) and not seen_terminating(change.instance.instance_id)
         }
         coming = {change.instance.key for change in steps.changes if brings(change)}
         with self._lock:
-            lately = self._window.lately(now, key, leaving, coming)
+            recent = self._window.recent(now, key, leaving, coming)
             self._window.note(now, key, (), coming)
             if not leaving:
                 self._held_since.pop(key, None)
                 return steps, None
-        judgement = judge(steps, self._up(owner), self._operator_up(), lately, said_goodbye)
+        judgement = judge(steps, self._up(owner), self._operator_up(), recent, seen_terminating)
         is_released = bool(judgement.reason) and RELEASE_ANNOTATION in (
             syncer["metadata"].get("annotations") or {}
         )

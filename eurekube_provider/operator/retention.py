@@ -28,15 +28,15 @@ class Remains:
     stays: tuple[Instance, ...]
 
 
-def remains(syncer: Object, there: Iterable[Instance], said_goodbye: Callable[[str], bool]) -> Remains:
+def remains(syncer: Object, there: Iterable[Instance], seen_terminating: Callable[[str], bool]) -> Remains:
     """Divide what is registered.
 
     :param syncer: the custom resource, of which nothing but the two fields that limit removals is believed.
-    :param said_goodbye: whether an instance id's endpoint was seen terminating and is not back.
+    :param seen_terminating: whether an instance id's endpoint was seen terminating and is not back.
     """
     spec = syncer.get("spec") or {}
     held = tuple(there)
-    leaving = set() if spec.get("paused") else {one.key for one in held if said_goodbye(one.instance_id)}
+    leaving = set() if spec.get("paused") else {one.key for one in held if seen_terminating(one.instance_id)}
     gone = tuple(one for one in held if one.key in leaving)
     stays = tuple(one for one in held if one.key not in leaving)
     if (spec.get("policy") or Policy.SYNC) == Policy.SYNC:

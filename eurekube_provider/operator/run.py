@@ -144,7 +144,7 @@ def _run(
             access,
             events,
             lambda selector: sources.selected(selector),  # noqa: PLW0108 - made below
-            said_goodbye=lambda pod, namespace: sources.said_goodbye(pod, namespace),  # noqa: PLW0108
+            seen_terminating=lambda pod, namespace: sources.seen_terminating(pod, namespace),  # noqa: PLW0108
         )
     changed = triggers.service_changed if triggers else lambda _: None
     sources = Sources(access, settings.watch_namespaces, queue.add, changed, statuses.is_overwritten)

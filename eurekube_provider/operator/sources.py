@@ -13,7 +13,7 @@ from dataclasses import replace
 
 from eurekube_provider.core.errors import ConfigurationError, KubernetesError
 from eurekube_provider.core.identity import Cluster
-from eurekube_provider.core.mapping import Desired, LabelsOfPod, Mapped, desired_instances
+from eurekube_provider.core.mapping import Desired, LabelsOfPod, MappingCache, desired_instances
 from eurekube_provider.core.objects import Problem, app_of, service_of
 from eurekube_provider.core.syncer import DEFAULT_CONNECTION, Mode, Selector, Syncer, selector_of
 from eurekube_provider.kube.access import (
@@ -31,7 +31,7 @@ from eurekube_provider.operator.index import Index, Object, SyncerKey, key_of
 from eurekube_provider.operator.on_demand_watches import OnDemand, Scope
 from eurekube_provider.operator.terminating import Goodbyes
 from eurekube_provider.operator.trimming import trim_node, trim_own, trim_pod, trim_service, trim_slice
-from eurekube_provider.runtime.liveness import Pulse
+from eurekube_provider.runtime.liveness import Liveness
 
 MAPPED_FROM_ENDPOINTS = 1000
 """Of syncers with so many endpoints it is kept what each slice was mapped to: half a kilobyte an endpoint."""
@@ -60,7 +60,7 @@ class Sources:
         self._selectors: dict[SyncerKey, Selector] = {}  # by which each syncer is found
         self._syncers_of: dict[str, frozenset[SyncerKey]] = {}  # by application, in upper case
         self._counting = threading.Lock()
-        self._mapped: dict[SyncerKey, Mapped] = {}
+        self._mapped: dict[SyncerKey, MappingCache] = {}
         self._goodbyes = Goodbyes()
 
         def group(resource: Resource, trim: Trim, listener: Listener) -> ReflectorGroup:
@@ -153,10 +153,10 @@ class Sources:
             for reason, count in group.restarts.items()
         }
 
-    def pulses(self) -> list[Pulse]:
+    def liveness(self) -> list[Liveness]:
         """The reflectors' threads."""
-        listed = [pulse for group in self._groups.values() for pulse in group.pulses()]
-        return [*listed, *self._nodes.pulses(), *self._pods.pulses()]
+        listed = [loop for group in self._groups.values() for loop in group.liveness()]
+        return [*listed, *self._nodes.liveness(), *self._pods.liveness()]
 
     def syncer_keys(self) -> list[SyncerKey]:
         """All syncers."""
@@ -217,15 +217,15 @@ class Sources:
         told = tuple(replace(one, message=f"{one.message} ({failure})") for one in desired.problems)
         return replace(desired, problems=told)
 
-    def _mapped_for(self, key: SyncerKey, slices: list[Object]) -> Mapped | None:
+    def _mapped_for(self, key: SyncerKey, slices: list[Object]) -> MappingCache | None:
         """What was mapped for a syncer, where that is worth its memory."""
         is_large = sum(len(one["endpoints"]) for one in slices) >= MAPPED_FROM_ENDPOINTS
         if not is_large or self.syncers.get(*key) is None:
             self._mapped.pop(key, None)
             return None
-        return self._mapped.setdefault(key, Mapped())
+        return self._mapped.setdefault(key, MappingCache())
 
-    def said_goodbye(self, pod: str, namespace: str) -> bool:
+    def seen_terminating(self, pod: str, namespace: str) -> bool:
         """Whether an endpoint of this pod (or address) was seen terminating lately, and is not back since."""
         return (namespace, pod) in self._goodbyes
 

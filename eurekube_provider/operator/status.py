@@ -23,7 +23,7 @@ from eurekube_provider.kube.access import MERGE_PATCH, SYNCERS, KubeAccess
 from eurekube_provider.kube.courtesy import STOP_SECONDS, Courtesy
 from eurekube_provider.operator.conditions import Report
 from eurekube_provider.operator.index import SyncerKey, key_of
-from eurekube_provider.runtime.liveness import Pulse, pulses_of
+from eurekube_provider.runtime.liveness import Liveness, liveness_of
 
 _log = logging.getLogger(__name__)
 
@@ -210,9 +210,9 @@ class StatusWriter:
         if self._thread.is_alive():
             self._thread.join(longest_seconds)
 
-    def pulses(self) -> list[Pulse]:
+    def liveness(self) -> list[Liveness]:
         """Its thread."""
-        return pulses_of([self._thread])
+        return liveness_of([self._thread])
 
     def report(self, syncer: Mapping[str, Any], report: Report) -> None:
         """Have ``report`` written to the syncer; an older one that was not written yet is forgotten."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from functools import lru_cache
 
-from eurekube_provider.core.interning import shared
+from eurekube_provider.core.interning import interned
 from eurekube_provider.core.objects import SERVICE_NAME_LABEL, service_of
 from eurekube_provider.operator.index import Object
 
@@ -46,7 +46,7 @@ def trim_slice(endpoint_slice: Object) -> Object:
             kept["targetRef"] = {"kind": target.get("kind"), "name": target.get("name")}
         for field in ("zone", "nodeName"):
             if endpoint.get(field):
-                kept[field] = shared(endpoint[field])  # a few texts for all endpoints
+                kept[field] = interned(endpoint[field])  # a few texts for all endpoints
         endpoints.append(kept)
     return {
         "metadata": {
@@ -89,5 +89,5 @@ def trim_pod(pod: Object) -> Object:
     metadata = pod["metadata"]
     return {
         "metadata": {"namespace": metadata["namespace"], "name": metadata["name"]},
-        "labels": {shared(key): value for key, value in (metadata.get("labels") or {}).items()},
+        "labels": {interned(key): value for key, value in (metadata.get("labels") or {}).items()},
     }

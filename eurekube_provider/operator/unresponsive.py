@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from eurekube_provider.core.errors import RegistryError, RegistryUnreachable
 from eurekube_provider.eureka.eureka_registry import Registry
 from eurekube_provider.operator.index import SyncerKey
-from eurekube_provider.runtime.liveness import Pulse, pulses_of
+from eurekube_provider.runtime.liveness import Liveness, liveness_of
 
 _log = logging.getLogger(__name__)
 
@@ -67,9 +67,9 @@ class Silence:
         """Watch no more."""
         self._stopped.set()
 
-    def pulses(self) -> list[Pulse]:
+    def liveness(self) -> list[Liveness]:
         """Its thread."""
-        return pulses_of([self._thread], time.monotonic() - self._went_round_at, LONGEST_ROUND_SECONDS)
+        return liveness_of([self._thread], time.monotonic() - self._went_round_at, LONGEST_ROUND_SECONDS)
 
     @contextmanager
     def watched(self, key: SyncerKey, registry: Registry, tell: Tell | None) -> Iterator[None]:

@@ -16,7 +16,7 @@ from dataclasses import replace
 from typing import Any
 
 from eurekube_provider.core.errors import ConfigurationError
-from eurekube_provider.core.wording import meant
+from eurekube_provider.core.wording import nearest
 from eurekube_provider.eureka.connection import NAMES, Connection, from_environment, split_credentials
 from eurekube_provider.eureka.peers import Peers
 
@@ -208,7 +208,7 @@ def _named(setting: Setting, environment: Mapping[str, str], name: str) -> Setti
     entry = _object(connections.get(name) or {}, f"{where}.{name}")
     for field, value in entry.items():
         if field not in FIELDS:
-            raise ConfigurationError(f"{where}.{name}: there is no field {field!r}; {meant(field, FIELDS)}")
+            raise ConfigurationError(f"{where}.{name}: there is no field {field!r}; {nearest(field, FIELDS)}")
         if not isinstance(value, str):
             raise ConfigurationError(f"{where}.{name}.{field} must be a text")
     return entry.get

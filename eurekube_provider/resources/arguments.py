@@ -10,7 +10,7 @@ from typing import Any, Literal, NotRequired, TypedDict, TypeVar
 import pulumi
 
 from eurekube_provider.core.errors import ConfigurationError
-from eurekube_provider.core.wording import meant
+from eurekube_provider.core.wording import nearest
 
 _T = TypeVar("_T")
 
@@ -197,7 +197,7 @@ def as_arguments(kind: type[_T], given: Any, where: str = "") -> _T:
     known: dict[str, Any] = {field.name: field for field in fields(kind)}  # type: ignore[arg-type]
     for name in given:
         if name not in known:
-            raise ConfigurationError(f"{where}there is no argument {name!r}; {meant(str(name), known)}")
+            raise ConfigurationError(f"{where}there is no argument {name!r}; {nearest(str(name), known)}")
     for name, field in known.items():
         if field.default is MISSING and field.default_factory is MISSING and name not in given:
             raise ConfigurationError(f"{where}{name} is required")

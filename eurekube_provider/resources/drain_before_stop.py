@@ -15,7 +15,7 @@ from pulumi.runtime import rpc
 
 from eurekube_provider.core.drain_time import Drain
 from eurekube_provider.core.errors import ConfigurationError
-from eurekube_provider.core.prestop import Change, Hook, drained_workload
+from eurekube_provider.core.prestop import Change, PreStopHook, drained_workload
 from eurekube_provider.resources.labels import OPERATOR_APP, SELECTOR_LABEL
 from eurekube_provider.resources.program import ProgramError
 
@@ -37,13 +37,13 @@ class DrainBeforeStop:
     """
 
     drain: Drain = field(default_factory=Drain)
-    hook: Hook | str = Hook.SLEEP
+    hook: PreStopHook | str = PreStopHook.SLEEP
     containers: Sequence[str] = ()
     match_labels: Mapping[str, str] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        if self.hook not in list(Hook):
-            raise ProgramError(f"DrainBeforeStop: hook must be {' or '.join(Hook)}, not {self.hook!r}")
+        if self.hook not in list(PreStopHook):
+            raise ProgramError(f"DrainBeforeStop: hook must be {' or '.join(PreStopHook)}, not {self.hook!r}")
         if isinstance(self.containers, str):
             raise ProgramError(f"DrainBeforeStop: containers must be a list: write [{self.containers!r}]")
 
@@ -60,7 +60,9 @@ class DrainBeforeStop:
             if not self._is_meant(spec):
                 return spec
             try:
-                return drained_workload(kind, spec, self.drain, Hook(self.hook), self.containers, _within)
+                return drained_workload(
+                    kind, spec, self.drain, PreStopHook(self.hook), self.containers, _within
+                )
             except ConfigurationError as error:
                 raise ProgramError(f"{kind} {args.name!r}: DrainBeforeStop: {error}") from None
 

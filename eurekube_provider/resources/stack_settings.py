@@ -13,7 +13,7 @@ import pulumi
 from pulumi.runtime import is_config_secret
 
 from eurekube_provider.core.errors import ConfigurationError
-from eurekube_provider.core.wording import meant
+from eurekube_provider.core.wording import nearest
 from eurekube_provider.eureka.connection import Connection, Mode
 from eurekube_provider.registrations.connections import DEFAULT_CONNECTION, NAMESPACE, connection_names
 from eurekube_provider.resources.arguments import EurekaInstanceArgs
@@ -214,7 +214,7 @@ def _arguments(
     names = {_camel(name): name for name in known}
     for key in written:
         if key not in names:
-            raise ConfigurationError(f"{NAMESPACE}:{where}: there is no key {key!r}; {meant(key, names)}")
+            raise ConfigurationError(f"{NAMESPACE}:{where}: there is no key {key!r}; {nearest(key, names)}")
     given = {names[key]: value for key, value in written.items() if value is not None}
     for item in _fields(kind):
         required = item.default is MISSING and item.default_factory is MISSING

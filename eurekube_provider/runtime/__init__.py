@@ -1,1 +1,1 @@
-"""What long-running processes of ours share: the clock, back-off, signs of life, signals."""
+"""Helpers of long-running processes: clock, back-off, histogram, liveness of threads, signals."""

@@ -1,4 +1,4 @@
-"""Signs of life of a loop: whether its thread runs, and how long ago it went round last."""
+"""Liveness of a loop: whether its thread runs, and how long ago it made progress."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ from threading import Thread
 
 
 @dataclass(frozen=True, slots=True)
-class Pulse:
-    """One loop.
+class Liveness:
+    """The liveness of one loop that runs on a thread.
 
     :param name: of its thread.
     :param age_seconds: since it last made progress; 0 for a loop that only waits for work.
@@ -35,12 +35,12 @@ class Pulse:
         return ""
 
 
-def pulses_of(
+def liveness_of(
     threads: Iterable[Thread], age_seconds: float = 0.0, longest_seconds: float = math.inf
-) -> list[Pulse]:
-    """The pulses of threads, those left aside that were never started."""
+) -> list[Liveness]:
+    """The liveness of threads, without those that were never started."""
     return [
-        Pulse(thread.name, thread.is_alive(), age_seconds, longest_seconds)
+        Liveness(thread.name, thread.is_alive(), age_seconds, longest_seconds)
         for thread in threads
         if thread.ident is not None
     ]

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from eurekube_provider.core.brake import Judgement
+from eurekube_provider.core.brake import BrakeVerdict
 from eurekube_provider.eureka.connection import Mode
 from tests.explore.operator.acts import (
     Act,
@@ -213,7 +213,7 @@ def test_a_sequence_is_replayed() -> None:
 
 def test_a_brake_that_never_holds_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
     """Endpoints that vanish for some seconds would take the application with them."""
-    monkeypatch.setattr("eurekube_provider.operator.removal_brake.judge", lambda *_: Judgement(()))
+    monkeypatch.setattr("eurekube_provider.operator.removal_brake.judge", lambda *_: BrakeVerdict(()))
     outcome = Explored(edit("all endpoints vanish and come back"), {}).run()
     assert any("serves, and is gone" in line for line in outcome.violations)
 

@@ -19,7 +19,7 @@ import yaml
 
 from eurekube_provider.core.errors import ConfigurationError
 from eurekube_provider.core.schedule import Pace
-from eurekube_provider.core.stack_refresh import Refresh, StackAction
+from eurekube_provider.core.stack_refresh import StackRefresh, StackAction
 from eurekube_provider.core.stackname import PROJECT_FILES, stack_identity
 from eurekube_provider.eureka.connection import read_secret
 from eurekube_provider.operator.options import (
@@ -120,7 +120,7 @@ class Target:
         """Whether a run is a process that wants a processor, and no wait for somebody else's."""
         return isinstance(self.way, Automation)
 
-    def pace_of(self, refresh: Refresh) -> Pace:
+    def pace_of(self, refresh: StackRefresh) -> Pace:
         """How often a StackRefresh may have it run.
 
         :raises ConfigurationError: it may not use this target, or not so.

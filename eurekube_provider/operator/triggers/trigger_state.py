@@ -14,7 +14,7 @@ from typing import Any
 
 from eurekube_provider.core.quoting import printable
 from eurekube_provider.core.schedule import Schedule, retry_delay
-from eurekube_provider.core.stack_refresh import Addresses, Refresh
+from eurekube_provider.core.stack_refresh import Addresses, StackRefresh
 from eurekube_provider.operator.status import READY, SYNCED, condition
 from eurekube_provider.operator.triggers.trigger_run import Outcome, Result
 
@@ -181,7 +181,7 @@ class Standing:
         known = self._as_last_run() if self.reason in REFUSALS else self
         return replace(known, braked=why, is_synced=False, sync_reason=BRAKED, sync_message=why)
 
-    def begun(self, refresh: Refresh, wall: datetime) -> Standing:
+    def begun(self, refresh: StackRefresh, wall: datetime) -> Standing:
         """A run begins."""
         run = {
             "action": str(refresh.action),

@@ -17,7 +17,7 @@ from dataclasses import replace
 from datetime import UTC, datetime
 
 from eurekube_provider.core.errors import ConfigurationError, KubernetesError, LeadershipLost
-from eurekube_provider.core.stack_refresh import Addresses, Endpoints, Refresh
+from eurekube_provider.core.stack_refresh import Addresses, Endpoints, StackRefresh
 from eurekube_provider.core.syncer import Selector
 from eurekube_provider.kube.access import MERGE_PATCH, REFRESHES, KubeAccess
 from eurekube_provider.kube.events import EventRecorder, Kind
@@ -27,7 +27,7 @@ from eurekube_provider.operator.removal_brake import RELEASE_ANNOTATION
 from eurekube_provider.operator.settings import Settings
 from eurekube_provider.operator.sources import intent
 from eurekube_provider.operator.triggers.automation import worker
-from eurekube_provider.operator.triggers.entry import Entry, Object, SaidGoodbye, Selected, run_key, says
+from eurekube_provider.operator.triggers.entry import Entry, Object, SeenTerminating, Selected, run_key, says
 from eurekube_provider.operator.triggers.pulumi_stack import requester
 from eurekube_provider.operator.triggers.runs import Ended, History, Order, Place, Runs
 from eurekube_provider.operator.triggers.targets import Automation, PulumiStack, Target
@@ -35,7 +35,7 @@ from eurekube_provider.operator.triggers.trigger_run import Outcome, Run, Runner
 from eurekube_provider.operator.triggers.trigger_state import BRAKED, Standing, status_of
 from eurekube_provider.operator.triggers.webhook import caller
 from eurekube_provider.operator.trimming import trim_own
-from eurekube_provider.runtime.liveness import Pulse, pulses_of
+from eurekube_provider.runtime.liveness import Liveness, liveness_of
 
 _log = logging.getLogger(__name__)
 
@@ -56,7 +56,7 @@ class Triggers:
     """The triggers of an operator.
 
     :param selected: asked only while this replica leads.
-    :param said_goodbye: likewise.
+    :param seen_terminating: likewise.
     :param runners: by target; default those that the settings' targets ask for.
     """
 
@@ -68,14 +68,14 @@ class Triggers:
         events: EventRecorder,
         selected: Selected,
         runners: Mapping[str, Runner] | None = None,
-        said_goodbye: SaidGoodbye = lambda pod, namespace: False,  # noqa: ARG005
+        seen_terminating: SeenTerminating = lambda pod, namespace: False,  # noqa: ARG005
     ) -> None:
         self._settings = settings
         self._cluster = cluster
         self._access = access
         self._events = events
         self._selected = selected
-        self._said_goodbye = said_goodbye
+        self._seen_terminating = seen_terminating
         self._selectors = Selectors()
         self.reflectors = ReflectorGroup(
             Reflector(access, REFRESHES, trim_own, self._refresh_changed, namespace)
@@ -136,10 +136,10 @@ class Triggers:
         if keys:
             self._touch(*keys)
 
-    def pulses(self) -> list[Pulse]:
+    def liveness(self) -> list[Liveness]:
         """The threads, those of runs left aside."""
         age = time.monotonic() - self._round_at
-        return [*self.reflectors.pulses(), *pulses_of([self._thread], age, LONGEST_ROUND_SECONDS)]
+        return [*self.reflectors.liveness(), *liveness_of([self._thread], age, LONGEST_ROUND_SECONDS)]
 
     def history(self) -> dict[Key, History]:
         """What is counted, of the StackRefreshes that there are."""
@@ -315,7 +315,7 @@ class Triggers:
         if entry.not_before > now:
             return
         was_braked = bool(entry.standing.braked)
-        wanted = entry.look(now, self._selected, self._said_goodbye, self._earliest(entry))
+        wanted = entry.look(now, self._selected, self._seen_terminating, self._earliest(entry))
         if entry.standing.braked and not was_braked:
             self._events.record(entry.item, Kind.WARNING, BRAKED, entry.standing.braked)
         if wanted is not None and entry.refresh is not None:
@@ -327,7 +327,7 @@ class Triggers:
         self,
         key: Key,
         entry: Entry,
-        refresh: Refresh,
+        refresh: StackRefresh,
         wanted: str,
         addresses: Addresses,
         endpoints: Endpoints,
@@ -436,5 +436,5 @@ def _selector(item: Object | None) -> Selector | None:
     """Which Services a StackRefresh means; None for none, and for one that asks for nothing possible."""
     if item is not None:
         with suppress(ConfigurationError):
-            return Refresh.from_object(item).selector
+            return StackRefresh.from_object(item).selector
     return None

@@ -10,12 +10,12 @@ from collections.abc import Iterable, Mapping
 
 from eurekube_provider.eureka.eureka_registry import Registry
 from eurekube_provider.operator.sources import Sources
-from eurekube_provider.runtime.liveness import Pulse
+from eurekube_provider.runtime.liveness import Liveness
 
 
-def stuck(pulses: Iterable[Pulse]) -> list[str]:
+def stuck(loops: Iterable[Liveness]) -> list[str]:
     """A sentence for each loop that makes no progress; none while all is well."""
-    return [pulse.problem for pulse in pulses if pulse.problem]
+    return [loop.problem for loop in loops if loop.problem]
 
 
 def not_ready(sources: Sources, registries: Mapping[str, Registry]) -> list[str]:

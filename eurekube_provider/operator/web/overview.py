@@ -165,7 +165,7 @@ def overview(
     :param application: in any case: show what concerns this one only.
     """
     wanted = application.upper()
-    problems = stuck(operator.pulses())
+    problems = stuck(operator.liveness())
     missing = operator.not_ready()
     syncers = [_syncer(operator, item) for item in operator.sources.syncers.objects()]
     shown = [

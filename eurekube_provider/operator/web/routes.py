@@ -52,9 +52,9 @@ class Routes:
         return None
 
     def _health(self) -> Response:
-        pulses = self._operator.pulses() if self._operator else []
-        problems = stuck(pulses)
-        ages = [f"{pulse.name}: {pulse.age_seconds:.1f} s" for pulse in pulses if not pulse.problem]
+        loops = self._operator.liveness() if self._operator else []
+        problems = stuck(loops)
+        ages = [f"{loop.name}: {loop.age_seconds:.1f} s" for loop in loops if not loop.problem]
         return _verdict(problems, ages)
 
     def _status(self, request: Request) -> Response:

@@ -15,7 +15,7 @@ from eurekube_provider.operator.sources import Sources
 from eurekube_provider.operator.status import StatusWriter
 from eurekube_provider.operator.triggers.triggers import Triggers
 from eurekube_provider.operator.web.health import not_ready
-from eurekube_provider.runtime.liveness import Pulse
+from eurekube_provider.runtime.liveness import Liveness
 
 IsLeader = Callable[[], bool | None]
 """Whether this replica leads; None where there is no election."""
@@ -43,15 +43,15 @@ class RunningOperator:
     started_at: float
     triggers: Triggers | None = None
 
-    def pulses(self) -> list[Pulse]:
+    def liveness(self) -> list[Liveness]:
         """All loops that must go on."""
-        registries = [pulse for registry in self.registries.values() for pulse in registry.pulses()]
+        registries = [loop for registry in self.registries.values() for loop in registry.liveness()]
         return [
-            *self.sources.pulses(),
+            *self.sources.liveness(),
             *registries,
-            *self.controller.pulses(),
-            *self.statuses.pulses(),
-            *(self.triggers.pulses() if self.triggers else ()),
+            *self.controller.liveness(),
+            *self.statuses.liveness(),
+            *(self.triggers.liveness() if self.triggers else ()),
         ]
 
     def watch_restarts(self) -> dict[tuple[str, str], int]:

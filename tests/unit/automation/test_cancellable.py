@@ -12,8 +12,8 @@ from pulumi.automation.errors import CommandError
 
 from eurekube_provider.automation import cancellable
 from eurekube_provider.automation.locks import Records
-from eurekube_provider.automation.stack import StackRunner, Target
-from eurekube_provider.automation.stack_run import Action, Outcome
+from eurekube_provider.automation.stack import StackRunner, StackTarget
+from eurekube_provider.automation.stack_run import StackOperation, RunOutcome
 from eurekube_provider.core.errors import ConfigurationError
 from lab.workloads import wait_for
 
@@ -63,9 +63,9 @@ def test_a_deadline_cancels_in_order(gate: Path, monkeypatch: pytest.MonkeyPatch
             wait_for((folder / "arrived").exists, "the CLI to listen")
             super().cancel(why)
 
-    runner = Runner(Target("dev", folder, timeout_seconds=0.3))
-    result = runner.run(Action.REFRESH)
-    assert (result.outcome, result.changes, result.steps) == (Outcome.FAILED, {}, ())
+    runner = Runner(StackTarget("dev", folder, timeout_seconds=0.3))
+    result = runner.run(StackOperation.REFRESH)
+    assert (result.outcome, result.changes, result.steps) == (RunOutcome.FAILED, {}, ())
     assert result.message == "refresh of dev failed: it took longer than 0.3 s and was cancelled"
     assert list((folder / "home" / "eurekube-runs").glob("*.json")) == []
 

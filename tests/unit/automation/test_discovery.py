@@ -19,10 +19,10 @@ from markdown_it import MarkdownIt
 from pulumi.runtime.rpc import UNKNOWN
 
 from eurekube_provider.automation.discovery import (
-    Change,
+    DiscoveryChange,
     Concern,
     Discovery,
-    Kind,
+    ChangeKind,
     summarise,
     summarise_drift,
 )
@@ -87,11 +87,11 @@ def test_a_thousand_instances_are_told_one_by_one_to_a_machine() -> None:
     """500 come, 200 go, 300 get another zone, and 200 stay."""
     (application,) = previewed("thousand.json").applications
     assert (application.before, application.after) == (700, 1000)
-    assert [len(application.of(kind)) for kind in Kind] == [500, 200, 0, 300]
-    assert {tuple(each.details.items()) for each in application.of(Kind.CHANGES)} == {
+    assert [len(application.of(kind)) for kind in ChangeKind] == [500, 200, 0, 300]
+    assert {tuple(each.details.items()) for each in application.of(ChangeKind.CHANGES)} == {
         (("zone", ("", "zone-b")),)
     }
-    last = application.of(Kind.REGISTERS)[-1]
+    last = application.of(ChangeKind.REGISTERS)[-1]
     assert (last.name, last.address) == ("i1199", "192.0.6.199:8080")
 
 
@@ -148,13 +148,13 @@ def test_an_instance_that_is_not_known_yet_is_one_all_the_same() -> None:
     (application,) = summary.applications
     assert (application.before, application.after) == (2, 2)
     assert [(each.kind, each.name, each.address) for each in application.changes] == [
-        (Kind.REGISTERS, "c", "(known in the update only)"),
-        (Kind.LEAVES, "b", "192.0.2.2:8080"),
+        (ChangeKind.REGISTERS, "c", "(known in the update only)"),
+        (ChangeKind.LEAVES, "b", "192.0.2.2:8080"),
     ]
     elsewhere = {"instances": {"a": UNKNOWN}, "service_url": "http://f"}
     (application,) = previewed_application({"instances": {"a": A}}, elsewhere).applications
     (change,) = application.changes
-    assert (change.kind, change.details) == (Kind.MOVES, {"service_url": ("http://e", "http://f")})
+    assert (change.kind, change.details) == (ChangeKind.MOVES, {"service_url": ("http://e", "http://f")})
 
 
 def test_what_only_a_state_has_is_no_change_of_an_instance() -> None:
@@ -163,7 +163,7 @@ def test_what_only_a_state_has_is_no_change_of_an_instance() -> None:
     found: dict[str, Any] = {"statuses": {}, "held_by_others": {}}
     old = {"instances": {"a": A}, "still_enforced": True, **written, **found}
     (application,) = previewed_application(old, {"instances": {"a": A, "b": B}}).applications
-    assert [(each.kind, each.name) for each in application.changes] == [(Kind.REGISTERS, "b")]
+    assert [(each.kind, each.name) for each in application.changes] == [(ChangeKind.REGISTERS, "b")]
 
 
 def test_what_callers_of_an_old_url_may_lose_is_counted() -> None:
@@ -183,7 +183,7 @@ def test_what_callers_of_an_old_url_may_lose_is_counted() -> None:
     assert one_more.warnings == ()
     (application,) = one_more.applications
     assert (application.before, application.after) == (2, 2)
-    assert {each.kind for each in application.changes} == {Kind.CHANGES}
+    assert {each.kind for each in application.changes} == {ChangeKind.CHANGES}
     one_way, the_other = ({**old, "service_url": urls} for urls in ("http://e,http://d", "http://d,http://e"))
     assert not previewed_application(one_way, the_other).applications
 
@@ -221,7 +221,7 @@ def test_secret_instances_are_not_told(is_there: str) -> None:
 
 def test_a_drain_that_is_not_known_yet_is_none() -> None:
     """One that is a number is told."""
-    changes: list[Change] = []
+    changes: list[DiscoveryChange] = []
     for drain_seconds in (100.0, UNKNOWN, MASKED):
         (application,) = previewed_application(
             {"drain_seconds": drain_seconds, "instances": {"a": A}}, None
@@ -258,7 +258,7 @@ def test_what_a_program_writes_is_never_markup() -> None:
     """A value cannot close its code span, break the table, fold something away or call people."""
     (application,) = previewed("gain-and-loss.json").applications
     nasty = "`</details>\n\n| @everyone #7 GH-8 a/b#9 **safe** www.x.y http://z <img src=x> [x](http://y)\x1b\u202e"
-    change = Change(Kind.CHANGES, nasty, nasty, details={nasty: (nasty, nasty)})
+    change = DiscoveryChange(ChangeKind.CHANGES, nasty, nasty, details={nasty: (nasty, nasty)})
     changed = replace(application, application=nasty, changes=(change,))
     summary = replace(previewed("brake.json"), applications=(changed,))
     text = comment(replace(summary, warnings=tuple(replace(each, text=nasty) for each in summary.warnings)))
@@ -278,7 +278,9 @@ def test_a_comment_never_grows_beyond_what_a_forge_takes() -> None:
     """Details go first; the counts stay."""
     summary = previewed("gain-and-loss.json")
     (application,) = summary.applications
-    changes = tuple(Change(Kind.CHANGES, f"i{n}", details={"x": ("y" * 500, str(n))}) for n in range(30))
+    changes = tuple(
+        DiscoveryChange(ChangeKind.CHANGES, f"i{n}", details={"x": ("y" * 500, str(n))}) for n in range(30)
+    )
     many = [replace(application, application=f"A{n}", changes=changes) for n in range(40)]
     text = comment(replace(summary, applications=tuple(many)))
     assert len(text) <= LARGEST

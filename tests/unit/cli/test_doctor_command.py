@@ -8,9 +8,9 @@ from eurekube_provider.cli.doctor_command import commands, document, text
 from eurekube_provider.cli.main import main
 from eurekube_provider.core.identity import Cluster
 from eurekube_provider.doctor.finding import Fault, Finding, Patch, PatchKind
-from eurekube_provider.doctor.reader import World
+from eurekube_provider.doctor.reader import Snapshot
 
-WORLD = World(Cluster("lab", "uid-1"))
+WORLD = Snapshot(Cluster("lab", "uid-1"))
 PATCH = Patch("deployment", "shop", "rating", PatchKind.STRATEGIC, {"spec": {"minReadySeconds": 120}})
 MENDABLE = Finding(Fault.MIN_READY_TOO_SHORT, "Deployment shop/rating", "too fast", "slow down", PATCH)
 OTHER = Finding(Fault.PEERS_DISAGREE, "Eureka default", "they differ", "let them talk")
@@ -23,7 +23,7 @@ def test_a_list_for_a_person() -> None:
     assert said.endswith("2 faults; --fix prints the kubectl commands that mend them\n")
     assert text(WORLD, [OTHER]).endswith("0 Eureka servers: 1 fault\n")
     assert text(WORLD, []).endswith("all is well\n")
-    assert text(World(WORLD.cluster, unseen=("pods: no",)), []).endswith("no faults there\n")
+    assert text(Snapshot(WORLD.cluster, unseen=("pods: no",)), []).endswith("no faults there\n")
 
 
 def test_what_a_shell_runs() -> None:

@@ -10,9 +10,9 @@ from bench.registry import OWNER, instances
 from eurekube_provider.core.brake import judge
 from eurekube_provider.core.model import Instance, Status
 from eurekube_provider.core.plan import Plan, plan
-from eurekube_provider.core.sliding_window import Lately, Window
+from eurekube_provider.core.sliding_window import RecentChanges, SlidingWindow
 
-NOTHING = Lately()
+NOTHING = RecentChanges()
 
 
 def taking_away(there: int, gone: int, arriving: int = 0) -> Plan:
@@ -84,9 +84,9 @@ def test_who_was_taken_out_of_service_waits_with_the_others() -> None:
 def test_share_of_the_operator() -> None:
     """Small removals in many syncers add up: more than 30 % within a minute trip it, from ten on."""
     steps = taking_away(10, 4)
-    assert judge(steps, 10, 30, Lately(5), never).reason == ""
-    assert judge(steps, 10, 30, Lately(6), never).reason
-    assert judge(steps, 10, 40, Lately(6), never).reason == ""
+    assert judge(steps, 10, 30, RecentChanges(5), never).reason == ""
+    assert judge(steps, 10, 30, RecentChanges(6), never).reason
+    assert judge(steps, 10, 40, RecentChanges(6), never).reason == ""
 
 
 def test_held_back_keeps_the_rest() -> None:
@@ -101,21 +101,21 @@ def test_held_back_keeps_the_rest() -> None:
 def test_what_came_is_set_against_what_left_there() -> None:
     """Of the same syncer within the minute, and never more than left."""
     steps = taking_away(10, 4)
-    assert judge(steps, 10, 30, Lately(elsewhere=6, came=1), never).reason == ""
-    assert judge(steps, 10, 30, Lately(elsewhere=6, left=1, came=1), never).reason
-    assert judge(steps, 10, 30, Lately(elsewhere=10, came=9), never).reason  # ten are gone elsewhere
+    assert judge(steps, 10, 30, RecentChanges(elsewhere=6, came=1), never).reason == ""
+    assert judge(steps, 10, 30, RecentChanges(elsewhere=6, left=1, came=1), never).reason
+    assert judge(steps, 10, 30, RecentChanges(elsewhere=10, came=9), never).reason  # ten are gone elsewhere
 
 
 def test_the_window_counts_each_syncer_by_itself() -> None:
     """What one gained makes up for no loss of another; what is tried again counts once, for a minute."""
-    window: Window[str, int] = Window(60.0)
+    window: SlidingWindow[str, int] = SlidingWindow(60.0)
     window.note(0.0, "grew", (), range(100, 150))
     window.note(0.0, "shrank", range(5), ())
     window.note(1.0, "shrank", range(5), ())
     window.note(2.0, "turned", range(10, 20), range(20, 28))
-    assert window.lately(2.0, "other", (), ()) == Lately(elsewhere=7)
-    assert window.lately(2.0, "shrank", {3, 4, 5}, {6}) == Lately(elsewhere=2, left=3, came=0)
-    assert window.lately(2.0, "turned", {10}, {20, 21}) == Lately(elsewhere=5, left=9, came=6)
-    assert window.lately(61.5, "other", (), ()) == Lately(elsewhere=2)
-    assert window.lately(62.5, "other", (), ()) == Lately()
+    assert window.recent(2.0, "other", (), ()) == RecentChanges(elsewhere=7)
+    assert window.recent(2.0, "shrank", {3, 4, 5}, {6}) == RecentChanges(elsewhere=2, left=3, came=0)
+    assert window.recent(2.0, "turned", {10}, {20, 21}) == RecentChanges(elsewhere=5, left=9, came=6)
+    assert window.recent(61.5, "other", (), ()) == RecentChanges(elsewhere=2)
+    assert window.recent(62.5, "other", (), ()) == RecentChanges()
     assert len(window) == 0

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from eurekube_provider.core import mapping
 from eurekube_provider.core.errors import ConfigurationError
 from eurekube_provider.core.identity import Cluster
-from eurekube_provider.core.mapping import Desired, Mapped, desired_instances
+from eurekube_provider.core.mapping import Desired, MappingCache, desired_instances
 from eurekube_provider.core.model import Port, Status
 from eurekube_provider.core.objects import Problem, app_of
 from eurekube_provider.core.ports import Ports, choose_ports
@@ -475,7 +475,7 @@ _worlds = st.lists(
 @given(_worlds)
 def test_what_was_mapped_before_makes_no_difference(worlds: list[Any]) -> None:
     """Whatever changes of slices, Service and syncer, it is as if all had been mapped anew."""
-    mapped = Mapped()
+    mapped = MappingCache()
     slices: dict[str, Object] = {}
     for changed, version, port, fields in worlds:
         for name, endpoints in changed:
@@ -498,7 +498,7 @@ def test_an_unchanged_slice_is_mapped_once(monkeypatch: pytest.MonkeyPatch) -> N
     map_slice = mapping._slice_instances
     monkeypatch.setattr(mapping, "_slice_instances", counted)
     slices = [endpoint_slice(endpoint(f"10.0.0.{n}"), name=f"s-{n}") for n in range(50)]
-    mapped, costs = Mapped(), []
+    mapped, costs = MappingCache(), []
     for _ in range(3):
         count = 0
         desired = desired_instances(syncer(), [service()], slices, CLUSTER, mapped=mapped)

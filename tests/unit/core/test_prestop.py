@@ -9,7 +9,7 @@ import pytest
 
 from eurekube_provider.core.drain_time import Drain
 from eurekube_provider.core.errors import ConfigurationError
-from eurekube_provider.core.prestop import Hook, drained_workload, serving_seconds
+from eurekube_provider.core.prestop import PreStopHook, drained_workload, serving_seconds
 
 TUNED = Drain(client_fetch_seconds=5, load_balancer_cache_seconds=0)
 
@@ -64,8 +64,8 @@ def test_the_first_server_that_ends_counts() -> None:
 
 
 @pytest.mark.parametrize("kind", ["Deployment", "StatefulSet"])
-@pytest.mark.parametrize("hook", list(Hook))
-def test_what_is_written_is_what_is_needed(kind: str, hook: Hook) -> None:
+@pytest.mark.parametrize("hook", list(PreStopHook))
+def test_what_is_written_is_what_is_needed(kind: str, hook: PreStopHook) -> None:
     """Read back, every container serves for as long as the callers need, and may end as slowly as before."""
     before = workload(container(), container("proxy"), grace=60, replicas=3)
     untouched = copy.deepcopy(before)

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from eurekube_provider.core.errors import ConfigurationError
-from eurekube_provider.core.stack_refresh import Refresh, StackAction, ready_addresses
+from eurekube_provider.core.stack_refresh import StackRefresh, StackAction, ready_addresses
 from eurekube_provider.core.syncer import Selector
 
 Object = dict[str, Any]
@@ -40,7 +40,7 @@ def at(address: str, **conditions: bool) -> Object:
 
 def test_everything_that_can_be_said() -> None:
     """Field by field; the namespace is the object's own unless it says otherwise."""
-    said = Refresh.from_object(
+    said = StackRefresh.from_object(
         refresh(
             selector={"namespace": "other", "app": "rating", "matchLabels": {"a": "b"}},
             action="Refresh",
@@ -49,7 +49,7 @@ def test_everything_that_can_be_said() -> None:
             paused=True,
         )
     )
-    assert said == Refresh(
+    assert said == StackRefresh(
         "shop",
         "rating",
         Selector("other", "rating", {"a": "b"}),
@@ -59,7 +59,7 @@ def test_everything_that_can_be_said() -> None:
         60,
         is_paused=True,
     )
-    assert Refresh.from_object(refresh()).selector == Selector("shop", "rating")
+    assert StackRefresh.from_object(refresh()).selector == Selector("shop", "rating")
 
 
 @pytest.mark.parametrize(
@@ -73,7 +73,7 @@ def test_everything_that_can_be_said() -> None:
 def test_what_an_older_crd_lets_through(spec: Object, words: str) -> None:
     """One sentence says what is wrong and what would do."""
     with pytest.raises(ConfigurationError) as caught:
-        Refresh.from_object(refresh(**spec))
+        StackRefresh.from_object(refresh(**spec))
     assert words in str(caught.value)
 
 
@@ -100,13 +100,13 @@ def test_a_service_without_ports_has_its_addresses() -> None:
 
 def test_the_digest_tells_what_is_wanted() -> None:
     """Equal for equal addresses in any order of Services, another for anything else that is to be done."""
-    said = Refresh.from_object(refresh())
+    said = StackRefresh.from_object(refresh())
     one = said.digest({"shop/a": ("1",), "shop/b": ("2",)})
     assert one == said.digest({"shop/b": ("2",), "shop/a": ("1",)})
     others = [
         said.digest({"shop/a": ("1",)}),
         said.digest({"shop/a": ("1", "2"), "shop/b": ()}),
-        Refresh.from_object(refresh(action="Preview")).digest({"shop/a": ("1",), "shop/b": ("2",)}),
-        Refresh.from_object(refresh(target="dev")).digest({"shop/a": ("1",), "shop/b": ("2",)}),
+        StackRefresh.from_object(refresh(action="Preview")).digest({"shop/a": ("1",), "shop/b": ("2",)}),
+        StackRefresh.from_object(refresh(target="dev")).digest({"shop/a": ("1",), "shop/b": ("2",)}),
     ]
     assert len({one, *others}) == 5

@@ -24,7 +24,7 @@ from eurekube_provider.core.model import EurekaLease, Instance, Port, Status
 from eurekube_provider.core.objects import Problem
 from eurekube_provider.core.plan import Action, plan
 from eurekube_provider.core.ports import Ports, choose_ports
-from eurekube_provider.core.sliding_window import Lately
+from eurekube_provider.core.sliding_window import RecentChanges
 from eurekube_provider.core.syncer import Advertise, Mode, NotReady, Selector, Syncer
 from eurekube_provider.eureka.view import View
 from tests.unit import strategies
@@ -441,7 +441,7 @@ def test_a_service_at_several_nodes_is_no_mass() -> None:
         view.registered(instance)
     steps = plan(unready, ready, OWNER)
     assert (len(steps.changes), view.up(OWNER)) == (3, 1)
-    assert judge(steps, view.up(OWNER), 1, Lately(), lambda _: False).reason == ""
+    assert judge(steps, view.up(OWNER), 1, RecentChanges(), lambda _: False).reason == ""
 
 
 def test_a_node_port_waits_for_the_nodes() -> None:

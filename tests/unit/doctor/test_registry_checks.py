@@ -10,9 +10,9 @@ from eurekube_provider.core.identity import Cluster
 from eurekube_provider.core.model import Instance, Port, Status
 from eurekube_provider.core.syncer import Syncer
 from eurekube_provider.doctor import registry_checks
-from eurekube_provider.doctor.checks import Standards, findings_of
+from eurekube_provider.doctor.checks import Requirements, findings_of
 from eurekube_provider.doctor.finding import Fault, Finding
-from eurekube_provider.doctor.reader import Eureka, World
+from eurekube_provider.doctor.reader import EurekaSnapshot, Snapshot
 from eurekube_provider.doctor.syncer_checks import (
     condition_findings,
     host_name_findings,
@@ -262,13 +262,13 @@ def test_a_namespace_is_not_blamed_for_others() -> None:
     """Asked for one, the doctor judges of Eureka's instances only what this one has to do with."""
     strange = instance("192.0.2.1", "else", secure_port=Port(8080))
     related = instance("192.0.2.2", "Rating", secure_port=Port(8080))
-    world = World(
+    world = Snapshot(
         CLUSTER,
         syncers=(item(conditions=[condition("Ready", "True"), SYNCED]),),
-        eurekas={"default": Eureka("default", (strange, related))},
+        eurekas={"default": EurekaSnapshot("default", (strange, related))},
     )
-    assert len(findings_of(world, Standards(), NOW)) == 2
-    (finding,) = findings_of(world, Standards(), NOW, ["shop"])
+    assert len(findings_of(world, Requirements(), NOW)) == 2
+    (finding,) = findings_of(world, Requirements(), NOW, ["shop"])
     assert finding.subject == "RATING 192.0.2.2:Rating"
 
 
@@ -276,5 +276,5 @@ def test_a_syncer_that_cannot_be_read_hides_no_other() -> None:
     """An older CRD accepted it."""
     bad = item()
     bad["spec"]["mode"] = "both"
-    (finding,) = findings_of(World(CLUSTER, syncers=(bad,)), Standards(), NOW)
+    (finding,) = findings_of(Snapshot(CLUSTER, syncers=(bad,)), Requirements(), NOW)
     assert "spec.mode is 'both'" in finding.problem

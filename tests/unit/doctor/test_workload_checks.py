@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from eurekube_provider.core.drain_time import Drain
-from eurekube_provider.core.prestop import Hook
+from eurekube_provider.core.prestop import PreStopHook
 from eurekube_provider.doctor.finding import Fault, Finding, Patch, PatchKind, combined
 from eurekube_provider.doctor.workload_checks import (
     Workload,
@@ -44,7 +44,7 @@ def workload(
     )
 
 
-def found(one: Workload, hook: Hook = Hook.SLEEP, **drain: float) -> list[Finding]:
+def found(one: Workload, hook: PreStopHook = PreStopHook.SLEEP, **drain: float) -> list[Finding]:
     """What is found of its end."""
     return list(drain_findings(one, Drain(**drain), hook))
 
@@ -80,7 +80,7 @@ def test_a_pod_that_ends_at_once() -> None:
 
 def test_older_clusters_sleep_by_a_command() -> None:
     """Before 1.30 the kubelet does not."""
-    (finding,) = found(workload(container()), Hook.EXEC)
+    (finding,) = found(workload(container()), PreStopHook.EXEC)
     (patched,) = body(finding)["spec"]["template"]["spec"]["containers"]
     assert patched["lifecycle"] == {"preStop": {"exec": {"command": ["sleep", "120"]}}}
 

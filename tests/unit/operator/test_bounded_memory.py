@@ -8,7 +8,7 @@ from collections import Counter, deque
 
 import pytest
 
-from eurekube_provider.core.sliding_window import MOST_COUNTED, Window
+from eurekube_provider.core.sliding_window import MOST_COUNTED, SlidingWindow
 from eurekube_provider.eureka import renewals, sweeper
 from eurekube_provider.eureka.view import View
 from eurekube_provider.operator import removal_brake, terminating
@@ -97,13 +97,13 @@ def test_what_is_remembered_of_the_gone_is_bounded(monkeypatch: pytest.MonkeyPat
 def test_however_many_go_at_once_there_is_a_bound() -> None:
     """The oldest are forgotten first."""
     seen = Goodbyes()
-    window: Window[str, int] = Window(60.0)
+    window: SlidingWindow[str, int] = SlidingWindow(60.0)
     for number in range(MOST_REMEMBERED + 5):
         seen.note(("shop", f"pod-{number}"), 0.0)
     assert (len(seen), ("shop", "pod-4") in seen, ("shop", "pod-5") in seen) == (MOST_REMEMBERED, False, True)
     window.note(0.0, "one", range(MOST_COUNTED + 5), range(MOST_COUNTED + 5))
     assert len(window) == 2 * MOST_COUNTED
-    assert window.lately(0.0, "one", (), ()).left == MOST_COUNTED
+    assert window.recent(0.0, "one", (), ()).left == MOST_COUNTED
 
 
 def test_removals_that_no_list_follows_are_forgotten() -> None:

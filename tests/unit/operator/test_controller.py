@@ -689,7 +689,7 @@ def test_who_comes_to_lead_waits_for_nodes_as_well() -> None:
     nodes._denied, nodes._asks_anew = 403, False
     found.append(sources.is_current)
     assert found == [True, False, True]
-    assert [pulse.name for pulse in sources.pulses()] == ["reflector-nodes-all"]
+    assert [loop.name for loop in sources.liveness()] == ["reflector-nodes-all"]
 
 
 def test_a_former_leader_says_nothing_of_its_last_look() -> None:

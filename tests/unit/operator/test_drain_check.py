@@ -279,4 +279,4 @@ def test_whoever_wants_no_check_gets_none() -> None:
     off = Drains(None, 0, lambda _: None)  # type: ignore[arg-type]
     off.start(None)  # type: ignore[arg-type]
     off.look_soon(SYNCER)
-    assert (off.problem(KEY), off.pulses(), off._due) == ("", [], {})
+    assert (off.problem(KEY), off.liveness(), off._due) == ("", [], {})

@@ -24,7 +24,7 @@ KEY = ("shop", "rating")
 class Sources:
     """Nobody was seen terminating."""
 
-    def said_goodbye(self, pod: str, namespace: str) -> bool:
+    def seen_terminating(self, pod: str, namespace: str) -> bool:
         """Whether a pod was seen terminating."""
         return not (pod and namespace)
 
@@ -209,7 +209,7 @@ def test_a_goodbye_is_looked_up_by_what_the_id_says(pod: str) -> None:
     asked: list[tuple[str, str]] = []
 
     class Remembering(Sources):
-        def said_goodbye(self, pod: str, namespace: str) -> bool:
+        def seen_terminating(self, pod: str, namespace: str) -> bool:
             asked.append((pod, namespace))
             return True
 

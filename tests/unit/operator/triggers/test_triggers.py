@@ -541,9 +541,9 @@ def test_one_that_is_gone_runs_nothing(played: Played) -> None:
 
 def test_the_thread_is_watched(played: Played) -> None:
     """One that is stuck makes the operator unhealthy."""
-    names = [pulse.name for pulse in played.triggers.pulses()]
+    names = [loop.name for loop in played.triggers.liveness()]
     assert names == ["triggers"]
-    assert all(not pulse.problem for pulse in played.triggers.pulses())
+    assert all(not loop.problem for loop in played.triggers.liveness())
 
 
 def test_durations_as_kubectl_writes_them() -> None:

@@ -13,7 +13,7 @@ from eurekube_provider.eureka import renewals
 from eurekube_provider.operator import controller
 from eurekube_provider.operator.web.http_server import Request
 from eurekube_provider.operator.web.routes import Routes
-from eurekube_provider.runtime.liveness import Pulse, pulses_of
+from eurekube_provider.runtime.liveness import Liveness, liveness_of
 from lab.waiting import wait_until
 from tests.unit.operator.parts import Told
 
@@ -42,14 +42,16 @@ def test_a_thread_that_ended_is_a_problem() -> None:
     ended = threading.Thread(target=lambda: None, name="ended")
     ended.start()
     ended.join()
-    pulses = pulses_of([ended, threading.Thread(name="not started")])
-    assert [pulse.problem for pulse in pulses] == ["ended: its thread has ended"]
+    loops = liveness_of([ended, threading.Thread(name="not started")])
+    assert [loop.problem for loop in loops] == ["ended: its thread has ended"]
 
 
 def test_no_progress_is_a_problem_after_a_while() -> None:
     """Each loop has its own patience."""
-    assert Pulse("a", is_alive=True, age_seconds=9, longest_seconds=10).problem == ""
-    assert "a: no progress for 11 s" in Pulse("a", is_alive=True, age_seconds=11, longest_seconds=10).problem
+    assert Liveness("a", is_alive=True, age_seconds=9, longest_seconds=10).problem == ""
+    assert (
+        "a: no progress for 11 s" in Liveness("a", is_alive=True, age_seconds=11, longest_seconds=10).problem
+    )
 
 
 def test_servers_that_are_away_keep_it_alive_but_not_ready(told: Told) -> None:
