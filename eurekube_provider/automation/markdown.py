@@ -12,10 +12,10 @@ from html import escape
 
 from eurekube_provider.automation.discovery import (
     ApplicationChange,
-    DiscoveryChange,
+    ChangeKind,
     Concern,
     Discovery,
-    ChangeKind,
+    DiscoveryChange,
 )
 from eurekube_provider.core.quoting import printable
 

@@ -21,7 +21,7 @@ from pulumi.automation.errors import CommandError, ConcurrentUpdateError, Invali
 
 from eurekube_provider.automation.cancellable import Cancellable, pulumi_home
 from eurekube_provider.automation.locks import Busy, Records, holders, remove
-from eurekube_provider.automation.stack_run import StackOperation, RunOutcome, StackRun
+from eurekube_provider.automation.stack_run import RunOutcome, StackOperation, StackRun
 from eurekube_provider.automation.steps import UNCHANGED, StepLog, plain
 from eurekube_provider.core.errors import ConfigurationError
 from eurekube_provider.core.stackname import PROJECT_FILES, stack_identity

@@ -22,7 +22,7 @@ from pathlib import Path
 from typing import Any
 
 from eurekube_provider.automation.stack import StackRunner, StackTarget
-from eurekube_provider.automation.stack_run import StackOperation, RunOutcome, StackRun
+from eurekube_provider.automation.stack_run import RunOutcome, StackOperation, StackRun
 from eurekube_provider.core.errors import ConfigurationError
 
 _FIELDS = {"action": str, "stack": str, "work_dir": str, "timeout_seconds": int | float}

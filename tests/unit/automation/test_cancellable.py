@@ -13,7 +13,7 @@ from pulumi.automation.errors import CommandError
 from eurekube_provider.automation import cancellable
 from eurekube_provider.automation.locks import Records
 from eurekube_provider.automation.stack import StackRunner, StackTarget
-from eurekube_provider.automation.stack_run import StackOperation, RunOutcome
+from eurekube_provider.automation.stack_run import RunOutcome, StackOperation
 from eurekube_provider.core.errors import ConfigurationError
 from lab.workloads import wait_for
 

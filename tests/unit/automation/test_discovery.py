@@ -19,10 +19,10 @@ from markdown_it import MarkdownIt
 from pulumi.runtime.rpc import UNKNOWN
 
 from eurekube_provider.automation.discovery import (
-    DiscoveryChange,
+    ChangeKind,
     Concern,
     Discovery,
-    ChangeKind,
+    DiscoveryChange,
     summarise,
     summarise_drift,
 )

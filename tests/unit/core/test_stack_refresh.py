@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from eurekube_provider.core.errors import ConfigurationError
-from eurekube_provider.core.stack_refresh import StackRefresh, StackAction, ready_addresses
+from eurekube_provider.core.stack_refresh import StackAction, StackRefresh, ready_addresses
 from eurekube_provider.core.syncer import Selector
 
 Object = dict[str, Any]

@@ -9,7 +9,7 @@ import pytest
 
 from eurekube_provider.core.errors import ConfigurationError
 from eurekube_provider.core.schedule import Pace
-from eurekube_provider.core.stack_refresh import StackRefresh, StackAction
+from eurekube_provider.core.stack_refresh import StackAction, StackRefresh
 from eurekube_provider.core.syncer import Selector
 from eurekube_provider.operator.settings import settings_from
 from eurekube_provider.operator.triggers.targets import Automation, Form, PulumiStack, Target, Webhook
@@ -165,9 +165,7 @@ def test_what_may_be_asked_of_a_target() -> None:
     asked = refresh(StackAction.REFRESH, debounce_seconds=10, interval_seconds=21)
     assert target.pace_of(asked) == Pace(10.0, 21.0)
     assert target.pace_of(refresh(StackAction.REFRESH)) == Pace(10.0, 60.0)
-    with pytest.raises(
-        ConfigurationError, match=r"spec\.action is Up, and .* allows Preview, Refresh only"
-    ):
+    with pytest.raises(ConfigurationError, match=r"spec\.action is Up, and .* allows Preview, Refresh only"):
         target.pace_of(refresh())
     with pytest.raises(ConfigurationError, match=r"spec\.debounceSeconds is 9, .* no less than 10"):
         target.pace_of(refresh(StackAction.REFRESH, debounce_seconds=9))
