@@ -6,11 +6,12 @@ It does no I/O, takes linear time, and applying its result makes a second plan e
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from enum import StrEnum
 from typing import Any
 
+from eurekube_provider.core.errors import OwnershipConflict, RegistryError
 from eurekube_provider.core.identity import LEAVING_KEY
 from eurekube_provider.core.model import Instance, Status
 from eurekube_provider.core.quoting import printable
@@ -147,6 +148,39 @@ class Plan:
                 for refusal in self.refusals
             ],
         }
+
+
+ChangeError = RegistryError | OwnershipConflict
+"""Why a change was not carried out."""
+
+
+@dataclass(frozen=True, slots=True)
+class Failure:
+    """A change that was not carried out, and why."""
+
+    change: Change
+    error: ChangeError
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """What became of a plan."""
+
+    done: tuple[Change, ...] = ()
+    failures: tuple[Failure, ...] = ()
+
+    @classmethod
+    def of(cls, changes: Sequence[Change], errors: Sequence[ChangeError | None]) -> Outcome:
+        """From an error, or None, for each change."""
+        pairs = list(zip(changes, errors, strict=True))
+        return cls(
+            tuple(change for change, error in pairs if error is None),
+            tuple(Failure(change, error) for change, error in pairs if error is not None),
+        )
+
+    def __add__(self, other: Outcome) -> Outcome:
+        """What became of two plans, or of two parts of one."""
+        return Outcome((*self.done, *other.done), (*self.failures, *other.failures))
 
 
 def plan(

@@ -12,7 +12,6 @@ import time
 from collections.abc import Callable, Sequence
 from concurrent.futures import Executor
 from dataclasses import dataclass, replace
-from typing import Protocol
 
 from eurekube_provider.core.errors import (
     LeadershipLost,
@@ -21,7 +20,7 @@ from eurekube_provider.core.errors import (
     RegistryUnreachable,
 )
 from eurekube_provider.core.model import EMPTY, Instance, Status, newest
-from eurekube_provider.core.plan import Action, Change, Plan, as_found, same_contents
+from eurekube_provider.core.plan import Action, Change, ChangeError, Outcome, Plan, as_found, same_contents
 from eurekube_provider.eureka.bulk import cancel_many, register_many
 from eurekube_provider.eureka.observer import (
     Observer,
@@ -38,54 +37,6 @@ _log = logging.getLogger(__name__)
 
 BULK_FROM_CHANGES = 20
 """Fewer changes of one kind are sent one by one, and forwarded by the server."""
-
-
-Error = RegistryError | OwnershipConflict
-
-
-@dataclass(frozen=True, slots=True)
-class Failure:
-    """A change that was not carried out, and why."""
-
-    change: Change
-    error: Error
-
-
-@dataclass(frozen=True, slots=True)
-class Outcome:
-    """What became of a plan."""
-
-    done: tuple[Change, ...] = ()
-    failures: tuple[Failure, ...] = ()
-
-    @classmethod
-    def of(cls, changes: Sequence[Change], errors: Sequence[Error | None]) -> Outcome:
-        """From an error, or None, for each change."""
-        pairs = list(zip(changes, errors, strict=True))
-        return cls(
-            tuple(change for change, error in pairs if error is None),
-            tuple(Failure(change, error) for change, error in pairs if error is not None),
-        )
-
-    def __add__(self, other: Outcome) -> Outcome:
-        """What became of two plans, or of two parts of one."""
-        return Outcome((*self.done, *other.done), (*self.failures, *other.failures))
-
-
-class CarryOut(Protocol):
-    """:func:`apply`, or what stands in for it."""
-
-    def __call__(
-        self,
-        plan: Plan,
-        owner: str,
-        peers: Peers,
-        observer: Observer | None = None,
-        executor: Executor | None = None,
-        *,
-        leases: int = 0,
-    ) -> Outcome:
-        """Carry out ``plan`` on behalf of ``owner``."""
 
 
 def apply(
@@ -132,11 +83,11 @@ def _one_by_one(
     peers: Peers,
     observer: Observer | None,
     executor: Executor | None,
-) -> list[Error | None]:
+) -> list[ChangeError | None]:
     """Carry out changes of one kind by single requests; an error or None for each."""
     steps = [_Step(change, owner, peers, observer, _is_new(change, owner, observer)) for change in changes]
     ended = list(executor.map(_Step.run, steps) if executor and len(steps) > 1 else map(_Step.run, steps))
-    errors: list[Error | None] = []
+    errors: list[ChangeError | None] = []
     for error in ended:
         if isinstance(error, LeadershipLost):
             raise error  # only now, when none goes on in the background
@@ -156,7 +107,7 @@ def _is_new(change: Change, owner: str, observer: Observer | None) -> bool:
 
 def _in_bulk(
     action: Action, changes: Sequence[Change], owner: str, peers: Peers, observer: Observer | None
-) -> list[Error | None]:
+) -> list[ChangeError | None]:
     """Carry out changes of one kind in batches; an error or None for each."""
     if not changes:
         return []

@@ -13,8 +13,8 @@ from concurrent.futures import Executor
 from dataclasses import dataclass, field
 
 from eurekube_provider.core.errors import RegistryError
-from eurekube_provider.core.plan import Action, Plan
-from eurekube_provider.eureka.apply import BULK_FROM_CHANGES, Outcome, apply
+from eurekube_provider.core.plan import Action, Outcome, Plan
+from eurekube_provider.eureka.apply import BULK_FROM_CHANGES, apply
 from eurekube_provider.eureka.bulk import change_many
 from eurekube_provider.eureka.observer import Observer
 from eurekube_provider.eureka.peers import Peers
@@ -71,7 +71,7 @@ class Convoys:
         *,
         leases: int = 0,
     ) -> Outcome:
-        """See :class:`~eurekube_provider.eureka.apply.CarryOut`."""
+        """See :func:`~eurekube_provider.eureka.apply.apply`."""
         if not plan.changes:
             return Outcome()
         with self._lock:

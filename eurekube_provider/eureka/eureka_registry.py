@@ -13,6 +13,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 
 from eurekube_provider.core.errors import ConfigurationError, RegistryError, RegistryUnreachable
 from eurekube_provider.core.identity import Cluster
+from eurekube_provider.core.liveness import Liveness, liveness_of
 from eurekube_provider.core.model import Instance, Status
 from eurekube_provider.eureka.accepted_renewals import is_of_stack
 from eurekube_provider.eureka.bulk import bring_level, read_many
@@ -30,7 +31,6 @@ from eurekube_provider.eureka.stack_renewals import Adopted
 from eurekube_provider.eureka.sweeper import Sweeper
 from eurekube_provider.eureka.uncached_reads import read_each
 from eurekube_provider.eureka.view import View
-from eurekube_provider.runtime.liveness import Liveness, liveness_of
 
 _log = logging.getLogger(__name__)
 

@@ -15,6 +15,7 @@ import time
 from collections.abc import Iterable
 from dataclasses import dataclass
 
+from eurekube_provider.core.liveness import Liveness, liveness_of
 from eurekube_provider.core.model import Instance
 from eurekube_provider.eureka import batch
 from eurekube_provider.eureka.heartbeat_sender import Lane, Listener
@@ -22,7 +23,6 @@ from eurekube_provider.eureka.lease_table import Book, Entry, Key
 from eurekube_provider.eureka.peer import Peer
 from eurekube_provider.eureka.peers import Peers
 from eurekube_provider.runtime.clock import elapsed_seconds
-from eurekube_provider.runtime.liveness import Liveness, liveness_of
 
 _log = logging.getLogger(__name__)
 

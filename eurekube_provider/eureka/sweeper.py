@@ -26,11 +26,11 @@ from collections.abc import Callable, Sequence, Set
 from dataclasses import dataclass, replace
 
 from eurekube_provider.core.errors import LeadershipLost, RegistryError, RegistryRejected
+from eurekube_provider.core.liveness import Liveness, liveness_of
 from eurekube_provider.core.model import Instance
 from eurekube_provider.eureka.peer import Peer
 from eurekube_provider.eureka.peers import MOST_TRIES, Peers
 from eurekube_provider.eureka.uncached_reads import read_each
-from eurekube_provider.runtime.liveness import Liveness, liveness_of
 
 _log = logging.getLogger(__name__)
 

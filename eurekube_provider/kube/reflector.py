@@ -16,9 +16,9 @@ from collections.abc import Callable, Iterable
 from typing import Any
 
 from eurekube_provider.core.errors import KubernetesError
+from eurekube_provider.core.liveness import Liveness, liveness_of
 from eurekube_provider.kube.access import KubeAccess, Resource
 from eurekube_provider.runtime.backoff import backoff
-from eurekube_provider.runtime.liveness import Liveness, liveness_of
 
 _log = logging.getLogger(__name__)
 

@@ -19,9 +19,8 @@ from eurekube_provider.core.errors import (
 )
 from eurekube_provider.core.mapping import Desired
 from eurekube_provider.core.model import Instance, Status
-from eurekube_provider.core.plan import Plan, RefusalReason
+from eurekube_provider.core.plan import Outcome, Plan, RefusalReason
 from eurekube_provider.core.syncer import Syncer
-from eurekube_provider.eureka.apply import Outcome
 
 REFUSALS = frozenset({"NotAllowed", "UnknownEureka", "Conflict"})
 """Reasons for which nothing is done for a syncer but to let leave what said goodbye."""

@@ -10,7 +10,7 @@ from __future__ import annotations
 import logging
 import threading
 import time
-from collections.abc import Collection, Mapping
+from collections.abc import Callable, Collection, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from typing import Any
@@ -23,11 +23,12 @@ from eurekube_provider.core.errors import (
     RegistryError,
 )
 from eurekube_provider.core.identity import Cluster, ClusterOwner, endpoint_of
+from eurekube_provider.core.liveness import Liveness, liveness_of
 from eurekube_provider.core.mapping import Desired, leaving
 from eurekube_provider.core.model import Instance
-from eurekube_provider.core.plan import Action, Change, Plan, Policy, plan
+from eurekube_provider.core.plan import Action, Change, Outcome, Plan, Policy, plan
 from eurekube_provider.core.syncer import DEFAULT_CONNECTION, OnTermination, Syncer, claimed_names
-from eurekube_provider.eureka.apply import CarryOut, Outcome, apply
+from eurekube_provider.eureka.apply import apply
 from eurekube_provider.eureka.eureka_registry import Registry
 from eurekube_provider.eureka.forgotten import restorable
 from eurekube_provider.kube.access import PODS, KubeAccess
@@ -49,7 +50,6 @@ from eurekube_provider.operator.sources import Sources
 from eurekube_provider.operator.status import StatusWriter
 from eurekube_provider.operator.takeover import Heirs, Offered
 from eurekube_provider.operator.unresponsive import Silence
-from eurekube_provider.runtime.liveness import Liveness, liveness_of
 
 _log = logging.getLogger(__name__)
 
@@ -87,7 +87,7 @@ class Controller:
         statuses: StatusWriter,
         events: EventRecorder,
         queue: WorkQueue[SyncerKey],
-        carry_out: CarryOut = apply,
+        carry_out: Callable[..., Outcome] = apply,
         *,
         reads_each: bool = False,
     ) -> None:

@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from eurekube_provider.core.errors import KubernetesError
+from eurekube_provider.core.liveness import Liveness, liveness_of
 from eurekube_provider.core.objects import Object, is_terminating
 from eurekube_provider.core.prestop import serving_seconds
 from eurekube_provider.core.shortfall import shortfalls
@@ -23,7 +24,6 @@ from eurekube_provider.kube.courtesy import Courtesy
 from eurekube_provider.operator.conditions import joined
 from eurekube_provider.operator.index import SyncerKey
 from eurekube_provider.operator.sources import Sources
-from eurekube_provider.runtime.liveness import Liveness, liveness_of
 
 _log = logging.getLogger(__name__)
 

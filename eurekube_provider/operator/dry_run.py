@@ -11,9 +11,9 @@ from concurrent.futures import Executor
 from dataclasses import dataclass
 from typing import Any
 
-from eurekube_provider.core.plan import Plan
+from eurekube_provider.core.plan import Outcome, Plan
 from eurekube_provider.core.quoting import printable_lines
-from eurekube_provider.eureka.apply import Outcome, apply
+from eurekube_provider.eureka.apply import apply
 from eurekube_provider.eureka.observer import Observer
 from eurekube_provider.eureka.peers import Peers
 from eurekube_provider.kube.access import KubeAccess

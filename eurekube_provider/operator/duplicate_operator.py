@@ -16,8 +16,8 @@ from datetime import UTC, datetime, timedelta
 from typing import Any
 
 from eurekube_provider.core.errors import ConfigurationError, KubernetesError
+from eurekube_provider.core.liveness import Liveness, liveness_of
 from eurekube_provider.kube.access import LEASES, KubeAccess
-from eurekube_provider.runtime.liveness import Liveness, liveness_of
 
 _log = logging.getLogger(__name__)
 

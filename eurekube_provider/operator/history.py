@@ -15,8 +15,7 @@ from enum import StrEnum
 
 from eurekube_provider.core.errors import OwnershipConflict
 from eurekube_provider.core.model import Instance
-from eurekube_provider.core.plan import Action, Change, Plan, differences
-from eurekube_provider.eureka.apply import Outcome
+from eurekube_provider.core.plan import Action, Change, Outcome, Plan, differences
 from eurekube_provider.operator.conditions import Report
 from eurekube_provider.operator.index import SyncerKey
 from eurekube_provider.runtime.histogram import Histogram

@@ -6,9 +6,9 @@ import threading
 from collections.abc import Callable
 
 from eurekube_provider.core.errors import KubernetesError
+from eurekube_provider.core.liveness import Liveness
 from eurekube_provider.kube.reflector import Reflector
 from eurekube_provider.operator.index import SyncerKey
-from eurekube_provider.runtime.liveness import Liveness
 
 Scope = str | None
 """A namespace, None for the whole cluster."""

@@ -7,8 +7,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from eurekube_provider.core.mapping import UNREAD
-from eurekube_provider.core.plan import Action
-from eurekube_provider.eureka.apply import Outcome
+from eurekube_provider.core.plan import Action, Outcome
 from eurekube_provider.kube.events import EventRecorder, Kind
 from eurekube_provider.operator.conditions import Report
 from eurekube_provider.operator.index import SyncerKey, key_of

@@ -13,6 +13,7 @@ from dataclasses import replace
 
 from eurekube_provider.core.errors import ConfigurationError, KubernetesError
 from eurekube_provider.core.identity import Cluster
+from eurekube_provider.core.liveness import Liveness
 from eurekube_provider.core.mapping import Desired, LabelsOfPod, MappingCache, desired_instances
 from eurekube_provider.core.objects import Problem, app_of, service_of
 from eurekube_provider.core.syncer import DEFAULT_CONNECTION, Mode, Selector, Syncer, selector_of
@@ -31,7 +32,6 @@ from eurekube_provider.operator.index import Index, Object, SyncerKey, key_of
 from eurekube_provider.operator.on_demand_watches import OnDemand, Scope
 from eurekube_provider.operator.terminating import Goodbyes
 from eurekube_provider.operator.trimming import trim_node, trim_own, trim_pod, trim_service, trim_slice
-from eurekube_provider.runtime.liveness import Liveness
 
 MAPPED_FROM_ENDPOINTS = 1000
 """Of syncers with so many endpoints it is kept what each slice was mapped to: half a kilobyte an endpoint."""

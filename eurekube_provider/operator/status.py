@@ -17,13 +17,13 @@ from datetime import UTC, datetime
 from typing import Any
 
 from eurekube_provider.core.errors import KubernetesError, LeadershipLost
+from eurekube_provider.core.liveness import Liveness, liveness_of
 from eurekube_provider.core.quoting import printable
 from eurekube_provider.core.syncer import claimed_names
 from eurekube_provider.kube.access import MERGE_PATCH, SYNCERS, KubeAccess
 from eurekube_provider.kube.courtesy import STOP_SECONDS, Courtesy
 from eurekube_provider.operator.conditions import Report
 from eurekube_provider.operator.index import SyncerKey, key_of
-from eurekube_provider.runtime.liveness import Liveness, liveness_of
 
 _log = logging.getLogger(__name__)
 

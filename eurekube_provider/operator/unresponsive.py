@@ -14,9 +14,9 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 
 from eurekube_provider.core.errors import RegistryError, RegistryUnreachable
+from eurekube_provider.core.liveness import Liveness, liveness_of
 from eurekube_provider.eureka.eureka_registry import Registry
 from eurekube_provider.operator.index import SyncerKey
-from eurekube_provider.runtime.liveness import Liveness, liveness_of
 
 _log = logging.getLogger(__name__)
 

@@ -28,8 +28,8 @@ from eurekube_provider.core.identity import (
     are_of_one_stack,
 )
 from eurekube_provider.core.model import EMPTY, Instance, Status
-from eurekube_provider.core.plan import Plan, Policy, plan, same_contents
-from eurekube_provider.eureka.apply import Outcome, apply, write
+from eurekube_provider.core.plan import Outcome, Plan, Policy, plan, same_contents
+from eurekube_provider.eureka.apply import apply, write
 from eurekube_provider.eureka.peers import Peers
 from eurekube_provider.registrations import registration
 from eurekube_provider.registrations.draining import drain, put_all_back, unmarked

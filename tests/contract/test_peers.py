@@ -14,10 +14,10 @@ import requests
 
 from eurekube_provider.core.errors import OwnershipConflict, RegistryUnreachable
 from eurekube_provider.core.model import Instance, Status
-from eurekube_provider.core.plan import Action, Plan, Policy, plan
+from eurekube_provider.core.plan import Action, Outcome, Plan, Policy, plan
 from eurekube_provider.eureka import apply as module
 from eurekube_provider.eureka import peers as peers_module
-from eurekube_provider.eureka.apply import Outcome, apply, remove, write
+from eurekube_provider.eureka.apply import apply, remove, write
 from eurekube_provider.eureka.coalescing import Convoys
 from eurekube_provider.eureka.connection import Connection, Mode
 from eurekube_provider.eureka.peers import Peers

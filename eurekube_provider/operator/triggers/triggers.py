@@ -17,6 +17,7 @@ from dataclasses import replace
 from datetime import UTC, datetime
 
 from eurekube_provider.core.errors import ConfigurationError, KubernetesError, LeadershipLost
+from eurekube_provider.core.liveness import Liveness, liveness_of
 from eurekube_provider.core.stack_refresh import Addresses, Endpoints, StackRefresh
 from eurekube_provider.core.syncer import Selector
 from eurekube_provider.kube.access import MERGE_PATCH, REFRESHES, KubeAccess
@@ -35,7 +36,6 @@ from eurekube_provider.operator.triggers.trigger_run import Outcome, Run, Runner
 from eurekube_provider.operator.triggers.trigger_state import BRAKED, Standing, status_of
 from eurekube_provider.operator.triggers.webhook import caller
 from eurekube_provider.operator.trimming import trim_own
-from eurekube_provider.runtime.liveness import Liveness, liveness_of
 
 _log = logging.getLogger(__name__)
 

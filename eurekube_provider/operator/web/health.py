@@ -8,9 +8,9 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 
+from eurekube_provider.core.liveness import Liveness
 from eurekube_provider.eureka.eureka_registry import Registry
 from eurekube_provider.operator.sources import Sources
-from eurekube_provider.runtime.liveness import Liveness
 
 
 def stuck(loops: Iterable[Liveness]) -> list[str]:

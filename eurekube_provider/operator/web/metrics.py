@@ -22,8 +22,8 @@ from prometheus_client.core import (
 from prometheus_client.exposition import choose_encoder
 from prometheus_client.registry import Collector
 
+from eurekube_provider.core.durations import BOUNDS_SECONDS, Distribution
 from eurekube_provider.operator.web.running_operator import RunningOperator
-from eurekube_provider.runtime.histogram import BOUNDS_SECONDS, Distribution
 from eurekube_provider.version import __version__
 
 Labels = tuple[str, ...]

@@ -6,6 +6,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 from eurekube_provider.core.identity import Cluster, ClusterOwner
+from eurekube_provider.core.liveness import Liveness
 from eurekube_provider.eureka.eureka_registry import Registry
 from eurekube_provider.operator.controller import Controller
 from eurekube_provider.operator.index import SyncerKey
@@ -15,7 +16,6 @@ from eurekube_provider.operator.sources import Sources
 from eurekube_provider.operator.status import StatusWriter
 from eurekube_provider.operator.triggers.triggers import Triggers
 from eurekube_provider.operator.web.health import not_ready
-from eurekube_provider.runtime.liveness import Liveness
 
 IsLeader = Callable[[], bool | None]
 """Whether this replica leads; None where there is no election."""

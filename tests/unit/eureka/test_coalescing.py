@@ -11,9 +11,9 @@ import pytest
 
 from eurekube_provider.core.errors import LeadershipLost, RegistryRejected, RegistryUnreachable
 from eurekube_provider.core.model import Instance, Port, Status
-from eurekube_provider.core.plan import Action, Change, Plan
+from eurekube_provider.core.plan import Action, Change, Outcome, Plan
 from eurekube_provider.eureka import coalescing as module
-from eurekube_provider.eureka.apply import BULK_FROM_CHANGES, Outcome
+from eurekube_provider.eureka.apply import BULK_FROM_CHANGES
 from eurekube_provider.eureka.coalescing import AT_ONCE, Convoys
 from lab.waiting import wait_until
 

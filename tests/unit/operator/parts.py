@@ -10,8 +10,7 @@ from kubernetes import client
 
 from eurekube_provider.core.identity import Cluster, ClusterOwner
 from eurekube_provider.core.model import Instance, Port, Status
-from eurekube_provider.core.plan import plan
-from eurekube_provider.eureka.apply import Outcome
+from eurekube_provider.core.plan import Outcome, plan
 from eurekube_provider.eureka.connection import Connection
 from eurekube_provider.eureka.eureka_registry import Registry
 from eurekube_provider.eureka.peers import Peers

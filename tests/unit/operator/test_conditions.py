@@ -11,9 +11,8 @@ from eurekube_provider.core.identity import LEAVING_KEY, OWNER_KEY
 from eurekube_provider.core.mapping import Desired
 from eurekube_provider.core.model import EurekaLease, Instance, Port, Status
 from eurekube_provider.core.objects import Problem
-from eurekube_provider.core.plan import Action, Change, Plan, Refusal, RefusalReason
+from eurekube_provider.core.plan import Action, Change, Failure, Outcome, Plan, Refusal, RefusalReason
 from eurekube_provider.core.syncer import Mode, Selector, Syncer
-from eurekube_provider.eureka.apply import Failure, Outcome
 from eurekube_provider.operator.conditions import Report, failure_report, report
 
 SYNCER = Syncer("shop", "rating", Mode.POD, Selector("shop", "rating"), "rating")

@@ -20,10 +20,10 @@ from eurekube_provider.core.identity import ClusterOwner
 from eurekube_provider.core.mapping import Desired
 from eurekube_provider.core.model import Instance, Status
 from eurekube_provider.core.objects import Problem
-from eurekube_provider.core.plan import Action, Change, Plan
+from eurekube_provider.core.plan import Action, Change, Outcome, Plan
 from eurekube_provider.core.reservations import Reservations
 from eurekube_provider.core.syncer import Syncer
-from eurekube_provider.eureka.apply import Outcome, apply
+from eurekube_provider.eureka.apply import apply
 from eurekube_provider.eureka.connection import Connection
 from eurekube_provider.eureka.eureka_registry import Registry
 from eurekube_provider.eureka.peers import Peers
@@ -52,7 +52,7 @@ class Scene:
         self.sent: list[Change] = []
         controller = self.told.controller
         controller._sources = self.told.sources
-        controller._carry_out = self._carry_out  # type: ignore[assignment]
+        controller._carry_out = self._carry_out
         for registry in (self.told.registry, self.elsewhere):
             registry._was_read.set()
         sources = self.told.sources
@@ -118,7 +118,7 @@ class Scene:
             self.sent += steps.changes
             return apply(steps, *given, **more)
 
-        self.told.controller._carry_out = carry_out  # type: ignore[assignment]
+        self.told.controller._carry_out = carry_out
         return eureka
 
     def ready(self) -> tuple[bool | None, str]:
@@ -538,7 +538,7 @@ def test_what_is_found_while_others_are_asked_is_offered_as_well(
             view.registered(late)
         return carry_out(steps, *given, **more)
 
-    scene.told.controller._carry_out = finds  # type: ignore[assignment]
+    scene.told.controller._carry_out = finds
     looks = [scene.look()]
     assert view.get(late.key) is not None
     queue = scene.told.parts.queue
@@ -662,7 +662,7 @@ def test_what_cannot_be_handed_over_keeps_nothing_elsewhere(monkeypatch: pytest.
             return carry_out(steps, sent_by, peers, registry, *given, **more)
         return Outcome.of(steps.changes, [RegistryUnreachable("away")] * len(steps.changes))
 
-    scene.told.controller._carry_out = fails  # type: ignore[assignment]
+    scene.told.controller._carry_out = fails
     with pytest.raises(RegistryUnreachable, match="away"):
         scene.look()
     assert scene.elsewhere.view.owned(owner) == []
@@ -1064,7 +1064,7 @@ def test_what_moves_to_another_eureka_is_missed_by_nobody() -> None:
         """No registration is taken."""
         return carry_out(Plan(steps.of(Action.DEREGISTER)), *given, **more)
 
-    controller._carry_out = refused  # type: ignore[assignment]
+    controller._carry_out = refused
     scene.look()
     assert len(scene.told.registry.view.owned(owner)) == 1
     controller._carry_out = carry_out

@@ -11,8 +11,7 @@ from kubernetes import client
 
 from eurekube_provider.core.errors import KubernetesError, RegistryUnreachable
 from eurekube_provider.core.model import Instance, Port, Status
-from eurekube_provider.core.plan import Action, Change, Plan
-from eurekube_provider.eureka.apply import Failure, Outcome
+from eurekube_provider.core.plan import Action, Change, Failure, Outcome, Plan
 from eurekube_provider.eureka.connection import Connection
 from eurekube_provider.eureka.peer import Peer
 from eurekube_provider.eureka.peers import Peers

@@ -9,11 +9,11 @@ from collections.abc import Iterator
 import pytest
 
 from eurekube_provider.core.errors import RegistryUnreachable
+from eurekube_provider.core.liveness import Liveness, liveness_of
 from eurekube_provider.eureka import renewals
 from eurekube_provider.operator import controller
 from eurekube_provider.operator.web.http_server import Request
 from eurekube_provider.operator.web.routes import Routes
-from eurekube_provider.runtime.liveness import Liveness, liveness_of
 from lab.waiting import wait_until
 from tests.unit.operator.parts import Told
 

@@ -10,13 +10,14 @@ from typing import TypedDict, get_type_hints
 import yaml
 from prometheus_client.parser import text_string_to_metric_families
 
+from eurekube_provider.core.durations import BOUNDS_SECONDS
 from eurekube_provider.operator.conditions import Report
 from eurekube_provider.operator.history import Result
 from eurekube_provider.operator.triggers.rows import RefreshRow
 from eurekube_provider.operator.web import overview
 from eurekube_provider.operator.web.metrics import METRICS, Metrics
 from eurekube_provider.operator.web.running_operator import RunningOperator
-from eurekube_provider.runtime.histogram import BOUNDS_SECONDS, Histogram
+from eurekube_provider.runtime.histogram import Histogram
 from tests.unit.operator.parts import URL, Told
 
 DOCS = (Path(__file__).parents[4] / "docs" / "web.md").read_text()

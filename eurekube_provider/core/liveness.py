@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable
 from dataclasses import dataclass
-from threading import Thread
+from typing import Protocol
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,8 +35,21 @@ class Liveness:
         return ""
 
 
+class _Thread(Protocol):
+    """What a loop's thread tells of itself."""
+
+    name: str
+
+    @property
+    def ident(self) -> int | None:
+        """None before it was started."""
+
+    def is_alive(self) -> bool:
+        """Whether it runs."""
+
+
 def liveness_of(
-    threads: Iterable[Thread], age_seconds: float = 0.0, longest_seconds: float = math.inf
+    threads: Iterable[_Thread], age_seconds: float = 0.0, longest_seconds: float = math.inf
 ) -> list[Liveness]:
     """The liveness of threads, without those that were never started."""
     return [
