@@ -34,22 +34,21 @@ from eurekube_provider.eureka.forgotten import restorable
 from eurekube_provider.kube.access import PODS, KubeAccess
 from eurekube_provider.kube.events import EventRecorder
 from eurekube_provider.operator.conditions import Report, failure_report, reason_of, report, unread_report
-from eurekube_provider.operator.deletion import Departure
-from eurekube_provider.operator.drain_check import Drains
-from eurekube_provider.operator.ended_pods import ended
-from eurekube_provider.operator.finalizer import has_finalizer, set_finalizer
+from eurekube_provider.operator.deletion import Deletion, has_finalizer, set_finalizer
+from eurekube_provider.operator.drain_check import DrainCheck
 from eurekube_provider.operator.history import Look, Looks
 from eurekube_provider.operator.index import SyncerKey, key_of
-from eurekube_provider.operator.permission import Admission, NameTaken, UnknownEureka
-from eurekube_provider.operator.publisher import Teller
+from eurekube_provider.operator.ownership_transfer import Offered, OwnershipTransfer
+from eurekube_provider.operator.permission import NameTaken, Permissions, UnknownEureka
+from eurekube_provider.operator.publisher import StatusPublisher
 from eurekube_provider.operator.queue import WorkQueue
 from eurekube_provider.operator.removal_brake import Brake
 from eurekube_provider.operator.retention import remains
 from eurekube_provider.operator.settings import Settings
 from eurekube_provider.operator.sources import Sources
 from eurekube_provider.operator.status import StatusWriter
-from eurekube_provider.operator.takeover import Heirs, Offered
-from eurekube_provider.operator.unresponsive import Silence
+from eurekube_provider.operator.terminating import ended
+from eurekube_provider.operator.unresponsive import UnresponsiveWatch
 
 _log = logging.getLogger(__name__)
 
@@ -92,33 +91,33 @@ class Controller:
         reads_each: bool = False,
     ) -> None:
         self.history = Looks()
-        self.drains = Drains(access, settings.needed_drain_seconds, queue.add, queue.wait_drained)
+        self.drains = DrainCheck(access, settings.needed_drain_seconds, queue.add, queue.wait_drained)
         self._settings = settings
         self._carry_out = carry_out
         self._reads_each = reads_each
         self._cluster = cluster
         self._access = access
         self._registries = registries
-        self._admission = Admission(settings, cluster, registries)
-        self._teller = Teller(events, statuses)
+        self._admission = Permissions(settings, cluster, registries)
+        self._teller = StatusPublisher(events, statuses)
         self._queue = queue
         self._sources: Sources | None = None
         self._brake = Brake(cluster, [registry.view for registry in registries.values()], access)
-        self._heirs = Heirs(
+        self._successors = OwnershipTransfer(
             cluster, queue, self._apply, self._admission.registry_of, waits_at_once=reads_each
         )
-        self._departure = Departure(
+        self._departure = Deletion(
             cluster,
             access,
             registries,
             events,
             queue,
             self._apply,
-            self._heirs,
+            self._successors,
             settings.release_after_seconds,
             self._gone,
         )
-        self._silence = Silence(registries, self._hangs)
+        self._silence = UnresponsiveWatch(registries, self._hangs)
         self._busy_since: dict[str, float] = {}
         self._executors = {
             registry: ThreadPoolExecutor(8, thread_name_prefix=f"apply-{name}")
@@ -249,7 +248,7 @@ class Controller:
         self._teller.forget_all()
         self.drains.forget_all()
         self._departure.forget_all()
-        self._heirs.forget_all()
+        self._successors.forget_all()
         self.history.forget_all()
 
     @property
@@ -460,7 +459,7 @@ class Controller:
             for one, there in unwanted
         ]
         asked = frozenset((one, held.key) for one, there in unwanted for held in there)
-        return self._heirs.offer(key, owner, leaves, self._sources, asked)
+        return self._successors.offer(key, owner, leaves, self._sources, asked)
 
     def _make_way(self, key: SyncerKey, outcome: Outcome) -> None:
         """Look at those for whom what was taken out may have stood in the way."""

@@ -7,13 +7,14 @@ namespace that waits for it does more harm than instances which lapse by themsel
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
 from dataclasses import replace
 from typing import Any
 
 from eurekube_provider.core.errors import (
     ConfigurationError,
+    KubernetesError,
     OwnershipConflict,
     RegistryError,
     RegistryUnreachable,
@@ -24,17 +25,21 @@ from eurekube_provider.core.plan import plan
 from eurekube_provider.core.quoting import printable
 from eurekube_provider.core.syncer import Syncer
 from eurekube_provider.eureka.eureka_registry import Registry
-from eurekube_provider.kube.access import KubeAccess
+from eurekube_provider.kube.access import MERGE_PATCH, SYNCERS, KubeAccess
 from eurekube_provider.kube.events import EventRecorder, Kind
 from eurekube_provider.operator.conditions import joined
-from eurekube_provider.operator.finalizer import has_finalizer, set_finalizer
-from eurekube_provider.operator.index import SyncerKey
+from eurekube_provider.operator.index import SyncerKey, key_of
+from eurekube_provider.operator.ownership_transfer import SUCCESSOR_POLL_SECONDS, Apply, OwnershipTransfer
 from eurekube_provider.operator.queue import WorkQueue
 from eurekube_provider.operator.sources import Sources
-from eurekube_provider.operator.takeover import HEIR_LOOK_SECONDS, Apply, Heirs
 from eurekube_provider.runtime.clock import elapsed_seconds
 
 _log = logging.getLogger(__name__)
+
+FINALIZER = "eurekube.io/deregister"
+"""Keeps a deleted syncer until its instances are out of Eureka."""
+
+_ATTEMPTS = 3
 
 FORCE_DELETE_ANNOTATION = "eurekube.io/force-delete"
 """With any value on a deleted syncer: let it go at once, whatever it leaves in Eureka."""
@@ -42,7 +47,7 @@ FORCE_DELETE_ANNOTATION = "eurekube.io/force-delete"
 Object = Mapping[str, Any]
 
 
-class Departure:
+class Deletion:
     """Takes deleted syncers out; any number of workers may share it, each with a syncer of its own.
 
     :param release_after_seconds: how long a syncer waits for an Eureka that is away.
@@ -57,7 +62,7 @@ class Departure:
         events: EventRecorder,
         queue: WorkQueue[SyncerKey],
         carry_out: Apply,
-        heirs: Heirs,
+        successors: OwnershipTransfer,
         release_after_seconds: float,
         gone: Callable[[SyncerKey, list[Instance]], None],
     ) -> None:
@@ -67,7 +72,7 @@ class Departure:
         self._events = events
         self._queue = queue
         self._carry_out = carry_out
-        self._heirs = heirs
+        self._successors = successors
         self._release_after_seconds = release_after_seconds
         self._gone = gone
         self._undone: dict[SyncerKey, float] = {}  # since when a deletion cannot be carried out
@@ -82,7 +87,7 @@ class Departure:
         :param syncer: None where the object itself is gone already.
         :raises RegistryError: something could not be taken out yet.
         """
-        self._heirs.forget(key)
+        self._successors.forget(key)
         if syncer is None or not has_finalizer(syncer):
             self._undone.pop(key, None)
             self._take_out(key, syncer, sources)
@@ -142,8 +147,8 @@ class Departure:
         leaving = {name: registry.view.owned(owner) for name, registry in self._registries.items()}
         known = {(name, one.key) for name, there in leaving.items() for one in there}
         awaited = [(self._registries[name], there) for name, there in leaving.items()]
-        if self._heirs.are_awaited(key, awaited, sources):
-            self._queue.add_after(key, HEIR_LOOK_SECONDS)
+        if self._successors.are_awaited(key, awaited, sources):
+            self._queue.add_after(key, SUCCESSOR_POLL_SECONDS)
             return None
         held: list[Instance] = []
         done = 0
@@ -152,7 +157,7 @@ class Departure:
             try:
                 if wanted is not None and wanted.eureka == name:
                     require_read(registry, name)
-                handed = self._heirs.hand_over(key, owner, registry, leaving[name], sources)
+                handed = self._successors.hand_over(key, owner, registry, leaving[name], sources)
                 if handed.failed is not None:
                     raise handed.failed
             except RegistryError as error:
@@ -169,7 +174,7 @@ class Departure:
                 unlisted = [
                     one for one in desired if one.key not in passed and registry.view.get(one.key) is None
                 ]
-                others = self._heirs.of(key, registry, unlisted, sources)
+                others = self._successors.of(key, registry, unlisted, sources)
                 there += [one for one in unlisted if one.key not in others]
             leaves = plan((), there, owner)
             steps = replace(leaves, changes=(*handed.shown, *leaves.changes))
@@ -203,3 +208,39 @@ def require_read(registry: Registry, name: str) -> None:
     """
     if not registry.was_read:
         raise registry.failure or RegistryUnreachable(f"the Eureka {name!r} has not been read yet")
+
+
+def has_finalizer(syncer: Mapping[str, Any]) -> bool:
+    """Whether the object, as we know it, has ours."""
+    return FINALIZER in (syncer["metadata"].get("finalizers") or ())
+
+
+def set_finalizer(access: KubeAccess, syncer: Mapping[str, Any], *, present: bool) -> None:
+    """Add or remove ours beside those of others; a syncer that is gone needs none.
+
+    :raises KubernetesError: the API refused, or did not answer.
+    """
+    path = SYNCERS.path(syncer["metadata"]["namespace"], syncer["metadata"]["name"])
+    for attempt in range(_ATTEMPTS):
+        try:
+            current = access.get(path)["metadata"]
+            others = [name for name in current.get("finalizers") or () if name != FINALIZER]
+            if current.get("deletionTimestamp") and present:
+                return
+            finalizers = [*others, FINALIZER] if present else others
+            body = {"metadata": {"resourceVersion": current["resourceVersion"], "finalizers": finalizers}}
+            access.request("PATCH", path, body=body, content_type=MERGE_PATCH)
+        except KubernetesError as error:
+            if error.status_code == 404:
+                return
+            if error.status_code == 409 and attempt + 1 < _ATTEMPTS:
+                continue
+            raise
+        return
+
+
+def awaiting_release(syncers: Iterable[Object]) -> frozenset[SyncerKey]:
+    """Those that were deleted and wait for us to let them go."""
+    return frozenset(
+        key_of(one) for one in syncers if one["metadata"].get("deletionTimestamp") and has_finalizer(one)
+    )

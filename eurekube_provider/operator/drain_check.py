@@ -55,7 +55,7 @@ class Known:
     speaks_for_all: bool = True
 
 
-class Drains:
+class DrainCheck:
     """Looks at pods, and remembers what it found; every method may be called from any thread.
 
     :param needed_seconds: for how long callers may call a pod after its deletion began; 0 to look at none.

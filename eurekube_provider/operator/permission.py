@@ -21,7 +21,7 @@ class NameTaken(ConfigurationError):
     """Another namespace of the cluster is called by a name that a syncer wants to be called by."""
 
 
-class Admission:
+class Permissions:
     """Asks the operator's configuration.
 
     :param registries: by the name that ``spec.eureka`` may give.

@@ -18,7 +18,7 @@ _log = logging.getLogger(__name__)
 Object = Mapping[str, Any]
 
 
-class Teller:
+class StatusPublisher:
     """Tells of looks; any number of workers may share it, each with a syncer of its own."""
 
     def __init__(self, events: EventRecorder, statuses: StatusWriter) -> None:

@@ -31,11 +31,11 @@ from eurekube_provider.kube.elector import Elector
 from eurekube_provider.kube.events import EventRecorder
 from eurekube_provider.operator import selfcheck
 from eurekube_provider.operator.controller import Controller
+from eurekube_provider.operator.deletion import awaiting_release
 from eurekube_provider.operator.dry_run import PATIENCE_SECONDS, WRITES_SECONDS, Ledger
 from eurekube_provider.operator.dry_run_clients import DryAccess, DryPeers
-from eurekube_provider.operator.duplicate_operator import Rivals
 from eurekube_provider.operator.index import SyncerKey
-from eurekube_provider.operator.leadership import Leadership
+from eurekube_provider.operator.leadership import DuplicateOperatorCheck, Leadership
 from eurekube_provider.operator.queue import WorkQueue
 from eurekube_provider.operator.settings import Settings
 from eurekube_provider.operator.sources import Sources
@@ -190,7 +190,7 @@ def _run(
             gc.freeze()
             _log.info("operator is ready", extra={"syncers": len(sources.syncer_keys())})
             if ledger and ledger.is_once:
-                deleted = sources.deleted_syncers()
+                deleted = awaiting_release(sources.syncers.objects())
                 controller.take_over()
                 controller.lead()
                 while not controller.is_idle and not stop.wait(0.02):
@@ -270,14 +270,16 @@ def _elector(settings: Settings, access: KubeAccess) -> Elector:
     )
 
 
-def _rivals(settings: Settings, access: KubeAccess, stop: threading.Event) -> Rivals | None:
+def _rivals(settings: Settings, access: KubeAccess, stop: threading.Event) -> DuplicateOperatorCheck | None:
     """Who might lead beside us; None where our Lease is where it belongs."""
     if settings.lease_namespace is not None or access.is_in_cluster:
         return None
-    return Rivals(access, *settings.lease(access.namespace), settings.lease_duration_seconds, stop.set)
+    return DuplicateOperatorCheck(
+        access, *settings.lease(access.namespace), settings.lease_duration_seconds, stop.set
+    )
 
 
-def _look_for_rivals(rivals: Rivals, stop: threading.Event) -> bool:
+def _look_for_rivals(rivals: DuplicateOperatorCheck, stop: threading.Event) -> bool:
     """Look once, as soon as the API answers; False when told to stop meanwhile.
 
     :raises ConfigurationError: somebody leads by another Lease, or that cannot be found out.

@@ -27,11 +27,17 @@ from eurekube_provider.kube.access import (
     Resource,
 )
 from eurekube_provider.kube.reflector import Listener, Reflector, ReflectorGroup, Trim
-from eurekube_provider.operator.finalizer import has_finalizer
 from eurekube_provider.operator.index import Index, Object, SyncerKey, key_of
-from eurekube_provider.operator.on_demand_watches import OnDemand, Scope
-from eurekube_provider.operator.terminating import Goodbyes
-from eurekube_provider.operator.trimming import trim_node, trim_own, trim_pod, trim_service, trim_slice
+from eurekube_provider.operator.terminating import TerminatingEndpoints
+from eurekube_provider.operator.watches import (
+    OnDemandWatches,
+    Scope,
+    trim_node,
+    trim_own,
+    trim_pod,
+    trim_service,
+    trim_slice,
+)
 
 MAPPED_FROM_ENDPOINTS = 1000
 """Of syncers with so many endpoints it is kept what each slice was mapped to: half a kilobyte an endpoint."""
@@ -61,7 +67,7 @@ class Sources:
         self._syncers_of: dict[str, frozenset[SyncerKey]] = {}  # by application, in upper case
         self._counting = threading.Lock()
         self._mapped: dict[SyncerKey, MappingCache] = {}
-        self._goodbyes = Goodbyes()
+        self._goodbyes = TerminatingEndpoints()
 
         def group(resource: Resource, trim: Trim, listener: Listener) -> ReflectorGroup:
             return ReflectorGroup(
@@ -79,8 +85,8 @@ class Sources:
         def pods(scope: Scope, on_synced: Callable[[], None]) -> Reflector:
             return Reflector(access.of_metadata(), PODS, trim_pod, self._pod_changed, scope, on_synced)
 
-        self._nodes = OnDemand(nodes, concerned)
-        self._pods = OnDemand(pods, concerned)
+        self._nodes = OnDemandWatches(nodes, concerned)
+        self._pods = OnDemandWatches(pods, concerned)
 
     def start(self) -> None:
         """Begin to list and watch."""
@@ -161,14 +167,6 @@ class Sources:
     def syncer_keys(self) -> list[SyncerKey]:
         """All syncers."""
         return [key_of(syncer) for syncer in self.syncers.objects()]
-
-    def deleted_syncers(self) -> frozenset[SyncerKey]:
-        """Those that were deleted and wait for us to let them go."""
-        return frozenset(
-            key_of(syncer)
-            for syncer in self.syncers.objects()
-            if syncer["metadata"].get("deletionTimestamp") and has_finalizer(syncer)
-        )
 
     def syncers_of(self, application: str) -> frozenset[SyncerKey]:
         """The syncers that register under an application's name, in upper case."""

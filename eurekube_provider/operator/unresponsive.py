@@ -42,7 +42,7 @@ class _UnderWay:
     tell: Tell
 
 
-class Silence:
+class UnresponsiveWatch:
     """Watches the Eurekas of one operator on a thread of its own; any number of workers may share it.
 
     :param hangs: called with the name of an Eureka that is silent, again and again, and why it is said to be.

@@ -35,7 +35,7 @@ from eurekube_provider.operator.triggers.targets import Automation, PulumiStack,
 from eurekube_provider.operator.triggers.trigger_run import Outcome, Run, Runner
 from eurekube_provider.operator.triggers.trigger_state import BRAKED, Standing, status_of
 from eurekube_provider.operator.triggers.webhook import caller
-from eurekube_provider.operator.trimming import trim_own
+from eurekube_provider.operator.watches import trim_own
 
 _log = logging.getLogger(__name__)
 

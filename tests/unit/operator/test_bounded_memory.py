@@ -12,7 +12,7 @@ from eurekube_provider.core.sliding_window import MOST_COUNTED, SlidingWindow
 from eurekube_provider.eureka import renewals, sweeper
 from eurekube_provider.eureka.view import View
 from eurekube_provider.operator import removal_brake, terminating
-from eurekube_provider.operator.terminating import MOST_REMEMBERED, Goodbyes
+from eurekube_provider.operator.terminating import MOST_REMEMBERED, TerminatingEndpoints
 from tests.unit.operator.test_controller import READY, TERMINATING, WEB, Scene
 
 HELD = 10
@@ -96,7 +96,7 @@ def test_what_is_remembered_of_the_gone_is_bounded(monkeypatch: pytest.MonkeyPat
 
 def test_however_many_go_at_once_there_is_a_bound() -> None:
     """The oldest are forgotten first."""
-    seen = Goodbyes()
+    seen = TerminatingEndpoints()
     window: SlidingWindow[str, int] = SlidingWindow(60.0)
     for number in range(MOST_REMEMBERED + 5):
         seen.note(("shop", f"pod-{number}"), 0.0)

@@ -28,10 +28,10 @@ from eurekube_provider.eureka.connection import Connection
 from eurekube_provider.eureka.eureka_registry import Registry
 from eurekube_provider.eureka.peers import Peers
 from eurekube_provider.kube.access import KubeAccess
-from eurekube_provider.operator import deletion, takeover, unresponsive
+from eurekube_provider.operator import deletion, ownership_transfer, unresponsive
 from eurekube_provider.operator.controller import WORKERS, Controller
+from eurekube_provider.operator.deletion import FINALIZER
 from eurekube_provider.operator.dry_run import Ledger
-from eurekube_provider.operator.finalizer import FINALIZER
 from eurekube_provider.operator.index import SyncerKey
 from lab.waiting import wait_until
 from tests.unit.fake_eureka import FakeEureka, FakeServers
@@ -557,9 +557,9 @@ def test_what_another_syncer_may_want_waits_until_that_is_known(
     waits_at_once: bool, is_read: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Its pods are being read for the first time; where they cannot be read, it passes as it stands."""
-    monkeypatch.setattr(takeover, "HEIR_SECONDS", 20.0 if is_read else 0.5)
+    monkeypatch.setattr(ownership_transfer, "SUCCESSOR_SECONDS", 20.0 if is_read else 0.5)
     scene = Scene()
-    scene.told.controller._heirs._waits_at_once = waits_at_once
+    scene.told.controller._successors._waits_at_once = waits_at_once
     scene.serves(a=READY)
     (syncers,) = scene.told.sources.syncers.reflectors
     metadata = {"namespace": "shop", "name": "ratings", "uid": "v", "finalizers": [FINALIZER]}
@@ -590,9 +590,9 @@ def test_what_another_syncer_may_want_waits_until_that_is_known(
 def test_a_wait_that_ran_out_shortens_no_later_one(monkeypatch: pytest.MonkeyPatch) -> None:
     """Where the pods of another syncer cannot be read for a while, and then again."""
     scene, now = Scene(), 0.0
-    waits = scene.told.controller._heirs
+    waits = scene.told.controller._successors
     unread = Desired(problems=(Problem("PodsNotRead", "not yet"),))
-    monkeypatch.setattr(takeover, "elapsed_seconds", lambda: now)
+    monkeypatch.setattr(ownership_transfer, "elapsed_seconds", lambda: now)
     monkeypatch.setattr(waits, "_wanted_by", lambda *_: unread)
     awaited = {}
     for now in (0.0, 4.0, 6.0, 20.0, 100.0, 104.0, 106.0):

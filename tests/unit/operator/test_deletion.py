@@ -11,9 +11,8 @@ import pytest
 from eurekube_provider.core.errors import KubernetesError, RegistryUnreachable
 from eurekube_provider.core.identity import Cluster
 from eurekube_provider.operator import deletion as module
-from eurekube_provider.operator.deletion import Departure
-from eurekube_provider.operator.finalizer import FINALIZER, set_finalizer
-from eurekube_provider.operator.takeover import Heirs
+from eurekube_provider.operator.deletion import FINALIZER, Deletion, set_finalizer
+from eurekube_provider.operator.ownership_transfer import OwnershipTransfer
 
 KEY = ("shop", "rating")
 SYNCER: dict[str, Any] = {"metadata": {"namespace": "shop", "name": "rating", "finalizers": [FINALIZER]}}
@@ -31,14 +30,14 @@ class Scene:
         monkeypatch.setattr(module, "set_finalizer", self._release)
         view = SimpleNamespace(owned=lambda _: [])
         registry = SimpleNamespace(view=view, abandon=lambda _: [])
-        self.departure = Departure(
+        self.departure = Deletion(
             Cluster("lab", "u"),
             None,  # type: ignore[arg-type]
             {"default": registry},  # type: ignore[dict-item]
             SimpleNamespace(record=lambda *given: self.events.append(given[2])),  # type: ignore[arg-type]
             SimpleNamespace(add_after=lambda *_: None),  # type: ignore[arg-type]
             self._carry_out,
-            Heirs(Cluster("lab", "u"), None, None, None),  # type: ignore[arg-type]
+            OwnershipTransfer(Cluster("lab", "u"), None, None, None),  # type: ignore[arg-type]
             RELEASE_SECONDS,
             lambda *_: None,
         )

@@ -11,7 +11,7 @@ import pytest
 from eurekube_provider.core.errors import KubernetesError
 from eurekube_provider.core.syncer import Mode, Selector, Syncer
 from eurekube_provider.operator import drain_check
-from eurekube_provider.operator.drain_check import Drains, Known, judged, representatives
+from eurekube_provider.operator.drain_check import DrainCheck, Known, judged, representatives
 from lab.waiting import wait_until
 
 Object = dict[str, Any]
@@ -62,7 +62,7 @@ class World:
         self.told: list[tuple[str, str]] = []
         self.error: KubernetesError | None = None
         self.syncers: dict[tuple[str, str], Object] = {KEY: {}}
-        self.drains = Drains(self, 120, self.told.append)  # type: ignore[arg-type]
+        self.drains = DrainCheck(self, 120, self.told.append)  # type: ignore[arg-type]
         self.drains.start(Behind(self))  # type: ignore[arg-type]
 
     def has(self, *pods: Object, others: int = 0) -> None:
@@ -276,7 +276,7 @@ def test_a_pod_that_cannot_be_read_is_tried_again(world: World, monkeypatch: pyt
 
 def test_whoever_wants_no_check_gets_none() -> None:
     """With 0 nobody is asked, and what an earlier setting said is over."""
-    off = Drains(None, 0, lambda _: None)  # type: ignore[arg-type]
+    off = DrainCheck(None, 0, lambda _: None)  # type: ignore[arg-type]
     off.start(None)  # type: ignore[arg-type]
     off.look_soon(SYNCER)
     assert (off.problem(KEY), off.liveness(), off._due) == ("", [], {})

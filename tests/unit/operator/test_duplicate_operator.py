@@ -12,7 +12,7 @@ from kubernetes import client
 
 from eurekube_provider.core.errors import ConfigurationError, KubernetesError
 from eurekube_provider.kube.access import KubeAccess
-from eurekube_provider.operator.duplicate_operator import CLOCKS_DIFFER_SECONDS, Rivals
+from eurekube_provider.operator.leadership import CLOCKS_DIFFER_SECONDS, DuplicateOperatorCheck
 from lab.waiting import wait_until
 
 NOW = datetime(2026, 1, 2, 3, 4, 5, tzinfo=UTC)
@@ -51,10 +51,12 @@ def held(seconds_ago: float = 1.0, holder: str = "eurekube-0_1") -> dict[str, An
     return {"holderIdentity": holder, "leaseDurationSeconds": 15, "renewTime": renewed}
 
 
-def rivals(access: KubeAccess, period_seconds: float = 60.0, stop: threading.Event | None = None) -> Rivals:
+def rivals(
+    access: KubeAccess, period_seconds: float = 60.0, stop: threading.Event | None = None
+) -> DuplicateOperatorCheck:
     """Those of an operator whose Lease is in the namespace ``default``."""
     found = (stop or threading.Event()).set
-    return Rivals(access, "default", "eurekube-leader", period_seconds, found, lambda: NOW)
+    return DuplicateOperatorCheck(access, "default", "eurekube-leader", period_seconds, found, lambda: NOW)
 
 
 def test_an_operator_that_leads_elsewhere_is_found() -> None:

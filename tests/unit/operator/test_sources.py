@@ -16,9 +16,15 @@ from eurekube_provider.core.mapping import desired_instances
 from eurekube_provider.core.syncer import Advertise, Mode, Selector, Syncer
 from eurekube_provider.kube.access import KubeAccess
 from eurekube_provider.operator.index import Index
-from eurekube_provider.operator.on_demand_watches import OnDemand
 from eurekube_provider.operator.sources import Sources
-from eurekube_provider.operator.trimming import trim_node, trim_own, trim_pod, trim_service, trim_slice
+from eurekube_provider.operator.watches import (
+    OnDemandWatches,
+    trim_node,
+    trim_own,
+    trim_pod,
+    trim_service,
+    trim_slice,
+)
 from lab.waiting import wait_until
 from tests.unit import strategies
 from tests.unit.operator.parts import Told as RunningOperator
@@ -262,7 +268,7 @@ def test_what_is_needed_on_demand_is_watched_only_then() -> None:
         made[scope] = Watched(on_synced)
         return made[scope]
 
-    pods = OnDemand(make, concerned.append)
+    pods = OnDemandWatches(make, concerned.append)
     one, two = ("team", "one"), ("team", "two")
     pods.needed(one, set())
     assert made == {}

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from typing import Any
 
-from eurekube_provider.operator.terminating import GOODBYE_SECONDS, Goodbyes
+from eurekube_provider.operator.terminating import REMEMBERED_SECONDS, TerminatingEndpoints
 
 
 def test_goodbyes_are_remembered_for_a_while() -> None:
     """The oldest are forgotten one by one; one that is seen again is no longer among the oldest."""
-    goodbyes = Goodbyes()
-    for name, at in (("a", 0.0), ("b", 1.0), ("a", 2.0), ("c", GOODBYE_SECONDS + 1.5)):
+    goodbyes = TerminatingEndpoints()
+    for name, at in (("a", 0.0), ("b", 1.0), ("a", 2.0), ("c", REMEMBERED_SECONDS + 1.5)):
         goodbyes.note(("shop", name), at)
     assert [("shop", name) in goodbyes for name in ("a", "b", "c")] == [True, False, True]
 
@@ -25,7 +25,7 @@ def test_a_pod_that_is_back_has_not_left() -> None:
             "conditions": {"ready": False, "terminating": terminating},
         }
 
-    goodbyes = Goodbyes()
+    goodbyes = TerminatingEndpoints()
     for terminating, has_left in ((False, False), (True, True), (False, False), (True, True)):
         goodbyes.look({"metadata": {"namespace": "shop"}, "endpoints": [endpoint(terminating=terminating)]})
         assert (("shop", "db-0") in goodbyes) is has_left

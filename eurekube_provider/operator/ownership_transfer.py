@@ -25,19 +25,19 @@ from eurekube_provider.runtime.clock import elapsed_seconds
 
 _log = logging.getLogger(__name__)
 
-HEIR_SECONDS = 5.0
+SUCCESSOR_SECONDS = 5.0
 """How long what another syncer may want waits for the pods or nodes that this one needs to be read: a moment,
 where they can be read. Where pods cannot, it passes without their labels, since it serves.
 """
 
-HEIR_LOOK_SECONDS = 0.1
+SUCCESSOR_POLL_SECONDS = 0.1
 
 WAIT_OVER_SECONDS = 60.0
 """Where nobody asked for another syncer for so long, the wait for it is over; the next one is a new one."""
 
 Apply = Callable[[Plan, str, Registry], Outcome]
 Admit = Callable[[Syncer, Sources, frozenset[str]], Registry]
-"""Where a syncer may register; see :meth:`~eurekube_provider.operator.permission.Admission.registry_of`."""
+"""Where a syncer may register; see :meth:`~eurekube_provider.operator.permission.Permissions.registry_of`."""
 
 Key = tuple[str, str]
 """Of an instance: its application and id."""
@@ -50,7 +50,7 @@ _NO_STEPS = Plan()
 
 
 @dataclass(frozen=True, slots=True)
-class Handed:
+class Transferred:
     """What became of instances at one registry that others want.
 
     :ivar steps: each instance that another one wants, as it is given to that one.
@@ -84,7 +84,7 @@ class Offered:
 
     :ivar kept: not to be taken out now: it is another one's, or is given as soon as that can be done.
     :ivar asked: all that it had and did not want when others were asked; None where nobody was.
-    :ivar shown: see :attr:`Handed.shown`.
+    :ivar shown: see :attr:`Transferred.shown`.
     """
 
     kept: Set[tuple[Registry, Key]] = frozenset()
@@ -103,8 +103,8 @@ class Offered:
         return self.asked is not None and (registry, key) not in self.asked
 
 
-class Heirs:
-    """Finds heirs, and hands over; any number of workers may share it, each with a syncer of its own.
+class OwnershipTransfer:
+    """Finds successors, and hands over; any number of workers may share it, each with a syncer of its own.
 
     :param admit: where a syncer that wants the same instances would register them.
     :param waits_at_once: wait for another syncer in the midst of a look, since there is no later one.
@@ -142,13 +142,13 @@ class Heirs:
         while True:
             # Of all of them, so that they are waited for at the same time.
             awaited = [
-                self._is_awaited(heir, registry, sources)
+                self._is_awaited(successor, registry, sources)
                 for registry, instances in leaves
-                for heir in _heirs(key, instances, sources)
+                for successor in _successors(key, instances, sources)
             ]
             if not any(awaited) or not self._waits_at_once:
                 return any(awaited)
-            time.sleep(HEIR_LOOK_SECONDS)
+            time.sleep(SUCCESSOR_POLL_SECONDS)
 
     def offer(
         self,
@@ -164,7 +164,7 @@ class Heirs:
         :param asked: see :attr:`Offered.asked`.
         """
         if self.are_awaited(key, leaves, sources):
-            self._queue.add_after(key, HEIR_LOOK_SECONDS)
+            self._queue.add_after(key, SUCCESSOR_POLL_SECONDS)
             return Offered(
                 frozenset((registry, one.key) for registry, there in leaves for one in there), asked
             )
@@ -184,20 +184,20 @@ class Heirs:
             sum((one.outcome for one in handed.values()), _NOTHING),
         )
 
-    def _is_awaited(self, heir: SyncerKey, registry: Registry, sources: Sources) -> bool:
+    def _is_awaited(self, successor: SyncerKey, registry: Registry, sources: Sources) -> bool:
         """Whether what a syncer wants is not known yet, and was not for too long."""
-        desired = self._wanted_by(heir, registry, sources)
+        desired = self._wanted_by(successor, registry, sources)
         if desired is None:
             return False
         if not desired.is_unread:
-            self._unread.pop(heir, None)
+            self._unread.pop(successor, None)
             return False
         now = elapsed_seconds()
-        since, asked = self._unread.get(heir, (now, now))
+        since, asked = self._unread.get(successor, (now, now))
         if now - asked > WAIT_OVER_SECONDS:
             since = now
-        self._unread[heir] = (since, now)
-        return now - since < HEIR_SECONDS
+        self._unread[successor] = (since, now)
+        return now - since < SUCCESSOR_SECONDS
 
     def of(
         self, key: SyncerKey, registry: Registry, leaves: Collection[Instance], sources: Sources
@@ -207,16 +207,16 @@ class Heirs:
         :param key: who lets go of them at ``registry``.
         """
         there = {one.key: one for one in leaves}
-        heirs: dict[Key, tuple[SyncerKey, Instance]] = {}
-        for other in _heirs(key, leaves, sources):
+        successors: dict[Key, tuple[SyncerKey, Instance]] = {}
+        for other in _successors(key, leaves, sources):
             desired = self._wanted_by(other, registry, sources)
             if desired is not None and desired.is_unread:
                 wants = self._selected_by(other, there, sources)
             else:
                 wants = [one for one in desired.instances if one.key in there] if desired else []
             for one in wants:
-                heirs.setdefault(one.key, (other, one))
-        return heirs
+                successors.setdefault(one.key, (other, one))
+        return successors
 
     def hand_over(
         self,
@@ -225,24 +225,24 @@ class Heirs:
         registry: Registry,
         leaves: Collection[Instance],
         sources: Sources,
-    ) -> Handed:
+    ) -> Transferred:
         """Give what another syncer wants as well to that one, as it stands.
 
         :param key: who lets go of ``leaves`` at ``registry``, where ``owner`` has them.
         """
         there = {one.key: one for one in leaves}
-        heirs = self.of(key, registry, leaves, sources)
-        if not heirs:
-            return Handed()
+        successors = self.of(key, registry, leaves, sources)
+        if not successors:
+            return Transferred()
         steps = Plan(
             tuple(
                 Change(Action.UPDATE, handed_over(want, there[one]), there[one])
-                for one, (_, want) in heirs.items()
+                for one, (_, want) in successors.items()
             )
         )
-        handed = Handed(steps, self._carry_out(steps, owner, registry))
-        for heir in {heir for heir, _ in heirs.values()}:
-            self._queue.add(heir)  # which was refused until now
+        handed = Transferred(steps, self._carry_out(steps, owner, registry))
+        for successor in {successor for successor, _ in successors.values()}:
+            self._queue.add(successor)  # which was refused until now
         if handed.outcome.done:
             _log.info(
                 "instances that a syncer lets go of were handed over to others that want them",
@@ -274,7 +274,7 @@ class Heirs:
         return [replace(one, metadata={**one.metadata, **owner}) for one in held]
 
 
-def _heirs(key: SyncerKey, leaves: Iterable[Instance], sources: Sources) -> list[SyncerKey]:
+def _successors(key: SyncerKey, leaves: Iterable[Instance], sources: Sources) -> list[SyncerKey]:
     """Who registers under the same names."""
     names = {one.application for one in leaves}
     return sorted(set().union(*(sources.syncers_of(name) for name in names)) - {key})

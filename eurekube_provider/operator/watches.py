@@ -1,0 +1,185 @@
+"""What is watched and kept of each kind: the fields that the mapping reads, nodes and pods only while needed.
+
+Ten thousand endpoints stay small that way.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from functools import lru_cache
+
+from eurekube_provider.core.errors import KubernetesError
+from eurekube_provider.core.interning import interned
+from eurekube_provider.core.liveness import Liveness
+from eurekube_provider.core.objects import SERVICE_NAME_LABEL, service_of
+from eurekube_provider.kube.reflector import Reflector
+from eurekube_provider.operator.index import Object, SyncerKey
+
+_SERVICE_FIELDS = ("clusterIP", "externalIPs", "externalTrafficPolicy", "ipFamilies", "ports")
+
+
+def trim_own(item: Object) -> Object:
+    """What is read of a custom resource of ours: all but the field managers."""
+    metadata = {key: value for key, value in item["metadata"].items() if key != "managedFields"}
+    return {**item, "metadata": metadata}
+
+
+def trim_service(service: Object) -> Object:
+    """What the mapping reads of a Service."""
+    metadata, spec = service["metadata"], service.get("spec") or {}
+    return {
+        "metadata": {
+            "namespace": metadata["namespace"],
+            "name": metadata["name"],
+            "labels": metadata.get("labels") or {},
+        },
+        "spec": {key: spec[key] for key in _SERVICE_FIELDS if key in spec},
+        "status": {"loadBalancer": (service.get("status") or {}).get("loadBalancer") or {}},
+    }
+
+
+def trim_slice(endpoint_slice: Object) -> Object:
+    """What the mapping reads of an EndpointSlice; of each endpoint the one address that Services use."""
+    metadata = endpoint_slice["metadata"]
+    service = service_of(endpoint_slice)
+    endpoints = []
+    for endpoint in endpoint_slice.get("endpoints") or ():
+        target = endpoint.get("targetRef") or {}
+        kept: Object = {
+            "addresses": endpoint["addresses"][:1],
+            "conditions": _conditions(tuple((endpoint.get("conditions") or {}).items())),
+        }
+        if target:
+            kept["targetRef"] = {"kind": target.get("kind"), "name": target.get("name")}
+        for field in ("zone", "nodeName"):
+            if endpoint.get(field):
+                kept[field] = interned(endpoint[field])  # a few texts for all endpoints
+        endpoints.append(kept)
+    return {
+        "metadata": {
+            "namespace": metadata["namespace"],
+            "name": metadata["name"],
+            "labels": {SERVICE_NAME_LABEL: service} if service else {},
+        },
+        "addressType": endpoint_slice.get("addressType", "IPv4"),
+        "ports": endpoint_slice.get("ports") or [],
+        "endpoints": endpoints,
+    }
+
+
+@lru_cache(maxsize=64)
+def _conditions(items: tuple[tuple[str, bool | None], ...]) -> Object:
+    """The conditions that are known; thousands of endpoints share a handful of combinations."""
+    return {key: value for key, value in items if value is not None}
+
+
+def trim_node(node: Object) -> Object:
+    """What the mapping reads of a node: whether it is ready, and its addresses."""
+    status = node.get("status") or {}
+    return {
+        "metadata": {"name": node["metadata"]["name"]},
+        "status": {
+            "addresses": [
+                {"type": item["type"], "address": item["address"]} for item in status.get("addresses") or ()
+            ],
+            "conditions": [
+                {"type": item["type"], "status": item["status"]}
+                for item in status.get("conditions") or ()
+                if item["type"] == "Ready"
+            ],
+        },
+    }
+
+
+def trim_pod(pod: Object) -> Object:
+    """What the mapping reads of a pod: its labels."""
+    metadata = pod["metadata"]
+    return {
+        "metadata": {"namespace": metadata["namespace"], "name": metadata["name"]},
+        "labels": {interned(key): value for key, value in (metadata.get("labels") or {}).items()},
+    }
+
+
+Scope = str | None
+"""A namespace, None for the whole cluster."""
+
+MakeReflector = Callable[[Scope, Callable[[], None]], Reflector]
+"""Makes the reflector of a scope, which calls the second argument when its first list is complete."""
+
+
+class OnDemandWatches:
+    """Reflectors of one kind, each of which runs as long as somebody needs it.
+
+    :param concerned: called with a syncer whose objects can be read from now on.
+    """
+
+    def __init__(self, make: MakeReflector, concerned: Callable[[SyncerKey], None]) -> None:
+        self._make = make
+        self._concerned = concerned
+        self._lock = threading.Lock()
+        self._users: dict[Scope, set[SyncerKey]] = {}
+        self._reflectors: dict[Scope, Reflector] = {}
+        self._stopped = False
+
+    def needed(self, user: SyncerKey, scopes: set[Scope]) -> None:
+        """``user`` needs the objects of these scopes and of no others; returns at once."""
+        with self._lock:
+            for scope in [scope for scope, users in self._users.items() if user in users]:
+                if scope in scopes:
+                    continue
+                self._users[scope].discard(user)
+                if not self._users[scope]:
+                    del self._users[scope]
+                    self._reflectors.pop(scope).stop()
+            for scope in scopes:
+                self._users.setdefault(scope, set()).add(user)
+                if scope not in self._reflectors and not self._stopped:
+                    reflector = self._make(scope, lambda scope=scope: self._synced(scope))  # type: ignore[misc]
+                    self._reflectors[scope] = reflector
+                    reflector.start()
+
+    def users(self, scope: Scope) -> set[SyncerKey]:
+        """Who needs the objects of a scope."""
+        with self._lock:
+            return set(self._users.get(scope, ()))
+
+    def reflector(self, scope: Scope) -> Reflector | None:
+        """The objects of a scope once they have been read, None before."""
+        with self._lock:
+            found = self._reflectors.get(scope)
+        return found if found is not None and found.is_synced else None
+
+    def hurry(self) -> None:
+        """See :meth:`Reflector.hurry`."""
+        for one in self._all():
+            one.hurry()
+
+    @property
+    def is_current(self) -> bool:
+        """See :attr:`Sources.is_current`."""
+        return all(one.may_be_led_by for one in self._all() if one.is_synced)
+
+    def liveness(self) -> list[Liveness]:
+        """The threads of all."""
+        return [loop for one in self._all() for loop in one.liveness()]
+
+    def _all(self) -> list[Reflector]:
+        with self._lock:
+            return list(self._reflectors.values())
+
+    @property
+    def failure(self) -> KubernetesError | None:
+        """Why one of the kinds cannot be read; None while all can."""
+        return next((one.failure for one in self._all() if one.failure), None)
+
+    def stop(self) -> None:
+        """Watch nothing any more."""
+        with self._lock:
+            self._stopped = True
+            for reflector in self._reflectors.values():
+                reflector.stop()
+
+    def _synced(self, scope: Scope) -> None:
+        for user in self.users(scope):
+            self._concerned(user)
