@@ -6,15 +6,24 @@ It does no I/O, takes linear time, and applying its result makes a second plan e
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from enum import StrEnum
 from typing import Any
 
+from eurekube_provider.core.enforcement import (
+    Terms,
+    has_another_status,
+    own_status,
+    sent_first,
+    status_to_reach,
+)
 from eurekube_provider.core.errors import OwnershipConflict, RegistryError
 from eurekube_provider.core.identity import LEAVING_KEY
 from eurekube_provider.core.model import Instance, Status
 from eurekube_provider.core.quoting import printable
+
+_NO_TERMS: Mapping[tuple[str, str], Terms] = {}
 
 
 class Policy(StrEnum):
@@ -33,6 +42,9 @@ class Action(StrEnum):
     REGISTER = "register"
     UPDATE = "update"
     SET_STATUS = "set-status"
+    ENFORCE = "enforce"
+    """Bring about the status of ``instance`` over another one, once ``actual`` stands there."""
+
     DEREGISTER = "deregister"
 
 
@@ -48,16 +60,20 @@ class RefusalReason(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Change:
-    """One step: ``instance`` is what shall be there (what shall go, for DEREGISTER); ``actual`` what is."""
+    """One step: ``instance`` is what shall be there (what shall go, for DEREGISTER); ``actual`` what is.
+
+    :ivar adopts: whether ``actual`` belongs to somebody else and is taken over.
+    """
 
     action: Action
     instance: Instance
     actual: Instance | None = None
+    adopts: bool = False
 
     def describe(self) -> str:
         """One line for a person, e.g. ``+ RATING rating-1.shop.eks:rating:8080 UP 10.0.0.1:8080``."""
-        sign = {Action.REGISTER: "+", Action.UPDATE: "~", Action.SET_STATUS: "~", Action.DEREGISTER: "-"}
-        head = f"{sign[self.action]} {self.instance.application} {self.instance.instance_id}"
+        sign = {Action.REGISTER: "+", Action.DEREGISTER: "-"}.get(self.action, "~")
+        head = f"{sign} {self.instance.application} {self.instance.instance_id}"
         if self.action is Action.DEREGISTER:
             return head
         if self.actual is None:
@@ -184,7 +200,11 @@ class Outcome:
 
 
 def plan(
-    desired: Iterable[Instance], actual: Iterable[Instance], owner: str, policy: Policy = Policy.SYNC
+    desired: Iterable[Instance],
+    actual: Iterable[Instance],
+    owner: str,
+    policy: Policy = Policy.SYNC,
+    terms: Mapping[tuple[str, str], Terms] = _NO_TERMS,
 ) -> Plan:
     """Decide what must change.
 
@@ -193,25 +213,33 @@ def plan(
     :param actual: what is there: everything of this owner, and of other owners at least what shares an
         application with a desired instance.
     :param owner: whose instances may be changed and removed. Everybody else's are never touched.
-    :returns: changes in the order register, update, set status, deregister.
+    :param terms: by application and id, for the registrations of a stack: whether one is taken over from
+        somebody else, and the status that its program enforces. What is taken over counts as ours.
+    :returns: changes in the order register, update, set status, enforce, deregister.
     """
     wanted = {instance.key: instance for instance in desired}
     there = {instance.key: instance for instance in actual}
     steps: dict[Action, list[Change]] = {action: [] for action in Action}
     refusals: list[Refusal] = []
     doubled: list[Refusal] = []
-    twins = {_place(other): other for other in there.values() if other.owner != owner}
+    adopted = {key for key, term in terms.items() if term.adopt}
+    strange = (other for other in there.values() if other.owner != owner)
+    twins = {_place(other): other for other in strange if other.key not in adopted}
     for key, want in wanted.items():
-        have = there.get(key)
+        have, term = there.get(key), terms.get(key)
         twin = twins.get(_place(want)) if twins else None
         if have is None:
-            if twin is None:
-                steps[Action.REGISTER].append(Change(Action.REGISTER, want))
-            else:
+            if twin is not None:
                 kind = RefusalReason.CONFLICT if twin.owner else RefusalReason.SELF_REGISTERED
                 refusals.append(Refusal(kind, want, twin))
-        elif have.owner != owner:
+            elif term is not None:
+                _add_on_terms(steps, want, None, term)
+            else:
+                steps[Action.REGISTER].append(Change(Action.REGISTER, want))
+        elif have.owner != owner and key not in adopted:
             refusals.append(Refusal(RefusalReason.CONFLICT, want, have))
+        elif term is not None:
+            _add_on_terms(steps, want, have, term, adopts=have.owner != owner)
         else:
             if twin is not None and twin.owner is None and twin.status is Status.UP:
                 doubled.append(Refusal(RefusalReason.SELF_REGISTERED, want, twin))
@@ -231,6 +259,25 @@ def plan(
         ]
     changes = tuple(change for action in Action for change in steps[action])
     return Plan(changes, tuple(refusals), tuple(doubled))
+
+
+def _add_on_terms(
+    steps: dict[Action, list[Change]],
+    want: Instance,
+    have: Instance | None,
+    term: Terms,
+    *,
+    adopts: bool = False,
+) -> None:
+    """What registers ``want`` on its terms, and then brings about its status where registering does not."""
+    sent = sent_first(want, term.enforce, have)
+    if have is None:
+        steps[Action.REGISTER].append(Change(Action.REGISTER, sent))
+    elif not same_contents(sent, have) or sent.status is not own_status(have):
+        steps[Action.UPDATE].append(Change(Action.UPDATE, sent, have, adopts))
+    status = status_to_reach(term.enforce, have)
+    if status is not None and has_another_status(term.enforce, have):
+        steps[Action.ENFORCE].append(Change(Action.ENFORCE, replace(want, status=status), sent))
 
 
 def same_contents(one: Instance, other: Instance) -> bool:

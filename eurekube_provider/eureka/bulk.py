@@ -37,7 +37,7 @@ _log = logging.getLogger(__name__)
 
 T = TypeVar("T")
 Key = tuple[str, str]
-Owners = Mapping[Key, str]
+Owners = Mapping[Key, str | None]
 Failures = dict[Key, RegistryError | OwnershipConflict]
 
 _CANCEL_ATTEMPTS = 3
@@ -88,7 +88,7 @@ def renew_many(peers: Peers, instances: Sequence[Instance]) -> dict[str, list[Ke
 
 
 def register_many(
-    peers: Peers, instances: Sequence[Instance], owner: str, observer: Observer | None
+    peers: Peers, instances: Sequence[Instance], owner: str | None, observer: Observer | None
 ) -> Failures:
     """Register or update many instances on every server, and look that they are there.
 
@@ -99,7 +99,7 @@ def register_many(
 
 
 def cancel_many(
-    peers: Peers, instances: Sequence[Instance], owner: str, observer: Observer | None
+    peers: Peers, instances: Sequence[Instance], owner: str | None, observer: Observer | None
 ) -> Failures:
     """Remove many instances from every server, and look that they are gone.
 

@@ -9,7 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from eurekube_provider.core.identity import LEAVING_KEY
+from eurekube_provider.core.enforcement import Terms
+from eurekube_provider.core.identity import ENFORCED_KEY, LEAVING_KEY
 from eurekube_provider.core.model import EurekaLease, Instance, Port, Status
 from eurekube_provider.core.plan import (
     Action,
@@ -341,3 +342,57 @@ def test_the_servers_fields_are_no_difference(instance: Instance) -> None:
         instance, last_dirty_timestamp_ms=1, last_updated_timestamp_ms=2, unknown_fields={"x-new": 1}
     )
     assert same_contents(instance, seen)
+
+
+OUT = Status.OUT_OF_SERVICE
+
+
+def test_what_is_adopted_is_taken_over_and_stands_in_nobodys_way() -> None:
+    """Only on terms that say so; and the change says that it takes something over."""
+    theirs = Instance("A", "a", "h", "192.0.2.1", Port(1), metadata={"eurekube.owner": THEIRS})
+    ours = {"eurekube.owner": OURS}
+    mine, beside = replace(theirs, metadata=ours), replace(theirs, instance_id="b", metadata=ours)
+    refused = plan([mine, beside], [theirs], OURS, Policy.UPSERT_ONLY, {mine.key: Terms()})
+    assert (refused.changes, len(refused.refusals)) == ((), 2)
+    adopting = {mine.key: Terms(adopt=True)}
+    steps = plan([mine, beside], [theirs], OURS, Policy.UPSERT_ONLY, adopting)
+    assert steps.changes == (
+        Change(Action.REGISTER, beside),
+        Change(Action.UPDATE, mine, theirs, adopts=True),
+    )
+    assert not plan([mine], [mine], OURS, Policy.UPSERT_ONLY, adopting)
+
+
+@pytest.mark.parametrize(
+    ("enforce", "have", "actions"),
+    [
+        (None, None, [Action.REGISTER]),
+        (Status.DOWN, None, [Action.REGISTER]),
+        (OUT, None, [Action.REGISTER, Action.ENFORCE]),
+        (None, (OUT, OUT, ""), []),
+        (None, (OUT, OUT, str(OUT)), [Action.UPDATE, Action.ENFORCE]),
+        (None, (Status.DOWN, Status.DOWN, str(OUT)), [Action.UPDATE]),
+        (OUT, (Status.UP, Status.UNKNOWN, ""), [Action.UPDATE, Action.ENFORCE]),
+        (OUT, (OUT, OUT, str(OUT)), []),
+        (Status.UP, (OUT, OUT, ""), [Action.ENFORCE]),
+        (Status.DOWN, (OUT, OUT, ""), [Action.UPDATE, Action.ENFORCE]),
+    ],
+)
+def test_a_status_is_enforced_or_left_to_people(
+    enforce: Status | None, have: tuple[Status, Status, str] | None, actions: list[Action]
+) -> None:
+    """A program's stands over a person's; one that no program asks for any more is lifted by its mark."""
+
+    def marked(mark: str) -> dict[str, str]:
+        return {"eurekube.owner": OURS, **({ENFORCED_KEY: mark} if mark else {})}
+
+    mark = enforce.value if enforce not in (None, Status.UP) else ""
+    want = Instance("A", "a", "h", "h", Port(1), status=enforce or Status.UP, metadata=marked(mark))
+    there = []
+    if have is not None:
+        status, override, held = have
+        there = [replace(want, status=status, overridden_status=override, metadata=marked(held))]
+    steps = plan([want], there, OURS, Policy.UPSERT_ONLY, {want.key: Terms(enforce=enforce)})
+    assert [change.action for change in steps.changes] == actions
+    for change in steps.of(Action.ENFORCE):
+        assert change.instance.status is (enforce or Status.UP)
