@@ -47,7 +47,10 @@ class Cancellable(PulumiCommand):
         self._process: subprocess.Popen[str] | None = None
 
     def cancel(self, why: str) -> None:
-        """Let what runs end in order, and start no more. Returns at once; a signal handler may call it."""
+        """Have the running command end in order, and start no more.
+
+        Returns at once; a signal handler may call it.
+        """
         threading.Thread(target=self._cancel, args=(why,), daemon=True).start()
 
     def run(
@@ -131,5 +134,5 @@ def _told(file: Any, listener: Any) -> str:
 
 
 def pulumi_home() -> Path:
-    """Where Pulumi keeps what is its own: PULUMI_HOME, else ``~/.pulumi``."""
+    """Return Pulumi's own folder: PULUMI_HOME, else ``~/.pulumi``."""
     return Path(os.environ.get("PULUMI_HOME") or Path.home() / ".pulumi")

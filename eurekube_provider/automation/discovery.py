@@ -1,4 +1,4 @@
-"""What a run of a stack means for discovery: who comes, goes and changes, and what deserves a second look.
+"""The effect of a stack's run on discovery: which instances come, go and change, and what deserves a warning.
 
 Pure: from Pulumi's steps to a summary that can be printed.
 """
@@ -30,7 +30,7 @@ from eurekube_provider.core.wording import listed
 
 
 class ChangeKind(StrEnum):
-    """What happens to one instance, or to a syncer."""
+    """The changes of one instance, or of a syncer."""
 
     REGISTERS = "registers"
     LEAVES = "leaves"
@@ -40,7 +40,7 @@ class ChangeKind(StrEnum):
 
 
 class Concern(StrEnum):
-    """Why something deserves a second look."""
+    """The subjects of warnings."""
 
     BRAKE = "brake"
     RENEWER = "renewer"
@@ -67,7 +67,7 @@ class DiscoveryChange:
 
 @dataclass(frozen=True, slots=True)
 class ApplicationChange:
-    """What happens to one application at one Eureka.
+    """The changes of one application at one Eureka.
 
     :ivar before, after: how many instances of this stack it has; None where that is not told.
     """
@@ -79,13 +79,13 @@ class ApplicationChange:
     after: int | None
 
     def of(self, kind: ChangeKind) -> tuple[DiscoveryChange, ...]:
-        """The changes of one kind."""
+        """Return the changes of one kind."""
         return tuple(change for change in self.changes if change.kind is kind)
 
 
 @dataclass(frozen=True, slots=True)
 class RefusedChange:
-    """What will not be done, and why."""
+    """A change that will not be made, and why."""
 
     name: str
     reason: str
@@ -93,7 +93,7 @@ class RefusedChange:
 
 @dataclass(frozen=True, slots=True)
 class DiscoveryWarning:
-    """What deserves a second look, and why."""
+    """A warning about something that deserves a second look."""
 
     concern: Concern
     about: str
@@ -123,12 +123,12 @@ class Discovery:
         return not (self.applications or self.syncers or self.refused or self.warnings)
 
     def to_json(self) -> dict[str, Any]:
-        """All of it, for machines."""
+        """Return the summary as plain JSON values."""
         return asdict(self)
 
 
 class _SummaryBuilder:
-    """Gathers, application by application."""
+    """Collects the changes of each application."""
 
     def __init__(self) -> None:
         self.changes: dict[Place, list[DiscoveryChange]] = {}
@@ -147,12 +147,12 @@ class _SummaryBuilder:
 
 
 def summarise(log: StepLog) -> Discovery:
-    """What a preview, or an update, means for discovery."""
+    """Summarise what a preview, or an update, means for discovery."""
     return _summary(log, found=False)
 
 
 def summarise_drift(log: StepLog) -> Discovery:
-    """What a look for drift found: old states are the stack's, new ones Eureka's and the cluster's."""
+    """Summarise a check for drift: old states are the stack's, new ones Eureka's and the cluster's."""
     return _summary(log, found=True)
 
 
@@ -309,7 +309,7 @@ def _application(place: Place, tally: _SummaryBuilder) -> ApplicationChange:
 
 
 def _braked(of: ApplicationChange, tally: _SummaryBuilder) -> DiscoveryWarning | None:
-    """Whether so many go at once that the operator's brake would hold it; a stack has no brake."""
+    """Warn where so many go at once that the operator's brake would hold them; a stack has no brake."""
     place = (of.application, of.service_url)
     lost, arriving = tally.losses.get(place, 0), len(of.of(ChangeKind.REGISTERS))
     up = sum(each.is_up for each in tally.before.get(place, ()))
@@ -321,7 +321,7 @@ def _braked(of: ApplicationChange, tally: _SummaryBuilder) -> DiscoveryWarning |
 
 
 def _moved(tally: _SummaryBuilder) -> Iterable[DiscoveryWarning]:
-    """What is registered at other URLs, where only Eureka knows whether it is another one."""
+    """Warn of registrations at another URL, of which only Eureka knows whether it is another registry."""
     for ((application, before), after), moved in sorted(tally.moved.items()):
         up = [each for each in moved if each.is_up and not each.foreign_owner]
         if not up:
@@ -352,7 +352,7 @@ def _syncer(step: Step, *, found: bool) -> DiscoveryChange:
 
 
 def _refusal(problem: EngineError) -> RefusedChange:
-    """A sentence of the engine's, without what surrounds ours."""
+    """Make a refusal of an engine's error, without what surrounds our sentence."""
     name, message = problem.urn.rpartition("::")[2], problem.message
     before, separator, reason = message.partition(" has a problem: ")
     if separator:
@@ -367,7 +367,7 @@ def _both(step: Step, *, found: bool) -> list[Registered]:
 
 
 def _instances(step: Step, state: State | None, *, found: bool) -> Iterable[Registered]:
-    """Those of one state: what there is where it was ``found``, else what the program asks for."""
+    """Read the instances of one state: those there are where it was ``found``, else those asked for."""
     return () if state is None else registered(step.type, step.name, _properties(state, found=found))
 
 
@@ -387,7 +387,7 @@ def _details(old: Mapping[str, str], new: Mapping[str, str]) -> dict[str, tuple[
 
 
 def _as_told(of: Mapping[str, str], other: Mapping[str, str]) -> Mapping[str, str]:
-    """Contents, with one text for each map that the other does not tell."""
+    """Join each map of the contents that the other side does not tell into one text."""
     for name in [name for name, value in other.items() if value in (NOT_KNOWN_YET, MASKED)]:
         items = {each: value for each, value in of.items() if each.startswith(f"{name}.")}
         if items:
@@ -401,7 +401,7 @@ def _drain(of: Registered) -> int:
 
 
 def _names(steps: tuple[Step, ...], problems: list[EngineError]) -> tuple[str, str]:
-    """Project and stack, as every URN has them: ``urn:pulumi:<stack>::<project>::...``."""
+    """Read project and stack from a URN: ``urn:pulumi:<stack>::<project>::...``."""
     for urn in (*(step.urn for step in steps), *(problem.urn for problem in problems)):
         parts = urn.split("::")
         if len(parts) >= 3:

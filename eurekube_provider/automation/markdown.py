@@ -51,24 +51,24 @@ _SYNCERS = {
 
 
 def marker(summary: Discovery) -> str:
-    """The first line of a comment, by which the next run finds it again: one for each stack."""
+    """Return the first line of a stack's comment, by which the next run finds it again."""
     return f"<!-- eurekube summary of {_NO_NAME.sub('-', f'{summary.project}/{summary.stack}')} -->"
 
 
 def comment(summary: Discovery) -> str:
-    """What an update would do to discovery."""
+    """Write what an update would do to discovery, as a comment for a pull request."""
     return _fitted(summary, "Discovery", _headline(summary), found=False)
 
 
 def drift_report(summary: Discovery) -> str:
-    """What was changed behind the stack's back."""
+    """Write what was changed without the stack."""
     count = sum(len(each.changes) for each in summary.applications) + len(summary.syncers)
     said = f"**{_many(count, 'difference')}** between the stack and what is there." if count else ""
     return _fitted(summary, "Drift", said or _no_drift(summary), found=True)
 
 
 def _no_drift(summary: Discovery) -> str:
-    """What is said where no registration and no syncer differs."""
+    """Write the report in which no registration and no syncer differs."""
     if summary.has_failed or _is_unsure(summary):
         return ""
     if summary.other_changes:
@@ -77,18 +77,18 @@ def _no_drift(summary: Discovery) -> str:
 
 
 def code(text: str) -> str:
-    """A code span that shows ``text``, whatever is in it."""
+    """Make a code span that shows ``text``, whatever is in it."""
     return f"`{_plain(text).replace('`', chr(39)).replace('|', '¦') or ' '}`"
 
 
 def _plain(text: str) -> str:
-    """One line that is not too long."""
+    """Cut a text to one line that is not too long."""
     line = " ".join(printable(text).split())
     return line if len(line) <= LONGEST else f"{line[:LONGEST]}…"
 
 
 def _fitted(summary: Discovery, title: str, headline: str, *, found: bool) -> str:
-    """The whole, with as many details as a comment takes."""
+    """Put the comment together, with as many details as it takes."""
     for listed in (LISTED, 5, 0):
         text = "\n".join(_lines(summary, title, headline, listed, found=found))
         if len(text) <= LARGEST:

@@ -44,7 +44,7 @@ class StackTarget:
 
 
 class StackRunner:
-    """Runs one action on one stack, which can be cancelled meanwhile.
+    """Runs one operation on one stack, which can be cancelled meanwhile.
 
     :ivar log: everything that the engine told.
     :raises ConfigurationError: there is no project, or no CLI that can be used.
@@ -72,7 +72,7 @@ class StackRunner:
         self._command.cancel(why)
 
     def run(self, action: StackOperation) -> StackRun:
-        """Do it. A lock that a dead run of ours left is released first.
+        """Run an operation. A lock that a dead run of ours left is released first.
 
         What changes the stack, or its state, is done while no other run of ours does so.
         """
@@ -147,11 +147,11 @@ class _Workspace(LocalWorkspace):
         super().__init__(work_dir=str(work_dir), pulumi_command=command)
 
     def select_stack(self, stack_name: str) -> None:
-        """Nothing: a stack that is not there is told by the first command."""
+        """Do nothing: the first command says so where the stack is not there."""
 
 
 def preview(target: StackTarget) -> StackRun:
-    """What an ``up`` would do; needs neither Eureka nor the cluster where the program looks nothing up."""
+    """Preview an ``up``; needs neither Eureka nor the cluster where the program looks nothing up."""
     return StackRunner(target).run(StackOperation.PREVIEW)
 
 
@@ -166,7 +166,7 @@ def refresh(target: StackTarget) -> StackRun:
 
 
 def drift(target: StackTarget) -> StackRun:
-    """What a refresh would find changed behind the stack's back; changes nothing, not even the state."""
+    """Find what was changed without the stack; changes nothing, not even the state."""
     return StackRunner(target).run(StackOperation.DRIFT)
 
 
@@ -182,7 +182,7 @@ def _act(stack: Stack, action: StackOperation, log: StepLog) -> None:
 
 
 def _project(work_dir: Path) -> Mapping[str, Any]:
-    """What stands in the project's file.
+    """Read the project's file.
 
     :raises ConfigurationError: there is none.
     """
@@ -206,7 +206,7 @@ def _sentence(action: StackOperation, stack: str, log: StepLog) -> str:
 
 
 def _reason(log: StepLog, error: str) -> str:
-    """One sentence of why: the first error that says something, and how many more there are."""
+    """Word why a run failed: the first error that says something, and how many more there are."""
     messages = dict.fromkeys(problem.message for problem in log.problems)
     told = [text for text in messages if text and not text.startswith(_NOISE)]
     if not told:
@@ -217,6 +217,6 @@ def _reason(log: StepLog, error: str) -> str:
 
 
 def _line(error: str) -> str:
-    """The line that matters: of a traceback the last one."""
+    """Choose the line that matters of a message: the last one of a traceback."""
     lines = [line.strip() for line in error.splitlines() if line.strip()]
     return lines[-1] if "Traceback" in error else lines[0]

@@ -1,4 +1,4 @@
-"""What became of one run of a stack, as a value that can be printed as one line of JSON."""
+"""The result of one run of a stack, as a value that can be printed as one line of JSON."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from eurekube_provider.automation.steps import Step
 
 
 class StackOperation(StrEnum):
-    """What is done with a stack."""
+    """The operations on a stack."""
 
     PREVIEW = "preview"
     UP = "up"
@@ -20,7 +20,7 @@ class StackOperation(StrEnum):
 
 
 class RunOutcome(StrEnum):
-    """How it ended. A preview or a look for drift is CHANGED where it found something to change."""
+    """The ends of a run. A preview or a check for drift is CHANGED where it found something to change."""
 
     CHANGED = "changed"
     UNCHANGED = "unchanged"
@@ -49,7 +49,7 @@ class StackRun:
     steps: tuple[Step, ...] = ()
 
     def to_json(self) -> dict[str, Any]:
-        """The result without its steps."""
+        """Return the result without its steps."""
         return {
             "action": self.action.value,
             "stack": self.stack,

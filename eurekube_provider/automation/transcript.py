@@ -1,4 +1,4 @@
-"""What Pulumi wrote about a run, read back: the document of ``preview --json``, or an event log.
+"""Reads back what Pulumi wrote about a run: the document of ``preview --json``, or an event log.
 
 ``pulumi preview --json`` leaves out what stays as it is unless ``--show-sames`` is given. An event log
 (``--event-log``, or ``--json`` with PULUMI_ENABLE_STREAMING_JSON_PREVIEW) is one event of the engine a line.
@@ -17,7 +17,7 @@ from eurekube_provider.core.errors import ConfigurationError
 
 
 def read_transcript(text: str) -> StepLog:
-    """Read either form.
+    """Read a document or an event log.
 
     :raises ConfigurationError: it is neither.
     """

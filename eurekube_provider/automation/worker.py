@@ -29,7 +29,7 @@ _FIELDS = {"action": str, "stack": str, "work_dir": str, "timeout_seconds": int 
 
 
 def main() -> int:
-    """Serve one request; the exit code."""
+    """Serve one request, and return the exit code."""
     result: Mapping[str, Any]
     try:
         result = _serve(_read(sys.stdin.read())).to_json()
@@ -40,7 +40,7 @@ def main() -> int:
 
 
 def failure(message: str) -> dict[str, Any]:
-    """The result where nothing could be tried."""
+    """Make the result of a request that could not be tried."""
     return {"outcome": "failed", "changes": {}, "seconds": 0.0, "message": message}
 
 
@@ -59,7 +59,7 @@ def _serve(request: Mapping[str, Any]) -> StackRun:
 
 
 def _read(text: str) -> dict[str, Any]:
-    """The request, checked.
+    """Read and check the request.
 
     :raises ConfigurationError: it cannot be understood.
     """

@@ -1,4 +1,4 @@
-"""``eurekube apply``: a stack without Pulumi's engine, made so."""
+"""``eurekube apply``: makes a stack's objects and registrations without Pulumi's engine."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How old callers' caches may be, as the command line says it."""
+"""Options of the command line for the ages of callers' caches."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def add_cache_options(parser: argparse.ArgumentParser, leave_out: Iterable[str] 
 
 
 def drain_of(options: argparse.Namespace) -> Drain:
-    """What the flags say."""
+    """Read the caches' times from the flags."""
     said = vars(options)
     return Drain(**{name: said[name] for name in PARTS if name in said})
 

@@ -54,7 +54,7 @@ def add_to(parser: argparse.ArgumentParser) -> None:
 
 
 def run(options: argparse.Namespace) -> int:
-    """Look, and tell; the exit code."""
+    """Read, check and print; return the exit code."""
     try:
         ignored = _ignored(options.ignore)
         standards = Requirements(drain_of(options), options.shutdown_seconds)
@@ -90,7 +90,7 @@ def _ignored(text: str) -> set[Fault]:
 
 
 def text(world: Snapshot, findings: Sequence[Finding]) -> str:
-    """A list for a person."""
+    """Write the findings for a person."""
     lines = []
     for one in findings:
         said = (f"{one.fault}  {one.subject}", f"    {one.problem}", f"    mend: {one.remedy}")
@@ -105,7 +105,7 @@ def text(world: Snapshot, findings: Sequence[Finding]) -> str:
 
 
 def commands(findings: Sequence[Finding]) -> str:
-    """What a shell can run: one command for each object; the rest as comments."""
+    """Write commands for a shell, one for each object, and the rest as comments."""
     lines = [patch.command for patch in combined(findings)]
     rest = [one for one in findings if one.patch is None]
     # Whoever may register in Eureka chooses what stands in a subject, and a line's end would end the comment.
@@ -114,7 +114,7 @@ def commands(findings: Sequence[Finding]) -> str:
 
 
 def document(world: Snapshot, findings: Sequence[Finding]) -> dict[str, Any]:
-    """All of it as plain JSON values."""
+    """Return findings and counts as plain JSON values."""
     return {
         "looked": looked(world),
         "findings": [one.to_dict() for one in findings],
@@ -124,7 +124,7 @@ def document(world: Snapshot, findings: Sequence[Finding]) -> dict[str, Any]:
 
 
 def looked(world: Snapshot) -> dict[str, int]:
-    """How much was looked at."""
+    """Count what was read."""
     return {
         "syncers": len(world.syncers),
         "services": len(world.services),

@@ -41,7 +41,7 @@ def add_to(parser: argparse.ArgumentParser) -> None:
 
 
 def add_target(parser: argparse.ArgumentParser) -> None:
-    """What is meant, and in which Eureka."""
+    """Add the flags that name instances and their Eureka."""
     parser.add_argument(
         "target", metavar="APPLICATION|INSTANCE", help="an application's name, or an instance's id"
     )
@@ -60,7 +60,7 @@ def add_target(parser: argparse.ArgumentParser) -> None:
 
 
 def peers_of(options: argparse.Namespace) -> Peers:
-    """The servers that the options name.
+    """Connect to the servers that the options name.
 
     :raises ConfigurationError: no URL, or no connection of that name.
     """
@@ -73,7 +73,7 @@ def peers_of(options: argparse.Namespace) -> Peers:
 
 
 def chosen(peers: Peers, options: argparse.Namespace) -> list[Instance]:
-    """The instances that the options mean.
+    """List the instances that the options name.
 
     :raises RegistryRejected: there is none.
     """
@@ -87,7 +87,7 @@ def chosen(peers: Peers, options: argparse.Namespace) -> list[Instance]:
 
 
 def beyond_reach(instances: Sequence[Instance], status: str) -> list[str]:
-    """What no server can be asked for is said, and hinders nothing else.
+    """Report instances that no server can be asked for; the others are drained all the same.
 
     :param status: what it is not, for that.
     """
@@ -100,7 +100,7 @@ def beyond_reach(instances: Sequence[Instance], status: str) -> list[str]:
 
 
 def run(options: argparse.Namespace) -> int:
-    """Drain; the exit code: 1 where a caller may still find something UP."""
+    """Drain, and return the exit code: 1 where a caller may still find something UP."""
     peers = peers_of(options)
     try:
         return _drain(peers, options)
@@ -139,7 +139,7 @@ def _drain(peers: Peers, options: argparse.Namespace) -> int:
 
 
 def describe(standing: Standing) -> str:
-    """One line: an instance, and what each server holds of it."""
+    """Describe an instance, and what each server holds of it, in one line."""
     instance = standing.instance
     statuses = dict.fromkeys(str(status or "not there") for status in standing.statuses.values())
     servers = "server" if len(standing.statuses) == 1 else "servers"
@@ -162,7 +162,7 @@ def _warn_of_the_last(peers: Peers, standings: Sequence[Standing]) -> None:
 def _left_out(
     peers: Peers, options: argparse.Namespace, drained: Sequence[Instance], began: float
 ) -> list[str]:
-    """What was there when the drain began, but in no list yet, and is UP; what came since is not meant."""
+    """List instances that were UP when the drain began but in no list yet; those that came since stay."""
     try:
         now = chosen(peers, options)
     except RegistryError:
@@ -180,7 +180,7 @@ def _left_out(
 
 
 def _complaints(standings: Sequence[Standing]) -> list[str]:
-    """Why it is not safe."""
+    """List why the drain is not complete."""
     silent: dict[str, str] = {}
     found = []
     for one in standings:

@@ -1,4 +1,4 @@
-"""``eurekube drift``: what was changed behind a stack's back, for a schedule to look at."""
+"""``eurekube drift``: reports what was changed without a stack; made for scheduled jobs."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ DRIFTED = 2
 
 
 class DriftUnknown(EurekubeError):
-    """The stack could not be compared."""
+    """Raised where the stack could not be compared."""
 
 
 def add_to(parser: argparse.ArgumentParser) -> None:
@@ -37,7 +37,7 @@ def add_to(parser: argparse.ArgumentParser) -> None:
 
 
 def run(options: argparse.Namespace) -> int:
-    """Look, and print what was found.
+    """Compare, and print what differs.
 
     :returns: the exit code.
     :raises ConfigurationError: there is no project or no CLI.

@@ -8,7 +8,7 @@ from eurekube_provider.operator.__main__ import DESCRIPTION, EPILOG, add_flags, 
 
 
 def add_to(parser: argparse.ArgumentParser) -> None:
-    """Add the operator's flags: the same as of ``python -m eurekube_provider.operator``."""
+    """Add the operator's flags, which are those of ``python -m eurekube_provider.operator``."""
     parser.description, parser.epilog = DESCRIPTION, EPILOG
     add_flags(parser)
     parser.set_defaults(run=start)

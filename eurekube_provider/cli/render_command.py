@@ -1,4 +1,4 @@
-"""``eurekube render``: what a stack's program makes, without an engine."""
+"""``eurekube render``: prints what a stack's program makes, without an engine."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the commands about a stack have in common: which one, and how it is reached."""
+"""The arguments of the commands about a stack: which one, and how it is reached."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from eurekube_provider.stateless.render import DEFAULT_ORGANIZATION, Rendered, r
 
 
 def add_project_option(parser: argparse.ArgumentParser) -> None:
-    """Which project."""
+    """Add the option that names the project's folder."""
     parser.add_argument(
         "--project",
         type=Path,
@@ -23,7 +23,7 @@ def add_project_option(parser: argparse.ArgumentParser) -> None:
 
 
 def add_stack_options(parser: argparse.ArgumentParser) -> None:
-    """Which stack of which project, and what to change in its configuration."""
+    """Add the options that name the stack and change its configuration."""
     parser.add_argument("--stack", default="dev", metavar="NAME", help="the stack [dev]")
     add_project_option(parser)
     parser.add_argument(
@@ -43,7 +43,7 @@ def add_stack_options(parser: argparse.ArgumentParser) -> None:
 
 
 def add_cluster_options(parser: argparse.ArgumentParser) -> None:
-    """How to reach the cluster."""
+    """Add the options that say how to reach the cluster."""
     parser.add_argument(
         "--kubeconfig", type=Path, metavar="FILE", help="[eurekube:kubeconfig, else as kubectl finds it]"
     )
@@ -74,7 +74,7 @@ def rendered_stack(options: argparse.Namespace) -> Rendered:
 
 
 def cluster_of(rendered: Rendered) -> KubeAccess | None:
-    """The cluster that the options of :func:`rendered_stack`, or else the stack, name.
+    """Connect to the cluster that the options of :func:`rendered_stack`, or else the stack, name.
 
     :returns: None where the stack makes no objects and there is no cluster on this machine.
     """

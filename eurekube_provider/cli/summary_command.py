@@ -1,4 +1,4 @@
-"""``eurekube summary``: what a preview means for discovery, for a pull request's comment or for machines."""
+"""``eurekube summary``: summarises what a preview means for discovery, as a comment or as JSON."""
 
 from __future__ import annotations
 

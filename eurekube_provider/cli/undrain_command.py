@@ -22,7 +22,10 @@ def add_to(parser: argparse.ArgumentParser) -> None:
 
 
 def run(options: argparse.Namespace) -> int:
-    """Put back; the exit code: 1 where something is still out of service, or a server did not answer."""
+    """Put instances back, and return the exit code.
+
+    :returns: 1 where something is still out of service, or a server did not answer.
+    """
     peers = peers_of(options)
     try:
         found = chosen(peers, options)

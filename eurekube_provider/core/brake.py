@@ -1,7 +1,7 @@
-"""The brake: a source that suddenly shows nothing is doubted before a whole application disappears.
+"""The brake holds removals back when a source suddenly shows nothing: no whole application disappears.
 
 It judges only endpoints that vanished, or went unready, without having been seen terminating: a deleted pod
-says goodbye, a broken source does not.
+is seen terminating before it goes; of a broken source's pods nobody sees that.
 """
 
 from __future__ import annotations
@@ -28,11 +28,11 @@ FEWEST = 10
 
 @dataclass(frozen=True, slots=True)
 class BrakeVerdict:
-    """What a plan would take away from callers.
+    """The judgement of one plan: which removals are doubted, and why they must wait.
 
-    :ivar doubted: the changes after which an instance that is UP no longer is, without a goodbye.
+    :ivar doubted: the changes after which an instance that is UP no longer is, not seen terminating.
     :ivar reason: why they must wait; empty where they need not.
-    :ivar others: what waits with them: removals, without a goodbye, of what callers do not use anyway. With
+    :ivar others: what waits with them: removals, not seen terminating, of what callers do not use. With
         one that a person took out of service, that wish would go, and a source that is back bring it up.
     """
 
@@ -41,7 +41,7 @@ class BrakeVerdict:
     others: tuple[Change, ...] = ()
 
     def held_back(self, plan: Plan) -> Plan:
-        """``plan`` without what waits."""
+        """Return ``plan`` without the changes that must wait."""
         held = {id(change) for change in (*self.doubted, *self.others)}
         return replace(plan, changes=tuple(change for change in plan.changes if id(change) not in held))
 
@@ -53,11 +53,11 @@ def judge(
     recent: RecentChanges,
     seen_terminating: Callable[[str], bool],
 ) -> BrakeVerdict:
-    """Whether ``plan`` looks like a broken source.
+    """Decide whether ``plan`` looks like the result of a broken source.
 
     :param registered_up: how many instances of the syncer are UP now.
-    :param operator_up: the same of all syncers of the operator.
-    :param recent: what left without a goodbye within :data:`WINDOW_SECONDS`, and what came.
+    :param operator_up: how many instances of all the operator's syncers are UP now.
+    :param recent: what left, not seen terminating, within :data:`WINDOW_SECONDS`, and what came.
     :param seen_terminating: whether an instance id's endpoint was seen terminating.
     """
     doubted = tuple(
@@ -91,7 +91,7 @@ def judge(
 
 
 def doubt_of_source(before: int, leaving: int, doubted: int, arriving: int) -> str:
-    """Why addresses that a stack follows look like a broken source; empty where they do not.
+    """Say why a change of addresses that a stack follows looks like a broken source; empty if it does not.
 
     :param before: how many the stack was last run for.
     :param doubted: how many of those that leave were not seen terminating.

@@ -1,4 +1,4 @@
-"""Drain arithmetic: for how long callers still call an instance that has left Eureka.
+"""Arithmetic of a drain: for how long callers still call an instance that has left Eureka.
 
 Pure. A removed instance is called until every cache between Eureka and the callers has forgotten it, and
 all of them may be as old as they can get at the same time. Who serves for as long fails no call; who serves
@@ -18,7 +18,7 @@ DEFAULT_SHUTDOWN_SECONDS = 30
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Drain:
-    """What lies between an instance and its callers, each part at its longest, in seconds.
+    """The longest times, in seconds, for which caches and hand-overs keep an instance known to its callers.
 
     The defaults are those of a Spring Cloud Eureka server, of its clients and of this operator: 120 s in all.
 

@@ -1,4 +1,4 @@
-"""One object for equal texts: ten thousand instances say the same few things.
+"""Interning of texts: ten thousand instances repeat the same few.
 
 Not ``sys.intern``: what it was given once stays for ever on Python 3.12.0 to 3.12.6, and metadata that change
 with each rollout would fill the memory.
@@ -14,5 +14,5 @@ MOST_INTERNED = 16_384
 
 @lru_cache(maxsize=MOST_INTERNED)
 def interned(text: str) -> str:
-    """A text that is equal to this one, and the same object for all that ask."""
+    """Return a text that is equal to this one, and one object for all that ask."""
     return text

@@ -24,7 +24,7 @@ class Liveness:
 
     @property
     def problem(self) -> str:
-        """What is wrong, in one sentence; empty where nothing is."""
+        """Say in one sentence why the loop is stuck; empty where it is not."""
         if not self.is_alive:
             return f"{self.name}: its thread has ended"
         if self.age_seconds > self.longest_seconds:

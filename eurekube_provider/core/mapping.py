@@ -1,4 +1,4 @@
-"""From Kubernetes objects to desired instances: pure, on the API's raw JSON.
+"""The mapping from Kubernetes objects to desired instances: pure, on the API's raw JSON.
 
 A problem with one object never hides the others: what can be mapped is, and the rest is said.
 """
@@ -46,7 +46,7 @@ UNREAD = frozenset({"NamespaceNotRead", "NodesNotRead", "PodsNotRead"})
 
 @dataclass(frozen=True, slots=True)
 class Desired:
-    """The instances that shall be there.
+    """The instances that a syncer wants in Eureka, and what could not be mapped.
 
     :param terminating: ids of endpoints that were seen on their way out; they are not among ``instances``.
     """
@@ -76,7 +76,7 @@ def desired_instances(
     labels_of_pod: LabelsOfPod | None = None,
     mapped: MappingCache | None = None,
 ) -> Desired:
-    """What ``syncer`` wants to see in Eureka.
+    """Map a syncer's Services and EndpointSlices to the instances that it wants in Eureka.
 
     :param services: Services of its target namespace; those that it does not select are passed over.
     :param slices: EndpointSlices of that namespace; those of other Services are passed over.
@@ -122,7 +122,7 @@ def desired_instances(
 
 
 def leaving(desired: Desired, actual: Iterable[Instance]) -> list[Instance]:
-    """What is registered and on its way out, as it shall stand until its endpoint is gone: OUT_OF_SERVICE.
+    """Return registered instances whose endpoints terminate, as OUT_OF_SERVICE until the endpoint is gone.
 
     It is marked as ours to undo: the next pod of a StatefulSet has the same id, and must not be taken for one
     that a person put out of service. What a person did put out of service stays as it is.
@@ -184,7 +184,7 @@ def _pod_instances(
 
 @dataclass(frozen=True, slots=True)
 class _SliceMapping:
-    """What one slice is mapped to; never changed."""
+    """The instances and problems that one EndpointSlice was mapped to; never changed."""
 
     instances: Mapping[str, Instance]
     problems: Mapping[Problem, None]
@@ -192,7 +192,7 @@ class _SliceMapping:
 
 
 class MappingCache:
-    """What each slice of a syncer was mapped to, so that a change of one costs that one only.
+    """A cache of what each EndpointSlice of a syncer was mapped to: a change of one slice maps that one only.
 
     Slices are told apart by the objects that they are: one that changed is another object. Any number of
     threads may share it.
@@ -202,16 +202,16 @@ class MappingCache:
         self._by_service: dict[str, tuple[object, Mapping[str, tuple[Object, _SliceMapping]]]] = {}
 
     def of(self, service: str, context: object) -> Mapping[str, tuple[Object, _SliceMapping]]:
-        """What is known of a Service's slices, by name, as long as all else is as it was."""
+        """Return what a Service's slices were mapped to, by name; empty where the context has changed."""
         held = self._by_service.get(service)
         return held[1] if held is not None and held[0] == context else {}
 
     def keep(self, service: str, context: object, parts: Mapping[str, tuple[Object, _SliceMapping]]) -> None:
-        """Keep this of a Service, and nothing else."""
+        """Replace what is cached of a Service."""
         self._by_service[service] = (context, parts)
 
     def forget_others(self, services: Iterable[str]) -> None:
-        """Keep only what is of these Services."""
+        """Drop what is cached of any other Service."""
         for gone in self._by_service.keys() - set(services):
             self._by_service.pop(gone, None)
 
@@ -320,7 +320,7 @@ def _service_instance(
 def _places(
     syncer: Syncer, service: Object, slices: list[Object], cluster: Cluster, nodes: Iterable[Object] | None
 ) -> tuple[tuple[str, Address], ...] | Problem:
-    """Where a whole Service can be called; with node ports each with the name of its node."""
+    """List the addresses of a whole Service; with node ports each with the name of its node."""
     if syncer.advertise is Advertise.NODE_PORT:
         return node_addresses(service, slices, nodes, most=syncer.nodes)
     address = service_address(service, slices, syncer.advertise, cluster.domain, nodes)
@@ -359,12 +359,12 @@ def _instance(
 
 
 def _fixed_metadata(syncer: Syncer, cluster: Cluster) -> dict[str, str]:
-    """What wins over labels and zones: the syncer's own values, and ours over these."""
+    """Return the metadata that win over labels and zones: the syncer's own values, and ours over these."""
     return {**syncer.metadata, OWNER_KEY: syncer.owner(cluster), CLUSTER_UID_KEY: cluster.uid}
 
 
 def _metadata(zone: str, labels: Mapping[str, str], fixed: Mapping[str, str]) -> dict[str, str]:
-    """All metadata of an instance.
+    """Put together all metadata of an instance.
 
     :raises InvalidInstance: a value that clients could not read, or too much in sum.
     """
@@ -374,12 +374,12 @@ def _metadata(zone: str, labels: Mapping[str, str], fixed: Mapping[str, str]) ->
 
 
 def _labels_as_metadata(wanted: Iterable[str], labels: Mapping[str, str] | None) -> dict[str, str]:
-    """The labels that are there, under the keys that fit; Eureka's metadata know no empty value."""
+    """Return the labels that have a value, under their metadata keys; Eureka knows no empty value."""
     return {metadata_key(label): value for label in wanted if (value := (labels or {}).get(label))}
 
 
 def _address_type(service: Object, slices: list[Object]) -> str:
-    """One instance for a dual-stack pod: the Service's first family, else what the slices have."""
+    """Choose one address family, the Service's first if possible: a dual-stack pod is one instance."""
     families = (service.get("spec") or {}).get("ipFamilies") or ()
     offered = [str(endpoint_slice.get("addressType", "IPv4")) for endpoint_slice in slices]
     for family in (*families, "IPv4", "IPv6"):

@@ -1,4 +1,4 @@
-"""What an instance is: one Eureka ``InstanceInfo``, as a value.
+"""The model of an instance: one Eureka ``InstanceInfo`` as a value.
 
 The model knows neither JSON nor Kubernetes. Equality is field by field; :meth:`Instance.wanted` leaves out
 what the server computes, so that two instances can be compared for what somebody asked for.
@@ -61,7 +61,7 @@ class EurekaLease:
 
 @dataclass(frozen=True, slots=True)
 class DataCenter:
-    """Where an instance says it runs. Anything but ``MyOwn`` is read and kept, never written anew."""
+    """The data centre that an instance names. Anything but ``MyOwn`` is read and kept, never written anew."""
 
     name: str = "MyOwn"
     java_class: str = DEFAULT_DATA_CENTER_CLASS
@@ -193,6 +193,6 @@ class Instance:
 
 
 def newest(versions: Iterable[Instance | None]) -> Instance | None:
-    """Of one instance as several servers hold it, what was written last; None where none holds it."""
+    """Return the version written last of an instance that several servers hold; None where none holds it."""
     held = (one for one in versions if one is not None)
     return max(held, key=lambda instance: instance.written_at_ms, default=None)

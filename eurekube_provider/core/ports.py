@@ -1,4 +1,4 @@
-"""Which port of a Service or of an EndpointSlice callers use."""
+"""The choice of the port of a Service or of an EndpointSlice that callers use."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def choose_ports(
     where: str,
     number: Literal["port", "nodePort"] = "port",
 ) -> Ports | Problem:
-    """The ports that callers use.
+    """Choose the ports that callers use.
 
     Without a secure port: the one that ``port`` names; else the only TCP port; else the one named ``http``.
     With one, callers use https (Spring does whenever the secure port is enabled): the plain port is then the

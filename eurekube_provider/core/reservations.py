@@ -1,4 +1,4 @@
-"""Which namespaces of a cluster may be called by which names: the application's, and its VIP addresses.
+"""Reservations of names: which namespaces may register under an application's name or a VIP address.
 
 Whoever registers under a name is called by everybody who looks that name up. In a cluster that several teams
 share, a label on one's own Service must not be enough for that.
@@ -13,7 +13,7 @@ from functools import lru_cache
 
 @lru_cache(maxsize=4096)
 def names_of(application: str, vip_address: str, secure_vip_address: str) -> frozenset[str]:
-    """The names, in lower case, under which callers find an instance."""
+    """Return the names, in lower case, under which callers find an instance."""
     vips = f"{vip_address},{secure_vip_address}".split(",")
     return frozenset(name.strip().lower() for name in (application, *vips) if name.strip())
 

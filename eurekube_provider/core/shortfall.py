@@ -1,4 +1,4 @@
-"""Why pods end while callers still call them, and the change that mends it.
+"""Checks of a pod's spec for what makes it end while callers still call it, and the change that mends it.
 
 Pure, on a pod's spec as the API's JSON has it. The doctor tells it of workloads, the operator of the pods
 behind a syncer.
@@ -17,7 +17,7 @@ from eurekube_provider.core.prestop import SLEEP, PreStopHook, grace_period_seco
 
 
 class ShortfallKind(StrEnum):
-    """What there is too little of."""
+    """The kinds of shortfalls in a pod's spec."""
 
     NO_PRE_STOP = "NoPreStop"
     """Pods end at once when they are deleted, while callers go on calling them."""
@@ -35,7 +35,7 @@ class Shortfall:
 
     :ivar problem: what it is, and what comes of it.
     :ivar remedy: the change that mends it, in words.
-    :ivar pod_spec: the same as a strategic merge patch of the pod's spec; None where a preStop does something
+    :ivar pod_spec: the change as a strategic merge patch of the spec; None where a preStop does something
         else already, which must be kept.
     """
 
@@ -51,7 +51,7 @@ def shortfalls(
     hook: PreStopHook = PreStopHook.SLEEP,
     shutdown_seconds: int = DEFAULT_SHUTDOWN_SECONDS,
 ) -> Iterator[Shortfall]:
-    """What keeps a pod from serving until no caller knows it any more.
+    """Find what keeps a pod from serving until no caller knows it any more.
 
     :param needed_seconds: for how long callers may call it after its deletion began.
     :param hook: how a preStop waits that is not there yet.

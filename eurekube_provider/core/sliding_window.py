@@ -1,4 +1,4 @@
-"""What left and what came within the last minute, so that small removals of many syncers add up.
+"""A sliding window over removals and arrivals, in which small removals of many syncers add up.
 
 What came at a syncer is set against what left there: pods that are replaced one by one are no removal. It is
 not set against what left elsewhere, since an application that grows says nothing of a source that broke.
@@ -19,7 +19,7 @@ K = TypeVar("K")
 
 @dataclass(frozen=True, slots=True)
 class RecentChanges:
-    """What is counted with a plan.
+    """The counts that the brake adds to those of a plan.
 
     :ivar elsewhere: how many fewer instances the other syncers have, each by itself.
     :ivar left: how many left at this syncer, those that the plan tries again left aside.
@@ -32,7 +32,9 @@ class RecentChanges:
 
 
 class SlidingWindow(Generic[S, K]):
-    """Counts; for one thread at a time. Each question costs what it asks about, however much is counted.
+    """Counts what left and what came lately; for one thread at a time.
+
+    A question costs what it asks about, however much is counted.
 
     :param seconds: for how long something counts.
     """
@@ -45,7 +47,7 @@ class SlidingWindow(Generic[S, K]):
         self._fewer = 0  # the sum of what each syncer has lost
 
     def note(self, now: float, syncer: S, left: Iterable[K], came: Iterable[K]) -> None:
-        """These leave and come now."""
+        """Count instances that leave and come now."""
         for table, keys in ((self._left, left), (self._came, came)):
             for key in keys:
                 self._forget(table, key)
@@ -55,7 +57,7 @@ class SlidingWindow(Generic[S, K]):
                     self._forget(table, next(iter(table)))
 
     def recent(self, now: float, syncer: S, leaving: Collection[K], coming: Collection[K]) -> RecentChanges:
-        """What counts with a plan that takes out ``leaving`` and brings ``coming``."""
+        """Count what is to be added to a plan that takes out ``leaving`` and brings ``coming``."""
         for table in (self._left, self._came):
             while table and now - table[oldest := next(iter(table))][0] > self._seconds:
                 self._forget(table, oldest)

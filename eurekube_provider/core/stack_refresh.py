@@ -1,4 +1,4 @@
-"""What a ``StackRefresh`` asks for, read from the custom resource, and the addresses that it looks at.
+"""The custom resource ``StackRefresh`` as a value, and the addresses that it follows.
 
 The schema, its bounds and its rules stand in ``crds/``.
 """
@@ -21,7 +21,7 @@ Addresses = Mapping[str, tuple[str, ...]]
 
 
 class StackAction(StrEnum):
-    """What is done with the stack."""
+    """The operations of Pulumi that a StackRefresh may trigger."""
 
     REFRESH = "Refresh"
     """Its state is read anew; its program does not run."""
@@ -35,7 +35,7 @@ class StackAction(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class StackRefresh:
-    """What a ``StackRefresh`` asks for.
+    """The spec of a ``StackRefresh``.
 
     :param selector: the Services whose endpoints matter.
     :param target: its name in the operator's configuration.
@@ -89,7 +89,7 @@ class StackRefresh:
         )
 
     def digest(self, addresses: Addresses) -> str:
-        """What tells one thing to do from another: these addresses, this action, this target."""
+        """Return a hash of the addresses, the action and the target: equal ones ask for the same run."""
         described = [self.target, str(self.action), sorted((name, *each) for name, each in addresses.items())]
         return hashlib.sha256(json.dumps(described).encode()).hexdigest()[:32]
 
@@ -99,7 +99,7 @@ Endpoints = Mapping[tuple[str, str], tuple[str, str]]
 
 
 def ready_endpoints(services: Iterable[Object], slices: Iterable[Object]) -> Endpoints:
-    """Who can be called now."""
+    """List the endpoints of these Services that are ready."""
     names = {qualified(service) for service in services}
     found: dict[tuple[str, str], tuple[str, str]] = {}
     for item in slices:
@@ -118,7 +118,7 @@ def ready_endpoints(services: Iterable[Object], slices: Iterable[Object]) -> End
 
 
 def addresses_of(services: Iterable[Object], endpoints: Endpoints) -> Addresses:
-    """Where Services can be called; one without a ready endpoint is there, without addresses."""
+    """Group endpoints' addresses by Service; one without a ready endpoint has none."""
     found: dict[str, list[str]] = {qualified(service): [] for service in services}
     for name, address in endpoints:
         found[name].append(address)
@@ -126,6 +126,6 @@ def addresses_of(services: Iterable[Object], endpoints: Endpoints) -> Addresses:
 
 
 def ready_addresses(services: Iterable[Object], slices: Iterable[Object]) -> Addresses:
-    """Where Services can be called now."""
+    """List the addresses of the ready endpoints of each Service."""
     there = list(services)
     return addresses_of(there, ready_endpoints(there, slices))

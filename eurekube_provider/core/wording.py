@@ -1,4 +1,4 @@
-"""How lists and names are told to a person."""
+"""Wording of lists and of unknown names in messages."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""All checks of all that was read: pure."""
+"""The order of all checks over a snapshot: pure."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from eurekube_provider.doctor.workload_checks import Workload, drain_findings, o
 
 @dataclass(frozen=True, slots=True)
 class Requirements:
-    """What is expected of workloads.
+    """The times that workloads must allow for.
 
     :ivar shutdown_seconds: what a process needs after SIGTERM.
     """
@@ -32,7 +32,7 @@ class Requirements:
 def findings_of(
     world: Snapshot, standards: Requirements, now_seconds: float, namespaces: Sequence[str] = ()
 ) -> list[Finding]:
-    """Every fault, each once.
+    """Run all checks, and return each finding once.
 
     :param now_seconds: Unix time.
     :param namespaces: where given, of Eureka's instances only those are judged that their pods or syncers
@@ -100,7 +100,7 @@ def _of_workloads(
 def _served_addresses(
     read: Sequence[Syncer], services: Mapping[str, Sequence[Object]], slices: Mapping[str, Sequence[Object]]
 ) -> frozenset[str]:
-    """The addresses of all endpoints that syncers select."""
+    """Collect the addresses of all endpoints that syncers select."""
     found: set[str] = set()
     for syncer in read:
         place = syncer.selector.namespace

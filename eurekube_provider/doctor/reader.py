@@ -1,4 +1,4 @@
-"""Reads what the checks need: the cluster's objects, and every server of every Eureka. Changes nothing.
+"""Reads a snapshot of the cluster's objects and of all Eureka servers for the checks; changes nothing.
 
 What cannot be read hides nothing of the rest: it is said, and the checks go on with what there is.
 """
@@ -52,7 +52,7 @@ _LIST_SECONDS = 60.0
 
 @dataclass(frozen=True, slots=True)
 class EurekaSnapshot:
-    """One Eureka as all of its servers show it.
+    """One Eureka as all of its servers showed it.
 
     :ivar instances: what any of them holds.
     :ivar figures: renewals by the server's URL, as far as they can be read.
@@ -69,7 +69,7 @@ class EurekaSnapshot:
 
 @dataclass(frozen=True, slots=True)
 class Snapshot:
-    """All that was read.
+    """Everything that the checks judge.
 
     :ivar pods: by address, without those that share their node's.
     :ivar has_sleep: whether the cluster knows a preStop that sleeps (Kubernetes 1.30).
@@ -139,7 +139,7 @@ class _ObjectLister:
         self._unseen = unseen
 
     def all_of(self, resource: Resource) -> list[Object]:
-        """Those that may be read."""
+        """List the objects of a kind that may be read."""
         found: list[Object] = []
         for namespace in self._namespaces or (None,):
             try:
@@ -161,7 +161,7 @@ def _sentence(resource: Resource, namespace: str | None, error: KubernetesError)
 
 
 def _unowned(pods: Sequence[Object], workloads: Sequence[Workload]) -> list[Workload]:
-    """One pod for each owner that is no workload of ours to read, and each pod without any."""
+    """Return one pod for each owner that is none of these workloads, and each pod without an owner."""
     found: dict[str, Workload] = {}
     for pod in pods:
         metadata = pod["metadata"]
@@ -172,7 +172,7 @@ def _unowned(pods: Sequence[Object], workloads: Sequence[Workload]) -> list[Work
 
 
 def _runs(pod: Object, workloads: Sequence[Workload]) -> Workload | None:
-    """The workload whose pods carry these labels."""
+    """Find the workload whose selector matches a pod's labels."""
     labels = pod["metadata"].get("labels") or {}
     for one in workloads:
         wanted = ((one.item.get("spec") or {}).get("selector") or {}).get("matchLabels") or {}
@@ -227,7 +227,7 @@ def read_eureka(
 def _disagreements(
     peers: Peers, lists: Mapping[str, Sequence[Instance]], wait: Callable[[float], None]
 ) -> list[Disagreement]:
-    """What differs between the lists, and still does when it is read past the servers' caches."""
+    """Find instances that differ between the lists, and still do when read past the servers' caches."""
     held = [{one.key: one.status for one in listed} for listed in lists.values()]
     keys = {key for statuses in held for key in statuses}
     differ = sorted(key for key in keys if len({statuses.get(key) for statuses in held}) > 1)

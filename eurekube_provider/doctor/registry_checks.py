@@ -1,4 +1,4 @@
-"""What Eureka holds that callers cannot use or would find twice, and how its servers stand. Pure."""
+"""Checks of what Eureka holds that callers cannot use or would find twice, and of its servers. Pure."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ _MOST_NAMED = 5
 
 @dataclass(frozen=True, slots=True)
 class Pod:
-    """Where a pod is, and what runs it."""
+    """A pod's address, and the workload that runs it."""
 
     name: str
     address: str
@@ -45,7 +45,7 @@ def self_registered_findings(
     workloads: Sequence[Workload],
     instances: Sequence[Instance],
 ) -> Iterator[Finding]:
-    """Pods that a syncer registers and that register themselves.
+    """Find pods that a syncer registers and that register themselves.
 
     :param services: those that it selects; ``slices`` are those of their namespace.
     :param instances: what its Eureka holds.
@@ -97,7 +97,7 @@ def _vips(instance: Instance) -> list[str]:
 def host_name_findings(
     instances: Iterable[Instance], pods: Mapping[str, Pod], served: frozenset[str], domain: str
 ) -> Iterator[Finding]:
-    """Host names that only the cluster can resolve.
+    """Find host names that only the cluster can resolve.
 
     :param pods: those of the cluster, by address.
     :param served: the addresses that a syncer registers: who registers itself there has a finding already.
@@ -132,7 +132,7 @@ def _is_address(host: str) -> bool:
 
 
 def secure_port_findings(instances: Iterable[Instance]) -> Iterator[Finding]:
-    """Instances that offer https on the very port that they offer http on."""
+    """Find instances that offer https on the very port that they offer http on."""
     for one in instances:
         if one.secure_port.enabled and one.port.enabled and one.secure_port.number == one.port.number:
             yield Finding(
@@ -147,7 +147,7 @@ def secure_port_findings(instances: Iterable[Instance]) -> Iterator[Finding]:
 def vip_findings(
     instances: Iterable[Instance], syncers: Iterable[Syncer], cluster: Cluster
 ) -> Iterator[Finding]:
-    """VIP addresses that differ in nothing but their case.
+    """Find VIP addresses that differ in nothing but their case.
 
     :param syncers: those whose instances these may be.
     """
@@ -200,7 +200,7 @@ def _is_ours(instance: Instance) -> bool:
 def preservation_findings(
     url: str, figures: ServerFigures, instances: Iterable[Instance], now_seconds: float
 ) -> Iterator[Finding]:
-    """Whether a server gets too few heartbeats, or would with the next that is missing.
+    """Find a server that gets too few heartbeats, or would with the next that is missing.
 
     Instances that are younger than :data:`SETTLED_SECONDS` are expected to renew before they had to, so that
     every rollout would look like it: only what the others lack counts.
@@ -226,7 +226,7 @@ Disagreement = tuple[tuple[str, str], Mapping[str, Status | None]]
 
 
 def disagreement_findings(name: str, disagreements: Sequence[Disagreement]) -> Iterator[Finding]:
-    """Servers of one Eureka that do not hold the same.
+    """Find servers of one Eureka that do not hold the same.
 
     :param name: of the connection.
     """

@@ -1,4 +1,4 @@
-"""What an EurekaSyncer tells callers that they cannot use, and what its operator says of it. Pure."""
+"""Checks of an EurekaSyncer: what callers cannot use, and what its operator says of it. Pure."""
 
 from __future__ import annotations
 
@@ -16,18 +16,18 @@ _TOLD_OTHERWISE = frozenset({"Ready", "Synced", "LeaseTooShort", "DrainTooShort"
 
 
 def subject_of(syncer: Syncer) -> str:
-    """Kind, namespace and name, for a person."""
+    """Return kind, namespace and name, for a person."""
     return f"EurekaSyncer {syncer.namespace}/{syncer.name}"
 
 
 def patch_of(syncer: Syncer, **spec: Any) -> Patch:
-    """A change of its ``spec``; None removes a field."""
+    """Make a patch of its ``spec``; None removes a field."""
     kind = PatchKind.MERGE
     return Patch("eurekasyncers.eurekube.io", syncer.namespace, syncer.name, kind, {"spec": spec})
 
 
 def lease_findings(syncer: Syncer) -> Iterator[Finding]:
-    """Whether its instances outlive the end of an operator."""
+    """Find a syncer whose instances would lapse before another operator takes over."""
     problem = syncer.lease_problem
     if problem is not None:
         needed = syncer.shortest_lease_seconds
@@ -41,7 +41,7 @@ def lease_findings(syncer: Syncer) -> Iterator[Finding]:
 
 
 def host_name_findings(syncer: Syncer, services: Iterable[Object], domain: str) -> Iterator[Finding]:
-    """Whether callers outside of the cluster can resolve what it advertises.
+    """Find a syncer that advertises a name which callers outside of the cluster cannot resolve.
 
     :param services: those that it selects.
     """
@@ -63,7 +63,7 @@ def host_name_findings(syncer: Syncer, services: Iterable[Object], domain: str) 
 
 
 def _reachable(service: Object) -> Advertise | None:
-    """How callers outside reach a Service."""
+    """Choose how callers outside reach a Service; None where they cannot."""
     spec: Object = service.get("spec") or {}
     balancer = ((service.get("status") or {}).get("loadBalancer") or {}).get("ingress")
     if balancer:
@@ -76,7 +76,7 @@ def _reachable(service: Object) -> Advertise | None:
 def secure_port_findings(
     syncer: Syncer, services: Iterable[Object], slices: Sequence[Object], workloads: Sequence[Workload]
 ) -> Iterator[Finding]:
-    """Whether the port for https speaks http, as far as Kubernetes tells: by its name, its protocol, a probe.
+    """Find a port for https that speaks http, by its name, its protocol or a probe.
 
     :param services: those that it selects; ``slices`` are those of their namespace.
     """
@@ -115,7 +115,7 @@ def _sign_of_http(port: Object) -> str:
 
 
 def condition_findings(item: Object, syncer: Syncer) -> Iterator[Finding]:
-    """What its operator says of it, and whether one serves it at all.
+    """Find what the operator says of a syncer, and a syncer that no operator serves.
 
     :param item: the custom resource.
     """

@@ -1,4 +1,4 @@
-"""What runs the pods of a Service, and whether these pods begin and end so that no caller notices.
+"""Checks of workloads: whether their pods begin and end so that no caller notices.
 
 Pure, on the objects as the API's JSON has them.
 """
@@ -23,7 +23,7 @@ from eurekube_provider.doctor.finding import Fault, Finding, Patch, PatchKind
 
 @dataclass(frozen=True, slots=True)
 class Workload:
-    """What runs pods: a Deployment, StatefulSet or DaemonSet, or a pod whose owner is none of these.
+    """A Deployment, StatefulSet or DaemonSet, or a pod whose owner is none of these.
 
     :ivar item: the object; ``kind`` says which of them it is.
     """
@@ -58,7 +58,7 @@ class Workload:
         return found
 
     def patch(self, pod_spec: Mapping[str, Any], **spec: Any) -> Patch | None:
-        """A change of its pods' spec, and of its own; None for a pod, which cannot be changed."""
+        """Make a patch of its pods' spec, and of its own; None for a pod, which cannot be changed."""
         if self.kind == "Pod":
             return None
         body = {**spec, **({"template": {"spec": pod_spec}} if pod_spec else {})}
@@ -67,7 +67,7 @@ class Workload:
 
 
 def of_service(service: Object, workloads: Iterable[Workload]) -> list[Workload]:
-    """Those whose pods the Service selects; none for a Service whose endpoints are written by hand."""
+    """Find workloads whose pods the Service selects; none for a Service with hand-written endpoints."""
     selector = (service.get("spec") or {}).get("selector") or {}
     namespace = service["metadata"]["namespace"]
     return [
@@ -80,7 +80,7 @@ def of_service(service: Object, workloads: Iterable[Workload]) -> list[Workload]
 def drain_findings(
     workload: Workload, drain: Drain, hook: PreStopHook, shutdown_seconds: int = DEFAULT_SHUTDOWN_SECONDS
 ) -> Iterator[Finding]:
-    """Whether its pods serve until no caller knows them any more, and the new ones are known by then.
+    """Find pods that end before callers forget them, and rollouts faster than callers learn of new pods.
 
     :param hook: how a preStop waits that is not there yet.
     :param shutdown_seconds: what the process itself needs after SIGTERM.
@@ -112,7 +112,7 @@ def _min_ready(workload: Workload, needed: int) -> Iterator[Finding]:
 
 
 def readiness_findings(workload: Workload) -> Iterator[Finding]:
-    """Whether Kubernetes knows when its containers answer."""
+    """Find containers of which Kubernetes does not know when they answer."""
     for container in servers(workload.pod_spec):
         if container.get("readinessProbe"):
             continue
@@ -131,7 +131,7 @@ def readiness_findings(workload: Workload) -> Iterator[Finding]:
 
 
 def environment_patch(workload: Workload, variable: str, value: str, port: int | None = None) -> Patch | None:
-    """Set a variable in the container that listens at ``port``, else in the first that serves."""
+    """Make a patch that sets a variable in the container at ``port``, else in the first that serves."""
     containers = servers(workload.pod_spec)
     if not containers:
         return None

@@ -42,7 +42,7 @@ class Resource:
     plural: str
 
     def path(self, namespace: str | None = None, name: str | None = None, subresource: str = "") -> str:
-        """The URL's path: of all objects, of a namespace's, or of one."""
+        """Return the URL's path: of all objects, of a namespace's, or of one."""
         base = f"/apis/{self.group}/{self.version}" if self.group else f"/api/{self.version}"
         parts = [base]
         if namespace:
@@ -95,7 +95,7 @@ class KubeAccess:
         self.server = str(api_client.configuration.host)
 
     def guarded(self, may_write: Callable[[], bool]) -> KubeAccess:
-        """The same access for one who must ask before each change."""
+        """Return this access for one who must ask before each change."""
         return KubeAccess(
             self._client,
             self.namespace,
@@ -105,7 +105,7 @@ class KubeAccess:
         )
 
     def of_metadata(self) -> KubeAccess:
-        """The same API, for lists and watches of which only the objects' metadata are sent."""
+        """Return an access of which lists and watches send only the objects' metadata."""
         return KubeAccess(
             self._client,
             self.namespace,
@@ -164,7 +164,7 @@ class KubeAccess:
         return self.request("GET", path, query)
 
     def pages(self, path: str, timeout_seconds: float | None = None) -> Iterator[dict[str, Any]]:
-        """A list, page by page; of the last one the ``resourceVersion`` can be watched from.
+        """Yield a list page by page; from the ``resourceVersion`` of the last one it can be watched.
 
         :param timeout_seconds: of each page; default as for :meth:`request`.
         :raises KubernetesError: as :meth:`get`.

@@ -1,4 +1,4 @@
-"""A local copy of the objects of one kind: one paged list, then one watch, for ever.
+"""A reflector keeps a local copy of the objects of one kind: one paged list, then one watch, for ever.
 
 Keeps only what :data:`Trim` keeps of each object. Never ends by itself: bookmarks carry it over quiet
 times, a silent connection is given up after :data:`SILENCE_SECONDS`, an expired one lists anew, and an
@@ -53,7 +53,7 @@ Listener = Callable[[Object | None, Object | None], None]
 
 
 class Reflector:
-    """Objects of one kind, of one namespace or of all, as the API server last told.
+    """A copy of the objects of one kind, of one namespace or of all, as the API server last told.
 
     :param trim: what is kept of an object; must keep ``metadata.name`` and ``metadata.namespace``.
     :param listener: called on the reflector's thread; must neither block nor raise.
@@ -163,16 +163,16 @@ class Reflector:
         return self._synced.wait(timeout_seconds)
 
     def liveness(self) -> list[Liveness]:
-        """Its thread; bookmarks show that a watch lives."""
+        """Return the liveness of its thread; bookmarks show that a watch lives."""
         return liveness_of([self._thread], time.monotonic() - self._active_at, LONGEST_ROUND_SECONDS)
 
     def get(self, namespace: str, name: str) -> Object | None:
-        """One object, None where there is none."""
+        """Return one object, None where there is none."""
         with self._lock:
             return self._objects.get((namespace, name))
 
     def objects(self, namespace: str | None = None) -> list[Object]:
-        """All objects, or those of a namespace."""
+        """Return all objects, or those of a namespace."""
         with self._lock:
             if namespace is None:
                 return list(self._objects.values())
@@ -294,11 +294,11 @@ class ReflectorGroup:
         self.reflectors = tuple(reflectors)
 
     def get(self, namespace: str, name: str) -> Object | None:
-        """See :meth:`Reflector.get`."""
+        """Return one object, None where there is none."""
         return next((item for one in self.reflectors if (item := one.get(namespace, name))), None)
 
     def objects(self, namespace: str | None = None) -> list[Object]:
-        """See :meth:`Reflector.objects`."""
+        """Return all objects, or those of a namespace."""
         return [item for one in self.reflectors for item in one.objects(namespace)]
 
     @property
@@ -307,22 +307,22 @@ class ReflectorGroup:
         return all(one.is_synced for one in self.reflectors)
 
     def without_list(self, namespace: str) -> Reflector | None:
-        """The reflector that should know the objects of a namespace, and has no complete list of them yet."""
+        """Return the reflector of a namespace that has no complete list of it yet; None where all have."""
         concerned = (one for one in self.reflectors if one.namespace in (None, namespace))
         return next((one for one in concerned if not one.is_synced), None)
 
     @property
     def failure(self) -> KubernetesError | None:
-        """The first reflector's trouble."""
+        """The failure of the first reflector that has one."""
         return next((one.failure for one in self.reflectors if one.failure), None)
 
     @property
     def restarts(self) -> Counter[str]:
-        """See :attr:`Reflector.restarts`, of all together."""
+        """Count the restarts of all watches by reason, as :attr:`Reflector.restarts`."""
         return sum((one.restarts.copy() for one in self.reflectors), Counter[str]())
 
     def liveness(self) -> list[Liveness]:
-        """The threads of all."""
+        """Return the liveness of all threads."""
         return [loop for one in self.reflectors for loop in one.liveness()]
 
     def start(self) -> None:
@@ -331,7 +331,7 @@ class ReflectorGroup:
             one.start()
 
     def hurry(self) -> None:
-        """See :meth:`Reflector.hurry`."""
+        """Have all try again now."""
         for one in self.reflectors:
             one.hurry()
 

@@ -1,4 +1,4 @@
-"""How long to wait after failures in a row."""
+"""Exponential back-off with jitter."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ _MOST_DOUBLINGS = 30
 
 
 def backoff(failures: int, first_seconds: float, longest_seconds: float) -> float:
-    """A delay in seconds that doubles with each failure, half of it by chance.
+    """Compute a delay in seconds that doubles with each failure, half of it random.
 
     :param failures: 0 for about ``first_seconds``.
     """

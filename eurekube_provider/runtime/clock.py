@@ -1,4 +1,4 @@
-"""The clock by which promises are kept: of Eureka leases and of the Lease."""
+"""The clock by which Eureka leases and the Lease are renewed."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How long things took: counts by upper bound, cheap enough for every request."""
+"""A histogram of durations: counts by upper bound, cheap enough for every request."""
 
 from __future__ import annotations
 
@@ -24,6 +24,6 @@ class Histogram:
             self._total_seconds += seconds
 
     def snapshot(self) -> Distribution:
-        """What was observed so far."""
+        """Return what was observed so far."""
         with self._lock:
             return Distribution(tuple(self._counts), self._total_seconds)

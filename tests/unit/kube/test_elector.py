@@ -97,8 +97,8 @@ def test_the_first_one_takes_it(api: Api) -> None:
     """The Lease is made; one leads and the other does not."""
     one, two = candidate(api, "one"), candidate(api, "two")
     assert not one.may_write()
-    one.look()
-    two.look()
+    one.try_acquire_or_renew()
+    two.try_acquire_or_renew()
     assert (one.may_write(), two.may_write()) == (True, False)
     assert (one.term, two.term) == (1, 0)
     assert (one.holder, two.holder) == ("one", "one")
@@ -109,11 +109,11 @@ def test_the_first_one_takes_it(api: Api) -> None:
 def test_a_renewal_changes_the_time_alone(api: Api) -> None:
     """Who holds it since when stays, and so do fields that we do not know."""
     one = candidate(api, "one")
-    one.look()
+    one.try_acquire_or_renew()
     assert api.lease is not None
     api.lease["metadata"]["labels"] = {"team": "ops"}
     before = dict(api.spec)
-    one.look()
+    one.try_acquire_or_renew()
     after = dict(api.spec)
     assert before.pop("renewTime") < after.pop("renewTime")
     assert before == after
@@ -123,14 +123,14 @@ def test_a_renewal_changes_the_time_alone(api: Api) -> None:
 def test_expiry_is_judged_by_the_time_since_a_change_was_seen(api: Api) -> None:
     """Times that stand in the Lease count for nothing: clocks differ."""
     one, two = candidate(api, "one"), candidate(api, "two")
-    one.look()
+    one.try_acquire_or_renew()
     api.spec["renewTime"] = "1999-01-01T00:00:00.000000Z"
-    two.look()
+    two.try_acquire_or_renew()
     api.seconds += 14.9
-    two.look()
+    two.try_acquire_or_renew()
     assert not two.may_write()
     api.seconds += 0.1
-    two.look()
+    two.try_acquire_or_renew()
     assert two.may_write()
     assert (api.spec["holderIdentity"], api.spec["leaseTransitions"]) == ("two", 1)
 
@@ -139,8 +139,8 @@ def test_a_holder_that_renews_is_left_alone(api: Api) -> None:
     """However long it lasts."""
     one, two = candidate(api, "one"), candidate(api, "two")
     for _ in range(20):
-        one.look()
-        two.look()
+        one.try_acquire_or_renew()
+        two.try_acquire_or_renew()
         api.seconds += 4
     assert (one.may_write(), two.may_write()) == (True, False)
     assert (one.term, one.losses) == (1, 0)
@@ -149,7 +149,7 @@ def test_a_holder_that_renews_is_left_alone(api: Api) -> None:
 def test_permission_ends_at_the_renew_deadline(api: Api) -> None:
     """By the clock alone: a process that was stopped has noticed nothing else when it wakes up."""
     one = candidate(api, "one")
-    one.look()
+    one.try_acquire_or_renew()
     api.seconds += 9.9
     assert one.may_write()
     api.seconds += 0.1
@@ -160,8 +160,8 @@ def test_permission_counts_from_when_the_renewal_was_sent(api: Api) -> None:
     """The answer may have been under way for long."""
     one = candidate(api, "one")
     api.latency_seconds = 4.0
-    one.look()
-    one.look()
+    one.try_acquire_or_renew()
+    one.try_acquire_or_renew()
     api.seconds += 6.0
     assert not one.may_write()
 
@@ -169,10 +169,10 @@ def test_permission_counts_from_when_the_renewal_was_sent(api: Api) -> None:
 def test_who_wakes_up_in_time_begins_a_new_term(api: Api) -> None:
     """Nobody took the Lease; but what was begun before must not go on as if nothing had been."""
     one = candidate(api, "one")
-    one.look()
+    one.try_acquire_or_renew()
     api.seconds += 3600
     assert not one.may_write()
-    one.look()
+    one.try_acquire_or_renew()
     assert one.may_write()
     assert (one.term, one.losses) == (2, 0)
     assert api.spec["leaseTransitions"] == 0
@@ -181,28 +181,28 @@ def test_who_wakes_up_in_time_begins_a_new_term(api: Api) -> None:
 def test_who_wakes_up_too_late_reads_the_other_holder(api: Api) -> None:
     """The old holder never writes again, and knows that another one leads."""
     one, two = candidate(api, "one"), candidate(api, "two")
-    one.look()
-    two.look()
+    one.try_acquire_or_renew()
+    two.try_acquire_or_renew()
     api.seconds += 15
-    two.look()
+    two.try_acquire_or_renew()
     assert (one.may_write(), two.may_write()) == (False, True)
     assert one.losses == 0  # it has not read it yet
-    one.look()
+    one.try_acquire_or_renew()
     assert (one.may_write(), one.losses, one.holder) == (False, 1, "two")
     assert len(api.writes) == 2
-    one.look()
+    one.try_acquire_or_renew()
     assert one.losses == 1
 
 
 def test_a_holder_in_between_is_noticed(api: Api) -> None:
     """It took the Lease and released it while this one slept: a loss all the same."""
     one, two = candidate(api, "one"), candidate(api, "two")
-    one.look()
-    two.look()
+    one.try_acquire_or_renew()
+    two.try_acquire_or_renew()
     api.seconds += 15
-    two.look()
+    two.try_acquire_or_renew()
     two.stop()
-    one.look()
+    one.try_acquire_or_renew()
     assert (one.may_write(), one.losses, one.term) == (True, 1, 2)
     assert api.spec["leaseTransitions"] == 2
 
@@ -210,27 +210,27 @@ def test_a_holder_in_between_is_noticed(api: Api) -> None:
 def test_an_api_that_is_away_is_no_other_holder(api: Api) -> None:
     """No more changes after the deadline; but nobody was read, so that renewals in Eureka go on."""
     one = candidate(api, "one")
-    one.look()
+    one.try_acquire_or_renew()
     api.error = away()
     for _ in range(10):
         api.seconds += 2
         with pytest.raises(KubernetesError):
-            one.look()
+            one.try_acquire_or_renew()
     assert (one.may_write(), one.losses) == (False, 0)
     api.error = None
-    one.look()
+    one.try_acquire_or_renew()
     assert (one.may_write(), one.losses, one.term) == (True, 0, 2)
 
 
 def test_a_released_lease_is_taken_at_once(api: Api) -> None:
     """The holder's name is emptied, for one second, as client-go does it."""
     one, two = candidate(api, "one"), candidate(api, "two")
-    one.look()
-    two.look()
+    one.try_acquire_or_renew()
+    two.try_acquire_or_renew()
     one.stop()
     assert not one.may_write()
     assert (api.spec["holderIdentity"], api.spec["leaseDurationSeconds"]) == ("", 1)
-    two.look()
+    two.try_acquire_or_renew()
     assert two.may_write()
     assert api.spec["leaseTransitions"] == 1
 
@@ -238,8 +238,8 @@ def test_a_released_lease_is_taken_at_once(api: Api) -> None:
 def test_only_the_holder_releases(api: Api) -> None:
     """A standby that stops changes nothing."""
     one, two = candidate(api, "one"), candidate(api, "two")
-    one.look()
-    two.look()
+    one.try_acquire_or_renew()
+    two.try_acquire_or_renew()
     two.stop()
     assert one.may_write()
     assert api.spec["holderIdentity"] == "one"
@@ -248,7 +248,7 @@ def test_only_the_holder_releases(api: Api) -> None:
 def test_a_release_that_fails_is_no_error(api: Api) -> None:
     """The Lease ends by itself."""
     one = candidate(api, "one")
-    one.look()
+    one.try_acquire_or_renew()
     api.error = away(500)
     one.stop()
     assert not one.may_write()
@@ -258,46 +258,46 @@ def test_two_that_reach_for_it_at_once(api: Api) -> None:
     """The second one's write is refused by the version that it read."""
     one, two, three = (candidate(api, name) for name in ("one", "two", "three"))
     for each in (one, two, three):
-        each.look()
+        each.try_acquire_or_renew()
     api.seconds += 15
-    api.overtake = three.look
-    two.look()
+    api.overtake = three.try_acquire_or_renew
+    two.try_acquire_or_renew()
     assert (two.may_write(), three.may_write()) == (False, True)
-    two.look()
+    two.try_acquire_or_renew()
     assert two.holder == "three"
 
 
 def test_a_deleted_lease_is_made_again_by_its_holder(api: Api) -> None:
     """The others wait until it would have expired: the holder may not know yet."""
     one, two = candidate(api, "one"), candidate(api, "two")
-    one.look()
-    two.look()
+    one.try_acquire_or_renew()
+    two.try_acquire_or_renew()
     api.lease = None
-    two.look()
+    two.try_acquire_or_renew()
     assert api.lease is None
-    one.look()
+    one.try_acquire_or_renew()
     assert one.may_write()
     assert (one.term, one.losses) == (1, 0)
     api.lease = None
     api.seconds += 15
-    two.look()
+    two.try_acquire_or_renew()
     assert two.may_write()
-    one.look()
+    one.try_acquire_or_renew()
     assert (one.may_write(), one.losses) == (False, 1)
 
 
 def test_only_who_makes_the_first_lease_follows_nobody(api: Api) -> None:
     """A Lease that was released, or seen and deleted since, was somebody's a moment ago."""
     one, two, three = (candidate(api, name) for name in ("one", "two", "three"))
-    one.look()
-    two.look()
+    one.try_acquire_or_renew()
+    two.try_acquire_or_renew()
     assert not one.follows_another
     one.stop()
-    three.look()
+    three.try_acquire_or_renew()
     assert three.follows_another
     api.lease = None
     api.seconds += 15
-    two.look()
+    two.try_acquire_or_renew()
     assert two.may_write()
     assert two.follows_another
 
@@ -305,13 +305,13 @@ def test_only_who_makes_the_first_lease_follows_nobody(api: Api) -> None:
 def test_a_person_may_take_it_away(api: Api) -> None:
     """Another name in the Lease is another holder, whoever wrote it."""
     one = candidate(api, "one")
-    one.look()
+    one.try_acquire_or_renew()
     assert api.lease is not None
     api.store({**api.lease, "spec": {**api.spec, "holderIdentity": "somebody"}})
-    one.look()
+    one.try_acquire_or_renew()
     assert (one.may_write(), one.losses) == (False, 1)
     api.seconds += 15
-    one.look()
+    one.try_acquire_or_renew()
     assert one.may_write()
 
 
@@ -319,7 +319,7 @@ def test_a_lease_that_says_nothing_is_free(api: Api) -> None:
     """As kubectl create makes it."""
     api.store({"metadata": {"name": "leader"}})
     one = candidate(api, "one")
-    one.look()
+    one.try_acquire_or_renew()
     assert one.may_write()
     assert api.spec["leaseTransitions"] == 1
 
@@ -331,18 +331,18 @@ def test_a_missing_permission_is_named(api: Api, before: str, verb: str) -> None
     """What the ServiceAccount must be allowed, and where."""
     one = candidate(api, "one")
     if before == "held":
-        one.look()
+        one.try_acquire_or_renew()
     api.error = away(403)
     with pytest.raises(KubernetesError, match=f"verb {verb} for leases .* namespace ops") as caught:
-        one.look()
+        one.try_acquire_or_renew()
     assert caught.value.status_code == 403
 
 
 def test_it_looks_when_the_other_ones_lease_expires(api: Api) -> None:
     """Not a whole period later; and not before there is anything to see."""
     one, two = candidate(api, "one"), candidate(api, "two")
-    one.look()
-    two.look()
+    one.try_acquire_or_renew()
+    two.try_acquire_or_renew()
     assert 1.6 <= two.wait_seconds() <= 2.4
     api.seconds += 14.5
     assert 0.5 <= two.wait_seconds() <= 0.9
