@@ -178,6 +178,17 @@ class Reflector:
                 return list(self._objects.values())
             return [item for key, item in self._objects.items() if key[0] == namespace]
 
+    def take(self, event_type: str, item: Object) -> None:
+        """Take one event of a watch (``ADDED``, ``MODIFIED`` or ``DELETED``), and tell the listener."""
+        key = _key(item)
+        kept = None if event_type == "DELETED" else self._trim(item)
+        with self._lock:
+            old = self._objects.pop(key, None)
+            if kept is not None:
+                self._objects[key] = kept
+        if old != kept:
+            self._tell(old, kept)
+
     def _run(self) -> None:
         failures = 0
         while not self._stopped.is_set():
@@ -264,23 +275,13 @@ class Reflector:
                     f"watch {self._path}: {item.get('message')}", status_code=item.get("code")
                 )
             if event["type"] != "BOOKMARK":
-                self._take(event["type"], item)
+                self.take(event["type"], item)
             self._version = str(item["metadata"]["resourceVersion"])
 
     def _opened(self) -> None:
         self._denied = None
         if self._current_from is None:
             self._current_from = time.monotonic() + SETTLE_SECONDS
-
-    def _take(self, kind: str, item: Object) -> None:
-        key = _key(item)
-        kept = None if kind == "DELETED" else self._trim(item)
-        with self._lock:
-            old = self._objects.pop(key, None)
-            if kept is not None:
-                self._objects[key] = kept
-        if old != kept:
-            self._tell(old, kept)
 
     def _tell(self, old: Object | None, new: Object | None) -> None:
         if not self._stopped.is_set():

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import itertools
+import threading
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from typing import Any
@@ -83,9 +84,9 @@ def api() -> Api:
     return Api()
 
 
-def candidate(api: Api, identity: str) -> Elector:
+def candidate(api: Api, identity: str, timing: Timing = TIMING) -> Elector:
     """A candidate that looks when it is told to."""
-    return Elector(api, "ops", "leader", identity, TIMING, api.clock)  # type: ignore[arg-type]
+    return Elector(api, "ops", "leader", identity, timing, api.clock)  # type: ignore[arg-type]
 
 
 def away(code: int | None = None) -> KubernetesError:
@@ -367,16 +368,20 @@ def test_a_watch_that_fails_in_whatever_way_is_taken_up_again(
     api: Api, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Also where it is not the API that fails, as where too many files are open."""
-    one = candidate(api, "one")
-    one._timing = replace(TIMING, renew_deadline_seconds=0.05, retry_period_seconds=0.01)
+    one = candidate(api, "one", replace(TIMING, renew_deadline_seconds=0.05, retry_period_seconds=0.01))
     errors: list[Exception] = [OSError("too many open files"), away(), away(500), ValueError("what?")]
+    taken_up, over = threading.Event(), threading.Event()
 
     def watch(*_: Any) -> Iterator[Object]:
         if errors:
             raise errors.pop(0)
-        one._stopped.set()
+        taken_up.set()
+        over.wait(60)
         yield from ()
 
     monkeypatch.setattr(api, "watch", watch, raising=False)
-    one._watch()
+    one.start()
+    assert taken_up.wait(60)
     assert errors == []
+    one.stop()
+    over.set()

@@ -440,7 +440,7 @@ def test_a_stopped_copy_tells_nobody(api: Api, copy: Copy) -> None:
     awaited(lambda: api.watches, "the watch")
     copy.stop()
     later.set()
-    awaited(lambda: not copy._thread.is_alive(), "the end")
+    awaited(lambda: not any(one.is_alive for one in copy.liveness()), "the end")
     assert copy.told == []
     assert len(api.watches) == 1
 
@@ -473,13 +473,18 @@ def test_an_api_that_is_away_is_named() -> None:
 def test_a_server_that_ends_every_watch_at_once_is_not_hammered(
     api: Api, copy: Copy, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A watch that ends at once without an event, as behind a broken proxy, is followed by a pause."""
-    monkeypatch.setattr(module, "FIRST_DELAY_SECONDS", 0.1)
-    api.scripts = [[Api.CLOSE]] * 1000
+    """A watch that ends at once without an event, as behind a broken proxy, counts as a failure each time."""
+    waited: list[int] = []
+
+    def pause(failures: int, *_: float) -> float:
+        waited.append(failures)
+        return 0.001
+
+    monkeypatch.setattr(module, "backoff", pause)
+    api.scripts = [[Api.CLOSE]] * 5
     copy.start()
-    assert copy.wait_synced(WAIT_SECONDS)
-    copy._stopped.wait(0.5)
-    assert len(api.watches) < 10
+    awaited(lambda: len(api.watches) == 6, "one that stays open")
+    assert waited == [1, 2, 3, 4, 5]
 
 
 def test_a_back_off_can_be_cut_short(api: Api, copy: Copy, monkeypatch: pytest.MonkeyPatch) -> None:

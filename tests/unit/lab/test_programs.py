@@ -64,7 +64,7 @@ def _surroundings(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setenv("PATH", str(tmp_path / "bin"))
     monkeypatch.setenv("NO_PROXY", "*")
     monkeypatch.delenv("EUREKUBE_NO_DOWNLOAD", raising=False)
-    monkeypatch.setattr(downloads, "_unreachable", {})
+    monkeypatch.setattr(downloads, "unreachable", {})
     (tmp_path / "bin").mkdir()
 
 
@@ -179,7 +179,7 @@ def test_a_site_that_cannot_be_reached_is_asked_once(site: Site, tmp_path: Path)
             DownloadError, match=r"127\.0\.0\.1:\d+ could not be reached \(connection refused\)"
         ):
             fetch(archive, tmp_path / "bin", name)
-    assert list(downloads._unreachable) == [site.url.removeprefix("http://")]
+    assert list(downloads.unreachable) == [site.url.removeprefix("http://")]
 
 
 def test_a_program_on_path_is_taken_first(

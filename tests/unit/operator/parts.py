@@ -70,7 +70,7 @@ class Told:
         (reflector,) = self.sources.syncers.reflectors
         spec = {"mode": "pod", "selector": {"app": name}}
         item: dict[str, Any] = {"metadata": {"namespace": namespace, "name": name}, "spec": spec, **more}
-        reflector._take("ADDED", item)
+        reflector.take("ADDED", item)
         return (namespace, name)
 
     def refresh(self, name: str, namespace: str = "shop", target: str = "prod", **more: Any) -> None:
@@ -83,12 +83,12 @@ class Told:
         assert self.parts.triggers is not None
         (reflector,) = self.parts.triggers.reflectors.reflectors
         spec = {"selector": {"app": name}, "action": "Up", "target": target}
-        reflector._take("ADDED", {"metadata": {"namespace": namespace, "name": name}, "spec": spec, **more})
+        reflector.take("ADDED", {"metadata": {"namespace": namespace, "name": name}, "spec": spec, **more})
 
     def removed(self, key: SyncerKey) -> None:
         """The cluster has it no more."""
         (reflector,) = self.sources.syncers.reflectors
-        reflector._take("DELETED", {"metadata": {"namespace": key[0], "name": key[1]}})
+        reflector.take("DELETED", {"metadata": {"namespace": key[0], "name": key[1]}})
 
     def instances(self, key: SyncerKey, count: int, *, registered: bool = True) -> list[Instance]:
         """Instances of a syncer, in Eureka or not."""

@@ -66,7 +66,7 @@ class Scene:
         self.edited()
         (services,) = sources.services.reflectors
         service = {"namespace": "shop", "name": "rating", "labels": {"app": "rating"}}
-        services._take("ADDED", {"metadata": service, "spec": {}})
+        services.take("ADDED", {"metadata": service, "spec": {}})
 
     def edited(self, *, status: dict[str, Any] | None = None, **spec: Any) -> None:
         """The syncer as it is from now on."""
@@ -76,7 +76,7 @@ class Scene:
         kind = {"apiVersion": "eurekube.io/v1alpha1", "kind": "EurekaSyncer"}
         status = status or {}
         self.syncer: dict[str, Any] = {**kind, "metadata": metadata, "spec": self.spec, "status": status}
-        syncers._take("MODIFIED", self.syncer)
+        syncers.take("MODIFIED", self.syncer)
 
     def serves(self, **pods: dict[str, bool]) -> None:
         """Its endpoints are registered, and what was sent for it is forgotten."""
@@ -97,7 +97,7 @@ class Scene:
         ]
         labels = {"kubernetes.io/service-name": "rating"}
         metadata = {"namespace": "shop", "name": "rating-1", "labels": labels}
-        slices._take(
+        slices.take(
             "MODIFIED",
             {"metadata": metadata, "addressType": "IPv4", "ports": ports, "endpoints": endpoints},
         )
@@ -414,7 +414,7 @@ def renamed(scene: Scene, **spec: Any) -> None:
     """Another syncer for the same endpoints, which is refused as long as the first one is there."""
     (syncers,) = scene.told.sources.syncers.reflectors
     metadata = {"namespace": "shop", "name": "ratings", "uid": "v", "finalizers": [FINALIZER]}
-    syncers._take("ADDED", {**scene.syncer, "metadata": metadata, "spec": {**scene.spec, **spec}})
+    syncers.take("ADDED", {**scene.syncer, "metadata": metadata, "spec": {**scene.spec, **spec}})
     scene.told.controller._reconcile(RENAMED)
     assert scene.sent == []
     assert "Conflict" in scene.told.controller.looks[RENAMED].report.problems
@@ -426,7 +426,7 @@ def deleted(scene: Scene, monkeypatch: pytest.MonkeyPatch) -> None:
     (syncers,) = scene.told.sources.syncers.reflectors
     before: dict[str, Any] = scene.syncer["metadata"]
     metadata = {**before, "deletionTimestamp": "2026-01-01T00:00:00Z"}
-    syncers._take("MODIFIED", {**scene.syncer, "metadata": metadata})
+    syncers.take("MODIFIED", {**scene.syncer, "metadata": metadata})
 
 
 def test_a_renamed_syncer_leaves_no_gap(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -564,7 +564,7 @@ def test_what_another_syncer_may_want_waits_until_that_is_known(
     (syncers,) = scene.told.sources.syncers.reflectors
     metadata = {"namespace": "shop", "name": "ratings", "uid": "v", "finalizers": [FINALIZER]}
     labels = {"metadataFromPodLabels": ["version"]}
-    syncers._take("ADDED", {**scene.syncer, "metadata": metadata, "spec": {**scene.spec, **labels}})
+    syncers.take("ADDED", {**scene.syncer, "metadata": metadata, "spec": {**scene.spec, **labels}})
     pods = scene.told.sources._pods._reflectors["shop"]
     deleted(scene, monkeypatch)
     released: list[Any] = []
@@ -611,7 +611,7 @@ def test_nothing_passes_to_a_syncer_that_does_not_register_it(
     (syncers,) = scene.told.sources.syncers.reflectors
     other = syncers.get(*RENAMED)
     assert other is not None
-    syncers._take("MODIFIED", {**other, "spec": {**other["spec"], **spec}})
+    syncers.take("MODIFIED", {**other, "spec": {**other["spec"], **spec}})
     deleted(scene, monkeypatch)
     assert [one.action for one in scene.look()] == [Action.DEREGISTER]
     assert scene.told.parts.queue.get(spec.get("eureka", "default")) == RENAMED
@@ -634,7 +634,7 @@ def test_a_deletion_ends_no_renewal_of_another_syncers(
         (syncers,) = scene.told.sources.syncers.reflectors
         other = syncers.get(*RENAMED)
         assert other is not None
-        syncers._take("MODIFIED", {**other, "metadata": {**other["metadata"], "deletionTimestamp": "x"}})
+        syncers.take("MODIFIED", {**other, "metadata": {**other["metadata"], "deletionTimestamp": "x"}})
     for key in (RENAMED, KEY) if is_handed_over else (RENAMED,):
         scene.told.controller._reconcile(key)
     assert scene.renewed() == {"a", "b"}

@@ -15,6 +15,7 @@ from eurekube_provider.core.identity import Cluster
 from eurekube_provider.core.mapping import desired_instances
 from eurekube_provider.core.syncer import Advertise, Mode, Selector, Syncer
 from eurekube_provider.kube.access import KubeAccess
+from eurekube_provider.kube.reflector import ReflectorGroup
 from eurekube_provider.operator.index import Index
 from eurekube_provider.operator.sources import Sources
 from eurekube_provider.operator.watches import (
@@ -74,15 +75,24 @@ class Told:
 
     def syncer(self, old: Object | None, new: Object | None) -> list[tuple[str, str]]:
         """Whom a change of a syncer concerns."""
-        return self._after(lambda: self.sources._syncer_changed(old, new))
+        return self._change(self.sources.syncers, old, new)
 
     def service(self, old: Object | None, new: Object | None) -> list[tuple[str, str]]:
         """Whom a change of a Service concerns."""
-        return self._after(lambda: self.sources._service_changed(old, new))
+        return self._change(self.sources.services, old, new)
 
-    def _after(self, change: Any) -> list[tuple[str, str]]:
+    def _change(self, kind: ReflectorGroup, old: Object | None, new: Object | None) -> list[tuple[str, str]]:
+        (reflector,) = kind.reflectors
+        if old is not None:
+            reflector.take("MODIFIED", old)
+        elif new is not None:
+            reflector.take("DELETED", new)
         self.concerned.clear()
-        change()
+        self.changed.clear()
+        if new is not None:
+            reflector.take("MODIFIED" if old else "ADDED", new)
+        elif old is not None:
+            reflector.take("DELETED", old)
         return sorted(self.concerned)
 
 
@@ -159,7 +169,7 @@ def test_a_syncer_that_selects_elsewhere_is_left_in_peace() -> None:
     assert told.service(None, service("other")) == [("team", "rating")]
     told.syncer(syncer(app="other"), None)
     assert told.service(None, service("other")) == []
-    assert [one["metadata"]["name"] for one in told.changed] == ["rating", "other", "other"]
+    assert [one["metadata"]["name"] for one in told.changed] == ["other"], "others are told all the same"
 
 
 def test_labels_select_too() -> None:
@@ -382,10 +392,10 @@ def test_only_what_syncers_select_counts_as_wanted() -> None:
     (services,) = told.sources.services.reflectors
     (slices,) = told.sources.slices.reflectors
     for name, count in {"rating": 3, "order": 4, "foreign": 900, "gone": 5}.items():
-        services._take("ADDED", service(name, namespace="shop"))
+        services.take("ADDED", service(name, namespace="shop"))
         metadata = {"namespace": "shop", "name": name, "labels": {"kubernetes.io/service-name": name}}
         endpoints = [{"addresses": [f"10.0.0.{number}"]} for number in range(count)]
-        slices._take("ADDED", {"metadata": metadata, "endpoints": endpoints})
+        slices.take("ADDED", {"metadata": metadata, "endpoints": endpoints})
     assert told.sources.wanted_at() == {"default": 3, "other": 1}
     assert sorted(told.sources.syncers_at("other")) == [("shop", "gone"), ("shop", "order")]
     assert sorted(told.sources.syncers_at("default")) == [
