@@ -169,12 +169,12 @@ class Played:
     def seen(self, name: str = "rating") -> None:
         """The watch tells of what there is."""
         (reflector,) = self.triggers.reflectors.reflectors
-        reflector._take("MODIFIED", copy.deepcopy(self.api.items[name]))
+        reflector.take("MODIFIED", copy.deepcopy(self.api.items[name]))
 
     def delete(self, name: str = "rating") -> None:
         """Delete it."""
         (reflector,) = self.triggers.reflectors.reflectors
-        reflector._take("DELETED", self.api.items.pop(name))
+        reflector.take("DELETED", self.api.items.pop(name))
 
     def scale(self, *addresses: str) -> None:
         """The endpoints change."""
@@ -524,7 +524,7 @@ def test_a_deleted_one_is_forgotten(played: Played) -> None:
     assert set(played.triggers.standings()) == set(played.triggers.history()) == {KEY}
     del played.api.items["rating"]
     (reflector,) = played.triggers.reflectors.reflectors
-    reflector._take("DELETED", {"metadata": {"namespace": "shop", "name": "rating"}})
+    reflector.take("DELETED", {"metadata": {"namespace": "shop", "name": "rating"}})
     played.wait(lambda: not played.triggers.standings(), "it to be forgotten")
     assert played.triggers.history() == {}
 
