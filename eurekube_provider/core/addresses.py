@@ -6,6 +6,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from hashlib import sha256
 
+from eurekube_provider.core.condition_types import ConditionType, Reason
 from eurekube_provider.core.objects import Object, Problem, is_ready, qualified
 from eurekube_provider.core.syncer import Advertise
 
@@ -63,7 +64,8 @@ def service_address(
             return Address.of(address)
     missing = f"no {_WHAT[order[-1]]}" if len(order) == 1 else "neither a load balancer's address nor an IP"
     return Problem(
-        "NoAddress", f"Service {qualified(service)} has {missing}: use mode pod, or give it an address"
+        ConditionType.NO_ADDRESS,
+        f"Service {qualified(service)} has {missing}: use mode pod, or give it an address",
     )
 
 
@@ -92,7 +94,7 @@ def node_addresses(
     """
     if nodes is None:
         return Problem(
-            "NodesNotRead", "the cluster's nodes have not been read yet: nothing is changed before"
+            Reason.NODES_NOT_READ, "the cluster's nodes have not been read yet: nothing is changed before"
         )
     ready = sorted(
         (node for node in nodes if _is_ready_node(node)), key=lambda node: node["metadata"]["name"]
@@ -119,7 +121,9 @@ def node_addresses(
             where = qualified(service)
             others = sorted(found[1:], key=lambda one: sha256(f"{where} {one[0]}".encode()).digest())
             return (found[0], *others[: most - 1])
-    return Problem("NoAddress", f"Service {qualified(service)}: {words} is ready and has an IP address")
+    return Problem(
+        ConditionType.NO_ADDRESS, f"Service {qualified(service)}: {words} is ready and has an IP address"
+    )
 
 
 def _address_of(node: Object, kind: str) -> str | None:

@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
 
 from eurekube_provider.core.addresses import Address, node_addresses, service_address
+from eurekube_provider.core.condition_types import Reason
 from eurekube_provider.core.errors import InvalidInstance
 from eurekube_provider.core.identity import (
     CLUSTER_UID_KEY,
@@ -37,10 +38,10 @@ from eurekube_provider.core.text import check_instance_id, check_metadata
 LabelsOfPod = Callable[[str], Mapping[str, str]]
 """The labels of a pod by its name; none for one that is not known."""
 
-_CERTAIN = frozenset({"NoMatchingService"})
+_CERTAIN = frozenset({Reason.NO_MATCHING_SERVICE})
 """Problems that leave no doubt about what is desired."""
 
-UNREAD = frozenset({"NamespaceNotRead", "NodesNotRead", "PodsNotRead"})
+UNREAD = frozenset({Reason.NAMESPACE_NOT_READ, Reason.NODES_NOT_READ, Reason.PODS_NOT_READ})
 """Problems that end by themselves as soon as something was read."""
 
 
@@ -88,10 +89,10 @@ def desired_instances(
     selected = {one["metadata"]["name"]: one for one in services if syncer.selector.selects(one)}
     if not selected:
         sentence = f"no Service in namespace {syncer.selector.namespace} {syncer.selector.describe()}"
-        return Desired(problems=(Problem("NoMatchingService", sentence),))
+        return Desired(problems=(Problem(Reason.NO_MATCHING_SERVICE, sentence),))
     if syncer.needs_pods and labels_of_pod is None:
         sentence = "the labels of the pods have not been read yet: nothing is changed before"
-        return Desired(problems=(Problem("PodsNotRead", sentence),))
+        return Desired(problems=(Problem(Reason.PODS_NOT_READ, sentence),))
     by_service: dict[str, list[Object]] = {name: [] for name in selected}
     for endpoint_slice in slices:
         name = service_of(endpoint_slice)
@@ -268,7 +269,7 @@ def _slice_instances(
                 syncer, instance_id, Address.of(address), ports, metadata, is_up=ready
             )
         except InvalidInstance as error:
-            problems[Problem("InvalidInstance", f"{where}: {error}")] = None
+            problems[Problem(Reason.INVALID_INSTANCE, f"{where}: {error}")] = None
     return _SliceMapping(instances, problems, frozenset(terminating))
 
 
@@ -313,7 +314,7 @@ def _service_instance(
                 _instance(syncer, instance_id, address, ports, metadata, is_up=has_ready_endpoint)
             )
     except InvalidInstance as error:
-        return Desired(problems=(Problem("InvalidInstance", f"Service {qualified(service)}: {error}"),))
+        return Desired(problems=(Problem(Reason.INVALID_INSTANCE, f"Service {qualified(service)}: {error}"),))
     return Desired(tuple(instances))
 
 

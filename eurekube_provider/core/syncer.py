@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Any, TypeVar
 
+from eurekube_provider.core.condition_types import ConditionType
 from eurekube_provider.core.errors import ConfigurationError, InvalidInstance
 from eurekube_provider.core.identity import (
     RESERVED_PREFIX,
@@ -191,7 +192,7 @@ class Syncer:
         if lives > needed:
             return None
         return Problem(
-            "LeaseTooShort",
+            ConditionType.LEASE_TOO_SHORT,
             f"spec.lease.durationSeconds is {self.lease.duration_seconds}: instances live {lives} s after a"
             f" renewal, and until a standby operator renews in place of one that died, {needed} s may pass:"
             f" take at least {self.shortest_lease_seconds}",
@@ -227,7 +228,7 @@ def _is_in_sync(syncer: Object) -> bool:
     """Whether the status says Synced of the current generation."""
     generation = syncer["metadata"].get("generation")
     return generation is not None and any(
-        one.get("type") == "Synced"
+        one.get("type") == ConditionType.SYNCED
         and one.get("status") == "True"
         and one.get("observedGeneration") == generation
         for one in (syncer.get("status") or {}).get("conditions") or ()

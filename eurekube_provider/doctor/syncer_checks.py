@@ -5,13 +5,23 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
+from eurekube_provider.core.condition_types import ConditionType
 from eurekube_provider.core.objects import Object, Problem, service_of
 from eurekube_provider.core.ports import choose_ports
 from eurekube_provider.core.syncer import Advertise, Mode, Syncer
 from eurekube_provider.doctor.finding import Fault, Finding, Patch, PatchKind
 from eurekube_provider.doctor.workload_checks import Workload, of_service, speaks_http
 
-_TOLD_OTHERWISE = frozenset({"Ready", "Synced", "LeaseTooShort", "DrainTooShort", "SelfRegistered", "Paused"})
+_TOLD_OTHERWISE = frozenset(
+    {
+        ConditionType.READY,
+        ConditionType.SYNCED,
+        ConditionType.LEASE_TOO_SHORT,
+        ConditionType.DRAIN_TOO_SHORT,
+        ConditionType.SELF_REGISTERED,
+        ConditionType.PAUSED,
+    }
+)
 """Conditions that have findings of their own, or are a person's wish."""
 
 
@@ -122,7 +132,7 @@ def condition_findings(item: Object, syncer: Syncer) -> Iterator[Finding]:
     conditions: Mapping[str, Object] = {
         one["type"]: one for one in (item.get("status") or {}).get("conditions") or ()
     }
-    if "Ready" not in conditions:
+    if ConditionType.READY not in conditions:
         yield Finding(
             Fault.SYNCER_TROUBLE,
             subject_of(syncer),
@@ -132,8 +142,8 @@ def condition_findings(item: Object, syncer: Syncer) -> Iterator[Finding]:
         return
     told = [one for kind, one in conditions.items() if kind not in _TOLD_OTHERWISE]
     told = [one for one in told if one["status"] == "True"]
-    ready = conditions["Ready"]
-    synced = conditions.get("Synced", ready)
+    ready = conditions[ConditionType.READY]
+    synced = conditions.get(ConditionType.SYNCED, ready)
     if not told and synced["status"] == "False" and synced["reason"] not in _TOLD_OTHERWISE:
         told = [synced]
     if not told and synced["status"] == "True" and ready["status"] == "False":

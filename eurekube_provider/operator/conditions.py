@@ -1,14 +1,17 @@
-"""What one look at a syncer found, as its conditions and Events say it: pure.
+"""What a reconcile came to, as a syncer's conditions say it: pure.
 
 *Synced* says whether Eureka holds what the syncer wants. *Ready* says whether callers find something that is
-meant to be found: an instance is UP or, scaled to zero, nothing is meant to be.
+meant to be found: an instance is UP or, scaled to zero, nothing is meant to be. The other conditions are what
+the checks of :data:`CHECKS` find, each by itself: a new one is a function, a line there, and a name in
+:class:`~eurekube_provider.core.condition_types.ConditionType`.
 """
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 
+from eurekube_provider.core.condition_types import ConditionType, Reason
 from eurekube_provider.core.errors import (
     EurekubeError,
     KubernetesError,
@@ -22,8 +25,81 @@ from eurekube_provider.core.model import Instance, Status
 from eurekube_provider.core.plan import Outcome, Plan, RefusalReason
 from eurekube_provider.core.syncer import Syncer
 
-REFUSALS = frozenset({"NotAllowed", "UnknownEureka", "Conflict"})
-"""Reasons for which nothing is done for a syncer but to let leave what said goodbye."""
+REFUSALS = frozenset({Reason.NOT_ALLOWED, Reason.UNKNOWN_EUREKA, ConditionType.CONFLICT})
+"""Reasons for which nothing is done for a syncer but to let leave what was seen terminating."""
+
+_NOT_ASKED = (Reason.EUREKA_UNREACHABLE, Reason.EUREKA_DENIED)
+
+_NOTHING_DESIRED = Desired()
+_NO_STEPS = Plan()
+_NOTHING_DONE = Outcome()
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """Something to know of a syncer.
+
+    :param name: the type of its condition, or a reason of Ready and Synced.
+    :param message: None where it is not known: the condition that stands there is kept.
+    :param is_problem: whether the syncer is not synced because of it.
+    """
+
+    name: str
+    message: str | None
+    is_problem: bool = True
+
+
+@dataclass(frozen=True, slots=True)
+class Reconciled:
+    """What one reconcile of a syncer came to: all that conditions are made of.
+
+    :param application: in upper case; empty where it is not known.
+    :param there: what the owner has in Eureka afterwards.
+    :param wanted: how many instances are desired; where it ended early, when that was last known.
+    :param drain: why callers lose calls when pods end; empty where they do not, None while that is not known.
+    :param failure: what ended it early: nothing was changed, but for what was seen terminating. What follows
+        is not given then.
+    :param last_registered: how many instances Eureka held when that was last known, where it was never read.
+    :param waiting: how many changes a paused syncer has not made.
+    :param braked: why removals are held back, empty where none are.
+    :param trouble: why Eureka cannot be read at the moment.
+    :param claimed: the names that the syncer has been called by before.
+    """
+
+    application: str
+    there: Collection[Instance]
+    wanted: int
+    drain: str | None = ""
+    failure: Finding | None = None
+    last_registered: int | None = None
+    syncer: Syncer | None = None
+    desired: Desired = _NOTHING_DESIRED
+    steps: Plan = _NO_STEPS
+    outcome: Outcome = _NOTHING_DONE
+    waiting: int = 0
+    braked: str = ""
+    trouble: RegistryError | None = None
+    claimed: frozenset[str] = frozenset()
+
+    @property
+    def up(self) -> int:
+        """How many instances are UP, of whatever applications where its own is not known."""
+        known = (one for one in self.there if self.application in ("", one.application))
+        return sum(one.status is Status.UP for one in known)
+
+    @property
+    def summary(self) -> str:
+        """What all is well with."""
+        waits = f", {self.wanted - self.up} not ready" if self.up < self.wanted else ""
+        return f"{counted(self.wanted)} of {self.application} in Eureka{waits}"
+
+    @property
+    def serves_wanted(self) -> bool:
+        """Whether something that is UP is known to be meant to be."""
+        if self.syncer is None:
+            return True
+        up = {one.key for one in self.there if one.status is Status.UP}
+        return any(one.status is Status.UP and one.key in up for one in self.desired.instances)
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,181 +125,216 @@ class Report:
     refused: int = 0
     problems: Mapping[str, str] = field(default_factory=dict)
     is_synced: bool = True
-    sync_reason: str = "Synced"
+    sync_reason: str = ConditionType.SYNCED
     sync_message: str = ""
     unknown: frozenset[str] = frozenset()
     names: frozenset[str] | None = None
 
 
-def report(
-    wanted: Syncer,
-    desired: Desired,
-    steps: Plan,
-    outcome: Outcome,
-    there: Collection[Instance],
-    *,
-    waiting: int = 0,
-    braked: str = "",
-    trouble: RegistryError | None = None,
-    drain: str | None = "",
-    claimed: frozenset[str] = frozenset(),
-) -> Report:
-    """What a look that went to its end found.
-
-    :param there: what the owner has in Eureka afterwards.
-    :param waiting: how many changes a paused syncer has not made.
-    :param braked: why removals are held back, empty where none are.
-    :param trouble: why Eureka cannot be read at the moment.
-    :param drain: why callers lose calls when pods end; empty where they do not, None while that is not known.
-    :param claimed: the names that the syncer has been called by before.
-    """
-    application = wanted.application.upper()
-    conflicts = [one.describe() for one in steps.refusals if one.reason is RefusalReason.CONFLICT] + [
-        str(failure.error) for failure in outcome.failures if isinstance(failure.error, OwnershipConflict)
-    ]
-    refused = [one for one in steps.refusals if one.reason is RefusalReason.SELF_REGISTERED]
-    twins = [one.describe() for one in (*refused, *steps.doubled)]
-    errors = [failure.error for failure in outcome.failures if isinstance(failure.error, RegistryError)]
-    problems: dict[str, str] = {}
-    for error in (*errors[:1], *([trouble] if trouble else [])):
-        problems.setdefault(reason_of(error), str(error))
-    if braked:
-        problems["Braked"] = braked
-    for problem in desired.problems:
-        problems.setdefault(problem.reason, problem.message)
-    if conflicts:
-        problems["Conflict"] = joined(conflicts)
-    if twins:
-        problems["SelfRegistered"] = joined(twins)
-    notes: dict[str, str] = {}
-    if wanted.is_paused:
-        waits = f"; {waiting} changes wait" if waiting else ""
-        notes["Paused"] = f"spec.paused is true: nothing is changed, what is registered is renewed{waits}"
-    if wanted.lease_problem is not None:
-        notes["LeaseTooShort"] = wanted.lease_problem.message
-    up = {instance.key for instance in there if instance.status is Status.UP}
-    return _concluded(
-        application,
-        problems or ({"Paused": notes["Paused"]} if waiting else {}),
-        problems | notes,
-        there,
-        drain,
-        desired=len(desired.instances),
-        refused=len(conflicts) + len(twins),
-        is_wanted=any(one.status is Status.UP and one.key in up for one in desired.instances),
-        names=wanted.names if there else wanted.names & claimed,
+def report(found: Reconciled) -> Report:
+    """What a reconcile came to, in conditions and counts."""
+    findings: dict[str, Finding] = {}
+    for check in CHECKS:
+        for finding in check(found):
+            findings.setdefault(finding.name, finding)
+    told = {one.name: one.message for one in findings.values() if one.message is not None}
+    problems = {name: message for name, message in told.items() if findings[name].is_problem}
+    sync_reason, sync_message = next(iter(problems.items()), (str(ConditionType.SYNCED), found.summary))
+    is_ready, reason, message = next(
+        ready for rule in READY_RULES if (ready := rule(found, problems)) is not None
     )
-
-
-def failure_report(
-    application: str,
-    reason: str,
-    message: str,
-    there: Collection[Instance],
-    desired: int,
-    drain: str | None = None,
-) -> Report:
-    """What a look that ended early found: nothing was changed, but for what said goodbye.
-
-    :param desired: how many instances were desired when that was last known.
-    :param drain: as for :func:`report`.
-    """
-    problems = {reason: message}
-    is_refused = reason in REFUSALS
-    return _concluded(
-        application, problems, problems, there, drain, desired=desired, refused=0, is_refused=is_refused
-    )
-
-
-def unread_report(
-    application: str, error: RegistryError, desired: int, registered: int, drain: str | None = None
-) -> Report:
-    """What is said of a syncer whose Eureka was never read.
-
-    :param registered: how many instances Eureka held when that was last known.
-    """
-    found = failure_report(application, reason_of(error), str(error), (), desired, drain)
-    message = (
-        f"{error}; what Eureka holds is not known before it was read, and nothing is changed until then;"
-        f" wanted there: {counted(desired)} of {application}"
-    )
-    return replace(found, message=message, registered=registered)
-
-
-def _concluded(
-    application: str,
-    problems: Mapping[str, str],
-    shown: Mapping[str, str],
-    there: Collection[Instance],
-    drain: str | None,
-    *,
-    desired: int,
-    refused: int,
-    is_wanted: bool = True,
-    is_refused: bool = False,
-    names: frozenset[str] | None = None,
-) -> Report:
-    """Both conditions.
-
-    :param is_wanted: whether something that is UP is known to be meant to be.
-    :param is_refused: whether nothing is done for it but to let leave what said goodbye.
-    """
-    up = sum(one.status is Status.UP and application in ("", one.application) for one in there)
-    is_synced = not problems
-    summary = f"{counted(desired)} of {application} in Eureka" + (
-        f", {desired - up} not ready" if up < desired else ""
-    )
-    is_ready: bool | None
-    sync_reason, sync_message = next(iter(problems.items()), ("Synced", summary))
-    if any(reason in problems for reason in ("EurekaUnreachable", "EurekaDenied")):
-        is_ready, reason = False, sync_reason  # nobody knows what callers find
-        message = f"{sync_message}; by what is known, {held(there)}"
-    elif is_refused:
-        is_ready, reason = False, sync_reason
-        message = f"{sync_message}; {held(there)}"
-        if there:
-            message += ": renewed until its endpoint is seen terminating, and nothing new is registered"
-    elif "NoMatchingService" in problems:
-        is_ready, reason = False, "NoMatchingService"
-        waits = f", {problems['Braked']}" if "Braked" in problems else ""
-        message = f"{problems[reason]}; {held(there)}{waits}"
-    elif "Braked" in problems and not is_wanted:
-        is_ready, reason = None, "Braked"  # the source is broken, or nothing is there
-        message = f"no endpoint is ready; {held(there)}, {problems[reason]}"
-    elif up:
-        is_ready = True
-        reason = "Synced" if is_synced else "InstancesUp"
-        message = summary if is_synced else f"{counted(up)} of {application} UP; {sync_message}"
-    elif is_synced and desired:
-        is_ready, reason, message = False, "NoneUp", f"{summary}: none is UP"
-    else:
-        is_ready, reason, message = is_synced, sync_reason, sync_message
+    registered = sum(not one.is_leaving for one in found.there)
+    names = None
+    if found.syncer is not None:
+        names = found.syncer.names if found.there else found.syncer.names & found.claimed
     return Report(
         is_ready=is_ready,
         reason=reason,
         message=message,
-        is_synced=is_synced,
+        is_synced=not problems,
         sync_reason=sync_reason,
         sync_message=sync_message,
-        application=application,
-        desired=desired,
-        registered=sum(not one.is_leaving for one in there),
-        refused=refused,
-        problems={**shown, "DrainTooShort": drain} if drain else shown,
-        unknown=frozenset(["DrainTooShort"] if drain is None else ()),
+        application=found.application,
+        desired=found.wanted,
+        registered=registered if found.last_registered is None else found.last_registered,
+        refused=len(_conflicting(found)) + len(_self_registered(found)),
+        problems=told,
+        unknown=frozenset(one.name for one in findings.values() if one.message is None),
         names=names,
     )
 
 
-def reason_of(error: EurekubeError) -> str:
+def ended_early(found: Reconciled) -> Iterator[Finding]:
+    """Say why."""
+    if found.failure is not None:
+        yield found.failure
+
+
+def eureka_fails(found: Reconciled) -> Iterator[Finding]:
+    """Say that Eureka did not take a change, or cannot be read."""
+    errors = [one.error for one in found.outcome.failures if isinstance(one.error, RegistryError)]
+    for error in (*errors[:1], *([found.trouble] if found.trouble else [])):
+        yield Finding(reason_of(error), str(error))
+
+
+def braked(found: Reconciled) -> Iterator[Finding]:
+    """Say that removals are held back."""
+    if found.braked:
+        yield Finding(ConditionType.BRAKED, found.braked)
+
+
+def cannot_be_mapped(found: Reconciled) -> Iterator[Finding]:
+    """Say what of the cluster's objects leaves open what is desired."""
+    for problem in found.desired.problems:
+        yield Finding(problem.reason, problem.message)
+
+
+def conflicts(found: Reconciled) -> Iterator[Finding]:
+    """Say what belongs to another owner."""
+    if told := _conflicting(found):
+        yield Finding(ConditionType.CONFLICT, joined(told))
+
+
+def self_registered(found: Reconciled) -> Iterator[Finding]:
+    """Say what registers itself beside us."""
+    if told := _self_registered(found):
+        yield Finding(ConditionType.SELF_REGISTERED, joined(told))
+
+
+def paused(found: Reconciled) -> Iterator[Finding]:
+    """Say that nothing is changed, and what waits: only that keeps a syncer from being synced."""
+    if found.syncer is not None and found.syncer.is_paused:
+        waits = f"; {found.waiting} changes wait" if found.waiting else ""
+        message = f"spec.paused is true: nothing is changed, what is registered is renewed{waits}"
+        yield Finding(ConditionType.PAUSED, message, is_problem=found.waiting > 0)
+
+
+def lease_too_short(found: Reconciled) -> Iterator[Finding]:
+    """Say that instances may lapse while another replica takes over."""
+    if found.syncer is not None and found.syncer.lease_problem is not None:
+        message = found.syncer.lease_problem.message
+        yield Finding(ConditionType.LEASE_TOO_SHORT, message, is_problem=False)
+
+
+def drain_too_short(found: Reconciled) -> Iterator[Finding]:
+    """Say that callers lose calls when pods end."""
+    if found.drain != "":
+        yield Finding(ConditionType.DRAIN_TOO_SHORT, found.drain, is_problem=False)
+
+
+CHECKS: tuple[Callable[[Reconciled], Iterator[Finding]], ...] = (
+    ended_early,
+    eureka_fails,
+    braked,
+    cannot_be_mapped,
+    conflicts,
+    self_registered,
+    paused,
+    lease_too_short,
+    drain_too_short,
+)
+"""Of several problems the first is the reason of Synced."""
+
+Ready = tuple[bool | None, str, str]
+"""Of the condition Ready: whether it holds, its reason and its message."""
+
+Problems = Mapping[str, str]
+"""Messages by name, the most telling first."""
+
+
+def _is_unread(found: Reconciled, problems: Problems) -> Ready | None:
+    if found.last_registered is None:
+        return None
+    reason, message = next(iter(problems.items()))
+    message += "; what Eureka holds is not known before it was read, and nothing is changed until then;"
+    return False, reason, f"{message} wanted there: {counted(found.wanted)} of {found.application}"
+
+
+def _is_not_asked(found: Reconciled, problems: Problems) -> Ready | None:
+    """Nobody knows what callers find."""
+    if not any(reason in problems for reason in _NOT_ASKED):
+        return None
+    reason, message = next(iter(problems.items()))
+    return False, reason, f"{message}; by what is known, {held(found.there)}"
+
+
+def _is_refused(found: Reconciled, _: Problems) -> Ready | None:
+    if found.failure is None or found.failure.name not in REFUSALS:
+        return None
+    message = f"{found.failure.message}; {held(found.there)}"
+    if found.there:
+        message += ": renewed until its endpoint is seen terminating, and nothing new is registered"
+    return False, found.failure.name, message
+
+
+def _has_no_service(found: Reconciled, problems: Problems) -> Ready | None:
+    if Reason.NO_MATCHING_SERVICE not in problems:
+        return None
+    waits = f", {found.braked}" if found.braked else ""
+    message = f"{problems[Reason.NO_MATCHING_SERVICE]}; {held(found.there)}{waits}"
+    return False, Reason.NO_MATCHING_SERVICE, message
+
+
+def _is_braked(found: Reconciled, _: Problems) -> Ready | None:
+    """The source is broken, or nothing is there."""
+    if not found.braked or found.serves_wanted:
+        return None
+    return None, ConditionType.BRAKED, f"no endpoint is ready; {held(found.there)}, {found.braked}"
+
+
+def _is_up(found: Reconciled, problems: Problems) -> Ready | None:
+    if not found.up:
+        return None
+    if not problems:
+        return True, ConditionType.SYNCED, found.summary
+    message = f"{counted(found.up)} of {found.application} UP; {next(iter(problems.values()))}"
+    return True, Reason.INSTANCES_UP, message
+
+
+def _none_is_up(found: Reconciled, problems: Problems) -> Ready | None:
+    if problems or not found.wanted:
+        return None
+    return False, Reason.NONE_UP, f"{found.summary}: none is UP"
+
+
+def _as_synced(found: Reconciled, problems: Problems) -> Ready | None:
+    reason, message = next(iter(problems.items()), (ConditionType.SYNCED, found.summary))
+    return not problems, reason, message
+
+
+READY_RULES: tuple[Callable[[Reconciled, Problems], Ready | None], ...] = (
+    _is_unread,
+    _is_not_asked,
+    _is_refused,
+    _has_no_service,
+    _is_braked,
+    _is_up,
+    _none_is_up,
+    _as_synced,
+)
+"""The first that applies says it."""
+
+
+def _conflicting(found: Reconciled) -> list[str]:
+    planned = [one.describe() for one in found.steps.refusals if one.reason is RefusalReason.CONFLICT]
+    errors = (failure.error for failure in found.outcome.failures)
+    return [*planned, *(str(error) for error in errors if isinstance(error, OwnershipConflict))]
+
+
+def _self_registered(found: Reconciled) -> list[str]:
+    refused = [one for one in found.steps.refusals if one.reason is RefusalReason.SELF_REGISTERED]
+    return [one.describe() for one in (*refused, *found.steps.doubled)]
+
+
+def reason_of(error: EurekubeError) -> Reason:
     """A condition's reason for an error."""
     if isinstance(error, RegistryUnreachable):
-        return "EurekaUnreachable"
+        return Reason.EUREKA_UNREACHABLE
     if isinstance(error, RegistryDenied):
-        return "EurekaDenied"
+        return Reason.EUREKA_DENIED
     if isinstance(error, RegistryError):
-        return "EurekaRejected"
-    return "KubernetesError" if isinstance(error, KubernetesError) else "Failed"
+        return Reason.EUREKA_REJECTED
+    return Reason.KUBERNETES_ERROR if isinstance(error, KubernetesError) else Reason.FAILED
 
 
 def held(there: Collection[Instance]) -> str:

@@ -15,6 +15,7 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from typing import Any
 
+from eurekube_provider.core.condition_types import ConditionType, Reason
 from eurekube_provider.core.errors import (
     ConfigurationError,
     EurekubeError,
@@ -33,7 +34,7 @@ from eurekube_provider.eureka.eureka_registry import Registry
 from eurekube_provider.eureka.forgotten import restorable
 from eurekube_provider.kube.access import PODS, KubeAccess
 from eurekube_provider.kube.events import EventRecorder
-from eurekube_provider.operator.conditions import Report, failure_report, reason_of, report, unread_report
+from eurekube_provider.operator.conditions import Finding, Reconciled, Report, reason_of, report
 from eurekube_provider.operator.deletion import Deletion, has_finalizer, set_finalizer
 from eurekube_provider.operator.drain_check import DrainCheck
 from eurekube_provider.operator.history import Look, Looks
@@ -397,16 +398,20 @@ class Controller:
 
         def found(outcome: Outcome, trouble: RegistryError | None) -> Report:
             return report(
-                wanted,
-                desired,
-                steps,
-                outcome,
-                registry.view.owned(owner),
-                waiting=waiting,
-                braked=hold.message if hold else "",
-                trouble=trouble,
-                drain=self.drains.problem(key),
-                claimed=claimed,
+                Reconciled(
+                    wanted.application.upper(),
+                    registry.view.owned(owner),
+                    len(desired.instances),
+                    self.drains.problem(key),
+                    syncer=wanted,
+                    desired=desired,
+                    steps=steps,
+                    outcome=outcome,
+                    waiting=waiting,
+                    braked=hold.message if hold else "",
+                    trouble=trouble,
+                    claimed=claimed,
+                )
             )
 
         def tell_waiting(error: RegistryError) -> None:
@@ -635,9 +640,9 @@ class Controller:
                 registry.let_lapse(instance)
             for instance in parts.stays:
                 registry.hold(instance)
-        reason = "UnknownEureka" if isinstance(error, UnknownEureka) else "NotAllowed"
+        reason: str = Reason.UNKNOWN_EUREKA if isinstance(error, UnknownEureka) else Reason.NOT_ALLOWED
         if isinstance(error, NameTaken):
-            reason = "Conflict"
+            reason = ConditionType.CONFLICT
         self._report_failure(syncer, reason, error, outcome, time.monotonic() - started)
         self._queue.add_after(key, RECHECK_REFUSED_SECONDS)  # what it selects now need not be what it holds
         return next((one.error for one in outcome.failures if isinstance(one.error, RegistryError)), None)
@@ -704,12 +709,12 @@ class Controller:
             return  # which the first look says
         name, drain = wanted.application.upper(), self.drains.problem(key)
         desired = len(self._sources.desired(wanted, self._cluster).instances)
+        failure, held, registered = Finding(reason_of(error), str(error)), [], None
         if registry.was_read:
             held = registry.view.owned(self._owner(key))
-            found = failure_report(name, reason_of(error), str(error), held, desired, drain)
         else:
             registered = (syncer.get("status") or {}).get("registered", 0)
-            found = unread_report(name, error, desired, registered, drain)
+        found = report(Reconciled(name, held, desired, drain, failure, registered))
         self._teller.tell(syncer, found)
         self.history.saw(key, found)
 
@@ -729,10 +734,10 @@ class Controller:
         application = before.get("application", "")
         drain = self.drains.problem(key)
         registry = getattr(self._own, "registry", None)
+        failure, registered = Finding(reason, str(error)), None
         if isinstance(error, RegistryError) and registry is not None and not registry.was_read:
-            found = unread_report(application, error, desired, before.get("registered", 0), drain)
-        else:
-            found = failure_report(application, reason, str(error), held, desired, drain)
+            held, registered = [], before.get("registered", 0)
+        found = report(Reconciled(application, held, desired, drain, failure, registered))
         self._teller.tell_look(syncer, found, outcome, seconds)
         self.history.saw(key, found, outcome=outcome)
 

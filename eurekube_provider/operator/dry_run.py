@@ -11,6 +11,7 @@ from concurrent.futures import Executor
 from dataclasses import dataclass
 from typing import Any
 
+from eurekube_provider.core.condition_types import Reason
 from eurekube_provider.core.plan import Outcome, Plan
 from eurekube_provider.core.quoting import printable_lines
 from eurekube_provider.eureka.apply import apply
@@ -29,7 +30,15 @@ PATIENCE_SECONDS = 15.0
 WRITES_SECONDS = 60.0
 """For as long ``--once`` waits in the end for its statuses and Events: nobody writes them later."""
 
-_FAILED = frozenset({"EurekaUnreachable", "EurekaDenied", "EurekaRejected", "KubernetesError", "Failed"})
+_FAILED = frozenset(
+    {
+        Reason.EUREKA_UNREACHABLE,
+        Reason.EUREKA_DENIED,
+        Reason.EUREKA_REJECTED,
+        Reason.KUBERNETES_ERROR,
+        Reason.FAILED,
+    }
+)
 """Reasons of a look that was not carried out; any other tells of the syncer, and was meant to be told."""
 
 

@@ -6,6 +6,7 @@ import logging
 from collections.abc import Mapping
 from typing import Any
 
+from eurekube_provider.core.condition_types import ConditionType, Reason
 from eurekube_provider.core.mapping import UNREAD
 from eurekube_provider.core.plan import Action, Outcome
 from eurekube_provider.kube.events import EventRecorder, Kind
@@ -52,9 +53,9 @@ class StatusPublisher:
         """Have status and Events written."""
         key = key_of(syncer)
         for reason, message in found.problems.items():
-            if reason != "Paused" and reason not in UNREAD:
+            if reason != ConditionType.PAUSED and reason not in UNREAD:
                 self._events.record(syncer, Kind.WARNING, reason, message)
-        if "EurekaUnreachable" in found.problems:
+        if Reason.EUREKA_UNREACHABLE in found.problems:
             self._cut_off.add(key)
         elif key in self._cut_off:
             self._cut_off.discard(key)

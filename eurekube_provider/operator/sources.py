@@ -11,6 +11,7 @@ from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import replace
 
+from eurekube_provider.core.condition_types import Reason
 from eurekube_provider.core.errors import ConfigurationError, KubernetesError
 from eurekube_provider.core.identity import Cluster
 from eurekube_provider.core.liveness import Liveness
@@ -189,7 +190,7 @@ class Sources:
                 f"the Services of namespace {namespace} and their endpoints cannot be read: nothing is"
                 f" changed before ({unread.failure or 'no answer yet'})"
             )
-            return Desired(problems=(Problem("NamespaceNotRead", sentence),))
+            return Desired(problems=(Problem(Reason.NAMESPACE_NOT_READ, sentence),))
         services, slices = self._index.selected(syncer.selector)
         nodes = self._nodes.reflector(None) if syncer.needs_nodes else None
         labels_of_pod: LabelsOfPod | None = None

@@ -16,6 +16,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any
 
+from eurekube_provider.core.condition_types import ConditionType
 from eurekube_provider.core.errors import KubernetesError, LeadershipLost
 from eurekube_provider.core.liveness import Liveness, liveness_of
 from eurekube_provider.core.quoting import printable
@@ -31,20 +32,6 @@ SHORTEST_INTERVAL_SECONDS, LONGEST_INTERVAL_SECONDS = 0.5, 10.0
 RETRY_SECONDS = 5.0
 _LONGEST_MESSAGE = 4000
 
-READY, SYNCED = "Ready", "Synced"
-PROBLEM_TYPES = (
-    "Braked",
-    "Conflict",
-    "SelfRegistered",
-    "AmbiguousPort",
-    "NoPort",
-    "NoAddress",
-    "LeaseTooShort",
-    "DrainTooShort",
-    "Paused",
-)
-"""Conditions that are True when there is something to know; absent where it never was."""
-
 
 def status_of(syncer: Mapping[str, Any], report: Report, now: datetime) -> dict[str, Any]:
     """The status that says ``report``, as far as possible in the words that stand there already.
@@ -55,10 +42,19 @@ def status_of(syncer: Mapping[str, Any], report: Report, now: datetime) -> dict[
     before = {item["type"]: item for item in (syncer.get("status") or {}).get("conditions") or ()}
     stamp = now.strftime("%Y-%m-%dT%H:%M:%SZ")
     conditions = [
-        condition(syncer, READY, report.reason, report.message, stamp, holds=report.is_ready),
-        condition(syncer, SYNCED, report.sync_reason, report.sync_message, stamp, holds=report.is_synced),
+        condition(syncer, ConditionType.READY, report.reason, report.message, stamp, holds=report.is_ready),
+        condition(
+            syncer,
+            ConditionType.SYNCED,
+            report.sync_reason,
+            report.sync_message,
+            stamp,
+            holds=report.is_synced,
+        ),
     ]
-    for kind in PROBLEM_TYPES:
+    for kind in ConditionType:
+        if kind.is_always_there:
+            continue
         if kind in report.problems:
             conditions.append(condition(syncer, kind, kind, report.problems[kind], stamp, holds=True))
         elif kind in before and kind in report.unknown:

@@ -12,17 +12,16 @@ from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from typing import Any
 
+from eurekube_provider.core.condition_types import ConditionType
 from eurekube_provider.core.quoting import printable
 from eurekube_provider.core.schedule import Schedule, retry_delay
 from eurekube_provider.core.stack_refresh import Addresses, StackRefresh
-from eurekube_provider.operator.status import READY, SYNCED, condition
+from eurekube_provider.operator.status import condition
 from eurekube_provider.operator.triggers.trigger_run import Outcome, Result
 
 RUNNING = "Running"
 """The outcome of a run that has not ended."""
 
-PAUSED = "Paused"
-BRAKED = "Braked"
 
 REFUSALS = frozenset({"UnknownTarget", "NotAllowed", "NoMatchingService"})
 """Why nothing is run, as reasons of conditions."""
@@ -74,7 +73,7 @@ class Standing:
             services=int(status.get("services") or 0),
             addresses=int(status.get("addresses") or 0),
         )
-        ready, synced = conditions.get(READY), conditions.get(SYNCED)
+        ready, synced = conditions.get(ConditionType.READY), conditions.get(ConditionType.SYNCED)
         if ready is None or synced is None:
             return known
         return replace(
@@ -179,7 +178,7 @@ class Standing:
     def held(self, why: str) -> Standing:
         """It is time, and what is wanted looks like a broken source."""
         known = self._as_last_run() if self.reason in REFUSALS else self
-        return replace(known, braked=why, is_synced=False, sync_reason=BRAKED, sync_message=why)
+        return replace(known, braked=why, is_synced=False, sync_reason=ConditionType.BRAKED, sync_message=why)
 
     def begun(self, refresh: StackRefresh, wall: datetime) -> Standing:
         """A run begins."""
@@ -257,19 +256,28 @@ def status_of(item: Object, standing: Standing, wall: datetime) -> dict[str, Any
     """
     at = stamp(wall)
     conditions = [
-        condition(item, READY, standing.reason, standing.message, at, holds=standing.is_ready),
-        condition(item, SYNCED, standing.sync_reason, standing.sync_message, at, holds=standing.is_synced),
+        condition(item, ConditionType.READY, standing.reason, standing.message, at, holds=standing.is_ready),
+        condition(
+            item,
+            ConditionType.SYNCED,
+            standing.sync_reason,
+            standing.sync_message,
+            at,
+            holds=standing.is_synced,
+        ),
     ]
     before = {one["type"] for one in (item.get("status") or {}).get("conditions") or ()}
     if standing.is_paused:
         paused = "spec.paused is true: nothing is run"
-        conditions.append(condition(item, PAUSED, PAUSED, paused, at, holds=True))
-    elif PAUSED in before:
-        conditions.append(condition(item, PAUSED, "Resolved", "no longer so", at, holds=False))
+        conditions.append(condition(item, ConditionType.PAUSED, ConditionType.PAUSED, paused, at, holds=True))
+    elif ConditionType.PAUSED in before:
+        conditions.append(condition(item, ConditionType.PAUSED, "Resolved", "no longer so", at, holds=False))
     if standing.braked:
-        conditions.append(condition(item, BRAKED, BRAKED, standing.braked, at, holds=True))
-    elif BRAKED in before:
-        conditions.append(condition(item, BRAKED, "Resolved", "no longer so", at, holds=False))
+        conditions.append(
+            condition(item, ConditionType.BRAKED, ConditionType.BRAKED, standing.braked, at, holds=True)
+        )
+    elif ConditionType.BRAKED in before:
+        conditions.append(condition(item, ConditionType.BRAKED, "Resolved", "no longer so", at, holds=False))
     run = dict(standing.last_run) if standing.last_run else None
     if run is not None:
         for key in ("completionTime", "duration", "message", "changes"):

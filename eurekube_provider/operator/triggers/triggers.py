@@ -16,6 +16,7 @@ from contextlib import suppress
 from dataclasses import replace
 from datetime import UTC, datetime
 
+from eurekube_provider.core.condition_types import ConditionType
 from eurekube_provider.core.errors import ConfigurationError, KubernetesError, LeadershipLost
 from eurekube_provider.core.liveness import Liveness, liveness_of
 from eurekube_provider.core.stack_refresh import Addresses, Endpoints, StackRefresh
@@ -33,7 +34,7 @@ from eurekube_provider.operator.triggers.pulumi_stack import requester
 from eurekube_provider.operator.triggers.runs import Ended, History, Order, Place, Runs
 from eurekube_provider.operator.triggers.targets import Automation, PulumiStack, Target
 from eurekube_provider.operator.triggers.trigger_run import Outcome, Run, Runner
-from eurekube_provider.operator.triggers.trigger_state import BRAKED, Standing, status_of
+from eurekube_provider.operator.triggers.trigger_state import Standing, status_of
 from eurekube_provider.operator.triggers.webhook import caller
 from eurekube_provider.operator.watches import trim_own
 
@@ -317,7 +318,7 @@ class Triggers:
         was_braked = bool(entry.standing.braked)
         wanted = entry.look(now, self._selected, self._seen_terminating, self._earliest(entry))
         if entry.standing.braked and not was_braked:
-            self._events.record(entry.item, Kind.WARNING, BRAKED, entry.standing.braked)
+            self._events.record(entry.item, Kind.WARNING, ConditionType.BRAKED, entry.standing.braked)
         if wanted is not None and entry.refresh is not None:
             self._begin(key, entry, entry.refresh, *wanted)
         elif entry.is_unwritten:

@@ -11,6 +11,7 @@ from collections.abc import Callable, Mapping
 from datetime import UTC, datetime
 from typing import Any, TypedDict
 
+from eurekube_provider.core.condition_types import ConditionType
 from eurekube_provider.eureka.eureka_registry import Registry
 from eurekube_provider.eureka.self_preservation import ServerFigures
 from eurekube_provider.operator.history import Look
@@ -296,7 +297,7 @@ def _by_look(row: SyncerRow, look: Look) -> SyncerRow:
 def _by_status(row: SyncerRow, status: Object) -> SyncerRow:
     """What another replica wrote there."""
     conditions = {one.get("type"): one for one in status.get("conditions") or ()}
-    ready, synced = conditions.get("Ready"), conditions.get("Synced") or {}
+    ready, synced = conditions.get(ConditionType.READY), conditions.get(ConditionType.SYNCED) or {}
     if ready is None:
         return row
     return {

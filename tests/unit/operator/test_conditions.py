@@ -13,7 +13,8 @@ from eurekube_provider.core.model import EurekaLease, Instance, Port, Status
 from eurekube_provider.core.objects import Problem
 from eurekube_provider.core.plan import Action, Change, Failure, Outcome, Plan, Refusal, RefusalReason
 from eurekube_provider.core.syncer import Mode, Selector, Syncer
-from eurekube_provider.operator.conditions import Report, failure_report, report
+from eurekube_provider.operator.conditions import Finding, Reconciled, Report
+from eurekube_provider.operator.conditions import report as report_of
 
 SYNCER = Syncer("shop", "rating", Mode.POD, Selector("shop", "rating"), "rating")
 DONE = Outcome((), ())
@@ -29,10 +30,30 @@ def instances(*states: Status) -> tuple[Instance, ...]:
     )
 
 
+def report(
+    syncer: Syncer,
+    desired: Desired,
+    steps: Plan,
+    outcome: Outcome,
+    there: tuple[Instance, ...],
+    **more: object,
+) -> Report:
+    """What a reconcile that went to its end says."""
+    given = {"syncer": syncer, "desired": desired, "steps": steps, "outcome": outcome, **more}
+    return report_of(Reconciled(syncer.application.upper(), there, len(desired.instances), **given))  # type: ignore[arg-type]
+
+
+def failure_report(
+    application: str, reason: str, message: str, there: tuple[Instance, ...], desired: int, drain: str = ""
+) -> Report:
+    """What a reconcile that ended early says."""
+    return report_of(Reconciled(application, there, desired, drain, Finding(reason, message)))
+
+
 def found(there: tuple[Instance, ...], *problems: Problem, **more: object) -> Report:
     """The report of a look that wanted two instances, UP."""
     wanted = Desired(instances(Status.UP, Status.UP), problems)
-    return report(SYNCER, wanted, Plan(), DONE, there, **more)  # type: ignore[arg-type]
+    return report(SYNCER, wanted, Plan(), DONE, there, **more)
 
 
 def said(one: Report) -> tuple[bool | None, str, bool, str]:
