@@ -41,7 +41,7 @@ class _Traveller:
     owner: str
     observer: Observer
     carry_out_alone: Callable[[], Outcome]
-    go_on: threading.Event = field(default_factory=threading.Event)
+    go_on: threading.Event
     group: list[_Traveller] = field(default_factory=list)
     outcome: Outcome | None = None
     error: BaseException | None = None
@@ -83,7 +83,7 @@ class Convoys:
         if observer is None or not _is_sociable(plan, owner, observer) or not peers.uses_batches(leases):
             with convoy.alone:
                 return alone()
-        return convoy.carry(_Traveller(plan, owner, observer, alone))
+        return convoy.carry(_Traveller(plan, owner, observer, alone, threading.Event()))
 
 
 def _is_sociable(plan: Plan, owner: str, observer: Observer) -> bool:

@@ -36,7 +36,7 @@ _RESOURCES = ("eurekube_provider.resources.", "eurekube_provider.registrations."
 
 
 @functools.cache
-def _memories() -> list[Any]:
+def memories() -> list[Any]:
     """What the plugin's process remembers: the objects that its modules make when they are imported."""
     found = {
         id(thing): thing
@@ -135,7 +135,7 @@ class Engine:
         self.world.new_process()
         connections._peers.clear()
         bridge._SILENT.clear()
-        for memory in _memories():
+        for memory in memories():
             memory.__init__()
 
     def _provider(self, properties: Properties) -> InstanceProvider | ApplicationProvider:

@@ -36,12 +36,12 @@ def test_each_kind_of_violation_is_said_once(capsys: pytest.CaptureFixture[str])
     """Though several processes meet it, at other requests."""
     fleet = Fleet(Order(1, 1.0, 2, None, None, 0.5))
     for number in (3, 4):
-        fleet._heard(News(0, "stacks", 10, 1.0, f"moved: vm-1 is gone, after request {number}\n  more"))
-    fleet._heard(News(1, "stacks", 10, 1.0, "moved: vm-1 is DOWN\n  more"))
+        fleet.heard(News(0, "stacks", 10, 1.0, f"moved: vm-1 is gone, after request {number}\n  more"))
+    fleet.heard(News(1, "stacks", 10, 1.0, "moved: vm-1 is DOWN\n  more"))
     said = capsys.readouterr().out
     assert said.count("is gone") == 1
     assert said.count("is DOWN") == 1
-    assert fleet._found.total() == 3
+    assert fleet.found.total() == 3
 
 
 def test_all_sides_take_turns() -> None:
@@ -176,12 +176,12 @@ def test_a_keepalive_finds_at_other_servers_what_one_forgot_while_it_did_not_run
         kept = keepalive.Kept("change metadata", {}, 2)
         try:
             kept.start()
-            assert kept._up(kept._edit.first)
-            kept._pass(keepalive.STEADY_SECONDS)
+            assert kept.up(kept.edit.first)
+            kept.go_on(keepalive.STEADY_SECONDS)
             cluster = kept.world.cluster
             cluster.restart(cluster.urls[0])
             kept.kill_keeper()
-            kept._pass(keepalive.CALM_SECONDS)
+            kept.go_on(keepalive.CALM_SECONDS)
         finally:
             for process in kept.world.processes:
                 if not process.is_dead:

@@ -22,11 +22,11 @@ from unittest import mock
 from eurekube_provider.cli import keepalive_command
 from eurekube_provider.operator import logs
 from eurekube_provider.registrations import connections, waits
-from tests.explore.engine import PREFIX, Engine, Program, Run, _memories
+from tests.explore.engine import PREFIX, Engine, Program, Run, memories
 from tests.explore.explorer import ORDINARY_KEYS, command
 from tests.explore.operator import threads
 from tests.explore.operator.explorer import Outcome
-from tests.explore.operator.world import _INSTEAD, Fault, World, _own_defaults, owned
+from tests.explore.operator.world import INSTEAD, Fault, World, own_defaults, owned
 from tests.explore.others import OWNER, Place, is_leaving, metadata
 from tests.explore.part import WHOLE, Part, guarded, shrunk, without_one
 from tests.explore.programs import at_two_servers, edit, statuses_of
@@ -95,9 +95,9 @@ def kept() -> Iterator[None]:
                     with contextlib.suppress(TypeError):  # what cannot be hashed is none of them
                         if thing is ThreadPoolExecutor:
                             replace(module, word, InlineExecutor)
-                        elif thing in _INSTEAD:
-                            replace(module, word, _INSTEAD[thing])
-                _own_defaults(module, replace)
+                        elif thing in INSTEAD:
+                            replace(module, word, INSTEAD[thing])
+                own_defaults(module, replace)
         replace(waits.Waits, "of_this_call", lambda _: threads.sleep)
         replace(logs, "set_up", lambda *_: None)
         replace(keepalive_command, "stopping", threads.Event)
@@ -105,7 +105,7 @@ def kept() -> Iterator[None]:
             yield
         finally:
             connections._peers.clear()
-    for memory in _memories():
+    for memory in memories():
         memory.__init__()
 
 
@@ -121,8 +121,8 @@ class _Door:
     def point(self, what: str, carry_out: Callable[[], Any]) -> Any:
         """The state is written, or the process ends before or after."""
         world = self._world
-        process = threads._process()
-        happening = world._place(process, what, is_dull=False)
+        process = threads.process_of_task()
+        happening = world.happening_at(process, what, is_dull=False)
         if happening is Fault.KILLED_BEFORE:
             world.kill(process)
         if happening is not None and not isinstance(happening, Fault):
@@ -138,7 +138,7 @@ class Kept:
 
     def __init__(self, name: str, faults: Faults, servers: int = 1) -> None:
         found = edit(name)
-        self._edit = found if servers == 1 else at_two_servers(found)
+        self.edit = found if servers == 1 else at_two_servers(found)
         self._faults = faults
         self.world = World.of(servers)
         self.world.act = lambda act: act(self)
@@ -158,22 +158,22 @@ class Kept:
         """Run it."""
         try:
             self.start()
-            self._up(self._edit.first)
-            self._pass(STEADY_SECONDS)
-            self._steady = self._serving(self._edit.first) & self._serving(self._edit.middle)
+            self.up(self.edit.first)
+            self.go_on(STEADY_SECONDS)
+            self._steady = self._serving(self.edit.first) & self._serving(self.edit.middle)
             self.world.begin_faults(self._faults)
             for _ in range(2):
-                self._up(self._edit.middle)
-                self._pass(STEADY_SECONDS)
+                self.up(self.edit.middle)
+                self.go_on(STEADY_SECONDS)
             self.world.end_faults()
-            self._pass(HEAL_MS / 1000)
+            self.go_on(HEAL_MS / 1000)
             self.world.note("-- calm")
-            last = self._up(self._edit.end, refresh=True)
+            last = self.up(self.edit.end, refresh=True)
             if last is None or not last.ended_well:
                 self._violated(f"an up that nothing disturbs fails: {last and last.error}")
             else:
-                self._steady |= self._serving(self._edit.end)
-                self._pass(CALM_SECONDS)
+                self._steady |= self._serving(self.edit.end)
+                self.go_on(CALM_SECONDS)
                 self._compare()
         finally:
             for process in self.world.processes:
@@ -226,7 +226,7 @@ class Kept:
         self.world.note("-- the keepalive starts again")
         self.start()
 
-    def _up(self, program: Program, *, refresh: bool = False) -> Run | None:
+    def up(self, program: Program, *, refresh: bool = False) -> Run | None:
         """One run of the stack, to its end; None where it was killed."""
         runs: list[Run] = []
         process = threads.Process(f"up-{len(self.world.processes)}")
@@ -242,14 +242,15 @@ class Kept:
             self._violated(f"a run of the stack ends: {process.errors[0]!r}")
         return run
 
-    def _pass(self, seconds: float) -> None:
+    def go_on(self, seconds: float) -> None:
+        """Let so much of the model's time pass, and look what it brought."""
         until = self.world.now_ms + round(seconds * 1000)
         while self.world.now_ms < until:
             self.world.scheduler.run(min(until, self.world.now_ms + 5_000))
             self._look("time that passed")
 
     def _serving(self, program: Program) -> set[Place]:
-        return {place for place, status in statuses_of(self._edit, program).items() if status == "UP"}
+        return {place for place, status in statuses_of(self.edit, program).items() if status == "UP"}
 
     def _look(self, what: str) -> None:
         """What must hold at every moment."""
@@ -273,7 +274,7 @@ class Kept:
         return self.was_restarted and not is_told
 
     def _compare(self) -> None:
-        wanted = statuses_of(self._edit, self._edit.end)
+        wanted = statuses_of(self.edit, self.edit.end)
         now_ms = self.world.now_ms
         for server in self.world.cluster.servers.values():
             held = {

@@ -25,7 +25,7 @@ from unittest import mock
 from urllib.parse import unquote, urlsplit
 
 from eurekube_provider.core.errors import KubernetesError
-from eurekube_provider.eureka import coalescing, eureka_registry, peer, renewals, transport
+from eurekube_provider.eureka import eureka_registry, peer, renewals, transport
 from eurekube_provider.eureka.connection import Connection
 from eurekube_provider.kube import elector, events
 from eurekube_provider.kube.access import KubeAccess
@@ -183,7 +183,7 @@ class World:
         """
         what = f"{request.method} {_host(url)} /{'/'.join(request.path)} {shown(request)}"
         is_dull = request.path == ("status",)
-        happening = self._place(process, what, is_dull=is_dull)
+        happening = self.happening_at(process, what, is_dull=is_dull)
         self.scheduler.sleep(WIRE_SECONDS)
         if isinstance(happening, Fault):
             self._before(process, happening, timeout_seconds, lambda: self._carry_out(url, request, what))
@@ -212,7 +212,7 @@ class World:
         what = f"{method} {place.kind} {place.namespace}/{place.name} {place.subresource}".rstrip(" /")
         if method in ("PATCH", "POST") and place.kind != "events":
             what += f" {json.dumps((body.get('metadata') or {}).get('finalizers'))}"
-        happening = self._place(process, what, is_dull=place.kind in ("leases", "events"))
+        happening = self.happening_at(process, what, is_dull=place.kind in ("leases", "events"))
         self.scheduler.sleep(WIRE_SECONDS)
 
         def carry_out() -> Any:
@@ -245,7 +245,11 @@ class World:
         """End a process as soon as the one that runs waits."""
         self.cluster.clock.after(0, lambda: None if process.is_dead else self.kill(process))
 
-    def _place(self, process: Process, what: str, *, is_dull: bool) -> Happening | None:
+    def happening_at(self, process: Process, what: str, *, is_dull: bool) -> Happening | None:
+        """What the plan of this sequence has happen at one place of a process: None for nothing.
+
+        :raises Killed: the process has ended before.
+        """
         if process.is_dead:
             raise Killed
         if not self.is_counting:
@@ -394,7 +398,7 @@ def _send(
 
             world.scheduler.sleep(WIRE_SECONDS)
             return _Reply(200, lines=world.kube.watch(path, query, may_go_on))
-        seconds = timeout.total or timeout._read
+        seconds = timeout.total or timeout.read_timeout
         sent = None if body is None else json.loads(json.dumps(body))
         answer = world.ask_kube(process, method, path, query or {}, sent, float(seconds))
         return _Reply(200, json.dumps(answer).encode())
@@ -434,7 +438,7 @@ class _Uuids:
     @staticmethod
     def uuid4() -> uuid.UUID:
         """A number that the sequence draws."""
-        return uuid.UUID(int=threads._process().random.getrandbits(128))
+        return uuid.UUID(int=threads.process_of_task().random.getrandbits(128))
 
 
 class _Errors(logging.Handler):
@@ -448,13 +452,14 @@ class _Errors(logging.Handler):
 
 
 _PACKAGES = tuple(f"eurekube_provider.{name}." for name in ("core", "runtime", "eureka", "kube", "operator"))
-_INSTEAD = {
+INSTEAD = {
     threading: threads.Threading,
     time: threads.Time,
     random: threads.Randomness,
     queue: threads.Queue,
     ThreadPoolExecutor: threads.Pool,
 }
+"""What the code under test imports, and what it gets."""
 
 
 @contextlib.contextmanager
@@ -469,14 +474,13 @@ def owned() -> Iterator[None]:
             if name.startswith(_PACKAGES):
                 for word, thing in list(vars(module).items()):
                     with contextlib.suppress(TypeError):  # what cannot be hashed is none of them
-                        if thing in _INSTEAD:
-                            replace(module, word, _INSTEAD[thing])
-                _own_defaults(module, replace)
+                        if isinstance(thing, threading.local):
+                            replace(module, word, threads.Local())
+                        elif thing in INSTEAD:
+                            replace(module, word, INSTEAD[thing])
+                own_defaults(module, replace)
         for one in (status, events, elector, removal_brake):
             replace(one, "datetime", threads.Datetime)
-        traveller: Any = coalescing._Traveller
-        replace(coalescing, "_Traveller", lambda *given: traveller(*given, go_on=threads.Event()))
-        replace(sys.modules["eurekube_provider.eureka.peer_threads"], "_inside", threads.Local())
         replace(peer, "Transport", _Wire)
         replace(KubeAccess, "_send", _send)
         replace(KubeAccess, "load", _load)
@@ -506,7 +510,7 @@ def owned() -> Iterator[None]:
             gc.collect()
 
 
-def _own_defaults(module: Any, replace: Callable[[Any, str, Any], None]) -> None:
+def own_defaults(module: Any, replace: Callable[[Any, str, Any], None]) -> None:
     """Functions that take the time from their defaults take the model's."""
     for thing in list(vars(module).values()):
         if getattr(thing, "__module__", None) != module.__name__:

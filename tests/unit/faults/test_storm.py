@@ -17,7 +17,7 @@ import pytest
 from tests.faults.eureka_faults import NamedEurekaAway, PeerPaused, PeerSlow
 from tests.faults.fault import API, Scale
 from tests.faults.faults import KINDS
-from tests.faults.storm import REST_SECONDS, Planned, Storm, _carry_out, schedule, seed_of_commit
+from tests.faults.storm import REST_SECONDS, Planned, Storm, carry_out, schedule, seed_of_commit
 
 STORM = Storm(Scale())
 
@@ -143,5 +143,5 @@ def test_a_fault_that_takes_longer_than_planned_is_waited_for() -> None:
             return lambda: said.append("is over")
 
     planned = (Planned(0.0, Slow()), Planned(0.1, Slow()))  # type: ignore[arg-type]
-    _carry_out(Calm(), planned, lambda _: None)  # type: ignore[arg-type]
+    carry_out(Calm(), planned, lambda _: None)  # type: ignore[arg-type]
     assert said == ["begins", "is over"] * 2
