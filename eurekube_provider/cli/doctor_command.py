@@ -57,26 +57,26 @@ def run(options: argparse.Namespace) -> int:
     """Read, check and print; return the exit code."""
     try:
         ignored = _ignored(options.ignore)
-        standards = Requirements(drain_of(options), options.shutdown_seconds)
-        standards.drain.grace_period_seconds(options.shutdown_seconds)
+        requirements = Requirements(drain_of(options), options.shutdown_seconds)
+        requirements.drain.grace_period_seconds(options.shutdown_seconds)
         said = {key: value for key, value in vars(options).items() if value is None or isinstance(value, str)}
         settings = settings_from({**said, "watch_namespace": options.namespace})
-        world = read_snapshot(settings)
+        snapshot = read_snapshot(settings)
     except EurekubeError as error:
         complain(f"eurekube doctor: could not look: {error}")
         return COULD_NOT_LOOK
-    everything = findings_of(world, standards, time.time(), settings.watch_namespaces)
+    everything = findings_of(snapshot, requirements, time.time(), settings.watch_namespaces)
     findings = [one for one in everything if one.fault not in ignored]
     if options.output == "json":
-        sys.stdout.write(json.dumps(document(world, findings), indent=2) + "\n")
+        sys.stdout.write(json.dumps(document(snapshot, findings), indent=2) + "\n")
     elif options.fix:
         sys.stdout.write(commands(findings))
     else:
-        sys.stdout.write(text(world, findings))
-    for sentence in world.unseen:
+        sys.stdout.write(text(snapshot, findings))
+    for sentence in snapshot.unseen:
         complain(f"eurekube doctor: could not look at {sentence}")
     sys.stdout.flush()
-    return COULD_NOT_LOOK if world.unseen else FINDINGS if findings else WELL
+    return COULD_NOT_LOOK if snapshot.unseen else FINDINGS if findings else WELL
 
 
 def _ignored(text: str) -> set[Fault]:
@@ -89,15 +89,15 @@ def _ignored(text: str) -> set[Fault]:
     return {Fault(name) for name in names}
 
 
-def text(world: Snapshot, findings: Sequence[Finding]) -> str:
+def text(snapshot: Snapshot, findings: Sequence[Finding]) -> str:
     """Write the findings for a person."""
     lines = []
     for one in findings:
         said = (f"{one.fault}  {one.subject}", f"    {one.problem}", f"    mend: {one.remedy}")
         lines += [*(printable(line) for line in said), ""]
-    seen = ", ".join(f"{count} {what}" for what, count in looked(world).items())
+    seen = ", ".join(f"{count} {what}" for what, count in looked(snapshot).items())
     if not findings:
-        return f"looked at {seen}: {'no faults there' if world.unseen else 'all is well'}\n"
+        return f"looked at {seen}: {'no faults there' if snapshot.unseen else 'all is well'}\n"
     faults = "1 fault" if len(findings) == 1 else f"{len(findings)} faults"
     some = any(one.patch for one in findings)
     hint = "; --fix prints the kubectl commands that mend them" if some else ""
@@ -113,22 +113,22 @@ def commands(findings: Sequence[Finding]) -> str:
     return "".join(f"{line}\n" for line in lines)
 
 
-def document(world: Snapshot, findings: Sequence[Finding]) -> dict[str, Any]:
+def document(snapshot: Snapshot, findings: Sequence[Finding]) -> dict[str, Any]:
     """Return findings and counts as plain JSON values."""
     return {
-        "looked": looked(world),
+        "looked": looked(snapshot),
         "findings": [one.to_dict() for one in findings],
         "patches": [{**patch.to_dict(), "command": patch.command} for patch in combined(findings)],
-        "unseen": list(world.unseen),
+        "unseen": list(snapshot.unseen),
     }
 
 
-def looked(world: Snapshot) -> dict[str, int]:
+def looked(snapshot: Snapshot) -> dict[str, int]:
     """Count what was read."""
     return {
-        "syncers": len(world.syncers),
-        "services": len(world.services),
-        "workloads": len(world.workloads),
-        "instances": sum(len(one.instances) for one in world.eurekas.values()),
-        "Eureka servers": sum(one.servers for one in world.eurekas.values()),
+        "syncers": len(snapshot.syncers),
+        "services": len(snapshot.services),
+        "workloads": len(snapshot.workloads),
+        "instances": sum(len(one.instances) for one in snapshot.eurekas.values()),
+        "Eureka servers": sum(one.servers for one in snapshot.eurekas.values()),
     }

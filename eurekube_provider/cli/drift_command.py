@@ -7,10 +7,10 @@ import json
 import signal
 import sys
 
-from eurekube_provider.automation.discovery import summarise_drift
 from eurekube_provider.automation.markdown import drift_report
 from eurekube_provider.automation.stack import StackRunner, StackTarget
 from eurekube_provider.automation.stack_run import RunOutcome, StackOperation
+from eurekube_provider.automation.summary import summarise_drift
 from eurekube_provider.cli.stack_arguments import add_project_option
 from eurekube_provider.core.errors import EurekubeError
 

@@ -7,8 +7,8 @@ import json
 import sys
 from pathlib import Path
 
-from eurekube_provider.automation.discovery import summarise
 from eurekube_provider.automation.markdown import comment
+from eurekube_provider.automation.summary import summarise
 from eurekube_provider.automation.transcript import read_transcript
 from eurekube_provider.core.errors import ConfigurationError
 

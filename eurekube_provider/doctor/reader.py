@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import re
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 
@@ -17,6 +17,7 @@ from eurekube_provider.core.model import Instance
 from eurekube_provider.core.objects import Object
 from eurekube_provider.doctor.registry_checks import Disagreement, Pod
 from eurekube_provider.doctor.workload_checks import Workload
+from eurekube_provider.doctor.workload_index import WorkloadIndex
 from eurekube_provider.eureka.connection import Connection
 from eurekube_provider.eureka.peers import Peers, merged
 from eurekube_provider.eureka.self_preservation import ServerFigures
@@ -98,7 +99,9 @@ def read_snapshot(settings: Settings) -> Snapshot:
     reader = _ObjectLister(access, settings.watch_namespaces, unseen)
     workloads = [Workload(kind, one) for kind, where in WORKLOADS.items() for one in reader.all_of(where)]
     pods = reader.all_of(PODS)
-    workloads += _unowned(pods, workloads)
+    index = WorkloadIndex(workloads)
+    run_by = [(pod, index.of_pod(pod)) for pod in pods]
+    workloads += _unowned(run_by)
     syncers = reader.all_of(SYNCERS)
     return Snapshot(
         cluster=_cluster(access, settings, unseen),
@@ -106,7 +109,7 @@ def read_snapshot(settings: Settings) -> Snapshot:
         services=tuple(reader.all_of(SERVICES)),
         slices=tuple(reader.all_of(ENDPOINT_SLICES)),
         workloads=tuple(workloads),
-        pods=_by_address(pods, workloads),
+        pods=_by_address(run_by),
         eurekas={
             name: read_eureka(name, connection, unseen) for name, connection in settings.connections.items()
         },
@@ -160,34 +163,23 @@ def _sentence(resource: Resource, namespace: str | None, error: KubernetesError)
     return f"{resource.plural} {where}: {error}"
 
 
-def _unowned(pods: Sequence[Object], workloads: Sequence[Workload]) -> list[Workload]:
-    """Return one pod for each owner that is none of these workloads, and each pod without an owner."""
+def _unowned(run_by: Iterable[tuple[Object, Workload | None]]) -> list[Workload]:
+    """Return one pod for each owner that is none of the workloads, and each pod without an owner."""
     found: dict[str, Workload] = {}
-    for pod in pods:
+    for pod, workload in run_by:
         metadata = pod["metadata"]
-        if _runs(pod, workloads) is None and not metadata.get("deletionTimestamp"):
+        if workload is None and not metadata.get("deletionTimestamp"):
             owners = metadata.get("ownerReferences") or ({"uid": metadata["name"]},)
             found.setdefault(f"{metadata['namespace']}/{owners[0].get('uid')}", Workload("Pod", pod))
     return list(found.values())
 
 
-def _runs(pod: Object, workloads: Sequence[Workload]) -> Workload | None:
-    """Find the workload whose selector matches a pod's labels."""
-    labels = pod["metadata"].get("labels") or {}
-    for one in workloads:
-        wanted = ((one.item.get("spec") or {}).get("selector") or {}).get("matchLabels") or {}
-        if wanted and one.namespace == pod["metadata"]["namespace"] and wanted.items() <= labels.items():
-            return one
-    return None
-
-
-def _by_address(pods: Sequence[Object], workloads: Sequence[Workload]) -> dict[str, Pod]:
+def _by_address(run_by: Iterable[tuple[Object, Workload | None]]) -> dict[str, Pod]:
     found = {}
-    for pod in pods:
+    for pod, workload in run_by:
         address = (pod.get("status") or {}).get("podIP")
         if address and not (pod.get("spec") or {}).get("hostNetwork"):
-            runs = _runs(pod, workloads) or Workload("Pod", pod)
-            found[address] = Pod(str(pod["metadata"]["name"]), address, runs)
+            found[address] = Pod(str(pod["metadata"]["name"]), address, workload or Workload("Pod", pod))
     return found
 
 

@@ -9,12 +9,12 @@ from dataclasses import dataclass
 
 from eurekube_provider.core.identity import Cluster, parse_owner
 from eurekube_provider.core.model import Instance, Status
-from eurekube_provider.core.objects import Object, service_of
+from eurekube_provider.core.objects import Object
 from eurekube_provider.core.syncer import Syncer
 from eurekube_provider.core.wording import listed
 from eurekube_provider.doctor.finding import Fault, Finding
 from eurekube_provider.doctor.syncer_checks import patch_of
-from eurekube_provider.doctor.workload_checks import Workload, environment_patch, of_service
+from eurekube_provider.doctor.workload_checks import Workload, environment_patch
 from eurekube_provider.eureka.self_preservation import RENEWALS_A_MINUTE, ServerFigures
 
 NO_SELF_REGISTRATION = "EUREKA_CLIENT_REGISTER_WITH_EUREKA"
@@ -38,51 +38,59 @@ class Pod:
     workload: Workload
 
 
+Address = tuple[str, int]
+"""IP address and port."""
+
+
+def self_registered_by_address(instances: Iterable[Instance]) -> dict[Address, list[Instance]]:
+    """Group the instances that Eurekube did not register by the address at which they are called."""
+    found: dict[Address, list[Instance]] = defaultdict(list)
+    for one in instances:
+        if not one.owner:
+            found[one.ip_address, one.port.number].append(one)
+    return found
+
+
 def self_registered_findings(
     syncer: Syncer,
-    services: Iterable[Object],
-    slices: Sequence[Object],
+    service: Object,
+    slices: Iterable[Object],
     workloads: Sequence[Workload],
-    instances: Sequence[Instance],
+    others: Mapping[Address, Sequence[Instance]],
 ) -> Iterator[Finding]:
     """Find pods that a syncer registers and that register themselves.
 
-    :param services: those that it selects; ``slices`` are those of their namespace.
-    :param instances: what its Eureka holds.
+    :param service: one that it selects.
+    :param slices: those of the Service.
+    :param workloads: those that run its pods.
+    :param others: what its Eureka holds, by :func:`self_registered_by_address`.
     """
-    for service in services:
-        places = {
-            (address, int(port["port"]))
-            for one in slices
-            if service_of(one) == service["metadata"]["name"]
-            for endpoint in one.get("endpoints") or ()
-            for address in endpoint["addresses"][:1]
-            for port in one.get("ports") or ()
-            if port.get("port")
-        }
-        twins = [
-            one
-            for one in instances
-            if not one.owner and (one.ip_address, one.port.number) in places and _is_called(one, syncer)
-        ]
-        if not twins:
-            continue
-        runs = of_service(service, workloads)
-        ids = listed([one.instance_id for one in twins], _MOST_NAMED)
-        for workload in runs or (None,):
-            yield Finding(
-                Fault.SELF_REGISTERED,
-                workload.subject
-                if workload
-                else f"Service {syncer.selector.namespace}/{service['metadata']['name']}",
-                f"its pods register themselves as {twins[0].application} ({ids}), beside the EurekaSyncer"
-                f" {syncer.namespace}/{syncer.name}: what it finds there it leaves alone, and that leaves"
-                " Eureka when the process ends, not before",
-                f"switch their Eureka client's registration off: {NO_SELF_REGISTRATION}=false",
-                environment_patch(workload, NO_SELF_REGISTRATION, "false", twins[0].port.number)
-                if workload
-                else None,
-            )
+    addresses = dict.fromkeys(
+        (address, int(port["port"]))
+        for one in slices
+        for endpoint in one.get("endpoints") or ()
+        for address in endpoint["addresses"][:1]
+        for port in one.get("ports") or ()
+        if port.get("port")
+    )
+    twins = [one for address in addresses for one in others.get(address, ()) if _is_called(one, syncer)]
+    if not twins:
+        return
+    ids = listed([one.instance_id for one in twins], _MOST_NAMED)
+    for workload in workloads or (None,):
+        yield Finding(
+            Fault.SELF_REGISTERED,
+            workload.subject
+            if workload
+            else f"Service {syncer.selector.namespace}/{service['metadata']['name']}",
+            f"its pods register themselves as {twins[0].application} ({ids}), beside the EurekaSyncer"
+            f" {syncer.namespace}/{syncer.name}: what it finds there it leaves alone, and that leaves"
+            " Eureka when the process ends, not before",
+            f"switch their Eureka client's registration off: {NO_SELF_REGISTRATION}=false",
+            environment_patch(workload, NO_SELF_REGISTRATION, "false", twins[0].port.number)
+            if workload
+            else None,
+        )
 
 
 def _is_called(instance: Instance, syncer: Syncer) -> bool:

@@ -6,11 +6,11 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 from eurekube_provider.core.condition_types import ConditionType
-from eurekube_provider.core.objects import Object, Problem, service_of
+from eurekube_provider.core.objects import Object, Problem
 from eurekube_provider.core.ports import choose_ports
 from eurekube_provider.core.syncer import Advertise, Mode, Syncer
 from eurekube_provider.doctor.finding import Fault, Finding, Patch, PatchKind
-from eurekube_provider.doctor.workload_checks import Workload, of_service, speaks_http
+from eurekube_provider.doctor.workload_checks import Workload, speaks_http
 
 _TOLD_OTHERWISE = frozenset(
     {
@@ -84,37 +84,35 @@ def _reachable(service: Object) -> Advertise | None:
 
 
 def secure_port_findings(
-    syncer: Syncer, services: Iterable[Object], slices: Sequence[Object], workloads: Sequence[Workload]
+    syncer: Syncer, service: Object, slices: Sequence[Object], workloads: Sequence[Workload]
 ) -> Iterator[Finding]:
     """Find a port for https that speaks http, by its name, its protocol or a probe.
 
-    :param services: those that it selects; ``slices`` are those of their namespace.
+    :param service: one that it selects.
+    :param slices: those of the Service.
+    :param workloads: those that run its pods.
     """
     if syncer.secure_port is None:
         return
-    for service in services:
-        metadata = service["metadata"]
-        targets = [
-            port for one in slices if service_of(one) == metadata["name"] for port in one.get("ports") or ()
-        ]
-        offered = targets if syncer.mode is Mode.POD else (service.get("spec") or {}).get("ports") or ()
-        ports = choose_ports(offered, syncer.port, syncer.secure_port, "")
-        if isinstance(ports, Problem):
-            continue  # the operator says so in the syncer's conditions
-        number = ports.secure.number
-        port = next(one for one in offered if one.get("port") == number)
-        sign = _sign_of_http(port)
-        target = next((one["port"] for one in targets if one.get("name") == port.get("name")), number)
-        if not sign and any(speaks_http(one, int(target)) for one in of_service(service, workloads)):
-            sign = "a probe asks it in plain http"
-        if sign:
-            yield Finding(
-                Fault.SECURE_PORT_BY_MISTAKE,
-                subject_of(syncer),
-                f"spec.securePort is {syncer.secure_port}, and Spring calls https there; but {sign}",
-                "remove spec.securePort, or name the port that speaks https",
-                patch_of(syncer, securePort=None),
-            )
+    targets = [port for one in slices for port in one.get("ports") or ()]
+    offered = targets if syncer.mode is Mode.POD else (service.get("spec") or {}).get("ports") or ()
+    ports = choose_ports(offered, syncer.port, syncer.secure_port, "")
+    if isinstance(ports, Problem):
+        return  # the operator says so in the syncer's conditions
+    number = ports.secure.number
+    port = next(one for one in offered if one.get("port") == number)
+    sign = _sign_of_http(port)
+    target = next((one["port"] for one in targets if one.get("name") == port.get("name")), number)
+    if not sign and any(speaks_http(one, int(target)) for one in workloads):
+        sign = "a probe asks it in plain http"
+    if sign:
+        yield Finding(
+            Fault.SECURE_PORT_BY_MISTAKE,
+            subject_of(syncer),
+            f"spec.securePort is {syncer.secure_port}, and Spring calls https there; but {sign}",
+            "remove spec.securePort, or name the port that speaks https",
+            patch_of(syncer, securePort=None),
+        )
 
 
 def _sign_of_http(port: Object) -> str:

@@ -5,7 +5,7 @@ Pure, on the objects as the API's JSON has them.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -57,6 +57,13 @@ class Workload:
         found: Mapping[str, str] = (holder.get("metadata") or {}).get("labels") or {}
         return found
 
+    @property
+    def match_labels(self) -> Mapping[str, str]:
+        """The labels that its selector wants of pods; none for a pod."""
+        selector = (self.item.get("spec") or {}).get("selector") or {}
+        found: Mapping[str, str] = selector.get("matchLabels") or {}
+        return found
+
     def patch(self, pod_spec: Mapping[str, Any], **spec: Any) -> Patch | None:
         """Make a patch of its pods' spec, and of its own; None for a pod, which cannot be changed."""
         if self.kind == "Pod":
@@ -64,17 +71,6 @@ class Workload:
         body = {**spec, **({"template": {"spec": pod_spec}} if pod_spec else {})}
         name = str(self.item["metadata"]["name"])
         return Patch(self.kind.lower(), self.namespace, name, PatchKind.STRATEGIC, {"spec": body})
-
-
-def of_service(service: Object, workloads: Iterable[Workload]) -> list[Workload]:
-    """Find workloads whose pods the Service selects; none for a Service with hand-written endpoints."""
-    selector = (service.get("spec") or {}).get("selector") or {}
-    namespace = service["metadata"]["namespace"]
-    return [
-        one
-        for one in workloads
-        if selector and one.namespace == namespace and selector.items() <= one.labels.items()
-    ]
 
 
 def drain_findings(

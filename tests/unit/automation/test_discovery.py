@@ -18,16 +18,10 @@ import pytest
 from markdown_it import MarkdownIt
 from pulumi.runtime.rpc import UNKNOWN
 
-from eurekube_provider.automation.discovery import (
-    ChangeKind,
-    Concern,
-    Discovery,
-    DiscoveryChange,
-    summarise,
-    summarise_drift,
-)
+from eurekube_provider.automation.discovery import ChangeKind, Concern, Discovery, DiscoveryChange
 from eurekube_provider.automation.markdown import LARGEST, code, comment, drift_report
 from eurekube_provider.automation.steps import MASKED
+from eurekube_provider.automation.summary import summarise, summarise_drift
 from eurekube_provider.automation.transcript import read_transcript
 from eurekube_provider.cli.main import main
 from eurekube_provider.core.errors import ConfigurationError

@@ -115,12 +115,12 @@ def test_a_name_that_only_pods_resolve(made: Any, better: str | None) -> None:
 def test_https_on_a_port_that_speaks_http(port: Any, container: Any, sign: str) -> None:
     """Kubernetes often knows; without a sign nothing is said."""
     asked = syncer(securePort=8443)
-    found = list(secure_port_findings(asked, [service()], [endpoints(port)], [deployment(**container)]))
+    found = list(secure_port_findings(asked, service(), [endpoints(port)], [deployment(**container)]))
     assert [sign in one.problem for one in found] == ([True] if sign else [])
     if found:
         assert found[0].patch is not None
         assert found[0].patch.body == {"spec": {"securePort": None}}
-    assert list(secure_port_findings(syncer(), [service()], [endpoints(port)], [])) == []
+    assert list(secure_port_findings(syncer(), service(), [endpoints(port)], [])) == []
 
 
 def condition(kind: str, status: str, reason: str = "", message: str = "why") -> dict[str, str]:
@@ -171,8 +171,9 @@ def test_a_pod_that_registers_itself() -> None:
     port = {"name": "http", "port": 8080}
 
     def found(*held: Instance, runs: tuple[Workload, ...] = (deployment(),)) -> list[Finding]:
-        made = [service(port)], [endpoints(port)]
-        return list(registry_checks.self_registered_findings(syncer(), *made, runs, held))
+        made = service(port), [endpoints(port)]
+        others = registry_checks.self_registered_by_address(held)
+        return list(registry_checks.self_registered_findings(syncer(), *made, runs, others))
 
     (finding,) = found(instance(), instance("10.9.9.9"))
     assert finding.subject == "Deployment shop/rating"
@@ -262,13 +263,13 @@ def test_a_namespace_is_not_blamed_for_others() -> None:
     """Asked for one, the doctor judges of Eureka's instances only what this one has to do with."""
     strange = instance("192.0.2.1", "else", secure_port=Port(8080))
     related = instance("192.0.2.2", "Rating", secure_port=Port(8080))
-    world = Snapshot(
+    snapshot = Snapshot(
         CLUSTER,
         syncers=(item(conditions=[condition("Ready", "True"), SYNCED]),),
         eurekas={"default": EurekaSnapshot("default", (strange, related))},
     )
-    assert len(findings_of(world, Requirements(), NOW)) == 2
-    (finding,) = findings_of(world, Requirements(), NOW, ["shop"])
+    assert len(findings_of(snapshot, Requirements(), NOW)) == 2
+    (finding,) = findings_of(snapshot, Requirements(), NOW, ["shop"])
     assert finding.subject == "RATING 192.0.2.2:Rating"
 
 
@@ -278,3 +279,26 @@ def test_a_syncer_that_cannot_be_read_hides_no_other() -> None:
     bad["spec"]["mode"] = "both"
     (finding,) = findings_of(Snapshot(CLUSTER, syncers=(bad,)), Requirements(), NOW)
     assert "spec.mode is 'both'" in finding.problem
+
+
+def test_all_checks_see_what_a_syncer_selects() -> None:
+    """Its Service, its slices and its workload; those of other Services and namespaces are not blamed."""
+    port = {"name": "http", "port": 8080}
+    other = {**service(port), "metadata": {"namespace": "shop", "name": "other"}}
+    elsewhere = {**service(port), "metadata": {"namespace": "else", "name": "rating"}}
+    snapshot = Snapshot(
+        CLUSTER,
+        syncers=(item(conditions=[condition("Ready", "True"), SYNCED]),),
+        services=(elsewhere, service(port), other),
+        slices=(endpoints(port),),
+        workloads=(deployment(),),
+        eurekas={"default": EurekaSnapshot("default", (instance(),))},
+    )
+    found = findings_of(snapshot, Requirements(), NOW)
+    assert {one.fault for one in found} == {
+        Fault.SELF_REGISTERED,
+        Fault.NO_READINESS_PROBE,
+        Fault.NO_PRE_STOP,
+        Fault.MIN_READY_TOO_SHORT,
+    }
+    assert {one.subject for one in found} == {"Deployment shop/rating"}

@@ -14,7 +14,6 @@ from eurekube_provider.doctor.workload_checks import (
     Workload,
     drain_findings,
     environment_patch,
-    of_service,
     readiness_findings,
     speaks_http,
 )
@@ -152,15 +151,6 @@ def test_a_pod_of_something_else_gets_no_patch() -> None:
     one = workload(container(), kind="Pod")
     assert [(each.fault, each.patch) for each in found(one)] == [(Fault.NO_PRE_STOP, None)]
     assert one.subject == "Pod shop/rating"
-
-
-def test_who_runs_the_pods_of_a_service() -> None:
-    """By the labels of its pods; a Service without a selector has nobody's."""
-    one = workload(container())
-    service: Any = {"metadata": {"namespace": "shop"}, "spec": {"selector": {"app": "rating"}}}
-    assert of_service(service, [one]) == [one]
-    assert of_service({**service, "metadata": {"namespace": "else"}}, [one]) == []
-    assert of_service({**service, "spec": {}}, [one]) == []
 
 
 def test_which_container_gets_a_variable() -> None:
