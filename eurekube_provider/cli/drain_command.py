@@ -131,7 +131,7 @@ def _drain(peers: Peers, options: argparse.Namespace) -> int:
         complaints = [
             *unreached,
             *_complaints(look(peers, instances)),
-            *_left_out(peers, options, instances, began),
+            *left_out(peers, options, instances, began),
         ]
     if not complaints:
         say(f"safe: they were out of service for {total} s, and no caller knows them any more")
@@ -159,7 +159,7 @@ def _warn_of_the_last(peers: Peers, standings: Sequence[Standing]) -> None:
             )
 
 
-def _left_out(
+def left_out(
     peers: Peers, options: argparse.Namespace, drained: Sequence[Instance], began: float
 ) -> list[str]:
     """List instances that were UP when the drain began but in no list yet; those that came since stay."""

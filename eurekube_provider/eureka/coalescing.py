@@ -85,6 +85,11 @@ class Convoys:
                 return alone()
         return convoy.carry(_Traveller(plan, owner, observer, alone, threading.Event()))
 
+    def waiting(self, peers: Peers) -> int:
+        """How many plans for a registry wait for what is under way."""
+        convoy = self._convoys.get(peers)
+        return convoy.waiting if convoy else 0
+
 
 def _is_sociable(plan: Plan, owner: str, observer: Observer) -> bool:
     """Whether a plan may be part of a batch with others: an owner's first instances are looked at before, and
@@ -107,6 +112,12 @@ class _Convoy:
         self._lock = threading.Lock()
         self._under_way = 0
         self._waiting: list[_Traveller] = []
+
+    @property
+    def waiting(self) -> int:
+        """How many wait."""
+        with self._lock:
+            return len(self._waiting)
 
     def carry(self, traveller: _Traveller) -> Outcome:
         """Carry out a plan, by itself or with others.

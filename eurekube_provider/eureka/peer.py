@@ -79,7 +79,8 @@ class Peer:
         self._may_write = may_write
         self.traffic = Traffic()
         self._transport = Transport(url, connection)
-        self._timeout_seconds: float | None = None
+        self.timeout_seconds: float | None = None
+        """Within which each request is answered or given up; None for the connection's time-outs."""
 
     def __repr__(self) -> str:
         return f"Peer({self.url!r})"
@@ -91,7 +92,7 @@ class Peer:
     def in_haste(self, timeout_seconds: float) -> Self:
         """The same server over the same connections, waited for no longer than this."""
         hasty = copy.copy(self)
-        hasty._timeout_seconds = timeout_seconds  # noqa: SLF001 - same class
+        hasty.timeout_seconds = timeout_seconds
         return hasty
 
     def register(self, instance: Instance) -> None:
@@ -382,7 +383,7 @@ class Peer:
                     document=json,
                     data=data,
                     headers=headers or (_ACCEPT if json is None and data is None else _SEND),
-                    timeout_seconds=self._timeout_seconds,
+                    timeout_seconds=self.timeout_seconds,
                 )
                 code = str(response.status_code)
             except TlsFailed as error:

@@ -493,10 +493,9 @@ def test_an_unchanged_slice_is_mapped_once(monkeypatch: pytest.MonkeyPatch) -> N
     def counted(*given: Any) -> Any:
         nonlocal count
         count += 1
-        return map_slice(*given)
+        return choose_ports(*given)
 
-    map_slice = mapping._slice_instances
-    monkeypatch.setattr(mapping, "_slice_instances", counted)
+    monkeypatch.setattr(mapping, "choose_ports", counted)
     slices = [endpoint_slice(endpoint(f"10.0.0.{n}"), name=f"s-{n}") for n in range(50)]
     mapped, costs = MappingCache(), []
     for _ in range(3):

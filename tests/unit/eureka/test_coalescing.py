@@ -76,11 +76,10 @@ class Road:
 
     def gather(self, *plans: Plan) -> list[Future[Outcome]]:
         """Let these wait, in this order."""
-        sent = []
+        sent, servers = [], self.servers
         for number, plan in enumerate(plans, 1):
             sent.append(self.send(plan))
-            (convoy,) = self.convoys._convoys.values()
-            wait_until(lambda: len(convoy._waiting) == number, "one more that waits", SECONDS)  # noqa: B023
+            wait_until(lambda: self.convoys.waiting(servers) == number, "one more that waits", SECONDS)  # type: ignore[arg-type]  # noqa: B023
         return sent
 
     def _apply(self, plan: Plan, *_: object, **__: object) -> Outcome:

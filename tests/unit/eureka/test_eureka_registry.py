@@ -865,7 +865,7 @@ def test_a_server_that_refuses_to_be_told_a_status_is_swept_all_the_same(
     monkeypatch.setattr(sweeper, "LOOK_AFTER_SECONDS", (0.0, 35.0))
     registry.sweeper.may_come(up)
     registry.sweeper.removed(dead)
-    registry.sweeper._look(first)
+    registry.sweeper.sweep(first)
     assert gone == [dead.key]
 
 
@@ -886,7 +886,7 @@ def test_what_one_server_behind_the_url_still_holds_is_removed(monkeypatch: pyte
     monkeypatch.setattr(servers.peers[0], "deregister", remove)
     monkeypatch.setattr(sweeper, "LOOK_AFTER_SECONDS", (0.0, 35.0))
     registry.sweeper.removed(dead)
-    registry.sweeper._look(servers.peers[0])
+    registry.sweeper.sweep(servers.peers[0])
     assert servers.held == [[], [], []]
 
 
@@ -912,7 +912,7 @@ def test_one_read_that_is_refused_for_good_stops_no_other(monkeypatch: pytest.Mo
     registry = servers.registry()
     for one in (odd, dead):
         registry.sweeper.removed(one)
-    registry.sweeper._look(peer)
+    registry.sweeper.sweep(peer)
     assert gone == [dead.key]
 
 

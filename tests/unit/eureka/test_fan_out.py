@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterator
 import pytest
 
 from eurekube_provider.core.errors import LeadershipLost, RegistryUnreachable
+from eurekube_provider.core.model import Instance, Port
 from eurekube_provider.eureka import fan_out as inquiry_module
 from eurekube_provider.eureka import peers as peers_module
 from eurekube_provider.eureka.connection import Connection
@@ -175,12 +176,13 @@ class Hasty:
         self.asked: list[tuple[str, bool]] = []
         self.peers = Peers(Connection(URLS), waits_for_all=False)
 
-        def read(peer: Peer, *_: str) -> None:
-            in_haste = peer._timeout_seconds is not None
+        def read(peer: Peer, *_: str) -> Instance:
+            in_haste = peer.timeout_seconds is not None
             self.asked.append((peer.url, in_haste))
             if not answer(peer.url, in_haste):
-                time.sleep(peer._timeout_seconds or 0.0)
+                time.sleep(peer.timeout_seconds or 0.0)
                 raise RegistryUnreachable("did not answer", url=peer.url)
+            return Instance("A", "a", "a", "192.0.2.1", Port(1))
 
         monkeypatch.setattr(Peer, "read", read)
         monkeypatch.setattr(Peer, "deregister", lambda *_: True)
@@ -189,15 +191,15 @@ class Hasty:
 def test_where_another_one_can_be_asked_none_is_waited_for_long(monkeypatch: pytest.MonkeyPatch) -> None:
     """The first server hangs: the others are asked soon, and first from then on."""
     hasty = Hasty(monkeypatch, lambda url, _: url != URLS[0])
-    hasty.peers._first(lambda peer: peer.read("A", "a"))
-    hasty.peers._first(lambda peer: peer.read("A", "a"))
+    hasty.peers.read("A", "a")
+    hasty.peers.read("A", "a")
     assert hasty.asked == [(URLS[0], True), (URLS[1], True), (URLS[1], True)]
 
 
 def test_where_all_are_slow_one_is_given_its_time(monkeypatch: pytest.MonkeyPatch) -> None:
     """Haste is no reason for an error: once nobody was quick, they are asked as if there were one only."""
     hasty = Hasty(monkeypatch, lambda _, in_haste: not in_haste)
-    hasty.peers._first(lambda peer: peer.read("A", "a"))
+    hasty.peers.read("A", "a")
     assert hasty.asked == [*((url, True) for url in URLS), (URLS[0], False)]
 
 

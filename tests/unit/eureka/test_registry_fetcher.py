@@ -183,14 +183,14 @@ class Following:
     def watch(self) -> None:
         """The server, which is another one after a restart."""
         server = self.cluster.servers[URL]
-        render, everything = server._render, Key("Application", ALL)
+        render, everything = server.render, Key("Application", ALL)
 
         def made(key: Key) -> str:
             text = render(key)
             self.truth[text] = instances_from_text(text if key.name == ALL else render(everything))[0]
             return text
 
-        server.caches._render = made
+        server.caches.render = made
 
     def states(self) -> dict[tuple[str, str], tuple[str, str]]:
         """Each instance's status, and that which was set over it."""
@@ -380,7 +380,7 @@ def test_a_delta_that_stays_the_same_is_compared_with_the_list() -> None:
     server = one.cluster.servers[URL]
 
     def misses_the_delta(*_: str) -> None:
-        server.caches._read_write.pop(Key("Application", ALL), None)
+        server.caches.forget(Key("Application", ALL))
 
     server.registry.invalidate = misses_the_delta
     one.register("c")
@@ -402,7 +402,7 @@ def test_a_server_that_made_no_answers_for_minutes_is_listed() -> None:
         one.wait(15)
         assert one.ids() == ["a", "b"]
     one.register("d")
-    caches._copy()
+    caches.copy()
     assert one.ids() == ["b", "c", "d"]
     assert one.asked == ["delta", "list", "delta"]
 

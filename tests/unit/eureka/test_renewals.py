@@ -217,11 +217,25 @@ def test_the_interval_is_kept(start: Start) -> None:
     assert median(gaps) < 0.6
 
 
-def test_everything_is_renewed_twice_a_minute_at_least() -> None:
+def test_everything_is_renewed_twice_a_minute_at_least(start: Start, monkeypatch: pytest.MonkeyPatch) -> None:
     """Servers count on it, whatever an instance promises; fewer push them towards self-preservation."""
-    renewals = Renewals(FakePeers(), Listening())  # type: ignore[arg-type]
-    for promised in (1, 30, 3600):
-        assert renewals._period(instance(renewal_interval_seconds=promised)) * module.TICK_SECONDS < 30
+    passed = [0.0]
+    monkeypatch.setattr(module, "elapsed_seconds", lambda: elapsed_seconds() + passed[0])
+    peers = FakePeers()
+    renewals = start(peers, interval_seconds=module.INTERVAL_SECONDS)
+    often, *others = [instance(number, promised) for number, promised in enumerate((1, 30, 3600))]
+    for one in (often, *others):
+        renewals.add(one, just_registered=True)
+    for half_minute in (1, 2, 3):
+        for _ in range(3):
+            before = peers.renewed[often.key]
+            passed[0] += 9.9
+            wait_until(lambda: peers.renewed[often.key] > before, "the next tick", WAIT_SECONDS)  # noqa: B023
+        wait_until(
+            lambda: min(peers.renewed[one.key] for one in others) >= half_minute,  # noqa: B023
+            "a renewal of each",
+            WAIT_SECONDS,
+        )
 
 
 def test_a_shorter_promise_is_kept(start: Start) -> None:
@@ -402,9 +416,9 @@ def test_what_a_server_lacks_is_told_although_there_is_always_more_to_do(
     renewals = start(peers, interval_seconds=0.2)  # a batch of 250 takes half a second
     for number in range(3000):
         renewals.add(instance(number), just_registered=True)
-    wait_until(lambda: renewals._lanes[0].pending, "the work", WAIT_SECONDS)
+    wait_until(lambda: renewals.late_seconds, "the work", WAIT_SECONDS)
     wait_until(lambda: listener.told, "what is missing", WAIT_SECONDS)
-    assert renewals._lanes[0].pending
+    assert renewals.late_seconds
 
 
 def test_a_listener_that_fails_stops_nothing(start: Start, listener: Listening) -> None:
@@ -502,7 +516,15 @@ def test_a_server_that_batches_never_reach(start: Start, monkeypatch: pytest.Mon
     renewals.add(instance(), just_registered=False)
     wait_until(lambda: peers.turns, "a plain renewal", WAIT_SECONDS)
     peers.peers[0].away = False
-    wait_until(lambda: renewals._lanes_for(in_batches=True) == renewals._lanes, "the end of it", WAIT_SECONDS)
+
+    def are_batches_only() -> bool:
+        plain, batched = len(peers.turns), peers.by_peer[peers.peers[0].url, instance().key]
+        wait_until(
+            lambda: peers.by_peer[peers.peers[0].url, instance().key] > batched + 2, "batches", WAIT_SECONDS
+        )
+        return len(peers.turns) == plain
+
+    wait_until(are_batches_only, "the end of it", WAIT_SECONDS)
 
 
 @pytest.mark.parametrize("batches", [False, True])
@@ -563,10 +585,12 @@ def test_a_machine_that_slept(start: Start, monkeypatch: pytest.MonkeyPatch) -> 
     assert peers.renewed == {}
     slept[0] = 3600.0
     wait_until(lambda: len(peers.renewed) == 50, "all of them", WAIT_SECONDS)
-    due = renewals._due
-    assert sum(map(len, due.values())) == 50
-    assert max(map(len, due.values())) < 25
     assert set(peers.renewed.values()) == {1}
+    slept[0] += 300.0
+    wait_until(
+        lambda: renewals.counts.accepted > 50 and not renewals.late_seconds, "some again", WAIT_SECONDS
+    )
+    assert peers.renewed.total() < 95
 
 
 def test_standing_by_ends_every_renewal(start: Start) -> None:

@@ -9,7 +9,7 @@ from typing import Any, cast
 
 import pytest
 
-from eurekube_provider.cli.drain_command import _left_out, beyond_reach
+from eurekube_provider.cli.drain_command import beyond_reach, left_out
 from eurekube_provider.core.errors import RegistryRejected, RegistryUnreachable
 from eurekube_provider.core.identity import MEMBER_KEY
 from eurekube_provider.core.model import Instance, Port, Status
@@ -17,7 +17,7 @@ from eurekube_provider.eureka.batch import Answer
 from eurekube_provider.eureka.connection import Connection
 from eurekube_provider.eureka.peers import BATCHES_FROM_LEASES, Peers, merged
 from eurekube_provider.eureka.status_override import another_is_up, instances_named
-from eurekube_provider.eureka.sweeper import Sweeper, _Removal
+from eurekube_provider.eureka.sweeper import Sweeper
 from eurekube_provider.eureka.uncached_reads import READS_AT_ONCE, look_everywhere, read_each
 from eurekube_provider.registrations.members import check_members
 from eurekube_provider.registrations.roster import Roster, look
@@ -128,12 +128,21 @@ def test_to_look_at_many_renews_none() -> None:
     assert cluster.renewals == 0
 
 
+def sweep(cluster: Cluster, *removed: Instance, former: frozenset[str] = frozenset()) -> None:
+    """Look once at a server for what was removed, as soon as it was."""
+    sweeper = Sweeper(cluster, is_registered=lambda _: False)
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr("eurekube_provider.eureka.sweeper.LOOK_AFTER_SECONDS", (0.0, 0.0))
+        for one in removed:
+            sweeper.removed(one, former)
+        sweeper.sweep(cluster.servers[0])  # type: ignore[arg-type]
+
+
 def test_to_sweep_many_renews_none() -> None:
     """What was removed is to be dead; what is somebody else's by now is left alone."""
     cluster = Cluster()
     cluster.holds([MANY[0], replace(MANY[1], metadata={"eurekube.owner": "other"})])
-    sweeper = Sweeper(cluster, is_registered=lambda _: False)
-    assert sweeper._sweep(cluster.servers[0], [_Removal(one, 0.0) for one in MANY]) == 1  # type: ignore[arg-type]
+    sweep(cluster, *MANY)
     assert list(cluster.servers[0].held) == [MANY[1].key]
     assert cluster.renewals == 0
 
@@ -145,9 +154,7 @@ def test_what_was_handed_over_is_swept_as_its_former_owners() -> None:
     formers = [replace(one, metadata={"eurekube.owner": "former"}) for one in MANY[:2]]
     later = replace(formers[1], last_dirty_timestamp_ms=int(time.time() * 1000) + 60_000)
     cluster.holds([formers[0], later])
-    sweeper = Sweeper(cluster, is_registered=lambda _: False)
-    removals = [_Removal(one, 0.0, former=frozenset({"former"})) for one in MANY[:2]]
-    assert sweeper._sweep(server, removals) == 1  # type: ignore[arg-type]
+    sweep(cluster, *MANY[:2], former=frozenset({"former"}))
     assert list(server.held.values()) == [later]
 
 
@@ -164,8 +171,7 @@ def test_to_sweep_many_takes_time() -> None:
         return deregister(application, instance_id)
 
     server.deregister = removes_slowly  # type: ignore[method-assign]
-    sweeper = Sweeper(cluster, is_registered=lambda _: False)
-    assert sweeper._sweep(server, [_Removal(one, 0.0) for one in MANY[:3]]) == 2  # type: ignore[arg-type]
+    sweep(cluster, *MANY[:3])
     assert list(server.held.values()) == [anew]
 
 
@@ -179,7 +185,7 @@ def test_what_was_registered_again_is_looked_after(monkeypatch: pytest.MonkeyPat
     for one in MANY[:2]:
         sweeper.removed(one)
     for _ in range(3):
-        sweeper._look(cluster.servers[0])  # type: ignore[arg-type]
+        sweeper.sweep(cluster.servers[0])  # type: ignore[arg-type]
     assert again == [[MANY[0].key]] * 2
     assert list(cluster.servers[0].held) == [MANY[0].key]
 
@@ -304,6 +310,6 @@ def test_what_a_drain_left_out_is_told() -> None:
     cluster = Cluster()
     drained, before, since = instance(1), instance(2), replace(instance(3), last_dirty_timestamp_ms=9_000)
     cluster.holds([drained, before, since], listed=[drained, before, since])
-    (told,) = _left_out(cluster, cast("Any", Options), [drained], began=5.0)
+    (told,) = left_out(cluster, cast("Any", Options), [drained], began=5.0)
     assert "i2 is UP and was not drained" in told
-    assert _left_out(cluster, cast("Any", Options), [drained, before], began=5.0) == []
+    assert left_out(cluster, cast("Any", Options), [drained, before], began=5.0) == []

@@ -11,7 +11,7 @@ from eurekube_provider.core.identity import OWNER_KEY
 from eurekube_provider.core.model import Instance, Port, Status
 from eurekube_provider.eureka.observer import UNLISTED_SECONDS
 from eurekube_provider.eureka.view import View
-from tests.unit import strategies
+from tests.unit import held, strategies
 from tests.unit.strategies import OURS, THEIRS
 
 RATING = Instance("rating", "a", "10.0.0.1", "10.0.0.1", Port(8080), metadata={"eurekube.owner": OURS})
@@ -210,4 +210,4 @@ def test_owners_by_the_names_that_callers_use() -> None:
     assert (view.owners_called("stars"), sorted(view.owners_called("rating"))) == (["two"], ["one", "two"])
     for key in ("a", "b"):
         view.gone(("RATING", key))
-    assert not view._by_name
+    assert {"rating", "stars", "best", "other"}.isdisjoint(text for text, _ in held.texts(view))

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import gc
-import types
-from collections import Counter, deque
+from collections import Counter
 
 import pytest
 
@@ -13,10 +11,10 @@ from eurekube_provider.eureka import renewals, sweeper
 from eurekube_provider.eureka.view import View
 from eurekube_provider.operator import removal_brake, terminating
 from eurekube_provider.operator.terminating import MOST_REMEMBERED, TerminatingEndpoints
+from tests.unit import held
 from tests.unit.operator.test_controller import READY, TERMINATING, WEB, Scene
 
 HELD = 10
-_CODE = (type, types.ModuleType, types.BuiltinFunctionType, int, float, bytes)
 
 
 class Clock:
@@ -36,21 +34,7 @@ class Clock:
 
 def remembered(gone: set[str], *roots: object) -> Counter[str]:
     """The texts that begin with the name of a pod that is gone, by what holds them."""
-    found: Counter[str] = Counter()
-    seen: set[int] = set()
-    left: deque[tuple[object, str]] = deque((root, type(root).__name__) for root in roots)
-    while left:
-        one, holder = left.popleft()
-        if id(one) in seen or isinstance(one, _CODE):
-            continue
-        seen.add(id(one))
-        if isinstance(one, str):
-            found[holder] += one.partition(".")[0] in gone
-            continue
-        is_ours = type(one).__module__.startswith("eurekube")
-        holder = type(one).__name__ if is_ours else holder
-        left.extend((held, holder) for held in gc.get_referents(one))
-    return +found
+    return Counter(holder for text, holder in held.texts(*roots) if text.partition(".")[0] in gone)
 
 
 def test_what_is_remembered_of_the_gone_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -63,8 +47,8 @@ def test_what_is_remembered_of_the_gone_is_bounded(monkeypatch: pytest.MonkeyPat
     told = scene.told
     told.registry.view._clock = clock.monotonic
     told.controller._brake._clock = clock.monotonic
-    monkeypatch.setattr(told.registry.sweeper, "_sweep", lambda *_: 0)
     (peer,) = told.registry.peers.peers
+    monkeypatch.setattr(peer, "read", lambda *_: None)
     pods = [f"pod{number}" for number in range(HELD)]
     gone: set[str] = set()
 
@@ -78,7 +62,7 @@ def test_what_is_remembered_of_the_gone_is_bounded(monkeypatch: pytest.MonkeyPat
         pods.append(f"pod{HELD + number}")
         scene.endpoints(WEB, **dict.fromkeys(pods, READY))
         scene.look()
-        told.registry.sweeper._look(peer)
+        told.registry.sweeper.sweep(peer)
         told.registry.renewals._take_due(told.registry.renewals._now())
         if number % 15 == 0:
             told.registry._take(list(told.registry.view._held.values()), is_complete=True)
@@ -113,4 +97,4 @@ def test_removals_that_no_list_follows_are_forgotten() -> None:
     for number in range(20_000):
         now += 1.0
         view.gone(("RATING", f"pod-{number}"))
-    assert len(view._touched) < 3000
+    assert sum(text.startswith("pod-") for text, _ in held.texts(view)) < 3000
