@@ -6,7 +6,7 @@ A problem with one object never hides the others: what can be mapped is, and the
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 from eurekube_provider.core.addresses import Address, node_addresses, service_address
 from eurekube_provider.core.condition_types import Reason
@@ -164,8 +164,9 @@ def _pod_instances(
         if before is not None and before[0] is endpoint_slice:
             part = before[1]
         else:
+            known_part = before[1] if before is not None else _NO_PART
             part = _slice_instances(
-                syncer, endpoint_slice, where, cluster, common, fixed, by_zone, labels_of_pod
+                syncer, endpoint_slice, where, cluster, common, fixed, by_zone, labels_of_pod, known_part
             )
         parts[name] = (endpoint_slice, part)
         if instances.keys().isdisjoint(part.instances):
@@ -185,18 +186,27 @@ def _pod_instances(
 
 @dataclass(frozen=True, slots=True)
 class _SliceMapping:
-    """The instances and problems that one EndpointSlice was mapped to; never changed."""
+    """The instances and problems that one EndpointSlice was mapped to; never changed.
+
+    :param ports: which were chosen.
+    :param endpoints: by the name of a pod or an address, the endpoint and the instance that it was mapped to.
+    """
 
     instances: Mapping[str, Instance]
     problems: Mapping[Problem, None]
     terminating: frozenset[str]
+    ports: Ports | None = None
+    endpoints: Mapping[str, tuple[Object, Instance]] = field(default_factory=dict)
+
+
+_NO_PART = _SliceMapping({}, {}, frozenset())
 
 
 class MappingCache:
-    """A cache of what each EndpointSlice of a syncer was mapped to: a change of one slice maps that one only.
+    """A cache of what each EndpointSlice of a syncer was mapped to: a change maps the changed endpoints only.
 
-    Slices are told apart by the objects that they are: one that changed is another object. Any number of
-    threads may share it.
+    Slices are told apart by the objects that they are: one that changed is another object, and its endpoints
+    are compared. Any number of threads may share it.
     """
 
     def __init__(self) -> None:
@@ -229,6 +239,7 @@ def _slice_instances(
     fixed: Mapping[str, str],
     by_zone: dict[str, dict[str, str]],
     labels_of_pod: LabelsOfPod | None,
+    before: _SliceMapping,
 ) -> _SliceMapping:
     where = f"EndpointSlice {qualified(endpoint_slice)} of Service {service}"
     ports = choose_ports(endpoint_slice.get("ports"), syncer.port, syncer.secure_port, where)
@@ -237,12 +248,22 @@ def _slice_instances(
     instances: dict[str, Instance] = {}
     problems: dict[Problem, None] = {}
     terminating: set[str] = set()
+    endpoints: dict[str, tuple[Object, Instance]] = {}
+    known = before.endpoints if before.ports == ports else {}
     for endpoint in endpoint_slice["endpoints"]:
         address = endpoint["addresses"][0]
         target = endpoint.get("targetRef") or {}
         pod = target["name"] if target.get("kind") == "Pod" and target.get("name") else None
+        name = pod or address
+        same = known.get(name)
+        if same is not None and same[0] == endpoint:
+            instance = same[1]
+            if instance.status is Status.UP or instance.instance_id not in instances:
+                instances[instance.instance_id] = instance
+                endpoints[name] = (endpoint, instance)
+            continue
         instance_id = pod_instance_id(
-            pod or address,
+            name,
             syncer.selector.namespace,
             cluster.name,
             syncer.application,
@@ -265,12 +286,12 @@ def _slice_instances(
                 metadata = by_zone[zone]
             else:
                 metadata = by_zone[zone] = _metadata(zone, common, fixed)
-            instances[instance_id] = _instance(
-                syncer, instance_id, Address.of(address), ports, metadata, is_up=ready
-            )
+            instance = _instance(syncer, instance_id, Address.of(address), ports, metadata, is_up=ready)
+            instances[instance_id] = instance
+            endpoints[name] = (endpoint, instance)
         except InvalidInstance as error:
             problems[Problem(Reason.INVALID_INSTANCE, f"{where}: {error}")] = None
-    return _SliceMapping(instances, problems, frozenset(terminating))
+    return _SliceMapping(instances, problems, frozenset(terminating), ports, endpoints)
 
 
 def _service_instance(

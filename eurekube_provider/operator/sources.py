@@ -6,7 +6,7 @@ Only the fields that the mapping reads are kept, so that ten thousand endpoints 
 from __future__ import annotations
 
 import threading
-from collections import Counter
+from collections import Counter, OrderedDict
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import replace
@@ -43,6 +43,44 @@ from eurekube_provider.operator.watches import (
 MAPPED_FROM_ENDPOINTS = 1000
 """Of syncers with so many endpoints it is kept what each slice was mapped to: half a kilobyte an endpoint."""
 
+MOST_RECENT_ENDPOINTS = 5000
+"""Of smaller ones it is kept while they are among the last that were asked for, up to so many endpoints."""
+
+
+class _MappingCaches:
+    """What the slices of syncers were mapped to, where that is worth its memory. Threads may share it."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._large: dict[SyncerKey, MappingCache] = {}
+        self._recent: OrderedDict[SyncerKey, tuple[MappingCache, int]] = OrderedDict()
+        self._recent_endpoints = 0
+
+    def of(self, key: SyncerKey, endpoints: int) -> MappingCache:
+        """A syncer's, which has so many endpoints now."""
+        with self._lock:
+            cache = self._drop(key) or MappingCache()
+            if endpoints >= MAPPED_FROM_ENDPOINTS:
+                self._large[key] = cache
+                return cache
+            self._recent[key] = (cache, endpoints)
+            self._recent_endpoints += endpoints
+            while self._recent_endpoints > MOST_RECENT_ENDPOINTS:
+                self._drop(next(iter(self._recent)))
+            return cache
+
+    def forget(self, key: SyncerKey) -> None:
+        """The syncer is gone."""
+        with self._lock:
+            self._drop(key)
+
+    def _drop(self, key: SyncerKey) -> MappingCache | None:
+        recent = self._recent.pop(key, None)
+        if recent is None:
+            return self._large.pop(key, None)
+        self._recent_endpoints -= recent[1]
+        return recent[0]
+
 
 class Sources:
     """Local copies of the syncers, Services and EndpointSlices; of nodes and pods where a syncer needs them.
@@ -67,7 +105,8 @@ class Sources:
         self._selectors: dict[SyncerKey, Selector] = {}  # by which each syncer is found
         self._syncers_of: dict[str, frozenset[SyncerKey]] = {}  # by application, in upper case
         self._counting = threading.Lock()
-        self._mapped: dict[SyncerKey, MappingCache] = {}
+        self._mapped = _MappingCaches()
+        self._parsed: dict[SyncerKey, tuple[object, Syncer]] = {}
         self._goodbyes = TerminatingEndpoints()
 
         def group(resource: Resource, trim: Trim, listener: Listener) -> ReflectorGroup:
@@ -217,12 +256,30 @@ class Sources:
         return replace(desired, problems=told)
 
     def _mapped_for(self, key: SyncerKey, slices: list[Object]) -> MappingCache | None:
-        """What was mapped for a syncer, where that is worth its memory."""
-        is_large = sum(len(one["endpoints"]) for one in slices) >= MAPPED_FROM_ENDPOINTS
-        if not is_large or self.syncers.get(*key) is None:
-            self._mapped.pop(key, None)
+        """What was mapped for a syncer that is there."""
+        if self.syncers.get(*key) is None:
+            self._mapped.forget(key)
             return None
-        return self._mapped.setdefault(key, MappingCache())
+        return self._mapped.of(key, sum(len(one["endpoints"]) for one in slices))
+
+    def parsed(self, syncer: Object) -> Syncer:
+        """What a syncer asks for, read once while its spec stays as it is.
+
+        :raises ConfigurationError: see :meth:`Syncer.from_object`.
+        """
+        key, spec = key_of(syncer), syncer.get("spec")
+        known = self._parsed.get(key)
+        read = known[1] if known is not None and known[0] == spec else Syncer.from_object(syncer)
+        if self.syncers.get(*key) is not None:
+            self._parsed[key] = (spec, read)
+        return read
+
+    def _asked(self, syncer: Object | None) -> Syncer | None:
+        """What a syncer asks for; None for none, and for one that asks for nothing possible."""
+        if syncer is not None:
+            with suppress(ConfigurationError):
+                return self.parsed(syncer)
+        return None
 
     def seen_terminating(self, pod: str, namespace: str) -> bool:
         """Whether an endpoint of this pod (or address) was seen terminating lately, and is not back since."""
@@ -257,7 +314,7 @@ class Sources:
         """About how many instances the syncers want at each connection: Services, or their endpoints."""
         found: Counter[str] = Counter()
         for item in self.syncers.objects():
-            syncer = None if item["metadata"].get("deletionTimestamp") else _read(item)
+            syncer = None if item["metadata"].get("deletionTimestamp") else self._asked(item)
             if syncer is not None:
                 services, slices = self._index.selected(syncer.selector)
                 is_pod = syncer.mode is Mode.POD
@@ -276,10 +333,11 @@ class Sources:
         if subject is None:
             return
         key = key_of(subject)
+        asked, after = self._asked(old), self._asked(new)
         if new is None:
-            self._mapped.pop(key, None)
-        after = _read(new)
-        self._application_changed(key, _read(old), after)
+            self._mapped.forget(key)
+            self._parsed.pop(key, None)
+        self._application_changed(key, asked, after)
         before = self._selectors.pop(key, None)
         # One that is refused still has instances: by what it said last, their goodbyes are its concern.
         selector = (selector_of(new) or before) if new is not None else None
@@ -339,14 +397,6 @@ def intent(item: Object) -> tuple[object, ...]:
         metadata.get("finalizers"),
         metadata.get("uid"),
     )
-
-
-def _read(syncer: Object | None) -> Syncer | None:
-    """What a syncer asks for; None for none, and for one that asks for nothing possible."""
-    if syncer is not None:
-        with suppress(ConfigurationError):
-            return Syncer.from_object(syncer)
-    return None
 
 
 def _service_of(endpoint_slice: Object) -> str:

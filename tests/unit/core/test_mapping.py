@@ -12,7 +12,7 @@ from eurekube_provider.core import mapping
 from eurekube_provider.core.errors import ConfigurationError
 from eurekube_provider.core.identity import Cluster
 from eurekube_provider.core.mapping import Desired, MappingCache, desired_instances
-from eurekube_provider.core.model import Port, Status
+from eurekube_provider.core.model import Instance, Port, Status
 from eurekube_provider.core.objects import Problem, app_of
 from eurekube_provider.core.ports import Ports, choose_ports
 from eurekube_provider.core.syncer import Mode, Selector, Syncer
@@ -508,3 +508,21 @@ def test_an_unchanged_slice_is_mapped_once(monkeypatch: pytest.MonkeyPatch) -> N
     assert len(mapped) == 10
     desired_instances(syncer(), [service("reviews")], slices[:10], CLUSTER, mapped=mapped)
     assert len(mapped) == 0
+
+
+def test_an_unchanged_endpoint_of_a_slice_that_changed_is_mapped_once() -> None:
+    """Its instance is the one from before; what differs in anything is mapped anew."""
+    mapped = MappingCache()
+
+    def seen(*endpoints: Object, ports: tuple[Object, ...] = (HTTP,)) -> dict[str, Instance]:
+        slices = [endpoint_slice(*endpoints, ports=ports)]
+        desired = desired_instances(syncer(), [service()], slices, CLUSTER, mapped=mapped)
+        assert desired == desired_instances(syncer(), [service()], slices, CLUSTER)
+        return {one.ip_address: one for one in desired.instances}
+
+    first = seen(endpoint("10.0.0.1", "a"), endpoint("10.0.0.2", "b"))
+    then = seen(endpoint("10.0.0.1", "a"), endpoint("10.0.0.2", "b", ready=False), endpoint("10.0.0.3", "c"))
+    assert then["10.0.0.1"] is first["10.0.0.1"]
+    assert then["10.0.0.2"] != first["10.0.0.2"]
+    moved = seen(endpoint("10.0.0.1", "a"), ports=({"name": "web", "port": 9090},))
+    assert moved["10.0.0.1"].port.number == 9090
