@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import logging
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -15,7 +16,7 @@ from kubernetes import client
 from eurekube_provider.core.errors import KubernetesError, LeadershipLost
 from eurekube_provider.core.syncer import Selector
 from eurekube_provider.eureka.connection import Connection
-from eurekube_provider.kube.access import KubeAccess
+from eurekube_provider.kube.access import REFRESHES, KubeAccess
 from eurekube_provider.kube.events import EventRecorder, Kind
 from eurekube_provider.operator.settings import Settings
 from eurekube_provider.operator.triggers import triggers as module
@@ -40,12 +41,24 @@ class Api(KubeAccess):
         self.writes: list[Object] = []
         self.taken_off: list[Object] = []
         self.failure: KubernetesError | LeadershipLost | None = None
+        self.failures = 0
+        self.denies: int | None = None
+        """With which code lists of the namespace ``closed`` are refused."""
+        self.over = threading.Event()
 
     def request(self, method: str, path: str, *_: Any, **more: Any) -> Object:
-        """Read one, or patch its status."""
+        """List them or read one, or patch its status."""
+        if "/closed/" in path:
+            if self.denies is not None:
+                raise KubernetesError("denied", status_code=self.denies)
+            return {"metadata": {"resourceVersion": "1"}, "items": []}
         if self.failure:
+            self.failures += 1
             raise self.failure
         name = path.removesuffix("/status").rpartition("/")[2]
+        if name == REFRESHES.plural:
+            items = copy.deepcopy(list(self.items.values()))
+            return {"metadata": {"resourceVersion": "1"}, "items": items}
         if name not in self.items:
             raise KubernetesError("not found", status_code=404)
         item = self.items[name]
@@ -56,6 +69,11 @@ class Api(KubeAccess):
             self.writes.append(status)
             item["status"] = _merged(item.get("status") or {}, status)
         return copy.deepcopy(item)
+
+    def watch(self, *_: Any, **__: Any) -> Iterator[Object]:
+        """Silence: tests tell of what changes."""
+        self.over.wait(60)
+        yield from ()
 
 
 def _merged(old: Object, patch: Object) -> Object:
@@ -84,12 +102,19 @@ class Events(EventRecorder):
 class Played:
     """Triggers of one replica, in a cluster of one Service, with a target that a test plays."""
 
-    def __init__(self, api: Api | None = None, shortest_interval_seconds: float = QUIET_SECONDS) -> None:
+    def __init__(
+        self,
+        api: Api | None = None,
+        shortest_interval_seconds: float = QUIET_SECONDS,
+        namespaces: tuple[str, ...] = (),
+    ) -> None:
         self.api = api or Api()
         self.events = Events(self.api)
         self.addresses: list[str] = ["10.0.0.1"]
         self.services = ["rating"]
         self.unread = False
+        self.looks: list[tuple[str, ...]] = []
+        """What was there each time that somebody looked."""
         self.runs: list[Run] = []
         self.results: list[Result | Exception] = []
         self.gate = threading.Event()
@@ -101,7 +126,8 @@ class Played:
             shortest_debounce_seconds=QUIET_SECONDS,
             shortest_interval_seconds=shortest_interval_seconds,
         )
-        settings = Settings({"default": Connection.parse("http://h/e")}, targets={"prod": target})
+        connections = {"default": Connection.parse("http://h/e")}
+        settings = Settings(connections, watch_namespaces=namespaces, targets={"prod": target})
         self.gone: set[tuple[str, str]] = set()
         self.triggers = Triggers(
             settings,
@@ -115,16 +141,22 @@ class Played:
 
     def start(self) -> None:
         """Begin to work, with the first list complete."""
-        (reflector,) = self.triggers.reflectors.reflectors
-        reflector._synced.set()
-        self.triggers._thread.start()
+        self.api.over.clear()
+        self.triggers.start()
+        self.wait(self.is_settled, "the first list")
+
+    def is_settled(self) -> bool:
+        """Whether all StackRefreshes are known that may be read."""
+        return all(one.is_settled for one in self.triggers.reflectors.reflectors)
 
     def stop(self) -> None:
         """End, as an operator does."""
         self.triggers.close()
+        self.api.over.set()
         self.triggers.join()
 
     def _selected(self, _: Selector) -> tuple[list[Object], list[Object]]:
+        self.looks.append(tuple(self.addresses))
         if self.unread:
             raise KubernetesError("the Services have not been read")
         services = [{"metadata": {"namespace": "shop", "name": name, "labels": {}}} for name in self.services]
@@ -168,7 +200,7 @@ class Played:
 
     def seen(self, name: str = "rating") -> None:
         """The watch tells of what there is."""
-        (reflector,) = self.triggers.reflectors.reflectors
+        reflector = self.triggers.reflectors.reflectors[0]
         reflector.take("MODIFIED", copy.deepcopy(self.api.items[name]))
 
     def delete(self, name: str = "rating") -> None:
@@ -250,9 +282,9 @@ def test_a_change_of_the_addresses_runs(played: Played) -> None:
         ("10.0.0.1:80",),
         ("10.0.0.1:80", "10.0.0.2:80"),
     ]
-    writes = len(played.api.writes)
+    writes, looks = len(played.api.writes), len(played.looks)
     played.touched()
-    played.wait(lambda: not played.triggers._entries[KEY].schedule.is_pending, "the look")
+    played.wait(lambda: len(played.looks) > looks and KEY not in played.triggers.due(), "the look")
     assert (len(played.runs), len(played.api.writes)) == (2, writes)
 
 
@@ -346,9 +378,8 @@ def test_a_pause(played: Played) -> None:
     """Nothing runs; what changed meanwhile runs afterwards, once."""
     played.put(paused=True)
     played.wait(lambda: played.condition("Paused") == ("True", "Paused"), "Paused")
-    played.wait(lambda: not played.triggers._entries[KEY].next_at(0.0), "the look")
     played.scale("10.0.0.3")
-    played.wait(lambda: not played.triggers._entries[KEY].next_at(0.0), "the look")
+    played.wait(lambda: played.looks[-1:] == [("10.0.0.3",)], "the look")
     assert (played.runs, played.condition("Synced")) == ([], ("False", "Pending"))
     played.put()
     played.wait_synced(1)
@@ -406,8 +437,8 @@ def test_after_a_restart_nothing_runs_that_was_served(played: Played) -> None:
     after.seen()
     after.start()
     after.triggers.lead()
-    after.wait(lambda: KEY in after.triggers._entries, "the StackRefresh to be known")
-    after.wait(lambda: not after.triggers._entries[KEY].schedule.is_pending, "the look")
+    after.wait(lambda: KEY in after.triggers.standings(), "the StackRefresh to be known")
+    after.wait(lambda: after.looks and KEY not in after.triggers.due(), "the look")
     assert (after.runs, len(after.api.writes)) == ([], writes)
     after.scale("10.0.0.7")
     after.wait_synced(2)
@@ -448,15 +479,15 @@ def test_who_leads_next_keeps_the_distance(played: Played) -> None:
     after.seen()
     after.start()
     after.triggers.lead()
-    after.wait(lambda: KEY in after.triggers._entries, "the StackRefresh to be known")
-    entry = after.triggers._entries[KEY]
-    waits = entry.schedule.retry_at - entry.schedule.begun_at
+    after.wait(lambda: KEY in after.triggers.due(), "the StackRefresh to be known")
+    waits = after.triggers.due()[KEY] - datetime.fromisoformat(stamp(began)).timestamp()
     assert waits == pytest.approx(0.05 * 2**11, abs=0.1)
     after.stop()
 
 
-def test_a_standby_runs_nothing(played: Played) -> None:
+def test_a_standby_runs_nothing(played: Played, caplog: pytest.LogCaptureFixture) -> None:
     """It looks at all when it begins to lead, and tells of no run that another one may have repeated."""
+    caplog.set_level(logging.INFO)
     played.put()
     played.wait_synced(1)
     played.gate.clear()
@@ -467,7 +498,7 @@ def test_a_standby_runs_nothing(played: Played) -> None:
     writes = len(played.api.writes)
     played.scale("10.0.0.3")
     played.gate.set()
-    played.wait(lambda: played.triggers._runs.may_begin("prod"), "the run to end")
+    played.wait(lambda: caplog.messages.count("stack run ended") == 2, "the run to end")
     assert (len(played.runs), len(played.api.writes)) == (2, writes)
     played.triggers.lead()
     played.wait_synced(2)
@@ -483,7 +514,7 @@ def test_nothing_runs_that_the_status_does_not_say(
     played.wait_synced(1)
     played.api.failure = failure
     played.scale("10.0.0.2")
-    played.wait(lambda: played.triggers._entries[KEY].not_before > 0, "the try")
+    played.wait(lambda: played.api.failures, "the try")
     assert len(played.runs) == 1
     played.api.failure = None
     played.wait_synced(2)
@@ -495,26 +526,38 @@ def test_nothing_runs_for_services_that_were_not_read(played: Played) -> None:
     played.wait_synced(1)
     played.unread = True
     played.services = []
+    looks = len(played.looks)
     played.touched()
-    played.wait(lambda: played.triggers._entries[KEY].not_before > 0, "the try")
+    played.wait(lambda: len(played.looks) > looks, "the try")
     assert len(played.runs) == 1
     played.unread, played.services = False, ["rating"]
-    played.wait(lambda: not played.triggers._entries[KEY].schedule.is_pending, "the look")
+    played.wait(lambda: KEY not in played.triggers.due(), "the look")
     assert len(played.runs) == 1
 
 
 def test_a_change_while_a_list_is_missing_is_not_lost(played: Played) -> None:
     """Nothing runs before all is read; then what changed meanwhile does."""
-    played.put()
-    played.wait_synced(1)
-    (reflector,) = played.triggers.reflectors.reflectors
-    reflector._synced.clear()
-    played.scale("10.0.0.2")
-    played.wait(lambda: not played.triggers._is_woken, "the round")
+    played.stop()
+    both = Played(namespaces=("shop", "closed"))
+    both.api.denies = 403
+    both.start()
+    both.triggers.lead()
+    both.put()
+    both.wait_synced(1)
+
+    def is_settled() -> bool:
+        both.triggers.reflectors.hurry()
+        return both.is_settled()
+
+    both.api.denies = 401  # not that we may not read it: who we are
+    both.wait(lambda: not is_settled(), "an answer that says nothing of rights")
+    both.scale("10.0.0.2")
     time.sleep(2 * module.ROUND_SECONDS)
-    assert len(played.runs) == 1
-    reflector._synced.set()
-    played.wait_synced(2)
+    assert len(both.runs) == 1
+    both.api.denies = None
+    both.wait(is_settled, "the other namespace")
+    both.wait_synced(2)
+    both.stop()
 
 
 def test_a_deleted_one_is_forgotten(played: Played) -> None:
@@ -542,7 +585,7 @@ def test_one_that_is_gone_runs_nothing(played: Played) -> None:
 def test_the_thread_is_watched(played: Played) -> None:
     """One that is stuck makes the operator unhealthy."""
     names = [loop.name for loop in played.triggers.liveness()]
-    assert names == ["triggers"]
+    assert names == ["reflector-stackrefreshes-all", "triggers"]
     assert all(not loop.problem for loop in played.triggers.liveness())
 
 
