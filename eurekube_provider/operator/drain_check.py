@@ -109,6 +109,33 @@ class DrainCheck:
             at, _ = self._due.get(key, (time.monotonic() + LATER_SECONDS, None))
             self._due[key] = (at, syncer)
 
+    def look(self, syncer: Syncer) -> None:
+        """Look at the pods behind a syncer now.
+
+        :raises KubernetesError: one of them cannot be read.
+        """
+        key = (syncer.namespace, syncer.name)
+        assert self._sources is not None  # noqa: S101 - the thread starts with the sources
+        pods: list[tuple[Pod, Pod]] = []
+        if syncer.mode is Mode.POD:  # else callers hold the Service's address, which stays
+            _, slices = self._sources.selected(syncer.selector)
+            pods, has_others = representatives(slices)
+            if not pods and not has_others:
+                return  # scaled to zero, say: nothing new is known
+        known: dict[Pod, Known] = {}
+        for first, last in pods:
+            known[first] = self._of(key, first, syncer)
+            if last != first and not known[first].speaks_for_all:
+                known[last] = self._of(key, last, syncer)
+        problem = joined(list(dict.fromkeys(one.problem for one in known.values() if one.problem)))
+        if self._sources.syncers.get(*key) is None:
+            return
+        with self._condition:
+            before = self._problems.get(key)
+            self._known[key], self._problems[key] = known, problem
+        if problem != before:
+            self._changed(key)
+
     def problem(self, key: SyncerKey) -> str | None:
         """Why callers lose calls when the pods behind a syncer end; empty where they do not, None where that
         is not known.
@@ -132,7 +159,7 @@ class DrainCheck:
         while (syncer := self._next()) is not None:
             key = (syncer.namespace, syncer.name)
             try:
-                self._look(key, syncer)
+                self.look(syncer)
             except KubernetesError as error:
                 _log.warning(
                     "drain not looked at, tried again",
@@ -156,28 +183,6 @@ class DrainCheck:
                 next_at = min((at for at, _ in self._due.values()), default=None)
                 self._condition.wait(None if next_at is None else min(next_at - now, LATER_SECONDS))
             return None
-
-    def _look(self, key: SyncerKey, syncer: Syncer) -> None:
-        assert self._sources is not None  # noqa: S101 - the thread starts with the sources
-        pods: list[tuple[Pod, Pod]] = []
-        if syncer.mode is Mode.POD:  # else callers hold the Service's address, which stays
-            _, slices = self._sources.selected(syncer.selector)
-            pods, has_others = representatives(slices)
-            if not pods and not has_others:
-                return  # scaled to zero, say: nothing new is known
-        known: dict[Pod, Known] = {}
-        for first, last in pods:
-            known[first] = self._of(key, first, syncer)
-            if last != first and not known[first].speaks_for_all:
-                known[last] = self._of(key, last, syncer)
-        problem = joined(list(dict.fromkeys(one.problem for one in known.values() if one.problem)))
-        if self._sources.syncers.get(*key) is None:
-            return
-        with self._condition:
-            before = self._problems.get(key)
-            self._known[key], self._problems[key] = known, problem
-        if problem != before:
-            self._changed(key)
 
     def _of(self, key: SyncerKey, pod: Pod, syncer: Syncer) -> Known:
         """What is known of a pod; one that was looked at cannot have changed."""

@@ -97,10 +97,11 @@ class Leadership:
             return
         self._elector.start()
         while not stop.is_set():
-            self._step(self._elector, duties)
+            self.step(self._elector, duties)
             stop.wait(POLL_SECONDS)
 
-    def _step(self, elector: Elector, duties: Duties) -> None:
+    def step(self, elector: Elector, duties: Duties) -> None:
+        """Do once what the Lease says now."""
         losses, term = elector.losses, elector.term
         if losses != self._losses:
             if duties.pause():

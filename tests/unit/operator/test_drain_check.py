@@ -13,6 +13,7 @@ from eurekube_provider.core.syncer import Mode, Selector, Syncer
 from eurekube_provider.operator import drain_check
 from eurekube_provider.operator.drain_check import DrainCheck, Known, judged, representatives
 from lab.waiting import wait_until
+from tests.unit import held
 
 Object = dict[str, Any]
 SYNCER = Syncer("shop", "rating", Mode.POD, Selector("shop", "rating"), "rating")
@@ -84,7 +85,7 @@ class World:
     def looks(self, syncer: Syncer = SYNCER) -> list[str]:
         """Have it look once; which pods it read."""
         self.asked.clear()
-        self.drains._look(KEY, syncer)
+        self.drains.look(syncer)
         return list(self.asked)
 
 
@@ -250,7 +251,8 @@ def test_nothing_is_kept_of_a_syncer_that_is_gone(world: World) -> None:
     world.syncers.clear()
     world.looks()
     assert world.drains.problem(KEY) is None
-    assert world.drains._known == {}
+    world.syncers[KEY] = {}
+    assert world.looks() == ["rating-abc-x"]
 
 
 def test_changes_are_looked_at_together(world: World) -> None:
@@ -276,7 +278,8 @@ def test_a_pod_that_cannot_be_read_is_tried_again(world: World, monkeypatch: pyt
 
 def test_whoever_wants_no_check_gets_none() -> None:
     """With 0 nobody is asked, and what an earlier setting said is over."""
-    off = DrainCheck(None, 0, lambda _: None)  # type: ignore[arg-type]
+    off = DrainCheck(None, 0, [].append)  # type: ignore[arg-type]
     off.start(None)  # type: ignore[arg-type]
     off.look_soon(SYNCER)
-    assert (off.problem(KEY), off.liveness(), off._due) == ("", [], {})
+    assert (off.problem(KEY), off.liveness()) == ("", [])
+    assert "rating" not in {text for text, _ in held.texts(off)}

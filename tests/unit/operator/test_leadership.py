@@ -68,7 +68,7 @@ def leadership(elector: Candidate) -> Leadership:
 def step(leadership: Leadership, elector: Candidate, duties: Duties) -> list[str]:
     """What one look at the Lease leads to."""
     duties.done.clear()
-    leadership._step(elector, duties)  # type: ignore[arg-type]
+    leadership.step(elector, duties)  # type: ignore[arg-type]
     return list(duties.done)
 
 

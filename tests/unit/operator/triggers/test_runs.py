@@ -10,7 +10,7 @@ import pytest
 
 from eurekube_provider.core.stack_refresh import StackAction
 from eurekube_provider.operator.triggers import runs as module
-from eurekube_provider.operator.triggers.runs import MOST_AT_ALL, Ended, Order, Place, Runs
+from eurekube_provider.operator.triggers.runs import MOST_AT_ALL, Order, Place, Runs
 from eurekube_provider.operator.triggers.targets import Automation, PulumiStack, Target, Webhook, targets_from
 from eurekube_provider.operator.triggers.trigger_run import Outcome, Result, Run
 from lab.waiting import wait_until
@@ -25,9 +25,10 @@ class Played:
     def __init__(self) -> None:
         self.open = threading.Event()
         self.error: Exception | None = None
+        self.has_ended = threading.Event()
         places = {name: Place(name, is_heavy=name in HEAVY) for name in (*HEAVY, *LIGHT)}
         places |= {"same": Place(HEAVY[0])}
-        self.runs = Runs(dict.fromkeys(places, self._run), lambda: None, places)
+        self.runs = Runs(dict.fromkeys(places, self._run), self.has_ended.set, places)
 
     def _run(self, _: Run) -> Result:
         if self.error is not None:
@@ -86,9 +87,8 @@ def test_what_a_library_says_is_told_to_nobody(played: Played, caplog: pytest.Lo
     """It may show the header that it was given to send: neither status nor log repeats it."""
     played.error = ValueError(f"Bearer hidden{len(LIGHT)}")
     assert played.begin(LIGHT[0])
-    found: list[Ended] = []
-    wait_until(lambda: found.extend(played.runs.take_ended()) or found, "the run to end", 20)
-    (ended,) = found
+    assert played.has_ended.wait(20)
+    (ended,) = played.runs.take_ended()
     assert ended.result.message == "the run broke off (ValueError); the operator's log says where"
     assert "hidden40" not in "".join(str(vars(record)) for record in caplog.records)
 
