@@ -1,6 +1,6 @@
 """A small HTTP server for people, probes and scrapers: reads only, and never in the operator's way.
 
-Each answer is made by one function from path and query; this module knows nothing of what it shows. A
+Each response is made by one function from path and query; this module knows nothing of what it shows. A
 connection carries one request and is ended after :data:`LONGEST_SECONDS`, so that whoever opens many and
 says nothing keeps nobody else out for long: beyond :data:`MOST_CONNECTIONS` the oldest one makes room.
 """
@@ -67,7 +67,7 @@ class Response:
 
 
 Handler = Callable[[Request], Response | None]
-"""Makes the answer to a request; None where there is nothing at its path."""
+"""Makes the response to a request; None where there is nothing at its path."""
 
 
 class WebServer:
@@ -76,9 +76,9 @@ class WebServer:
     :raises ConfigurationError: the address cannot be listened on.
     """
 
-    def __init__(self, address: Address, site: Handler) -> None:
+    def __init__(self, address: Address, handler: Handler) -> None:
         try:
-            self._server = _Server(address, site)
+            self._server = _Server(address, handler)
         except OSError as error:
             host, port = address
             raise ConfigurationError(
@@ -137,8 +137,8 @@ class _Server(ThreadingHTTPServer):
     block_on_close = False
     request_queue_size = 64
 
-    def __init__(self, address: Address, site: Handler) -> None:
-        self.site = site
+    def __init__(self, address: Address, handler: Handler) -> None:
+        self.handler = handler
         self._connections: dict[Any, float] = {}
         self._lock = threading.Lock()
         host, port = address
@@ -149,7 +149,7 @@ class _Server(ThreadingHTTPServer):
             host = str(place[0])
         elif socket.has_dualstack_ipv6():
             self.address_family, host = socket.AF_INET6, "::"
-        super().__init__((host, port), _Handler)
+        super().__init__((host, port), _RequestHandler)
 
     def server_bind(self) -> None:
         """Bind; without looking up our own name, as HTTPServer does."""
@@ -196,14 +196,14 @@ def _end(connection: socket.socket) -> None:
         connection.shutdown(socket.SHUT_RDWR)
 
 
-class _Handler(BaseHTTPRequestHandler):
+class _RequestHandler(BaseHTTPRequestHandler):
     timeout = LONGEST_SECONDS
     error_content_type = "text/plain; charset=utf-8"
     error_message_format = "%(code)d %(message)s\n"
 
     def __init__(self, request: Any, client_address: Any, server: BaseServer) -> None:
         assert isinstance(server, _Server)  # noqa: S101 - made by it only
-        self._site = server.site
+        self._handler = server.handler
         self._policy = _NOTHING_ALLOWED
         super().__init__(request, client_address, server)
 
@@ -221,21 +221,21 @@ class _Handler(BaseHTTPRequestHandler):
             self.send_error(HTTPStatus.BAD_REQUEST)
             return
         try:
-            answer = self._site(Request(parts.path, query, self.headers.get("Accept", "")))
+            response = self._handler(Request(parts.path, query, self.headers.get("Accept", "")))
         except Exception:  # noqa: BLE001 - the next request must be answered all the same
             _log.exception("a page could not be made", extra={"path": parts.path})
             self.send_error(HTTPStatus.INTERNAL_SERVER_ERROR)
             return
-        if answer is None:
+        if response is None:
             self.send_error(HTTPStatus.NOT_FOUND)
             return
-        self._policy = answer.policy
-        self.send_response(answer.status)
-        self.send_header("Content-Type", answer.content_type)
-        self.send_header("Content-Length", str(len(answer.body)))
+        self._policy = response.policy
+        self.send_response(response.status)
+        self.send_header("Content-Type", response.content_type)
+        self.send_header("Content-Length", str(len(response.body)))
         self.end_headers()
         if self.command != "HEAD":
-            self.wfile.write(answer.body)
+            self.wfile.write(response.body)
 
     def _refuse(self) -> None:
         self.send_error(HTTPStatus.METHOD_NOT_ALLOWED)

@@ -8,11 +8,10 @@ from http import HTTPStatus
 from eurekube_provider.eureka.front_pages import FigureReader
 from eurekube_provider.operator.web.health import stuck
 from eurekube_provider.operator.web.http_server import Request, Response
-from eurekube_provider.operator.web.markup import POLICY
 from eurekube_provider.operator.web.metrics import Metrics
 from eurekube_provider.operator.web.overview import overview
 from eurekube_provider.operator.web.running_operator import RunningOperator
-from eurekube_provider.operator.web.status_page import html, without_data
+from eurekube_provider.operator.web.status_page import POLICY, html, without_data
 
 STARTING = "the operator is starting: the Kubernetes API has not said yet which cluster this is"
 STOPPING = "the operator is stopping"
@@ -58,29 +57,22 @@ class Routes:
         return _verdict(problems, ages)
 
     def _status(self, request: Request) -> Response:
-        operator = self._operator
-        as_json = request.path == "/status.json"
+        operator, as_json = self._operator, request.path == "/status.json"
         if operator is None:
             if as_json:
                 text = json.dumps({"error": self._why_not})
                 return Response(text.encode(), "application/json", HTTPStatus.SERVICE_UNAVAILABLE)
-            return Response(
-                without_data(self._why_not).encode(),
-                "text/html; charset=utf-8",
-                HTTPStatus.SERVICE_UNAVAILABLE,
-                POLICY,
-            )
+            return _page(without_data(self._why_not), HTTPStatus.SERVICE_UNAVAILABLE)
         query = request.query
-        document = overview(
-            operator,
-            self._figures.latest,
-            query.get("syncer", "").strip(),
-            query.get("application", "").strip(),
-        )
+        syncer, application = (query.get(name, "").strip() for name in ("syncer", "application"))
+        document = overview(operator, self._figures.latest, syncer, application)
         if as_json:
             return Response(json.dumps(document, indent=1).encode(), "application/json")
-        page = html(document, refreshes=query.get("refresh") != "off")
-        return Response(page.encode(), "text/html; charset=utf-8", policy=POLICY)
+        return _page(html(document, refreshes=query.get("refresh") != "off"))
+
+
+def _page(text: str, status: HTTPStatus = HTTPStatus.OK) -> Response:
+    return Response(text.encode(), "text/html; charset=utf-8", status, POLICY)
 
 
 def _verdict(problems: list[str], details: list[str] | None = None) -> Response:

@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import base64
+import hashlib
 import json
+import subprocess
+import sys
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from html.parser import HTMLParser
@@ -17,9 +21,8 @@ from eurekube_provider.eureka.self_preservation import ServerFigures
 from eurekube_provider.operator.conditions import Report
 from eurekube_provider.operator.history import MOST_CHANGES, MOST_DIFFERENCES
 from eurekube_provider.operator.triggers.trigger_state import stamp
-from eurekube_provider.operator.web.markup import Html, tag
 from eurekube_provider.operator.web.overview import Overview, overview
-from eurekube_provider.operator.web.status_page import html, without_data
+from eurekube_provider.operator.web.status_page import POLICY, html, without_data
 from tests.unit.operator.parts import URL, Told
 
 HOSTILE = "<script>alert('1')</script>\"'&<img src=x onerror=alert(1)>"
@@ -93,10 +96,18 @@ def test_hostile_names_stay_text() -> None:
     assert "<script" not in html(seen(told)) + without_data(HOSTILE)
 
 
-def test_an_element_escapes_what_it_did_not_make() -> None:
-    """Texts and attribute values are escaped, elements are not escaped twice."""
-    assert tag("p", "<b>", tag("b", "&"), title='"') == '<p title="&quot;">&lt;b&gt;<b>&amp;</b></p>'
-    assert isinstance(tag("p"), Html)
+def test_the_pages_own_style_is_the_only_one_allowed() -> None:
+    """The policy has the hash of the style as it is sent."""
+    style = html(seen(Told())).partition("<style>")[2].partition("</style>")[0]
+    digest = base64.b64encode(hashlib.sha256(style.encode()).digest()).decode()
+    assert f"style-src 'sha256-{digest}'" in POLICY
+    assert "prefers-color-scheme" in style
+
+
+def test_who_does_not_look_at_the_page_does_not_pay_for_it() -> None:
+    """The operator starts without the template engine, which takes memory in every replica."""
+    program = "import sys, eurekube_provider.operator.__main__; sys.exit('jinja2' in sys.modules)"
+    assert subprocess.run([sys.executable, "-c", program]).returncode == 0
 
 
 def test_a_conflict_is_shown_with_both_sides() -> None:
