@@ -280,6 +280,7 @@ def test_whoever_wants_no_check_gets_none() -> None:
     """With 0 nobody is asked, and what an earlier setting said is over."""
     off = DrainCheck(None, 0, [].append)  # type: ignore[arg-type]
     off.start(None)  # type: ignore[arg-type]
-    off.look_soon(SYNCER)
+    name = f"unseen-{id(off)}"
+    off.look_soon(replace(SYNCER, name=name))
     assert (off.problem(KEY), off.liveness()) == ("", [])
-    assert "rating" not in {text for text, _ in held.texts(off)}
+    assert name not in {text for text, _ in held.texts(off)}
