@@ -79,21 +79,22 @@ class FakeEureka:
 class FakeServers:
     """Servers by URL, for :func:`~eurekube_provider.registrations.connections.shared_peers`.
 
+    :ivar made: what was made of each connection.
     :ivar users: with which user each URL was asked last; None for none.
     """
 
     def __init__(self, servers: Mapping[str, FakeEureka]) -> None:
         self._servers = servers
-        self._peers: dict[Connection, Peers] = {}
+        self.made: dict[Connection, Peers] = {}
         self.users: dict[str, str | None] = {}
 
     def __call__(self, connection: Connection) -> Peers:
         """The servers of a connection."""
         self.users |= dict.fromkeys(connection.service_urls, connection.user)
-        if connection not in self._peers:
-            made = self._peers[connection] = Peers(connection)
+        if connection not in self.made:
+            made = self.made[connection] = Peers(connection)
             made.peers = tuple(cast("Peer", self._at(url)) for url in connection.service_urls)
-        return self._peers[connection]
+        return self.made[connection]
 
     def _at(self, url: str) -> Any:
         return _At(url, self._servers.get(url))

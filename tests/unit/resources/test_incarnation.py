@@ -528,7 +528,7 @@ def test_what_was_removed_from_several_servers_is_looked_at_a_second_time(server
     for renewer, count in (("eurekube", 1), ("self", 0)):
         state = created(ONE, service_url=f"{URL},{OTHER}", renewer=renewer)
         looks = Mock(SecondLooks)
-        peers = next(peers for peers in servers._peers.values() if len(peers.peers) > 1)
+        peers = next(peers for peers in servers.made.values() if len(peers.peers) > 1)
         wanted = registration.Registration.from_properties(state)
         assert registration.delete(wanted, peers, looks=looks) is registration.Removal.REMOVED
         assert looks.add.call_count == count

@@ -69,8 +69,8 @@ def test_every_python_reads_what_another_wrote(
 
 def test_the_type_tokens_are_frozen() -> None:
     """They are part of every URN."""
-    assert EurekaInstance._resource_type_name == "dynamic/eurekube:EurekaInstance"
-    assert EurekaApplication._resource_type_name == "dynamic/eurekube:EurekaApplication"
+    assert EurekaInstance._resource_type_name == "dynamic/eurekube:EurekaInstance"  # noqa: SLF001 - Pulumi's
+    assert EurekaApplication._resource_type_name == "dynamic/eurekube:EurekaApplication"  # noqa: SLF001 - Pulumi's
 
 
 @pytest.mark.parametrize(
