@@ -120,7 +120,7 @@ def _drain(peers: Peers, options: argparse.Namespace) -> int:
     for one in standings:
         say(describe(one))
     _warn_of_the_last(peers, standings)
-    complaints = [*unreached, *_complaints(standings)]
+    complaints = [*unreached, *unfinished(standings)]
     left = total if since is None else max(0, math.ceil(total - (time.time() - since)))
     if options.no_wait:
         say(f"callers may call them for {left} s more; then they may be stopped")
@@ -130,7 +130,7 @@ def _drain(peers: Peers, options: argparse.Namespace) -> int:
         wait(left, total, "caches may still be warm")
         complaints = [
             *unreached,
-            *_complaints(look(peers, instances)),
+            *unfinished(look(peers, instances)),
             *left_out(peers, options, instances, began),
         ]
     if not complaints:
@@ -179,7 +179,7 @@ def left_out(
     ]
 
 
-def _complaints(standings: Sequence[Standing]) -> list[str]:
+def unfinished(standings: Sequence[Standing]) -> list[str]:
     """List why the drain is not complete."""
     silent: dict[str, str] = {}
     found = []

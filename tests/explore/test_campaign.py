@@ -114,9 +114,7 @@ def test_a_sequence_that_raises_is_a_violation() -> None:
 
 def test_what_fails_is_replayed_by_what_it_says(monkeypatch: pytest.MonkeyPatch) -> None:
     """The command that a failure of a stack names fails as well, and says the same."""
-    monkeypatch.setattr(
-        "tests.explore.explorer.Explored._compare", lambda self: self._violated("never right")
-    )
+    monkeypatch.setattr("tests.explore.explorer.Explored.compare", lambda self: self._violated("never right"))
     edit = programs.edit("moved without an alias")
     told = tried(edit, {2: Fault.LOST_AFTER}, 2)
     assert sides.replayed(_command(told)) == told

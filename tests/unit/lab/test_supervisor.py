@@ -18,7 +18,7 @@ def test_a_lock_that_names_no_process_ends_nobody(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, text: str
 ) -> None:
     """Least of all our own process group, or everybody."""
-    monkeypatch.setattr(supervisor, "_NAMED_SECONDS", 0.1)
+    monkeypatch.setattr(supervisor, "NAMED_SECONDS", 0.1)
     killed: list[tuple[int, int]] = []
     monkeypatch.setattr(os, "kill", lambda pid, number: killed.append((pid, number)))
     with (tmp_path / "lock").open("w") as held:

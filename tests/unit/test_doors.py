@@ -1,0 +1,78 @@
+"""Tests use what they test as others do: by its public names.
+
+Lint (``SLF001``) refuses ``thing._private``. What it does not see is refused here: privates that are named in
+a string, as in ``monkeypatch.setattr(thing, "_private", ...)``, and privates that are imported.
+"""
+
+from __future__ import annotations
+
+import ast
+import re
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+TESTS = Path(__file__).parents[1]
+OURS = ("bench", "eurekube_provider", "lab", "tests")
+
+PATCHES = frozenset({"delattr", "getattr", "object", "patch", "replace", "setattr"})
+"""Calls that take the name of an attribute: ``patch.object``, and ``replace`` of the explorer."""
+
+PRIVATE = re.compile(r"(?:\w+\.)*_[A-Za-z]\w*(?:\.\w+)*")
+
+REMAIN: dict[tuple[str, str], str] = {
+    ("explore/operator/world.py", "_send"): "one wire for each request and watch of the client, below its own"
+    " handling of errors, which is explored",
+    ("unit/kube/test_events.py", "_writes_seconds"): "the operator's end has no clock of its own",
+    ("unit/operator/test_controller.py", "_wanted_by"): "the controller has no other door",
+    ("unit/operator/test_dry_run.py", "_request"): "all requests of a server",
+    ("unit/operator/test_run.py", "_cluster"): "the order of the end is tested without a cluster",
+    ("unit/operator/test_run.py", "_elector"): "the order of the end is tested without a cluster",
+    ("unit/operator/test_run.py", "_rivals"): "the order of the end is tested without a cluster",
+    ("unit/operator/test_status.py", "_Last"): "the writer has no clock of its own",
+    ("unit/operator/web/test_health.py", "_reconcile"): "the controller has no other door",
+}
+"""Privates that tests name, and why they have to."""
+
+
+def privates(source: str) -> Iterator[str]:
+    """Yield the private names of ours that a module patches, looks up or imports."""
+    for node in ast.walk(ast.parse(source)):
+        if isinstance(node, ast.Call):
+            called = node.func.attr if isinstance(node.func, ast.Attribute) else getattr(node.func, "id", "")
+            given = [one.value for one in node.args[:2] if isinstance(one, ast.Constant)]
+            if called in PATCHES:
+                yield from (one for one in given if isinstance(one, str) and PRIVATE.fullmatch(one))
+        elif isinstance(node, ast.ImportFrom) and (node.module or "").partition(".")[0] in OURS:
+            yield from (one.name for one in node.names if PRIVATE.fullmatch(one.name))
+
+
+@pytest.mark.parametrize(
+    ("source", "found"),
+    [
+        ('monkeypatch.setattr(thing, "_run", None)', ["_run"]),
+        (
+            'monkeypatch.setattr("eurekube_provider.eureka.peer._run", None)',
+            ["eurekube_provider.eureka.peer._run"],
+        ),
+        ('patch.object(Peer, "_request")', ["_request"]),
+        ("from eurekube_provider.eureka.sweeper import Sweeper, _Removal", ["_Removal"]),
+        ('getattr(function, "__defaults__"); monkeypatch.setattr(peer, "read", None)', []),
+        ("from tests.mutants import __main__", []),
+    ],
+)
+def test_what_counts_as_private(source: str, found: list[str]) -> None:
+    """Names with one underscore, of modules of this repository."""
+    assert list(privates(source)) == found
+
+
+def test_tests_name_no_privates() -> None:
+    """None but those that are listed with their reason, and those are still there."""
+    found = {
+        (str(path.relative_to(TESTS)), name)
+        for path in TESTS.rglob("*.py")
+        for name in privates(path.read_text(encoding="utf-8"))
+    }
+    assert found - REMAIN.keys() == set(), "give the thing a parameter or a public name"
+    assert REMAIN.keys() - found == set(), "this is over: take it off the list"
