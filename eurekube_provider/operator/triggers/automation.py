@@ -29,7 +29,7 @@ COMMAND = (sys.executable, "-m", "eurekube_provider.automation")
 GRACE_SECONDS = 30.0
 """The worker ends a run that takes too long by itself; if it does not within this time, it is ended."""
 
-_END_SECONDS = 30.0
+END_SECONDS = 30.0
 _POLL_SECONDS = 0.2
 _OUTCOMES = {str(outcome).lower(): outcome for outcome in Outcome}
 _LONGEST_TAIL = 2000
@@ -84,7 +84,7 @@ def _end(process: subprocess.Popen[str]) -> None:
     """End what still runs: the worker first, which has Pulumi finish what it has begun."""
     process.terminate()
     with contextlib.suppress(subprocess.TimeoutExpired):
-        process.communicate(timeout=_END_SECONDS)
+        process.communicate(timeout=END_SECONDS)
     with contextlib.suppress(ProcessLookupError):
         os.killpg(process.pid, signal.SIGKILL)
     process.communicate()

@@ -116,7 +116,7 @@ def test_a_worker_that_takes_too_long_is_ended(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, program: str
 ) -> None:
     """With all that it started, whether it listens or not."""
-    monkeypatch.setattr(automation, "_END_SECONDS", 0.5)
+    monkeypatch.setattr(automation, "END_SECONDS", 0.5)
     # the deadline is short, and a loaded machine may not have come to the child by then
     asked = run(timeout_seconds=600.0)
     results: list[Result] = []
@@ -135,7 +135,7 @@ def test_a_worker_that_takes_too_long_is_ended(
 
 def test_the_deadline_of_a_worker(monkeypatch: pytest.MonkeyPatch) -> None:
     """It ends itself; one that does not is ended a while later."""
-    monkeypatch.setattr(automation, "_END_SECONDS", 0.5)
+    monkeypatch.setattr(automation, "END_SECONDS", 0.5)
     began = time.monotonic()
     result = answered("import time; time.sleep(60)", run(timeout_seconds=0.2), grace_seconds=0.2)
     assert time.monotonic() - began < 30
