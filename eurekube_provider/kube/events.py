@@ -34,7 +34,7 @@ TALLY_SECONDS, LONGEST_TALLY_SECONDS = 10.0, 300.0
 _LONGEST_NOTE = 1024  # bytes
 
 
-class Kind(StrEnum):
+class EventType(StrEnum):
     """Whether a person should do something."""
 
     NORMAL = "Normal"
@@ -89,7 +89,7 @@ class EventRecorder:
         if self._thread.is_alive():
             self._thread.join(longest_seconds)
 
-    def record(self, regarding: Mapping[str, Any], kind: Kind, reason: str, note: str) -> None:
+    def record(self, regarding: Mapping[str, Any], kind: EventType, reason: str, note: str) -> None:
         """Have an Event about an object written; returns at once.
 
         :param regarding: the object, with ``apiVersion``, ``kind`` and ``metadata``.
@@ -122,7 +122,7 @@ class EventRecorder:
                 open_tally.text = text
                 return
             self._open(key, _Tally(regarding, text, 0, now + TALLY_SECONDS, TALLY_SECONDS))
-        self._write(regarding, Kind.NORMAL, reason, _counted(count, text))
+        self._write(regarding, EventType.NORMAL, reason, _counted(count, text))
 
     def _open(self, key: tuple[str, str], tally: _Tally) -> None:
         """Count from now on; the lock is held."""
@@ -145,10 +145,10 @@ class EventRecorder:
             wait = self._closing[0][0] - now if self._closing else None
         for (_, reason), one in due:
             if one.count:
-                self._write(one.regarding, Kind.NORMAL, reason, _counted(one.count, one.text))
+                self._write(one.regarding, EventType.NORMAL, reason, _counted(one.count, one.text))
         return wait
 
-    def _write(self, regarding: Mapping[str, Any], kind: Kind, reason: str, note: str) -> None:
+    def _write(self, regarding: Mapping[str, Any], kind: EventType, reason: str, note: str) -> None:
         metadata = regarding["metadata"]
         stamp = datetime.now(UTC)
         unique = hashlib.sha256(

@@ -26,7 +26,7 @@ from eurekube_provider.core.quoting import printable
 from eurekube_provider.core.syncer import Syncer
 from eurekube_provider.eureka.eureka_registry import Registry
 from eurekube_provider.kube.access import MERGE_PATCH, SYNCERS, KubeAccess
-from eurekube_provider.kube.events import EventRecorder, Kind
+from eurekube_provider.kube.events import EventRecorder, EventType
 from eurekube_provider.operator.conditions import joined
 from eurekube_provider.operator.index import SyncerKey, key_of
 from eurekube_provider.operator.ownership_transfer import SUCCESSOR_POLL_SECONDS, Apply, OwnershipTransfer
@@ -124,7 +124,7 @@ class Deletion:
         named = joined(names) or "nothing that is known of"
         note = f"released although its instances may still be in Eureka, because {why}; left behind: {named}"
         _log.warning("syncer released", extra={"syncer": "/".join(key), "left": len(left), "reason": why})
-        self._events.record(syncer, Kind.WARNING, "LeftBehind", note)
+        self._events.record(syncer, EventType.WARNING, "LeftBehind", note)
         self._gone(key, left)
         set_finalizer(self._access, syncer, present=False)
         self._undone.pop(key, None)

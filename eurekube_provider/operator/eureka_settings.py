@@ -8,13 +8,13 @@ from pathlib import Path
 
 from eurekube_provider.core.errors import ConfigurationError
 from eurekube_provider.eureka.connection import Connection, Mode, read_secret
-from eurekube_provider.operator.options import FILE, NAMES, TEXT, Given, Kind, Option, choice
+from eurekube_provider.operator.options import FILE, NAMES, TEXT, Option, SourcedText, ValueType, choice
 
 CONNECTION_OPTIONS = (
     Option(
         "url",
         "URL[,URL...]",
-        Kind(str, NAMES.accepts, NAMES.word),
+        ValueType(str, NAMES.accepts, NAMES.word),
         None,
         "the Eureka servers, e.g. http://eureka:8761/eureka",
     ),
@@ -42,7 +42,7 @@ CONNECTION_OPTIONS = (
 
 
 def connection_from(
-    given: Mapping[str, Given | None], secrets: Mapping[str, Given | str | None], missing: str
+    given: Mapping[str, SourcedText | None], secrets: Mapping[str, SourcedText | str | None], missing: str
 ) -> Connection:
     """One connection.
 
@@ -54,7 +54,7 @@ def connection_from(
     url = given.get("url")
     if url is None or not url.text:
         raise ConfigurationError(missing)
-    files = {name: one for name, one in secrets.items() if isinstance(one, Given) and one.text}
+    files = {name: one for name, one in secrets.items() if isinstance(one, SourcedText) and one.text}
     plain = {name: one for name, one in secrets.items() if isinstance(one, str)}
     known = {
         **plain,

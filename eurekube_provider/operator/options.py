@@ -17,10 +17,11 @@ from typing import Any
 import yaml
 
 from eurekube_provider.core.errors import ConfigurationError
+from eurekube_provider.core.objects import is_object_name
 
 
 @dataclass(frozen=True, slots=True)
-class Kind:
+class ValueType:
     """A kind of value.
 
     :ivar parse: reads its text; raises ValueError with what would be right, e.g. ``must be true or false``.
@@ -46,14 +47,14 @@ class Option:
 
     name: str
     metavar: str
-    kind: Kind
+    kind: ValueType
     default: Any
     help: str
     shown: str = ""
     empty: Any = None
     variable: bool = True
 
-    def read(self, given: Given | None) -> Any:
+    def read(self, given: SourcedText | None) -> Any:
         """The value.
 
         :raises ConfigurationError: the text cannot be used.
@@ -80,7 +81,7 @@ class Option:
 
 
 @dataclass(frozen=True, slots=True)
-class Given:
+class SourcedText:
     """What somebody said, and where: ``--log-level``, ``LOG_LEVEL`` or ``FILE: log-level``."""
 
     text: str
@@ -101,15 +102,15 @@ def add_flags(parser: argparse.ArgumentParser, options: Iterable[Option]) -> Non
         parser.add_argument(f"--{option.name}", metavar=option.metavar, help=help_text)
 
 
-def said(
+def texts_of(
     options: Iterable[Option], flags: Mapping[str, str | None], environment: Mapping[str, str]
-) -> dict[str, Given]:
+) -> dict[str, SourcedText]:
     """What flags, or else the environment, say of each option; an empty text says nothing, unless the option
     has a meaning for it.
 
     :param flags: by the option's name with underscores, as argparse has them.
     """
-    found: dict[str, Given] = {}
+    found: dict[str, SourcedText] = {}
     for option in options:
         from_environment = environment.get(variable(option.name)) if option.variable else None
         for text, where in (
@@ -117,7 +118,7 @@ def said(
             (from_environment, variable(option.name)),
         ):
             if text is not None and (text.strip() or option.empty is not None):
-                found[option.name] = Given(text.strip(), where)
+                found[option.name] = SourcedText(text.strip(), where)
                 break
     return found
 
@@ -169,7 +170,7 @@ def named_entries(written: Any, place: str, key: str, example: str) -> dict[str,
 
 def from_file(
     where: str, written: Mapping[str, Any], options: Iterable[Option], secrets: Iterable[str]
-) -> dict[str, Given]:
+) -> dict[str, SourcedText]:
     """The texts of a mapping whose keys are options' names.
 
     :param where: the file, and the key above where there is one.
@@ -177,7 +178,7 @@ def from_file(
     :raises ConfigurationError: an unknown key, a value of another type, a secret.
     """
     known = {option.name: option for option in options}
-    found: dict[str, Given] = {}
+    found: dict[str, SourcedText] = {}
     for key, value in written.items():
         place = f"{where}: {key}"
         if key in secrets:
@@ -189,11 +190,11 @@ def from_file(
             near = difflib.get_close_matches(key, known, n=1)
             hint = f"did you mean {near[0]}?" if near else f"there are {', '.join(known)}"
             raise ConfigurationError(f"{place}: there is no such key; {hint}")
-        found[key] = Given(_text(place, value, known[key].kind), place)
+        found[key] = SourcedText(_text(place, value, known[key].kind), place)
     return found
 
 
-def _text(place: str, value: Any, kind: Kind) -> str:
+def _text(place: str, value: Any, kind: ValueType) -> str:
     """A value of the file as one would say it in a flag."""
     if value is None:
         return ""
@@ -247,7 +248,7 @@ def _http_url(text: str) -> str:
     return text
 
 
-def choice(*allowed: str, read: Callable[[str], str] = str.lower) -> Kind:
+def choice(*allowed: str, read: Callable[[str], str] = str.lower) -> ValueType:
     """One of a few words; their case does not matter."""
 
     def parse(text: str) -> str:
@@ -255,12 +256,38 @@ def choice(*allowed: str, read: Callable[[str], str] = str.lower) -> Kind:
             raise ValueError(f"must be one of {', '.join(allowed)}")
         return read(text)
 
-    return Kind(parse)
+    return ValueType(parse)
 
 
-TEXT = Kind(str)
-NAMES = Kind(_names, (str, list), "a list of texts, or one text with commas")
-SECONDS = Kind(_seconds, (int, float, str), "a number of seconds")
-TRUTH = Kind(_truth, (bool, str), "true or false")
-FILE = Kind(_existing_file)
-HTTP_URL = Kind(_http_url)
+def _object_name(text: str) -> str:
+    if not is_object_name(text):
+        raise ValueError("must be a Kubernetes object's name: lower case letters, digits, '-' and '.'")
+    return text
+
+
+def _whole_seconds(text: str) -> int:
+    if not re.fullmatch(r"\d{1,5}", text) or int(text) > 86400:
+        raise ValueError("must be a whole number of seconds from 0 to 86400")
+    return int(text)
+
+
+TEXT = ValueType(str)
+NAMES = ValueType(_names, (str, list), "a list of texts, or one text with commas")
+SECONDS = ValueType(_seconds, (int, float, str), "a number of seconds")
+TRUTH = ValueType(_truth, (bool, str), "true or false")
+FILE = ValueType(_existing_file)
+HTTP_URL = ValueType(_http_url)
+OBJECT_NAME = ValueType(_object_name)
+WHOLE_SECONDS = ValueType(_whole_seconds, (int, str), "a whole number of seconds")
+
+
+def pairs(example: str) -> ValueType:
+    """Pairs of names, such as ``example`` shows; in the file a list, too."""
+
+    def parse(text: str) -> frozenset[tuple[str, str]]:
+        pairs = [item.strip().partition("=") for item in text.split(",") if item.strip()]
+        if not all(source and target for source, _, target in pairs):
+            raise ValueError(f"must be {example}")
+        return frozenset((source, target) for source, _, target in pairs)
+
+    return ValueType(parse, NAMES.accepts, NAMES.word)

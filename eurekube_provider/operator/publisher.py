@@ -9,7 +9,7 @@ from typing import Any
 from eurekube_provider.core.condition_types import ConditionType, Reason
 from eurekube_provider.core.mapping import UNREAD
 from eurekube_provider.core.plan import Action, Outcome
-from eurekube_provider.kube.events import EventRecorder, Kind
+from eurekube_provider.kube.events import EventRecorder, EventType
 from eurekube_provider.operator.conditions import Report
 from eurekube_provider.operator.index import SyncerKey, key_of
 from eurekube_provider.operator.status import StatusWriter
@@ -54,12 +54,12 @@ class StatusPublisher:
         key = key_of(syncer)
         for reason, message in found.problems.items():
             if reason != ConditionType.PAUSED and reason not in UNREAD:
-                self._events.record(syncer, Kind.WARNING, reason, message)
+                self._events.record(syncer, EventType.WARNING, reason, message)
         if Reason.EUREKA_UNREACHABLE in found.problems:
             self._cut_off.add(key)
         elif key in self._cut_off:
             self._cut_off.discard(key)
-            self._events.record(syncer, Kind.NORMAL, "EurekaReachable", "Eureka answers again")
+            self._events.record(syncer, EventType.NORMAL, "EurekaReachable", "Eureka answers again")
         self._statuses.report(syncer, found)
 
     def forget(self, key: SyncerKey) -> None:

@@ -22,7 +22,7 @@ from eurekube_provider.core.liveness import Liveness, liveness_of
 from eurekube_provider.core.stack_refresh import Addresses, Endpoints, StackRefresh
 from eurekube_provider.core.syncer import Selector
 from eurekube_provider.kube.access import MERGE_PATCH, REFRESHES, KubeAccess
-from eurekube_provider.kube.events import EventRecorder, Kind
+from eurekube_provider.kube.events import EventRecorder, EventType
 from eurekube_provider.kube.reflector import Reflector, ReflectorGroup
 from eurekube_provider.operator.index import Selectors, key_of
 from eurekube_provider.operator.removal_brake import RELEASE_ANNOTATION
@@ -297,7 +297,7 @@ class Triggers:
                 self._entries[key] = entry
             if standing.was_cut_off:
                 note = "the replica that began the last run did not see its end; it is run again"
-                self._events.record(item, Kind.WARNING, "RunCutOff", note)
+                self._events.record(item, EventType.WARNING, "RunCutOff", note)
         elif intent(entry.item) != intent(item):
             if entry.item["spec"].get("selector") != item["spec"].get("selector"):
                 entry.ran_for = {}  # what others were there says nothing of these
@@ -308,7 +308,7 @@ class Triggers:
         entry.schedule = entry.schedule.touched(at)
         refusal = entry.admit(self._settings)
         if refusal is not None:
-            self._events.record(entry.item, Kind.WARNING, entry.standing.reason, str(refusal))
+            self._events.record(entry.item, EventType.WARNING, entry.standing.reason, str(refusal))
 
     def _advance(self, key: Key) -> None:
         """Do what is due, and have the status say so."""
@@ -318,7 +318,7 @@ class Triggers:
         was_braked = bool(entry.standing.braked)
         wanted = entry.look(now, self._selected, self._seen_terminating, self._earliest(entry))
         if entry.standing.braked and not was_braked:
-            self._events.record(entry.item, Kind.WARNING, ConditionType.BRAKED, entry.standing.braked)
+            self._events.record(entry.item, EventType.WARNING, ConditionType.BRAKED, entry.standing.braked)
         if wanted is not None and entry.refresh is not None:
             self._begin(key, entry, entry.refresh, *wanted)
         elif entry.is_unwritten:
@@ -402,7 +402,7 @@ class Triggers:
             entry.admit(self._settings)  # it was changed meanwhile, to what cannot work
         reason = "StackLocked" if result.outcome is Outcome.LOCKED else f"Run{result.outcome}"
         note = f"{order.target}: {result.message} ({ended.seconds:.1f} s)"
-        self._events.record(entry.item, Kind.NORMAL if good else Kind.WARNING, reason, note)
+        self._events.record(entry.item, EventType.NORMAL if good else EventType.WARNING, reason, note)
 
     def _write(self, key: Key, entry: Entry) -> bool:
         """Write the status, if it says something new; whether there is still something to write it to."""

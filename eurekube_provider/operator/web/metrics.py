@@ -1,4 +1,4 @@
-"""``/metrics``: what the operator counts anyway, in Prometheus' words.
+"""``/metrics`` shows what the operator counts anyway, in Prometheus' words.
 
 Nothing is counted here. A scrape copies the counters that the parts keep, so that it costs them nothing and
 a deleted syncer's labels are gone with it. Labels are few on purpose: syncers, servers, methods and codes,
@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
-from enum import StrEnum
+from typing import Literal
 
 from prometheus_client import CollectorRegistry, GCCollector, PlatformCollector, ProcessCollector
 from prometheus_client.core import (
@@ -30,16 +30,8 @@ Labels = tuple[str, ...]
 Samples = Mapping[Labels, float]
 
 
-class Kind(StrEnum):
-    """What a metric is."""
-
-    COUNTER = "counter"
-    GAUGE = "gauge"
-    HISTOGRAM = "histogram"
-
-
 @dataclass(frozen=True, slots=True)
-class Described:
+class MetricDefinition:
     """One metric.
 
     :param name: as it is scraped, ``_total`` included.
@@ -47,7 +39,7 @@ class Described:
     """
 
     name: str
-    kind: Kind
+    kind: Literal["counter", "gauge", "histogram"]
     help: str
     labels: Labels = ()
 
@@ -55,178 +47,178 @@ class Described:
 METRICS = {
     metric.name: metric
     for metric in (
-        Described(
+        MetricDefinition(
             "eurekube_reconcile_total",
-            Kind.COUNTER,
+            "counter",
             "Looks at a syncer, by result: synced, problem (its conditions say which) or error (tried again)."
             " Labels syncer (namespace/name) and result: at most 3 series a syncer.",
             ("syncer", "result"),
         ),
-        Described(
+        MetricDefinition(
             "eurekube_reconcile_duration_seconds",
-            Kind.HISTOGRAM,
+            "histogram",
             "How long looks took, Eureka's answers included. No labels.",
         ),
-        Described(
+        MetricDefinition(
             "eurekube_desired_instances",
-            Kind.GAUGE,
+            "gauge",
             "Instances that a syncer wanted at its last look. Label syncer: 1 series a syncer.",
             ("syncer",),
         ),
-        Described(
+        MetricDefinition(
             "eurekube_registered_instances",
-            Kind.GAUGE,
+            "gauge",
             "Instances of a syncer that are in Eureka, as far as known. Label syncer: 1 series a syncer.",
             ("syncer",),
         ),
-        Described(
+        MetricDefinition(
             "eurekube_refused_instances",
-            Kind.GAUGE,
+            "gauge",
             "Instances that were left alone, being somebody else's or registered by themselves."
             " Label syncer: 1 series a syncer.",
             ("syncer",),
         ),
-        Described(
+        MetricDefinition(
             "eurekube_drifted_instances",
-            Kind.GAUGE,
+            "gauge",
             "Instances that still differed from Eureka after a syncer's last look, the refused ones left"
             " aside. Label syncer: 1 series a syncer.",
             ("syncer",),
         ),
-        Described(
+        MetricDefinition(
             "eurekube_braked",
-            Kind.GAUGE,
+            "gauge",
             "1 while a syncer's removals are held back. Label syncer: 1 series a syncer.",
             ("syncer",),
         ),
-        Described(
+        MetricDefinition(
             "eurekube_last_success_timestamp_seconds",
-            Kind.GAUGE,
+            "gauge",
             "Unix time of a syncer's last look that found or left all in line; a syncer that needs none is"
             " not looked at. Label syncer: at most 1 series a syncer.",
             ("syncer",),
         ),
-        Described(
+        MetricDefinition(
             "eurekube_queue_depth",
-            Kind.GAUGE,
+            "gauge",
             "Syncers that wait for a worker. No labels.",
         ),
-        Described(
+        MetricDefinition(
             "eurekube_eureka_requests_total",
-            Kind.COUNTER,
+            "counter",
             "Requests to Eureka, by method and status code (none: no answer)."
             " Labels method and code: a few dozen series.",
             ("method", "code"),
         ),
-        Described(
+        MetricDefinition(
             "eurekube_eureka_request_duration_seconds",
-            Kind.HISTOGRAM,
+            "histogram",
             "How long requests to Eureka took, answered or not. No labels.",
         ),
-        Described(
+        MetricDefinition(
             "eurekube_heartbeats_total",
-            Kind.COUNTER,
+            "counter",
             "Renewals by result: accepted, missing (the server did not hold the instance) or failed (tried"
             " again); in batches, on each server. Label result: 3 series.",
             ("result",),
         ),
-        Described(
+        MetricDefinition(
             "eurekube_renewals_last_minute",
-            Kind.GAUGE,
+            "gauge",
             "Renewals accepted within the last minute by one server, in the mean of all."
             " Label eureka (the connection's name): 1 series an Eureka.",
             ("eureka",),
         ),
-        Described(
+        MetricDefinition(
             "eurekube_renewals_expected",
-            Kind.GAUGE,
+            "gauge",
             "Renewals a minute that a server expects of what is renewed here."
             " Label eureka: 1 series an Eureka.",
             ("eureka",),
         ),
-        Described(
+        MetricDefinition(
             "eurekube_renewals_late_seconds",
-            Kind.GAUGE,
+            "gauge",
             "For how long the renewal is due that has waited longest: above 25 instances may lapse."
             " Label eureka: 1 series an Eureka.",
             ("eureka",),
         ),
-        Described(
+        MetricDefinition(
             "eurekube_renewals_refused",
-            Kind.GAUGE,
+            "gauge",
             "Instances that Eureka refused to renew when it was asked last."
             " Label eureka: 1 series an Eureka.",
             ("eureka",),
         ),
-        Described(
+        MetricDefinition(
             "eurekube_registry_share",
-            Kind.GAUGE,
+            "gauge",
             "The part of the registry that is renewed here, 0 to 1: above 0.15 Eureka goes into"
             " self-preservation when this operator stops. Label eureka: 1 series an Eureka.",
             ("eureka",),
         ),
-        Described(
+        MetricDefinition(
             "eurekube_registry_read_timestamp_seconds",
-            Kind.GAUGE,
+            "gauge",
             "Unix time of the last complete reading of the registry. Label eureka: 1 series an Eureka.",
             ("eureka",),
         ),
-        Described(
+        MetricDefinition(
             "eurekube_peer_up",
-            Kind.GAUGE,
+            "gauge",
             "1 if an Eureka server answered the last request, 0 if not, or with 5xx, 401 or 403."
             " Label url: 1 series a server.",
             ("url",),
         ),
-        Described(
+        MetricDefinition(
             "eurekube_watch_restarts_total",
-            Kind.COUNTER,
+            "counter",
             "Watches of the Kubernetes API that began anew, by reason: ended (by the server, as asked),"
             " expired or failed. Labels resource and reason: at most 12 series.",
             ("resource", "reason"),
         ),
-        Described(
+        MetricDefinition(
             "eurekube_refresh_runs_total",
-            Kind.COUNTER,
+            "counter",
             "Runs of a StackRefresh's target, by outcome: Changed, Unchanged, Succeeded, Failed, Locked or"
             " Pending. Labels refresh (namespace/name) and outcome: at most 6 series a StackRefresh.",
             ("refresh", "outcome"),
         ),
-        Described(
+        MetricDefinition(
             "eurekube_refresh_last_run_seconds",
-            Kind.GAUGE,
+            "gauge",
             "How long the last run took. Label refresh: at most 1 series a StackRefresh.",
             ("refresh",),
         ),
-        Described(
+        MetricDefinition(
             "eurekube_refresh_last_success_timestamp_seconds",
-            Kind.GAUGE,
+            "gauge",
             "Unix time at which a run ended well last, as far as this process knows."
             " Label refresh: at most 1 series a StackRefresh.",
             ("refresh",),
         ),
-        Described(
+        MetricDefinition(
             "eurekube_refresh_failures",
-            Kind.GAUGE,
+            "gauge",
             "Runs that failed in a row; only from the leader."
             " Label refresh: at most 1 series a StackRefresh.",
             ("refresh",),
         ),
-        Described(
+        MetricDefinition(
             "eurekube_refresh_synced",
-            Kind.GAUGE,
+            "gauge",
             "1 if the last run began after the last change of the addresses; only from the leader."
             " Label refresh: at most 1 series a StackRefresh.",
             ("refresh",),
         ),
-        Described(
+        MetricDefinition(
             "eurekube_leader",
-            Kind.GAUGE,
+            "gauge",
             "1 if this replica may write: it leads, or there is no election. No labels.",
         ),
-        Described(
+        MetricDefinition(
             "eurekube_build_info",
-            Kind.GAUGE,
+            "gauge",
             "Always 1. Label version: 1 series.",
             ("version",),
         ),
@@ -379,10 +371,10 @@ def _of_registries(operator: RunningOperator) -> dict[str, Samples]:
     }
 
 
-def _family(metric: Described) -> CounterMetricFamily | GaugeMetricFamily | HistogramMetricFamily:
-    if metric.kind is Kind.COUNTER:
-        return CounterMetricFamily(metric.name.removesuffix("_total"), metric.help, labels=metric.labels)
-    if metric.kind is Kind.GAUGE:
+def _family(metric: MetricDefinition) -> CounterMetricFamily | GaugeMetricFamily | HistogramMetricFamily:
+    if metric.kind == "counter":
+        return CounterMetricFamily(metric.name, metric.help, labels=metric.labels)
+    if metric.kind == "gauge":
         return GaugeMetricFamily(metric.name, metric.help, labels=metric.labels)
     return HistogramMetricFamily(metric.name, metric.help, labels=metric.labels)
 

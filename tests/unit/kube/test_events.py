@@ -11,7 +11,7 @@ import pytest
 from eurekube_provider.core.errors import KubernetesError
 from eurekube_provider.kube import events as module
 from eurekube_provider.kube.courtesy import STOP_SECONDS, Courtesy
-from eurekube_provider.kube.events import EventRecorder, Kind
+from eurekube_provider.kube.events import EventRecorder, EventType
 from eurekube_provider.operator.dry_run import Ledger
 from eurekube_provider.operator.run import _writes_seconds
 from lab.waiting import wait_until
@@ -53,7 +53,7 @@ def test_an_event() -> None:
     """An Event names the object, the operator, what happened, and whether a person should act."""
     access = Access()
     events = recorder(access)
-    events.record(SYNCER, Kind.WARNING, "Conflict", "theirs")
+    events.record(SYNCER, EventType.WARNING, "Conflict", "theirs")
     events.stop()
     (event,) = access.events
     assert event["regarding"] == {
@@ -75,11 +75,11 @@ def test_what_repeats_is_written_once() -> None:
     access = Access()
     events = recorder(access)
     for _ in range(3):
-        events.record(SYNCER, Kind.NORMAL, "Registered", "1 instance")
-    events.record(SYNCER, Kind.NORMAL, "Registered", "2 instances")
-    events.record(SYNCER, Kind.NORMAL, "Deregistered", "1 instance")
+        events.record(SYNCER, EventType.NORMAL, "Registered", "1 instance")
+    events.record(SYNCER, EventType.NORMAL, "Registered", "2 instances")
+    events.record(SYNCER, EventType.NORMAL, "Deregistered", "1 instance")
     other = {**SYNCER, "metadata": {"namespace": "shop", "name": "order", "uid": "u-2"}}
-    events.record(other, Kind.NORMAL, "Registered", "1 instance")
+    events.record(other, EventType.NORMAL, "Registered", "1 instance")
     events.stop()
     assert len(access.events) == 4
     assert len({event["metadata"]["name"] for event in access.events}) == 4
@@ -90,9 +90,9 @@ def test_long_notes_are_cut() -> None:
     access = Access()
     events = recorder(access)
     long = {**SYNCER, "metadata": {"namespace": "shop", "name": "x" * 253, "uid": "u"}}
-    events.record(long, Kind.NORMAL, "Registered", "y" * 2000)
-    events.record(long, Kind.NORMAL, "Registered", "é" * 1000)
-    events.record(long, Kind.NORMAL, "Registered", "z" * 1024)
+    events.record(long, EventType.NORMAL, "Registered", "y" * 2000)
+    events.record(long, EventType.NORMAL, "Registered", "é" * 1000)
+    events.record(long, EventType.NORMAL, "Registered", "z" * 1024)
     events.stop()
     event, accented, whole = access.events
     assert len(event["note"].encode()) == 1024
@@ -108,8 +108,8 @@ def test_an_event_that_is_refused_stops_nothing() -> None:
     access = Access()
     access.error = KubernetesError("forbidden", status_code=403)
     events = recorder(access)
-    events.record(SYNCER, Kind.NORMAL, "Registered", "1 instance")
-    events.record(SYNCER, Kind.NORMAL, "Registered", "2 instances")
+    events.record(SYNCER, EventType.NORMAL, "Registered", "1 instance")
+    events.record(SYNCER, EventType.NORMAL, "Registered", "2 instances")
     events.stop()
     assert len(access.events) == 2
 
@@ -169,7 +169,7 @@ def test_thousands_at_once_cost_as_much_each_as_one(monkeypatch: pytest.MonkeyPa
     for number in range(5000):
         one = {**SYNCER, "metadata": {"namespace": "shop", "name": "rating", "uid": str(number)}}
         events.tally(one, "Registered", 1, "of RATING registered")
-        events.record(one, Kind.WARNING, "Conflict", "theirs")
+        events.record(one, EventType.WARNING, "Conflict", "theirs")
     events.start()
     wait_until(lambda: len(access.events) == 10_000, "all of them", 60)
     assert time.process_time() - began < 2.0
@@ -190,7 +190,7 @@ def test_a_single_look_waits_for_its_events() -> None:
     access.answers = answers
     events = recorder(access)
     for number in range(3):
-        events.record(SYNCER, Kind.NORMAL, "Registered", f"{number} instances")
+        events.record(SYNCER, EventType.NORMAL, "Registered", f"{number} instances")
     events.stop(0.01)
     assert len(access.events) < 3
     threading.Timer(0.1, answers.set).start()

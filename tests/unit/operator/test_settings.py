@@ -12,7 +12,7 @@ from eurekube_provider.core.errors import ConfigurationError
 from eurekube_provider.eureka.connection import Connection, Mode
 from eurekube_provider.kube.elector import Timing
 from eurekube_provider.operator.__main__ import add_flags
-from eurekube_provider.operator.options import TEXT, Option, said
+from eurekube_provider.operator.options import TEXT, Option, texts_of
 from eurekube_provider.operator.settings import OPTIONS, Settings, add_settings, flags_page, settings_from
 
 ROOT = Path(__file__).parents[3]
@@ -376,8 +376,8 @@ def test_an_option_may_have_a_meaning_for_an_empty_text() -> None:
     """An empty text says nothing, unless the option says what it means."""
     for empty, expected in ((None, "unset"), ("off", "off")):
         option = Option("a", "X", TEXT, "unset", "", empty=empty)
-        assert option.read(said([option], {"a": ""}, {}).get("a")) == expected
-        assert option.read(said([option], {}, {"A": " "}).get("a")) == expected
+        assert option.read(texts_of([option], {"a": ""}, {}).get("a")) == expected
+        assert option.read(texts_of([option], {}, {"A": " "}).get("a")) == expected
 
 
 def test_actions_are_no_settings() -> None:

@@ -17,7 +17,7 @@ from eurekube_provider.core.errors import KubernetesError, LeadershipLost
 from eurekube_provider.core.syncer import Selector
 from eurekube_provider.eureka.connection import Connection
 from eurekube_provider.kube.access import REFRESHES, KubeAccess
-from eurekube_provider.kube.events import EventRecorder, Kind
+from eurekube_provider.kube.events import EventRecorder, EventType
 from eurekube_provider.operator.settings import Settings
 from eurekube_provider.operator.triggers import triggers as module
 from eurekube_provider.operator.triggers.rows import rows
@@ -93,7 +93,7 @@ class Events(EventRecorder):
         super().__init__(api, "c", "i")
         self.recorded: list[tuple[str, str, str]] = []
 
-    def record(self, regarding: Any, kind: Kind, reason: str, note: str) -> None:
+    def record(self, regarding: Any, kind: EventType, reason: str, note: str) -> None:
         """Note one."""
         assert regarding["kind"] == "StackRefresh"
         self.recorded.append((str(kind), reason, note))
