@@ -166,7 +166,7 @@ class Witness:
         self._excuses = excuses
         self._lock = threading.Lock()
         self._wished: set[Key] = set()
-        self._out_of_service: set[Key] = set()
+        self._out_of_service: dict[Key, float] = {}
         self._suspicions: list[_Suspicion] = []
         self._overdue: set[tuple[int, Key, float]] = set()
         self._excused: set[tuple[int, Key, float]] = set()
@@ -211,9 +211,9 @@ class Witness:
             self._wished.add(key)
 
     def expect_out_of_service(self, key: Key) -> None:
-        """The person has: no server may call it UP as long as it is there."""
+        """The person has: no server may call it UP, from now on and as long as it is there."""
         with self._lock:
-            self._out_of_service.add(key)
+            self._out_of_service[key] = time.monotonic()
 
     @property
     def out_of_service(self) -> set[Key]:
@@ -331,6 +331,7 @@ class Witness:
         while not self._stopped.wait(READ_SECONDS):
             life = server.life
             self._hear(number, log.read())
+            began = time.monotonic()
             try:
                 held = server.read()
             except (requests.exceptions.RequestException, ValueError):
@@ -339,23 +340,26 @@ class Witness:
                 server.readings += 1
                 if life != server.life:
                     continue
-                self._judge(number, server.held, held)
+                self._judge(number, server.held, held, began)
                 server.held = held
                 # Not as soon as no cluster wants it: while the brake holds it, the wish holds, too.
                 there = {key for one in self.clusters for key in one.wishes.now}
                 there = there.union(*(one.held for one in self.servers))
-                self._out_of_service &= there
+                self._out_of_service = {key: at for key, at in self._out_of_service.items() if key in there}
                 self._wished &= there
 
-    def _judge(self, number: int, before: dict[Key, Instance], held: dict[Key, Instance]) -> None:
+    def _judge(
+        self, number: int, before: dict[Key, Instance], held: dict[Key, Instance], began: float
+    ) -> None:
         now = time.monotonic()
         server = self.servers[number]
         wanted = set[Key]().union(*(one.wanted(server.connection) for one in self.clusters))
         for key, how in losses(before, held, wanted, self._wished).items():
             self._suspect(number, now, key, f"{key[1]} is ready and was {how} {server.name}")
         self._judge_stays(number, held, wanted, now)
-        for key in self._out_of_service & held.keys() & wanted:
-            if held[key].status is Status.UP:  # DOWN while its pod is not ready
+        for key in self._out_of_service.keys() & held.keys() & wanted:
+            is_up = held[key].status is Status.UP  # DOWN while its pod is not ready
+            if is_up and began >= self._out_of_service[key]:
                 what = f"{key[1]}, out of service by a person's wish, was UP on {server.name}"
                 self.complaints.append(self._complaint(what))
         for key in self.others.keys() & before.keys() - held.keys():

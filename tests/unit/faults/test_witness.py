@@ -68,10 +68,13 @@ class Server:
 
     log: Path
     held: dict[Key, Instance]
+    answered: Callable[[], None] = lambda: None
 
     def read(self) -> dict[Key, Instance]:
-        """What it holds now."""
-        return dict(self.held)
+        """What it holds now; ``answered`` is called when the answer is on its way."""
+        found = dict(self.held)
+        self.answered()
+        return found
 
 
 @dataclass
@@ -240,6 +243,26 @@ def test_a_persons_wish_is_undone(scene: Scene) -> None:
     assert set(scene.said()) == {
         "one.shop.east:rating:8080, out of service by a person's wish, was UP on eureka-2"
     }
+
+
+def test_a_reading_that_began_before_a_persons_wish_was_everywhere(scene: Scene) -> None:
+    """It may show the instance as it was."""
+    first, *others = scene.servers
+    status = Status.OUT_OF_SERVICE
+    out = replace(first.held[key("one")], status=status, overridden_status=status)
+
+    def arrive() -> None:
+        first.answered = lambda: None
+        first.held[key("one")] = out
+        scene.witness.expect_out_of_service(key("one"))
+
+    scene.witness.may_go_out_of_service(key("one"))
+    for server in others:
+        server.held[key("one")] = out
+    scene.look()
+    first.answered = arrive
+    assert scene.said() == []
+    assert scene.witness.out_of_service == {key("one")}
 
 
 def test_a_persons_wish_lasts_as_long_as_any_server_holds_the_instance(scene: Scene) -> None:
