@@ -34,7 +34,7 @@ from eurekube_provider.eureka.connection import Connection
 from eurekube_provider.eureka.eureka_registry import Registry
 from eurekube_provider.eureka.peer import Peer
 from eurekube_provider.eureka.peers import Peers
-from eurekube_provider.registrations.roster import Roster
+from eurekube_provider.registrations.desired import DesiredState
 from eurekube_provider.resources.application import ApplicationProvider
 from eurekube_provider.resources.lookups import get_application
 from lab import Lab
@@ -306,7 +306,7 @@ def _doctor(url: str) -> None:
 
 def _drain(url: str, state: Properties) -> None:
     """``eurekube drain`` and ``undrain`` of an instance, by hand."""
-    instance_id = next(iter(Roster.from_properties(state).registrations.values())).instance.instance_id
+    instance_id = next(iter(DesiredState.from_properties(state).registrations.values())).instance.instance_id
     for command in (["drain", "--no-wait"], ["undrain"]):
         assert main([*command, instance_id, "--eureka-url", url]) == 0
 

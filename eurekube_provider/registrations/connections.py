@@ -10,7 +10,6 @@ from __future__ import annotations
 import json
 import os
 import re
-import threading
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
 from typing import Any
@@ -18,7 +17,6 @@ from typing import Any
 from eurekube_provider.core.errors import ConfigurationError
 from eurekube_provider.core.wording import nearest
 from eurekube_provider.eureka.connection import NAMES, Connection, from_environment, split_credentials
-from eurekube_provider.eureka.peers import Peers
 
 NAMESPACE = "eurekube"
 """The namespace of the configuration keys, whatever the project's name: ``eurekube:url``."""
@@ -31,9 +29,6 @@ FIELDS = {re.sub("-(.)", lambda found: found[1].upper(), name): name for name in
 
 Setting = Callable[[str], str | None]
 """Looks up a key of the configuration, without its namespace."""
-
-_peers: dict[Connection, Peers] = {}
-_lock = threading.Lock()
 
 
 def configured_connection(
@@ -155,14 +150,6 @@ def connection_names(setting: Setting, environment: Mapping[str, str] = os.envir
     default = setting("url") or from_environment("url", environment, _prefix(DEFAULT_CONNECTION))
     named = _object(setting("connections") or "{}", f"{NAMESPACE}:connections")
     return [*([DEFAULT_CONNECTION] if default else []), *sorted(named)]
-
-
-def shared_peers(connection: Connection) -> Peers:
-    """The one :class:`Peers` of this process for ``connection``: its pooled sessions serve every thread."""
-    with _lock:
-        if connection not in _peers:
-            _peers[connection] = Peers(connection)
-        return _peers[connection]
 
 
 def _has_url(setting: Setting, environment: Mapping[str, str], name: str) -> bool:

@@ -7,14 +7,13 @@ OUT_OF_SERVICE carries no mark, and is never touched here.
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from itertools import chain
 from typing import TypeVar
 
-from eurekube_provider.core.errors import DrainInterrupted, EurekubeError, RegistryRejected
+from eurekube_provider.core.errors import DrainInterrupted, EurekubeError
 from eurekube_provider.core.identity import (
     ENFORCED_KEY,
     INCARNATION_KEY,
@@ -25,12 +24,13 @@ from eurekube_provider.core.identity import (
     SELF_RENEWED,
 )
 from eurekube_provider.core.model import EMPTY, Instance, Status
-from eurekube_provider.core.plan import same_contents
+from eurekube_provider.core.plan import Policy, plan, same_contents
 from eurekube_provider.eureka.apply import write
+from eurekube_provider.eureka.enforce import clear
 from eurekube_provider.eureka.peers import Peers
 from eurekube_provider.eureka.uncached_reads import read_each
-from eurekube_provider.registrations.address_conflicts import NEIGHBOURS
 from eurekube_provider.registrations.properties import ABSENT, HALF_DONE, LEAVING, STILL_ENFORCED
+from eurekube_provider.registrations.registry_lists import LISTS
 
 _T = TypeVar("_T")
 
@@ -39,11 +39,6 @@ THREADS = 8
 
 MOST_READ = 64
 """So many are read one by one to see whether one of them is leaving."""
-
-SETTLE_SECONDS = 0.6
-"""Servers tell each other of a status within half a second, and in no certain order."""
-
-_CLEAR_ATTEMPTS = 10
 
 Key = tuple[str, str]
 _NOTHING: Mapping[Key, Instance] = {}
@@ -130,11 +125,12 @@ def was_left(
     if _added(peers, places, held, in_state):
         marks |= {HALF_DONE}
     for key, left in found.items():
-        want = places[key]
-        refusal = NEIGHBOURS.refusal(want, want.owner or "", peers) if ABSENT in left else None
-        if refusal is not None:
+        want, owner = places[key], places[key].owner or ""
+        neighbours = LISTS.neighbours([want], owner, peers) if ABSENT in left else ()
+        refusals = plan([want], neighbours, owner, Policy.UPSERT_ONLY).refusals
+        if refusals:
             name = f"{want.application} {want.instance_id}"
-            tell(f"{name} is gone, and not registered again: {refusal.describe()}")
+            tell(f"{name} is gone, and not registered again: {refusals[0].describe()}")
             return marks - {ABSENT}
     return marks
 
@@ -158,7 +154,7 @@ def _added(
         is_made = (each.owner, each.application, each.incarnation) in made
         return is_made and not is_named and MEMBER_KEY in each.metadata
 
-    listed = (NEIGHBOURS.of(owner, application, peers) for owner, application, _ in made if owner)
+    listed = (LISTS.of_owner(owner, application, peers) for owner, application, _ in made if owner)
     suggested = [each.key for each in chain.from_iterable(listed) if is_added(each)]
     there = read_each(peers, suggested[:MOST_READ])
     return any(each is not None and is_added(each) for each in there.values())
@@ -251,37 +247,6 @@ def _put_back_or_error(peers: Peers, instance: Instance) -> EurekubeError | None
     except EurekubeError as error:
         return error
     return None
-
-
-def clear(peers: Peers, instance: Instance, status: Status) -> bool:
-    """Have no server hold it in ``status`` any more, but UP.
-
-    :returns: whether every server said so.
-    :raises RegistryError: one still does, or none answers.
-    """
-    has_several = len(peers.peers) > 1
-    settled_at = time.monotonic() + (SETTLE_SECONDS if has_several else 0)
-    for _ in range(_CLEAR_ATTEMPTS):
-        sighting = peers.read_everywhere(*instance.key)
-        if not sighting.instances:
-            raise next(iter(sighting.failures.values()))
-        out = [one for one in sighting.instances.values() if one and one.status is status]
-        if out:
-            settled_at = time.monotonic() + (SETTLE_SECONDS if has_several else 0)
-            if not all(one.is_overridden for one in out):
-                # Clearing does nothing where there is no override.
-                peers.everywhere(lambda peer: peer.set_status(instance, Status.UP))
-            peers.everywhere(lambda peer: peer.clear_status(instance, Status.UP))
-        elif time.monotonic() >= settled_at:
-            return not sighting.failures
-        if has_several:
-            time.sleep(SETTLE_SECONDS / 3)
-    urls = ", ".join(peers.connection.service_urls)
-    raise RegistryRejected(
-        f"put {instance.application} {instance.instance_id} back into service: {urls} accepted it and keeps"
-        f" it {status}; somebody else may be setting it at the same time",
-        url=urls,
-    )
 
 
 def _told(leaving: Sequence[Registered], failed: Sequence[EurekubeError | None], why: str) -> str:

@@ -1,4 +1,4 @@
-"""The second look at what was removed from several servers, one for many removals.
+"""A check, some time after a removal from several servers, whether it is gone: one check for many removals.
 
 A renewal that one server forwarded just before a removal may give the instance back to another server,
 where the operator would renew it for ever. So every server is asked once more, after the time that such a
@@ -40,8 +40,8 @@ class _Removed:
 _Failure = tuple[_Removed, RegistryError]
 
 
-class SecondLooks:
-    """Removals that are looked at once more; any number of threads may share it.
+class RemovalChecks:
+    """Removals that are checked once more; any number of threads may share it.
 
     :param wait: sleeps so many seconds.
     """
@@ -141,6 +141,10 @@ class SecondLooks:
     @staticmethod
     def _place(peers: Peers, key: Key) -> tuple[tuple[str, ...], Key]:
         return peers.connection.service_urls, key
+
+
+REMOVAL_CHECKS = RemovalChecks()
+"""Of this process: the removals of one update are checked once more together."""
 
 
 def _told(instance: Instance, error: RegistryError) -> str:

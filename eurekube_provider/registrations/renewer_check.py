@@ -7,7 +7,6 @@ where nothing of a renewer has, a person should hear of it before 90 seconds are
 
 from __future__ import annotations
 
-import sys
 import threading
 import time
 from collections.abc import Iterable
@@ -31,7 +30,7 @@ def is_renewed(listed: Iterable[Instance], renewer: str, now_ms: float) -> bool 
     return True if min(written_at) < now_ms - SETTLED_SECONDS * 1000 else None
 
 
-class Renewers:
+class RenewerCheck:
     """Looks once for each Eureka and name that this process registers with."""
 
     def __init__(self) -> None:
@@ -59,11 +58,5 @@ class Renewers:
         )
 
 
-RENEWERS = Renewers()
+RENEWER_CHECK = RenewerCheck()
 """Of this process, which lives as long as one update."""
-
-
-def tell(sentence: str) -> None:
-    """Show it in the update."""
-    if sentence:
-        print(sentence, file=sys.stderr, flush=True)

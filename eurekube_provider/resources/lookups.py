@@ -19,7 +19,8 @@ from eurekube_provider.core.errors import EurekubeError
 from eurekube_provider.core.model import Instance, Status
 from eurekube_provider.core.objects import SERVICE_NAME_LABEL
 from eurekube_provider.eureka.peers import Peers
-from eurekube_provider.registrations.connections import NAMESPACE, shared_peers
+from eurekube_provider.registrations.connections import NAMESPACE
+from eurekube_provider.registrations.servers import PEERS
 from eurekube_provider.resources.program import (
     OFFLINE_VARIABLE,
     ProgramError,
@@ -228,7 +229,7 @@ def _instance(application: str, instance_id: str, connection: str | None) -> Fou
 
 
 def _peers(connection: str | None) -> Peers:
-    return shared_peers(program_connection(connection))
+    return PEERS.of(program_connection(connection))
 
 
 def _found(instance: Instance) -> FoundInstance:

@@ -15,7 +15,7 @@ from eurekube_provider.core.errors import KubernetesError
 from eurekube_provider.kube.access import KubeAccess
 from eurekube_provider.stateless.render import KubernetesObject, Rendered
 from eurekube_provider.stateless.server_side_apply import Effect, Objects, describe, identity
-from eurekube_provider.stateless.stack_registrations import Registries, Report
+from eurekube_provider.stateless.stack_registrations import Report, StackRegistrations
 
 SYNCER = ("eurekube.io/v1alpha1", "EurekaSyncer")
 NAMESPACE = ("v1", "Namespace")
@@ -49,7 +49,7 @@ def apply_rendered(
     :param access: None for a stack without objects, where there is no cluster.
     :raises EurekubeError: the first step that failed; what was done stays.
     """
-    registries = Registries(rendered, report)
+    registries = StackRegistrations(rendered, report)
     if access is None:
         registries.register()
         registries.remove_forgotten()
@@ -69,7 +69,7 @@ def preview_rendered(rendered: Rendered, access: KubeAccess | None, report: Repo
 
     :raises EurekubeError: cluster or Eureka cannot be asked.
     """
-    registries = Registries(rendered, report)
+    registries = StackRegistrations(rendered, report)
     if access is None:
         registries.preview()
         return
@@ -94,7 +94,7 @@ def remove_rendered(
     :raises KubernetesError: a syncer does not go; nothing else was removed then, and the operator is kept.
     :raises EurekubeError: another step failed.
     """
-    registries = Registries(rendered, report)
+    registries = StackRegistrations(rendered, report)
     if access is None:
         registries.remove_all()
         return

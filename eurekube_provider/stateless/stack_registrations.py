@@ -14,13 +14,13 @@ from eurekube_provider.core.identity import MEMBER_KEY, StackOwner, parse_owner
 from eurekube_provider.core.model import Instance
 from eurekube_provider.eureka.peers import Peers
 from eurekube_provider.eureka.uncached_reads import look_everywhere
-from eurekube_provider.registrations import many, registration
+from eurekube_provider.registrations import lifecycle
+from eurekube_provider.registrations.actual import look
 from eurekube_provider.registrations.connections import DEFAULT_CONNECTION
+from eurekube_provider.registrations.desired import DesiredState, Registration
 from eurekube_provider.registrations.draining import Registered, drain
 from eurekube_provider.registrations.properties import OnConflict
-from eurekube_provider.registrations.registration import Registration, Removal, left_alone
-from eurekube_provider.registrations.removal_checks import SecondLooks
-from eurekube_provider.registrations.roster import Roster, look
+from eurekube_provider.registrations.removal_checks import RemovalChecks
 from eurekube_provider.stateless.render import Rendered
 
 LATE = (
@@ -40,7 +40,7 @@ class _Forgotten:
     instance: Instance
 
 
-class Registries:
+class StackRegistrations:
     """The Eurekas of a rendered stack, and what it has there.
 
     :param report: gets a line for each registration that is looked at; it ends with the connection's name in
@@ -54,12 +54,8 @@ class Registries:
         self._rendered = rendered
         self._report = report
         self._wait = wait
-        self._singles = [
-            Registration.from_properties(each).without_state() for each in rendered.registrations.values()
-        ]
-        self._rosters = [
-            Roster.from_properties(each).without_state() for each in rendered.applications.values()
-        ]
+        made = (*rendered.registrations.values(), *rendered.applications.values())
+        self._resources = [DesiredState.from_properties(each).without_state() for each in made]
         self._peers = {name: Peers(connection) for name, connection in rendered.connections.items()}
         self._made: dict[str, list[Instance]] = {}
 
@@ -68,18 +64,13 @@ class Registries:
 
         :raises EurekubeError: the first that failed; what was done stays.
         """
-        for single in self._singles:
-            peers = self._peers[single.connection]
-            line = registration.preview(single, peers.read(*single.instance.key), peers)
-            self._made.setdefault(single.connection, []).append(registration.create(single, peers))
-            self._say(line, single.connection)
-        for roster in self._rosters:
-            peers = self._peers[roster.connection]
-            lines = many.preview(roster, peers)
-            held = many.update(roster, roster, peers)
-            self._made.setdefault(roster.connection, []).extend(held.ours.values())
+        for desired in self._resources:
+            peers = self._peers[desired.connection]
+            lines = lifecycle.preview(desired, peers)
+            held = lifecycle.update(desired, desired, peers)
+            self._made.setdefault(desired.connection, []).extend(held.ours.values())
             for line in lines:
-                self._say(line, roster.connection)
+                self._say(line, desired.connection)
 
     def remove_forgotten(self) -> None:
         """Remove what the stack has in Eureka and is not rendered, as far as the list shows it.
@@ -87,7 +78,7 @@ class Registries:
         :raises EurekubeError: the first that failed.
         """
         late = [name for name in self._peers if self._is_late(name)]
-        self._remove(self._forgotten(self._singles, self._rosters))
+        self._remove(self._forgotten(self._resources))
         for name in late:
             self._say(LATE, name)
 
@@ -96,14 +87,10 @@ class Registries:
 
         :raises RegistryError: an Eureka cannot be asked.
         """
-        for single in self._singles:
-            peers = self._peers[single.connection]
-            line = registration.preview(single, peers.read(*single.instance.key), peers)
-            self._say(line, single.connection)
-        for roster in self._rosters:
-            for line in many.preview(roster, self._peers[roster.connection]):
-                self._say(line, roster.connection)
-        for each in self._forgotten(self._singles, self._rosters):
+        for desired in self._resources:
+            for line in lifecycle.preview(desired, self._peers[desired.connection]):
+                self._say(line, desired.connection)
+        for each in self._forgotten(self._resources):
             self._say_removed(each.instance, each.connection)
 
     def remove_all(self) -> None:
@@ -112,19 +99,11 @@ class Registries:
         :raises EurekubeError: the first that failed.
         """
         anew = self._drain()
-        looks = SecondLooks()
-        for single in self._singles:
-            if single.instance.key in anew:
-                self._say(f"! {left_alone(single.instance)}", single.connection)
-            else:
-                self._remove_single(replace(single, drain_seconds=0), looks)
-        for roster in self._rosters:
-            self._remove_roster(replace(roster, drain_seconds=0), looks, spared=anew)
-            for instance in roster.instances.values():
-                if instance.key in anew:
-                    self._say(f"! {left_alone(instance)}", roster.connection)
-        looks.finish()
-        self._remove(each for each in self._forgotten([], []) if each.instance.key not in anew)
+        checks = RemovalChecks()
+        for desired in self._resources:
+            self._remove_resource(replace(desired, drain_seconds=0), checks, anew.__contains__)
+        checks.finish()
+        self._remove(each for each in self._forgotten([]) if each.instance.key not in anew)
 
     def _drain(self) -> Container[tuple[str, str]]:
         """Take out all that asks for a drain, and wait for the longest.
@@ -133,30 +112,26 @@ class Registries:
         :raises RegistryError: an Eureka cannot be asked; all is in service again.
         """
         leaving: list[Registered] = []
-        for single in self._singles:
-            peers = self._peers[single.connection]
-            have = peers.read(*single.instance.key) if single.drain_seconds else None
-            if have is not None and single.is_it(have):
-                leaving.append((peers, have))
-        for roster in self._rosters:
-            peers = self._peers[roster.connection]
-            if roster.drain_seconds:
-                leaving += [(peers, each) for each in look(roster, [roster.owner], peers).ours.values()]
-        asked = [each.drain_seconds for each in self._singles]
-        asked += [each.drain_seconds for each in self._rosters]
-        return drain(leaving, max(asked, default=0), self._wait)
+        for desired in self._resources:
+            if desired.drain_seconds:
+                peers = self._peers[desired.connection]
+                held = look(desired, [desired.owner], peers)
+                leaving += [(peers, each) for each in held.ours.values()]
+        longest = max((each.drain_seconds for each in self._resources), default=0)
+        return drain(leaving, longest, self._wait)
 
-    def _forgotten(self, singles: Iterable[Registration], rosters: Iterable[Roster]) -> list[_Forgotten]:
+    def _forgotten(self, resources: Iterable[DesiredState]) -> list[_Forgotten]:
         """What Eureka lists, belongs to the stack, and is none of these.
 
         A list is up to 30 s old: what an earlier run registered shortly before this one may be found by the
         next run only. What it names is read by itself.
         """
-        wanted = {each.instance.key: each.connection for each in singles}
-        for roster in rosters:
-            wanted |= dict.fromkeys(roster.keys, roster.connection)
-        # An update of the roster removes what it has too many.
-        updated = {(roster.connection, roster.owner, roster.application) for roster in rosters}
+        wanted: dict[tuple[str, str], str] = {}
+        updated: set[tuple[str, str | None, str]] = set()
+        for desired in resources:
+            wanted |= dict.fromkeys(desired.keys, desired.connection)
+            if desired.has_members:  # an update removes what it has too many
+                updated.add((desired.connection, desired.owner, desired.application))
         found: list[_Forgotten] = []
         for name, peers in self._peers.items():
             for instance in self._held_at(peers):
@@ -200,56 +175,40 @@ class Registries:
         return there is not None and there.last_dirty_timestamp_ms == instance.last_dirty_timestamp_ms
 
     def _remove(self, forgotten: Iterable[_Forgotten]) -> None:
-        looks = SecondLooks()
+        checks = RemovalChecks()
         members: dict[tuple[str, str, str], set[tuple[str, str]]] = {}
         for each in forgotten:
-            instance, owner = each.instance, each.instance.owner or ""
-            if MEMBER_KEY in instance.metadata:
-                group = (each.connection, owner, instance.application)
-                members.setdefault(group, set()).add(instance.key)
+            group = (each.connection, each.instance.owner or "", each.instance.application)
+            if MEMBER_KEY in each.instance.metadata:
+                members.setdefault(group, set()).add(each.instance.key)
             else:
-                urls = self._rendered.connections[each.connection].service_urls
-                single = Registration(
-                    instance,
-                    owner,
-                    urls,
-                    None,
-                    OnConflict.FAIL,
-                    drain_seconds=0,
-                    connection=each.connection,
-                    incarnation=None,
-                )
-                self._remove_single(single, looks)
-        for (connection, owner, application), keys in members.items():
-            urls = self._rendered.connections[connection].service_urls
-            nobody = Roster(application, owner, urls, connection, OnConflict.FAIL, 0, "", {}, None)
-            self._remove_roster(nobody, looks, keys)
-        looks.finish()
+                alone = {each.instance.instance_id: Registration(each.instance)}
+                single = replace(self._resource(*group), registrations=alone, has_members=False)
+                self._remove_resource(single, checks)
+        for group, keys in members.items():
 
-    def _remove_single(self, single: Registration, looks: SecondLooks) -> None:
-        removal = registration.delete(single, self._peers[single.connection], looks=looks)
-        if removal is Removal.REMOVED:
-            self._say_removed(single.instance, single.connection)
-        elif removal is Removal.LEFT:
-            self._say(f"! {left_alone(single.instance)}", single.connection)
+            def is_spared(place: tuple[str, str], removed: Container[tuple[str, str]] = keys) -> bool:
+                return place not in removed
 
-    def _remove_roster(
+            self._remove_resource(self._resource(*group), checks, is_spared)
+        checks.finish()
+
+    def _resource(self, connection: str, owner: str, application: str) -> DesiredState:
+        """A resource that asks for nothing."""
+        urls = self._rendered.connections[connection].service_urls
+        return DesiredState(application, owner, urls, connection, OnConflict.FAIL, 0, "", {}, None)
+
+    def _remove_resource(
         self,
-        roster: Roster,
-        looks: SecondLooks,
-        only: set[tuple[str, str]] | None = None,
-        spared: Container[tuple[str, str]] = (),
+        desired: DesiredState,
+        checks: RemovalChecks,
+        spare: Callable[[tuple[str, str]], bool] = lambda _: False,
     ) -> None:
-        removed, left = many.delete(
-            roster,
-            self._peers[roster.connection],
-            lambda key: key in spared or (only is not None and key not in only),
-            looks,
-        )
-        for instance in removed:
-            self._say_removed(instance, roster.connection)
-        for instance in left:
-            self._say(f"! {left_alone(instance)}", roster.connection)
+        removal = lifecycle.delete(desired, self._peers[desired.connection], spare, checks)
+        for instance in removal.removed:
+            self._say_removed(instance, desired.connection)
+        for instance in removal.left:
+            self._say(f"! {lifecycle.left_alone(instance)}", desired.connection)
 
     def _say_removed(self, instance: Instance, connection: str) -> None:
         self._say(f"- {instance.application} {instance.instance_id}", connection)

@@ -1,6 +1,6 @@
 """The dynamic provider in Pulumi's own plugin process, over gRPC, against a real Eureka.
 
-Here shows what the bridge does on the way: floats, keys that vanish, the marker for unknown values, four
+Here shows what it does on the way: floats, keys that vanish, the marker for unknown values, four
 calls at once, and what a person gets to read of an error.
 """
 

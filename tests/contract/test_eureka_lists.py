@@ -24,7 +24,7 @@ from eurekube_provider.registrations.members import check_members
 from eurekube_provider.resources.application import ApplicationProvider
 from eurekube_provider.resources.lookups import get_application
 from eurekube_provider.stateless.render import Rendered
-from eurekube_provider.stateless.stack_registrations import Registries
+from eurekube_provider.stateless.stack_registrations import StackRegistrations
 from lab import Lab
 from lab.eureka import SpringCloud
 from lab.proxy import Proxy
@@ -229,7 +229,7 @@ def without_an_engine(url: str, app: str) -> None:
     checked = check_members({}, properties).properties
     stack = ("shop", "dev", "organization")
     rendered = Rendered(*stack, [], {}, {"rating": checked}, None, None, connections, frozenset())
-    registries = Registries(rendered, lambda _: None)
+    registries = StackRegistrations(rendered, lambda _: None)
     registries.preview()
     registries.register()
     registries.remove_forgotten()

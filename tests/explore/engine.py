@@ -15,11 +15,9 @@ from typing import Any
 
 from pulumi.dynamic import ConfigureRequest
 
-from eurekube_provider.registrations import connections
-from eurekube_provider.resources import bridge
 from eurekube_provider.resources.application import ApplicationProvider
-from eurekube_provider.resources.bridge import IN_UPDATE
 from eurekube_provider.resources.instance import InstanceProvider
+from eurekube_provider.resources.program_inputs import IN_UPDATE
 from tests.explore.world import Killed, World
 
 Properties = dict[str, Any]
@@ -133,8 +131,6 @@ class Engine:
 
     def _new_process(self) -> None:
         self.world.new_process()
-        connections._peers.clear()
-        bridge._SILENT.clear()
         for memory in memories():
             memory.__init__()
 

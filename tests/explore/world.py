@@ -23,7 +23,7 @@ from urllib.parse import unquote, urlsplit
 
 from eurekube_provider.core.errors import DrainInterrupted
 from eurekube_provider.eureka import peer, peers, transport
-from eurekube_provider.registrations import properties, waits
+from eurekube_provider.registrations import cancellation, properties
 from eurekube_provider.registrations.properties import Checked, Properties
 from tests.explore.others import Act
 from tests.model.cluster import Cluster, NoAnswer
@@ -295,7 +295,7 @@ def _ways_out() -> list[tuple[Any, str, Any, Any]]:
         (time, "monotonic", _now),
         (random, "uniform", _uniform),
         (secrets, "token_hex", lambda size: _Wire.world.chance.randbytes(size).hex()),
-        (waits.Waits, "of_this_call", lambda _: _wait),
+        (cancellation.Cancellation, "wait_of_this_call", lambda _: _wait),
     ]
     check = Remembered(properties.check)
     for name, module in list(sys.modules.items()):

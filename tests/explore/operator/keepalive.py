@@ -21,7 +21,8 @@ from unittest import mock
 
 from eurekube_provider.cli import keepalive_command
 from eurekube_provider.operator import logs
-from eurekube_provider.registrations import connections, waits
+from eurekube_provider.registrations import cancellation
+from eurekube_provider.registrations.servers import PEERS
 from tests.explore.engine import PREFIX, Engine, Program, Run, memories
 from tests.explore.explorer import ORDINARY_KEYS, command
 from tests.explore.operator import threads
@@ -98,13 +99,13 @@ def kept() -> Iterator[None]:
                         elif thing in INSTEAD:
                             replace(module, word, INSTEAD[thing])
                 own_defaults(module, replace)
-        replace(waits.Waits, "of_this_call", lambda _: threads.sleep)
+        replace(cancellation.Cancellation, "wait_of_this_call", lambda _: threads.sleep)
         replace(logs, "set_up", lambda *_: None)
         replace(keepalive_command, "stopping", threads.Event)
         try:
             yield
         finally:
-            connections._peers.clear()
+            PEERS.__init__()  # type: ignore[misc]
     for memory in memories():
         memory.__init__()
 

@@ -19,8 +19,11 @@ from eurekube_provider.eureka.peers import BATCHES_FROM_LEASES, Peers, merged
 from eurekube_provider.eureka.status_override import another_is_up, instances_named
 from eurekube_provider.eureka.sweeper import Sweeper
 from eurekube_provider.eureka.uncached_reads import READS_AT_ONCE, look_everywhere, read_each
+from eurekube_provider.registrations import registry_lists
+from eurekube_provider.registrations.actual import look
+from eurekube_provider.registrations.desired import DesiredState
 from eurekube_provider.registrations.members import check_members
-from eurekube_provider.registrations.roster import Roster, look
+from eurekube_provider.registrations.registry_lists import RegistryLists
 
 Key = tuple[str, str]
 URL = "http://a/eureka"
@@ -205,7 +208,13 @@ def test_the_first_read_that_fails_ends_the_rest() -> None:
     assert Away.reads <= READS_AT_ONCE
 
 
-def roster(count: int, renewer: str = "eurekube") -> Roster:
+@pytest.fixture(autouse=True)
+def nothing_listed(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each look asks for a list of its own."""
+    monkeypatch.setattr(registry_lists, "LISTED_FOR_SECONDS", -1.0)
+
+
+def application(count: int, renewer: str = "eurekube") -> DesiredState:
     """A stack's application with so many instances."""
     properties = {
         "application": "rating",
@@ -215,13 +224,13 @@ def roster(count: int, renewer: str = "eurekube") -> Roster:
         "service_url": URL,
         "owner": OWNER,
     }
-    return Roster.from_properties(check_members({}, properties).properties)
+    return DesiredState.from_properties(check_members({}, properties).properties)
 
 
 @pytest.mark.parametrize("renewer", ["eurekube", "self"])
 def test_only_what_is_written_and_others_renew_is_renewed(renewer: str) -> None:
     """A look at what stands renews nothing; what is written may be read in batches, but for a stranger's."""
-    cluster, wanted = Cluster(), roster(BATCHES_FROM_LEASES + 1, renewer)
+    cluster, wanted = Cluster(), application(BATCHES_FROM_LEASES + 1, renewer)
     instances = [each.instance for each in wanted.registrations.values()]
     strange = replace(instances[0], metadata={"eurekube.owner": "somebody"})
     cluster.holds([strange, *instances[1:]], listed=[strange, *instances[2:]])
@@ -237,7 +246,7 @@ def test_only_what_is_written_and_others_renew_is_renewed(renewer: str) -> None:
 
 def test_a_look_knows_what_the_state_knows() -> None:
     """What an update registered a moment ago is in no list yet; what is listed may be gone."""
-    cluster, before, wanted = Cluster(), roster(2), roster(1)
+    cluster, before, wanted = Cluster(), application(2), application(1)
     kept, going = (each.instance for each in before.registrations.values())
     gone = instance(7, metadata={"eurekube.owner": OWNER, MEMBER_KEY: "k7"})
     cluster.holds([kept, going], listed=[gone])
@@ -250,14 +259,15 @@ def test_a_look_knows_what_the_state_knows() -> None:
 
 def test_a_neighbour_at_our_address_is_read() -> None:
     """One that a list shows and that is gone stands in nobody's way."""
-    cluster, wanted = Cluster(), roster(1)
+    cluster, wanted = Cluster(), application(1)
     (ours,) = (each.instance for each in wanted.registrations.values())
     twin = replace(ours, instance_id="its-own", metadata={})
     far = instance(9)
     cluster.holds([twin], listed=[twin, far])
-    assert look(wanted, [OWNER], cluster).neighbours == (twin, far)
+    lists = RegistryLists()
+    assert lists.neighbours([ours], OWNER, cluster) == [twin]
     cluster.holds([], listed=[twin, far])
-    assert look(wanted, [OWNER], cluster).neighbours == (far,)
+    assert lists.neighbours([ours], OWNER, cluster) == []
 
 
 def test_whether_another_is_up_is_read() -> None:

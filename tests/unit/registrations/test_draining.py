@@ -12,9 +12,9 @@ from eurekube_provider.core.identity import LEAVING_KEY, OWNER_KEY
 from eurekube_provider.core.model import Instance, Port, Status
 from eurekube_provider.eureka.connection import Connection
 from eurekube_provider.eureka.peers import Peers, Sighting
+from eurekube_provider.registrations.cancellation import Cancellation
 from eurekube_provider.registrations.draining import drain, put_all_back, put_back, was_left
 from eurekube_provider.registrations.properties import LEAVING
-from eurekube_provider.registrations.waits import Waits
 
 OWNER = "stack/o/p/s/n"
 ONE, TWO = (
@@ -177,12 +177,12 @@ def test_a_persons_status_is_left_alone() -> None:
 
 def test_a_cancelled_wait_ends_at_once_and_later_ones_do_not() -> None:
     """Only calls that have begun are meant: Pulumi says Cancel at the end of each run as well."""
-    waits = Waits()
-    begun = waits.of_this_call()
+    waits = Cancellation()
+    begun = waits.wait_of_this_call()
     waits.cancel()
     with pytest.raises(DrainInterrupted):
         begun(600)
-    waits.of_this_call()(0.01)
+    waits.wait_of_this_call()(0.01)
 
 
 def test_a_wait_ends_when_the_engine_is_gone() -> None:
@@ -193,7 +193,7 @@ def test_a_wait_ends_when_the_engine_is_gone() -> None:
             return False
 
     def serve(context: Context) -> None:  # noqa: ARG001 - found among the caller's locals
-        Waits().of_this_call()(600)
+        Cancellation().wait_of_this_call()(600)
 
     with pytest.raises(DrainInterrupted):
         serve(Context())

@@ -6,10 +6,10 @@ from typing import Any
 
 import pytest
 
+from eurekube_provider.registrations.application_state import diff
+from eurekube_provider.registrations.difference import Difference
 from eurekube_provider.registrations.members import check_members, fitted, members
 from eurekube_provider.registrations.properties import UNKNOWN, contains_unknown
-from eurekube_provider.registrations.registration import Difference
-from eurekube_provider.registrations.roster import diff
 from tests.unit.registrations.test_properties import LEAST, OWNER
 
 ALL = {

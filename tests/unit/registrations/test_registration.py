@@ -7,19 +7,16 @@ from typing import Any
 
 import pytest
 
+from eurekube_provider.core.enforcement import sent_first
 from eurekube_provider.core.identity import ENFORCED_KEY
 from eurekube_provider.core.model import EurekaLease, Instance, Status
+from eurekube_provider.registrations.actual import ActualState
 from eurekube_provider.registrations.defaults import FIXED, completed, shortened
+from eurekube_provider.registrations.desired import DesiredState, Registration
+from eurekube_provider.registrations.difference import Difference
+from eurekube_provider.registrations.instance_state import diff, inputs
+from eurekube_provider.registrations.instance_state import outputs as outputs_of
 from eurekube_provider.registrations.properties import UNKNOWN, check
-from eurekube_provider.registrations.registration import (
-    Difference,
-    Registration,
-    diff,
-    inputs,
-    outputs,
-    released,
-    sent_first,
-)
 from tests.unit.registrations.test_properties import LEAST, checked
 
 
@@ -29,6 +26,14 @@ def actual_of(properties: dict[str, Any], **changes: Any) -> Instance:
         Registration.from_properties(properties).instance, last_updated_timestamp_ms=1_700_000_000_000
     )
     return replace(instance, **changes)
+
+
+def outputs(properties: dict[str, Any], held: Instance) -> dict[str, Any]:
+    """The state where Eureka holds this."""
+    desired = DesiredState.from_properties(properties)
+    is_ours = held.owner == desired.owner
+    places = {held.key: held}
+    return outputs_of(properties, desired, ActualState(*((places, {}) if is_ours else ({}, places)), {}))
 
 
 def state(held: dict[str, Any] | None = None, **changes: Any) -> dict[str, Any]:
@@ -140,15 +145,15 @@ def test_inputs_after_a_refresh_are_what_eureka_holds() -> None:
     properties = checked(metadata={"tier": "1"})
     held = actual_of(properties, host_name="192.0.2.99", status=Status.DOWN)
     olds = outputs(properties, held)
-    assert {**properties, "host_name": "192.0.2.99"} == completed(inputs(olds, held))
-    assert inputs(olds, held) == shortened(inputs(olds, held))
+    assert {**properties, "host_name": "192.0.2.99"} == completed(inputs(olds))
+    assert inputs(olds) == shortened(inputs(olds))
 
 
 def test_inputs_carry_the_status_only_where_it_is_enforced() -> None:
     """Otherwise a refresh would turn a person's override into something that was asked for."""
     properties = checked(status="UP")
     held = actual_of(properties, status=Status.DOWN)
-    assert inputs(outputs(properties, held), held)["status"] == "DOWN"
+    assert inputs(outputs(properties, held))["status"] == "DOWN"
 
 
 def test_no_fixed_default_comes_into_the_state_and_none_goes() -> None:
@@ -180,8 +185,8 @@ def test_a_status_that_is_no_longer_enforced_goes_unless_a_person_changed_it(
     previous = Registration.from_properties(state(status=OUT.value))
     wanted = Registration.from_properties(checked())
     have = replace(wanted.instance, status=held) if held else None
-    assert released(previous, wanted, have).status is expected
-    assert released(wanted, wanted, replace(wanted.instance, status=OUT)).status is None
+    assert wanted.released(previous, have).status is expected
+    assert wanted.released(wanted, replace(wanted.instance, status=OUT)).status is None
 
 
 def test_a_status_that_is_lifted_at_one_server_keeps_its_mark() -> None:
@@ -189,15 +194,18 @@ def test_a_status_that_is_lifted_at_one_server_keeps_its_mark() -> None:
     wanted = Registration.from_properties(checked())
     marks = {**wanted.instance.metadata, ENFORCED_KEY: f"{OUT} UP"}
     lifted = replace(wanted.instance, status=Status.UP, metadata=marks)
-    assert sent_first(wanted, lifted).enforced == f"{OUT} UP"
-    assert not sent_first(wanted, replace(lifted, metadata=wanted.instance.metadata)).enforced
+    assert sent_first(wanted.instance, None, lifted).enforced == f"{OUT} UP"
+    assert not sent_first(wanted.instance, None, replace(lifted, metadata=wanted.instance.metadata)).enforced
 
 
 def test_under_a_persons_status_up_is_sent() -> None:
     """A server believes DOWN and STARTING over an override: callers would lose the instance's own UP."""
     wanted = Registration.from_properties(checked(status="DOWN"))
     persons = replace(wanted.instance, status=OUT, overridden_status=OUT)
-    assert sent_first(wanted, persons).status is Status.UP
+    assert sent_first(wanted.instance, Status.DOWN, persons).status is Status.UP
     down = replace(persons, status=Status.DOWN)
-    assert sent_first(replace(wanted, status=None), down).status is Status.UP
-    assert sent_first(wanted, replace(wanted.instance, status=Status.UP)).status is Status.DOWN
+    assert sent_first(wanted.instance, None, down).status is Status.UP
+    assert (
+        sent_first(wanted.instance, Status.DOWN, replace(wanted.instance, status=Status.UP)).status
+        is Status.DOWN
+    )

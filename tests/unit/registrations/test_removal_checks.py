@@ -16,7 +16,7 @@ from eurekube_provider.eureka.peers import Peers, Sighting
 from eurekube_provider.registrations.removal_checks import (
     FORWARDED_WITHIN_SECONDS,
     TOGETHER_SECONDS,
-    SecondLooks,
+    RemovalChecks,
 )
 
 Key = tuple[str, str]
@@ -64,7 +64,7 @@ def instance(number: int, at: int = 1000) -> Instance:
 def test_many_removals_wait_once_and_what_came_back_goes() -> None:
     """The look is for all of them."""
     cluster, waits = Cluster(), list[float]()
-    looks = SecondLooks(waits.append)
+    looks = RemovalChecks(waits.append)
     for number in range(5):
         looks.add(cast("Peers", cluster), instance(number))
     cluster.peers[1].held[("A", "3")] = instance(3)
@@ -78,7 +78,7 @@ def test_many_removals_wait_once_and_what_came_back_goes() -> None:
 def test_what_was_registered_anew_stays() -> None:
     """It is newer than what was removed; or this process said that it would come."""
     cluster = Cluster()
-    looks = SecondLooks(lambda _: None)
+    looks = RemovalChecks(lambda _: None)
     looks.add(cast("Peers", cluster), instance(1))
     looks.add(cast("Peers", cluster), instance(2))
     looks.forget(cast("Peers", cluster), ("A", "2"))
@@ -90,7 +90,7 @@ def test_what_was_registered_anew_stays() -> None:
 def test_what_is_somebody_elses_by_now_stays() -> None:
     """Also with a clock that is behind ours, by which it seems to be as old as what was removed."""
     cluster = Cluster()
-    looks = SecondLooks(lambda _: None)
+    looks = RemovalChecks(lambda _: None)
     looks.add(cast("Peers", cluster), instance(1))
     theirs = replace(instance(1), metadata={OWNER_KEY: "stack/o/p/other/n"})
     cluster.peers[0].held = {theirs.key: theirs}
@@ -107,7 +107,7 @@ def test_while_one_looks_the_others_go_on() -> None:
         waiting.set()
         assert go_on.wait(30)
 
-    looks = SecondLooks(wait)
+    looks = RemovalChecks(wait)
     looks.add(cast("Peers", cluster), instance(1))
     first = threading.Thread(target=looks.finish)
     first.start()
@@ -126,7 +126,7 @@ def test_a_failure_is_its_own_removals(
 ) -> None:
     """Who looks for another one tells of its failure and does not fail; the rest is looked at."""
     cluster = Cluster()
-    looks = SecondLooks(lambda _: None)
+    looks = RemovalChecks(lambda _: None)
     other = threading.Thread(target=looks.add, args=(cluster, instance(1)))
     other.start()
     other.join(30)

@@ -9,7 +9,7 @@ from eurekube_provider.core.identity import RENEWER_KEY
 from eurekube_provider.core.model import Instance, Port
 from eurekube_provider.eureka.connection import Connection
 from eurekube_provider.eureka.peers import Peers
-from eurekube_provider.registrations.renewer_check import SETTLED_SECONDS, Renewers, is_renewed
+from eurekube_provider.registrations.renewer_check import SETTLED_SECONDS, RenewerCheck, is_renewed
 
 NOW = 10_000_000.0
 
@@ -47,7 +47,7 @@ def test_what_stands_for_long_is_renewed() -> None:
 
 def test_an_update_says_once_that_no_renewer_was_seen() -> None:
     """It names the Eureka, the renewer and the connection; a thousand resources cost one list."""
-    renewers, peers = Renewers(), Listed()
+    renewers, peers = RenewerCheck(), Listed()
     told = [renewers.look(peers, "eu-1", "eurekube") for _ in range(3)]
     assert told[1:] == ["", ""]
     assert all(word in told[0] for word in ("http://a/e", "'eurekube'", "'eu-1'", "eurekube keepalive"))
@@ -58,9 +58,9 @@ def test_an_update_says_once_that_no_renewer_was_seen() -> None:
 def test_it_is_quiet_where_nothing_can_be_known() -> None:
     """Where one is at work, an application renews itself, all is new, or Eureka lists nothing."""
     now = time.time() * 1000
-    assert Renewers().look(Listed(of("eurekube", 3600, now)), "default", "eurekube") == ""
-    assert Renewers().look(Listed(of("eurekube", 5, now)), "default", "eurekube") == ""
-    assert Renewers().look(Listed(fails=True), "default", "eurekube") == ""
+    assert RenewerCheck().look(Listed(of("eurekube", 3600, now)), "default", "eurekube") == ""
+    assert RenewerCheck().look(Listed(of("eurekube", 5, now)), "default", "eurekube") == ""
+    assert RenewerCheck().look(Listed(fails=True), "default", "eurekube") == ""
     quiet = Listed()
-    assert Renewers().look(quiet, "default", "self") == ""
+    assert RenewerCheck().look(quiet, "default", "self") == ""
     assert quiet.lists == 0

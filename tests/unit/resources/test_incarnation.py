@@ -19,12 +19,15 @@ from eurekube_provider.core.errors import (
 )
 from eurekube_provider.core.identity import INCARNATION_KEY
 from eurekube_provider.core.model import Instance, Port, Status
-from eurekube_provider.registrations import address_conflicts, registration, standing
+from eurekube_provider.registrations import lifecycle, registry_lists
+from eurekube_provider.registrations.desired import DesiredState
 from eurekube_provider.registrations.properties import INCARNATION, Properties
-from eurekube_provider.registrations.removal_checks import SecondLooks
-from eurekube_provider.resources import bridge
+from eurekube_provider.registrations.removal_checks import RemovalChecks
+from eurekube_provider.registrations.run_resources import RUN_RESOURCES
+from eurekube_provider.registrations.servers import PEERS, let_go
 from eurekube_provider.resources.application import ApplicationProvider
 from eurekube_provider.resources.instance import InstanceProvider
+from eurekube_provider.resources.program_inputs import IN_UPDATE
 from tests.unit.fake_eureka import FakeEureka, FakeServers
 from tests.unit.registrations.test_members import ALL
 from tests.unit.registrations.test_properties import LEAST
@@ -45,8 +48,8 @@ KINDS = pytest.mark.parametrize(
 def no_pauses(monkeypatch: pytest.MonkeyPatch) -> None:
     """A server that holds something else is asked again at once."""
     monkeypatch.setattr("time.sleep", lambda _: None)
-    standing.STANDING.__init__()  # type: ignore[misc]
-    monkeypatch.setattr(address_conflicts, "LISTED_FOR_SECONDS", -1.0)
+    RUN_RESOURCES.__init__()  # type: ignore[misc]
+    monkeypatch.setattr(registry_lists, "LISTED_FOR_SECONDS", -1.0)
 
 
 @pytest.fixture
@@ -65,13 +68,13 @@ def other() -> FakeEureka:
 def servers(eureka: FakeEureka, other: FakeEureka, monkeypatch: pytest.MonkeyPatch) -> FakeServers:
     """The first one has two URLs."""
     made = FakeServers({URL: eureka, SPELT: eureka, OTHER: other})
-    monkeypatch.setattr(bridge, "shared_peers", made)
+    monkeypatch.setattr(PEERS, "of", made)
     return made
 
 
 def run(kind: Kind, **config: str) -> Provider:
     """What a new plugin process has."""
-    standing.STANDING.__init__()  # type: ignore[misc]
+    RUN_RESOURCES.__init__()  # type: ignore[misc]
     provider = kind[0]()
     settings = {f"eurekube:{key}": value for key, value in config.items()}
     provider.configure(ConfigureRequest(Config(settings, "shop")))
@@ -180,7 +183,7 @@ def test_a_copy_in_the_state_takes_nothing_that_the_program_has(
     state = created(kind, drain_seconds=9)
     before = dict(eureka.held)
     provider = run(kind)
-    provider.check(checked(kind, drain_seconds=9), {**kind[1], "drain_seconds": 9, bridge.IN_UPDATE: True})
+    provider.check(checked(kind, drain_seconds=9), {**kind[1], "drain_seconds": 9, IN_UPDATE: True})
     eureka.asked.clear()
     provider.delete("", state)
     assert eureka.held == before
@@ -241,7 +244,7 @@ def test_another_spelling_drains_nothing_and_another_eureka_is_left(
 
 def test_what_is_let_go_of_is_told_as_text() -> None:
     """Whoever registered there chose its name, which a terminal must not obey."""
-    assert bridge.let_go("RATING a\x1b[2K\rsafe", [URL]).startswith("RATING a [2K safe at ")
+    assert let_go("RATING a\x1b[2K\rsafe", [URL]).startswith("RATING a [2K safe at ")
 
 
 @KINDS
@@ -527,10 +530,11 @@ def test_what_was_removed_from_several_servers_is_looked_at_a_second_time(server
     """Unless its application renews it itself: then it would be the application's wish that it came back."""
     for renewer, count in (("eurekube", 1), ("self", 0)):
         state = created(ONE, service_url=f"{URL},{OTHER}", renewer=renewer)
-        looks = Mock(SecondLooks)
+        looks = Mock(RemovalChecks)
         peers = next(peers for peers in servers.made.values() if len(peers.peers) > 1)
-        wanted = registration.Registration.from_properties(state)
-        assert registration.delete(wanted, peers, looks=looks) is registration.Removal.REMOVED
+        wanted = DesiredState.from_properties(state)
+        removal = lifecycle.delete(wanted, peers, checks=looks)
+        assert [each.key for each in removal.removed] == list(wanted.keys)
         assert looks.add.call_count == count
 
 
@@ -548,7 +552,7 @@ def test_what_a_list_has_and_nobody_holds_is_in_nobodys_way(eureka: FakeEureka, 
 
 def test_the_sentence_about_what_was_left_names_it() -> None:
     """Whichever of both reasons it has."""
-    sentence = registration.left_alone(Instance("A", "a-1", "h", "h", Port(1)))
+    sentence = lifecycle.left_alone(Instance("A", "a-1", "h", "h", Port(1)))
     assert sentence.startswith(
         "A a-1 was registered anew, is asked for by the program or belongs to somebody else"
     )

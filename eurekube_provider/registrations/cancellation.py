@@ -26,7 +26,7 @@ Wait = Callable[[float], None]
 """
 
 
-class Waits:
+class Cancellation:
     """The waits of a process, which are cancelled together."""
 
     def __init__(self) -> None:
@@ -39,7 +39,7 @@ class Waits:
             self._cancelled += 1
             self._condition.notify_all()
 
-    def of_this_call(self) -> Wait:
+    def wait_of_this_call(self) -> Wait:
         """The wait of a call that begins now, which also ends when whoever made the call is gone."""
         with self._condition:
             before = self._cancelled
@@ -56,7 +56,7 @@ class Waits:
         return wait
 
 
-WAITS = Waits()
+CANCELLATION = Cancellation()
 """Of this process."""
 
 
