@@ -20,6 +20,7 @@ from eurekube_provider.core.errors import (
 from eurekube_provider.core.identity import INCARNATION_KEY
 from eurekube_provider.core.model import Instance, Port, Status
 from eurekube_provider.registrations import lifecycle, registry_lists
+from eurekube_provider.registrations.cancellation import CANCELLATION
 from eurekube_provider.registrations.desired import DesiredState
 from eurekube_provider.registrations.properties import INCARNATION, Properties
 from eurekube_provider.registrations.removal_checks import RemovalChecks
@@ -46,8 +47,9 @@ KINDS = pytest.mark.parametrize(
 
 @pytest.fixture(autouse=True)
 def no_pauses(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A server that holds something else is asked again at once."""
+    """A server that holds something else is asked again at once, and nobody waits for a drain."""
     monkeypatch.setattr("time.sleep", lambda _: None)
+    monkeypatch.setattr(CANCELLATION, "wait_of_this_call", lambda: lambda _: None)
     RUN_RESOURCES.__init__()  # type: ignore[misc]
     monkeypatch.setattr(registry_lists, "LISTED_FOR_SECONDS", -1.0)
 
