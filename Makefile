@@ -49,6 +49,9 @@ unit: setup  ## The tests that need no server
 explore: setup  ## Random faults of stacks and operator on a model of Eureka (MINUTES=60, SEED=42, JOBS=2)
 	@$(RUN) -m tests.explore --minutes $(MINUTES) $(if $(SEED),--seed $(SEED)) $(if $(JOBS),--jobs $(JOBS))
 
+map: setup  ## Which files usual changes must touch, by making each of them in a copy
+	@$(RUN) -m tests.map --each
+
 mutants: setup  ## Take back one safety rule after the other: does its test fail? (ONLY="brake sweeper")
 	@$(RUN) -m tests.mutants $(ONLY)
 

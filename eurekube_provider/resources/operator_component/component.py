@@ -23,14 +23,6 @@ from pulumi_kubernetes.policy.v1 import PodDisruptionBudgetSpecArgs
 from pulumi_kubernetes.policy.v1.PodDisruptionBudget import PodDisruptionBudget
 
 from eurekube_provider.resources.labels import object_labels
-from eurekube_provider.resources.operator_component.arguments import (
-    ACCOUNT,
-    WEB_PORT,
-    EurekubeOperatorArgs,
-    EurekubeOperatorArgsDict,
-    operator_args,
-    operator_selector,
-)
 from eurekube_provider.resources.operator_component.crds import operator_crds
 from eurekube_provider.resources.operator_component.credentials import CREDENTIALS
 from eurekube_provider.resources.operator_component.deployment import operator_deployment
@@ -40,8 +32,21 @@ from eurekube_provider.resources.operator_component.monitoring import (
     service_monitor,
 )
 from eurekube_provider.resources.operator_component.network import operator_network_policy
+from eurekube_provider.resources.operator_component.operator_arguments import (
+    ACCOUNT,
+    WEB_PORT,
+    EurekubeOperatorArgs,
+    EurekubeOperatorArgsDict,
+    operator_args,
+    operator_selector,
+)
 from eurekube_provider.resources.operator_component.rbac import Rights
-from eurekube_provider.resources.operator_component.targets import FILE, TARGETS, pulumi_stacks, targets_file
+from eurekube_provider.resources.operator_component.target_arguments import (
+    FILE,
+    TARGETS,
+    pulumi_stacks,
+    targets_file,
+)
 
 
 class EurekubeOperator(pulumi.ComponentResource):

@@ -27,13 +27,13 @@ from pulumi_kubernetes.core.v1 import (
 )
 from pulumi_kubernetes.meta.v1 import LabelSelectorArgs, ObjectMetaArgs
 
-from eurekube_provider.resources.operator_component.arguments import (
+from eurekube_provider.resources.operator_component.operator_arguments import (
     ACCOUNT,
     WEB_PORT,
     EurekubeOperatorArgs,
     operator_selector,
 )
-from eurekube_provider.resources.operator_component.targets import (
+from eurekube_provider.resources.operator_component.target_arguments import (
     targets_annotation,
     targets_mount,
     targets_variables,

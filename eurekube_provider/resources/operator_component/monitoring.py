@@ -6,7 +6,7 @@ import re
 from typing import Any
 
 from eurekube_provider.resources.files import documents
-from eurekube_provider.resources.operator_component.arguments import EurekubeOperatorArgs
+from eurekube_provider.resources.operator_component.operator_arguments import EurekubeOperatorArgs
 
 MONITORING_API = "monitoring.coreos.com/v1"
 

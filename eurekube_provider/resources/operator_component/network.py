@@ -16,7 +16,10 @@ from pulumi_kubernetes.networking.v1 import (
     NetworkPolicySpecArgs,
 )
 
-from eurekube_provider.resources.operator_component.arguments import EurekubeOperatorArgs, operator_selector
+from eurekube_provider.resources.operator_component.operator_arguments import (
+    EurekubeOperatorArgs,
+    operator_selector,
+)
 
 _DNS = 53
 _API_SERVER = (443, 6443)

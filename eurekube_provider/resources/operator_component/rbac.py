@@ -13,7 +13,7 @@ from pulumi_kubernetes.rbac.v1.Role import Role
 from pulumi_kubernetes.rbac.v1.RoleBinding import RoleBinding
 
 from eurekube_provider.kube.rights import CLUSTER, WORK, Rule, election, pulumi_stack
-from eurekube_provider.resources.operator_component.arguments import ACCOUNT, EurekubeOperatorArgs
+from eurekube_provider.resources.operator_component.operator_arguments import ACCOUNT, EurekubeOperatorArgs
 
 
 class Rights:

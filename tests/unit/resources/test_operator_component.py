@@ -19,8 +19,8 @@ from eurekube_provider import (
     __version__,
 )
 from eurekube_provider.resources.files import crd_documents
-from eurekube_provider.resources.operator_component.arguments import operator_args
 from eurekube_provider.resources.operator_component.credentials import CREDENTIALS, PARTS
+from eurekube_provider.resources.operator_component.operator_arguments import operator_args
 from eurekube_provider.resources.program import ProgramError
 
 

@@ -30,7 +30,7 @@ from eurekube_provider.resources.operator_component.eureka_arguments import (
     connection_secrets,
     connections_in_file,
 )
-from eurekube_provider.resources.operator_component.targets import DIRECTORY, check_targets
+from eurekube_provider.resources.operator_component.target_arguments import DIRECTORY, check_targets
 from eurekube_provider.resources.program import ProgramError
 
 DEFAULT_IMAGE = "ghcr.io/eurekube/eurekube-operator"
