@@ -20,7 +20,7 @@ from eurekube_provider.core.prestop import serving_seconds
 from eurekube_provider.core.shortfall import shortfalls
 from eurekube_provider.core.syncer import Mode, Syncer
 from eurekube_provider.kube.access import PODS, KubeAccess
-from eurekube_provider.kube.courtesy import Courtesy
+from eurekube_provider.kube.rate_limiter import PATIENCE_SECONDS
 from eurekube_provider.operator.conditions import joined
 from eurekube_provider.operator.index import SyncerKey
 from eurekube_provider.operator.sources import Sources
@@ -73,7 +73,7 @@ class DrainCheck:
         self._access = access
         self._needed_seconds = needed_seconds
         self._changed = changed
-        self._courtesy = Courtesy(wait_quiet)
+        self._wait_quiet = wait_quiet
         self._sources: Sources | None = None
         self._condition = threading.Condition()
         self._is_stopped = False
@@ -195,7 +195,7 @@ class DrainCheck:
 
         :raises KubernetesError: it cannot be read.
         """
-        self._courtesy.wait(self._courtesy.latest_at())
+        self._wait_quiet(PATIENCE_SECONDS)
         # A list, since the operator may list pods anyway; of this selector the API server reads one object.
         query = {"fieldSelector": f"metadata.name={name}"}
         found = self._access.get(PODS.path(namespace), query)["items"]

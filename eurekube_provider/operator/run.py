@@ -26,9 +26,9 @@ from eurekube_provider.eureka.coalescing import Convoys
 from eurekube_provider.eureka.eureka_registry import Registry
 from eurekube_provider.eureka.peers import Peers
 from eurekube_provider.kube.access import NAMESPACES, KubeAccess
-from eurekube_provider.kube.courtesy import STOP_SECONDS
 from eurekube_provider.kube.elector import Elector
 from eurekube_provider.kube.events import EventRecorder
+from eurekube_provider.kube.rate_limiter import STOP_SECONDS
 from eurekube_provider.operator import selfcheck
 from eurekube_provider.operator.controller import Controller
 from eurekube_provider.operator.deletion import awaiting_release

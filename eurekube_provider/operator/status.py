@@ -6,9 +6,7 @@ and again, as in a rollout, the pauses grow. Writes wait a little while there is
 
 from __future__ import annotations
 
-import heapq
 import logging
-import math
 import threading
 import time
 from collections.abc import Callable, Mapping
@@ -22,7 +20,7 @@ from eurekube_provider.core.liveness import Liveness, liveness_of
 from eurekube_provider.core.quoting import printable
 from eurekube_provider.core.syncer import claimed_names
 from eurekube_provider.kube.access import MERGE_PATCH, SYNCERS, KubeAccess
-from eurekube_provider.kube.courtesy import STOP_SECONDS, Courtesy
+from eurekube_provider.kube.rate_limiter import PATIENCE_SECONDS, STOP_SECONDS, RateLimiter
 from eurekube_provider.operator.conditions import Report
 from eurekube_provider.operator.index import SyncerKey, key_of
 
@@ -117,30 +115,6 @@ class _Wanted:
 
 
 @dataclass(frozen=True, slots=True)
-class _Last:
-    """The last write of a syncer's status.
-
-    :ivar gist: what must not wait when it turns; see :func:`_gist`.
-    :ivar at: when, by ``time.monotonic()``.
-    :ivar interval_seconds: how long counts alone wait after it.
-    """
-
-    gist: object
-    at: float
-    interval_seconds: float = SHORTEST_INTERVAL_SECONDS
-
-    def then(self, gist: object, at: float) -> _Last:
-        """The next write: the interval doubles as long as there is no pause."""
-        if at - self.at > self.interval_seconds + LONGEST_INTERVAL_SECONDS:
-            return _Last(gist, at)
-        return _Last(gist, at, min(2 * self.interval_seconds, LONGEST_INTERVAL_SECONDS))
-
-    def next_at(self, gist: object) -> float:
-        """When a report may be written."""
-        return self.at + (self.interval_seconds if gist == self.gist else SHORTEST_INTERVAL_SECONDS)
-
-
-@dataclass(frozen=True, slots=True)
 class _Standing:
     """The status that stands in the cluster as far as the writer knows: what it wrote, or found so already.
 
@@ -178,14 +152,12 @@ class StatusWriter:
 
     def __init__(self, access: KubeAccess, wait_quiet: Callable[[float], None] = lambda _: None) -> None:
         self._access = access
-        self._courtesy = Courtesy(wait_quiet)
+        self._limiter = RateLimiter[SyncerKey](
+            wait_quiet, SHORTEST_INTERVAL_SECONDS, LONGEST_INTERVAL_SECONDS, LONGEST_INTERVAL_SECONDS
+        )
         self._condition = threading.Condition()
         self._wanted: dict[SyncerKey, _Wanted] = {}
-        self._turns: list[tuple[float, int, SyncerKey]] = []  # a heap: when, a number, whose
-        self._turn_at: dict[SyncerKey, float] = {}  # the turn that counts, of several of one syncer
-        self._turn_number = 0
-        self._not_before: dict[SyncerKey, float] = {}
-        self._last: dict[SyncerKey, _Last] = {}
+        self._gists: dict[SyncerKey, object] = {}  # of the last write
         self._standing: dict[SyncerKey, _Standing] = {}
         self._unsure: set[SyncerKey] = set()  # whose last write was perhaps carried out
         self._writing: SyncerKey | None = None  # whose status was sent last
@@ -215,10 +187,9 @@ class StatusWriter:
         key = key_of(syncer)
         with self._condition:
             before = self._wanted.get(key)
-            latest_at = before.latest_at if before else self._courtesy.latest_at()
+            latest_at = before.latest_at if before else time.monotonic() + PATIENCE_SECONDS
             self._wanted[key] = _Wanted(syncer, report, latest_at)
-            if self._due_at(key) < self._turn_at.get(key, math.inf):
-                self._plan(key)
+            if self._limiter.plan(key, self._due_at(key)):
                 self._condition.notify()
 
     def is_overwritten(self, syncer: Mapping[str, Any]) -> bool:
@@ -238,17 +209,18 @@ class StatusWriter:
         with self._condition:
             self._is_forgotten |= key == self._writing
             self._unsure.discard(key)
-            for table in (self._wanted, self._turn_at, self._not_before, self._last, self._standing):
+            self._limiter.forget(key)
+            for table in (self._wanted, self._gists, self._standing):
                 table.pop(key, None)
 
     def forget_all(self) -> None:
         """Another replica writes from now on, or has written."""
         with self._condition:
             self._is_forgotten = True
-            for table in (self._wanted, self._turn_at, self._not_before, self._last, self._standing):
+            self._limiter.clear()
+            for table in (self._wanted, self._gists, self._standing):
                 table.clear()
             self._unsure.clear()
-            self._turns.clear()
 
     def _run(self) -> None:
         while True:
@@ -257,12 +229,12 @@ class StatusWriter:
                 if key is None:
                     return
                 latest_at = time.monotonic() if self._stopped else self._wanted[key].latest_at
-            self._courtesy.wait(latest_at)
+            self._limiter.wait(latest_at)
             with self._condition:
                 wanted = self._wanted.pop(key, None)
                 if wanted is None:
                     continue  # forgotten meanwhile
-                self._not_before[key] = time.monotonic() + SHORTEST_INTERVAL_SECONDS
+                self._limiter.hold(key, time.monotonic() + SHORTEST_INTERVAL_SECONDS)
             started = time.monotonic()
             try:
                 self._write(key, wanted)
@@ -271,41 +243,24 @@ class StatusWriter:
             except Exception:  # noqa: BLE001 - the thread must go on writing the others
                 _log.exception("status not written", extra={"syncer": "/".join(key)})
             if not self._stopped:
-                self._courtesy.pause(time.monotonic() - started)
+                self._limiter.pause(time.monotonic() - started)
 
     def _next(self) -> SyncerKey | None:
         """Wait for a syncer whose turn it is; None once there is nothing left to write. The lock is held."""
         while not self._stopped:
             now = time.monotonic()
-            wait: float | None = None
-            while self._turns and wait is None:
-                at, _, key = self._turns[0]
-                if at > now:
-                    wait = at - now
-                    continue
-                heapq.heappop(self._turns)
-                if self._turn_at.get(key) != at:
-                    continue  # an earlier turn took its place
-                del self._turn_at[key]
+            while (key := self._limiter.take_turn(now)) is not None:
                 if key not in self._wanted:
                     continue
-                if self._due_at(key) <= now:
+                if (due_at := self._due_at(key)) <= now:
                     return key
-                self._plan(key)  # what was written meanwhile puts it off
-            self._condition.wait(wait)
+                self._limiter.plan(key, due_at)  # what was written meanwhile puts it off
+            self._condition.wait(self._limiter.wait_seconds(now))
         return next(iter(self._wanted), None)
 
-    def _plan(self, key: SyncerKey) -> None:
-        """Give it a turn when it is due; the lock is held."""
-        self._turn_number += 1
-        self._turn_at[key] = self._due_at(key)
-        heapq.heappush(self._turns, (self._turn_at[key], self._turn_number, key))
-
     def _due_at(self, key: SyncerKey) -> float:
-        """When what is wanted may be written; the lock is held."""
-        last = self._last.get(key)
-        paced = last.next_at(_gist(self._wanted[key])) if last else 0.0
-        return max(self._not_before.get(key, 0.0), paced)
+        """When what is wanted may be written: counts alone wait longer; the lock is held."""
+        return self._limiter.allowed_at(key, is_urgent=_gist(self._wanted[key]) != self._gists.get(key))
 
     def _write(self, key: SyncerKey, wanted: _Wanted) -> None:
         syncer = wanted.syncer
@@ -329,16 +284,16 @@ class StatusWriter:
                         self._unsure.add(key)
                     if not self._stopped:
                         self._wanted.setdefault(key, wanted)
-                        self._not_before[key] = time.monotonic() + RETRY_SECONDS
-                        self._plan(key)
+                        self._limiter.hold(key, time.monotonic() + RETRY_SECONDS)
+                        self._limiter.plan(key, self._due_at(key))
             return
         with self._condition:
             if self._is_forgotten:
                 return
             self._standing[key] = _Standing(max(_version(answer), standing.version), status)
             self._unsure.discard(key)
-            last, now = self._last.get(key), time.monotonic()
-            self._last[key] = last.then(_gist(wanted), now) if last else _Last(_gist(wanted), now)
+            self._limiter.wrote(key, time.monotonic())
+            self._gists[key] = _gist(wanted)
 
 
 def _same(one: Mapping[str, Any], other: Mapping[str, Any]) -> bool:

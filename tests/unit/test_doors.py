@@ -30,7 +30,6 @@ REMAIN: dict[tuple[str, str], str] = {
     ("unit/operator/test_run.py", "_cluster"): "the order of the end is tested without a cluster",
     ("unit/operator/test_run.py", "_elector"): "the order of the end is tested without a cluster",
     ("unit/operator/test_run.py", "_rivals"): "the order of the end is tested without a cluster",
-    ("unit/operator/test_status.py", "_Last"): "the writer has no clock of its own",
     ("unit/operator/web/test_health.py", "_reconcile"): "the controller has no other door",
 }
 """Privates that tests name, and why they have to."""

@@ -11,9 +11,10 @@ from typing import Any
 import pytest
 
 from eurekube_provider.core.errors import KubernetesError
-from eurekube_provider.kube.courtesy import Courtesy
+from eurekube_provider.kube.rate_limiter import RateLimiter
+from eurekube_provider.operator import status as module
 from eurekube_provider.operator.conditions import Report, joined
-from eurekube_provider.operator.status import SHORTEST_INTERVAL_SECONDS, StatusWriter, _Last, status_of
+from eurekube_provider.operator.status import StatusWriter, status_of
 from lab.waiting import wait_until
 
 EARLIER = datetime(2026, 1, 2, 3, 4, 5, tzinfo=UTC)
@@ -239,33 +240,24 @@ def test_a_stop_does_not_hammer_an_api_that_refuses() -> None:
     assert elapsed < 2
 
 
-def test_counts_that_go_on_changing_are_written_more_and_more_seldom() -> None:
-    """The pauses of a long rollout double up to ten seconds; a turn, or quiet, begins anew."""
-    last = _Last("gist", at=0.0)
-    pauses = []
-    for _ in range(7):
-        pauses.append(last.next_at("gist") - last.at)
-        assert last.next_at("another gist") - last.at == SHORTEST_INTERVAL_SECONDS
-        last = last.then("gist", last.next_at("gist"))
-    assert pauses == [0.5, 1.0, 2.0, 4.0, 8.0, 10.0, 10.0]
-    quiet = last.then("gist", last.at + 21.0)
-    assert quiet.next_at("gist") - quiet.at == SHORTEST_INTERVAL_SECONDS
-
-
-def test_a_turn_does_not_wait_for_counts() -> None:
-    """A condition that turns is written soon, although counts alone would wait."""
+def test_a_turn_does_not_wait_for_counts(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Counts that go on changing are written more and more seldom; a condition that turns is written soon."""
+    monkeypatch.setattr(module, "SHORTEST_INTERVAL_SECONDS", 0.1)
+    monkeypatch.setattr(module, "LONGEST_INTERVAL_SECONDS", 1000.0)
     access = Access()
     writer = StatusWriter(access)  # type: ignore[arg-type]
     writer.start()
-    writer.report(syncer(), SYNCED)
-    wait_until(lambda: len(access.written) == 1, "the first write", 5)
-    writer._last["shop", "rating"] = replace(writer._last["shop", "rating"], interval_seconds=1000.0)
-    writer.report(syncer(), replace(SYNCED, desired=3, registered=3))
+    for count in range(6):
+        writer.report(syncer(), replace(SYNCED, registered=count))
+        wait_until(lambda: len(access.written) > count, "the write", 30)  # noqa: B023
+    began = time.monotonic()
+    writer.report(syncer(), replace(SYNCED, registered=6))
     writer.report(syncer(), CONFLICT)
-    wait_until(lambda: len(access.written) == 2, "the turn", 30)
+    wait_until(lambda: len(access.written) == 7, "the turn", 30)
+    assert time.monotonic() - began < 3.2, "counts would have waited for this time"
     writer.report(syncer(), replace(CONFLICT, registered=0))
     writer.stop()
-    assert [status["registered"] for _, status in access.written] == [2, 1, 0]
+    assert [status["registered"] for _, status in access.written] == [0, 1, 2, 3, 4, 5, 1, 0]
 
 
 def test_a_write_that_ends_after_another_replica_leads_is_not_remembered() -> None:
@@ -360,7 +352,7 @@ def test_the_status_that_is_being_written_is_ours() -> None:
 
 def test_thousands_at_once_cost_as_much_each_as_one(monkeypatch: pytest.MonkeyPatch) -> None:
     """Who begins to lead a large cluster reports of each syncer; those that wait are not gone through."""
-    monkeypatch.setattr(Courtesy, "pause", staticmethod(lambda _: None))
+    monkeypatch.setattr(RateLimiter, "pause", staticmethod(lambda _: None))
     access = Access()
     writer = StatusWriter(access)  # type: ignore[arg-type]
     began = time.process_time()
