@@ -28,10 +28,9 @@ from eurekube_provider.core.model import Instance, Port
 from eurekube_provider.core.plan import plan
 from eurekube_provider.doctor.reader import read_eureka
 from eurekube_provider.eureka import batch
-from eurekube_provider.eureka.apply import apply
 from eurekube_provider.eureka.codec import instances_from_json
 from eurekube_provider.eureka.connection import Connection
-from eurekube_provider.eureka.eureka_registry import Registry
+from eurekube_provider.eureka.eureka_registry import EurekaRegistry
 from eurekube_provider.eureka.peer import Peer
 from eurekube_provider.eureka.peers import Peers
 from eurekube_provider.registrations.desired import DesiredState
@@ -327,25 +326,16 @@ def _change_leader(url: str, name: str) -> None:
     ]
     held: list[Instance] = []
     for desired in (ours, []):
-        registry = Registry(
-            Peers(Connection((url,))),
-            Cluster("bench", "bench-uid"),
-            "bench",
-            60.0,
-            concerned=lambda _: None,
-            reachability_changed=lambda: None,
-        )
-        registry.renewals.stand_by()
+        registry = EurekaRegistry(Peers(Connection((url,))), Cluster("bench", "bench-uid"), "bench", 60.0)
         registry.start()
-        assert registry.wait_read(_READ_SECONDS)
-        registry.take_over()
-        registry.look_for([one.key for one in ours])
-        outcome = apply(plan(desired, held, owner), owner, registry.peers, registry)
+        assert registry.reachability.wait_read(_READ_SECONDS)
+        registry.take_over(0)
+        registry.refresh([one.key for one in ours])
+        outcome = registry.apply(plan(desired, held, owner), owner)
         assert len(outcome.done) == AN_APPLICATION
         held = [found for one in ours if (found := registry.peers.read(*one.key)) is not None]
         registry.stand_by()
         registry.stop()
-        registry.peers.close()
     assert not held
 
 

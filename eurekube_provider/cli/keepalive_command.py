@@ -6,8 +6,7 @@ import argparse
 import logging
 
 from eurekube_provider.core.identity import Cluster
-from eurekube_provider.eureka.eureka_registry import Registry
-from eurekube_provider.eureka.peers import Peers
+from eurekube_provider.eureka.eureka_registry import EurekaRegistry
 from eurekube_provider.operator import logs
 from eurekube_provider.operator.settings import DEFAULT_CONNECTION, settings_from
 from eurekube_provider.runtime.signals import stopping
@@ -41,14 +40,12 @@ def run(options: argparse.Namespace) -> None:
     logs.set_up(settings.log_format, settings.log_level)
     stop = stopping()
     connection = settings.connections[DEFAULT_CONNECTION]
-    peers = Peers(connection)
-    registry = Registry(
-        peers,
+    registry = EurekaRegistry.connected(
+        connection,
         Cluster("", uid=""),  # none: no cluster's instances are looked after
         settings.operator_name,
         settings.resync_seconds,
-        concerned=lambda _: None,  # what it renews belongs to stacks, which nobody here changes
-        reachability_changed=lambda: None,
+        waits_for_all=True,
     )
     _log.info(
         "keepalive starts",
@@ -56,8 +53,7 @@ def run(options: argparse.Namespace) -> None:
     )
     registry.start()
     # One server may have been restarted together with this: what it has forgotten stands on the others.
-    registry.take_over()
+    registry.take_over(0)
     stop.wait()
-    _log.info("keepalive stops; nothing is removed", extra={"renewed": len(registry.renewals)})
+    _log.info("keepalive stops; nothing is removed", extra={"renewed": registry.figures().held})
     registry.stop()
-    peers.close()

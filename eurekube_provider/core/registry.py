@@ -59,6 +59,11 @@ class Refused:
 Condition = Unread | Well | Failing | Refused
 
 
+def failure_of(condition: Condition) -> RegistryError | None:
+    """Why a registry cannot be read; None where it can, or is being read for the first time."""
+    return condition.error if isinstance(condition, Unread | Failing) else None
+
+
 @dataclass(frozen=True, slots=True)
 class Server:
     """One server of a registry.
@@ -81,6 +86,13 @@ class Server:
     durations: Distribution
     renewals_last_minute: int | None = None
     renewals_threshold: int | None = None
+
+    @property
+    def is_endangered(self) -> bool | None:
+        """Whether it is in self-preservation, or would be with the next renewal that is missing."""
+        if self.renewals_last_minute is None or self.renewals_threshold is None:
+            return None
+        return self.renewals_last_minute <= self.renewals_threshold
 
 
 @dataclass(frozen=True, slots=True)
@@ -151,7 +163,7 @@ class Registry(Protocol):
     def refresh(self, keys: Iterable[Key], *, known_too: bool = False) -> None:
         """Read what another replica may have changed so shortly before that no list shows it yet.
 
-        Does nothing once lists can be believed.
+        Does nothing once lists can be believed, but by ``known_too``.
 
         :param known_too: also what a list shows, perhaps wrongly.
         :raises RegistryError: no server answers.

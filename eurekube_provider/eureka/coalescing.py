@@ -52,78 +52,45 @@ class _Traveller:
 
 
 class Convoys:
-    """Carries out plans as :func:`~eurekube_provider.eureka.apply.apply` does, for any number of threads.
+    """Carries out the plans for one registry, for any number of threads.
 
     Two plans of one owner must not come at the same time.
+
+    :param executor: runs single changes in parallel.
     """
 
-    def __init__(self) -> None:
-        self._lock = threading.Lock()
-        self._convoys: dict[Peers, _Convoy] = {}
-
-    def __call__(
-        self,
-        plan: Plan,
-        owner: str,
-        peers: Peers,
-        observer: Observer | None = None,
-        executor: Executor | None = None,
-        *,
-        leases: int = 0,
-    ) -> Outcome:
-        """See :func:`~eurekube_provider.eureka.apply.apply`."""
-        if not plan.changes:
-            return Outcome()
-        with self._lock:
-            convoy = self._convoys[peers] = self._convoys.get(peers) or _Convoy(peers)
-
-        def alone() -> Outcome:
-            return apply(plan, owner, peers, observer, executor, leases=leases)
-
-        if observer is None or not _is_sociable(plan, owner, observer) or not peers.uses_batches(leases):
-            with convoy.alone:
-                return alone()
-        return convoy.carry(_Traveller(plan, owner, observer, alone, threading.Event()))
-
-    def waiting(self, peers: Peers) -> int:
-        """How many plans for a registry wait for what is under way."""
-        convoy = self._convoys.get(peers)
-        return convoy.waiting if convoy else 0
-
-
-def _is_sociable(plan: Plan, owner: str, observer: Observer) -> bool:
-    """Whether a plan may be part of a batch with others: an owner's first instances are looked at before, and
-    batches are no way to set a status.
-    """
-    return (
-        len(plan.changes) < BULK_FROM_CHANGES and not plan.of(Action.SET_STATUS) and observer.is_known(owner)
-    )
-
-
-class _Convoy:
-    """The way to one registry.
-
-    :ivar alone: held by what never travels with others.
-    """
-
-    def __init__(self, peers: Peers) -> None:
-        self.alone = threading.Semaphore(ALONE_AT_ONCE)
+    def __init__(self, peers: Peers, executor: Executor | None = None) -> None:
         self._peers = peers
+        self._executor = executor
+        self._alone = threading.Semaphore(ALONE_AT_ONCE)
         self._lock = threading.Lock()
         self._under_way = 0
         self._waiting: list[_Traveller] = []
 
+    def apply(self, plan: Plan, owner: str, observer: Observer, *, leases: int = 0) -> Outcome:
+        """Carry out a plan, by itself or with others; see :func:`eurekube_provider.eureka.apply.apply`.
+
+        :param leases: how many Eureka leases there are, or are about to be.
+        :raises LeadershipLost: nothing may be written any more.
+        """
+        if not plan.changes:
+            return Outcome()
+
+        def alone() -> Outcome:
+            return apply(plan, owner, self._peers, observer, self._executor, leases=leases)
+
+        if not _is_sociable(plan, owner, observer) or not self._peers.uses_batches(leases):
+            with self._alone:
+                return alone()
+        return self._carry(_Traveller(plan, owner, observer, alone, threading.Event()))
+
     @property
     def waiting(self) -> int:
-        """How many wait."""
+        """How many plans wait for what is under way."""
         with self._lock:
             return len(self._waiting)
 
-    def carry(self, traveller: _Traveller) -> Outcome:
-        """Carry out a plan, by itself or with others.
-
-        :raises LeadershipLost: see :func:`~eurekube_provider.eureka.apply.apply`.
-        """
+    def _carry(self, traveller: _Traveller) -> Outcome:
         with self._lock:
             if self._under_way < AT_ONCE:
                 self._under_way += 1
@@ -193,3 +160,12 @@ class _Convoy:
         for one in group:
             errors = [failures.get(change.instance.key) for change in one.plan.changes]
             one.outcome = Outcome.of(one.plan.changes, errors)
+
+
+def _is_sociable(plan: Plan, owner: str, observer: Observer) -> bool:
+    """Whether a plan may be part of a batch with others: an owner's first instances are looked at before, and
+    batches are no way to set a status.
+    """
+    return (
+        len(plan.changes) < BULK_FROM_CHANGES and not plan.of(Action.SET_STATUS) and observer.is_known(owner)
+    )

@@ -10,21 +10,28 @@ import logging
 import threading
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 
 from eurekube_provider.core.errors import ConfigurationError, RegistryError, RegistryUnreachable
 from eurekube_provider.core.identity import Cluster
 from eurekube_provider.core.liveness import Liveness, liveness_of
 from eurekube_provider.core.model import Instance, Status
+from eurekube_provider.core.plan import Outcome, Plan
+from eurekube_provider.core.registry import Condition, Figures, RegistryListener
 from eurekube_provider.eureka.accepted_renewals import is_of_stack
 from eurekube_provider.eureka.bulk import bring_level, read_many
 from eurekube_provider.eureka.cluster_name_conflict import refuse_namesake
+from eurekube_provider.eureka.coalescing import Convoys
+from eurekube_provider.eureka.connection import Connection
 from eurekube_provider.eureka.forgotten import Lost
+from eurekube_provider.eureka.front_pages import FigureReader
 from eurekube_provider.eureka.handover import Handover
 from eurekube_provider.eureka.late_writes import Late, overtaken
 from eurekube_provider.eureka.peer import Peer
 from eurekube_provider.eureka.peers import Peers
+from eurekube_provider.eureka.reachability import Reachability
 from eurekube_provider.eureka.registry_fetcher import Listing
-from eurekube_provider.eureka.renewals import Renewals
+from eurekube_provider.eureka.renewals import INTERVAL_SECONDS, Renewals
 from eurekube_provider.eureka.restart_detection import MEMORY_SECONDS, Restarts
 from eurekube_provider.eureka.self_preservation import Gauges
 from eurekube_provider.eureka.stack_renewals import Adopted
@@ -49,22 +56,31 @@ milliseconds. One that is only slow is asked again in :data:`RESTART_LOOK_SECOND
 TOLD_WITHIN_SECONDS = 3.0
 """What a person sets at one server stands at the others by then."""
 
+APPLY_THREADS = 8
+"""So many changes of one kind are under way at once."""
+
 LONGEST_ROUND_SECONDS = 600.0
 """Reading a large registry, and settling many doubts one by one, takes its time; longer is stuck."""
 
 
-class Registry:
-    """One Eureka cluster as this operator sees it.
+class _Nobody:
+    """A listener that does nothing."""
+
+    def owner_changed(self, owner: str) -> None:
+        """Do nothing."""
+
+    def condition_changed(self) -> None:
+        """Do nothing."""
+
+
+class EurekaRegistry:
+    """One Eureka cluster as this operator sees it; a :class:`~eurekube_provider.core.registry.Registry`.
 
     An :class:`~eurekube_provider.eureka.observer.Observer`: what is applied is renewed and remembered. A
     :class:`~eurekube_provider.eureka.heartbeat_sender.Listener`: what renewals find out is looked after.
 
-    :param concerned: called with an owner whose instances are not what they were.
-    :param reachability_changed: called when Eureka was read for the first time, when it cannot be read any
-        more, and when it answers again.
     :param check_cluster: whether the first read looks for another cluster of our name; one that is found ends
-        all work, see :attr:`refusal`.
-    :param refused: called then.
+        all work, see :class:`~eurekube_provider.core.registry.Refused`.
     :param follows_another: whether another replica may have led a moment ago when this one comes to lead.
     """
 
@@ -74,17 +90,17 @@ class Registry:
         cluster: Cluster,
         operator_name: str,
         resync_seconds: float,
-        concerned: Callable[[str], None],
-        reachability_changed: Callable[[], None],
         *,
         check_cluster: bool = False,
-        refused: Callable[[], None] = lambda: None,
         follows_another: Callable[[], bool] = lambda: True,
+        renewal_interval_seconds: float = INTERVAL_SECONDS,
     ) -> None:
         self.peers = peers
+        self.listener: RegistryListener = _Nobody()
         self.view = View()
+        self.reachability = Reachability(peers)
         self._listing = Listing(peers)
-        self.renewals = Renewals(peers, self)
+        self.renewals = Renewals(peers, self, interval_seconds=renewal_interval_seconds)
         self.restarts = Restarts(peers, self.renewals.renew_all_now)
         self._adopted = Adopted(
             peers, self.view, self.renewals, self.restarts, operator_name, self.registered
@@ -92,7 +108,7 @@ class Registry:
         self.sweeper = Sweeper(
             peers,
             is_registered=lambda key: self.view.get(key) is not None,
-            came_back=lambda keys: self.renewals.renew_soon(keys),  # noqa: PLW0108 - may be another one by then
+            came_back=self.renewals.renew_soon,
             came_late=self._came_late,
             servers_behind=lambda: self.restarts.servers_behind,
         )
@@ -100,29 +116,18 @@ class Registry:
         peers.unanswered = self._unanswered
         peers.unanswered_many = self._late.note_many
         peers.overriding = self._overriding
-        self.failure: RegistryError | None = None
-        """Why the registry could not be read the last time; None while all is well."""
-        self.refusal: ConfigurationError | None = None
-        """Why this operator must not work on this registry."""
-        self.trouble: RegistryError | None = None
-        """The same once it failed twice on end, or nothing answered for seconds: a person should know."""
-        self.gauges = Gauges(0, 0, 0.0)
-        self.read_at: float | None = None
-        """Unix time of the last complete reading; None before the first."""
+        self._gauges = Gauges(0, 0, 0.0)
+        self._front_pages = FigureReader(peers.peers)
+        self._executor = ThreadPoolExecutor(APPLY_THREADS, thread_name_prefix="apply")
+        self._convoys = Convoys(peers, self._executor)
         self._cluster = cluster
         self._resync_seconds = resync_seconds
-        self._concerned = concerned
         self._checks_cluster = check_cluster
-        self._refused = refused
         self._follows_another = follows_another
-        self._reachability_changed = reachability_changed
-        self._was_read = threading.Event()
         self._stopped = threading.Event()
         self._expected_leases = 0
         self._lost_overrides: dict[Key, Status] = {}
-        self.lost = Lost()
-        """What was forgotten here, for who registers nothing anew but keeps what stood."""
-        self._failed_at = -MEMORY_SECONDS
+        self._lost = Lost()
         self._former_owners: dict[Key, set[str]] = {}
         """Of what was handed over while this replica leads: a server that is away may know of it, or not."""
         self._looks_everywhere = False
@@ -133,10 +138,49 @@ class Registry:
         self._went_round_at = time.monotonic()
         self._thread = threading.Thread(target=self._run, name="registry", daemon=True)
 
-    @property
-    def was_read(self) -> bool:
-        """Whether the registry has been read once: nothing may be removed before."""
-        return self._was_read.is_set()
+    @classmethod
+    def connected(
+        cls,
+        connection: Connection,
+        cluster: Cluster,
+        operator_name: str,
+        resync_seconds: float,
+        *,
+        may_write: Callable[[], bool] = lambda: True,
+        waits_for_all: bool = False,
+        check_cluster: bool = False,
+        follows_another: Callable[[], bool] = lambda: True,
+    ) -> EurekaRegistry:
+        """The Eureka of a connection.
+
+        :param may_write: asked before each change.
+        :param waits_for_all: see :class:`~eurekube_provider.eureka.peers.Peers`.
+        """
+        return cls(
+            Peers(connection, may_write, waits_for_all=waits_for_all),
+            cluster,
+            operator_name,
+            resync_seconds,
+            check_cluster=check_cluster,
+            follows_another=follows_another,
+        )
+
+    def start(self, listener: RegistryListener | None = None) -> None:
+        """Begin to read, and to renew with :meth:`take_over`."""
+        self.listener = listener or self.listener
+        self.renewals.stand_by()
+        self.renewals.start()
+        self.sweeper.start()
+        self._went_round_at = time.monotonic()
+        self._thread.start()
+
+    def stop(self) -> None:
+        """Read, renew and change nothing more; nothing is removed."""
+        self._stopped.set()
+        self._executor.shutdown(wait=False, cancel_futures=True)
+        self.renewals.stop()
+        self.sweeper.stop()
+        self.peers.close()
 
     def liveness(self) -> list[Liveness]:
         """The threads that read, renew and sweep."""
@@ -144,28 +188,81 @@ class Registry:
         reading = liveness_of([self._thread], age, self._resync_seconds + LONGEST_ROUND_SECONDS)
         return [*reading, *self.renewals.liveness(), *self.sweeper.liveness()]
 
-    def wait_read(self, timeout_seconds: float) -> bool:
-        """Wait for the first list."""
-        return self._was_read.wait(timeout_seconds)
+    def condition(self) -> Condition:
+        """Whether it was read, and answers."""
+        return self.reachability.condition()
 
-    def start(self) -> None:
-        """Begin to read and to renew."""
-        self.renewals.start()
-        self.sweeper.start()
-        self._went_round_at = time.monotonic()
-        self._thread.start()
+    def known(self, *, owner: str = "", application: str = "") -> list[Instance]:
+        """What is known to be there: of an owner, of an application, of both, or all."""
+        return self.view.known(owner, application)
 
-    def stop(self) -> None:
-        """Read and renew no more; nothing is removed."""
-        self._stopped.set()
-        self.renewals.stop()
-        self.sweeper.stop()
+    def get(self, key: Key) -> Instance | None:
+        """One instance, as far as known."""
+        return self.view.get(key)
 
-    def take_over(self) -> None:
+    def owners(self, *, called: str = "") -> set[str]:
+        """Who has instances, or has some that callers find by this name."""
+        return set(self.view.owners_called(called)) if called else self.view.owners()
+
+    def up(self, *, owner: str = "", cluster: str = "") -> int:
+        """How many instances of an owner, or of a cluster's syncers, are UP."""
+        return self.view.up(owner=owner, cluster=cluster)
+
+    def apply(self, plan: Plan, owner: str) -> Outcome:
+        """Carry out a plan on behalf of ``owner``, alone or with others' that wait as well.
+
+        :raises LeadershipLost: this replica may not change anything.
+        """
+        return self._convoys.apply(plan, owner, self, leases=max(self._expected_leases, len(self.renewals)))
+
+    def keep(self, instance: Instance) -> None:
+        """Renew what stands there already."""
+        if instance.key not in self.renewals:
+            self.renewals.add(instance, just_registered=False)
+
+    def let_lapse(self, instance: Instance) -> None:
+        """Renew what stands there no more, and leave it to Eureka to forget it."""
+        if instance.key in self.renewals:
+            self.renewals.remove(instance.key)
+
+    def forgotten(self, owner: str) -> list[Instance]:
+        """What an owner had, and Eureka lost when it began anew."""
+        return self._lost.of(owner)
+
+    def give_up(self, owner: str) -> None:
+        """Let what Eureka forgot of an owner be."""
+        self._lost.forget(owner)
+
+    def figures(self, *, in_full: bool = False) -> Figures:
+        """What metrics tell; in full, also what the servers' front pages show."""
+        gauges, counts, started = self._gauges, self.renewals.counts, self.restarts.started_by_url
+        pages = {peer.url: self._front_pages.latest(peer.url) for peer in self.peers.peers if in_full}
+        return Figures(
+            servers=[
+                peer.traffic.figures(peer.url, started.get(peer.url), pages.get(peer.url))
+                for peer in self.peers.peers
+            ],
+            read_at=self.reachability.read_at,
+            registered=gauges.registered,
+            held=len(self.renewals),
+            share=gauges.share,
+            warning=gauges.warning,
+            renewals_last_minute=gauges.renewals_last_minute,
+            renewals_expected=gauges.renewals_expected,
+            accepted=counts.accepted,
+            missing=counts.missing,
+            failed=counts.failed,
+            late_seconds=self.renewals.late_seconds,
+            refused=self.renewals.refused,
+            for_stacks=[one for one in self.renewals.held() if is_of_stack(one)] if in_full else [],
+        )
+
+    def take_over(self, expected: int) -> None:
         """Begin to renew, from the list that every client gets, of one server; see :mod:`.handover`.
 
         What only other servers hold is looked for soon after.
         """
+        self._expected_leases = expected
         if self._follows_another():
             self._handover.begin()
         self.renewals.resume()
@@ -174,18 +271,19 @@ class Registry:
         except ConfigurationError as error:
             self._refuse(error)
         except RegistryError as error:
-            self.failure = error
             _log.warning("Eureka cannot be read", extra={"error": str(error)})
+            if self.reachability.failed(error):
+                self.listener.condition_changed()
 
-    def look_for(self, keys: Iterable[Key], *, known_too: bool = False) -> None:
+    def refresh(self, keys: Iterable[Key], *, known_too: bool = False) -> None:
         """Read what another replica may have registered so shortly before that no list shows it yet.
 
-        Does nothing once lists can be believed.
+        Does nothing once lists can be believed, but by ``known_too``.
 
         :param known_too: also what a list shows, perhaps wrongly.
         :raises RegistryError: no server answers.
         """
-        if not self._handover.lasts:
+        if not known_too and not self._handover.lasts:
             return
         for key, found in read_each(
             self.peers, [key for key in keys if known_too or self.view.is_new(key)]
@@ -201,29 +299,9 @@ class Registry:
         self.view.doubt()
         self._lost_overrides.clear()
         self._former_owners.clear()
-        self.lost.clear()
+        self._lost.clear()
         self._unlisted.clear()
         self._adopted.stand_by()
-
-    def abandon(self, owner: str) -> list[Instance]:
-        """Renew nothing of ``owner`` any more, so that it lapses; returns what is known to stand there."""
-        left = self.view.owned(owner)
-        for instance in left:
-            self.renewals.remove(instance.key)
-        return left
-
-    def falls_silent(self, error: RegistryError) -> None:
-        """No server answers although it was asked; the reading that would find it out still waits."""
-        self._failed_at = time.monotonic()
-        if self.was_read and self.trouble is None:
-            self.trouble = error
-            self._reachability_changed()
-
-    def is_heard(self) -> None:
-        """A server answers again."""
-        if self.failure is None and self.trouble is not None:
-            self.trouble = None
-            self._reachability_changed()
 
     def registered(self, instance: Instance) -> None:
         """See :class:`~eurekube_provider.eureka.observer.Observer`.
@@ -232,7 +310,7 @@ class Registry:
         was written over is told, and says so.
         """
         self._lost_overrides.pop(instance.key, None)
-        self.lost.stands(instance)
+        self._lost.stands(instance)
         known = self.view.get(instance.key)
         former = known.owner if known is not None and known.owner != instance.owner else ""
         if former:
@@ -240,10 +318,10 @@ class Registry:
         self.view.registered(instance)
         self.renewals.add(instance, just_registered=True)
         if former:
-            self._concerned(former)
+            self.listener.owner_changed(former)
         was_leaving = known is not None and known.is_leaving
         if instance.is_leaving and instance.is_overridden and not was_leaving and instance.owner:
-            self._concerned(instance.owner)  # an OUT_OF_SERVICE of ours that nobody knew of
+            self.listener.owner_changed(instance.owner)  # an OUT_OF_SERVICE of ours that nobody knew of
 
     def leaving(self, instance: Instance) -> None:
         """See :class:`~eurekube_provider.eureka.observer.Observer`."""
@@ -258,7 +336,7 @@ class Registry:
         that, and the others show it as it was.
         """
         known = self.view.get(instance.key)
-        self.lost.stands(instance)
+        self._lost.stands(instance)
         self.view.registered(instance)
         is_ours = self._is_ours(instance)
         if is_ours and known is not None and known.owner == instance.owner:
@@ -268,14 +346,14 @@ class Registry:
         if is_ours and known is not None and known.owner and self._cluster.syncer_of(known.owner) is not None:
             self._former_owners.setdefault(instance.key, set()).add(known.owner)
         if instance.owner:
-            self._concerned(instance.owner)  # which may have begun to renew it meanwhile
+            self.listener.owner_changed(instance.owner)  # which may have begun to renew it meanwhile
 
     def gone(self, instance: Instance) -> None:
         """See :class:`~eurekube_provider.eureka.observer.Observer`."""
         if self._is_anothers(instance):
             return
         self._lost_overrides.pop(instance.key, None)
-        self.lost.stands(instance)
+        self._lost.stands(instance)
         self.view.gone(instance.key)
         former = frozenset(self._former_owners.pop(instance.key, ()))
         self.sweeper.removed(self._late.newest(instance), former)
@@ -286,32 +364,15 @@ class Registry:
 
     def is_new(self, key: Key) -> bool:
         """See :class:`~eurekube_provider.eureka.observer.Observer`."""
-        if self.failure or not self.was_read or self._handover.lasts or self.restarts.lost_memory:
+        if self.reachability.failure or not self.reachability.was_read:
+            return False
+        if self._handover.lasts or self.restarts.lost_memory:
             return False
         return key not in self._lost_overrides and self.view.is_new(key)
 
     def lost_override(self, key: Key) -> Status:
         """See :class:`~eurekube_provider.eureka.observer.Observer`."""
         return self._lost_overrides.get(key, Status.UNKNOWN)
-
-    @property
-    def leases(self) -> int:
-        """How many Eureka leases this operator has or is about to have."""
-        return max(self._expected_leases, len(self.renewals))
-
-    def expect(self, leases: int) -> None:
-        """So many endpoints are about to be registered, so that batches may be used from the first one on."""
-        self._expected_leases = leases
-
-    def hold(self, instance: Instance) -> None:
-        """Renew what stands there already."""
-        if instance.key not in self.renewals:
-            self.renewals.add(instance, just_registered=False)
-
-    def let_lapse(self, instance: Instance) -> None:
-        """Renew what stands there no more, and leave it to Eureka to forget it."""
-        if instance.key in self.renewals:
-            self.renewals.remove(instance.key)
 
     def _run(self) -> None:
         while not self._stopped.is_set():
@@ -321,24 +382,19 @@ class Registry:
                 self._refuse(error)
                 return
             except RegistryError as error:
-                if self.failure is None or str(self.failure) != str(error):
+                if str(self.reachability.failure) != str(error):
                     _log.warning("Eureka cannot be read", extra={"error": str(error)})
-                self._failed_at = time.monotonic()
-                is_news = self.failure is not None and self.trouble is None
-                if self.failure is not None or self.trouble is not None:
-                    self.trouble = error
-                self.failure = error
-                if is_news:
-                    self._reachability_changed()
+                if self.reachability.failed(error):
+                    self.listener.condition_changed()
             except Exception:  # noqa: BLE001 - the thread must look again
                 _log.exception("Eureka could not be read")
             self._went_round_at = time.monotonic()
-            fast = self.failure is not None or not self.was_read
+            fast = self.reachability.failure is not None or not self.reachability.was_read
             self._rest(min(2.0, self._resync_seconds) if fast else self._resync_seconds)
 
-    def _refuse(self, error: ConfigurationError) -> None:
-        self.refusal = error
-        self._refused()
+    def _refuse(self, why: ConfigurationError) -> None:
+        self.reachability.refuse(why)
+        self.listener.condition_changed()
 
     def _rest(self, seconds: float) -> None:
         """Wait until the next reading."""
@@ -406,7 +462,7 @@ class Registry:
             news, _ = self.view.merge(left, is_complete=False)
             for owner in {one.owner for one in news}:
                 if owner:
-                    self._concerned(owner)
+                    self.listener.owner_changed(owner)
 
     @property
     def _is_in_doubt(self) -> bool:
@@ -417,8 +473,8 @@ class Registry:
         changes that is larger than the list.
         """
         return (
-            not self.was_read
-            or self.failure is not None
+            not self.reachability.was_read
+            or self.reachability.failure is not None
             or self._handover.lasts
             or self.restarts.lost_memory
             or self.restarts.servers_behind > 1
@@ -426,7 +482,7 @@ class Registry:
 
     def _take(self, listed: list[Instance], *, is_complete: bool) -> None:
         """Learn from a list of the whole registry."""
-        if self._checks_cluster and not self.was_read:
+        if self._checks_cluster and not self.reachability.was_read:
             # Before anything of it is known: what a namesake's syncers hold would be taken for ours.
             refuse_namesake(self.peers, self._cluster, listed)
         listed = self._late.marked(listed)
@@ -435,25 +491,22 @@ class Registry:
         for instance in overridden:
             if self.view.get(instance.key) is None:
                 self._remember_override(instance)
-        was_away = self.failure is not None or self.trouble is not None
-        self.failure = self.trouble = None
+        was_away = self.reachability.answered()
         for owner in {instance.owner for instance in news} | self._beside(news):
             if owner:
-                self._concerned(owner)
+                self.listener.owner_changed(owner)
         self._renew_no_more(news)
         for key in doubts:
             self._settle(key)
         self._adopted.take(listed)
         self._gauge(len(listed))
-        self.read_at = time.time()
-        is_first = not self.was_read
+        is_first = self.reachability.read()
         if is_first:
             _log.info("Eureka was read", extra={"instances": len(listed)})
-            self._was_read.set()
         elif was_away:
             _log.warning("Eureka answers again")
         if is_first or was_away:
-            self._reachability_changed()
+            self.listener.condition_changed()
 
     def _beside(self, news: Sequence[Instance]) -> set[str | None]:
         """Who has instances in applications of which another one is news that registered itself."""
@@ -462,12 +515,12 @@ class Registry:
 
     def _gauge(self, registered: int) -> None:
         """Measure our part in the registry; say so once when it has become a danger."""
-        before = self.gauges.warning
+        before = self._gauges.warning
         lanes = len(self.peers.peers) if self.peers.uses_batches(len(self.renewals)) else 1
-        self.gauges = Gauges(len(self.renewals), registered, self.renewals.last_minute / lanes)
-        if self.gauges.warning and not before and registered >= FEWEST_TO_WARN_OF:
+        self._gauges = Gauges(len(self.renewals), registered, self.renewals.last_minute / lanes)
+        if self._gauges.warning and not before and registered >= FEWEST_TO_WARN_OF:
             _log.warning(
-                "a large part of Eureka depends on this operator", extra={"hint": self.gauges.warning}
+                "a large part of Eureka depends on this operator", extra={"hint": self._gauges.warning}
             )
 
     def _settle(self, key: Key) -> None:
@@ -482,7 +535,7 @@ class Registry:
             self._renew_no_more([now])
         for instance in (before, now):
             if instance is not None and instance.owner:
-                self._concerned(instance.owner)
+                self.listener.owner_changed(instance.owner)
 
     def _is_ours(self, instance: Instance) -> bool:
         """Whether it is a syncer's of this cluster, or a stack's that asks this operator to renew it."""
@@ -499,7 +552,7 @@ class Registry:
             )
             ours = self.renewals.remove(instance.key)
             if ours is not None and ours.owner:
-                self._concerned(ours.owner)
+                self.listener.owner_changed(ours.owner)
 
     def missing(self, instances: Sequence[Instance], peer: Peer | None) -> None:
         """See :class:`~eurekube_provider.eureka.heartbeat_sender.Listener`."""
@@ -516,13 +569,13 @@ class Registry:
         for instance in ours:
             self.renewals.remove(instance.key)
             if self._may_be_forgotten:
-                self.lost.note(self.view.get(instance.key) or instance)
+                self._lost.note(self.view.get(instance.key) or instance)
             self._vanished(instance.key)
         if ours:
             _log.warning("instances of ours are missing in Eureka", extra={"count": len(ours)})
         for owner in {instance.owner for instance in ours}:
             if owner:
-                self._concerned(owner)
+                self.listener.owner_changed(owner)
         for instance in lost:
             if is_of_stack(instance):
                 self._adopted.lost(instance)
@@ -537,7 +590,7 @@ class Registry:
             self.renewals.remove(stored.key)
         for owner in {stored.owner, known.owner if known else None}:
             if owner:
-                self._concerned(owner)
+                self.listener.owner_changed(owner)
 
     def answers_again(self, peer: Peer) -> None:
         """See :class:`~eurekube_provider.eureka.heartbeat_sender.Listener`."""
@@ -596,7 +649,7 @@ class Registry:
         known = self.view.get(found.key)
         if found.owner and (known is None or (found.is_leaving and not known.is_leaving)):
             self.view.registered(found)
-            self._concerned(found.owner)
+            self.listener.owner_changed(found.owner)
         else:
             self._bring_status(found)
 
@@ -657,7 +710,7 @@ class Registry:
     @property
     def _may_be_forgotten(self) -> bool:
         """Whether what is missing was perhaps not removed: a server was restarted, or nobody could renew."""
-        return self.restarts.lost_memory or time.monotonic() - self._failed_at < MEMORY_SECONDS
+        return self.restarts.lost_memory or self.reachability.failed_within(MEMORY_SECONDS)
 
     def _remember_override(self, lost: Instance) -> None:
         if not lost.is_leaving:  # which is ours, not a person's

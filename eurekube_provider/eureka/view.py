@@ -75,6 +75,16 @@ class View:
         with self._lock:
             return [self._held[key] for key in self._by_owner.get(owner, ())]
 
+    def known(self, owner: str = "", application: str = "") -> list[Instance]:
+        """The instances of an owner, of an application, of both, or all."""
+        if owner:
+            name = application.upper()
+            return [one for one in self.owned(owner) if not name or one.application == name]
+        if application:
+            return self.application(application)
+        with self._lock:
+            return list(self._held.values())
+
     def application(self, name: str) -> list[Instance]:
         """The instances of an application, whoever owns them."""
         with self._lock:
@@ -95,15 +105,10 @@ class View:
         with self._lock:
             return len(self._by_owner.get(owner, ()))
 
-    def up(self, owner: str) -> int:
-        """How many instances of an owner are UP, as the brake counts them."""
+    def up(self, *, owner: str = "", cluster: str = "") -> int:
+        """How many instances of an owner, or of a cluster's syncers, are UP, as the brake counts them."""
         with self._lock:
-            return self._up_by_owner[owner]
-
-    def up_of_cluster(self, name: str) -> int:
-        """How many instances of a cluster's syncers are UP."""
-        with self._lock:
-            return self._up_by_cluster[name]
+            return self._up_by_owner[owner] if owner else self._up_by_cluster[cluster]
 
     def owners_called(self, name: str) -> list[str]:
         """The owners of instances that callers find under a name: an application's or a VIP address."""

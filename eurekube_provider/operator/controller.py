@@ -11,7 +11,6 @@ import logging
 import threading
 import time
 from collections.abc import Callable, Collection, Mapping
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from typing import Any
 
@@ -28,9 +27,8 @@ from eurekube_provider.core.liveness import Liveness, liveness_of
 from eurekube_provider.core.mapping import Desired, leaving
 from eurekube_provider.core.model import Instance
 from eurekube_provider.core.plan import Action, Change, Outcome, Plan, Policy, plan
+from eurekube_provider.core.registry import Condition, Failing, Refused, Registry, Unread, failure_of
 from eurekube_provider.core.syncer import DEFAULT_CONNECTION, OnTermination, Syncer, claimed_names
-from eurekube_provider.eureka.apply import apply
-from eurekube_provider.eureka.eureka_registry import Registry
 from eurekube_provider.eureka.forgotten import restorable
 from eurekube_provider.kube.access import PODS, KubeAccess
 from eurekube_provider.kube.events import EventRecorder
@@ -87,14 +85,14 @@ class Controller:
         statuses: StatusWriter,
         events: EventRecorder,
         queue: WorkQueue[SyncerKey],
-        carry_out: Callable[..., Outcome] = apply,
+        may_write: Callable[[], bool] = lambda: True,
         *,
         reads_each: bool = False,
     ) -> None:
         self.history = Looks()
         self.drains = DrainCheck(access, settings.needed_drain_seconds, queue.add, queue.wait_drained)
         self._settings = settings
-        self._carry_out = carry_out
+        self._may_write = may_write
         self._reads_each = reads_each
         self._cluster = cluster
         self._access = access
@@ -103,7 +101,7 @@ class Controller:
         self._teller = StatusPublisher(events, statuses)
         self._queue = queue
         self._sources: Sources | None = None
-        self._brake = Brake(cluster, [registry.view for registry in registries.values()], access)
+        self._brake = Brake(cluster, registries.values(), access)
         self._successors = OwnershipTransfer(
             cluster, queue, self._apply, self._admission.registry_of, waits_at_once=reads_each
         )
@@ -118,12 +116,8 @@ class Controller:
             settings.release_after_seconds,
             self._gone,
         )
-        self._silence = UnresponsiveWatch(registries, self._hangs)
+        self._silence = UnresponsiveWatch(registries, self._hangs, self.registry_concerned)
         self._busy_since: dict[str, float] = {}
-        self._executors = {
-            registry: ThreadPoolExecutor(8, thread_name_prefix=f"apply-{name}")
-            for name, registry in registries.items()
-        }
         self._workers = [
             (
                 registry,
@@ -157,7 +151,7 @@ class Controller:
         if syncer is not None and named in self._registries:
             return str(named)
         owner = self._owner(key)
-        holding = (name for name, registry in self._registries.items() if registry.view.count(owner))
+        holding = (name for name, registry in self._registries.items() if registry.known(owner=owner))
         return next(holding, next(iter(self._registries)))
 
     def pause(self) -> bool:
@@ -191,12 +185,11 @@ class Controller:
         assert self._sources is not None  # noqa: S101 - started before
         registry = self._registries[name]
         try:
-            registry.take_over()
-            registry.expect(wanted)
+            registry.take_over(wanted)
             for syncer in self._sources.syncers.objects():
                 if not syncer["metadata"].get("deletionTimestamp"):
-                    for instance in registry.view.owned(self._owner(key_of(syncer))):
-                        registry.hold(instance)
+                    for instance in registry.known(owner=self._owner(key_of(syncer))):
+                        registry.keep(instance)
         except Exception:  # noqa: BLE001 - its syncers must be looked at all the same
             _log.exception("an Eureka could not be taken over", extra={"eureka": name})
         with self._terms:
@@ -204,7 +197,7 @@ class Controller:
                 if self._stands_by:
                     registry.stand_by()
                 return
-            if registry.refusal is not None:
+            if isinstance(registry.condition(), Refused):
                 return
             self._taken_over.add(name)
             if self._leads:
@@ -229,7 +222,7 @@ class Controller:
     def _begin(self, name: str) -> None:
         """Look at an Eureka's syncers from now on, and at what deleted ones left behind there."""
         self._queue.resume(name)
-        for owner in self._registries[name].view.owners():
+        for owner in self._registries[name].owners():
             self.owner_concerned(owner)
 
     @property
@@ -265,7 +258,9 @@ class Controller:
             for registry, worker in self._workers
             for loop in liveness_of(
                 [worker],
-                now - self._busy_since.get(worker.name, now) if registry.failure is None else 0.0,
+                now - self._busy_since.get(worker.name, now)
+                if failure_of(registry.condition()) is None
+                else 0.0,
                 LONGEST_LOOK_SECONDS,
             )
         ]
@@ -278,12 +273,10 @@ class Controller:
         self.drains.stop()
         now = time.monotonic()
         for registry, worker in self._workers:
-            hangs = registry.failure is not None or not registry.peers.answers
+            hangs = failure_of(registry.condition()) is not None
             deadline = now + (HANGING_STOP_SECONDS if hangs else LONGEST_STOP_SECONDS)
             if worker.is_alive():
                 worker.join(timeout=max(0.0, deadline - time.monotonic()))
-        for executor in self._executors.values():
-            executor.shutdown(wait=False, cancel_futures=True)
 
     def owner_concerned(self, owner: str) -> None:
         """Something of this owner is not as it was in Eureka."""
@@ -303,7 +296,7 @@ class Controller:
             return
         for key in self._sources.syncers_at(name):
             self._queue.add(key)
-        for owner in self._registries[name].view.owners():
+        for owner in self._registries[name].owners():
             self.owner_concerned(owner)
 
     def _work(self, lane: str) -> None:
@@ -345,7 +338,7 @@ class Controller:
     def _reconcile(self, key: SyncerKey) -> EurekubeError | None:
         """Look at one syncer; returns why it must be looked at again, which its status says already."""
         assert self._sources is not None  # noqa: S101 - workers start with the sources
-        if not all(registry.peers.may_write() for registry in self._registries.values()):
+        if not self._may_write():
             raise LeadershipLost("another replica may lead by now")
         started = time.monotonic()
         syncer = self._sources.syncers.get(*key)
@@ -365,10 +358,10 @@ class Controller:
             set_finalizer(self._access, syncer, present=True)
         owner = wanted.owner(self._cluster)
         desired = self._sources.desired(wanted, self._cluster)
-        registry.look_for([(wanted.application.upper(), one) for one in desired.terminating])
+        registry.refresh([(wanted.application.upper(), one) for one in desired.terminating])
         if self._reads_each:
-            there = (*desired.instances, *registry.view.owned(owner))
-            registry.look_for([one.key for one in there], known_too=True)
+            there = (*desired.instances, *registry.known(owner=owner))
+            registry.refresh([one.key for one in there], known_too=True)
         wanted_keys = {instance.key for instance in desired.instances}
         offered = self._offer(key, wanted, desired, wanted_keys, registry, owner)
         strays = [
@@ -400,7 +393,7 @@ class Controller:
             return report(
                 Reconciled(
                     wanted.application.upper(),
-                    registry.view.owned(owner),
+                    registry.known(owner=owner),
                     len(desired.instances),
                     self.drains.problem(key),
                     syncer=wanted,
@@ -424,7 +417,7 @@ class Controller:
             outcome += self._take_out(strays, leaves, wanted_keys, registry, owner, offered)
         self._renew(key, wanted, desired, wanted_keys, owner, registry, offered)
         self._make_way(key, outcome)
-        told = found(outcome, registry.trouble)
+        told = found(outcome, _lasting(registry.condition()))
         self._teller.tell_look(syncer, told, outcome, time.monotonic() - started)
         self.history.saw(key, told, wished, outcome, held)
         self.drains.look_soon(wanted)
@@ -452,7 +445,7 @@ class Controller:
                 one,
                 [
                     held
-                    for held in one.view.owned(owner)
+                    for held in one.known(owner=owner)
                     if one is not registry or held.key not in wanted_keys
                 ],
             )
@@ -482,11 +475,11 @@ class Controller:
     ) -> Plan:
         """What must change at ``registry``. In doubt only what was seen on its way out is removed."""
         assert self._sources is not None  # noqa: S101 - workers start with the sources
-        there = registry.view.owned(owner)
+        there = registry.known(owner=owner)
         instances = desired.instances
         if wanted.on_termination is OnTermination.OUT_OF_SERVICE:
             instances = (*instances, *leaving(desired, there))
-        application = registry.view.application(wanted.application)
+        application = registry.known(application=wanted.application)
         name = wanted.application.upper()
         elsewhere = (one for one in there if one.application != name)
         steps = plan(instances, [*application, *elsewhere], owner, wanted.policy)
@@ -537,7 +530,7 @@ class Controller:
     def _strays(self, registry: Registry, owner: str) -> list[tuple[Registry, Instance]]:
         """What is registered at connections that the syncer no longer names."""
         others = [other for other in self._registries.values() if other is not registry]
-        return [(other, one) for other in others for one in other.view.owned(owner)]
+        return [(other, one) for other in others for one in other.known(owner=owner)]
 
     def _take_out(
         self,
@@ -576,25 +569,24 @@ class Controller:
         lapses = wanted.policy is Policy.UPSERT_ONLY and not wanted.is_paused and not desired.is_in_doubt
         has_come = False
         for one in self._registries.values():
-            for instance in one.view.owned(owner):
+            for instance in one.known(owner=owner):
                 has_moved = one is not registry and _holds(registry, instance.key, owner)
                 is_kept = offered.keeps(one, instance.key)
                 if lapses and not is_kept and (instance.key not in wanted_keys or has_moved):
                     one.let_lapse(instance)
                 else:
-                    one.hold(instance)
+                    one.keep(instance)
                 is_unwanted = one is not registry or instance.key not in wanted_keys
                 has_come |= is_unwanted and offered.is_news(one, instance.key)
         if has_come:
             self._queue.add(key)
 
     def _apply(self, steps: Plan, owner: str, registry: Registry) -> Outcome:
-        failure = registry.failure
+        failure = failure_of(registry.condition())
         if failure is not None and getattr(self._own, "registry", registry) is not registry:
             # A worker of another Eureka does not wait for this one.
             return Outcome.of(steps.changes, [failure] * len(steps.changes))
-        executor = self._executors.get(registry)
-        return self._carry_out(steps, owner, registry.peers, registry, executor, leases=registry.leases)
+        return registry.apply(steps, owner)
 
     def _owner(self, key: SyncerKey) -> str:
         return str(ClusterOwner(self._cluster.name, *key))
@@ -618,10 +610,10 @@ class Controller:
         is_paused = (syncer.get("spec") or {}).get("paused")
         gone: set[str] = set()
         for registry in self._registries.values() if not is_paused else ():
-            gone |= self._ended(registry.view.owned(owner))
+            gone |= self._ended(registry.known(owner=owner))
         remaining = {
             registry: remains(
-                syncer, registry.view.owned(owner), lambda one: one in gone or self._seen_terminating(one)
+                syncer, registry.known(owner=owner), lambda one: one in gone or self._seen_terminating(one)
             )
             for registry in self._registries.values()
         }
@@ -635,11 +627,11 @@ class Controller:
             outcome += self._apply(Plan((*self._restored(registry, owner), *goes)), owner, registry)
             for one in parts.leaves.changes:
                 if id(one) not in going:
-                    registry.hold(one.instance)
+                    registry.keep(one.instance)
             for instance in parts.lapses:
                 registry.let_lapse(instance)
             for instance in parts.stays:
-                registry.hold(instance)
+                registry.keep(instance)
         reason: str = Reason.UNKNOWN_EUREKA if isinstance(error, UnknownEureka) else Reason.NOT_ALLOWED
         if isinstance(error, NameTaken):
             reason = ConditionType.CONFLICT
@@ -667,24 +659,26 @@ class Controller:
     def _restored(self, registry: Registry, owner: str) -> tuple[Change, ...]:
         """What a registry forgot of what an owner keeps, as it stood, where nobody else stands."""
         assert self._sources is not None  # noqa: S101 - workers start with the sources
-        lost = [one for one in registry.lost.of(owner) if not self._seen_terminating(one.instance_id)]
+        lost = [one for one in registry.forgotten(owner) if not self._seen_terminating(one.instance_id)]
         if not lost:
             return ()
         namespaces = {endpoint_of(one.instance_id, self._cluster.name)[1] for one in lost}
         slices = (item for one in namespaces for item in self._sources.slices.objects(one))
         back = restorable(lost, slices, self._cluster.name)
-        there = [one for name in {one.application for one in back} for one in registry.view.application(name)]
+        there = [
+            one for name in {one.application for one in back} for one in registry.known(application=name)
+        ]
         return plan(back, there, owner, Policy.UPSERT_ONLY).of(Action.REGISTER)
 
     def _forget_lost(self, owner: str) -> None:
         for registry in self._registries.values():
-            registry.lost.forget(owner)
+            registry.give_up(owner)
 
     def _hold(self, key: SyncerKey) -> None:
         """Renew what a syncer has registered, and change nothing."""
         for registry in self._registries.values():
-            for instance in registry.view.owned(self._owner(key)):
-                registry.hold(instance)
+            for instance in registry.known(owner=self._owner(key)):
+                registry.keep(instance)
 
     def _hangs(self, name: str, error: RegistryError) -> None:
         """An Eureka is silent: while it is being taken over nobody looks at its syncers, who must say so."""
@@ -710,8 +704,8 @@ class Controller:
         name, drain = wanted.application.upper(), self.drains.problem(key)
         desired = len(self._sources.desired(wanted, self._cluster).instances)
         failure, held, registered = Finding(reason_of(error), str(error)), [], None
-        if registry.was_read:
-            held = registry.view.owned(self._owner(key))
+        if not isinstance(registry.condition(), Unread):
+            held = registry.known(owner=self._owner(key))
         else:
             registered = (syncer.get("status") or {}).get("registered", 0)
         found = report(Reconciled(name, held, desired, drain, failure, registered))
@@ -729,21 +723,27 @@ class Controller:
         """A look that ended early still shows in the syncer's status and as an Event."""
         key, before = key_of(syncer), syncer.get("status") or {}
         owner = self._owner(key)
-        held = [one for registry in self._registries.values() for one in registry.view.owned(owner)]
+        held = [one for registry in self._registries.values() for one in registry.known(owner=owner)]
         desired = before.get("desired", len(held))
         application = before.get("application", "")
         drain = self.drains.problem(key)
         registry = getattr(self._own, "registry", None)
         failure, registered = Finding(reason, str(error)), None
-        if isinstance(error, RegistryError) and registry is not None and not registry.was_read:
+        is_unread = registry is not None and isinstance(registry.condition(), Unread)
+        if isinstance(error, RegistryError) and is_unread:
             held, registered = [], before.get("registered", 0)
         found = report(Reconciled(application, held, desired, drain, failure, registered))
         self._teller.tell_look(syncer, found, outcome, seconds)
         self.history.saw(key, found, outcome=outcome)
 
 
+def _lasting(condition: Condition) -> RegistryError | None:
+    """Why an Eureka cannot be read, where all its syncers are to say so."""
+    return condition.error if isinstance(condition, Failing) and condition.lasts else None
+
+
 def _holds(registry: Registry, key: tuple[str, str], owner: str) -> bool:
-    held = registry.view.get(key)
+    held = registry.get(key)
     return held is not None and held.owner == owner
 
 

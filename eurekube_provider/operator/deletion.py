@@ -23,8 +23,8 @@ from eurekube_provider.core.identity import Cluster, ClusterOwner
 from eurekube_provider.core.model import Instance
 from eurekube_provider.core.plan import plan
 from eurekube_provider.core.quoting import printable
+from eurekube_provider.core.registry import Registry, Unread
 from eurekube_provider.core.syncer import Syncer
-from eurekube_provider.eureka.eureka_registry import Registry
 from eurekube_provider.kube.access import MERGE_PATCH, SYNCERS, KubeAccess
 from eurekube_provider.kube.events import EventRecorder, EventType
 from eurekube_provider.operator.conditions import joined
@@ -119,7 +119,11 @@ class Deletion:
         soon as Eureka answers, if they have not lapsed by then.
         """
         owner = str(ClusterOwner(self._cluster.name, *key))
-        left = [one for registry in self._registries.values() for one in registry.abandon(owner)]
+        left = []
+        for registry in self._registries.values():
+            for one in registry.known(owner=owner):
+                registry.let_lapse(one)
+                left.append(one)
         names = [printable(f"{one.application} {one.instance_id}") for one in left]
         named = joined(names) or "nothing that is known of"
         note = f"released although its instances may still be in Eureka, because {why}; left behind: {named}"
@@ -143,8 +147,8 @@ class Deletion:
         desired = sources.desired(wanted, self._cluster).instances if wanted is not None else ()
         if wanted is not None and wanted.eureka in self._registries:
             with suppress(RegistryError):  # which the removal below meets as well
-                self._registries[wanted.eureka].look_for(one.key for one in desired)
-        leaving = {name: registry.view.owned(owner) for name, registry in self._registries.items()}
+                self._registries[wanted.eureka].refresh(one.key for one in desired)
+        leaving = {name: registry.known(owner=owner) for name, registry in self._registries.items()}
         known = {(name, one.key) for name, there in leaving.items() for one in there}
         awaited = [(self._registries[name], there) for name, there in leaving.items()]
         if self._successors.are_awaited(key, awaited, sources):
@@ -166,14 +170,12 @@ class Deletion:
             passed = handed.passed
             there = [
                 one
-                for one in registry.view.owned(owner)
+                for one in registry.known(owner=owner)
                 if one.key not in passed and (name, one.key) in known
             ]
             held += there
             if wanted is not None and wanted.eureka == name:
-                unlisted = [
-                    one for one in desired if one.key not in passed and registry.view.get(one.key) is None
-                ]
+                unlisted = [one for one in desired if one.key not in passed and registry.get(one.key) is None]
                 others = self._successors.of(key, registry, unlisted, sources)
                 there += [one for one in unlisted if one.key not in others]
             leaves = plan((), there, owner)
@@ -193,7 +195,7 @@ class Deletion:
             )
         for other in {other for one in held for other in sources.syncers_of(one.application)} - {key}:
             self._queue.add(other)  # for which they stood in the way
-        left = [(name, one.key) for name, at in self._registries.items() for one in at.view.owned(owner)]
+        left = [(name, one.key) for name, at in self._registries.items() for one in at.known(owner=owner)]
         if not known.issuperset(left):
             self._queue.add(key)  # found to be this syncer's meanwhile: others are asked first, as ever
             return None
@@ -206,8 +208,9 @@ def require_read(registry: Registry, name: str) -> None:
 
     :raises RegistryError: it has not.
     """
-    if not registry.was_read:
-        raise registry.failure or RegistryUnreachable(f"the Eureka {name!r} has not been read yet")
+    condition = registry.condition()
+    if isinstance(condition, Unread):
+        raise condition.error or RegistryUnreachable(f"the Eureka {name!r} has not been read yet")
 
 
 def has_finalizer(syncer: Mapping[str, Any]) -> bool:

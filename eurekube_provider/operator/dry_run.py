@@ -6,17 +6,16 @@ import json
 import logging
 import sys
 import threading
-from collections.abc import Iterable, Mapping
-from concurrent.futures import Executor
+import time
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
 from eurekube_provider.core.condition_types import Reason
+from eurekube_provider.core.model import Instance
 from eurekube_provider.core.plan import Outcome, Plan
 from eurekube_provider.core.quoting import printable_lines
-from eurekube_provider.eureka.apply import apply
-from eurekube_provider.eureka.observer import Observer
-from eurekube_provider.eureka.peers import Peers
+from eurekube_provider.core.registry import Key, Registry
 from eurekube_provider.kube.access import KubeAccess
 from eurekube_provider.operator.conditions import Report
 from eurekube_provider.operator.index import SyncerKey, key_of
@@ -26,6 +25,9 @@ _log = logging.getLogger(__name__)
 
 PATIENCE_SECONDS = 15.0
 """For as long ``--once`` waits until everything was read."""
+
+DOUBTED_SECONDS = 60.0
+"""For as long ``--dry-run`` takes lists for old; other replicas may have changed something just before."""
 
 WRITES_SECONDS = 60.0
 """For as long ``--once`` waits in the end for its statuses and Events: nobody writes them later."""
@@ -73,31 +75,17 @@ class Ledger:
         self._keys: dict[str, SyncerKey] = {}
         self._deleted: frozenset[SyncerKey] = frozenset()
         self._lock = threading.Lock()
-        self._entries: dict[str, dict[Peers, Entry]] = {}  # connections may have the same URLs
+        self._entries: dict[str, dict[str, Entry]] = {}
         self._reports: dict[SyncerKey, Report] = {}
 
-    def carry_out(
-        self,
-        plan: Plan,
-        owner: str,
-        peers: Peers,
-        observer: Observer | None = None,
-        executor: Executor | None = None,
-        *,
-        leases: int = 0,
-    ) -> Outcome:
-        """In place of :func:`~eurekube_provider.eureka.apply.apply`; tells of a plan that is a new one."""
-        if self.is_dry:
-            outcome = Outcome((), ())
-        else:
-            outcome = apply(plan, owner, peers, observer, executor, leases=leases)
+    def record(self, plan: Plan, owner: str, name: str, outcome: Outcome) -> None:
+        """Keep what was planned for an owner at the registry of this name, and what became of it."""
         with self._lock:
             entries = self._entries.setdefault(owner, {})
-            before = entries.get(peers)
-            entries[peers] = Entry(plan, outcome) if self.is_dry or not before else before.then(plan, outcome)
+            before = entries.get(name)
+            entries[name] = Entry(plan, outcome) if self.is_dry or not before else before.then(plan, outcome)
         if self.is_dry and not self.is_once and (before.steps if before else Plan()) != plan:
             _log.info("this would be done", extra={"owner": owner, "plan": plan.describe()})
-        return outcome
 
     def statuses(self, access: KubeAccess) -> StatusWriter:
         """A writer of statuses that lets this ledger know of each."""
@@ -198,6 +186,42 @@ class Ledger:
             for entry in self._entries.get(owner, {}).values()
             for failure in entry.outcome.failures
         ]
+
+
+class RecordedRegistry:
+    """A registry of which a ledger is told every plan; in a dry run it is read only.
+
+    :param name: of its connection.
+    """
+
+    def __init__(self, registry: Registry, name: str, ledger: Ledger) -> None:
+        self._registry, self._name, self._ledger = registry, name, ledger
+        self._reads_each_until = time.monotonic() + DOUBTED_SECONDS
+        self.start, self.stop, self.liveness = registry.start, registry.stop, registry.liveness
+        self.condition, self.figures = registry.condition, registry.figures
+        self.known, self.get = registry.known, registry.get
+        self.owners, self.up = registry.owners, registry.up
+        self.forgotten, self.give_up = registry.forgotten, registry.give_up
+        self.keep: Callable[[Instance], None] = _nothing if ledger.is_dry else registry.keep
+        self.let_lapse: Callable[[Instance], None] = _nothing if ledger.is_dry else registry.let_lapse
+        self.take_over: Callable[[int], None] = _nothing if ledger.is_dry else registry.take_over
+        self.stand_by: Callable[[], None] = _nothing if ledger.is_dry else registry.stand_by
+
+    def refresh(self, keys: Iterable[Key], *, known_too: bool = False) -> None:
+        """Read each instance while lists may be old, also what one shows: a plan tells what there is."""
+        is_doubted = self._ledger.is_once or time.monotonic() < self._reads_each_until
+        if is_doubted or not known_too:
+            self._registry.refresh(keys, known_too=is_doubted)
+
+    def apply(self, plan: Plan, owner: str) -> Outcome:
+        """Carry out a plan, but not in a dry run; and record it."""
+        outcome = Outcome() if self._ledger.is_dry else self._registry.apply(plan, owner)
+        self._ledger.record(plan, owner, self._name, outcome)
+        return outcome
+
+
+def _nothing(*_: object) -> None:
+    """Do nothing."""
 
 
 class _Statuses(StatusWriter):

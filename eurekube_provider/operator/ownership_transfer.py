@@ -16,8 +16,8 @@ from eurekube_provider.core.identity import OWNER_KEY, Cluster
 from eurekube_provider.core.mapping import Desired
 from eurekube_provider.core.model import Instance
 from eurekube_provider.core.plan import Action, Change, Outcome, Plan, handed_over
+from eurekube_provider.core.registry import Registry
 from eurekube_provider.core.syncer import Syncer, claimed_names
-from eurekube_provider.eureka.eureka_registry import Registry
 from eurekube_provider.operator.index import SyncerKey
 from eurekube_provider.operator.queue import WorkQueue
 from eurekube_provider.operator.sources import Sources

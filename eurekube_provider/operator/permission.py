@@ -6,8 +6,8 @@ from collections.abc import Mapping
 
 from eurekube_provider.core.errors import ConfigurationError
 from eurekube_provider.core.identity import Cluster
+from eurekube_provider.core.registry import Registry
 from eurekube_provider.core.syncer import Syncer
-from eurekube_provider.eureka.eureka_registry import Registry
 from eurekube_provider.operator.deletion import require_read
 from eurekube_provider.operator.settings import Settings
 from eurekube_provider.operator.sources import Sources
@@ -86,7 +86,7 @@ class Permissions:
         for name in sorted(syncer.names - claimed):
             if self._reservations.allow(syncer.namespace, name):
                 continue
-            owners = [self._cluster.syncer_of(owner) for owner in registry.view.owners_called(name)]
+            owners = [self._cluster.syncer_of(owner) for owner in registry.owners(called=name)]
             holders = {(owner.namespace, owner.syncer) for owner in owners if owner is not None}
             if not holders or any(namespace == syncer.namespace for namespace, _ in holders):
                 continue

@@ -14,8 +14,8 @@ from eurekube_provider.core.brake import HOLD_SECONDS, WINDOW_SECONDS, brings, j
 from eurekube_provider.core.errors import KubernetesError
 from eurekube_provider.core.identity import Cluster, endpoint_of
 from eurekube_provider.core.plan import Plan
+from eurekube_provider.core.registry import Registry
 from eurekube_provider.core.sliding_window import SlidingWindow
-from eurekube_provider.eureka.view import View
 from eurekube_provider.kube.access import MERGE_PATCH, SYNCERS, KubeAccess
 from eurekube_provider.operator.index import SyncerKey
 from eurekube_provider.operator.sources import Sources
@@ -42,19 +42,19 @@ class Hold:
 class Brake:
     """The brake of one operator; any number of workers may share it.
 
-    :param views: of all registries: an operator's share is that of all that it has registered.
+    :param registries: all of them: an operator's share is that of all that it has registered.
     """
 
     def __init__(
         self,
         cluster: Cluster,
-        views: Collection[View],
+        registries: Collection[Registry],
         access: KubeAccess,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self._cluster = cluster
         self._clock = clock
-        self._views = views
+        self._registries = registries
         self._access = access
         self._lock = threading.Lock()
         self._held_since: dict[SyncerKey, tuple[float, str]] = {}  # and until when, as people are told
@@ -128,8 +128,8 @@ class Brake:
             _log.warning("the annotation was not taken off", extra={"error": str(error)})
 
     def _up(self, owner: str) -> int:
-        return sum(view.up(owner) for view in self._views)
+        return sum(registry.up(owner=owner) for registry in self._registries)
 
     def _operator_up(self) -> int:
         """How many instances of this cluster's syncers are UP."""
-        return sum(view.up_of_cluster(self._cluster.name) for view in self._views)
+        return sum(registry.up(cluster=self._cluster.name) for registry in self._registries)

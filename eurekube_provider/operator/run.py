@@ -13,7 +13,6 @@ import threading
 import time
 import uuid
 from collections.abc import Mapping
-from functools import partial
 
 from eurekube_provider.core.errors import EurekubeError, KubernetesError
 from eurekube_provider.core.identity import (
@@ -22,9 +21,8 @@ from eurekube_provider.core.identity import (
     check_cluster_name,
     default_cluster_name,
 )
-from eurekube_provider.eureka.coalescing import Convoys
-from eurekube_provider.eureka.eureka_registry import Registry
-from eurekube_provider.eureka.peers import Peers
+from eurekube_provider.core.registry import Refused, Registry, Unread, failure_of
+from eurekube_provider.eureka.eureka_registry import EurekaRegistry
 from eurekube_provider.kube.access import NAMESPACES, KubeAccess
 from eurekube_provider.kube.elector import Elector
 from eurekube_provider.kube.events import EventRecorder
@@ -32,8 +30,8 @@ from eurekube_provider.kube.rate_limiter import STOP_SECONDS
 from eurekube_provider.operator import selfcheck
 from eurekube_provider.operator.controller import Controller
 from eurekube_provider.operator.deletion import awaiting_release
-from eurekube_provider.operator.dry_run import PATIENCE_SECONDS, WRITES_SECONDS, Ledger
-from eurekube_provider.operator.dry_run_clients import DryAccess, DryPeers
+from eurekube_provider.operator.dry_run import PATIENCE_SECONDS, WRITES_SECONDS, Ledger, RecordedRegistry
+from eurekube_provider.operator.dry_run_clients import DryAccess
 from eurekube_provider.operator.index import SyncerKey
 from eurekube_provider.operator.leadership import DuplicateOperatorCheck, Leadership
 from eurekube_provider.operator.queue import WorkQueue
@@ -41,7 +39,6 @@ from eurekube_provider.operator.settings import Settings
 from eurekube_provider.operator.sources import Sources
 from eurekube_provider.operator.status import StatusWriter
 from eurekube_provider.operator.triggers.triggers import Triggers
-from eurekube_provider.operator.unresponsive import hanging
 from eurekube_provider.operator.web.http_server import WebServer, parse_address
 from eurekube_provider.operator.web.routes import Routes
 from eurekube_provider.operator.web.running_operator import RunningOperator
@@ -105,26 +102,20 @@ def _run(
     queue: WorkQueue[SyncerKey] = WorkQueue()
     events = EventRecorder(access, "eurekube.io/operator", settings.pod_name, queue.wait_drained)
     statuses = ledger.statuses(access) if ledger else StatusWriter(access, queue.wait_drained)
-    registries = {
-        name: Registry(
-            (DryPeers if is_dry else Peers)(
-                # One look at everything ends before a server that was left behind could be told.
-                connection,
-                leadership.may_write,
-                waits_for_all=ledger is not None and ledger.is_once,
-            ),
+    registries: dict[str, Registry] = {}
+    for name, connection in settings.connections.items():
+        registry = EurekaRegistry.connected(
+            connection,
             cluster,
             settings.operator_name,
             settings.resync_seconds,
-            concerned=lambda owner: controller.owner_concerned(owner),  # noqa: PLW0108 - made below
-            reachability_changed=partial(lambda name: controller.registry_concerned(name), name),  # noqa: PLW0108
+            may_write=(lambda: False) if is_dry else leadership.may_write,
+            # One look at everything ends before a server that was left behind could be told.
+            waits_for_all=ledger is not None and ledger.is_once,
             check_cluster=not settings.take_over_cluster,
-            refused=stop.set,
             follows_another=leadership.follows_another,
         )
-        for name, connection in settings.connections.items()
-    }
-    carry_out = ledger.carry_out if ledger else Convoys()
+        registries[name] = RecordedRegistry(registry, name, ledger) if ledger else registry
     controller = Controller(
         settings,
         cluster,
@@ -133,7 +124,7 @@ def _run(
         statuses,
         events,
         queue,
-        carry_out,
+        leadership.may_write,
         reads_each=ledger is not None,
     )
     triggers = None
@@ -177,9 +168,8 @@ def _run(
     sources.start()
     if rivals:
         rivals.start()
-    for registry in registries.values():
-        registry.renewals.stand_by()
-        registry.start()
+    for name, one in registries.items():
+        one.start(_Listener(name, one, controller, stop))
     routes.show(operator)
     try:
         if _wait_until_read(sources, registries, stop, give_up_at):
@@ -200,9 +190,9 @@ def _run(
             else:
                 controller.drains.start(sources)
                 leadership.follow(_Duties(controller, triggers), stop)
-        for registry in registries.values():
-            if registry.refusal is not None:
-                raise registry.refusal
+        for one in registries.values():
+            if isinstance(condition := one.condition(), Refused):
+                raise condition.why
         if rivals and rivals.refusal:
             raise rivals.refusal
     finally:
@@ -219,9 +209,8 @@ def _run(
         writes_seconds = _writes_seconds(ledger, stop)
         statuses.stop(writes_seconds)
         events.stop(writes_seconds)
-        for registry in registries.values():
-            registry.stop()
-            registry.peers.close()
+        for one in registries.values():
+            one.stop()
         if triggers:
             triggers.join()  # last: a stack's run takes its time to end, which nobody else waits for
 
@@ -229,6 +218,23 @@ def _run(
 def _writes_seconds(ledger: Ledger | None, stop: threading.Event) -> float:
     """For how long the end waits for statuses and Events that are still to be written."""
     return WRITES_SECONDS if ledger and ledger.is_once and not stop.is_set() else STOP_SECONDS
+
+
+class _Listener:
+    """Has the controller look where a registry is not as it was, and ends an operator that must not go on."""
+
+    def __init__(self, name: str, registry: Registry, controller: Controller, stop: threading.Event) -> None:
+        self.owner_changed = controller.owner_concerned
+        self._name, self._registry = name, registry
+        self._controller = controller
+        self._stop = stop
+
+    def condition_changed(self) -> None:
+        """Look at who registers there, or end where it must not be worked on."""
+        if isinstance(self._registry.condition(), Refused):
+            self._stop.set()
+        else:
+            self._controller.registry_concerned(self._name)
 
 
 class _Duties:
@@ -333,26 +339,23 @@ def _wait_until_read(
     waited = 0.0
     needs_answers = math.isfinite(give_up_at)
     read_seconds = 0.0
-    while not (
-        (sources.is_synced if needs_answers else sources.is_settled)
-        and all(
-            one.was_read
-            or (not needs_answers and (one.failure or hanging(one) or read_seconds >= SILENT_EUREKA_SECONDS))
-            for one in registries.values()
-        )
-    ):
+    while True:
+        conditions = {name: one.condition() for name, one in registries.items()}
+        unread = {name: one for name, one in conditions.items() if isinstance(one, Unread | Refused)}
+        is_known = sources.is_synced if needs_answers else sources.is_settled
+        is_silent = read_seconds >= SILENT_EUREKA_SECONDS
+        if is_known and all(not needs_answers and (failure_of(one) or is_silent) for one in unread.values()):
+            break
         if stop.wait(0.02):
             return False
-        if any(one.was_read for one in registries.values()):
+        if len(unread) < len(registries):
             read_seconds += 0.02
         waited += 0.02
         if waited >= _SYNC_NOTICE_SECONDS or time.monotonic() > give_up_at:
             waited = 0.0
             missing = [f"{kind} ({error})" for kind, error in sources.failures.items()]
             missing += [
-                f"Eureka {name!r} ({one.failure or 'no answer yet'})"
-                for name, one in registries.items()
-                if not one.was_read
+                f"Eureka {name!r} ({failure_of(one) or 'no answer yet'})" for name, one in unread.items()
             ]
             if time.monotonic() > give_up_at:
                 raise EurekubeError(

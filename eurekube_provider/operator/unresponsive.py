@@ -13,20 +13,15 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 
-from eurekube_provider.core.errors import RegistryError, RegistryUnreachable
+from eurekube_provider.core.errors import RegistryError
 from eurekube_provider.core.liveness import Liveness, liveness_of
-from eurekube_provider.eureka.eureka_registry import Registry
+from eurekube_provider.core.registry import Failing, Registry, Unread, failure_of
 from eurekube_provider.operator.index import SyncerKey
 
 _log = logging.getLogger(__name__)
 
 TELL_AFTER_SECONDS = 1.0
-"""So long no server of an Eureka may answer before a syncer whose changes wait says so."""
-
-TROUBLE_AFTER_SECONDS = 3.0
-"""The same for all its syncers: rendering a list of a large registry takes its time, but for one that has not
-even said who it is.
-"""
+"""So long a syncer's changes may wait for an Eureka that does not answer before the syncer says so."""
 
 TICK_SECONDS = 0.25
 LONGEST_ROUND_SECONDS = 60.0
@@ -46,11 +41,18 @@ class UnresponsiveWatch:
     """Watches the Eurekas of one operator on a thread of its own; any number of workers may share it.
 
     :param hangs: called with the name of an Eureka that is silent, again and again, and why it is said to be.
+    :param changed: called with the name of an Eureka when all its syncers are to say so, and when it answers.
     """
 
-    def __init__(self, registries: Mapping[str, Registry], hangs: TellAll = lambda *_: None) -> None:
+    def __init__(
+        self,
+        registries: Mapping[str, Registry],
+        hangs: TellAll = lambda *_: None,
+        changed: Callable[[str], None] = lambda _: None,
+    ) -> None:
         self._registries = registries
         self._hangs = hangs
+        self._changed = changed
         self._lock = threading.Lock()
         self._under_way: dict[SyncerKey, _UnderWay] = {}
         self._silent: set[str] = set()
@@ -91,24 +93,26 @@ class UnresponsiveWatch:
     def look(self) -> None:
         """Tell of what does not answer now, and of what answers again."""
         now = time.monotonic()
-        silent = {name: _silence(registry) for name, registry in self._registries.items()}
         for name, registry in self._registries.items():
-            if silent[name] >= TROUBLE_AFTER_SECONDS:
-                if name not in self._silent:
-                    self._silent.add(name)
-                    registry.falls_silent(_error(registry, silent[name]))
-            elif name in self._silent and not silent[name]:
-                self._silent.discard(name)
-                registry.is_heard()
-            if (error := hanging(registry)) is not None:
+            condition = registry.condition()
+            error, lasts = failure_of(condition), False
+            if isinstance(condition, Failing):
+                lasts = condition.lasts
+            if lasts != (name in self._silent):
+                self._silent ^= {name}
+                self._changed(name)
+            if error is not None and (lasts or isinstance(condition, Unread)):
                 self._hangs(name, error)
-        by_registry = {id(registry): silent[name] for name, registry in self._registries.items()}
+            if error is not None:
+                self._tell_waiting(registry, error, now)
+
+    def _tell_waiting(self, registry: Registry, error: RegistryError, now: float) -> None:
+        """Tell the syncers whose changes have waited for this registry for long enough."""
         with self._lock:
             for key, one in list(self._under_way.items()):
-                seconds = min(by_registry.get(id(one.registry), 0.0), now - one.since)
-                if seconds >= TELL_AFTER_SECONDS:
+                if one.registry is registry and now - one.since >= TELL_AFTER_SECONDS:
                     del self._under_way[key]
-                    one.tell(_error(one.registry, seconds))
+                    one.tell(error)
 
     def _run(self) -> None:
         while not self._stopped.wait(TICK_SECONDS):
@@ -117,26 +121,3 @@ class UnresponsiveWatch:
                 self.look()
             except Exception:  # noqa: BLE001 - the thread must look again
                 _log.exception("not told that an Eureka does not answer")
-
-
-def hanging(registry: Registry) -> RegistryUnreachable | None:
-    """Why an Eureka counts as one that hangs; None where it does not."""
-    seconds = _silence(registry)
-    has_answered = any(peer.traffic.standing is not None for peer in registry.peers.peers)
-    if seconds < (TROUBLE_AFTER_SECONDS if has_answered else TELL_AFTER_SECONDS):
-        return None
-    return _error(registry, seconds)
-
-
-def _silence(registry: Registry) -> float:
-    """For how long none of its servers has answered although it was asked."""
-    return min((peer.traffic.silence_seconds for peer in registry.peers.peers), default=0.0)
-
-
-def _error(registry: Registry, seconds: float) -> RegistryUnreachable:
-    urls = ", ".join(peer.url for peer in registry.peers.peers)
-    since = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(time.time() - seconds))
-    return RegistryUnreachable(
-        f"{urls} was asked and has not answered since {since}: what waits is tried again until it does",
-        url=urls,
-    )

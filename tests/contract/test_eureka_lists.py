@@ -16,7 +16,7 @@ from eurekube_provider.core.identity import Cluster
 from eurekube_provider.core.model import Instance, Status
 from eurekube_provider.doctor.reader import read_eureka
 from eurekube_provider.eureka.connection import Connection
-from eurekube_provider.eureka.eureka_registry import Registry
+from eurekube_provider.eureka.eureka_registry import EurekaRegistry
 from eurekube_provider.eureka.peer import Peer
 from eurekube_provider.eureka.peers import Peers
 from eurekube_provider.eureka.registry_fetcher import Listing
@@ -248,17 +248,13 @@ def by_hand(url: str, app: str) -> None:
 
 def leaders(url: str) -> None:
     """Three changes of leader."""
-    registry = Registry(
-        Peers(Connection((url,))), Cluster("lab", "u"), "operator", 0.2, lambda _: None, lambda: None
-    )
-    registry.renewals.stand_by()
+    registry = EurekaRegistry(Peers(Connection((url,))), Cluster("lab", "u"), "operator", 0.2)
     registry.start()
-    assert registry.wait_read(WAIT_SECONDS)
+    assert registry.reachability.wait_read(WAIT_SECONDS)
     for _ in range(3):
-        registry.take_over()
+        registry.take_over(0)
         registry.stand_by()
     registry.stop()
-    registry.peers.close()
 
 
 def test_lists_through_our_client(peer: Peer, app: str) -> None:

@@ -314,13 +314,13 @@ def test_credentials_that_no_server_accepts_for_a_while(scene: Scene) -> None:
     scene.change()
     for operator in scene.operators:
         wait_until(
-            lambda: RegistryDenied in map(type, operator.errors) and operator.registry.failure,  # noqa: B023
+            lambda: RegistryDenied in map(type, operator.errors) and operator.registry.reachability.failure,  # noqa: B023
             "the refusal",
             10,
         )
         # The foreign instance under one of our ids is refused as before.
         assert {type(error) for error in operator.errors} <= {RegistryDenied, OwnershipConflict}
-        assert isinstance(operator.registry.failure, RegistryDenied)
+        assert isinstance(operator.registry.reachability.failure, RegistryDenied)
     scene.settle()
     assert scene.said("Eureka cannot be read", "check eurekube:user and eurekube:password")
     assert scene.said("Eureka answers again")
@@ -330,8 +330,8 @@ def test_all_servers_come_back_empty(scene: Scene) -> None:
     """All that is ours is there again, a person's wish included; nobody can know what else they held."""
     scene.begin(LONG)
     for operator in scene.operators:
-        operator.registry.take_over()  # and so reads by instance: a list may stay as old as three minutes
-        operator.registry.look_for([operator.desired[OUT_OF_SERVICE].key], known_too=True)
+        operator.registry.take_over(0)  # and so reads by instance: a list may stay as old as three minutes
+        operator.registry.refresh([operator.desired[OUT_OF_SERVICE].key], known_too=True)
         assert operator.knows_of_override()
     for server in scene.cluster.servers:
         server.kill()

@@ -407,7 +407,7 @@ def test_owners_that_travel_together(three: Lab, app: str) -> None:
     that somebody else has stays as it is, and a person's status over an instance, too.
     """
     peers = Peers(Connection(tuple(three.eureka_urls), mode=Mode.BATCH))
-    convoys, record, count = Convoys(), Record(all_is_new=True), 60
+    convoys, record, count = Convoys(peers), Record(all_is_new=True), 60
     owners = [f"cluster/eks/shop/{app.lower()}-{number}" for number in range(count)]
     wanted = [owned(f"{app}-{number}", owner=owner) for number, owner in enumerate(owners)]
     foreign = owned(wanted[0].application, wanted[0].instance_id, owner=THEIRS)
@@ -426,7 +426,7 @@ def test_owners_that_travel_together(three: Lab, app: str) -> None:
         with ThreadPoolExecutor(16) as pool:
             return list(
                 pool.map(
-                    lambda item: convoys(item[0], item[1], peers, record), zip(plans, owners, strict=True)
+                    lambda item: convoys.apply(item[0], item[1], record), zip(plans, owners, strict=True)
                 )
             )
 
@@ -530,7 +530,7 @@ class Operator:
         self.sweeper = Sweeper(self.peers, self.registered.__contains__, came_back=self._came_back)
         self.sweeper.start()
         self._leases = leases
-        self._convoys = Convoys()
+        self._convoys = Convoys(self.peers)
         self._record = Record(all_is_new=True)
         self._record.gone = self._gone  # type: ignore[method-assign]
 
@@ -563,7 +563,7 @@ class Operator:
 
     def _carry(self, plans: list[tuple[Plan, str]]) -> None:
         def carry(steps: Plan, owner: str) -> Outcome:
-            return self._convoys(steps, owner, self.peers, self._record, leases=self._leases)
+            return self._convoys.apply(steps, owner, self._record, leases=self._leases)
 
         with ThreadPoolExecutor(16) as pool:
             outcomes = list(pool.map(carry, *zip(*plans, strict=True)))

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 
 from eurekube_provider.core.liveness import Liveness
-from eurekube_provider.eureka.eureka_registry import Registry
+from eurekube_provider.core.registry import Registry, Unread
 from eurekube_provider.operator.sources import Sources
 
 
@@ -25,7 +25,8 @@ def not_ready(sources: Sources, registries: Mapping[str, Registry]) -> list[str]
         why = "; ".join(f"{kind}: {error}" for kind, error in sources.failures.items())
         sentences.append(f"the Kubernetes objects were not read completely yet{f' ({why})' if why else ''}")
     for name, registry in registries.items():
-        if not registry.was_read:
-            why = f" ({registry.failure})" if registry.failure else ""
+        condition = registry.condition()
+        if isinstance(condition, Unread):
+            why = f" ({condition.error})" if condition.error else ""
             sentences.append(f"the Eureka {name!r} was not read yet{why}")
     return sentences

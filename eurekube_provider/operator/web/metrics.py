@@ -23,6 +23,7 @@ from prometheus_client.exposition import choose_encoder
 from prometheus_client.registry import Collector
 
 from eurekube_provider.core.durations import BOUNDS_SECONDS, Distribution
+from eurekube_provider.core.registry import Figures
 from eurekube_provider.operator.web.running_operator import RunningOperator
 from eurekube_provider.version import __version__
 
@@ -246,9 +247,10 @@ class OperatorCollector(Collector):
         operator = self._operator()
         if operator is None:
             return
+        figures = {name: registry.figures() for name, registry in operator.registries.items()}
         for name, samples in {
             **_of_syncers(operator),
-            **_of_registries(operator),
+            **_of_registries(figures),
             **_of_triggers(operator),
         }.items():
             yield _filled(name, samples)
@@ -259,10 +261,10 @@ class OperatorCollector(Collector):
             {labels: float(count) for labels, count in operator.watch_restarts().items()},
         )
         yield _timed("eurekube_reconcile_duration_seconds", operator.controller.history.durations.snapshot())
-        peers = [peer for registry in operator.registries.values() for peer in registry.peers.peers]
+        servers = (server for one in figures.values() for server in one.servers)
         yield _timed(
             "eurekube_eureka_request_duration_seconds",
-            sum((peer.traffic.durations.snapshot() for peer in peers), Distribution()),
+            sum((server.durations for server in servers), Distribution()),
         )
 
 
@@ -332,18 +334,14 @@ def _of_triggers(operator: RunningOperator) -> dict[str, Samples]:
     }
 
 
-def _of_registries(operator: RunningOperator) -> dict[str, Samples]:
-    registries = operator.registries
-    peers = [peer for registry in registries.values() for peer in registry.peers.peers]
-    counts = [registry.renewals.counts for registry in registries.values()]
+def _of_registries(registries: Mapping[str, Figures]) -> dict[str, Samples]:
+    counts = registries.values()
     requests: Counter[Labels] = Counter()
-    for peer in peers:
-        requests.update(peer.traffic.requests)
     up: dict[Labels, float] = {}
-    for peer in peers:
-        standing = peer.traffic.standing
-        if standing is not None:  # two connections may name one server: it is up if both find it so
-            up[peer.url,] = min(up.get((peer.url,), 1.0), float(standing.is_up))
+    for server in (server for one in counts for server in one.servers):
+        requests.update(server.requests)
+        if server.is_up is not None:  # two connections may name one server: it is up if both find it so
+            up[server.url,] = min(up.get((server.url,), 1.0), float(server.is_up))
     return {
         "eurekube_eureka_requests_total": requests,
         "eurekube_heartbeats_total": {
@@ -352,18 +350,14 @@ def _of_registries(operator: RunningOperator) -> dict[str, Samples]:
             ("failed",): float(sum(one.failed for one in counts)),
         },
         "eurekube_renewals_last_minute": {
-            (name,): one.gauges.renewals_last_minute for name, one in registries.items()
+            (name,): one.renewals_last_minute for name, one in registries.items()
         },
         "eurekube_renewals_expected": {
-            (name,): float(one.gauges.renewals_expected) for name, one in registries.items()
+            (name,): float(one.renewals_expected) for name, one in registries.items()
         },
-        "eurekube_renewals_late_seconds": {
-            (name,): one.renewals.late_seconds for name, one in registries.items()
-        },
-        "eurekube_renewals_refused": {
-            (name,): float(one.renewals.refused) for name, one in registries.items()
-        },
-        "eurekube_registry_share": {(name,): one.gauges.share for name, one in registries.items()},
+        "eurekube_renewals_late_seconds": {(name,): one.late_seconds for name, one in registries.items()},
+        "eurekube_renewals_refused": {(name,): float(one.refused) for name, one in registries.items()},
+        "eurekube_registry_share": {(name,): one.share for name, one in registries.items()},
         "eurekube_registry_read_timestamp_seconds": {
             (name,): one.read_at for name, one in registries.items() if one.read_at is not None
         },

@@ -7,21 +7,17 @@ for longer than a copy takes.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from datetime import UTC, datetime
 from typing import Any, TypedDict
 
 from eurekube_provider.core.condition_types import ConditionType
-from eurekube_provider.eureka.eureka_registry import Registry
-from eurekube_provider.eureka.self_preservation import ServerFigures
+from eurekube_provider.core.registry import Figures, Registry, failure_of
 from eurekube_provider.operator.history import Look
 from eurekube_provider.operator.triggers.rows import RefreshRow, rows
 from eurekube_provider.operator.web.health import stuck
 from eurekube_provider.operator.web.running_operator import RunningOperator
 from eurekube_provider.version import __version__
-
-Figures = Callable[[str], ServerFigures | None]
-"""What is known of a server's front page, by the server's URL."""
 
 MOST_STACK_REGISTRATIONS = MOST_STACK_REFRESHES = 50
 
@@ -157,15 +153,14 @@ class Overview(TypedDict):
     changes: list[ChangeRow]
 
 
-def overview(
-    operator: RunningOperator, figures: Figures, syncer: str = "", application: str = ""
-) -> Overview:
+def overview(operator: RunningOperator, syncer: str = "", application: str = "") -> Overview:
     """Collect what is known now.
 
     :param syncer: ``namespace/name``: show this one only.
     :param application: in any case: show what concerns this one only.
     """
     wanted = application.upper()
+    figures = {name: registry.figures(in_full=True) for name, registry in operator.registries.items()}
     problems = stuck(operator.liveness())
     missing = operator.not_ready()
     syncers = [_syncer(operator, item) for item in operator.sources.syncers.objects()]
@@ -176,9 +171,7 @@ def overview(
         and (not wanted or row["application"].upper() == wanted)
     ]
     stacks = [
-        row
-        for row in _stacks(operator)
-        if not syncer and (not wanted or row["application"].upper() == wanted)
+        row for row in _stacks(figures) if not syncer and (not wanted or row["application"].upper() == wanted)
     ]
     refreshes = [
         row
@@ -210,7 +203,7 @@ def overview(
                 *(f"{kind} may be old: {error}" for kind, error in operator.sources.failures.items()),
             ],
         },
-        "eurekas": [_eureka(name, one, figures) for name, one in operator.registries.items()],
+        "eurekas": [_eureka(name, one, figures[name]) for name, one in operator.registries.items()],
         "syncerCount": len(syncers),
         "syncers": sorted(shown, key=_worst_first),
         "stackRefreshCount": len(refreshes),
@@ -315,37 +308,33 @@ def _by_status(row: SyncerRow, status: Object) -> SyncerRow:
 
 
 def _eureka(name: str, registry: Registry, figures: Figures) -> EurekaRow:
-    gauges, started = registry.gauges, registry.restarts.started_by_url
-    servers: list[ServerRow] = []
-    for peer in registry.peers.peers:
-        standing, page, at = peer.traffic.standing, figures(peer.url), started.get(peer.url)
-        servers.append(
-            {
-                "url": peer.url,
-                "up": standing.is_up if standing else None,
-                "since": _stamp(standing.since) if standing else None,
-                "error": standing.error if standing else "",
-                "startedAt": None if at is None else _stamp(at / 1000),
-                "renewalsLastMinute": page.last_minute if page else None,
-                "renewalsThreshold": page.threshold if page else None,
-                "selfPreservation": page.is_endangered if page else None,
-            }
-        )
     return {
         "name": name,
-        "servers": servers,
-        "readAt": None if registry.read_at is None else _stamp(registry.read_at),
-        "error": str(registry.failure or ""),
-        "registered": gauges.registered,
-        "held": gauges.held,
-        "share": round(gauges.share, 4),
-        "warning": gauges.warning,
-        "renewalsLastMinute": round(gauges.renewals_last_minute, 1),
-        "renewalsExpected": gauges.renewals_expected,
+        "servers": [
+            {
+                "url": server.url,
+                "up": server.is_up,
+                "since": None if server.is_up is None else _stamp(server.since),
+                "error": server.error,
+                "startedAt": None if server.started_at is None else _stamp(server.started_at),
+                "renewalsLastMinute": server.renewals_last_minute,
+                "renewalsThreshold": server.renewals_threshold,
+                "selfPreservation": server.is_endangered,
+            }
+            for server in figures.servers
+        ],
+        "readAt": None if figures.read_at is None else _stamp(figures.read_at),
+        "error": str(failure_of(registry.condition()) or ""),
+        "registered": figures.registered,
+        "held": figures.held,
+        "share": round(figures.share, 4),
+        "warning": figures.warning,
+        "renewalsLastMinute": round(figures.renewals_last_minute, 1),
+        "renewalsExpected": figures.renewals_expected,
     }
 
 
-def _stacks(operator: RunningOperator) -> list[StackRow]:
+def _stacks(figures: Mapping[str, Figures]) -> list[StackRow]:
     return [
         {
             "eureka": name,
@@ -355,9 +344,8 @@ def _stacks(operator: RunningOperator) -> list[StackRow]:
             "address": f"{instance.ip_address}:{instance.port.number}",
             "owner": instance.owner or "",
         }
-        for name, registry in operator.registries.items()
-        for instance in registry.renewals.held()
-        if (instance.owner or "").startswith("stack/")
+        for name, one in figures.items()
+        for instance in one.for_stacks
     ]
 
 

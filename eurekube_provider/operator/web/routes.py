@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 from http import HTTPStatus
 
-from eurekube_provider.eureka.front_pages import FigureReader
 from eurekube_provider.operator.web.health import stuck
 from eurekube_provider.operator.web.http_server import Request, Response
 from eurekube_provider.operator.web.metrics import Metrics
@@ -23,13 +22,10 @@ class Routes:
     def __init__(self) -> None:
         self._operator: RunningOperator | None = None
         self._why_not = STARTING
-        self._figures = FigureReader(())
         self._metrics = Metrics(lambda: self._operator)
 
     def show(self, operator: RunningOperator) -> None:
         """The operator is put together."""
-        peers = [peer for registry in operator.registries.values() for peer in registry.peers.peers]
-        self._figures = FigureReader(peers)
         self._operator = operator
 
     def close(self) -> None:
@@ -65,7 +61,7 @@ class Routes:
             return _page(without_data(self._why_not), HTTPStatus.SERVICE_UNAVAILABLE)
         query = request.query
         syncer, application = (query.get(name, "").strip() for name in ("syncer", "application"))
-        document = overview(operator, self._figures.latest, syncer, application)
+        document = overview(operator, syncer, application)
         if as_json:
             return Response(json.dumps(document, indent=1).encode(), "application/json")
         return _page(html(document, refreshes=query.get("refresh") != "off"))

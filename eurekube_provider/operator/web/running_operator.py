@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from eurekube_provider.core.identity import Cluster, ClusterOwner
 from eurekube_provider.core.liveness import Liveness
-from eurekube_provider.eureka.eureka_registry import Registry
+from eurekube_provider.core.registry import Registry
 from eurekube_provider.operator.controller import Controller
 from eurekube_provider.operator.index import SyncerKey
 from eurekube_provider.operator.queue import WorkQueue
@@ -69,4 +69,4 @@ class RunningOperator:
     def registered(self, key: SyncerKey) -> int:
         """How many instances of a syncer are in Eureka, as far as known."""
         owner = str(ClusterOwner(self.cluster.name, *key))
-        return sum(registry.view.count(owner) for registry in self.registries.values())
+        return sum(len(registry.known(owner=owner)) for registry in self.registries.values())

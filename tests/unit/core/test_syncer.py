@@ -440,8 +440,8 @@ def test_a_service_at_several_nodes_is_no_mass() -> None:
     for instance in ready:
         view.registered(instance)
     steps = plan(unready, ready, OWNER)
-    assert (len(steps.changes), view.up(OWNER)) == (3, 1)
-    assert judge(steps, view.up(OWNER), 1, RecentChanges(), lambda _: False).reason == ""
+    assert (len(steps.changes), view.up(owner=OWNER)) == (3, 1)
+    assert judge(steps, view.up(owner=OWNER), 1, RecentChanges(), lambda _: False).reason == ""
 
 
 def test_a_node_port_waits_for_the_nodes() -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
-from typing import Any
+from typing import Any, cast
 
 import pytest
 
@@ -15,6 +15,7 @@ from eurekube_provider.core.plan import Action, Change, Outcome, Plan
 from eurekube_provider.eureka import coalescing as module
 from eurekube_provider.eureka.apply import BULK_FROM_CHANGES
 from eurekube_provider.eureka.coalescing import AT_ONCE, Convoys
+from eurekube_provider.eureka.peers import Peers
 from lab.waiting import wait_until
 
 SECONDS = 30.0
@@ -58,15 +59,15 @@ class Road:
         self.together: list[set[str]] = []
         self.fail: Callable[[Sequence[Instance]], dict[tuple[str, str], Any]] = lambda _: {}
         self._pool = ThreadPoolExecutor(32)
-        self.convoys = Convoys()
         self.servers = Servers()
+        self.convoys = Convoys(cast("Peers", self.servers))
         monkeypatch.setattr(module, "apply", self._apply)
         monkeypatch.setattr(module, "change_many", self._change_many)
 
     def send(self, plan: Plan, owner: str = "owner") -> Future[Outcome]:
         """Have a plan carried out on a thread of its own."""
         servers: Any = self.servers
-        return self._pool.submit(self.convoys, plan, owner, servers, servers, leases=1000)
+        return self._pool.submit(self.convoys.apply, plan, owner, servers, leases=1000)
 
     def fill(self) -> list[Future[Outcome]]:
         """As many as may be under way, held up."""
@@ -76,10 +77,10 @@ class Road:
 
     def gather(self, *plans: Plan) -> list[Future[Outcome]]:
         """Let these wait, in this order."""
-        sent, servers = [], self.servers
+        sent = []
         for number, plan in enumerate(plans, 1):
             sent.append(self.send(plan))
-            wait_until(lambda: self.convoys.waiting(servers) == number, "one more that waits", SECONDS)  # type: ignore[arg-type]  # noqa: B023
+            wait_until(lambda: self.convoys.waiting == number, "one more that waits", SECONDS)  # noqa: B023
         return sent
 
     def _apply(self, plan: Plan, *_: object, **__: object) -> Outcome:

@@ -20,11 +20,12 @@ from eurekube_provider.core.errors import (
 )
 from eurekube_provider.core.identity import Cluster
 from eurekube_provider.core.model import Instance, Port, Status
+from eurekube_provider.core.registry import Refused
 from eurekube_provider.eureka import eureka_registry as registry_module
 from eurekube_provider.eureka import fan_out, handover, sweeper
 from eurekube_provider.eureka.accepted_renewals import Accepted
 from eurekube_provider.eureka.connection import Connection
-from eurekube_provider.eureka.eureka_registry import Registry
+from eurekube_provider.eureka.eureka_registry import EurekaRegistry
 from eurekube_provider.eureka.forgotten import Lost
 from eurekube_provider.eureka.peer import Peer, ServerStatus
 from eurekube_provider.eureka.peers import Peers
@@ -43,6 +44,22 @@ def instance(name: str) -> Instance:
 def started_now() -> ServerStatus:
     """What a server says that was started this moment."""
     return replace(STATUS, started_timestamp_ms=1 + int(time.time() * 1000), uptime="0 days 00:00")
+
+
+class Told:
+    """What a registry tells."""
+
+    def __init__(self) -> None:
+        self.owners: list[str] = []
+        self.conditions = 0
+
+    def owner_changed(self, owner: str) -> None:
+        """Write it down."""
+        self.owners.append(owner)
+
+    def condition_changed(self) -> None:
+        """Count it."""
+        self.conditions += 1
 
 
 class TwoServers(Peers):
@@ -110,9 +127,9 @@ class Holding(Peers):
         if number in self.away:
             raise RegistryUnreachable("away")
 
-    def registry(self) -> Registry:
+    def registry(self) -> EurekaRegistry:
         """A registry, not started."""
-        found = Registry(self, Cluster("lab", "u"), "operator", 600.0, lambda _: None, lambda: None)
+        found = EurekaRegistry(self, Cluster("lab", "u"), "operator", 600.0)
         found.restarts.notice()
         return found
 
@@ -124,7 +141,7 @@ def of_a_stack(name: str, written_seconds_ago: float = 600.0) -> Instance:
     return replace(instance(name), metadata=whose, last_dirty_timestamp_ms=stamp)
 
 
-def renewed_after(registry: Registry, *listed: Instance) -> set[str]:
+def renewed_after(registry: EurekaRegistry, *listed: Instance) -> set[str]:
     """What is renewed once this was listed."""
     registry._take(list(listed), is_complete=True)
     registry._adopted.look()
@@ -144,9 +161,9 @@ def test_very_many_of_stacks_are_looked_at_little_by_little(ends_in_seconds: flo
     assert len(registry.renewals) == 600
 
 
-def after_a_restart(servers: TwoServers) -> Registry:
+def after_a_restart(servers: TwoServers) -> EurekaRegistry:
     """A registry, not started, that is to notice that the first server was restarted."""
-    registry = Registry(servers, Cluster("lab", "u"), "operator", 600.0, lambda _: None, lambda: None)
+    registry = EurekaRegistry(servers, Cluster("lab", "u"), "operator", 600.0)
     registry.restarts.notice()
     again = started_now()
     servers.peers[0].status = lambda: again  # type: ignore[method-assign]
@@ -177,9 +194,9 @@ class Balanced(Peers):
         return next((one for one in self.held[self._turn()] if one.key == (application, instance_id)), None)
 
 
-def behind_a_balancer(servers: Balanced, looks: int = 7) -> tuple[Registry, list[Peer]]:
+def behind_a_balancer(servers: Balanced, looks: int = 7) -> tuple[EurekaRegistry, list[Peer]]:
     """A registry, not started, that has looked at the servers so often; and the restarts that it noticed."""
-    registry = Registry(servers, Cluster("lab", "u"), "operator", 600.0, lambda _: None, lambda: None)
+    registry = EurekaRegistry(servers, Cluster("lab", "u"), "operator", 600.0)
     restarted: list[Peer] = []
     registry.restarts._restarted = restarted.append
     for _ in range(looks):
@@ -248,7 +265,7 @@ def test_deltas_are_followed_where_there_is_no_doubt(monkeypatch: pytest.MonkeyP
     doubts: list[bool] = []
     servers = Balanced(older(600))
 
-    def doubtful(registry: Registry) -> bool:
+    def doubtful(registry: EurekaRegistry) -> bool:
         def read(started: Mapping[str, int], *, in_doubt: bool) -> list[Instance]:
             assert list(started) == [servers.peers[0].url]
             doubts.append(in_doubt)
@@ -261,16 +278,16 @@ def test_deltas_are_followed_where_there_is_no_doubt(monkeypatch: pytest.MonkeyP
     registry, _ = behind_a_balancer(servers)
     assert doubtful(registry)
     assert not doubtful(registry)
-    registry.failure = RegistryUnreachable("away")
+    registry.reachability.failed(RegistryUnreachable("away"))
     assert doubtful(registry)
     assert not doubtful(registry)
-    registry.take_over()
+    registry.take_over(0)
     assert doubts.pop()
     assert doubtful(registry)
     registry._handover.end()
     assert not doubtful(registry)
     registry._follows_another = lambda: False
-    registry.take_over()
+    registry.take_over(0)
     assert doubts.pop()
     assert not doubtful(registry)
     servers.servers = [started_now()]
@@ -328,15 +345,14 @@ def test_what_a_person_removed_stays_away_behind_a_load_balancer() -> None:
 def test_who_takes_over_looks_for_what_only_other_servers_hold() -> None:
     """The server that was asked first had lost its memory: what is stale on the others is found, too."""
     stale = instance("stale")
-    concerned: list[str] = []
-    registry = Registry(
-        TwoServers([stale]), Cluster("lab", "u"), "operator", 600.0, concerned.append, lambda: None
-    )
+    told = Told()
+    registry = EurekaRegistry(TwoServers([stale]), Cluster("lab", "u"), "operator", 600.0)
+    registry.listener = told
     registry.start()
     try:
-        assert registry.wait_read(10.0)
-        registry.take_over()
-        wait_until(lambda: OWNER in concerned, "its owner to be looked at", 30.0)
+        assert registry.reachability.wait_read(10.0)
+        registry.take_over(0)
+        wait_until(lambda: OWNER in told.owners, "its owner to be looked at", 30.0)
         assert registry.view.owned(OWNER) == [stale]
     finally:
         registry.stop()
@@ -351,26 +367,27 @@ def test_who_takes_over_lists_later_who_was_away(monkeypatch: pytest.MonkeyPatch
     stale = instance("stale")
     whose = {"eurekube.owner": "stack/o/p/s/billing", "eurekube.renewer": "operator"}
     stacks = replace(instance("vm"), metadata=whose)
-    servers, concerned = TwoServers([stale, stacks]), list[str]()
-    registry = Registry(servers, Cluster("lab", "u"), "operator", 600.0, concerned.append, lambda: None)
+    servers, told = TwoServers([stale, stacks]), Told()
+    registry = EurekaRegistry(servers, Cluster("lab", "u"), "operator", 600.0)
+    registry.listener = told
     away = servers.peers[1]
     servers.silent = {away.url: RegistryUnreachable("away")}
     servers._avoid(away, "hangs", "")
     registry.start()
     try:
-        assert registry.wait_read(10.0)
-        registry.take_over()
+        assert registry.reachability.wait_read(10.0)
+        registry.take_over(0)
         wait_until(lambda: not registry._looks_everywhere, "a list of all that answer", 30.0)
         registry._catch_up()
-        assert (concerned, len(registry.view)) == ([], 0)
+        assert (told.owners, len(registry.view)) == ([], 0)
         servers.silent = {}
         servers._answered(away)
-        wait_until(lambda: concerned, "its owner to be looked at", 30.0)
-        assert (concerned, registry.view.owned(OWNER)) == ([OWNER], [stale])
+        wait_until(lambda: told.owners, "its owner to be looked at", 30.0)
+        assert (told.owners, registry.view.owned(OWNER)) == ([OWNER], [stale])
         assert stacks.key not in registry.renewals
         registry.view.gone(stale.key)
         registry._catch_up()  # once: the sweeper looks after what this replica removes
-        assert concerned == [OWNER]
+        assert told.owners == [OWNER]
     finally:
         registry.stop()
 
@@ -468,10 +485,10 @@ def test_a_take_over_leaves_behind_who_hangs(monkeypatch: pytest.MonkeyPatch) ->
     monkeypatch.setattr(Peer, "status", status)
     monkeypatch.setattr(Peer, "list_unless", list_unless)
     peers = Peers(Connection(tuple(f"http://{name}/eureka" for name in "abc")), waits_for_all=False)
-    registry = Registry(peers, Cluster("lab", "u"), "operator", 600.0, lambda _: None, lambda: None)
+    registry = EurekaRegistry(peers, Cluster("lab", "u"), "operator", 600.0)
     started = time.monotonic()
     try:
-        registry.take_over()
+        registry.take_over(0)
         assert time.monotonic() - started < 10.0
     finally:
         hangs.set()
@@ -485,31 +502,27 @@ def test_nothing_is_learned_of_a_namesake() -> None:
     have no syncer, would be taken for what deleted ones left behind.
     """
     metadata = {"eurekube.owner": OWNER, "eurekube.cluster-uid": "another"}
-    refused: list[str] = []
-    concerned: list[str] = []
-    registry = Registry(
+    told = Told()
+    registry = EurekaRegistry(
         TwoServers([replace(instance("theirs"), metadata=metadata)]),
         Cluster("lab", "u"),
         "operator",
         600.0,
-        concerned.append,
-        lambda: None,
         check_cluster=True,
-        refused=lambda: refused.append("told"),
     )
-    registry.take_over()
-    assert "in use by another cluster" in str(registry.refusal)
-    assert (refused, concerned, len(registry.view), registry.was_read) == (["told"], [], 0, False)
+    registry.listener = told
+    registry.take_over(0)
+    assert "in use by another cluster" in str(registry.condition())
+    assert (told.conditions, told.owners, len(registry.view)) == (1, [], 0)
+    assert isinstance(registry.condition(), Refused)
 
 
 def test_nothing_is_new_before_all_servers_were_listed(monkeypatch: pytest.MonkeyPatch) -> None:
     """What the first server had forgotten may stand on the others, a status that a person set included."""
     monkeypatch.setattr(handover, "LIST_LAG_SECONDS", 0.0)
-    registry = Registry(
-        TwoServers([instance("held")]), Cluster("lab", "u"), "operator", 600.0, lambda _: None, lambda: None
-    )
-    registry.take_over()  # nobody reads on: as it is until all are listed
-    assert registry.was_read
+    registry = EurekaRegistry(TwoServers([instance("held")]), Cluster("lab", "u"), "operator", 600.0)
+    registry.take_over(0)  # nobody reads on: as it is until all are listed
+    assert registry.reachability.was_read
     assert not registry.is_new(("RATING", "held"))
     assert not registry.is_new(("RATING", "another"))
     registry.start()
@@ -525,29 +538,27 @@ def test_nothing_is_new_while_lists_may_be_older_than_the_take_over(
 ) -> None:
     """All servers were listed, and what the former leader registered last is in none of the lists yet."""
     monkeypatch.setattr(handover, "LIST_LAG_SECONDS", 600.0)
-    registry = Registry(TwoServers([]), Cluster("lab", "u"), "operator", 600.0, lambda _: None, lambda: None)
-    registry.take_over()
+    registry = EurekaRegistry(TwoServers([]), Cluster("lab", "u"), "operator", 600.0)
+    registry.take_over(0)
     registry._resync()
     assert not registry._looks_everywhere
     assert not registry.is_new(("RATING", "any"))
     monkeypatch.setattr(handover, "LIST_LAG_SECONDS", 0.0)
-    registry.take_over()
+    registry.take_over(0)
     registry._resync()
     assert registry.is_new(("RATING", "any"))
 
 
 def test_the_first_leader_of_a_cluster_believes_its_first_list() -> None:
     """Nobody led before who could have registered what no list shows yet."""
-    registry = Registry(
+    registry = EurekaRegistry(
         TwoServers([]),
         Cluster("lab", "u"),
         "operator",
         600.0,
-        lambda _: None,
-        lambda: None,
         follows_another=lambda: False,
     )
-    registry.take_over()
+    registry.take_over(0)
     assert registry.is_new(("RATING", "any"))
 
 
@@ -557,10 +568,10 @@ def test_what_no_list_shows_yet_is_read_by_itself() -> None:
     servers = TwoServers([unlisted])
     for peer in servers.peers:
         peer.list_instances = list  # type: ignore[method-assign]
-    registry = Registry(servers, Cluster("lab", "u"), "operator", 600.0, lambda _: None, lambda: None)
-    registry.take_over()
+    registry = EurekaRegistry(servers, Cluster("lab", "u"), "operator", 600.0)
+    registry.take_over(0)
     assert registry.view.owned(OWNER) == []
-    registry.look_for([unlisted.key, gone])
+    registry.refresh([unlisted.key, gone])
     assert registry.view.owned(OWNER) == [unlisted]
     registry._resync()  # nor does a list that still lacks it make it go
     assert registry.view.owned(OWNER) == [unlisted]
@@ -569,12 +580,12 @@ def test_what_no_list_shows_yet_is_read_by_itself() -> None:
 def test_what_a_list_shows_wrongly_is_read_where_that_is_asked_for() -> None:
     """One look at everything must say what there is, not what there was."""
     listed = instance("listed")
-    registry = Registry(TwoServers([]), Cluster("lab", "u"), "operator", 600.0, lambda _: None, lambda: None)
-    registry.take_over()
+    registry = EurekaRegistry(TwoServers([]), Cluster("lab", "u"), "operator", 600.0)
+    registry.take_over(0)
     registry._take([listed], is_complete=True)
-    registry.look_for([listed.key])
+    registry.refresh([listed.key])
     assert registry.view.owned(OWNER) == [listed]
-    registry.look_for([listed.key], known_too=True)
+    registry.refresh([listed.key], known_too=True)
     assert registry.view.owned(OWNER) == []
 
 
@@ -584,7 +595,7 @@ def test_what_a_restarted_server_forgot_stands_on_the_others() -> None:
     registry = after_a_restart(servers)
     registry.start()
     try:
-        assert registry.wait_read(10.0)
+        assert registry.reachability.wait_read(10.0)
         assert registry.view.get(foreign) is not None
     finally:
         registry.stop()
@@ -594,27 +605,26 @@ def test_what_nobody_can_be_asked_for_is_kept() -> None:
     """A server came back empty while the one that holds it does not answer."""
     servers, foreign = TwoServers([instance("theirs")]), ("RATING", "theirs")
     registry = after_a_restart(servers)
-    registry.take_over()
+    registry.take_over(0)
     assert registry.view.get(foreign) is not None
     servers.silent = {servers.peers[1].url: RegistryUnreachable("away")}
-    registry.take_over()
+    registry.take_over(0)
     assert registry.view.get(foreign) is not None
 
 
 def test_what_registers_itself_beside_ours_has_us_look() -> None:
     """Ours was registered before a list showed it; once only, and not for another application."""
-    concerned: list[str] = []
-    registry = Registry(
-        TwoServers([]), Cluster("lab", "u"), "operator", 600.0, concerned.append, lambda: None
-    )
+    told = Told()
+    registry = EurekaRegistry(TwoServers([]), Cluster("lab", "u"), "operator", 600.0)
+    registry.listener = told
     ours, itself = instance("pod"), replace(instance("itself"), metadata={})
     other = replace(itself, application="other")
     registry._take([ours], is_complete=True)
     for listed, expected in (([ours, other], []), ([ours, other, itself], [ours.owner])):
         for again in (expected, []):
-            concerned.clear()
+            told.owners.clear()
             registry._take(listed, is_complete=True)
-            assert concerned == again
+            assert told.owners == again
 
 
 def test_what_somebody_else_took_over_is_renewed_no_more() -> None:
@@ -627,21 +637,20 @@ def test_what_somebody_else_took_over_is_renewed_no_more() -> None:
     foreign = replace(syncers, metadata={"eurekube.owner": "cluster/other/a/b"}, last_dirty_timestamp_ms=2)
     for ours, theirs in ((stacks, its_own), (stacks, self_renewed), (syncers, foreign)):
         for is_answer in (False, True):
-            concerned: list[str] = []
-            registry = Registry(
-                TwoServers([theirs]), Cluster("lab", "u"), "operator", 600.0, concerned.append, lambda: None
-            )
+            told = Told()
+            registry = EurekaRegistry(TwoServers([theirs]), Cluster("lab", "u"), "operator", 600.0)
+            registry.listener = told
             registry._take([ours], is_complete=True)
-            registry.hold(ours)
+            registry.keep(ours)
             assert ours.key in registry.renewals
-            concerned.clear()
+            told.owners.clear()
             if is_answer:
                 registry.newer(theirs)
             else:
                 registry._take([theirs], is_complete=True)
             assert ours.key not in registry.renewals
             assert registry.view.get(ours.key) == theirs
-            assert ours.owner in concerned
+            assert ours.owner in told.owners
 
 
 def test_a_cluster_name_that_is_in_use_with_another_uid_is_refused() -> None:
@@ -652,20 +661,18 @@ def test_a_cluster_name_that_is_in_use_with_another_uid_is_refused() -> None:
     others = replace(theirs, metadata={**whose, "eurekube.owner": "cluster/other/shop/rating"})
     for held, is_refused in ((theirs, True), (ours, False), (others, False)):
         servers, cluster = TwoServers([held]), Cluster("lab", "u")
-        registry = Registry(
-            servers, cluster, "operator", 600.0, lambda _: None, lambda: None, check_cluster=True
-        )
+        registry = EurekaRegistry(servers, cluster, "operator", 600.0, check_cluster=True)
         if is_refused:
             with pytest.raises(ConfigurationError, match="has UID another, this cluster has u"):
                 registry._resync()
         else:
             registry._resync()
-        assert registry.was_read is not is_refused
+        assert registry.reachability.was_read is not is_refused
 
 
 def test_what_was_removed_is_looked_for_again() -> None:
     """A server that was away may hold it still, and tell the others of it."""
-    registry = Registry(TwoServers([]), Cluster("lab", "u"), "operator", 600.0, lambda _: None, lambda: None)
+    registry = EurekaRegistry(TwoServers([]), Cluster("lab", "u"), "operator", 600.0)
     registry.gone(instance("removed"))
     assert all(list(due) == [instance("removed").key] for due in registry.sweeper._removals.values())
 
@@ -712,7 +719,7 @@ def test_what_a_restarted_server_forgot_of_a_stacks_is_restored() -> None:
 def test_nothing_is_new_while_a_server_may_have_lost_its_memory() -> None:
     """Its list lacks what stands on the others, and may stand in our place."""
     registry = after_a_restart(TwoServers([]))
-    registry._was_read.set()
+    registry.reachability.read()
     assert registry.is_new(("RATING", "any"))
     registry.restarts.notice()
     assert not registry.is_new(("RATING", "any"))
@@ -752,7 +759,7 @@ def test_who_lacks_a_stacks_registration_is_made_level_unless_it_removed_it(
         registry_module, "bring_level", lambda peer, some: [peer.register(one) for one in some]
     )
     registry = servers.registry()
-    registry.hold(stacks)
+    registry.keep(stacks)
     now = [1000.0]
     servers.accepted = Accepted(lambda: now[0])
     first = servers.peers[0]
@@ -778,7 +785,7 @@ def test_beside_a_restart_a_server_that_kept_its_memory_tells_what_was_removed(
     stacks = of_a_stack("vm")
     servers = Holding(stacks)
     registry = servers.registry()
-    registry.hold(stacks)
+    registry.keep(stacks)
     now = [1000.0]
     servers.accepted = Accepted(lambda: now[0])
     servers.accepted.note(servers.peers[accepted_at].url, [stacks])
@@ -916,7 +923,7 @@ def test_one_read_that_is_refused_for_good_stops_no_other(monkeypatch: pytest.Mo
     assert gone == [dead.key]
 
 
-def known_as_leaving(registry: Registry, one: Instance) -> bool:
+def known_as_leaving(registry: EurekaRegistry, one: Instance) -> bool:
     """Whether it is known with our mark."""
     known = registry.view.get(one.key)
     return known is not None and known.is_leaving

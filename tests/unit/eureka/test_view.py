@@ -169,9 +169,9 @@ def test_indexes_agree_with_what_is_held(events: list[tuple[str, list[Instance]]
     assert view.owners() == {one.owner for one in held.values() if one.owner}
     for owner in view.owners():
         assert {one.key for one in view.owned(owner)} == {k for k, one in held.items() if one.owner == owner}
-        assert view.up(owner) == sum(one.status is Status.UP for one in view.owned(owner))
+        assert view.up(owner=owner) == sum(one.status is Status.UP for one in view.owned(owner))
     of_syncers = [one for one in held.values() if (one.owner or "").startswith("cluster/eks/")]
-    assert view.up_of_cluster("eks") == sum(one.status is Status.UP for one in of_syncers)
+    assert view.up(cluster="eks") == sum(one.status is Status.UP for one in of_syncers)
 
 
 def test_what_was_known_lately_is_not_new() -> None:

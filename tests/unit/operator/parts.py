@@ -12,7 +12,7 @@ from eurekube_provider.core.identity import Cluster, ClusterOwner
 from eurekube_provider.core.model import Instance, Port, Status
 from eurekube_provider.core.plan import Outcome, plan
 from eurekube_provider.eureka.connection import Connection
-from eurekube_provider.eureka.eureka_registry import Registry
+from eurekube_provider.eureka.eureka_registry import EurekaRegistry
 from eurekube_provider.eureka.peers import Peers
 from eurekube_provider.kube.access import KubeAccess
 from eurekube_provider.kube.events import EventRecorder
@@ -39,9 +39,8 @@ class Told:
         access = self._access = KubeAccess(client.ApiClient(client.Configuration(host="http://127.0.0.1:1")))
         queue: WorkQueue[SyncerKey] = WorkQueue()
         statuses = StatusWriter(access)
-        registries = {
-            name: Registry(Peers(connection), CLUSTER, "eurekube", 15.0, lambda _: None, lambda: None)
-            for name in eurekas
+        self.registries = registries = {
+            name: EurekaRegistry(Peers(connection), CLUSTER, "eurekube", 15.0) for name in eurekas
         }
         self.registry = registries[eurekas[0]]
         self.controller = Controller(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from typing import Any
 
@@ -21,17 +21,19 @@ from eurekube_provider.core.mapping import Desired
 from eurekube_provider.core.model import Instance, Status
 from eurekube_provider.core.objects import Problem
 from eurekube_provider.core.plan import Action, Change, Outcome, Plan
+from eurekube_provider.core.registry import Failing
 from eurekube_provider.core.reservations import Reservations
 from eurekube_provider.core.syncer import Syncer
+from eurekube_provider.eureka import reachability
 from eurekube_provider.eureka.apply import apply
 from eurekube_provider.eureka.connection import Connection
-from eurekube_provider.eureka.eureka_registry import Registry
-from eurekube_provider.eureka.peers import Peers
+from eurekube_provider.eureka.eureka_registry import EurekaRegistry
+from eurekube_provider.eureka.reachability import Reachability
 from eurekube_provider.kube.access import KubeAccess
 from eurekube_provider.operator import deletion, ownership_transfer, unresponsive
 from eurekube_provider.operator.controller import WORKERS, Controller
 from eurekube_provider.operator.deletion import FINALIZER
-from eurekube_provider.operator.dry_run import Ledger
+from eurekube_provider.operator.dry_run import Ledger, RecordedRegistry
 from eurekube_provider.operator.index import SyncerKey
 from lab.waiting import wait_until
 from tests.unit.fake_eureka import FakeEureka, FakeServers
@@ -43,18 +45,22 @@ BOTH = [*WEB, {"name": "metrics", "port": 9090}]
 READY, TERMINATING = {"ready": True}, {"ready": False, "terminating": True}
 
 
+CarryOut = Callable[[Plan, str, EurekaRegistry], Outcome]
+
+
 class Scene:
     """A syncer, its Service and endpoints; what would be sent to Eureka is taken as done."""
 
     def __init__(self, **spec: Any) -> None:
         self.told = Told(("default", "elsewhere"))
-        self.elsewhere = self.told.parts.registries["elsewhere"]
+        self.elsewhere = self.told.registries["elsewhere"]
         self.sent: list[Change] = []
         controller = self.told.controller
         controller._sources = self.told.sources
-        controller._carry_out = self._carry_out
+        self.carry_out: CarryOut = self._taken_as_done
         for registry in (self.told.registry, self.elsewhere):
-            registry._was_read.set()
+            registry.reachability.read()
+            registry.apply = self._applies_at(registry)  # type: ignore[method-assign,assignment]
         sources = self.told.sources
         self.concerned: list[tuple[str, str]] = []
         sources._concerned = self.concerned.append
@@ -114,11 +120,11 @@ class Scene:
         (peer,) = registry.peers.peers
         registry.peers.peers = FakeServers({peer.url: eureka})(Connection.parse(peer.url)).peers
 
-        def carry_out(steps: Plan, *given: Any, **more: Any) -> Outcome:
+        def carry_out(steps: Plan, owner: str, registry: EurekaRegistry) -> Outcome:
             self.sent += steps.changes
-            return apply(steps, *given, **more)
+            return apply(steps, owner, registry.peers, registry)
 
-        self.told.controller._carry_out = carry_out
+        self.carry_out = carry_out
         return eureka
 
     def ready(self) -> tuple[bool | None, str]:
@@ -126,14 +132,15 @@ class Scene:
         report = self.told.controller.looks[KEY].report
         return report.is_ready, report.reason
 
-    def renewed(self, registry: Registry | None = None) -> set[str]:
+    def renewed(self, registry: EurekaRegistry | None = None) -> set[str]:
         """The pods whose instances are renewed."""
         held = (registry or self.told.registry).renewals.held()
         return {instance.instance_id.partition(".")[0] for instance in held}
 
-    def _carry_out(
-        self, steps: Plan, _owner: str, _peers: Peers, registry: Registry, *_: Any, **__: Any
-    ) -> Outcome:
+    def _applies_at(self, registry: EurekaRegistry) -> Callable[[Plan, str], Outcome]:
+        return lambda steps, owner: self.carry_out(steps, owner, registry)
+
+    def _taken_as_done(self, steps: Plan, _owner: str, registry: EurekaRegistry) -> Outcome:
         for change in steps.changes:
             if change.action is Action.DEREGISTER:
                 registry.leaving(change.instance)
@@ -296,19 +303,20 @@ def watched(controller: Controller) -> bool:
 def test_an_eureka_that_hangs_is_said_while_changes_wait_for_it(monkeypatch: pytest.MonkeyPatch) -> None:
     """Not only when the requests have timed out; what a look ends with is said after that."""
     monkeypatch.setattr(unresponsive, "TELL_AFTER_SECONDS", 0.05)
+    monkeypatch.setattr(reachability, "SILENT_AFTER_SECONDS", 0.05)
     scene = Scene()
     scene.endpoints(WEB, a=READY)
     scene.look()
     controller, (peer,) = scene.told.controller, scene.told.registry.peers.peers
-    hangs, carry_out = threading.Event(), controller._carry_out
+    hangs, carry_out = threading.Event(), scene.carry_out
 
-    def hang(*given: Any, **more: Any) -> Outcome:
+    def hang(steps: Plan, owner: str, registry: EurekaRegistry) -> Outcome:
         peer.traffic.begin()
         assert hangs.wait(20)
         peer.traffic.count("GET", "200", 0.0)
-        return carry_out(*given, **more)
+        return carry_out(steps, owner, registry)
 
-    controller._carry_out = hang
+    scene.carry_out = hang
     scene.endpoints(WEB, a=READY, b=READY)
     looking = threading.Thread(target=scene.look)
     looking.start()
@@ -328,17 +336,26 @@ def test_an_eureka_that_hangs_is_said_while_changes_wait_for_it(monkeypatch: pyt
 
 def test_an_eureka_that_hangs_is_said_of_all_its_syncers(monkeypatch: pytest.MonkeyPatch) -> None:
     """All are looked at as soon as it is silent for seconds, and again when it is heard."""
-    monkeypatch.setattr(unresponsive, "TROUBLE_AFTER_SECONDS", 0.05)
+    monkeypatch.setattr(reachability, "SILENT_AFTER_SECONDS", 0.05)
+    monkeypatch.setattr(reachability, "LONG_SILENCE_SECONDS", 0.05)
     scene = Scene()
     scene.endpoints(WEB, a=READY)
     scene.look()
-    registry, changes = scene.told.registry, []
-    registry._reachability_changed = lambda: changes.append(registry.trouble is not None)
+    registry = scene.told.registry
+    changes: list[bool] = []
+    watch = unresponsive.UnresponsiveWatch(
+        {"default": registry},
+        changed=lambda _: changes.append(isinstance(registry.condition(), Failing)),
+    )
     (peer,) = registry.peers.peers
-    watch = scene.told.controller._silence
     watch.look()
     peer.traffic.begin()
-    wait_until(lambda: watched(scene.told.controller) and changes, "trouble", 10)
+
+    def is_noticed() -> bool:
+        watch.look()
+        return bool(changes)
+
+    wait_until(is_noticed, "trouble", 10)
     watch.look()
     scene.look()
     assert (changes, scene.ready()) == ([True], (False, "EurekaUnreachable"))
@@ -356,18 +373,18 @@ def test_an_eureka_that_hangs_is_said_before_it_was_taken_over(
     was_read: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Nobody looks at its syncers until then; once that is over the first look says what there is."""
-    monkeypatch.setattr(unresponsive, "TELL_AFTER_SECONDS", 0.05)
-    monkeypatch.setattr(unresponsive, "TROUBLE_AFTER_SECONDS", 60.0)
+    monkeypatch.setattr(reachability, "SILENT_AFTER_SECONDS", 0.05)
+    monkeypatch.setattr(reachability, "LONG_SILENCE_SECONDS", 60.0)
     scene, answers = Scene(), threading.Event()
     controller, registry = scene.told.controller, scene.told.registry
     scene.endpoints(WEB, a=READY, b=READY)
     if was_read:
         scene.look()
     else:
-        registry._was_read.clear()
+        registry.reachability = Reachability(registry.peers)
         scene.edited(status={"registered": 7})
     (peer,) = registry.peers.peers
-    registry.take_over = lambda: answers.wait(20)  # type: ignore[method-assign,assignment]
+    registry.take_over = lambda _: answers.wait(20)  # type: ignore[method-assign,assignment]
     peer.traffic.begin()
     controller._queue.pause()
     controller.take_over()
@@ -387,9 +404,10 @@ def test_an_eureka_that_hangs_is_said_before_it_was_taken_over(
             assert report.message.endswith("wanted there: 2 instances of RATING")
             assert (report.desired, report.registered) == (2, 7)
     finally:
+        peer.traffic.count("GET", "200", 0.1)
         answers.set()
     wait_until(lambda: "default" in controller._taken_over, "the take-over", 10)
-    registry._was_read.set()
+    registry.reachability.read()
     scene.look()
     controller._silence.look()
     assert scene.ready() == (True, "Synced")
@@ -498,9 +516,10 @@ def test_a_dry_run_shows_what_passes_to_another_syncer(
     renamed(scene)
     scene.endpoints(WEB, a=READY)
     deleted(scene, monkeypatch)
-    scene.elsewhere.peers = Peers(Connection.parse("http://127.0.0.1:10/eureka"))
     ledger = Ledger(is_once=True, is_dry=True)
-    scene.told.controller._carry_out = ledger.carry_out
+    recorded = {name: RecordedRegistry(one, name, ledger) for name, one in scene.told.registries.items()}
+    scene.told.registry.apply = recorded["default"].apply  # type: ignore[method-assign]
+    scene.elsewhere.apply = recorded["elsewhere"].apply  # type: ignore[method-assign]
     scene.look()
     scene.look()
     old, new = (str(ClusterOwner(CLUSTER.name, *key)) for key in (KEY, RENAMED))
@@ -531,19 +550,19 @@ def test_what_is_found_while_others_are_asked_is_offered_as_well(
         scene.edited(selector={"app": "none"})
     released: list[bool] = []
     monkeypatch.setattr(deletion, "set_finalizer", lambda *_, **__: released.append(True))
-    carry_out = scene.told.controller._carry_out
+    carry_out = scene.carry_out
 
-    def finds(steps: Plan, *given: Any, **more: Any) -> Outcome:
+    def finds(steps: Plan, owner: str, registry: EurekaRegistry) -> Outcome:
         if not scene.sent:
             view.registered(late)
-        return carry_out(steps, *given, **more)
+        return carry_out(steps, owner, registry)
 
-    scene.told.controller._carry_out = finds
+    scene.carry_out = finds
     looks = [scene.look()]
     assert view.get(late.key) is not None
     queue = scene.told.parts.queue
     assert KEY in {queue.get() for _ in range(queue.depth)}
-    scene.told.controller._carry_out = carry_out
+    scene.carry_out = carry_out
     looks.append(scene.look())
     assert [one.action for look in looks for one in look] == [Action.UPDATE] * 2
     owners = {one.owner for one in view.application("rating")}
@@ -653,16 +672,14 @@ def test_what_cannot_be_handed_over_keeps_nothing_elsewhere(monkeypatch: pytest.
     scene.sent.clear()
     renamed(scene)
     deleted(scene, monkeypatch)
-    carry_out = scene.told.controller._carry_out
+    carry_out = scene.carry_out
 
-    def fails(
-        steps: Plan, sent_by: str, peers: Peers, registry: Registry, *given: Any, **more: Any
-    ) -> Outcome:
+    def fails(steps: Plan, owner: str, registry: EurekaRegistry) -> Outcome:
         if registry is scene.elsewhere:
-            return carry_out(steps, sent_by, peers, registry, *given, **more)
+            return carry_out(steps, owner, registry)
         return Outcome.of(steps.changes, [RegistryUnreachable("away")] * len(steps.changes))
 
-    scene.told.controller._carry_out = fails
+    scene.carry_out = fails
     with pytest.raises(RegistryUnreachable, match="away"):
         scene.look()
     assert scene.elsewhere.view.owned(owner) == []
@@ -836,10 +853,10 @@ class Apart:
         self.controller = self.told.controller
         self.controller._sources = self.told.sources
         self.controller._reconcile = self._reconcile  # type: ignore[method-assign]
-        for name, registry in self.told.parts.registries.items():
-            registry._was_read.set()
+        for name, registry in self.told.registries.items():
+            registry.reachability.read()
             hangs = name == "hanging"
-            registry.take_over = self.freed.wait if hangs else (lambda: None)  # type: ignore[method-assign,assignment]
+            registry.take_over = self._frees if hangs else (lambda _: None)  # type: ignore[method-assign,assignment]
         self.controller.start(self.told.sources)
 
     def syncers(self, eureka: str, count: int) -> list[SyncerKey]:
@@ -858,8 +875,11 @@ class Apart:
         self.controller.stop()
         return time.monotonic() - started
 
+    def _frees(self, _: int) -> None:
+        self.freed.wait()
+
     def _reconcile(self, key: SyncerKey) -> None:
-        if self.controller._own.registry is self.told.parts.registries["hanging"]:
+        if self.controller._own.registry is self.told.registries["hanging"]:
             self.freed.wait(60.0)
         self.looked_at.append(key)
 
@@ -883,7 +903,8 @@ def test_an_eureka_that_hangs_holds_up_its_own_syncers_only(apart: Apart) -> Non
     apart.controller.all_concerned()
     wait_until(lambda: set(well) <= set(apart.looked_at), "those that answer", 30.0)
     assert not set(stuck) & set(apart.looked_at)
-    apart.told.parts.registries["hanging"].failure = RegistryUnreachable("hangs")
+    for _ in range(2):
+        apart.told.registries["hanging"].reachability.failed(RegistryUnreachable("hangs"))
     assert apart.end() < 5.0  # the next leader waits for this one's end
     apart.freed.set()
 
@@ -903,7 +924,7 @@ def test_nobody_is_looked_at_where_the_operator_must_not_work(apart: Apart) -> N
     """Another cluster of our name was found at the first read, which was that of the take-over."""
     stuck, well = apart.syncers("hanging", 3), apart.syncers("default", 3)
     apart.lead()
-    apart.told.parts.registries["hanging"].refusal = ConfigurationError("in use by another cluster")
+    apart.told.registries["hanging"].reachability.refuse(ConfigurationError("in use by another cluster"))
     apart.freed.set()
     wait_until(lambda: set(well) <= set(apart.looked_at), "the others", 30.0)
     wait_until(
@@ -917,7 +938,7 @@ def test_who_lost_the_lease_meanwhile_takes_nothing_over(apart: Apart) -> None:
     """The Eureka that answers too late is neither renewed at nor looked at."""
     stuck = apart.syncers("hanging", 3)
     stood_by: list[str] = []
-    registry = apart.told.parts.registries["hanging"]
+    registry = apart.told.registries["hanging"]
     registry.stand_by = lambda: stood_by.append("again")  # type: ignore[method-assign]
     apart.lead()
     apart.controller.pause()
@@ -932,7 +953,7 @@ def test_a_take_over_of_a_former_term_ends_what_it_began() -> None:
     told, done = Told(), list[str]()
     controller, registry = told.controller, told.registry
     controller._sources = told.sources
-    registry.take_over = lambda: done.append("takes over")  # type: ignore[method-assign]
+    registry.take_over = lambda _: done.append("takes over")  # type: ignore[method-assign,assignment]
     registry.stand_by = lambda: done.append("stands by")  # type: ignore[method-assign]
     controller._term, controller._leads, controller._stands_by = 2, True, True
     controller._take_over(1, "default", 0)
@@ -949,7 +970,8 @@ def test_what_a_deleted_syncer_left_at_two_eurekas() -> None:
     owner = Syncer.from_object(scene.syncer).owner(CLUSTER)
     for instance in scene.told.registry.view.owned(owner):
         scene.elsewhere.view.registered(instance)
-    scene.told.registry.failure = RegistryUnreachable("hangs")
+    for _ in range(2):
+        scene.told.registry.reachability.failed(RegistryUnreachable("hangs"))
     controller = scene.told.controller
     controller._own.registry = scene.elsewhere
     scene.told.removed(KEY)
@@ -965,11 +987,12 @@ def test_who_may_not_write_looks_at_nothing() -> None:
     """Another replica may lead by now: neither a finalizer nor a registration is begun."""
     scene = Scene()
     scene.endpoints(WEB, a=READY)
-    scene.told.registry.peers.may_write = lambda: False
+    may_write = scene.told.controller._may_write
+    scene.told.controller._may_write = lambda: False
     with pytest.raises(LeadershipLost):
         scene.look()
     assert scene.sent == []
-    scene.told.registry.peers.may_write = lambda: True
+    scene.told.controller._may_write = may_write
     assert [one.action for one in scene.look()] == [Action.REGISTER]
 
 
@@ -982,7 +1005,7 @@ def test_nothing_is_changed_before_the_registry_was_read(
     scene.endpoints(WEB, a=READY)
     if is_deleted:
         deleted(scene, monkeypatch)
-    scene.told.registry._was_read.clear()
+    scene.told.registry.reachability = Reachability(scene.told.registry.peers)
     with pytest.raises(RegistryUnreachable, match="has not been read yet"):
         scene.look()
     assert scene.sent == []
@@ -1057,17 +1080,16 @@ def test_what_moves_to_another_eureka_is_missed_by_nobody() -> None:
     (moved,) = scene.elsewhere.view.owned(owner)
     scene.elsewhere.view.gone(moved.key)
     scene.edited(policy="Sync")
-    controller = scene.told.controller
-    carry_out = controller._carry_out
+    carry_out = scene.carry_out
 
-    def refused(steps: Plan, *given: Any, **more: Any) -> Outcome:
+    def refused(steps: Plan, owner: str, registry: EurekaRegistry) -> Outcome:
         """No registration is taken."""
-        return carry_out(Plan(steps.of(Action.DEREGISTER)), *given, **more)
+        return carry_out(Plan(steps.of(Action.DEREGISTER)), owner, registry)
 
-    controller._carry_out = refused
+    scene.carry_out = refused
     scene.look()
     assert len(scene.told.registry.view.owned(owner)) == 1
-    controller._carry_out = carry_out
+    scene.carry_out = carry_out
     assert [one.action for one in scene.look()] == [Action.REGISTER, Action.DEREGISTER]
     assert scene.told.registry.view.owned(owner) == []
 

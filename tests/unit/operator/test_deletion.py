@@ -28,15 +28,14 @@ class Scene:
         self.events: list[str] = []
         monkeypatch.setattr(module, "elapsed_seconds", lambda: self.now)
         monkeypatch.setattr(module, "set_finalizer", self._release)
-        view = SimpleNamespace(owned=lambda _: [])
-        registry = SimpleNamespace(view=view, abandon=lambda _: [])
+        registry = SimpleNamespace(known=lambda **_: [], apply=self._apply)
         self.departure = Deletion(
             Cluster("lab", "u"),
             None,  # type: ignore[arg-type]
-            {"default": registry},  # type: ignore[dict-item]
+            {"default": registry},
             SimpleNamespace(record=lambda *given: self.events.append(given[2])),  # type: ignore[arg-type]
             SimpleNamespace(add_after=lambda *_: None),  # type: ignore[arg-type]
-            self._carry_out,
+            lambda steps, owner, registry: registry.apply(steps, owner),
             OwnershipTransfer(Cluster("lab", "u"), None, None, None),  # type: ignore[arg-type]
             RELEASE_SECONDS,
             lambda *_: None,
@@ -48,7 +47,7 @@ class Scene:
         with suppress(RegistryUnreachable, KubernetesError):
             self.departure.of(KEY, syncer, None)  # type: ignore[arg-type]
 
-    def _carry_out(self, *_: Any) -> Any:
+    def _apply(self, *_: Any) -> Any:
         if self.is_away:
             raise RegistryUnreachable("away")
         return SimpleNamespace(done=(), failures=())

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import inspect
 import json
 from typing import Any
 
@@ -10,58 +9,56 @@ import pytest
 from kubernetes import client
 
 from eurekube_provider.core.errors import KubernetesError, RegistryUnreachable
-from eurekube_provider.core.model import Instance, Port, Status
+from eurekube_provider.core.model import Instance, Port
 from eurekube_provider.core.plan import Action, Change, Failure, Outcome, Plan
-from eurekube_provider.eureka.connection import Connection
-from eurekube_provider.eureka.peer import Peer
-from eurekube_provider.eureka.peers import Peers
+from eurekube_provider.core.registry import Registry
 from eurekube_provider.kube.access import KubeAccess
-from eurekube_provider.operator import dry_run
 from eurekube_provider.operator.conditions import Report
-from eurekube_provider.operator.dry_run import Ledger
-from eurekube_provider.operator.dry_run_clients import DryAccess, DryPeer, DryPeers
+from eurekube_provider.operator.dry_run import Ledger, RecordedRegistry
+from eurekube_provider.operator.dry_run_clients import DryAccess
 
 RATING = Instance("RATING", "a", "10.0.0.1", "10.0.0.1", Port(8080))
 OWNER = "cluster/c/shop/rating"
-CONNECTION = Connection(("http://a/e",))
 REGISTER = Plan((Change(Action.REGISTER, RATING),))
 NOTHING = Outcome((), ())
 
 
-def test_a_dry_server_is_asked_and_never_told(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Each of a server's methods may be called; only reads leave the process."""
-    sent: list[str] = []
+class Played:
+    """A registry that answers for another one, and writes down what it was asked to change."""
 
-    def request(self: Peer, method: str, *_: Any, **__: Any) -> None:  # noqa: ARG001
-        sent.append(method)
-        raise RegistryUnreachable("asked")
+    def __init__(self, outcome: Outcome = NOTHING) -> None:
+        self.outcome = outcome
+        self.asked: list[str] = []
 
-    monkeypatch.setattr(Peer, "_request", request)
-    (peer,) = DryPeers(CONNECTION).peers
-    assert isinstance(peer, DryPeer)
-    assert isinstance(peer.in_haste(1.0), DryPeer)
-    values = {
-        "instance": RATING,
-        "status": Status.UP,
-        "application": "A",
-        "instance_id": "a",
-        "anew": False,
-        "fingerprint": b"",
-        "items": [b"", b""],
-    }
-    called = []
-    for name, method in inspect.getmembers(peer, inspect.ismethod):
-        if name.startswith("_") or name in ("close", "figures", "in_haste"):
-            continue
-        parameters = inspect.signature(method).parameters
-        try:
-            answer = method(**{key: values[key] for key in parameters})
-        except RegistryUnreachable:
-            continue
-        called.append(name)
-        assert answer in (None, True) or len(answer) == 2
-    assert {"batch", "clear_status", "deregister", "register", "renew", "set_status"} <= set(called)
-    assert set(sent) == {"GET"}
+    def apply(self, plan: Plan, _owner: str) -> Outcome:
+        """Do all of it, or what a test says."""
+        self.asked.append("apply")
+        return Outcome(plan.changes) if self.outcome == NOTHING else self.outcome
+
+    def __getattr__(self, name: str) -> Any:
+        return lambda *_, **__: self.asked.append(name)
+
+
+def recorded(ledger: Ledger, outcome: Outcome = NOTHING, name: str = "default") -> RecordedRegistry:
+    """A registry of which the ledger is told."""
+    played: Any = Played(outcome)
+    return RecordedRegistry(played, name, ledger)
+
+
+def test_a_dry_registry_is_asked_and_never_told() -> None:
+    """Reads go through; nothing else does."""
+    played: Any = Played()
+    dry: Registry = RecordedRegistry(played, "default", Ledger(is_once=True, is_dry=True))
+    dry.take_over(5)
+    dry.keep(RATING)
+    dry.let_lapse(RATING)
+    dry.stand_by()
+    assert dry.apply(REGISTER, OWNER) == NOTHING
+    assert played.asked == []
+    dry.start()
+    dry.refresh([RATING.key])
+    dry.known(owner=OWNER)
+    assert played.asked == ["start", "refresh", "known"]
 
 
 def test_a_dry_cluster_is_asked_and_never_told(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -90,15 +87,12 @@ def told(ledger: Ledger, capsys: pytest.CaptureFixture[str]) -> str:
     return capsys.readouterr().out
 
 
-def test_a_dry_plan_is_kept_and_not_carried_out(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_dry_plan_is_kept_and_not_carried_out(capsys: pytest.CaptureFixture[str]) -> None:
     """The last look counts, since nothing has changed by the one before."""
-    monkeypatch.setattr(dry_run, "apply", lambda *_, **__: pytest.fail("carried out"))
     ledger = Ledger(is_once=True, is_dry=True)
-    peers = Peers(CONNECTION)
+    registry = recorded(ledger)
     for _ in range(2):
-        assert ledger.carry_out(REGISTER, OWNER, peers) == NOTHING
+        assert registry.apply(REGISTER, OWNER) == NOTHING
     ledger.note(("shop", "rating"), report("Synced"))
     assert told(ledger, capsys) == f"{OWNER}:\n  + RATING a UP 10.0.0.1:8080\n  1 to register\n"
     assert not ledger.has_failed
@@ -107,21 +101,18 @@ def test_a_dry_plan_is_kept_and_not_carried_out(
 def test_connections_with_the_same_urls_are_kept_apart(capsys: pytest.CaptureFixture[str]) -> None:
     """They may differ in what a server lets them see: the plan of one says nothing of the other's."""
     ledger = Ledger(is_once=True, is_dry=True, output="json")
-    for plan in (REGISTER, Plan()):
-        ledger.carry_out(plan, OWNER, Peers(CONNECTION))
+    for name, plan in (("one", REGISTER), ("other", Plan())):
+        recorded(ledger, name=name).apply(plan, OWNER)
     (syncer,) = json.loads(told(ledger, capsys))["syncers"]
     assert [len(plan["changes"]) for plan in syncer["plans"]] == [1, 0]
 
 
-def test_two_looks_in_one_pass_add_up(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_two_looks_in_one_pass_add_up(capsys: pytest.CaptureFixture[str]) -> None:
     """A syncer may be looked at again before the pass ends: what the first look did is still told."""
-    monkeypatch.setattr(dry_run, "apply", lambda plan, *_, **__: Outcome(plan.changes, ()))
     ledger = Ledger(is_once=True, is_dry=False, output="json")
-    peers = Peers(CONNECTION)
-    ledger.carry_out(REGISTER, OWNER, peers)
-    ledger.carry_out(Plan(), OWNER, peers)
+    registry = recorded(ledger)
+    registry.apply(REGISTER, OWNER)
+    registry.apply(Plan(), OWNER)
     ledger.note(("shop", "rating"), report("Synced"))
     (syncer,) = json.loads(told(ledger, capsys))["syncers"]
     assert [change["action"] for change in syncer["plans"][0]["changes"]] == ["register"]
@@ -146,12 +137,11 @@ def test_which_problems_are_failures(reason: str, failed: bool, capsys: pytest.C
     assert ledger.has_failed is failed
 
 
-def test_what_was_not_done(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+def test_what_was_not_done(capsys: pytest.CaptureFixture[str]) -> None:
     """A change that failed is told with its error."""
     failure = Failure(REGISTER.changes[0], RegistryUnreachable("no connection to http://a/e"))
-    monkeypatch.setattr(dry_run, "apply", lambda *_, **__: Outcome((), (failure,)))
     ledger = Ledger(is_once=True, is_dry=False)
-    ledger.carry_out(REGISTER, OWNER, Peers(CONNECTION))
+    recorded(ledger, Outcome((), (failure,))).apply(REGISTER, OWNER)
     ledger.note(("shop", "rating"), report("Synced"))
     assert "failed: no connection to http://a/e" in told(ledger, capsys)
     assert ledger.has_failed
@@ -165,11 +155,10 @@ def test_a_syncer_that_was_not_looked_at(capsys: pytest.CaptureFixture[str]) -> 
     assert ledger.has_failed
 
 
-def test_a_syncer_on_its_way_out(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_syncer_on_its_way_out(capsys: pytest.CaptureFixture[str]) -> None:
     """A deleted syncer has no status any more: its plan is all that there is to tell."""
-    monkeypatch.setattr(dry_run, "apply", lambda plan, *_, **__: Outcome(plan.changes, ()))
     ledger = Ledger(is_once=True, is_dry=False)
-    ledger.carry_out(Plan((Change(Action.DEREGISTER, RATING, RATING),)), OWNER, Peers(CONNECTION))
+    recorded(ledger).apply(Plan((Change(Action.DEREGISTER, RATING, RATING),)), OWNER)
     assert told(ledger, capsys) == f"{OWNER}:\n  - RATING a\n  1 to deregister\n"
     assert not ledger.has_failed
 

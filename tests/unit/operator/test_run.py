@@ -11,7 +11,9 @@ import pytest
 
 from eurekube_provider.core.errors import RegistryUnreachable
 from eurekube_provider.core.identity import Cluster
+from eurekube_provider.core.registry import Well
 from eurekube_provider.eureka.connection import Connection
+from eurekube_provider.eureka.reachability import Reachability
 from eurekube_provider.operator import run as module
 from eurekube_provider.operator.settings import Settings
 from eurekube_provider.operator.web.routes import Routes
@@ -22,8 +24,7 @@ PARTS = (
     "EventRecorder",
     "KubeAccess",
     "Leadership",
-    "Peers",
-    "Registry",
+    "EurekaRegistry",
     "Sources",
     "StatusWriter",
     "Triggers",
@@ -35,12 +36,12 @@ def ended(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     parts, stop = Mock(), threading.Event()
     for name in PARTS:
         made = getattr(parts, name)
-        monkeypatch.setattr(module, name, Mock(return_value=made, load=Mock(return_value=made)))
+        maker = Mock(return_value=made)
+        monkeypatch.setattr(module, name, Mock(return_value=made, load=maker, connected=maker))
     parts.KubeAccess.guarded.return_value = parts.KubeAccess
     parts.Sources.unread_namespaces.return_value = {}
     parts.Sources.syncer_keys.return_value = []
-    parts.Registry.refusal = None
-    parts.Registry.peers.peers = ()
+    parts.EurekaRegistry.condition.return_value = Well()
     parts.Leadership.follow.side_effect = lambda *_: parts.reset_mock()
     monkeypatch.setattr(module, "_cluster", lambda *_: Cluster("lab", "uid"))
     monkeypatch.setattr(module, "_rivals", lambda *_: None)
@@ -55,11 +56,17 @@ def test_the_lease_is_released_when_nothing_is_under_way_and_renewals_end_last(
 ) -> None:
     """The next leader may write at once; and what it has not found yet must not lapse meanwhile."""
     told = ended(monkeypatch)
-    order = ["Sources.stop", "Leadership.close", "Controller.stop", "Leadership.release", "Registry.stop"]
+    order = [
+        "Sources.stop",
+        "Leadership.close",
+        "Controller.stop",
+        "Leadership.release",
+        "EurekaRegistry.stop",
+    ]
     assert [name for name in told if name in order] == order
-    of_registry = [name for name in told if name.startswith(("Registry.", "Peers."))]
-    assert of_registry[0] == "Registry.stop"
-    assert told.index("Registry.stop") > told.index("Leadership.release")
+    of_registry = [name for name in told if name.startswith("EurekaRegistry.")]
+    assert of_registry[-1] == "EurekaRegistry.stop"
+    assert told.index("EurekaRegistry.stop") > told.index("Leadership.release")
 
 
 def test_nothing_is_begun_before_cluster_and_registry_were_read() -> None:
@@ -76,11 +83,11 @@ def test_nothing_is_begun_before_cluster_and_registry_were_read() -> None:
     assert waits()
     sources.is_settled = True
     assert waits()
-    registry._was_read.set()
+    registry.reachability.read()
     sources.is_settled = False
     assert waits()
     sources.is_settled = True
     assert not waits()
-    registry._was_read.clear()
-    registry.failure = RegistryUnreachable("away")
+    registry.reachability = Reachability(registry.peers)
+    registry.reachability.failed(RegistryUnreachable("away"))
     assert not waits()  # each syncer says so, and nothing is changed there before it answers

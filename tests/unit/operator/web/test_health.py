@@ -10,6 +10,7 @@ import pytest
 
 from eurekube_provider.core.errors import RegistryUnreachable
 from eurekube_provider.core.liveness import Liveness, liveness_of
+from eurekube_provider.core.registry import failure_of
 from eurekube_provider.eureka import renewals
 from eurekube_provider.operator import controller
 from eurekube_provider.operator.web.http_server import Request
@@ -58,7 +59,8 @@ def test_servers_that_are_away_keep_it_alive_but_not_ready(told: Told) -> None:
     """Neither Eureka nor the Kubernetes API answers: all loops go on, and say what is missing."""
     told.registry.start()
     told.sources.start()
-    wait_until(lambda: told.registry.failure and len(told.sources.failures) == 3, "both to fail", 30)
+    wait_until(lambda: failure_of(told.registry.condition()), "Eureka to fail", 30)
+    wait_until(lambda: len(told.sources.failures) == 3, "the cluster to fail", 30)
     assert asked(told, "/healthz")[0] == 200
     status, text = asked(told, "/readyz")
     assert status == 503
@@ -91,7 +93,9 @@ def test_a_stuck_worker_is_named_while_eureka_answers(told: Told, monkeypatch: p
     told.controller._queue.resume()
     try:
         wait_until(lambda: asked(told, "/healthz")[0] == 503, "the worker to be missed", 30)
-        told.registry.failure = RegistryUnreachable("away")
+        told.registry.reachability.read()
+        for _ in range(2):
+            told.registry.reachability.failed(RegistryUnreachable("away"))
         assert asked(told, "/healthz")[0] == 200
     finally:
         release.set()
@@ -126,7 +130,7 @@ def test_before_and_after_there_are_parts() -> None:
     assert statuses() == [200, 503, 200, 200]
     for group in (told.sources.syncers, told.sources.services, told.sources.slices):
         group.reflectors[0]._synced.set()
-    told.registry._was_read.set()
+    told.registry.reachability.read()
     assert statuses() == [200, 200, 200, 200]
     site.close()
     assert statuses() == [200, 503, 503, 503]

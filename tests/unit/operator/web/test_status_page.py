@@ -17,6 +17,7 @@ import pytest
 from eurekube_provider.core.errors import RegistryUnreachable
 from eurekube_provider.core.model import Instance, Port, Status
 from eurekube_provider.core.plan import Failure, Outcome, plan
+from eurekube_provider.eureka.front_pages import FigureReader
 from eurekube_provider.eureka.self_preservation import ServerFigures
 from eurekube_provider.operator.conditions import Report
 from eurekube_provider.operator.history import MOST_CHANGES, MOST_DIFFERENCES
@@ -68,7 +69,7 @@ def run_status(reason: str, **more: Any) -> dict[str, Any]:
 
 def seen(told: Told, syncer: str = "", application: str = "") -> Overview:
     """The document, no server's front page being known."""
-    return overview(told.parts, lambda _: None, syncer, application)
+    return overview(told.parts, syncer, application)
 
 
 def test_hostile_names_stay_text() -> None:
@@ -233,7 +234,7 @@ def test_a_standby_shows_what_the_leader_wrote() -> None:
     conditions = [{"type": "Ready", "status": "False", "reason": "Conflict", "message": "taken"}]
     told.syncer("rating", status={"conditions": conditions, "desired": 3, "application": "RATING"})
     told.syncer("order")
-    data = overview(told.leads(False), lambda _: None)
+    data = overview(told.leads(False))
     assert data["operator"]["role"] == "standby"
     rating = next(row for row in data["syncers"] if row["name"] == "rating")
     order = next(row for row in data["syncers"] if row["name"] == "order")
@@ -272,12 +273,14 @@ def test_a_next_run_says_in_what_time() -> None:
         assert expected in Page(html(data)).words
 
 
-def test_servers_show_their_own_figures() -> None:
+def test_servers_show_their_own_figures(monkeypatch: pytest.MonkeyPatch) -> None:
     """Up or away with the reason, and the renewals that the front page shows."""
     told = Told()
     (peer,) = told.registry.peers.peers
     peer.traffic.judge("no connection")
-    data = overview(told.parts, {URL: ServerFigures(threshold=10, last_minute=9)}.get)
+    pages = {URL: ServerFigures(threshold=10, last_minute=9)}
+    monkeypatch.setattr(FigureReader, "latest", lambda _, url: pages.get(url))
+    data = overview(told.parts)
     (server,) = data["eurekas"][0]["servers"]
     assert (server["up"], server["error"], server["selfPreservation"]) == (False, "no connection", True)
     text = Page(html(data)).text
