@@ -44,8 +44,12 @@ class Done:
 
 _processes = multiprocessing.get_context("forkserver")
 # Loading what the program needs takes seconds; each process begins with it.
+_PROGRAM = ("application", "exports", "instance", "operator_component", "program", "stack_settings")
 _processes.set_forkserver_preload(
-    ["eurekube_provider.cli.render_command", "eurekube_provider.resources.program"]
+    [
+        "eurekube_provider.cli.render_command",
+        *(f"eurekube_provider.resources.{name}" for name in (*_PROGRAM, "syncer_component")),
+    ]
 )
 
 
