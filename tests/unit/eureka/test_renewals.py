@@ -382,7 +382,7 @@ def test_more_threads_where_servers_are_slow(start: Start, monkeypatch: pytest.M
     for number in range(120):
         renewals.add(instance(number), just_registered=True)
     wait_until(lambda: peers.most_at_once > module.REST_THREADS, "more of them", WAIT_SECONDS)
-    wait_until(lambda: min(peers.renewed.values()) > 5, "more rounds", WAIT_SECONDS)
+    wait_until(lambda: min(peers.renewed.values()) > 2, "more rounds", WAIT_SECONDS)
     wait_until(lambda: renewals.late_seconds < 1.0, "the end of the delay", WAIT_SECONDS)
     assert peers.most_at_once <= module.MOST_REST_THREADS
 
