@@ -15,7 +15,6 @@ from eurekube_provider.core.condition_types import ConditionType
 from eurekube_provider.core.registry import Figures, Registry, failure_of
 from eurekube_provider.operator.history import Look
 from eurekube_provider.operator.triggers.rows import RefreshRow, rows
-from eurekube_provider.operator.web.health import stuck
 from eurekube_provider.operator.web.running_operator import RunningOperator
 from eurekube_provider.version import __version__
 
@@ -161,23 +160,18 @@ def overview(operator: RunningOperator, syncer: str = "", application: str = "")
     """
     wanted = application.upper()
     figures = {name: registry.figures(in_full=True) for name, registry in operator.registries.items()}
-    problems = stuck(operator.liveness())
+    problems = [loop.problem for loop in operator.liveness() if loop.problem]
     missing = operator.not_ready()
     syncers = [_syncer(operator, item) for item in operator.sources.syncers.objects()]
-    shown = [
-        row
-        for row in syncers
-        if (not syncer or f"{row['namespace']}/{row['name']}" == syncer)
-        and (not wanted or row["application"].upper() == wanted)
-    ]
-    stacks = [
-        row for row in _stacks(figures) if not syncer and (not wanted or row["application"].upper() == wanted)
-    ]
-    refreshes = [
-        row
-        for row in (rows(operator.triggers) if operator.triggers else ())
-        if not syncer and (not wanted or row["application"].upper() == wanted)
-    ]
+
+    def is_shown(of_syncer: str, of_application: str) -> bool:
+        """Whether it was asked for; what is no syncer's is not shown with a single one."""
+        return (not syncer or of_syncer == syncer) and (not wanted or of_application.upper() == wanted)
+
+    shown = [row for row in syncers if is_shown(f"{row['namespace']}/{row['name']}", row["application"])]
+    stacks = [row for row in _stacks(figures) if is_shown("", row["application"])]
+    refreshes = rows(operator.triggers) if operator.triggers else []
+    refreshes = [row for row in refreshes if is_shown("", row["application"])]
     settings = operator.settings
     return {
         "now": _stamp(time.time()),
@@ -220,8 +214,7 @@ def overview(operator: RunningOperator, syncer: str = "", application: str = "")
                 "why": recent.why,
             }
             for recent in operator.controller.history.recent()
-            if (not syncer or "/".join(recent.syncer) == syncer)
-            and (not wanted or recent.application.upper() == wanted)
+            if is_shown("/".join(recent.syncer), recent.application)
         ],
     }
 

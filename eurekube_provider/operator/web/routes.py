@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 from http import HTTPStatus
 
-from eurekube_provider.operator.web.health import stuck
 from eurekube_provider.operator.web.http_server import Request, Response
 from eurekube_provider.operator.web.metrics import Metrics
 from eurekube_provider.operator.web.overview import overview
@@ -48,7 +47,7 @@ class Routes:
 
     def _health(self) -> Response:
         loops = self._operator.liveness() if self._operator else []
-        problems = stuck(loops)
+        problems = [loop.problem for loop in loops if loop.problem]
         ages = [f"{loop.name}: {loop.age_seconds:.1f} s" for loop in loops if not loop.problem]
         return _verdict(problems, ages)
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from eurekube_provider.core.identity import Cluster, ClusterOwner
 from eurekube_provider.core.liveness import Liveness
-from eurekube_provider.core.registry import Registry
+from eurekube_provider.core.registry import Registry, Unread
 from eurekube_provider.operator.controller import Controller
 from eurekube_provider.operator.index import SyncerKey
 from eurekube_provider.operator.queue import WorkQueue
@@ -15,7 +15,6 @@ from eurekube_provider.operator.settings import Settings
 from eurekube_provider.operator.sources import Sources
 from eurekube_provider.operator.status import StatusWriter
 from eurekube_provider.operator.triggers.triggers import Triggers
-from eurekube_provider.operator.web.health import not_ready
 
 IsLeader = Callable[[], bool | None]
 """Whether this replica leads; None where there is no election."""
@@ -44,7 +43,12 @@ class RunningOperator:
     triggers: Triggers | None = None
 
     def liveness(self) -> list[Liveness]:
-        """All loops that must go on."""
+        """All loops that must go on.
+
+        Whether the operator lives is a question to its own threads alone. Neither Eureka nor the Kubernetes
+        API can make it no: a restart would bring neither back, and would end the renewals that still get
+        through.
+        """
         registries = [loop for registry in self.registries.values() for loop in registry.liveness()]
         return [
             *self.sources.liveness(),
@@ -63,8 +67,19 @@ class RunningOperator:
         }
 
     def not_ready(self) -> list[str]:
-        """See :func:`~eurekube_provider.operator.web.health.not_ready`."""
-        return not_ready(self.sources, self.registries)
+        """A sentence for each thing that was not read yet; none once the operator may act, or stand by."""
+        sentences = []
+        if not self.sources.is_settled:
+            why = "; ".join(f"{kind}: {error}" for kind, error in self.sources.failures.items())
+            sentences.append(
+                f"the Kubernetes objects were not read completely yet{f' ({why})' if why else ''}"
+            )
+        for name, registry in self.registries.items():
+            condition = registry.condition()
+            if isinstance(condition, Unread):
+                why = f" ({condition.error})" if condition.error else ""
+                sentences.append(f"the Eureka {name!r} was not read yet{why}")
+        return sentences
 
     def registered(self, key: SyncerKey) -> int:
         """How many instances of a syncer are in Eureka, as far as known."""
