@@ -17,7 +17,7 @@ from eurekube_provider.registrations.difference import (
     is_unfinished,
 )
 from eurekube_provider.registrations.draining import unmarked
-from eurekube_provider.registrations.instance_state import seen
+from eurekube_provider.registrations.instance_fields import properties_of
 from eurekube_provider.registrations.members import ID_BASE, MEMBER_INPUTS, fitted
 from eurekube_provider.registrations.properties import (
     INCARNATION,
@@ -115,7 +115,7 @@ def id_of(desired: DesiredState, properties: Mapping[str, Any]) -> str:
 
 
 def _full(actual: Instance, *, with_status: bool) -> Properties:
-    full = seen(actual)
+    full = properties_of(actual)
     full["metadata"].pop(MEMBER_KEY, None)
     if not with_status:
         del full["status"]

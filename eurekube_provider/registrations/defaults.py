@@ -10,20 +10,10 @@ from collections.abc import Mapping
 from types import MappingProxyType
 from typing import Any
 
-from eurekube_provider.core.model import EurekaLease
+from eurekube_provider.registrations.properties import PROPERTIES
 
 FIXED: Mapping[str, Any] = MappingProxyType(
-    {
-        "port_enabled": True,
-        "secure_port": 443,
-        "secure_port_enabled": False,
-        "metadata": {},
-        "renewal_interval_seconds": EurekaLease().renewal_interval_seconds,
-        "duration_seconds": EurekaLease().duration_seconds,
-        "on_conflict": "fail",
-        "drain_seconds": 0,
-        "connection": "default",
-    }
+    {each.name: each.default for each in PROPERTIES if each.default is not None}
 )
 """The defaults that are the same for every registration."""
 

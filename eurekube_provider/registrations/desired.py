@@ -7,7 +7,7 @@ application from each other.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from eurekube_provider.core.enforcement import Terms
@@ -15,22 +15,24 @@ from eurekube_provider.core.identity import (
     ENFORCED_KEY,
     INCARNATION_KEY,
     MEMBER_KEY,
-    OWNER_KEY,
-    RENEWER_KEY,
     are_of_one_stack,
 )
-from eurekube_provider.core.model import EurekaLease, Instance, Port, Status
+from eurekube_provider.core.model import EMPTY, Instance, Status
 from eurekube_provider.registrations.defaults import completed
+from eurekube_provider.registrations.instance_fields import instance_of
 from eurekube_provider.registrations.members import members
 from eurekube_provider.registrations.properties import (
     ASKED_STATUS,
     INCARNATION,
-    URLS,
-    OnConflict,
+    PROPERTIES,
     Properties,
+    Scope,
 )
+from eurekube_provider.registrations.values import OnConflict
 
 Key = tuple[str, str]
+
+_MANAGEMENT = tuple(each for each in PROPERTIES if each.scope is Scope.MANAGEMENT)
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,32 +59,11 @@ class Registration:
         status = Status(properties["status"]) if properties.get("status") else None
         if properties.get("status_is_enforced") is False:
             status = None
-        metadata = {str(key): str(value) for key, value in (properties.get("metadata") or {}).items()}
-        if properties.get("zone"):
-            metadata["zone"] = str(properties["zone"])
-        metadata |= {OWNER_KEY: str(properties["owner"]), RENEWER_KEY: str(properties["renewer"])}
-        if properties.get(INCARNATION):
-            metadata[INCARNATION_KEY] = str(properties[INCARNATION])
+        marks = {INCARNATION_KEY: str(properties[INCARNATION])} if properties.get(INCARNATION) else {}
         asked = Status(properties[ASKED_STATUS]) if properties.get(ASKED_STATUS) else status
         if asked not in (None, Status.UP):
-            metadata[ENFORCED_KEY] = asked.value
-        urls: dict[str, Any] = {name: properties.get(name) or "" for name in URLS}
-        instance = Instance(
-            application=properties["application"],
-            instance_id=properties["instance_id"],
-            host_name=properties["host_name"],
-            ip_address=properties["ip_address"],
-            port=Port(int(properties["port"]), bool(properties["port_enabled"])),
-            secure_port=Port(int(properties["secure_port"]), bool(properties["secure_port_enabled"])),
-            vip_address=properties["vip_address"],
-            secure_vip_address=properties["secure_vip_address"],
-            status=status or Status.UP,
-            metadata=metadata,
-            lease=EurekaLease(
-                int(properties["renewal_interval_seconds"]), int(properties["duration_seconds"])
-            ),
-            **urls,
-        )
+            marks[ENFORCED_KEY] = asked.value
+        instance = instance_of(properties, status or Status.UP, marks)
         return cls(instance, status, asked)
 
     def __str__(self) -> str:
@@ -109,6 +90,7 @@ class DesiredState:
         made before there were any; None where there is no state that could say: then every one of the owner's
         is meant.
     :ivar has_members: whether they are an EurekaApplication's, of which there may be others than these.
+    :ivar management: all that is the same for its registrations, to be compared.
     """
 
     application: str
@@ -121,6 +103,7 @@ class DesiredState:
     registrations: Mapping[str, Registration]
     incarnation: str | None = ""
     has_members: bool = True
+    management: Mapping[str, Any] = field(default_factory=lambda: EMPTY)
 
     @classmethod
     def from_properties(cls, properties: Mapping[str, Any]) -> DesiredState:
@@ -149,6 +132,10 @@ class DesiredState:
             registrations=found,
             incarnation=incarnation,
             has_members=has_members,
+            management={
+                **{each.name: each.type(properties[each.name]) for each in _MANAGEMENT},
+                "service_url": frozenset(str(properties["service_url"]).split(",")),
+            },
         )
 
     def __str__(self) -> str:
@@ -159,18 +146,6 @@ class DesiredState:
         """An EurekaInstance's registration."""
         (only,) = self.registrations.values()
         return only
-
-    @property
-    def management(self) -> tuple[Any, ...]:
-        """What is the same for all registrations of a resource, and is a change where it differs."""
-        return (
-            self.owner,
-            frozenset(self.service_urls),
-            self.connection,
-            self.on_conflict,
-            self.drain_seconds,
-            self.renewer,
-        )
 
     @property
     def keys(self) -> dict[Key, str]:

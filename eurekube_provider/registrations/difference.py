@@ -7,7 +7,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from eurekube_provider.core.model import Instance
-from eurekube_provider.registrations.properties import ABSENT, HALF_DONE, LEAVING, STILL_ENFORCED, UNKNOWN
+from eurekube_provider.registrations.properties import ABSENT, HALF_DONE, LEAVING, STILL_ENFORCED
+from eurekube_provider.registrations.values import UNKNOWN
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,13 +6,6 @@ from collections.abc import Mapping
 from datetime import UTC, datetime
 from typing import Any
 
-from eurekube_provider.core.identity import (
-    ENFORCED_KEY,
-    INCARNATION_KEY,
-    LEAVING_KEY,
-    OWNER_KEY,
-    RENEWER_KEY,
-)
 from eurekube_provider.core.model import Instance
 from eurekube_provider.core.plan import same_contents
 from eurekube_provider.registrations.actual import ActualState
@@ -24,6 +17,7 @@ from eurekube_provider.registrations.difference import (
     is_still_enforced,
     is_unfinished,
 )
+from eurekube_provider.registrations.instance_fields import properties_of
 from eurekube_provider.registrations.properties import (
     ASKED_STATUS,
     DEFAULT_ID,
@@ -32,7 +26,6 @@ from eurekube_provider.registrations.properties import (
     LEAVING,
     SEEN_INCARNATION,
     STILL_ENFORCED,
-    URLS,
     Properties,
     contains_unknown,
 )
@@ -87,7 +80,7 @@ def outputs(properties: Mapping[str, Any], desired: DesiredState, held: ActualSt
     asked = properties.get(ASKED_STATUS, properties.get("status"))
     told = {
         **{key: properties[key] for key in (*INPUTS, DEFAULT_ID) if key in properties},
-        **seen(actual),
+        **properties_of(actual),
         "owner": properties["owner"],
         INCARNATION: properties.get(INCARNATION),
         SEEN_INCARNATION: _seen_incarnation(properties, actual),
@@ -114,30 +107,6 @@ def inputs(outs: Mapping[str, Any]) -> Properties:
 def id_of(desired: DesiredState, _properties: Mapping[str, Any]) -> str:
     """What Pulumi calls the resource."""
     return "/".join(desired.only.instance.key)
-
-
-def seen(actual: Instance) -> Properties:
-    """An instance's properties as Eureka holds them."""
-    marks = {OWNER_KEY, INCARNATION_KEY, LEAVING_KEY, ENFORCED_KEY, RENEWER_KEY, "zone"}
-    return {
-        "application": actual.application,
-        "instance_id": actual.instance_id,
-        "host_name": actual.host_name,
-        "ip_address": actual.ip_address,
-        "port": actual.port.number,
-        "port_enabled": actual.port.enabled,
-        "secure_port": actual.secure_port.number,
-        "secure_port_enabled": actual.secure_port.enabled,
-        "vip_address": actual.vip_address,
-        "secure_vip_address": actual.secure_vip_address,
-        "status": actual.status.value,
-        "metadata": {key: value for key, value in sorted(actual.metadata.items()) if key not in marks},
-        "zone": actual.metadata.get("zone"),
-        "renewal_interval_seconds": actual.lease.renewal_interval_seconds,
-        "duration_seconds": actual.lease.duration_seconds,
-        **{name: getattr(actual, name) or None for name in URLS},
-        "renewer": actual.metadata.get(RENEWER_KEY, ""),
-    }
 
 
 def _seen_incarnation(properties: Mapping[str, Any], actual: Instance) -> str | None:

@@ -27,10 +27,10 @@ from eurekube_provider.eureka.peers import Peers
 from eurekube_provider.registrations.actual import ActualState, look
 from eurekube_provider.registrations.desired import DesiredState, Key, Registration
 from eurekube_provider.registrations.draining import drain, put_all_back
-from eurekube_provider.registrations.properties import OnConflict
 from eurekube_provider.registrations.registry_lists import LISTS
 from eurekube_provider.registrations.removal_checks import RemovalChecks
 from eurekube_provider.registrations.rollback import carry_out, errors_of, grouped, take_back, undo_failed
+from eurekube_provider.registrations.values import OnConflict
 
 TOLD_WITHIN_SECONDS = 1.0
 """Servers tell each other within half a second what they have taken."""

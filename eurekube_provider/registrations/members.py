@@ -17,45 +17,22 @@ from eurekube_provider.core.identity import StackOwner, parse_owner
 from eurekube_provider.registrations.properties import (
     DEFAULT_ID,
     INCARNATION,
-    UNKNOWN,
-    URLS,
-    Checked,
-    Marker,
-    Problem,
     Properties,
-    check,
+    Scope,
     derived_secrets,
+    names_in,
     without_secrets,
 )
+from eurekube_provider.registrations.property_check import Checked, Problem, check
+from eurekube_provider.registrations.values import UNKNOWN, Marker
 
-SHARED = (
-    "port",
-    "port_enabled",
-    "secure_port",
-    "secure_port_enabled",
-    "vip_address",
-    "secure_vip_address",
-    "status",
-    "metadata",
-    "zone",
-    "renewal_interval_seconds",
-    "duration_seconds",
-    *URLS,
-)
+SHARED = names_in(Scope.CONTENTS)
 """What an instance may have of its own, and else has from its application."""
 
-OWN = ("host_name", "ip_address", "instance_id", *SHARED)
+OWN = names_in(Scope.OWN, Scope.CONTENTS)
 """What may be written for an instance."""
 
-MANAGEMENT = (
-    "application",
-    "renewer",
-    "on_conflict",
-    "drain_seconds",
-    "connection",
-    "service_url",
-    "owner",
-)
+MANAGEMENT = names_in(Scope.MANAGEMENT)
 """What is the same for all instances."""
 
 ID_BASE = "id_base"

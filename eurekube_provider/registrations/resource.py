@@ -1,6 +1,6 @@
 """The door for every kind of Pulumi provider: check, diff, create, read, update and delete, without Pulumi.
 
-A provider hands over properties with :data:`~eurekube_provider.registrations.properties.UNKNOWN` for what is
+A provider hands over properties with :data:`~eurekube_provider.registrations.values.UNKNOWN` for what is
 not known yet, and without secrets' wrappings. Every call is idempotent.
 """
 
@@ -28,13 +28,12 @@ from eurekube_provider.registrations.members import ID_BASE, check_members
 from eurekube_provider.registrations.properties import (
     INCARNATION,
     SECRET_ID,
-    Checked,
     Properties,
-    check,
     contains_unknown,
     derived_secrets,
     without_secrets,
 )
+from eurekube_provider.registrations.property_check import Checked, check
 from eurekube_provider.registrations.removal_checks import REMOVAL_CHECKS
 from eurekube_provider.registrations.renewer_check import RENEWER_CHECK
 from eurekube_provider.registrations.run_resources import RUN_RESOURCES

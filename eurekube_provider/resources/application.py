@@ -4,8 +4,6 @@ The import path of :class:`ApplicationProvider` is written into the state of eve
 by a test. As with :mod:`~eurekube_provider.resources.instance`, Pulumi's plugin process imports this module.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from typing import Any
 
@@ -15,6 +13,7 @@ from pulumi.dynamic import Resource
 from eurekube_provider.registrations.members import ID_BASE, MEMBER_INPUTS, MEMBER_OUTPUTS, members
 from eurekube_provider.registrations.resource import APPLICATION
 from eurekube_provider.resources.arguments import (
+    ApplicationOutputs,
     EurekaApplicationArgs,
     EurekaApplicationArgsDict,
     as_dictionary,
@@ -34,7 +33,7 @@ class ApplicationProvider(RegistrationProvider):
     kind = APPLICATION
 
 
-class EurekaApplication(Resource, module="eurekube", name="EurekaApplication"):
+class EurekaApplication(ApplicationOutputs, Resource, module="eurekube", name="EurekaApplication"):
     """Many registrations of one application that this stack owns and an operator renews.
 
     >>> EurekaApplication(
@@ -51,35 +50,6 @@ class EurekaApplication(Resource, module="eurekube", name="EurekaApplication"):
     ``held_by_others`` whom an instance belongs to that was taken from us, ``created`` when it was made
     (ISO 8601), ``incarnation`` what tells its registrations from others that the same resource made.
     """
-
-    application: pulumi.Output[str]
-    instances: pulumi.Output[Mapping[str, Any]]
-    port: pulumi.Output[int | None]
-    port_enabled: pulumi.Output[bool | None]
-    secure_port: pulumi.Output[int | None]
-    secure_port_enabled: pulumi.Output[bool | None]
-    vip_address: pulumi.Output[str | None]
-    secure_vip_address: pulumi.Output[str | None]
-    status: pulumi.Output[str | None]
-    metadata: pulumi.Output[Mapping[str, str] | None]
-    zone: pulumi.Output[str | None]
-    renewal_interval_seconds: pulumi.Output[int | None]
-    duration_seconds: pulumi.Output[int | None]
-    home_page_url: pulumi.Output[str | None]
-    status_page_url: pulumi.Output[str | None]
-    health_check_url: pulumi.Output[str | None]
-    secure_health_check_url: pulumi.Output[str | None]
-    renewer: pulumi.Output[str]
-    on_conflict: pulumi.Output[str]
-    drain_seconds: pulumi.Output[int]
-    connection: pulumi.Output[str]
-    service_url: pulumi.Output[str]
-    owner: pulumi.Output[str]
-    id_base: pulumi.Output[str]
-    statuses: pulumi.Output[Mapping[str, str]]
-    held_by_others: pulumi.Output[Mapping[str, str]]
-    created: pulumi.Output[str | None]
-    incarnation: pulumi.Output[str | None]
 
     def __init__(
         self,
@@ -108,6 +78,10 @@ class EurekaApplication(Resource, module="eurekube", name="EurekaApplication"):
         return pulumi.Output.all(**values).apply(
             lambda known: {key: str(full["instance_id"]) for key, full in members(known).items()}
         )
+
+
+# The SDK reads the annotations of the class alone, and makes whole numbers of the engine's floats by them.
+EurekaApplication.__annotations__ = dict(ApplicationOutputs.__annotations__)
 
 
 def _plain_instances(instances: Any) -> Any:

@@ -1,6 +1,9 @@
-"""The arguments of the resources that register, as class or dictionary: what they share stands once."""
+"""The arguments of the resources that register, as class or dictionary, and their outputs, for type checkers.
 
-from __future__ import annotations
+What they are named, what they mean and which default each has stands in ``registrations.properties``, to
+which a test holds them. The annotations are no texts: the SDK evaluates those of the outputs for each
+resource anew.
+"""
 
 from collections.abc import Mapping
 from dataclasses import MISSING, dataclass, fields, is_dataclass
@@ -175,6 +178,73 @@ class EurekaApplicationArgsDict(ResourceArgsDict):
 
     instances: pulumi.Input[Instances]
     port: NotRequired[pulumi.Input[int] | None]
+
+
+class InstanceOutputs:
+    """What an EurekaInstance tells other resources."""
+
+    application: pulumi.Output[str]
+    instance_id: pulumi.Output[str]
+    host_name: pulumi.Output[str]
+    ip_address: pulumi.Output[str]
+    port: pulumi.Output[int]
+    port_enabled: pulumi.Output[bool]
+    secure_port: pulumi.Output[int]
+    secure_port_enabled: pulumi.Output[bool]
+    vip_address: pulumi.Output[str]
+    secure_vip_address: pulumi.Output[str]
+    status: pulumi.Output[str]
+    metadata: pulumi.Output[Mapping[str, str]]
+    zone: pulumi.Output[str | None]
+    renewal_interval_seconds: pulumi.Output[int]
+    duration_seconds: pulumi.Output[int]
+    home_page_url: pulumi.Output[str | None]
+    status_page_url: pulumi.Output[str | None]
+    health_check_url: pulumi.Output[str | None]
+    secure_health_check_url: pulumi.Output[str | None]
+    renewer: pulumi.Output[str]
+    on_conflict: pulumi.Output[str]
+    drain_seconds: pulumi.Output[int]
+    connection: pulumi.Output[str]
+    service_url: pulumi.Output[str]
+    owner: pulumi.Output[str]
+    overridden_status: pulumi.Output[str]
+    last_updated: pulumi.Output[str | None]
+    seen_owner: pulumi.Output[str]
+    incarnation: pulumi.Output[str | None]
+
+
+class ApplicationOutputs:
+    """What an EurekaApplication tells other resources."""
+
+    application: pulumi.Output[str]
+    instances: pulumi.Output[Mapping[str, Any]]
+    port: pulumi.Output[int | None]
+    port_enabled: pulumi.Output[bool | None]
+    secure_port: pulumi.Output[int | None]
+    secure_port_enabled: pulumi.Output[bool | None]
+    vip_address: pulumi.Output[str | None]
+    secure_vip_address: pulumi.Output[str | None]
+    status: pulumi.Output[str | None]
+    metadata: pulumi.Output[Mapping[str, str] | None]
+    zone: pulumi.Output[str | None]
+    renewal_interval_seconds: pulumi.Output[int | None]
+    duration_seconds: pulumi.Output[int | None]
+    home_page_url: pulumi.Output[str | None]
+    status_page_url: pulumi.Output[str | None]
+    health_check_url: pulumi.Output[str | None]
+    secure_health_check_url: pulumi.Output[str | None]
+    renewer: pulumi.Output[str]
+    on_conflict: pulumi.Output[str]
+    drain_seconds: pulumi.Output[int]
+    connection: pulumi.Output[str]
+    service_url: pulumi.Output[str]
+    owner: pulumi.Output[str]
+    id_base: pulumi.Output[str]
+    statuses: pulumi.Output[Mapping[str, str]]
+    held_by_others: pulumi.Output[Mapping[str, str]]
+    created: pulumi.Output[str | None]
+    incarnation: pulumi.Output[str | None]
 
 
 def as_dictionary(args: Any) -> Any:

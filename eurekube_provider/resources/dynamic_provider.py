@@ -23,8 +23,9 @@ from pulumi.dynamic import (
 from pulumi.runtime import rpc
 
 from eurekube_provider.registrations.connections import NAMESPACE
-from eurekube_provider.registrations.properties import UNKNOWN, Properties
+from eurekube_provider.registrations.properties import Properties
 from eurekube_provider.registrations.resource import Kind, RegistrationResource
+from eurekube_provider.registrations.values import UNKNOWN
 from eurekube_provider.resources.plugin import set_up
 from eurekube_provider.resources.program_inputs import IN_UPDATE
 

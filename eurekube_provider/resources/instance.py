@@ -7,7 +7,6 @@ no Kubernetes client. Its annotations are no texts: the SDK evaluates those of t
 anew.
 """
 
-from collections.abc import Mapping
 from copy import copy
 from functools import partial
 from typing import TYPE_CHECKING, Any
@@ -16,9 +15,9 @@ import pulumi
 from pulumi.dynamic import Resource
 
 from eurekube_provider.registrations.defaults import FIXED
-from eurekube_provider.registrations.properties import INCARNATION, URLS, bare_host
+from eurekube_provider.registrations.properties import INCARNATION, PROPERTIES
 from eurekube_provider.registrations.resource import INSTANCE
-from eurekube_provider.resources.arguments import EurekaInstanceArgs, EurekaInstanceArgsDict
+from eurekube_provider.resources.arguments import EurekaInstanceArgs, EurekaInstanceArgsDict, InstanceOutputs
 from eurekube_provider.resources.dynamic_provider import RegistrationProvider
 from eurekube_provider.resources.program import check_options
 from eurekube_provider.resources.program_inputs import given_properties
@@ -34,7 +33,7 @@ class InstanceProvider(RegistrationProvider):
     kind = INSTANCE
 
 
-class EurekaInstance(Resource, module="eurekube", name="EurekaInstance"):
+class EurekaInstance(InstanceOutputs, Resource, module="eurekube", name="EurekaInstance"):
     """One registration in Eureka that this stack owns and an operator renews.
 
     >>> EurekaInstance("billing", {"application": "billing", "host_name": "192.0.2.10", "port": 8080})
@@ -43,36 +42,6 @@ class EurekaInstance(Resource, module="eurekube", name="EurekaInstance"):
     ``overridden_status``, ``last_updated`` (ISO 8601), ``owner``, ``service_url`` and ``incarnation``, which
     tells this registration from another one that the same resource made in its place.
     """
-
-    application: pulumi.Output[str]
-    instance_id: pulumi.Output[str]
-    host_name: pulumi.Output[str]
-    ip_address: pulumi.Output[str]
-    port: pulumi.Output[int]
-    port_enabled: pulumi.Output[bool]
-    secure_port: pulumi.Output[int]
-    secure_port_enabled: pulumi.Output[bool]
-    vip_address: pulumi.Output[str]
-    secure_vip_address: pulumi.Output[str]
-    status: pulumi.Output[str]
-    metadata: pulumi.Output[Mapping[str, str]]
-    zone: pulumi.Output[str | None]
-    renewal_interval_seconds: pulumi.Output[int]
-    duration_seconds: pulumi.Output[int]
-    home_page_url: pulumi.Output[str | None]
-    status_page_url: pulumi.Output[str | None]
-    health_check_url: pulumi.Output[str | None]
-    secure_health_check_url: pulumi.Output[str | None]
-    renewer: pulumi.Output[str]
-    on_conflict: pulumi.Output[str]
-    drain_seconds: pulumi.Output[int]
-    connection: pulumi.Output[str]
-    service_url: pulumi.Output[str]
-    owner: pulumi.Output[str]
-    overridden_status: pulumi.Output[str]
-    last_updated: pulumi.Output[str | None]
-    seen_owner: pulumi.Output[str]
-    incarnation: pulumi.Output[str | None]
 
     def __init__(
         self,
@@ -102,22 +71,23 @@ class EurekaInstance(Resource, module="eurekube", name="EurekaInstance"):
 
         def __getattr__(self, name: str) -> pulumi.Output[Any]:
             """An output that has its default, and so is not in the state."""
-            if name in FIXED or name in _ABSENT:
-                return pulumi.Output.from_input(copy(FIXED.get(name)))
-            if name == "ip_address":
-                return self.host_name.apply(bare_host)
-            if name == "vip_address":
-                return self.application.apply(str.lower)
-            if name == "secure_vip_address":
-                return self.vip_address
+            described = _LEFT_OUT.get(name)
+            if described is not None and described.derive is not None and described.derived_from:
+                known = {source: getattr(self, source) for source in described.derived_from}
+                return pulumi.Output.all(**known).apply(lambda found: described.derive(found, {}))
+            if described is not None:
+                return pulumi.Output.from_input(copy(described.default))
             raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}")
 
+
+# The SDK reads the annotations of the class alone, and makes whole numbers of the engine's floats by them.
+EurekaInstance.__annotations__ = dict(InstanceOutputs.__annotations__)
 
 _TOLD = ("instance_id", "status", "overridden_status", "last_updated", "seen_owner", INCARNATION)
 """What Eureka tells, or the check."""
 
-_ABSENT = frozenset({"zone", *URLS})
-"""What an instance need not have."""
+_LEFT_OUT = {each.name: each for each in PROPERTIES if not each.is_required and each.name not in _TOLD}
+"""What an instance need not have, or has by default."""
 
 
 def _or_default(key: str, value: Any) -> Any:

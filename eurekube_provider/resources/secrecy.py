@@ -13,16 +13,10 @@ from typing import Any
 
 import pulumi
 
-from eurekube_provider.registrations.properties import FROM_SECRET, SECRET_ID
+from eurekube_provider.registrations.properties import FROM_SECRET, PROPERTIES, SECRET_ID
 from eurekube_provider.resources.program import is_rendered
 
-_INSTANCE = {
-    "ip_address": ("host_name",),
-    "zone": ("metadata",),
-    "vip_address": ("application",),
-    "secure_vip_address": ("vip_address", "application"),
-    "instance_id": ("application", "port"),
-}
+_INSTANCE = {each.name: each.derived_from for each in PROPERTIES if each.derived_from}
 _MEMBER = {key: _INSTANCE[key] for key in ("ip_address", "zone")}
 
 

@@ -33,7 +33,8 @@ from eurekube_provider.core.model import EMPTY
 from eurekube_provider.eureka.connection import Connection
 from eurekube_provider.registrations.connections import NAMESPACE, configured_connection, connection_names
 from eurekube_provider.registrations.members import check_members, members
-from eurekube_provider.registrations.properties import DEFAULT_ID, Properties, check
+from eurekube_provider.registrations.properties import DEFAULT_ID, Properties
+from eurekube_provider.registrations.property_check import check
 from eurekube_provider.resources.labels import STACK_LABEL, stack_label
 from eurekube_provider.resources.program import is_rendered
 from eurekube_provider.stateless.project import Project

@@ -19,8 +19,8 @@ from eurekube_provider.registrations.actual import look
 from eurekube_provider.registrations.connections import DEFAULT_CONNECTION
 from eurekube_provider.registrations.desired import DesiredState, Registration
 from eurekube_provider.registrations.draining import Registered, drain
-from eurekube_provider.registrations.properties import OnConflict
 from eurekube_provider.registrations.removal_checks import RemovalChecks
+from eurekube_provider.registrations.values import OnConflict
 from eurekube_provider.stateless.render import Rendered
 
 LATE = (

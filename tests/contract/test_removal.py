@@ -12,8 +12,8 @@ from eurekube_provider.eureka import batch
 from eurekube_provider.eureka.peers import Peers
 from eurekube_provider.registrations.desired import DesiredState, Registration
 from eurekube_provider.registrations.lifecycle import delete
-from eurekube_provider.registrations.properties import OnConflict
 from eurekube_provider.registrations.removal_checks import FORWARDED_WITHIN_SECONDS
+from eurekube_provider.registrations.values import OnConflict
 
 pytestmark = pytest.mark.lab
 

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from eurekube_provider.eureka.connection import Connection
 from eurekube_provider.registrations.connections import DEFAULT_CONNECTION
 from eurekube_provider.registrations.members import check_members
-from eurekube_provider.registrations.properties import check
+from eurekube_provider.registrations.property_check import check
 from eurekube_provider.stateless import stack_objects
 from eurekube_provider.stateless.render import Rendered
 from tests.explore.engine import FAILS, PREFIX, Entry, Program, Run, carried

@@ -23,8 +23,9 @@ from urllib.parse import unquote, urlsplit
 
 from eurekube_provider.core.errors import DrainInterrupted
 from eurekube_provider.eureka import peer, peers, transport
-from eurekube_provider.registrations import cancellation, properties
-from eurekube_provider.registrations.properties import Checked, Properties
+from eurekube_provider.registrations import cancellation, property_check
+from eurekube_provider.registrations.properties import Properties
+from eurekube_provider.registrations.property_check import Checked
 from tests.explore.others import Act
 from tests.model.cluster import Cluster, NoAnswer
 from tests.model.wire import Request
@@ -297,13 +298,13 @@ def _ways_out() -> list[tuple[Any, str, Any, Any]]:
         (secrets, "token_hex", lambda size: _Wire.world.chance.randbytes(size).hex()),
         (cancellation.Cancellation, "wait_of_this_call", lambda _: _wait),
     ]
-    check = Remembered(properties.check)
+    check = Remembered(property_check.check)
     for name, module in list(sys.modules.items()):
         if not name.startswith("eurekube_provider"):
             continue
         if getattr(module, "ThreadPoolExecutor", None) is ThreadPoolExecutor:
             ours.append((module, "ThreadPoolExecutor", InlineExecutor))
-        if getattr(module, "check", None) is properties.check:
+        if getattr(module, "check", None) is property_check.check:
             ours.append((module, "check", check))
     for function in _waiting_by_default():
         defaults = tuple(_sleep if one is _SLEEP else one for one in function.__defaults__ or ())

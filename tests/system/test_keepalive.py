@@ -16,7 +16,7 @@ from eurekube_provider.eureka.connection import Connection
 from eurekube_provider.eureka.peers import Peers
 from eurekube_provider.registrations.desired import DesiredState
 from eurekube_provider.registrations.lifecycle import create
-from eurekube_provider.registrations.properties import check
+from eurekube_provider.registrations.property_check import check
 from lab import Lab
 from lab.eureka import LISTS_EACH_SECOND
 from lab.workloads import wait_for

@@ -274,7 +274,7 @@ def test_a_plan_in_words() -> None:
     assert GOLDEN.describe().splitlines() == [
         "+ RATING rating-1.shop.eks:rating:8080 UP 10.0.0.1:8080",
         (
-            "~ RATING changed metadata.zone: a -> b, secure_port: 443 (disabled) -> 443,"
+            "~ RATING changed secure_port: 443 (disabled) -> 443, metadata.zone: a -> b,"
             " lease: 30/90 s -> 10/30 s, home_page_url: (none) -> http://x/"
         ),
         "~ RATING down status: UP -> DOWN",

@@ -9,7 +9,8 @@ import pytest
 from eurekube_provider.registrations.application_state import diff
 from eurekube_provider.registrations.difference import Difference
 from eurekube_provider.registrations.members import check_members, fitted, members
-from eurekube_provider.registrations.properties import UNKNOWN, contains_unknown
+from eurekube_provider.registrations.properties import contains_unknown
+from eurekube_provider.registrations.values import UNKNOWN
 from tests.unit.registrations.test_properties import LEAST, OWNER
 
 ALL = {
@@ -189,7 +190,7 @@ def test_what_belongs_to_others_is_a_change() -> None:
 
 def test_the_defaults_are_those_of_a_single_registration() -> None:
     """What is written for one instance means the same in both resources."""
-    from eurekube_provider.registrations.properties import check
+    from eurekube_provider.registrations.property_check import check
 
     alone = check({}, {**LEAST, "instance_id": "x"}).properties
     (one,) = members(checked(instances={"a": {"host_name": "192.0.2.10", "instance_id": "x"}})).values()

@@ -6,7 +6,9 @@ from typing import Any
 
 import pytest
 
-from eurekube_provider.registrations.properties import UNKNOWN, check, contains_unknown
+from eurekube_provider.registrations.properties import contains_unknown
+from eurekube_provider.registrations.property_check import check
+from eurekube_provider.registrations.values import UNKNOWN
 
 OWNER = "stack/organization/shop/dev/billing"
 LEAST = {

@@ -16,7 +16,8 @@ from eurekube_provider.registrations.desired import DesiredState, Registration
 from eurekube_provider.registrations.difference import Difference
 from eurekube_provider.registrations.instance_state import diff, inputs
 from eurekube_provider.registrations.instance_state import outputs as outputs_of
-from eurekube_provider.registrations.properties import UNKNOWN, check
+from eurekube_provider.registrations.property_check import check
+from eurekube_provider.registrations.values import UNKNOWN
 from tests.unit.registrations.test_properties import LEAST, checked
 
 

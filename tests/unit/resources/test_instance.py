@@ -9,6 +9,7 @@ import pickle
 import subprocess
 import sys
 from dataclasses import fields
+from pathlib import Path
 from typing import Any
 
 import pulumi
@@ -18,8 +19,12 @@ from pulumi.output import Unknown
 from pulumi.runtime import rpc
 
 import eurekube_provider
+from eurekube_provider.core.plan import same_contents
+from eurekube_provider.eureka.codec import instance_from_json, instance_to_json
+from eurekube_provider.registrations.desired import DesiredState
+from eurekube_provider.registrations.instance_fields import properties_of
 from eurekube_provider.registrations.members import ID_BASE, MEMBER_INPUTS, MEMBER_OUTPUTS, OWN
-from eurekube_provider.registrations.properties import INPUTS, OUTPUTS
+from eurekube_provider.registrations.properties import INPUTS, OUTPUTS, PROPERTIES, Property, table
 from eurekube_provider.resources.application import ApplicationProvider, EurekaApplication
 from eurekube_provider.resources.arguments import (
     ApplicationInstanceArgs,
@@ -31,6 +36,7 @@ from eurekube_provider.resources.arguments import (
 )
 from eurekube_provider.resources.instance import EurekaInstance, InstanceProvider
 from eurekube_provider.resources.program import ProgramError, check_options, program_organization
+from tests.contract.plugin import EACH
 from tests.unit.registrations.test_properties import LEAST, checked
 from tests.unit.registrations.test_registration import state
 
@@ -115,6 +121,23 @@ def test_both_forms_of_the_arguments_are_the_same() -> None:
     assert all_names == set(MEMBER_INPUTS) - {"service_url", "owner", ID_BASE}
     own_names = {field.name for field in fields(ApplicationInstanceArgs)}
     assert own_names == set(ApplicationInstanceArgsDict.__annotations__) == set(OWN)
+
+
+def test_every_property_has_a_row_in_the_documentation() -> None:
+    """docs/pulumi.md has the table that is made of the descriptions: `make properties`."""
+    assert table() in (Path(__file__).parents[3] / "docs" / "pulumi.md").read_text(encoding="utf-8")
+
+
+@pytest.mark.parametrize("described", [each for each in PROPERTIES if each.at], ids=lambda each: each.name)
+def test_every_property_goes_to_eureka_and_comes_back(described: Property) -> None:
+    """Another value is another instance, which is written as a change and read as that value."""
+    name, value = described.name, EACH[described.name][0] if described.name in EACH else "stack/a/b/c/d"
+    wanted = checked(**{name: value})
+    before, after = (DesiredState.from_properties(each).only.instance for each in (checked(), wanted))
+    assert before.key != after.key or not same_contents(before, after)
+    sent = instance_from_json(instance_to_json(after))
+    assert properties_of(sent)[name] == wanted[name]
+    assert InstanceProvider().diff("id", state(), wanted).changes
 
 
 def test_every_property_is_an_output() -> None:
