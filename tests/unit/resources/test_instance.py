@@ -131,7 +131,8 @@ def test_every_property_has_a_row_in_the_documentation() -> None:
 @pytest.mark.parametrize("described", [each for each in PROPERTIES if each.at], ids=lambda each: each.name)
 def test_every_property_goes_to_eureka_and_comes_back(described: Property) -> None:
     """Another value is another instance, which is written as a change and read as that value."""
-    name, value = described.name, EACH[described.name][0] if described.name in EACH else "stack/a/b/c/d"
+    others = {**{name: each[0] for name, each in EACH.items()}, "owner": "stack/a/b/c/d"}
+    name, value = described.name, others[described.name]
     wanted = checked(**{name: value})
     before, after = (DesiredState.from_properties(each).only.instance for each in (checked(), wanted))
     assert before.key != after.key or not same_contents(before, after)
