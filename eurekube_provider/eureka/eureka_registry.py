@@ -102,9 +102,7 @@ class EurekaRegistry:
         self._listing = Listing(peers)
         self.renewals = Renewals(peers, self, interval_seconds=renewal_interval_seconds)
         self.restarts = Restarts(peers, self.renewals.renew_all_now)
-        self._adopted = Adopted(
-            peers, self.view, self.renewals, self.restarts, operator_name, self.registered
-        )
+        self.adopted = Adopted(peers, self.view, self.renewals, self.restarts, operator_name, self.registered)
         self.sweeper = Sweeper(
             peers,
             is_registered=lambda key: self.view.get(key) is not None,
@@ -267,7 +265,7 @@ class EurekaRegistry:
             self._handover.begin()
         self.renewals.resume()
         try:
-            self._resync(takes_over=True)
+            self.resync(takes_over=True)
         except ConfigurationError as error:
             self._refuse(error)
         except RegistryError as error:
@@ -293,6 +291,69 @@ class EurekaRegistry:
             else:
                 self.view.registered(found)
 
+    def resync(self, *, takes_over: bool = False) -> None:
+        """Read it once now, as its thread does again and again.
+
+        :param takes_over: this replica comes to lead; see :meth:`take_over`.
+        :raises RegistryError: it cannot be read.
+        :raises ConfigurationError: it must not be worked on.
+        """
+        with self._reading:
+            asked_at = time.monotonic()
+            # Also finds out which server does not answer, before one of them is asked for a list.
+            self.restarts.notice(TAKE_OVER_GRACE_SECONDS if takes_over else None)
+            are_several = len(self.peers.peers) > 1
+            if takes_over:
+                self._looks_everywhere = are_several
+            # What a server that was restarted does not list may stand on the others.
+            looks_everywhere = self._looks_everywhere or self._handover.ends_with(asked_at)
+            everywhere = are_several and (self.restarts.lost_memory or (looks_everywhere and not takes_over))
+            silent: Mapping[str, RegistryError] = {}
+            if everywhere:
+                listed, silent = self.peers.list_everywhere()
+            else:
+                in_doubt = takes_over or self._is_in_doubt
+                listed = self._listing.read(self.restarts.started_by_url, in_doubt=in_doubt)
+            if takes_over:
+                self.view.doubt()
+            self.learn(listed, is_complete=not silent)
+            if everywhere:
+                self._looks_everywhere = False
+                if self._handover.lasts:
+                    self._unlisted = set(silent)
+            if self._handover.ends_with(asked_at) and (everywhere or not are_several):
+                self._handover.end()
+        if not takes_over:  # else soon, on the thread that reads: nothing else waits for it
+            self.adopted.look()
+
+    def learn(self, listed: list[Instance], *, is_complete: bool) -> None:
+        """Learn from a list of the whole registry."""
+        if self._checks_cluster and not self.reachability.was_read:
+            # Before anything of it is known: what a namesake's syncers hold would be taken for ours.
+            refuse_namesake(self.peers, self._cluster, listed)
+        listed = self._late.marked(listed)
+        overridden = self.view.overridden() if self.restarts.lost_memory else []
+        news, doubts = self.view.merge(listed, is_complete=is_complete)
+        for instance in overridden:
+            if self.view.get(instance.key) is None:
+                self._remember_override(instance)
+        was_away = self.reachability.answered()
+        for owner in {instance.owner for instance in news} | self._beside(news):
+            if owner:
+                self.listener.owner_changed(owner)
+        self._renew_no_more(news)
+        for key in doubts:
+            self._settle(key)
+        self.adopted.take(listed)
+        self._gauge(len(listed))
+        is_first = self.reachability.read()
+        if is_first:
+            _log.info("Eureka was read", extra={"instances": len(listed)})
+        elif was_away:
+            _log.warning("Eureka answers again")
+        if is_first or was_away:
+            self.listener.condition_changed()
+
     def stand_by(self) -> None:
         """Another replica renews: end it here, the renewals in flight included. Reading goes on."""
         self.renewals.stand_by()
@@ -301,7 +362,7 @@ class EurekaRegistry:
         self._former_owners.clear()
         self._lost.clear()
         self._unlisted.clear()
-        self._adopted.stand_by()
+        self.adopted.stand_by()
 
     def registered(self, instance: Instance) -> None:
         """See :class:`~eurekube_provider.eureka.observer.Observer`.
@@ -377,7 +438,7 @@ class EurekaRegistry:
     def _run(self) -> None:
         while not self._stopped.is_set():
             try:
-                self._resync()
+                self.resync()
             except ConfigurationError as error:
                 self._refuse(error)
                 return
@@ -409,36 +470,7 @@ class EurekaRegistry:
             if not self.renewals.stands_by:
                 self.restarts.notice()
                 self._catch_up()
-                self._adopted.look()
-
-    def _resync(self, *, takes_over: bool = False) -> None:
-        with self._reading:
-            asked_at = time.monotonic()
-            # Also finds out which server does not answer, before one of them is asked for a list.
-            self.restarts.notice(TAKE_OVER_GRACE_SECONDS if takes_over else None)
-            are_several = len(self.peers.peers) > 1
-            if takes_over:
-                self._looks_everywhere = are_several
-            # What a server that was restarted does not list may stand on the others.
-            looks_everywhere = self._looks_everywhere or self._handover.ends_with(asked_at)
-            everywhere = are_several and (self.restarts.lost_memory or (looks_everywhere and not takes_over))
-            silent: Mapping[str, RegistryError] = {}
-            if everywhere:
-                listed, silent = self.peers.list_everywhere()
-            else:
-                in_doubt = takes_over or self._is_in_doubt
-                listed = self._listing.read(self.restarts.started_by_url, in_doubt=in_doubt)
-            if takes_over:
-                self.view.doubt()
-            self._take(listed, is_complete=not silent)
-            if everywhere:
-                self._looks_everywhere = False
-                if self._handover.lasts:
-                    self._unlisted = set(silent)
-            if self._handover.ends_with(asked_at) and (everywhere or not are_several):
-                self._handover.end()
-        if not takes_over:  # else soon, on the thread that reads: nothing else waits for it
-            self._adopted.look()
+                self.adopted.look()
 
     def _catch_up(self) -> None:
         """List the servers that could not be listed since this replica came to lead, once they answer.
@@ -480,34 +512,6 @@ class EurekaRegistry:
             or self.restarts.servers_behind > 1
         )
 
-    def _take(self, listed: list[Instance], *, is_complete: bool) -> None:
-        """Learn from a list of the whole registry."""
-        if self._checks_cluster and not self.reachability.was_read:
-            # Before anything of it is known: what a namesake's syncers hold would be taken for ours.
-            refuse_namesake(self.peers, self._cluster, listed)
-        listed = self._late.marked(listed)
-        overridden = self.view.overridden() if self.restarts.lost_memory else []
-        news, doubts = self.view.merge(listed, is_complete=is_complete)
-        for instance in overridden:
-            if self.view.get(instance.key) is None:
-                self._remember_override(instance)
-        was_away = self.reachability.answered()
-        for owner in {instance.owner for instance in news} | self._beside(news):
-            if owner:
-                self.listener.owner_changed(owner)
-        self._renew_no_more(news)
-        for key in doubts:
-            self._settle(key)
-        self._adopted.take(listed)
-        self._gauge(len(listed))
-        is_first = self.reachability.read()
-        if is_first:
-            _log.info("Eureka was read", extra={"instances": len(listed)})
-        elif was_away:
-            _log.warning("Eureka answers again")
-        if is_first or was_away:
-            self.listener.condition_changed()
-
     def _beside(self, news: Sequence[Instance]) -> set[str | None]:
         """Who has instances in applications of which another one is news that registered itself."""
         names = {instance.application for instance in news if instance.owner is None}
@@ -539,7 +543,7 @@ class EurekaRegistry:
 
     def _is_ours(self, instance: Instance) -> bool:
         """Whether it is a syncer's of this cluster, or a stack's that asks this operator to renew it."""
-        return self._cluster.syncer_of(instance.owner) is not None or self._adopted.is_ours(instance)
+        return self._cluster.syncer_of(instance.owner) is not None or self.adopted.is_ours(instance)
 
     def _renew_no_more(self, instances: Sequence[Instance]) -> None:
         """What somebody else has taken over would never lapse, were it renewed here as well."""
@@ -578,7 +582,7 @@ class EurekaRegistry:
                 self.listener.owner_changed(owner)
         for instance in lost:
             if is_of_stack(instance):
-                self._adopted.lost(instance)
+                self.adopted.lost(instance)
 
     def newer(self, stored: Instance) -> None:
         """See :class:`~eurekube_provider.eureka.heartbeat_sender.Listener`."""

@@ -26,7 +26,7 @@ class View:
     """One registry as far as it is known; any number of threads may share it."""
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
-        self._clock = clock
+        self.clock = clock
         self._lock = threading.Lock()
         self._held: dict[Key, Instance] = {}
         self._firm: set[Key] = set()
@@ -44,13 +44,13 @@ class View:
         with self._lock:
             key = self._put(instance)
             self._firm.add(key)
-            self._touched[key] = self._clock()
+            self._touched[key] = self.clock()
 
     def gone(self, key: Key) -> None:
         """It was removed, or an uncached read did not find it."""
         with self._lock:
             self._drop(key)
-            self._touched[key] = self._clock()
+            self._touched[key] = self.clock()
             if len(self._touched) >= self._purge_from:  # no list comes that would do it
                 self._purge(self._touched[key])
 
@@ -131,7 +131,7 @@ class View:
         news: list[Instance] = []
         doubts: list[Key] = []
         with self._lock:
-            now = self._clock()
+            now = self.clock()
             self._purge(now)
             for key, instance in suggested.items():
                 held = self._held.get(key)

@@ -26,7 +26,6 @@ REMAIN: dict[tuple[str, str], str] = {
     " handling of errors, which is explored",
     ("unit/kube/test_events.py", "_writes_seconds"): "the operator's end has no clock of its own",
     ("unit/operator/test_controller.py", "_wanted_by"): "the controller has no other door",
-    ("unit/operator/test_dry_run.py", "_request"): "all requests of a server",
     ("unit/operator/test_run.py", "_cluster"): "the order of the end is tested without a cluster",
     ("unit/operator/test_run.py", "_elector"): "the order of the end is tested without a cluster",
     ("unit/operator/test_run.py", "_rivals"): "the order of the end is tested without a cluster",

@@ -8,6 +8,7 @@ import time
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 from functools import partial
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -22,14 +23,15 @@ from eurekube_provider.core.identity import Cluster
 from eurekube_provider.core.model import Instance, Port, Status
 from eurekube_provider.core.registry import Refused
 from eurekube_provider.eureka import eureka_registry as registry_module
-from eurekube_provider.eureka import fan_out, handover, sweeper
+from eurekube_provider.eureka import fan_out, handover, stack_renewals, sweeper
 from eurekube_provider.eureka.accepted_renewals import Accepted
 from eurekube_provider.eureka.connection import Connection
 from eurekube_provider.eureka.eureka_registry import EurekaRegistry
 from eurekube_provider.eureka.forgotten import Lost
 from eurekube_provider.eureka.peer import Peer, ServerStatus
 from eurekube_provider.eureka.peers import Peers
-from eurekube_provider.eureka.restart_detection import LATELY_SECONDS, Starts, running_seconds
+from eurekube_provider.eureka.registry_fetcher import Listing
+from eurekube_provider.eureka.restart_detection import LATELY_SECONDS, Restarts, Starts, running_seconds
 from lab.waiting import wait_until
 
 OWNER = "cluster/lab/shop/rating"
@@ -69,9 +71,26 @@ class TwoServers(Peers):
         super().__init__(Connection(("http://127.0.0.1:1/eureka", "http://127.0.0.1:2/eureka")))
         self._held = held
         self.silent: dict[str, RegistryError] = {}
-        for peer, lists in zip(self.peers, ([], held), strict=True):
-            peer.list_instances = lambda *_, lists=lists, **__: lists  # type: ignore[method-assign]
-            peer.status = lambda: STATUS  # type: ignore[method-assign]
+        self.lists: list[str] = []
+        """Who was listed by itself."""
+        self.looks = 0
+        """How often the first one was asked since when it runs."""
+        for peer, listed in zip(self.peers, ([], held), strict=True):
+            peer.list_instances = partial(self._list, peer.url, listed)  # type: ignore[method-assign]
+            peer.status = partial(self._status, peer.url)  # type: ignore[method-assign]
+
+    @property
+    def asked_first(self) -> tuple[Peer, ...]:
+        """All but who is silent."""
+        return tuple(peer for peer in self.peers if peer.url not in self.silent)
+
+    def _list(self, url: str, listed: list[Instance]) -> list[Instance]:
+        self.lists.append(url)
+        return listed
+
+    def _status(self, url: str) -> ServerStatus:
+        self.looks += url == self.peers[0].url
+        return STATUS
 
     def list_by(self, read: Callable[[Peer], list[Instance]]) -> list[Instance]:
         """What the first one lists."""
@@ -100,7 +119,7 @@ class Holding(Peers):
         self.away: set[int] = set()
         self.reads = 0
         for number, peer in enumerate(self.peers):
-            peer.read = partial(self._read, number)  # type: ignore[method-assign]
+            peer.read = partial(self.read_at, number)  # type: ignore[method-assign]
             peer.register = partial(self._register, number)  # type: ignore[method-assign]
             peer.renew = partial(self._renew, number)  # type: ignore[method-assign]
             peer.status = partial(self._status, number)  # type: ignore[method-assign]
@@ -109,7 +128,8 @@ class Holding(Peers):
         self._answer(number)
         return older(3600)
 
-    def _read(self, number: int, application: str, instance_id: str) -> Instance | None:
+    def read_at(self, number: int, application: str, instance_id: str) -> Instance | None:
+        """What one of them holds."""
         self._answer(number)
         self.reads += 1
         return self.held[number].get((application, instance_id))
@@ -143,8 +163,8 @@ def of_a_stack(name: str, written_seconds_ago: float = 600.0) -> Instance:
 
 def renewed_after(registry: EurekaRegistry, *listed: Instance) -> set[str]:
     """What is renewed once this was listed."""
-    registry._take(list(listed), is_complete=True)
-    registry._adopted.look()
+    registry.learn(list(listed), is_complete=True)
+    registry.adopted.look()
     return {one.instance_id for one in registry.renewals.held()}
 
 
@@ -157,7 +177,7 @@ def test_very_many_of_stacks_are_looked_at_little_by_little(ends_in_seconds: flo
     renewed = renewed_after(registry, *many)
     assert renewed == {f"i{number}" for number in range(600 - first, 600)}
     for _ in range(2):
-        registry._adopted.look()
+        registry.adopted.look()
     assert len(registry.renewals) == 600
 
 
@@ -184,24 +204,36 @@ class Balanced(Peers):
         peer.read = self._read  # type: ignore[method-assign]
         peer.register = self.restored.append  # type: ignore[assignment, method-assign]
 
-    def _turn(self) -> int:
+    def turn(self) -> int:
+        """Which server answers now."""
         return next(self._turns) % len(self.servers)
 
     def _status(self) -> ServerStatus:
-        return self.servers[self._turn()]
+        return self.servers[self.turn()]
 
     def _read(self, application: str, instance_id: str) -> Instance | None:
-        return next((one for one in self.held[self._turn()] if one.key == (application, instance_id)), None)
+        return next((one for one in self.held[self.turn()] if one.key == (application, instance_id)), None)
 
 
-def behind_a_balancer(servers: Balanced, looks: int = 7) -> tuple[EurekaRegistry, list[Peer]]:
-    """A registry, not started, that has looked at the servers so often; and the restarts that it noticed."""
-    registry = EurekaRegistry(servers, Cluster("lab", "u"), "operator", 600.0)
-    restarted: list[Peer] = []
-    registry.restarts._restarted = restarted.append
+def behind_a_balancer(
+    servers: Balanced, looks: int = 7, follows_another: Callable[[], bool] = lambda: True
+) -> EurekaRegistry:
+    """A registry, not started, that has looked at the servers so often."""
+    registry = EurekaRegistry(
+        servers, Cluster("lab", "u"), "operator", 600.0, follows_another=follows_another
+    )
     for _ in range(looks):
         registry.restarts.notice()
-    return registry, restarted
+    return registry
+
+
+def looked(servers: Balanced) -> tuple[Restarts, list[Peer]]:
+    """Whoever has looked at the servers some times, and the restarts that it noticed."""
+    restarted: list[Peer] = []
+    restarts = Restarts(servers, restarted.append)
+    for _ in range(7):
+        restarts.notice()
+    return restarts, restarted
 
 
 def older(seconds: float) -> ServerStatus:
@@ -212,23 +244,23 @@ def older(seconds: float) -> ServerStatus:
 @pytest.mark.parametrize("count", [1, 2, 3])
 def test_another_server_behind_the_same_url_is_no_restart(count: int) -> None:
     """However often a load balancer sends us to one or the other."""
-    registry, restarted = behind_a_balancer(Balanced(*(older(number) for number in range(count))))
+    restarts, restarted = looked(Balanced(*(older(number) for number in range(count))))
     assert restarted == []
-    assert not registry.restarts.lost_memory
-    assert registry.restarts.servers_behind == count
+    assert not restarts.lost_memory
+    assert restarts.servers_behind == count
 
 
 @pytest.mark.parametrize("count", [1, 2, 3])
 def test_a_restart_behind_a_load_balancer_is_noticed_once(count: int) -> None:
     """By a start time that nobody had before, whichever of the servers it is."""
     servers = Balanced(*(older(10 * number) for number in range(count)))
-    registry, restarted = behind_a_balancer(servers)
+    restarts, restarted = looked(servers)
     for number in range(count):
         servers.servers[number] = started_now()
         for _ in range(3 * count):
-            registry.restarts.notice()
+            restarts.notice()
         assert restarted == [servers.peers[0]] * (number + 1)
-        assert registry.restarts.lost_memory
+        assert restarts.lost_memory
         wait_until(lambda: started_now() != servers.servers[number], "the next millisecond", 1.0)  # noqa: B023
 
 
@@ -263,19 +295,19 @@ def test_deltas_are_followed_where_there_is_no_doubt(monkeypatch: pytest.MonkeyP
     everything, nor behind a load balancer.
     """
     doubts: list[bool] = []
-    servers = Balanced(older(600))
+    servers, follows = Balanced(older(600)), True
+
+    def read(_: object, started: Mapping[str, int], *, in_doubt: bool) -> list[Instance]:
+        assert list(started) == [servers.peers[0].url]
+        doubts.append(in_doubt)
+        return []
 
     def doubtful(registry: EurekaRegistry) -> bool:
-        def read(started: Mapping[str, int], *, in_doubt: bool) -> list[Instance]:
-            assert list(started) == [servers.peers[0].url]
-            doubts.append(in_doubt)
-            return []
-
-        monkeypatch.setattr(registry._listing, "read", read)
-        registry._resync()
+        registry.resync()
         return doubts.pop()
 
-    registry, _ = behind_a_balancer(servers)
+    monkeypatch.setattr(Listing, "read", read)
+    registry = behind_a_balancer(servers, follows_another=lambda: follows)
     assert doubtful(registry)
     assert not doubtful(registry)
     registry.reachability.failed(RegistryUnreachable("away"))
@@ -284,16 +316,19 @@ def test_deltas_are_followed_where_there_is_no_doubt(monkeypatch: pytest.MonkeyP
     registry.take_over(0)
     assert doubts.pop()
     assert doubtful(registry)
-    registry._handover.end()
+    monkeypatch.setattr(handover, "LIST_LAG_SECONDS", 0.0)
+    registry.take_over(0)
+    assert doubts.pop()
     assert not doubtful(registry)
-    registry._follows_another = lambda: False
+    monkeypatch.setattr(handover, "LIST_LAG_SECONDS", 600.0)
+    follows = False
     registry.take_over(0)
     assert doubts.pop()
     assert not doubtful(registry)
     servers.servers = [started_now()]
     assert doubtful(registry)
     servers = Balanced(older(600), older(700))
-    assert doubtful(behind_a_balancer(servers)[0])
+    assert doubtful(behind_a_balancer(servers))
 
 
 def test_start_times_are_forgotten() -> None:
@@ -327,7 +362,7 @@ def test_what_one_server_behind_the_url_forgot_is_restored(forgot: int) -> None:
     stacks = replace(instance("vm"), metadata={"eurekube.owner": "stack/o/p/s/billing"})
     servers = Balanced(older(0), older(1))
     servers.held[1 - forgot] = [stacks]
-    registry, _ = behind_a_balancer(servers, looks=6 + forgot)
+    registry = behind_a_balancer(servers, looks=6 + forgot)
     registry.missing([stacks], None)
     assert stacks.key in registry.renewals
 
@@ -336,7 +371,7 @@ def test_what_a_person_removed_stays_away_behind_a_load_balancer() -> None:
     """Both servers answer in turn, and none was restarted: it is renewed no more and not restored."""
     stacks = replace(instance("vm"), metadata={"eurekube.owner": "stack/o/p/s/billing"})
     servers = Balanced(older(0), older(1))
-    registry, _ = behind_a_balancer(servers)
+    registry = behind_a_balancer(servers)
     registry.missing([stacks], None)
     assert stacks.key not in registry.renewals
     assert servers.restored == []
@@ -372,21 +407,24 @@ def test_who_takes_over_lists_later_who_was_away(monkeypatch: pytest.MonkeyPatch
     registry.listener = told
     away = servers.peers[1]
     servers.silent = {away.url: RegistryUnreachable("away")}
-    servers._avoid(away, "hangs", "")
+
+    def some_looks() -> None:
+        before = servers.looks
+        wait_until(lambda: servers.looks > before + 3, "some looks at the servers", 30.0)
+
     registry.start()
     try:
         assert registry.reachability.wait_read(10.0)
         registry.take_over(0)
-        wait_until(lambda: not registry._looks_everywhere, "a list of all that answer", 30.0)
-        registry._catch_up()
+        wait_until(lambda: servers.lists, "a list of all that answer", 30.0)
+        some_looks()
         assert (told.owners, len(registry.view)) == ([], 0)
         servers.silent = {}
-        servers._answered(away)
         wait_until(lambda: told.owners, "its owner to be looked at", 30.0)
         assert (told.owners, registry.view.owned(OWNER)) == ([OWNER], [stale])
         assert stacks.key not in registry.renewals
         registry.view.gone(stale.key)
-        registry._catch_up()  # once: the sweeper looks after what this replica removes
+        some_looks()  # once: the sweeper looks after what this replica removes
         assert told.owners == [OWNER]
     finally:
         registry.stop()
@@ -417,7 +455,9 @@ def test_what_one_server_may_have_evicted_is_renewed(renewed: str, stays: set[st
 
 
 @pytest.mark.parametrize("written_seconds_ago", [30.0, 600.0])
-def test_what_was_removed_before_our_eyes_is_not_restored(written_seconds_ago: float) -> None:
+def test_what_was_removed_before_our_eyes_is_not_restored(
+    written_seconds_ago: float, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Neither when the server that missed the removal answers again, nor when its list is read, nor when it
     alone answers; but when the stack registers it anew.
     """
@@ -428,11 +468,12 @@ def test_what_was_removed_before_our_eyes_is_not_restored(written_seconds_ago: f
     del servers.held[0][stacks.key]
     registry.missing([stacks], None)  # the other one has not answered the renewal
     assert (registry.renewals.held(), stacks.key in servers.held[0]) == ([], False)
+    passed = 0.0
+    clock = SimpleNamespace(monotonic=lambda: time.monotonic() + passed, time=time.time)
+    monkeypatch.setattr(stack_renewals, "time", clock)
     for away in (set[int](), {0}):
         servers.away = away
-        registry._adopted._dropped = {
-            key: replace(drop, at=drop.at - 60.0) for key, drop in registry._adopted._dropped.items()
-        }
+        passed += 60.0
         assert renewed_after(registry, shared, stacks) == set()
     servers.away = set()
     again = replace(stacks, last_dirty_timestamp_ms=stacks.written_at_ms + 1)
@@ -538,14 +579,15 @@ def test_nothing_is_new_while_lists_may_be_older_than_the_take_over(
 ) -> None:
     """All servers were listed, and what the former leader registered last is in none of the lists yet."""
     monkeypatch.setattr(handover, "LIST_LAG_SECONDS", 600.0)
-    registry = EurekaRegistry(TwoServers([]), Cluster("lab", "u"), "operator", 600.0)
+    servers = TwoServers([])
+    registry = EurekaRegistry(servers, Cluster("lab", "u"), "operator", 600.0)
     registry.take_over(0)
-    registry._resync()
-    assert not registry._looks_everywhere
+    registry.resync()
+    assert servers.lists == [peer.url for peer in servers.peers]
     assert not registry.is_new(("RATING", "any"))
     monkeypatch.setattr(handover, "LIST_LAG_SECONDS", 0.0)
     registry.take_over(0)
-    registry._resync()
+    registry.resync()
     assert registry.is_new(("RATING", "any"))
 
 
@@ -573,7 +615,7 @@ def test_what_no_list_shows_yet_is_read_by_itself() -> None:
     assert registry.view.owned(OWNER) == []
     registry.refresh([unlisted.key, gone])
     assert registry.view.owned(OWNER) == [unlisted]
-    registry._resync()  # nor does a list that still lacks it make it go
+    registry.resync()  # nor does a list that still lacks it make it go
     assert registry.view.owned(OWNER) == [unlisted]
 
 
@@ -582,7 +624,7 @@ def test_what_a_list_shows_wrongly_is_read_where_that_is_asked_for() -> None:
     listed = instance("listed")
     registry = EurekaRegistry(TwoServers([]), Cluster("lab", "u"), "operator", 600.0)
     registry.take_over(0)
-    registry._take([listed], is_complete=True)
+    registry.learn([listed], is_complete=True)
     registry.refresh([listed.key])
     assert registry.view.owned(OWNER) == [listed]
     registry.refresh([listed.key], known_too=True)
@@ -619,11 +661,11 @@ def test_what_registers_itself_beside_ours_has_us_look() -> None:
     registry.listener = told
     ours, itself = instance("pod"), replace(instance("itself"), metadata={})
     other = replace(itself, application="other")
-    registry._take([ours], is_complete=True)
+    registry.learn([ours], is_complete=True)
     for listed, expected in (([ours, other], []), ([ours, other, itself], [ours.owner])):
         for again in (expected, []):
             told.owners.clear()
-            registry._take(listed, is_complete=True)
+            registry.learn(listed, is_complete=True)
             assert told.owners == again
 
 
@@ -640,14 +682,14 @@ def test_what_somebody_else_took_over_is_renewed_no_more() -> None:
             told = Told()
             registry = EurekaRegistry(TwoServers([theirs]), Cluster("lab", "u"), "operator", 600.0)
             registry.listener = told
-            registry._take([ours], is_complete=True)
+            registry.learn([ours], is_complete=True)
             registry.keep(ours)
             assert ours.key in registry.renewals
             told.owners.clear()
             if is_answer:
                 registry.newer(theirs)
             else:
-                registry._take([theirs], is_complete=True)
+                registry.learn([theirs], is_complete=True)
             assert ours.key not in registry.renewals
             assert registry.view.get(ours.key) == theirs
             assert ours.owner in told.owners
@@ -664,17 +706,24 @@ def test_a_cluster_name_that_is_in_use_with_another_uid_is_refused() -> None:
         registry = EurekaRegistry(servers, cluster, "operator", 600.0, check_cluster=True)
         if is_refused:
             with pytest.raises(ConfigurationError, match="has UID another, this cluster has u"):
-                registry._resync()
+                registry.resync()
         else:
-            registry._resync()
+            registry.resync()
         assert registry.reachability.was_read is not is_refused
 
 
-def test_what_was_removed_is_looked_for_again() -> None:
+def test_what_was_removed_is_looked_for_again(monkeypatch: pytest.MonkeyPatch) -> None:
     """A server that was away may hold it still, and tell the others of it."""
-    registry = EurekaRegistry(TwoServers([]), Cluster("lab", "u"), "operator", 600.0)
-    registry.gone(instance("removed"))
-    assert all(list(due) == [instance("removed").key] for due in registry.sweeper._removals.values())
+    monkeypatch.setattr(sweeper, "LOOK_AFTER_SECONDS", (0.0,))
+    removed = instance("removed")
+    servers = Holding(removed)
+    registry = servers.registry()
+    registry.gone(removed)
+    for number, peer in enumerate(servers.peers):
+        gone: list[tuple[str, ...]] = []
+        monkeypatch.setattr(peer, "deregister", lambda *key, gone=gone: gone.append(key) or True)
+        registry.sweeper.sweep(peer)
+        assert set(gone) == {removed.key}, number
 
 
 def test_only_what_names_this_operator_is_renewed_for_stacks() -> None:
@@ -709,7 +758,7 @@ def test_what_a_restarted_server_forgot_of_a_stacks_is_restored() -> None:
     """Nobody's program runs to do it."""
     stacks = replace(instance("vm"), metadata={"eurekube.owner": "stack/o/p/s/billing"})
     servers = Balanced(STATUS)
-    registry, _ = behind_a_balancer(servers)
+    registry = behind_a_balancer(servers)
     servers.servers = [started_now()]
     registry.missing([stacks], None)
     assert stacks.key in registry.renewals
@@ -840,10 +889,12 @@ def test_an_out_of_service_at_all_servers_is_a_persons(
     registry.registered(up)
     for number in stands_at:
         servers.held[number][up.key] = out
-    registry._came_late(out)
+    monkeypatch.setattr(sweeper, "LOOK_AFTER_SECONDS", (0.0,))
+    registry.sweeper.may_come(up)
+    registry.sweeper.sweep(servers.peers[0])
     assert not known_as_leaving(registry, up)  # nothing of ours was there
     servers.overriding(up)
-    registry._came_late(out)
+    registry.sweeper.sweep(servers.peers[0])
     assert known_as_leaving(registry, up) is is_ours
 
 
@@ -880,11 +931,11 @@ def test_what_one_server_behind_the_url_still_holds_is_removed(monkeypatch: pyte
     """Another one that is asked in its place does not know it, and tells nobody of a removal."""
     dead = instance("dead")
     servers = Balanced(older(0), older(30), older(60))
-    registry, _ = behind_a_balancer(servers)
+    registry = behind_a_balancer(servers)
     servers.held = [[], [dead], []]
 
     def remove(*_: str) -> bool:
-        held = servers.held[servers._turn()]
+        held = servers.held[servers.turn()]
         if not held:
             return False
         servers.held = [[], [], []]  # who holds it tells the others
@@ -911,7 +962,7 @@ def test_one_read_that_is_refused_for_good_stops_no_other(monkeypatch: pytest.Mo
     def read(application: str, instance_id: str) -> Instance | None:
         if instance_id == odd.instance_id:
             raise RegistryRejected("400")
-        return servers._read(0, application, instance_id)
+        return servers.read_at(0, application, instance_id)
 
     monkeypatch.setattr(peer, "read", read)
     monkeypatch.setattr(peer, "deregister", remove)

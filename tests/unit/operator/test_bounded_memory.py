@@ -45,7 +45,7 @@ def test_what_is_remembered_of_the_gone_is_bounded(monkeypatch: pytest.MonkeyPat
     monkeypatch.setattr(renewals, "elapsed_seconds", clock.monotonic)
     scene = Scene()
     told = scene.told
-    told.registry.view._clock = clock.monotonic
+    told.registry.view.clock = clock.monotonic
     told.controller._brake._clock = clock.monotonic
     (peer,) = told.registry.peers.peers
     monkeypatch.setattr(peer, "read", lambda *_: None)
@@ -63,9 +63,9 @@ def test_what_is_remembered_of_the_gone_is_bounded(monkeypatch: pytest.MonkeyPat
         scene.endpoints(WEB, **dict.fromkeys(pods, READY))
         scene.look()
         told.registry.sweeper.sweep(peer)
-        told.registry.renewals._take_due(told.registry.renewals._now())
+        told.registry.renewals.take_due()
         if number % 15 == 0:
-            told.registry._take(list(told.registry.view._held.values()), is_complete=True)
+            told.registry.learn(told.registry.known(), is_complete=True)
 
     counts = []
     for number in range(1, 1501):
