@@ -6,7 +6,7 @@ A problem with one object never hides the others: what can be mapped is, and the
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 
 from eurekube_provider.core.addresses import Address, node_addresses, service_address
 from eurekube_provider.core.condition_types import Reason
@@ -22,6 +22,7 @@ from eurekube_provider.core.identity import (
     pod_instance_id,
     service_instance_id,
 )
+from eurekube_provider.core.mapping_cache import NOT_MAPPED, MappingCache, SliceMapping
 from eurekube_provider.core.model import Instance, Status
 from eurekube_provider.core.objects import (
     Object,
@@ -155,7 +156,7 @@ def _pod_instances(
     instances: dict[str, Instance] = {}
     problems: dict[Problem, None] = {}
     terminating: set[str] = set()
-    parts: dict[str, tuple[Object, _SliceMapping]] = {}
+    parts: dict[str, tuple[Object, SliceMapping]] = {}
     for endpoint_slice in slices:
         if endpoint_slice.get("addressType", "IPv4") != family or not endpoint_slice.get("endpoints"):
             continue
@@ -164,7 +165,7 @@ def _pod_instances(
         if before is not None and before[0] is endpoint_slice:
             part = before[1]
         else:
-            known_part = before[1] if before is not None else _NO_PART
+            known_part = before[1] if before is not None else NOT_MAPPED
             part = _slice_instances(
                 syncer, endpoint_slice, where, cluster, common, fixed, by_zone, labels_of_pod, known_part
             )
@@ -184,52 +185,6 @@ def _pod_instances(
     return Desired(tuple(instances.values()), tuple(problems), frozenset(terminating))
 
 
-@dataclass(frozen=True, slots=True)
-class _SliceMapping:
-    """The instances and problems that one EndpointSlice was mapped to; never changed.
-
-    :param ports: which were chosen.
-    :param endpoints: by the name of a pod or an address, the endpoint and the instance that it was mapped to.
-    """
-
-    instances: Mapping[str, Instance]
-    problems: Mapping[Problem, None]
-    terminating: frozenset[str]
-    ports: Ports | None = None
-    endpoints: Mapping[str, tuple[Object, Instance]] = field(default_factory=dict)
-
-
-_NO_PART = _SliceMapping({}, {}, frozenset())
-
-
-class MappingCache:
-    """A cache of what each EndpointSlice of a syncer was mapped to: a change maps the changed endpoints only.
-
-    Slices are told apart by the objects that they are: one that changed is another object, and its endpoints
-    are compared. Any number of threads may share it.
-    """
-
-    def __init__(self) -> None:
-        self._by_service: dict[str, tuple[object, Mapping[str, tuple[Object, _SliceMapping]]]] = {}
-
-    def of(self, service: str, context: object) -> Mapping[str, tuple[Object, _SliceMapping]]:
-        """Return what a Service's slices were mapped to, by name; empty where the context has changed."""
-        held = self._by_service.get(service)
-        return held[1] if held is not None and held[0] == context else {}
-
-    def keep(self, service: str, context: object, parts: Mapping[str, tuple[Object, _SliceMapping]]) -> None:
-        """Replace what is cached of a Service."""
-        self._by_service[service] = (context, parts)
-
-    def forget_others(self, services: Iterable[str]) -> None:
-        """Drop what is cached of any other Service."""
-        for gone in self._by_service.keys() - set(services):
-            self._by_service.pop(gone, None)
-
-    def __len__(self) -> int:
-        return sum(len(parts) for _, parts in self._by_service.values())
-
-
 def _slice_instances(
     syncer: Syncer,
     endpoint_slice: Object,
@@ -239,12 +194,12 @@ def _slice_instances(
     fixed: Mapping[str, str],
     by_zone: dict[str, dict[str, str]],
     labels_of_pod: LabelsOfPod | None,
-    before: _SliceMapping,
-) -> _SliceMapping:
+    before: SliceMapping,
+) -> SliceMapping:
     where = f"EndpointSlice {qualified(endpoint_slice)} of Service {service}"
     ports = choose_ports(endpoint_slice.get("ports"), syncer.port, syncer.secure_port, where)
     if isinstance(ports, Problem):
-        return _SliceMapping({}, {ports: None}, frozenset())
+        return SliceMapping({}, {ports: None}, frozenset())
     instances: dict[str, Instance] = {}
     problems: dict[Problem, None] = {}
     terminating: set[str] = set()
@@ -291,7 +246,7 @@ def _slice_instances(
             endpoints[name] = (endpoint, instance)
         except InvalidInstance as error:
             problems[Problem(Reason.INVALID_INSTANCE, f"{where}: {error}")] = None
-    return _SliceMapping(instances, problems, frozenset(terminating), ports, endpoints)
+    return SliceMapping(instances, problems, frozenset(terminating), ports, endpoints)
 
 
 def _service_instance(

@@ -28,16 +28,16 @@ from eurekube_provider.kube.access import (
     PODS,
     SERVICES,
     SYNCERS,
+    ApiResource,
     KubeAccess,
-    Resource,
 )
 from eurekube_provider.operator.selfcheck import Verdict, check_eureka
 from eurekube_provider.operator.settings import Settings
 
 WORKLOADS = {
-    "Deployment": Resource("apps", "v1", "deployments"),
-    "StatefulSet": Resource("apps", "v1", "statefulsets"),
-    "DaemonSet": Resource("apps", "v1", "daemonsets"),
+    "Deployment": ApiResource("apps", "v1", "deployments"),
+    "StatefulSet": ApiResource("apps", "v1", "statefulsets"),
+    "DaemonSet": ApiResource("apps", "v1", "daemonsets"),
 }
 """What has a pod template that kubectl can patch."""
 
@@ -141,7 +141,7 @@ class _ObjectLister:
         self._namespaces = namespaces
         self._unseen = unseen
 
-    def all_of(self, resource: Resource) -> list[Object]:
+    def all_of(self, resource: ApiResource) -> list[Object]:
         """List the objects of a kind that may be read."""
         found: list[Object] = []
         for namespace in self._namespaces or (None,):
@@ -153,7 +153,7 @@ class _ObjectLister:
         return found
 
 
-def _sentence(resource: Resource, namespace: str | None, error: KubernetesError) -> str:
+def _sentence(resource: ApiResource, namespace: str | None, error: KubernetesError) -> str:
     where = f"in namespace {namespace}" if namespace else "in all namespaces"
     if resource is SYNCERS and error.status_code == 404:
         return (

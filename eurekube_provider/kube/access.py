@@ -34,7 +34,7 @@ APPLY_PATCH = "application/apply-patch+yaml"
 
 
 @dataclass(frozen=True, slots=True)
-class Resource:
+class ApiResource:
     """A kind of object: where the API serves it."""
 
     group: str
@@ -52,16 +52,16 @@ class Resource:
         return "/".join(parts)
 
 
-SYNCERS = Resource("eurekube.io", "v1alpha1", "eurekasyncers")
-SERVICES = Resource("", "v1", "services")
-ENDPOINT_SLICES = Resource("discovery.k8s.io", "v1", "endpointslices")
-NAMESPACES = Resource("", "v1", "namespaces")
-EVENTS = Resource("events.k8s.io", "v1", "events")
-LEASES = Resource("coordination.k8s.io", "v1", "leases")
-NODES = Resource("", "v1", "nodes")
-PODS = Resource("", "v1", "pods")
-REFRESHES = Resource("eurekube.io", "v1alpha1", "stackrefreshes")
-STACKS = Resource("pulumi.com", "v1", "stacks")
+SYNCERS = ApiResource("eurekube.io", "v1alpha1", "eurekasyncers")
+SERVICES = ApiResource("", "v1", "services")
+ENDPOINT_SLICES = ApiResource("discovery.k8s.io", "v1", "endpointslices")
+NAMESPACES = ApiResource("", "v1", "namespaces")
+EVENTS = ApiResource("events.k8s.io", "v1", "events")
+LEASES = ApiResource("coordination.k8s.io", "v1", "leases")
+NODES = ApiResource("", "v1", "nodes")
+PODS = ApiResource("", "v1", "pods")
+REFRESHES = ApiResource("eurekube.io", "v1alpha1", "stackrefreshes")
+STACKS = ApiResource("pulumi.com", "v1", "stacks")
 
 _JSON = "application/json"
 _METADATA_LIST = "application/json;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1"
@@ -189,7 +189,7 @@ class KubeAccess:
     ) -> dict[str, Any]:
         """Send one request and return the object that the API answers with.
 
-        :param path: from :meth:`Resource.path`.
+        :param path: from :meth:`ApiResource.path`.
         :param timeout_seconds: default 5 to connect, and 15 for the answer.
         :raises KubernetesError: no answer, or none that is a success.
         :raises LeadershipLost: it would change something, which this replica may not do now.

@@ -17,7 +17,7 @@ from typing import Any
 
 from eurekube_provider.core.errors import KubernetesError
 from eurekube_provider.core.liveness import Liveness, liveness_of
-from eurekube_provider.kube.access import KubeAccess, Resource
+from eurekube_provider.kube.access import ApiResource, KubeAccess
 from eurekube_provider.runtime.backoff import backoff
 
 _log = logging.getLogger(__name__)
@@ -63,7 +63,7 @@ class Reflector:
     def __init__(
         self,
         access: KubeAccess,
-        resource: Resource,
+        resource: ApiResource,
         trim: Trim,
         listener: Listener,
         namespace: str | None = None,

@@ -15,7 +15,8 @@ from eurekube_provider.core.condition_types import Reason
 from eurekube_provider.core.errors import ConfigurationError, KubernetesError
 from eurekube_provider.core.identity import Cluster
 from eurekube_provider.core.liveness import Liveness
-from eurekube_provider.core.mapping import Desired, LabelsOfPod, MappingCache, desired_instances
+from eurekube_provider.core.mapping import Desired, LabelsOfPod, desired_instances
+from eurekube_provider.core.mapping_cache import MappingCache
 from eurekube_provider.core.objects import Problem, app_of, service_of
 from eurekube_provider.core.syncer import DEFAULT_CONNECTION, Mode, Selector, Syncer, selector_of
 from eurekube_provider.kube.access import (
@@ -24,8 +25,8 @@ from eurekube_provider.kube.access import (
     PODS,
     SERVICES,
     SYNCERS,
+    ApiResource,
     KubeAccess,
-    Resource,
 )
 from eurekube_provider.kube.reflector import Listener, Reflector, ReflectorGroup, Trim
 from eurekube_provider.operator.index import Index, Object, SyncerKey, key_of
@@ -109,7 +110,7 @@ class Sources:
         self._parsed: dict[SyncerKey, tuple[object, Syncer]] = {}
         self._goodbyes = TerminatingEndpoints()
 
-        def group(resource: Resource, trim: Trim, listener: Listener) -> ReflectorGroup:
+        def group(resource: ApiResource, trim: Trim, listener: Listener) -> ReflectorGroup:
             return ReflectorGroup(
                 Reflector(access, resource, trim, listener, namespace) for namespace in namespaces or (None,)
             )

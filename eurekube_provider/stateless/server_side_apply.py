@@ -8,7 +8,7 @@ from enum import Enum
 from typing import Any
 
 from eurekube_provider.core.errors import KubernetesError
-from eurekube_provider.kube.access import APPLY_PATCH, KubeAccess, Resource
+from eurekube_provider.kube.access import APPLY_PATCH, ApiResource, KubeAccess
 from eurekube_provider.resources.labels import STACK_LABEL
 from eurekube_provider.stateless.render import KubernetesObject
 
@@ -34,7 +34,7 @@ class Objects:
 
     def __init__(self, access: KubeAccess) -> None:
         self._access = access
-        self._kinds: dict[str, dict[str, tuple[Resource, bool]]] = {}
+        self._kinds: dict[str, dict[str, tuple[ApiResource, bool]]] = {}
 
     def apply(self, item: KubernetesObject) -> Effect:
         """Make ``item`` so, taking over the fields that it names.
@@ -121,7 +121,7 @@ class Objects:
         namespace = item["metadata"].get("namespace", "default") if is_namespaced else None
         return resource.path(namespace, item["metadata"]["name"])
 
-    def _resources(self, api_version: str) -> dict[str, tuple[Resource, bool]]:
+    def _resources(self, api_version: str) -> dict[str, tuple[ApiResource, bool]]:
         if api_version in self._kinds:
             return self._kinds[api_version]
         group, _, version = api_version.rpartition("/")
@@ -132,7 +132,7 @@ class Objects:
                 return {}
             raise
         kinds = {
-            str(entry["kind"]): (Resource(group, version, entry["name"]), bool(entry["namespaced"]))
+            str(entry["kind"]): (ApiResource(group, version, entry["name"]), bool(entry["namespaced"]))
             for entry in answer["resources"]
             if "/" not in entry["name"]
         }

@@ -27,7 +27,7 @@ from eurekube_provider.core.errors import KubernetesError, RegistryError
 from eurekube_provider.core.model import EurekaLease, Instance, Port, Status
 from eurekube_provider.eureka.connection import Connection
 from eurekube_provider.eureka.peer import Peer
-from eurekube_provider.kube.access import ENDPOINT_SLICES, MERGE_PATCH, NAMESPACES, PODS, Resource
+from eurekube_provider.kube.access import ENDPOINT_SLICES, MERGE_PATCH, NAMESPACES, PODS, ApiResource
 from lab import Lab
 from lab.kubernetes import Kubernetes
 from lab.peering import SERVERS, Peering
@@ -43,8 +43,8 @@ from tests.faults.witness import Complaint, WatchedCluster, WatchedServer, Witne
 Object = dict[str, Any]
 T = TypeVar("T")
 
-NODES = Resource("", "v1", "nodes")
-LEASES = Resource("coordination.k8s.io", "v1", "leases")
+NODES = ApiResource("", "v1", "nodes")
+LEASES = ApiResource("coordination.k8s.io", "v1", "leases")
 
 EAST_CLUSTER, WEST_CLUSTER = "east", "west"
 NAMED, NAMED_NUMBER = "legacy", SERVERS

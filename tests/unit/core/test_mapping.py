@@ -11,7 +11,8 @@ from hypothesis import strategies as st
 from eurekube_provider.core import mapping
 from eurekube_provider.core.errors import ConfigurationError
 from eurekube_provider.core.identity import Cluster
-from eurekube_provider.core.mapping import Desired, MappingCache, desired_instances
+from eurekube_provider.core.mapping import Desired, desired_instances
+from eurekube_provider.core.mapping_cache import MappingCache
 from eurekube_provider.core.model import Instance, Port, Status
 from eurekube_provider.core.objects import Problem, app_of
 from eurekube_provider.core.ports import Ports, choose_ports
