@@ -78,8 +78,8 @@ class View:
     def known(self, owner: str = "", application: str = "") -> list[Instance]:
         """The instances of an owner, of an application, of both, or all."""
         if owner:
-            name = application.upper()
-            return [one for one in self.owned(owner) if not name or one.application == name]
+            owned, name = self.owned(owner), application.upper()
+            return [one for one in owned if one.application == name] if name else owned
         if application:
             return self.application(application)
         with self._lock:

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import time
 from collections.abc import Mapping
-from datetime import UTC, datetime
 from typing import Any, TypedDict
 
 from eurekube_provider.core.condition_types import ConditionType
@@ -344,4 +343,5 @@ def _stacks(figures: Mapping[str, Figures]) -> list[StackRow]:
 
 def _stamp(seconds: float) -> str:
     """Unix time as RFC 3339, in UTC."""
-    return datetime.fromtimestamp(seconds, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+    # Twice as fast as by a datetime, and there is one for each syncer.
+    return time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(seconds))
