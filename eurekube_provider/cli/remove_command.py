@@ -11,7 +11,7 @@ from eurekube_provider.cli.stack_arguments import (
     rendered_stack,
 )
 from eurekube_provider.cli.terminal import say
-from eurekube_provider.stateless.stack_objects import DEFAULT_PATIENCE_SECONDS, remove_rendered
+from eurekube_provider.stateless.apply_stack import DEFAULT_PATIENCE_SECONDS, remove_rendered
 
 
 def add_to(parser: argparse.ArgumentParser) -> None:

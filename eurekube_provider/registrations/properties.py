@@ -29,7 +29,7 @@ class Scope(Enum):
     MANAGEMENT = "for a resource"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True)
 class Property:
     """One property.
 
@@ -38,11 +38,11 @@ class Property:
     :ivar told: what a person reads of it.
     :ivar at: where an :class:`~eurekube_provider.core.model.Instance` has it: a field, or one in a field.
     :ivar type: what a value of it is; the engine makes a float of every number.
-    :ivar missing: what to say where it is required and not given.
     :ivar default: what it is where nothing is given; a state need not hold that.
     :ivar derive: makes the default from what was checked before it and what was given; None for none.
     :ivar derived_from: of which others the default is made, so that it is a secret where one of them is.
     :ivar default_told: the default, for a person; without it, what ``default`` says.
+    :ivar missing: what to say where it is required and not given.
     """
 
     name: str
@@ -51,12 +51,12 @@ class Property:
     told: str
     at: tuple[str, ...] = ()
     type: Callable[[Any], Any] = str
-    is_required: bool = False
-    missing: str = "is required"
     default: Any = None
     derive: Callable[[Mapping[str, Any], Mapping[str, Any]], Any] | None = None
     derived_from: tuple[str, ...] = ()
     default_told: str = ""
+    is_required: bool = False
+    missing: str = "is required"
 
     @property
     def is_optional(self) -> bool:
@@ -75,208 +75,158 @@ def _lower_application(checked: Mapping[str, Any], _given: Mapping[str, Any]) ->
     return application.lower() if isinstance(application, str) else application
 
 
-def _url(name: str) -> Property:
-    return Property(
-        name=name,
-        scope=Scope.CONTENTS,
-        check=values.as_url,
-        at=(name,),
-        told="as Spring and Netflix show it; Eureka does not call it",
-    )
+def _required(name: str, scope: Scope, check: Callable[[Any], Any], told: str, **more: Any) -> Property:
+    return Property(name, scope, check, told, is_required=True, **more)
 
+
+def _whole(name: str, scope: Scope, least: int, most: int, default: int, told: str, *at: str) -> Property:
+    return Property(name, scope, values.whole_number(least, most), told, at, int, default)
+
+
+def _url(name: str) -> Property:
+    told = "as Spring and Netflix show it; Eureka does not call it"
+    return Property(name, Scope.CONTENTS, values.as_url, told, at=(name,))
+
+
+_APPLICATION = "Eureka upper-cases it. **Another one is a replacement**"
+_HOST_NAME = "where Spring calls it: a name or an address that callers can reach"
+_STATUS = (
+    "unset: UP at first, and a person's override is left alone and shown. Set: enforced, also over a"
+    " person's. Taken out of the program again: what we enforced goes back to UP, unless a person changed"
+    " it since"
+)
+_METADATA = (
+    "texts; keys of letters, digits, dots and dashes, not `eurekube.*`; at most 4096 bytes together. Larger"
+    " ones that an earlier release has registered go on with a warning, and nothing can be added to them"
+)
+_LEASE = EurekaLease()
+_DURATION = "how long it stays without a renewal; longer than the time between two"
+_DRAIN = "on removal, how long it stays OUT_OF_SERVICE before"
+_CONNECTION = "the name of one of `eurekube:connections`. Another name for a URL in common updates in place"
+_INSTANCE_ID = (
+    "no slash, backslash, semicolon, percent sign or line end. **Another one is a replacement** of an"
+    " `EurekaInstance`; so is another port under the default id. A renamed stack keeps its ids"
+)
+_OWN, _CONTENTS, _MANAGEMENT = Scope.OWN, Scope.CONTENTS, Scope.MANAGEMENT
 
 PROPERTIES = (
+    _required("application", _MANAGEMENT, values.as_application, _APPLICATION, at=("application",)),
+    _required("host_name", _OWN, values.as_host_name, _HOST_NAME, at=("host_name",)),
     Property(
-        name="application",
-        scope=Scope.MANAGEMENT,
-        check=values.as_application,
-        at=("application",),
-        is_required=True,
-        told="Eureka upper-cases it. **Another one is a replacement**",
-    ),
-    Property(
-        name="host_name",
-        scope=Scope.OWN,
-        check=values.as_host_name,
-        at=("host_name",),
-        is_required=True,
-        told="where Spring calls it: a name or an address that callers can reach",
-    ),
-    Property(
-        name="ip_address",
-        scope=Scope.OWN,
-        check=values.as_ip_address,
+        "ip_address",
+        _OWN,
+        values.as_ip_address,
+        "nothing is resolved",
         at=("ip_address",),
         derive=_host_alone,
         derived_from=("host_name",),
         default_told="`host_name`",
-        told="nothing is resolved",
+    ),
+    _required(
+        "port", _CONTENTS, values.whole_number(1, 65535), "1 to 65535", at=("port", "number"), type=int
     ),
     Property(
-        name="port",
-        scope=Scope.CONTENTS,
-        check=values.whole_number(1, 65535),
-        at=("port", "number"),
-        type=int,
-        is_required=True,
-        told="1 to 65535",
-    ),
-    Property(
-        name="port_enabled",
-        scope=Scope.CONTENTS,
-        check=values.as_flag,
+        "port_enabled",
+        _CONTENTS,
+        values.as_flag,
+        "whether callers may use it",
         at=("port", "enabled"),
         type=bool,
         default=True,
-        told="whether callers may use it",
+    ),
+    _whole(
+        "secure_port",
+        _CONTENTS,
+        1,
+        65535,
+        443,
+        "naming one enables it, and Spring then calls https",
+        *("secure_port", "number"),
     ),
     Property(
-        name="secure_port",
-        scope=Scope.CONTENTS,
-        check=values.whole_number(1, 65535),
-        at=("secure_port", "number"),
-        type=int,
-        default=443,
-        told="naming one enables it, and Spring then calls https",
-    ),
-    Property(
-        name="secure_port_enabled",
-        scope=Scope.CONTENTS,
-        check=values.as_flag,
+        "secure_port_enabled",
+        _CONTENTS,
+        values.as_flag,
+        "Spring calls https whenever it is enabled",
         at=("secure_port", "enabled"),
         type=bool,
         default=False,
-        # Spring calls https whenever the secure port is enabled: whoever names one means that.
-        derive=lambda _, given: "secure_port" in given,
-        told="Spring calls https whenever it is enabled",
+        derive=lambda _, given: "secure_port" in given,  # whoever names one means that
     ),
     Property(
-        name="vip_address",
-        scope=Scope.CONTENTS,
-        check=values.as_text,
+        "vip_address",
+        _CONTENTS,
+        values.as_text,
+        "by which Spring finds it",
         at=("vip_address",),
         derive=_lower_application,
         derived_from=("application",),
         default_told="the application in lower case",
-        told="by which Spring finds it",
     ),
     Property(
-        name="secure_vip_address",
-        scope=Scope.CONTENTS,
-        check=values.as_text,
+        "secure_vip_address",
+        _CONTENTS,
+        values.as_text,
+        "by which it is found where https is asked for",
         at=("secure_vip_address",),
         derive=lambda checked, _: checked.get("vip_address"),
         derived_from=("vip_address", "application"),
         default_told="`vip_address`",
-        told="by which it is found where https is asked for",
+    ),
+    Property("status", _CONTENTS, values.as_status, _STATUS, default_told="unset"),
+    Property(
+        "zone", _CONTENTS, values.as_text, "`metadata.zone`", ("metadata", "zone"), derived_from=("metadata",)
     ),
     Property(
-        name="status",
-        scope=Scope.CONTENTS,
-        check=values.as_status,
-        default_told="unset",
-        told="unset: UP at first, and a person's override is left alone and shown. Set: enforced, also over"
-        " a person's. Taken out of the program again: what we enforced goes back to UP, unless a person"
-        " changed it since",
+        "metadata", _CONTENTS, values.as_metadata, _METADATA, ("metadata",), dict, {}, default_told="none"
     ),
-    Property(
-        name="zone",
-        scope=Scope.CONTENTS,
-        check=values.as_text,
-        at=("metadata", "zone"),
-        derived_from=("metadata",),
-        told="`metadata.zone`",
+    _whole(
+        "renewal_interval_seconds",
+        _CONTENTS,
+        1,
+        86400,
+        _LEASE.renewal_interval_seconds,
+        "the time between two renewals",
+        *("lease", "renewal_interval_seconds"),
     ),
-    Property(
-        name="metadata",
-        scope=Scope.CONTENTS,
-        check=values.as_metadata,
-        at=("metadata",),
-        type=dict,
-        default={},
-        default_told="none",
-        told="texts; keys of letters, digits, dots and dashes, not `eurekube.*`; at most 4096 bytes together."
-        " Larger ones that an earlier release has registered go on with a warning, and nothing can be added"
-        " to them",
+    _whole(
+        "duration_seconds",
+        _CONTENTS,
+        1,
+        86400,
+        _LEASE.duration_seconds,
+        _DURATION,
+        *("lease", "duration_seconds"),
     ),
-    Property(
-        name="renewal_interval_seconds",
-        scope=Scope.CONTENTS,
-        check=values.whole_number(1, 86400),
-        at=("lease", "renewal_interval_seconds"),
-        type=int,
-        default=EurekaLease().renewal_interval_seconds,
-        told="the time between two renewals",
-    ),
-    Property(
-        name="duration_seconds",
-        scope=Scope.CONTENTS,
-        check=values.whole_number(1, 86400),
-        at=("lease", "duration_seconds"),
-        type=int,
-        default=EurekaLease().duration_seconds,
-        told="how long it stays without a renewal; longer than the time between two",
-    ),
-    _url("home_page_url"),
-    _url("status_page_url"),
-    _url("health_check_url"),
-    _url("secure_health_check_url"),
-    Property(
-        name="renewer",
-        scope=Scope.MANAGEMENT,
-        check=values.as_renewer,
+    *map(_url, ("home_page_url", "status_page_url", "health_check_url", "secure_health_check_url")),
+    _required(
+        "renewer",
+        _MANAGEMENT,
+        values.as_renewer,
+        "who renews it, see below; an empty one is refused",
         at=("metadata", RENEWER_KEY),
-        is_required=True,
         missing=values.NO_RENEWER,
         default_told="`eurekube:operatorName`, else `eurekube`",
-        told="who renews it, see below; an empty one is refused",
     ),
     Property(
-        name="on_conflict",
-        scope=Scope.MANAGEMENT,
-        check=values.as_on_conflict,
+        "on_conflict",
+        _MANAGEMENT,
+        values.as_on_conflict,
+        "or `adopt`, see below",
         default=OnConflict.FAIL.value,
-        told="or `adopt`, see below",
     ),
+    _whole("drain_seconds", _MANAGEMENT, 0, 3600, 0, _DRAIN),
+    Property("connection", _MANAGEMENT, values.as_text, _CONNECTION, default="default"),
+    _required("service_url", _MANAGEMENT, values.as_service_url, ""),
+    _required("owner", _MANAGEMENT, values.as_owner, "", at=("metadata", OWNER_KEY)),
     Property(
-        name="drain_seconds",
-        scope=Scope.MANAGEMENT,
-        check=values.whole_number(0, 3600),
-        type=int,
-        default=0,
-        told="on removal, how long it stays OUT_OF_SERVICE before",
-    ),
-    Property(
-        name="connection",
-        scope=Scope.MANAGEMENT,
-        check=values.as_text,
-        default="default",
-        told="the name of one of `eurekube:connections`. Another name for a URL in common updates in place",
-    ),
-    Property(
-        name="service_url",
-        scope=Scope.MANAGEMENT,
-        check=values.as_service_url,
-        is_required=True,
-        told="",
-    ),
-    Property(
-        name="owner",
-        scope=Scope.MANAGEMENT,
-        check=values.as_owner,
-        at=("metadata", OWNER_KEY),
-        is_required=True,
-        told="",
-    ),
-    Property(
-        name="instance_id",
-        scope=Scope.OWN,
-        check=values.as_text,
+        "instance_id",
+        _OWN,
+        values.as_text,
+        _INSTANCE_ID,
         at=("instance_id",),
         derived_from=("application", "port"),
         default_told="`<name>.<stack>.<project>:<application>:<port>`",
-        told="no slash, backslash, semicolon, percent sign or line end. **Another one is a replacement** of"
-        " an `EurekaInstance`; so is another port under the default id. A renamed stack keeps its ids",
     ),
 )
 """Each in the order in which it is checked: a default is made of those before it."""

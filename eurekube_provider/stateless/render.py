@@ -15,7 +15,7 @@ import runpy
 import signal
 import sys
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -38,13 +38,21 @@ from eurekube_provider.registrations.property_check import check
 from eurekube_provider.resources.labels import STACK_LABEL, stack_label
 from eurekube_provider.resources.program import is_rendered
 from eurekube_provider.stateless.project import Project
+from eurekube_provider.stateless.secret_masks import (
+    HIDDEN,
+    KubernetesObject,
+    Place,
+    masked,
+    masked_at,
+    secret_places,
+    secret_texts,
+    without_data,
+)
 
 DEFAULT_ORGANIZATION = "organization"
 """What Pulumi says on backends that know no organizations."""
 
 _CHECKS = {INSTANCE_TYPE: check, APPLICATION_TYPE: check_members}
-_HIDDEN = "[secret]"
-_SHORTEST_HIDDEN = 3
 _CREDENTIALS = frozenset({f"{NAMESPACE}:password", f"{NAMESPACE}:token"})
 
 _ORDER = (
@@ -62,10 +70,6 @@ _ORDER = (
     "Deployment",
 )
 """What others need comes first; a kind that is not named follows, and syncers are last."""
-
-KubernetesObject = dict[str, Any]
-Place = tuple[str | int, ...]
-"""Where something stands in an object."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -120,12 +124,12 @@ class Rendered:
     @property
     def _shown(self) -> list[KubernetesObject]:
         pairs = zip(self.objects, self.secret_fields, strict=True)
-        return [_bare(_without(item, fields)) for item, fields in pairs]
+        return [without_data(masked_at(item, fields)) for item, fields in pairs]
 
     def concealed(self, line: str) -> str:
         """A line about a registration, with nothing in it that the program keeps secret of any."""
         for secret in sorted(self.secrets, key=len, reverse=True):
-            line = line.replace(secret, _HIDDEN)
+            line = line.replace(secret, HIDDEN)
         return line
 
     def registrations_json(self, *, show_secrets: bool = False) -> str:
@@ -139,7 +143,9 @@ class Rendered:
         shown = {}
         for title, (name, properties) in everything.items():
             written = {key: value for key, value in properties.items() if key != DEFAULT_ID}
-            shown[title] = written if show_secrets else _mask(written, self.secrets_of.get(name, frozenset()))
+            shown[title] = (
+                written if show_secrets else masked(written, self.secrets_of.get(name, frozenset()))
+            )
         return json.dumps(shown, indent=2, sort_keys=True) + "\n"
 
 
@@ -188,8 +194,8 @@ class _Monitor(mocks.MockMonitor):
     def RegisterResource(self, request: Any) -> Any:  # noqa: N802 - as the SDK calls it
         inputs = json_format.MessageToDict(request.object)  # type: ignore[no-untyped-call]
         if request.type in _CHECKS:
-            self._collector.secrets[request.name].update(_secrets(inputs))
-        self._collector.secret_fields[request.type, request.name] = frozenset(_secret_fields(inputs))
+            self._collector.secrets[request.name].update(secret_texts(inputs))
+        self._collector.secret_fields[request.type, request.name] = frozenset(secret_places(inputs))
         return super().RegisterResource(request)  # type: ignore[no-untyped-call]
 
 
@@ -367,71 +373,3 @@ def _connections(
     used = {str(properties["connection"]) for properties in registrations}
     names = sorted(used.union(connection_names(setting)))
     return {name: configured_connection(setting, name=name) for name in names}
-
-
-def _secrets(value: Any, *, inside: bool = False) -> Iterator[str]:
-    """The texts in a resource's inputs that are secret; shorter ones than Pulumi hides are left out."""
-    inside = inside or rpc.is_rpc_secret(value)
-    value = rpc.unwrap_rpc_secret(value)
-    if isinstance(value, dict):
-        value = list(value.values())
-    if isinstance(value, list):
-        for item in value:
-            yield from _secrets(item, inside=inside)
-    elif inside and isinstance(value, str) and len(value) >= _SHORTEST_HIDDEN:
-        yield value
-
-
-def _secret_fields(value: Any, at: Place = ()) -> Iterator[Place]:
-    """Where in a resource's inputs something is secret."""
-    if rpc.is_rpc_secret(value):
-        yield at
-    elif isinstance(value, dict):
-        for key, item in value.items():
-            yield from _secret_fields(item, (*at, key))
-    elif isinstance(value, list):
-        for number, item in enumerate(value):
-            yield from _secret_fields(item, (*at, number))
-
-
-def _without(value: Any, fields: Iterable[Place]) -> Any:
-    """``value`` with what stands at ``fields`` hidden, and nothing else."""
-    below: dict[str | int, list[Place]] = defaultdict(list)
-    for place in fields:
-        if not place:
-            return _all_hidden(value)
-        below[place[0]].append(place[1:])
-    if isinstance(value, dict):
-        return {key: _without(item, below[key]) if key in below else item for key, item in value.items()}
-    if isinstance(value, list):
-        return [_without(item, below[at]) if at in below else item for at, item in enumerate(value)]
-    return value
-
-
-def _all_hidden(value: Any) -> Any:
-    if isinstance(value, dict):
-        return {key: _all_hidden(item) for key, item in value.items()}
-    return [_all_hidden(item) for item in value] if isinstance(value, list) else _HIDDEN
-
-
-def _mask(value: Any, secrets: frozenset[str]) -> Any:
-    """A registration's properties with each text hidden that has something secret of the same one in it.
-
-    What is secret may be in others of its properties as well: an address is made of a host name.
-    """
-    if isinstance(value, dict):
-        return {key: _mask(item, secrets) for key, item in value.items()}
-    return _HIDDEN if isinstance(value, str) and any(secret in value for secret in secrets) else value
-
-
-def _bare(item: KubernetesObject) -> KubernetesObject:
-    """A Secret without its data.
-
-    All of it stands under ``data``, where a cluster refuses what is no base64: a Secret that is there keeps
-    its contents where somebody applies what was rendered to be read.
-    """
-    names = sorted({*(item.get("data") or ()), *(item.get("stringData") or ())})
-    if item["kind"] != "Secret" or not names:
-        return item
-    rest = {key: value for key, value in item.items() if key != "stringData"}
-    return {**rest, "data": dict.fromkeys(names, _HIDDEN)}

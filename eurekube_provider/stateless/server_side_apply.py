@@ -10,7 +10,7 @@ from typing import Any
 from eurekube_provider.core.errors import KubernetesError
 from eurekube_provider.kube.access import APPLY_PATCH, ApiResource, KubeAccess
 from eurekube_provider.resources.labels import STACK_LABEL
-from eurekube_provider.stateless.render import KubernetesObject
+from eurekube_provider.stateless.secret_masks import KubernetesObject
 
 FIELD_MANAGER = "eurekube"
 

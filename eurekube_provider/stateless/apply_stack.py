@@ -13,7 +13,8 @@ from dataclasses import replace
 
 from eurekube_provider.core.errors import KubernetesError
 from eurekube_provider.kube.access import KubeAccess
-from eurekube_provider.stateless.render import KubernetesObject, Rendered
+from eurekube_provider.stateless.render import Rendered
+from eurekube_provider.stateless.secret_masks import KubernetesObject
 from eurekube_provider.stateless.server_side_apply import Effect, Objects, describe, identity
 from eurekube_provider.stateless.stack_registrations import Report, StackRegistrations
 
