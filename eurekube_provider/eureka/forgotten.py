@@ -7,12 +7,8 @@ begins anew with an empty memory, keeping it means to put it back, as it stood.
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterable
-from dataclasses import replace
 
-from eurekube_provider.core.identity import endpoint_of
-from eurekube_provider.core.model import Instance, Status
-from eurekube_provider.core.objects import Object, is_ready, service_of
+from eurekube_provider.core.model import Instance
 
 Key = tuple[str, str]
 
@@ -20,7 +16,7 @@ Key = tuple[str, str]
 class Lost:
     """Of one registry; any number of threads may share it.
 
-    Bounded by what stood there: the next look at a syncer that is let in forgets what it does not want.
+    Bounded by what stood there: the next reconcile of a syncer that is let in forgets what it does not want.
     """
 
     def __init__(self) -> None:
@@ -61,36 +57,3 @@ class Lost:
         with self._lock:
             self._by_owner.clear()
             self._owners.clear()
-
-
-def restorable(lost: Iterable[Instance], slices: Iterable[Object], cluster: str) -> list[Instance]:
-    """Those of which the cluster still has the endpoint, ready and at the same address, as they stood.
-
-    :param slices: the EndpointSlices as they are now. For the instance of a whole Service any ready endpoint
-        of it will do.
-    :param cluster: the name that stands in the ids.
-    """
-    left = [one for one in lost if not one.is_leaving]
-    if not left:
-        return []
-    ready: set[tuple[str, str, str]] = set()
-    serving: set[tuple[str, str]] = set()
-    for item in slices:
-        namespace, service = item["metadata"]["namespace"], service_of(item)
-        for endpoint in item.get("endpoints") or ():
-            if is_ready(endpoint):
-                address = endpoint["addresses"][0]
-                name = (endpoint.get("targetRef") or {}).get("name") or address
-                ready.add((namespace, name, address))
-                if service:
-                    serving.add((namespace, service))
-
-    def is_there(one: Instance) -> bool:
-        name, namespace = endpoint_of(one.instance_id, cluster)
-        service, mark, _ = name.partition(".svc")
-        if (namespace, name, one.ip_address) in ready:
-            return True
-        return bool(mark) and (namespace, service) in serving
-
-    # What a person had set over the status is the registry's to remember.
-    return [replace(one, status=Status.UP) if one.is_overridden else one for one in left if is_there(one)]

@@ -66,6 +66,7 @@ class DrainCheck:
     def __init__(
         self,
         access: KubeAccess,
+        sources: Sources,
         needed_seconds: int,
         changed: Callable[[SyncerKey], None],
         wait_quiet: Callable[[float], None] = lambda _: None,
@@ -74,7 +75,7 @@ class DrainCheck:
         self._needed_seconds = needed_seconds
         self._changed = changed
         self._wait_quiet = wait_quiet
-        self._sources: Sources | None = None
+        self._sources = sources
         self._condition = threading.Condition()
         self._is_stopped = False
         self._due: dict[SyncerKey, tuple[float, Syncer]] = {}
@@ -82,9 +83,8 @@ class DrainCheck:
         self._problems: dict[SyncerKey, str] = {}
         self._thread = threading.Thread(target=self._run, name="drains", daemon=True)
 
-    def start(self, sources: Sources) -> None:
-        """Begin to look. ``sources`` have synced."""
-        self._sources = sources
+    def start(self) -> None:
+        """Begin to look at pods. The sources have synced."""
         if self._needed_seconds:
             self._thread.start()
 
@@ -98,7 +98,7 @@ class DrainCheck:
         """Its thread."""
         return liveness_of([self._thread])
 
-    def look_soon(self, syncer: Syncer) -> None:
+    def check_soon(self, syncer: Syncer) -> None:
         """Its endpoints may have changed; returns at once."""
         if not self._needed_seconds:
             return
@@ -115,7 +115,6 @@ class DrainCheck:
         :raises KubernetesError: one of them cannot be read.
         """
         key = (syncer.namespace, syncer.name)
-        assert self._sources is not None  # noqa: S101 - the thread starts with the sources
         pods: list[tuple[Pod, Pod]] = []
         if syncer.mode is Mode.POD:  # else callers hold the Service's address, which stays
             _, slices = self._sources.selected(syncer.selector)

@@ -1,7 +1,7 @@
 """What the controller saw and did lately: for people who ask, never for its own decisions.
 
-Bounded by the number of syncers: of each the last look with its first differences, and of all together the
-last changes.
+Bounded by the number of syncers: of each the last reconcile with its first differences, and of all together
+the last changes.
 """
 
 from __future__ import annotations
@@ -21,13 +21,13 @@ from eurekube_provider.operator.index import SyncerKey
 from eurekube_provider.runtime.histogram import Histogram
 
 MOST_DIFFERENCES = 50
-"""As many are kept of one look; the rest is counted."""
+"""As many are kept of one reconcile; the rest is counted."""
 
 MOST_CHANGES = 100
 
 
 class Result(StrEnum):
-    """What became of a look."""
+    """What became of a reconcile."""
 
     SYNCED = "synced"
     """All is as the syncer asks for."""
@@ -56,8 +56,8 @@ class Difference:
 
 
 @dataclass(frozen=True, slots=True)
-class Look:
-    """The last look at one syncer.
+class LastReconcile:
+    """The last reconcile of one syncer.
 
     :param at: Unix time.
     :param held_since: Unix time since when the brake holds removals back; None where it does not.
@@ -95,11 +95,11 @@ _DONE = {
 }
 
 
-class Looks:
+class ReconcileHistory:
     """Keeps record; any number of workers may share it."""
 
     def __init__(self) -> None:
-        self.last: dict[SyncerKey, Look] = {}
+        self.last: dict[SyncerKey, LastReconcile] = {}
         self.durations = Histogram()
         self._lock = threading.Lock()
         self._recent: deque[Recent] = deque(maxlen=MOST_CHANGES)
@@ -107,7 +107,7 @@ class Looks:
         self._results: Counter[tuple[SyncerKey, Result]] = Counter()
         self._succeeded_at: dict[SyncerKey, float] = {}
 
-    def saw(
+    def record(
         self,
         key: SyncerKey,
         report: Report,
@@ -115,9 +115,9 @@ class Looks:
         outcome: Outcome | None = None,
         held: tuple[float, str] | None = None,
     ) -> None:
-        """A look came to an end.
+        """A reconcile came to an end.
 
-        :param plan: all that differed; None where the look did not come so far.
+        :param plan: all that differed; None where it did not come so far.
         :param outcome: what was done about it.
         :param held: for how many seconds the brake has held removals back, and why.
         """
@@ -141,7 +141,7 @@ class Looks:
                     self._recent.append(Recent(now, "refused", *refused_key, key, why))
             if report.is_synced:
                 self._succeeded_at[key] = now
-            self.last[key] = Look(
+            self.last[key] = LastReconcile(
                 at=now,
                 report=report,
                 held_since=now - held[0] if held else None,
@@ -149,14 +149,14 @@ class Looks:
                 differences=tuple(_difference(*item) for item in rest[:MOST_DIFFERENCES]),
             )
 
-    def took(self, key: SyncerKey, seconds: float, *, failed: bool) -> None:
-        """Count a look that came to an end, well or not."""
+    def count(self, key: SyncerKey, seconds: float, *, failed: bool) -> None:
+        """Count a reconcile that came to an end, well or not."""
         self.durations.observe(seconds)
         with self._lock:
-            look = self.last.get(key)
-            if look is None and not failed:
+            last = self.last.get(key)
+            if last is None and not failed:
                 return  # the syncer is gone
-            synced = look is not None and look.report.is_synced
+            synced = last is not None and last.report.is_synced
             result = Result.ERROR if failed else Result.SYNCED if synced else Result.PROBLEM
             self._results[key, result] += 1
 
@@ -172,7 +172,7 @@ class Looks:
                 self._results.pop((key, result), None)
 
     def forget_all(self) -> None:
-        """Another replica looks from now on; what was done stays."""
+        """Another replica reconciles from now on; what was done stays."""
         with self._lock:
             for table in (self.last, self._refused, self._succeeded_at):
                 table.clear()
@@ -183,12 +183,12 @@ class Looks:
             return list(reversed(self._recent))
 
     def results(self) -> Counter[tuple[SyncerKey, Result]]:
-        """How many looks there were, by syncer and result."""
+        """How many reconciles there were, by syncer and result."""
         with self._lock:
             return Counter(self._results)
 
     def succeeded_at(self) -> dict[SyncerKey, float]:
-        """Unix time of the last look that found or left all in line, by syncer."""
+        """Unix time of the last reconcile that found or left all in line, by syncer."""
         with self._lock:
             return dict(self._succeeded_at)
 

@@ -2,13 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-
 from eurekube_provider.core.errors import ConfigurationError
 from eurekube_provider.core.identity import Cluster
-from eurekube_provider.core.registry import Registry
 from eurekube_provider.core.syncer import Syncer
-from eurekube_provider.operator.deletion import require_read
+from eurekube_provider.operator.registries import Registries
 from eurekube_provider.operator.settings import Settings
 from eurekube_provider.operator.sources import Sources
 
@@ -22,36 +19,34 @@ class NameTaken(ConfigurationError):
 
 
 class Permissions:
-    """Asks the operator's configuration.
+    """Asks the operator's configuration."""
 
-    :param registries: by the name that ``spec.eureka`` may give.
-    """
-
-    def __init__(self, settings: Settings, cluster: Cluster, registries: Mapping[str, Registry]) -> None:
+    def __init__(
+        self, settings: Settings, cluster: Cluster, registries: Registries, sources: Sources
+    ) -> None:
         self._settings = settings
         self._cluster = cluster
         self._registries = registries
+        self._sources = sources
         self._reservations = settings.reservations
 
-    def registry_of(self, wanted: Syncer, sources: Sources, claimed: frozenset[str]) -> Registry:
-        """Where a syncer registers.
+    def check(self, syncer: Syncer, claimed: frozenset[str]) -> None:
+        """See that a syncer may register what it asks for, where it asks for it.
 
         :param claimed: names by which it was called before, and so may be still.
         :raises ConfigurationError: it may not, or there is no such connection.
         :raises RegistryError: the connection's Eureka has not been read yet.
         """
-        self._admit(wanted, sources)
-        registry = self._registries.get(wanted.eureka)
-        if registry is None:
+        self._check_configured(syncer)
+        if syncer.eureka not in self._registries:
             raise UnknownEureka(
-                f"spec.eureka is {wanted.eureka!r}, and the operator's configuration has no connection of"
+                f"spec.eureka is {syncer.eureka!r}, and the operator's configuration has no connection of"
                 f" that name; there are {', '.join(sorted(self._registries))}"
             )
-        require_read(registry, wanted.eureka)
-        self._refuse_taken(wanted, registry, claimed)
-        return registry
+        self._registries.require_read(syncer.eureka)
+        self._refuse_taken(syncer, claimed)
 
-    def _admit(self, syncer: Syncer, sources: Sources) -> None:
+    def _check_configured(self, syncer: Syncer) -> None:
         target = syncer.selector.namespace
         if not self._settings.may_select(syncer.namespace, target):
             raise ConfigurationError(
@@ -71,7 +66,7 @@ class Permissions:
                     " namespaces: take another name, or allow it with"
                     f" --reserve {syncer.namespace}={name}"
                 )
-        own = sources.names_of(syncer.selector)
+        own = self._sources.names_of(syncer.selector)
         for name in sorted(syncer.names - own) if own else ():
             if not self._settings.may_publish(syncer.namespace, name):
                 called = ", ".join(sorted(own))
@@ -81,12 +76,15 @@ class Permissions:
                     f" the operator's configuration with --publish {syncer.namespace}={name}"
                 )
 
-    def _refuse_taken(self, syncer: Syncer, registry: Registry, claimed: frozenset[str]) -> None:
+    def _refuse_taken(self, syncer: Syncer, claimed: frozenset[str]) -> None:
         """Refuse a name by which another namespace of this cluster is called, and this one is not."""
         for name in sorted(syncer.names - claimed):
             if self._reservations.allow(syncer.namespace, name):
                 continue
-            owners = [self._cluster.syncer_of(owner) for owner in registry.owners(called=name)]
+            owners = [
+                self._cluster.syncer_of(owner)
+                for owner in self._registries[syncer.eureka].owners(called=name)
+            ]
             holders = {(owner.namespace, owner.syncer) for owner in owners if owner is not None}
             if not holders or any(namespace == syncer.namespace for namespace, _ in holders):
                 continue

@@ -11,6 +11,7 @@ from eurekube_provider.core.mapping import UNREAD
 from eurekube_provider.core.plan import Action, Outcome
 from eurekube_provider.kube.events import EventRecorder, EventType
 from eurekube_provider.operator.conditions import Report
+from eurekube_provider.operator.deletion import Deleted
 from eurekube_provider.operator.index import SyncerKey, key_of
 from eurekube_provider.operator.status import StatusWriter
 
@@ -27,7 +28,7 @@ class StatusPublisher:
         self._statuses = statuses
         self._cut_off: set[SyncerKey] = set()
 
-    def tell_look(self, syncer: Object, found: Report, outcome: Outcome, seconds: float) -> None:
+    def publish_reconcile(self, syncer: Object, found: Report, outcome: Outcome, seconds: float) -> None:
         """Of one look, and what was done at it, also in the log.
 
         :param seconds: how long it took.
@@ -47,9 +48,9 @@ class StatusPublisher:
             if done[action]:
                 verb = reason.lower()
                 self._events.tally(syncer, reason, done[action], f"of {found.application} {verb}")
-        self.tell(syncer, found)
+        self.publish(syncer, found)
 
-    def tell(self, syncer: Object, found: Report) -> None:
+    def publish(self, syncer: Object, found: Report) -> None:
         """Have status and Events written."""
         key = key_of(syncer)
         for reason, message in found.problems.items():
@@ -61,6 +62,13 @@ class StatusPublisher:
             self._cut_off.discard(key)
             self._events.record(syncer, EventType.NORMAL, "EurekaReachable", "Eureka answers again")
         self._statuses.report(syncer, found)
+
+    def publish_deletion(self, syncer: Object, deleted: Deleted) -> None:
+        """What became of a deleted syncer."""
+        if deleted.deregistered:
+            self._events.tally(syncer, "Deregistered", deleted.deregistered, "taken out of Eureka")
+        if deleted.left_behind:
+            self._events.record(syncer, EventType.WARNING, "LeftBehind", deleted.left_behind)
 
     def forget(self, key: SyncerKey) -> None:
         """The syncer is gone."""

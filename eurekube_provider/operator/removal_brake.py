@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import logging
 import threading
-import time
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
@@ -12,7 +11,7 @@ from typing import Any
 
 from eurekube_provider.core.brake import HOLD_SECONDS, WINDOW_SECONDS, brings, judge, takes_away
 from eurekube_provider.core.errors import KubernetesError
-from eurekube_provider.core.identity import Cluster, endpoint_of
+from eurekube_provider.core.identity import Cluster
 from eurekube_provider.core.plan import Plan
 from eurekube_provider.core.registry import Registry
 from eurekube_provider.core.sliding_window import SlidingWindow
@@ -50,24 +49,23 @@ class Brake:
         cluster: Cluster,
         registries: Collection[Registry],
         access: KubeAccess,
-        clock: Callable[[], float] = time.monotonic,
+        sources: Sources,
+        clock: Callable[[], float],
     ) -> None:
         self._cluster = cluster
         self._clock = clock
         self._registries = registries
         self._access = access
+        self._sources = sources
         self._lock = threading.Lock()
         self._held_since: dict[SyncerKey, tuple[float, str]] = {}  # and until when, as people are told
         self._window: SlidingWindow[SyncerKey, tuple[str, str]] = SlidingWindow(WINDOW_SECONDS)
 
     def check(
-        self, key: SyncerKey, syncer: Mapping[str, Any], steps: Plan, owner: str, sources: Sources
+        self, key: SyncerKey, syncer: Mapping[str, Any], steps: Plan, owner: str
     ) -> tuple[Plan, Hold | None]:
         """What of ``steps`` may be done now, and what the rest waits for."""
-
-        def seen_terminating(instance_id: str) -> bool:
-            return sources.seen_terminating(*endpoint_of(instance_id, self._cluster.name))
-
+        seen_terminating = self._sources.seen_terminating
         now = self._clock()
         leaving = {
             change.instance.key

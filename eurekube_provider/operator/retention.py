@@ -1,21 +1,28 @@
-"""What becomes of the instances of a syncer that is refused: its pods go on ending all the same.
+"""What stays registered of a syncer that registers nothing anew: one that is refused, paused or in doubt.
 
-Nothing new is registered for it and nothing is changed; what Eureka forgot is put back, see :mod:`.lost`. But
-what said goodbye must leave Eureka: renewed any longer, it would be called for as long as it is refused.
+Nothing of it is changed, and what a registry forgot is put back as it stood. But its pods go on ending all
+the same: what was seen terminating, or ended unseen, must leave Eureka, since renewed any longer it would be
+called for as long as the syncer is refused.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
-from dataclasses import dataclass
+from collections.abc import Collection, Iterable, Mapping
+from dataclasses import dataclass, replace
 
-from eurekube_provider.core.model import Instance
-from eurekube_provider.core.objects import Object
-from eurekube_provider.core.plan import Action, Change, Plan, Policy
+from eurekube_provider.core.errors import KubernetesError
+from eurekube_provider.core.identity import Cluster, endpoint_of
+from eurekube_provider.core.model import Instance, Status
+from eurekube_provider.core.objects import Object, is_ready, service_of
+from eurekube_provider.core.plan import Action, Change, Plan, Policy, plan
+from eurekube_provider.core.registry import Registry
+from eurekube_provider.kube.access import PODS, KubeAccess
+from eurekube_provider.operator.sources import Sources
+from eurekube_provider.operator.terminating import ended
 
 
 @dataclass(frozen=True, slots=True)
-class Remains:
+class Retained:
     """What a refused syncer has registered at one Eureka.
 
     :ivar leaves: to be removed.
@@ -28,17 +35,97 @@ class Remains:
     stays: tuple[Instance, ...]
 
 
-def remains(syncer: Object, there: Iterable[Instance], seen_terminating: Callable[[str], bool]) -> Remains:
-    """Divide what is registered.
+class Retention:
+    """Judges by what is known of the cluster, and asks it for single pods; threads may share it."""
 
-    :param syncer: the custom resource, of which nothing but the two fields that limit removals is believed.
-    :param seen_terminating: whether an instance id's endpoint was seen terminating and is not back.
+    def __init__(self, cluster: Cluster, access: KubeAccess, sources: Sources) -> None:
+        self._cluster = cluster
+        self._access = access
+        self._sources = sources
+
+    def of_refused(self, syncer: Object, owned: Mapping[str, Collection[Instance]]) -> dict[str, Retained]:
+        """Divide what a syncer has at each registry.
+
+        :param syncer: the custom resource, of which only the two fields that limit removals are believed.
+        """
+        spec = syncer.get("spec") or {}
+        may_go: frozenset[str] = frozenset()
+        if not spec.get("paused"):
+            held = [one.instance_id for there in owned.values() for one in there]
+            seen = (one for one in held if self._sources.seen_terminating(one))
+            may_go = frozenset(seen).union(*(self.ended(there) for there in owned.values()))
+        removes = (spec.get("policy") or Policy.SYNC) == Policy.SYNC
+        found = {}
+        for name, there in owned.items():
+            gone = tuple(one for one in there if one.instance_id in may_go)
+            stays = tuple(one for one in there if one.instance_id not in may_go)
+            leaves = Plan(tuple(Change(Action.DEREGISTER, one, one) for one in gone if removes))
+            found[name] = Retained(leaves, () if removes else gone, stays)
+        return found
+
+    def ended(self, held: Collection[Instance]) -> frozenset[str]:
+        """The ids of those of which the cluster has no pod any more, though none was seen terminating."""
+        namespaces = self._namespaces(held)
+        if any(self._sources.slices.without_list(one) for one in namespaces):
+            return frozenset()
+
+        def is_there(namespace: str, name: str) -> bool:
+            # A list, since the operator may list pods; of this selector the API server reads one object.
+            query = {"fieldSelector": f"metadata.name={name}"}
+            return bool(self._access.get(PODS.path(namespace), query)["items"])
+
+        try:
+            return ended(held, self._slices(namespaces), self._cluster.name, is_there)
+        except KubernetesError:
+            return frozenset()  # in doubt they stay
+
+    def restored(self, registry: Registry, owner: str) -> tuple[Change, ...]:
+        """What a registry forgot of what an owner keeps, as it stood, where nobody else stands."""
+        lost = [
+            one for one in registry.forgotten(owner) if not self._sources.seen_terminating(one.instance_id)
+        ]
+        if not lost:
+            return ()
+        back = restorable(lost, self._slices(self._namespaces(lost)), self._cluster.name)
+        names = {one.application for one in back}
+        there = [one for name in names for one in registry.known(application=name)]
+        return plan(back, there, owner, Policy.UPSERT_ONLY).of(Action.REGISTER)
+
+    def _namespaces(self, instances: Iterable[Instance]) -> set[str]:
+        return {endpoint_of(one.instance_id, self._cluster.name)[1] for one in instances}
+
+    def _slices(self, namespaces: Iterable[str]) -> list[Object]:
+        return [item for one in namespaces for item in self._sources.slices.objects(one)]
+
+
+def restorable(lost: Iterable[Instance], slices: Iterable[Object], cluster: str) -> list[Instance]:
+    """Those of which the cluster still has the endpoint, ready and at the same address, as they stood.
+
+    :param slices: the EndpointSlices as they are now. For the instance of a whole Service any ready endpoint
+        of it will do.
+    :param cluster: the name that stands in the ids.
     """
-    spec = syncer.get("spec") or {}
-    held = tuple(there)
-    leaving = set() if spec.get("paused") else {one.key for one in held if seen_terminating(one.instance_id)}
-    gone = tuple(one for one in held if one.key in leaving)
-    stays = tuple(one for one in held if one.key not in leaving)
-    if (spec.get("policy") or Policy.SYNC) == Policy.SYNC:
-        return Remains(Plan(tuple(Change(Action.DEREGISTER, one, one) for one in gone)), (), stays)
-    return Remains(Plan(), gone, stays)
+    left = [one for one in lost if not one.is_leaving]
+    if not left:
+        return []
+    ready: set[tuple[str, str, str]] = set()
+    serving: set[tuple[str, str]] = set()
+    for item in slices:
+        namespace, service = item["metadata"]["namespace"], service_of(item)
+        for endpoint in item.get("endpoints") or ():
+            if is_ready(endpoint):
+                address = endpoint["addresses"][0]
+                name = (endpoint.get("targetRef") or {}).get("name") or address
+                ready.add((namespace, name, address))
+                if service:
+                    serving.add((namespace, service))
+
+    def is_there(one: Instance) -> bool:
+        name, namespace = endpoint_of(one.instance_id, cluster)
+        service, mark, _ = name.partition(".svc")
+        if (namespace, name, one.ip_address) in ready:
+            return True
+        return bool(mark) and (namespace, service) in serving
+
+    # What a person had set over the status is the registry's to remember.
+    return [replace(one, status=Status.UP) if one.is_overridden else one for one in left if is_there(one)]

@@ -30,11 +30,14 @@ from eurekube_provider.kube.rate_limiter import STOP_SECONDS
 from eurekube_provider.operator import selfcheck
 from eurekube_provider.operator.controller import Controller
 from eurekube_provider.operator.deletion import awaiting_release
+from eurekube_provider.operator.drain_check import DrainCheck
 from eurekube_provider.operator.dry_run import PATIENCE_SECONDS, WRITES_SECONDS, Ledger, RecordedRegistry
 from eurekube_provider.operator.dry_run_clients import DryAccess
 from eurekube_provider.operator.index import SyncerKey
 from eurekube_provider.operator.leadership import DuplicateOperatorCheck, Leadership
+from eurekube_provider.operator.publisher import StatusPublisher
 from eurekube_provider.operator.queue import WorkQueue
+from eurekube_provider.operator.reconciler import Reconciler
 from eurekube_provider.operator.settings import Settings
 from eurekube_provider.operator.sources import Sources
 from eurekube_provider.operator.status import StatusWriter
@@ -116,17 +119,20 @@ def _run(
             follows_another=leadership.follows_another,
         )
         registries[name] = RecordedRegistry(registry, name, ledger) if ledger else registry
-    controller = Controller(
+    sources = Sources(access, cluster, settings.watch_namespaces, queue.add, statuses.is_overwritten)
+    drain_check = DrainCheck(access, sources, settings.needed_drain_seconds, queue.add, queue.wait_drained)
+    reconciler = Reconciler(
         settings,
         cluster,
         access,
         registries,
-        statuses,
-        events,
-        queue,
+        sources,
+        drain_check,
         leadership.may_write,
         reads_each=ledger is not None,
     )
+    publisher = StatusPublisher(events, statuses)
+    controller = Controller(settings, cluster, registries, sources, reconciler, publisher, drain_check, queue)
     triggers = None
     if ledger is None:
         triggers = Triggers(
@@ -134,11 +140,10 @@ def _run(
             cluster.name,
             access,
             events,
-            lambda selector: sources.selected(selector),  # noqa: PLW0108 - made below
-            seen_terminating=lambda pod, namespace: sources.seen_terminating(pod, namespace),  # noqa: PLW0108
+            sources.selected,
+            seen_terminating=sources.pod_seen_terminating,
         )
-    changed = triggers.service_changed if triggers else lambda _: None
-    sources = Sources(access, settings.watch_namespaces, queue.add, changed, statuses.is_overwritten)
+        sources.follow_services(triggers.service_changed)
     operator = RunningOperator(
         settings,
         cluster,
@@ -173,7 +178,7 @@ def _run(
     routes.show(operator)
     try:
         if _wait_until_read(sources, registries, stop, give_up_at):
-            controller.start(sources)
+            controller.start()
             if triggers:
                 triggers.start()
             # What is there by now stays: no garbage collection needs to go through it in the midst of work.
@@ -188,7 +193,7 @@ def _run(
                 keys = {*sources.syncer_keys(), *deleted}
                 ledger.print({key: str(ClusterOwner(cluster.name, *key)) for key in keys}, deleted)
             else:
-                controller.drains.start(sources)
+                drain_check.start()
                 leadership.follow(_Duties(controller, triggers), stop)
         for one in registries.values():
             if isinstance(condition := one.condition(), Refused):
@@ -224,7 +229,7 @@ class _Listener:
     """Has the controller look where a registry is not as it was, and ends an operator that must not go on."""
 
     def __init__(self, name: str, registry: Registry, controller: Controller, stop: threading.Event) -> None:
-        self.owner_changed = controller.owner_concerned
+        self.owner_changed = controller.owner_changed
         self._name, self._registry = name, registry
         self._controller = controller
         self._stop = stop
@@ -234,7 +239,7 @@ class _Listener:
         if isinstance(self._registry.condition(), Refused):
             self._stop.set()
         else:
-            self._controller.registry_concerned(self._name)
+            self._controller.registry_changed(self._name)
 
 
 class _Duties:

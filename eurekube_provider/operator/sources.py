@@ -6,14 +6,15 @@ Only the fields that the mapping reads are kept, so that ten thousand endpoints 
 from __future__ import annotations
 
 import threading
-from collections import Counter, OrderedDict
+from collections import Counter
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import replace
+from typing import Any
 
 from eurekube_provider.core.condition_types import Reason
 from eurekube_provider.core.errors import ConfigurationError, KubernetesError
-from eurekube_provider.core.identity import Cluster
+from eurekube_provider.core.identity import Cluster, endpoint_of
 from eurekube_provider.core.liveness import Liveness
 from eurekube_provider.core.mapping import Desired, LabelsOfPod, desired_instances
 from eurekube_provider.core.mapping_cache import MappingCache
@@ -32,6 +33,7 @@ from eurekube_provider.kube.reflector import Listener, Reflector, ReflectorGroup
 from eurekube_provider.operator.index import Index, Object, SyncerKey, key_of
 from eurekube_provider.operator.terminating import TerminatingEndpoints
 from eurekube_provider.operator.watches import (
+    MappingCaches,
     OnDemandWatches,
     Scope,
     trim_node,
@@ -41,72 +43,31 @@ from eurekube_provider.operator.watches import (
     trim_slice,
 )
 
-MAPPED_FROM_ENDPOINTS = 1000
-"""Of syncers with so many endpoints it is kept what each slice was mapped to: half a kilobyte an endpoint."""
-
-MOST_RECENT_ENDPOINTS = 5000
-"""Of smaller ones it is kept while they are among the last that were asked for, up to so many endpoints."""
-
-
-class _MappingCaches:
-    """What the slices of syncers were mapped to, where that is worth its memory. Threads may share it."""
-
-    def __init__(self) -> None:
-        self._lock = threading.Lock()
-        self._large: dict[SyncerKey, MappingCache] = {}
-        self._recent: OrderedDict[SyncerKey, tuple[MappingCache, int]] = OrderedDict()
-        self._recent_endpoints = 0
-
-    def of(self, key: SyncerKey, endpoints: int) -> MappingCache:
-        """A syncer's, which has so many endpoints now."""
-        with self._lock:
-            cache = self._drop(key) or MappingCache()
-            if endpoints >= MAPPED_FROM_ENDPOINTS:
-                self._large[key] = cache
-                return cache
-            self._recent[key] = (cache, endpoints)
-            self._recent_endpoints += endpoints
-            while self._recent_endpoints > MOST_RECENT_ENDPOINTS:
-                self._drop(next(iter(self._recent)))
-            return cache
-
-    def forget(self, key: SyncerKey) -> None:
-        """The syncer is gone."""
-        with self._lock:
-            self._drop(key)
-
-    def _drop(self, key: SyncerKey) -> MappingCache | None:
-        recent = self._recent.pop(key, None)
-        if recent is None:
-            return self._large.pop(key, None)
-        self._recent_endpoints -= recent[1]
-        return recent[0]
-
 
 class Sources:
     """Local copies of the syncers, Services and EndpointSlices; of nodes and pods where a syncer needs them.
 
     :param concerned: called with the key of a syncer that must be looked at again.
-    :param service_changed: called with a Service that changed, or whose endpoints may have changed.
     :param is_overwritten: whether a syncer's status is not what its writer wrote last.
     """
 
     def __init__(
         self,
         access: KubeAccess,
+        cluster: Cluster,
         namespaces: tuple[str, ...],
         concerned: Callable[[SyncerKey], None],
-        service_changed: Callable[[Object], None],
         is_overwritten: Callable[[Object], bool] = lambda _: False,
     ) -> None:
         self._concerned = concerned
-        self._tell_others = service_changed
+        self._cluster = cluster
+        self._tell_others: Callable[[Object], None] = lambda _: None
         self._is_overwritten = is_overwritten
         self._index = Index()
         self._selectors: dict[SyncerKey, Selector] = {}  # by which each syncer is found
         self._syncers_of: dict[str, frozenset[SyncerKey]] = {}  # by application, in upper case
         self._counting = threading.Lock()
-        self._mapped = _MappingCaches()
+        self._mapped = MappingCaches()
         self._parsed: dict[SyncerKey, tuple[object, Syncer]] = {}
         self._goodbyes = TerminatingEndpoints()
 
@@ -128,6 +89,10 @@ class Sources:
 
         self._nodes = OnDemandWatches(nodes, concerned)
         self._pods = OnDemandWatches(pods, concerned)
+
+    def follow_services(self, changed: Callable[[Object], None]) -> None:
+        """Have ``changed`` called with a Service that changed, or whose endpoints may have."""
+        self._tell_others = changed
 
     def start(self) -> None:
         """Begin to list and watch."""
@@ -221,7 +186,7 @@ class Sources:
             name.lower() for service in services for name in (service["metadata"]["name"], app_of(service))
         )
 
-    def desired(self, syncer: Syncer, cluster: Cluster) -> Desired:
+    def desired(self, syncer: Syncer) -> Desired:
         """What ``syncer`` wants to see in Eureka by what is known of the cluster now."""
         namespace = syncer.selector.namespace
         unread = self._unread(namespace)
@@ -245,7 +210,7 @@ class Sources:
             syncer,
             services,
             slices,
-            cluster,
+            self._cluster,
             nodes=nodes.objects() if nodes is not None else None,
             labels_of_pod=labels_of_pod,
             mapped=self._mapped_for((syncer.namespace, syncer.name), slices),
@@ -263,7 +228,7 @@ class Sources:
             return None
         return self._mapped.of(key, sum(len(one["endpoints"]) for one in slices))
 
-    def parsed(self, syncer: Object) -> Syncer:
+    def parsed(self, syncer: Mapping[str, Any]) -> Syncer:
         """What a syncer asks for, read once while its spec stays as it is.
 
         :raises ConfigurationError: see :meth:`Syncer.from_object`.
@@ -282,8 +247,12 @@ class Sources:
                 return self.parsed(syncer)
         return None
 
-    def seen_terminating(self, pod: str, namespace: str) -> bool:
-        """Whether an endpoint of this pod (or address) was seen terminating lately, and is not back since."""
+    def seen_terminating(self, instance_id: str) -> bool:
+        """Whether an instance's endpoint was seen terminating lately, and is not back since."""
+        return self.pod_seen_terminating(*endpoint_of(instance_id, self._cluster.name))
+
+    def pod_seen_terminating(self, pod: str, namespace: str) -> bool:
+        """The answer for an endpoint of this pod, or address."""
         return (namespace, pod) in self._goodbyes
 
     def selected(self, selector: Selector) -> tuple[list[Object], list[Object]]:

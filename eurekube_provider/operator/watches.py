@@ -1,17 +1,19 @@
 """What is watched and kept of each kind: the fields that the mapping reads, nodes and pods only while needed.
 
-Ten thousand endpoints stay small that way.
+Ten thousand endpoints stay small that way. What they were mapped to is kept where that is worth its memory.
 """
 
 from __future__ import annotations
 
 import threading
+from collections import OrderedDict
 from collections.abc import Callable
 from functools import lru_cache
 
 from eurekube_provider.core.errors import KubernetesError
 from eurekube_provider.core.interning import interned
 from eurekube_provider.core.liveness import Liveness
+from eurekube_provider.core.mapping import MappingCache
 from eurekube_provider.core.objects import SERVICE_NAME_LABEL, service_of
 from eurekube_provider.kube.reflector import Reflector
 from eurekube_provider.operator.index import Object, SyncerKey
@@ -183,3 +185,45 @@ class OnDemandWatches:
     def _synced(self, scope: Scope) -> None:
         for user in self.users(scope):
             self._concerned(user)
+
+
+MAPPED_FROM_ENDPOINTS = 1000
+"""Of syncers with so many endpoints it is kept what each slice was mapped to: half a kilobyte an endpoint."""
+
+MOST_RECENT_ENDPOINTS = 5000
+"""Of smaller ones it is kept while they are among the last that were asked for, up to so many endpoints."""
+
+
+class MappingCaches:
+    """What the slices of syncers were mapped to, where that is worth its memory. Threads may share it."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._large: dict[SyncerKey, MappingCache] = {}
+        self._recent: OrderedDict[SyncerKey, tuple[MappingCache, int]] = OrderedDict()
+        self._recent_endpoints = 0
+
+    def of(self, key: SyncerKey, endpoints: int) -> MappingCache:
+        """A syncer's, which has so many endpoints now."""
+        with self._lock:
+            cache = self._drop(key) or MappingCache()
+            if endpoints >= MAPPED_FROM_ENDPOINTS:
+                self._large[key] = cache
+                return cache
+            self._recent[key] = (cache, endpoints)
+            self._recent_endpoints += endpoints
+            while self._recent_endpoints > MOST_RECENT_ENDPOINTS:
+                self._drop(next(iter(self._recent)))
+            return cache
+
+    def forget(self, key: SyncerKey) -> None:
+        """The syncer is gone."""
+        with self._lock:
+            self._drop(key)
+
+    def _drop(self, key: SyncerKey) -> MappingCache | None:
+        recent = self._recent.pop(key, None)
+        if recent is None:
+            return self._large.pop(key, None)
+        self._recent_endpoints -= recent[1]
+        return recent[0]

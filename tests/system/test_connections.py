@@ -19,8 +19,11 @@ from eurekube_provider.eureka.peers import Peers
 from eurekube_provider.kube.access import SYNCERS, KubeAccess
 from eurekube_provider.kube.events import EventRecorder
 from eurekube_provider.operator.controller import WORKERS, Controller
+from eurekube_provider.operator.drain_check import DrainCheck
 from eurekube_provider.operator.index import SyncerKey
+from eurekube_provider.operator.publisher import StatusPublisher
 from eurekube_provider.operator.queue import WorkQueue
+from eurekube_provider.operator.reconciler import Reconciler
 from eurekube_provider.operator.settings import Settings
 from eurekube_provider.operator.sources import Sources
 from eurekube_provider.operator.status import StatusWriter
@@ -68,8 +71,8 @@ class Listener:
     """Has a controller look again."""
 
     def __init__(self, controller: Controller) -> None:
-        self.owner_changed = controller.owner_concerned
-        self.condition_changed = controller.all_concerned
+        self.owner_changed = controller.owner_changed
+        self.condition_changed = controller.all_changed
 
 
 @pytest.fixture
@@ -90,8 +93,11 @@ def controller(lab: Lab, namespace: str, way: Proxy) -> Iterator[Controller]:
         for name, connection in connections.items()
     }
     settings = Settings(connections, watch_namespaces=(namespace,))
-    running = Controller(settings, identity, access, registries, statuses, events, queue)
-    sources = Sources(access, (namespace,), queue.add, lambda _: None)
+    sources = Sources(access, identity, (namespace,), queue.add)
+    drain_check = DrainCheck(access, sources, 0, queue.add)
+    reconciler = Reconciler(settings, identity, access, registries, sources, drain_check, lambda: True)
+    publisher = StatusPublisher(events, statuses)
+    running = Controller(settings, identity, registries, sources, reconciler, publisher, drain_check, queue)
     with ExitStack() as ends:
         parts: list[Part] = [events, statuses, sources]
         for part in parts:
@@ -106,7 +112,7 @@ def controller(lab: Lab, namespace: str, way: Proxy) -> Iterator[Controller]:
             ),
             "a start",
         )
-        running.start(sources)
+        running.start()
         running.take_over()
         running.lead()
         ends.callback(running.stop)

@@ -286,7 +286,7 @@ class Metrics:
 
 def _of_syncers(operator: RunningOperator) -> dict[str, Samples]:
     history = operator.controller.history
-    looks = {key: operator.controller.looks.get(key) for key in operator.sources.syncer_keys()}
+    looks = {key: operator.controller.history.last.get(key) for key in operator.sources.syncer_keys()}
     seen = {key: look for key, look in looks.items() if look is not None}
 
     def by_syncer(values: Mapping[tuple[str, str], float]) -> Samples:

@@ -12,7 +12,7 @@ from typing import Any, TypedDict
 
 from eurekube_provider.core.condition_types import ConditionType
 from eurekube_provider.core.registry import Figures, Registry, failure_of
-from eurekube_provider.operator.history import Look
+from eurekube_provider.operator.history import LastReconcile
 from eurekube_provider.operator.triggers.rows import RefreshRow, rows
 from eurekube_provider.operator.web.running_operator import RunningOperator
 from eurekube_provider.version import __version__
@@ -227,7 +227,7 @@ def _syncer(operator: RunningOperator, item: Object) -> SyncerRow:
     """One row: our own last look, or what the object's status says where we have not looked (yet)."""
     metadata, spec = item["metadata"], item.get("spec") or {}
     key = (metadata["namespace"], metadata["name"])
-    look = operator.controller.looks.get(key)
+    look = operator.controller.history.last.get(key)
     row: SyncerRow = {
         "namespace": key[0],
         "name": key[1],
@@ -247,11 +247,11 @@ def _syncer(operator: RunningOperator, item: Object) -> SyncerRow:
         "differing": 0,
         "differences": [],
     }
-    return _by_status(row, item.get("status") or {}) if look is None else _by_look(row, look)
+    return _by_status(row, item.get("status") or {}) if look is None else _by_last(row, look)
 
 
-def _by_look(row: SyncerRow, look: Look) -> SyncerRow:
-    report = look.report
+def _by_last(row: SyncerRow, last: LastReconcile) -> SyncerRow:
+    report = last.report
     return {
         **row,
         "application": report.application or row["application"],
@@ -263,9 +263,9 @@ def _by_look(row: SyncerRow, look: Look) -> SyncerRow:
         "syncMessage": report.sync_message,
         "desired": report.desired,
         "refused": report.refused,
-        "heldSince": None if look.held_since is None else _stamp(look.held_since),
-        "lookedAt": _stamp(look.at),
-        "differing": look.differing,
+        "heldSince": None if last.held_since is None else _stamp(last.held_since),
+        "lookedAt": _stamp(last.at),
+        "differing": last.differing,
         "differences": [
             {
                 "application": one.application,
@@ -274,7 +274,7 @@ def _by_look(row: SyncerRow, look: Look) -> SyncerRow:
                 "eureka": one.eureka,
                 "why": one.why,
             }
-            for one in look.differences
+            for one in last.differences
         ],
     }
 

@@ -18,8 +18,11 @@ from eurekube_provider.kube.access import KubeAccess
 from eurekube_provider.kube.events import EventRecorder
 from eurekube_provider.operator.conditions import Report
 from eurekube_provider.operator.controller import Controller
+from eurekube_provider.operator.drain_check import DrainCheck
 from eurekube_provider.operator.index import SyncerKey
+from eurekube_provider.operator.publisher import StatusPublisher
 from eurekube_provider.operator.queue import WorkQueue
+from eurekube_provider.operator.reconciler import Reconciler
 from eurekube_provider.operator.settings import Settings
 from eurekube_provider.operator.sources import Sources
 from eurekube_provider.operator.status import StatusWriter
@@ -43,10 +46,27 @@ class Told:
             name: EurekaRegistry(Peers(connection), CLUSTER, "eurekube", 15.0) for name in eurekas
         }
         self.registry = registries[eurekas[0]]
+        self.concerned: list[SyncerKey] = []
+        self.may_write = True
+
+        def concerned(key: SyncerKey) -> None:
+            self.concerned.append(key)
+            queue.add(key)
+
+        self.sources = Sources(access, CLUSTER, (), concerned)
+        self.drain_check = DrainCheck(access, self.sources, 0, queue.add)
+        self.reconciler = self.configured(settings)
+        publisher = StatusPublisher(EventRecorder(access, "c", "i"), statuses)
         self.controller = Controller(
-            settings, CLUSTER, access, registries, statuses, EventRecorder(access, "c", "i"), queue
+            settings,
+            CLUSTER,
+            registries,
+            self.sources,
+            self.reconciler,
+            publisher,
+            self.drain_check,
+            queue,
         )
-        self.sources = Sources(access, (), lambda _: None, lambda _: None)
         self.parts = RunningOperator(
             settings,
             CLUSTER,
@@ -58,6 +78,19 @@ class Told:
             queue,
             is_leader=lambda: None,
             started_at=0.0,
+        )
+
+    def configured(self, settings: Settings, *, reads_each: bool = False) -> Reconciler:
+        """A reconciler for the same registries and sources."""
+        return Reconciler(
+            settings,
+            CLUSTER,
+            self._access,
+            self.registries,
+            self.sources,
+            self.drain_check,
+            lambda: self.may_write,
+            reads_each=reads_each,
         )
 
     def leads(self, answer: bool | None) -> RunningOperator:
@@ -113,8 +146,8 @@ class Told:
         application = key[1].upper()
         self.instances(key, count)
         report = Report(True, "Synced", "all there", application, count, count)
-        self.controller.history.saw(key, report)
-        self.controller.history.took(key, 0.02, failed=False)
+        self.controller.history.record(key, report)
+        self.controller.history.count(key, 0.02, failed=False)
 
     def conflict(self, key: SyncerKey, why: str = "belongs to somebody else") -> None:
         """A look that found one instance of two taken by somebody."""
@@ -125,8 +158,8 @@ class Told:
         assert len(steps.refusals) == 1
         problems = {"Conflict": why}
         report = Report(True, "InstancesUp", why, key[1].upper(), 2, 1, 1, problems, False, "Conflict", why)
-        self.controller.history.saw(key, report, steps, Outcome((), ()))
-        self.controller.history.took(key, 0.02, failed=False)
+        self.controller.history.record(key, report, steps, Outcome((), ()))
+        self.controller.history.count(key, 0.02, failed=False)
 
     def braked(self, key: SyncerKey, count: int, seconds: float) -> None:
         """A look whose removals the brake holds back."""
@@ -135,5 +168,5 @@ class Told:
         why = "all would vanish"
         problems = {"Braked": why}
         report = Report(True, "InstancesUp", why, key[1].upper(), 0, 0, 0, problems, False, "Braked", why)
-        self.controller.history.saw(key, report, steps, Outcome((), ()), (seconds, "held back"))
-        self.controller.history.took(key, 0.02, failed=False)
+        self.controller.history.record(key, report, steps, Outcome((), ()), (seconds, "held back"))
+        self.controller.history.count(key, 0.02, failed=False)

@@ -9,10 +9,10 @@ import pytest
 from eurekube_provider.core.sliding_window import MOST_COUNTED, SlidingWindow
 from eurekube_provider.eureka import renewals, sweeper
 from eurekube_provider.eureka.view import View
-from eurekube_provider.operator import removal_brake, terminating
+from eurekube_provider.operator import reconciler, terminating
 from eurekube_provider.operator.terminating import MOST_REMEMBERED, TerminatingEndpoints
 from tests.unit import held
-from tests.unit.operator.test_controller import READY, TERMINATING, WEB, Scene
+from tests.unit.operator.scene import READY, TERMINATING, WEB, Scene
 
 HELD = 10
 
@@ -40,13 +40,12 @@ def remembered(gone: set[str], *roots: object) -> Counter[str]:
 def test_what_is_remembered_of_the_gone_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
     """After twice as many replaced endpoints, with and without a goodbye, it is no more."""
     clock = Clock()
-    for module in (sweeper, terminating, removal_brake):
+    for module in (sweeper, terminating, reconciler):
         monkeypatch.setattr(module, "time", clock)
     monkeypatch.setattr(renewals, "elapsed_seconds", clock.monotonic)
     scene = Scene()
     told = scene.told
     told.registry.view.clock = clock.monotonic
-    told.controller._brake._clock = clock.monotonic
     (peer,) = told.registry.peers.peers
     monkeypatch.setattr(peer, "read", lambda *_: None)
     pods = [f"pod{number}" for number in range(HELD)]
@@ -57,11 +56,11 @@ def test_what_is_remembered_of_the_gone_is_bounded(monkeypatch: pytest.MonkeyPat
         leaves = pods.pop(0)
         if number % 2:
             scene.endpoints(WEB, **{leaves: TERMINATING}, **dict.fromkeys(pods, READY))
-            scene.look()
+            scene.reconcile()
         gone.add(leaves)
         pods.append(f"pod{HELD + number}")
         scene.endpoints(WEB, **dict.fromkeys(pods, READY))
-        scene.look()
+        scene.reconcile()
         told.registry.sweeper.sweep(peer)
         told.registry.renewals.take_due()
         if number % 15 == 0:
@@ -72,7 +71,9 @@ def test_what_is_remembered_of_the_gone_is_bounded(monkeypatch: pytest.MonkeyPat
         replace_one(number)
         if number % 750 == 0:
             scene.sent.clear()
-            counts.append(remembered(gone, told.controller, told.registry, told.sources, told.parts))
+            counts.append(
+                remembered(gone, told.controller, told.reconciler, told.registry, told.sources, told.parts)
+            )
     assert scene.renewed() == set(pods)
     assert counts[0].total() > 100  # goodbyes are
     assert counts[1].total() <= 1.05 * counts[0].total(), counts

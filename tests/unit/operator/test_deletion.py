@@ -2,50 +2,48 @@
 
 from __future__ import annotations
 
-from contextlib import suppress
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
-from eurekube_provider.core.errors import KubernetesError, RegistryUnreachable
+from eurekube_provider.core.errors import ConfigurationError, KubernetesError, RegistryUnreachable
 from eurekube_provider.core.identity import Cluster
+from eurekube_provider.core.registry import Well
 from eurekube_provider.operator import deletion as module
 from eurekube_provider.operator.deletion import FINALIZER, Deletion, set_finalizer
 from eurekube_provider.operator.ownership_transfer import OwnershipTransfer
+from eurekube_provider.operator.registries import Registries
 
 KEY = ("shop", "rating")
 SYNCER: dict[str, Any] = {"metadata": {"namespace": "shop", "name": "rating", "finalizers": [FINALIZER]}}
 RELEASE_SECONDS = 600.0
 
 
+def refused(_: object) -> Any:
+    """The syncer asks for nothing possible."""
+    raise ConfigurationError("no")
+
+
 class Scene:
-    """A departure whose clock, Eureka and API server a test plays."""
+    """A deletion whose clock, Eureka and API server a test plays."""
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self.now, self.is_away, self.api_fails = 0.0, True, False
         self.released: list[float] = []
-        self.events: list[str] = []
+        self.left_behind = ""
         monkeypatch.setattr(module, "elapsed_seconds", lambda: self.now)
         monkeypatch.setattr(module, "set_finalizer", self._release)
-        registry = SimpleNamespace(known=lambda **_: [], apply=self._apply)
-        self.departure = Deletion(
-            Cluster("lab", "u"),
-            None,  # type: ignore[arg-type]
-            {"default": registry},
-            SimpleNamespace(record=lambda *given: self.events.append(given[2])),  # type: ignore[arg-type]
-            SimpleNamespace(add_after=lambda *_: None),  # type: ignore[arg-type]
-            lambda steps, owner, registry: registry.apply(steps, owner),
-            OwnershipTransfer(Cluster("lab", "u"), None, None, None),  # type: ignore[arg-type]
-            RELEASE_SECONDS,
-            lambda *_: None,
-        )
+        registry: Any = SimpleNamespace(known=lambda **_: [], apply=self._apply, condition=Well)
+        self.registries = Registries({"default": registry})
+        nothing: Any = SimpleNamespace(syncers_of=lambda _: frozenset(), parsed=refused)
+        transfer = OwnershipTransfer(Cluster("lab", "u"), nothing, nothing)
+        self.deletion = Deletion(Cluster("lab", "u"), nothing, nothing, transfer, RELEASE_SECONDS)
 
     def look(self, now: float, syncer: dict[str, Any] | None = SYNCER) -> None:
         """Look at the syncer at this time."""
         self.now = now
-        with suppress(RegistryUnreachable, KubernetesError):
-            self.departure.of(KEY, syncer, None)  # type: ignore[arg-type]
+        self.left_behind = self.deletion.of(KEY, syncer, self.registries).left_behind
 
     def _apply(self, *_: Any) -> Any:
         if self.is_away:
@@ -82,7 +80,7 @@ def test_a_wait_is_over_with_its_syncer(scene: Scene, is_away: bool) -> None:
     scene.look(1, None)  # its finalizer was removed by hand
     scene.is_away = True
     scene.look(10 * RELEASE_SECONDS)
-    assert (scene.released, scene.events) == ([], [])
+    assert (scene.released, scene.left_behind) == ([], "")
 
 
 def test_a_deleted_syncer_waits_for_as_long_as_is_configured(scene: Scene) -> None:
@@ -91,7 +89,8 @@ def test_a_deleted_syncer_waits_for_as_long_as_is_configured(scene: Scene) -> No
     scene.look(RELEASE_SECONDS - 1)
     assert scene.released == []
     scene.look(RELEASE_SECONDS + 1)
-    assert (scene.released, scene.events) == ([RELEASE_SECONDS + 1], ["LeftBehind"])
+    assert scene.released == [RELEASE_SECONDS + 1]
+    assert "Eureka could not be asked for 601 s (away)" in scene.left_behind
 
 
 class Finalizers:

@@ -63,8 +63,8 @@ class World:
         self.told: list[tuple[str, str]] = []
         self.error: KubernetesError | None = None
         self.syncers: dict[tuple[str, str], Object] = {KEY: {}}
-        self.drains = DrainCheck(self, 120, self.told.append)  # type: ignore[arg-type]
-        self.drains.start(Behind(self))  # type: ignore[arg-type]
+        self.drains = DrainCheck(self, Behind(self), 120, self.told.append)  # type: ignore[arg-type]
+        self.drains.start()
 
     def has(self, *pods: Object, others: int = 0) -> None:
         """These pods, and so many endpoints that are none."""
@@ -259,7 +259,7 @@ def test_changes_are_looked_at_together(world: World) -> None:
     """A while after the first of them, on another thread."""
     world.has(of_deployment("x", "abc"))
     for _ in range(100):
-        world.drains.look_soon(SYNCER)
+        world.drains.check_soon(SYNCER)
     wait_until(lambda: world.told == [KEY], "a look", 10)
     assert world.asked == ["rating-abc-x"]
 
@@ -269,7 +269,7 @@ def test_a_pod_that_cannot_be_read_is_tried_again(world: World, monkeypatch: pyt
     monkeypatch.setattr(drain_check, "RETRY_SECONDS", 0.05)
     world.has(of_deployment("x", "abc"))
     world.error = KubernetesError("forbidden", status_code=403)
-    world.drains.look_soon(SYNCER)
+    world.drains.check_soon(SYNCER)
     wait_until(lambda: len(world.asked) > 1, "another try", 10)
     assert world.drains.problem(KEY) is None
     world.error = None
@@ -278,9 +278,9 @@ def test_a_pod_that_cannot_be_read_is_tried_again(world: World, monkeypatch: pyt
 
 def test_whoever_wants_no_check_gets_none() -> None:
     """With 0 nobody is asked, and what an earlier setting said is over."""
-    off = DrainCheck(None, 0, [].append)  # type: ignore[arg-type]
-    off.start(None)  # type: ignore[arg-type]
+    off = DrainCheck(None, None, 0, [].append)  # type: ignore[arg-type]
+    off.start()
     name = f"unseen-{id(off)}"
-    off.look_soon(replace(SYNCER, name=name))
+    off.check_soon(replace(SYNCER, name=name))
     assert (off.problem(KEY), off.liveness()) == ("", [])
     assert name not in {text for text, _ in held.texts(off)}

@@ -12,7 +12,7 @@ import pytest
 
 from bench.registry import OWNER, instances
 from eurekube_provider.core.errors import KubernetesError
-from eurekube_provider.core.identity import Cluster, parse_owner, pod_instance_id
+from eurekube_provider.core.identity import Cluster, parse_owner
 from eurekube_provider.core.model import Instance
 from eurekube_provider.core.plan import Action, Plan, plan
 from eurekube_provider.eureka.view import View
@@ -24,9 +24,12 @@ KEY = ("shop", "rating")
 class Sources:
     """Nobody was seen terminating."""
 
-    def seen_terminating(self, pod: str, namespace: str) -> bool:
-        """Whether a pod was seen terminating."""
-        return not (pod and namespace)
+    def seen_terminating(self, instance_id: str) -> bool:
+        """Whether an instance's pod was seen terminating."""
+        return not instance_id
+
+
+NOBODY = Sources()
 
 
 class Access:
@@ -52,12 +55,17 @@ class Access:
         return {}
 
 
-def brake(access: Access, *views: View, clock: Callable[[], float] = time.monotonic) -> Brake:
+def brake(
+    access: Access,
+    *views: View,
+    clock: Callable[[], float] = time.monotonic,
+    sources: Sources = NOBODY,
+) -> Brake:
     """A brake over these registries."""
     owner = parse_owner(OWNER)
     assert owner is not None
     cluster = Cluster(OWNER.split("/")[1], "uid")
-    access.brake = Brake(cluster, views, access, clock)  # type: ignore[arg-type]
+    access.brake = Brake(cluster, views, access, sources, clock)  # type: ignore[arg-type]
     return access.brake
 
 
@@ -85,11 +93,11 @@ def test_a_person_releases_it(error: KubernetesError | None) -> None:
     access = Access()
     access.error = error
     checked = brake(access, view(3))
-    steps, hold = checked.check(KEY, syncer(), all_gone(3), OWNER, Sources())  # type: ignore[arg-type]
+    steps, hold = checked.check(KEY, syncer(), all_gone(3), OWNER)
     assert hold is not None
     assert (steps.changes, access.bodies) == ((), [])
     released = syncer(**{RELEASE_ANNOTATION: "now"})
-    steps, hold = checked.check(KEY, released, all_gone(3), OWNER, Sources())  # type: ignore[arg-type]
+    steps, hold = checked.check(KEY, released, all_gone(3), OWNER)
     assert (len(steps.changes), hold) == (3, None)
     assert access.bodies == [{"metadata": {"annotations": {RELEASE_ANNOTATION: None}}}]
 
@@ -98,7 +106,7 @@ def test_an_annotation_waits_for_a_hold() -> None:
     """Where nothing is held back it is left alone."""
     access = Access()
     released = syncer(**{RELEASE_ANNOTATION: "now"})
-    steps, hold = brake(access, view(3)).check(KEY, released, Plan(), OWNER, Sources())  # type: ignore[arg-type]
+    steps, hold = brake(access, view(3)).check(KEY, released, Plan(), OWNER)
     assert (steps, hold, access.bodies) == (Plan(), None, [])
 
 
@@ -108,7 +116,7 @@ def test_what_is_tried_again_counts_once() -> None:
     brakes, there = brake(access, view(13)), instances(13)
     for number in (0,) * 12 + (1, 2):
         steps = plan([one for one in there if one is not there[number]], there, OWNER)
-        assert brakes.check(KEY, {"metadata": {}}, steps, OWNER, Sources())[1] is None  # type: ignore[arg-type]
+        assert brakes.check(KEY, {"metadata": {}}, steps, OWNER)[1] is None
 
 
 def test_all_registries_count() -> None:
@@ -122,7 +130,6 @@ def test_all_registries_count() -> None:
         syncer(),
         all_gone(3),
         OWNER,
-        Sources(),  # type: ignore[arg-type]
     )
     assert (len(steps.changes), hold) == (3, None)
 
@@ -155,7 +162,7 @@ class Crowd:
         owner = f"cluster/bench/shop/s-{number}"
         steps = plan(after, before, owner)
         syncer: Any = {"metadata": {}}
-        allowed, hold = self.brake.check(("shop", f"s-{number}"), syncer, steps, owner, Sources())  # type: ignore[arg-type]
+        allowed, hold = self.brake.check(("shop", f"s-{number}"), syncer, steps, owner)
         for change in allowed.changes:
             if change.action is Action.DEREGISTER:
                 self.view.gone(change.instance.key)
@@ -203,20 +210,16 @@ def test_a_lost_node_costs_as_much_as_there_is() -> None:
     assert calls(200) < 5 * calls(50)
 
 
-@pytest.mark.parametrize("pod", ["rating-1", "rating.1", "10.0.0.1", "2001:db8::1"])
-def test_a_goodbye_is_looked_up_by_what_the_id_says(pod: str) -> None:
-    """Pod, or address where there is none, and namespace, whatever signs they have."""
-    asked: list[tuple[str, str]] = []
+def test_what_was_seen_terminating_is_not_held_back() -> None:
+    """Each instance is asked for by its id."""
+    asked: list[str] = []
 
     class Remembering(Sources):
-        def seen_terminating(self, pod: str, namespace: str) -> bool:
-            asked.append((pod, namespace))
+        def seen_terminating(self, instance_id: str) -> bool:
+            asked.append(instance_id)
             return True
 
-    instance_id = pod_instance_id(pod, "shop", OWNER.split("/")[1], "rating", 8080)
-    there = [replace(one, instance_id=instance_id) for one in instances(1)]
-    held = view(0)
-    for one in there:
-        held.registered(one)
-    brake(Access(), held).check(KEY, {"metadata": {}}, plan([], there, OWNER), OWNER, Remembering())  # type: ignore[arg-type]
-    assert asked == [(pod, "shop")]
+    there = instances(1)
+    steps = plan([], there, OWNER)
+    found = brake(Access(), view(1), sources=Remembering()).check(KEY, {"metadata": {}}, steps, OWNER)
+    assert (found, asked) == ((steps, None), [there[0].instance_id])

@@ -6,12 +6,13 @@ import threading
 from collections.abc import Callable, Iterator
 from typing import Any
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from kubernetes import client
 
 from eurekube_provider.core.errors import KubernetesError
-from eurekube_provider.core.identity import Cluster
+from eurekube_provider.core.identity import Cluster, pod_instance_id
 from eurekube_provider.core.mapping import desired_instances
 from eurekube_provider.core.syncer import Advertise, Mode, Selector, Syncer
 from eurekube_provider.kube.access import KubeAccess
@@ -28,6 +29,7 @@ from eurekube_provider.operator.watches import (
 )
 from lab.waiting import wait_until
 from tests.unit import strategies
+from tests.unit.operator.parts import CLUSTER
 from tests.unit.operator.parts import Told as RunningOperator
 
 Object = dict[str, Any]
@@ -69,9 +71,8 @@ class Told:
         self.changed: list[Object] = []
         self.is_overwritten = False
         access = KubeAccess(client.ApiClient(client.Configuration(host="http://127.0.0.1:1")))
-        self.sources = Sources(
-            access, (), self.concerned.append, self.changed.append, lambda _: self.is_overwritten
-        )
+        self.sources = Sources(access, CLUSTER, (), self.concerned.append, lambda _: self.is_overwritten)
+        self.sources.follow_services(self.changed.append)
 
     def syncer(self, old: Object | None, new: Object | None) -> list[tuple[str, str]]:
         """Whom a change of a syncer concerns."""
@@ -344,12 +345,11 @@ class TwoNamespaces(KubeAccess):
 def test_a_namespace_that_may_not_be_read_stops_no_other() -> None:
     """It is named with the reason, nothing is certain in it, and it is read as soon as that is allowed."""
     access = TwoNamespaces()
-    sources = Sources(access, ("open", "closed"), lambda _: None, lambda _: None)
-    cluster = Cluster("eks", "uid")
+    sources = Sources(access, CLUSTER, ("open", "closed"), lambda _: None)
 
     def reasons(namespace: str) -> list[tuple[str, bool]]:
         wanted = Syncer(namespace, "x", Mode.POD, Selector(namespace, "rating"), "rating")
-        desired = sources.desired(wanted, cluster)
+        desired = sources.desired(wanted)
         return [(problem.reason, desired.is_in_doubt) for problem in desired.problems]
 
     assert not sources.is_settled
@@ -375,7 +375,7 @@ def test_a_namespace_that_may_not_be_read_stops_no_other() -> None:
 def test_a_cluster_that_may_not_be_read_is_no_single_namespace() -> None:
     """Without any right nothing is settled: a new replica must not replace one that works."""
     access = TwoNamespaces()
-    sources = Sources(access, (), lambda _: None, lambda _: None)
+    sources = Sources(access, CLUSTER, (), lambda _: None)
     for group in (sources.syncers, sources.services, sources.slices):
         group.reflectors[0].failure = KubernetesError("forbidden", status_code=403)
     assert not sources.is_settled
@@ -403,3 +403,20 @@ def test_only_what_syncers_select_counts_as_wanted() -> None:
         ("shop", "odd"),
         ("shop", "rating"),
     ]
+
+
+@pytest.mark.parametrize("pod", ["rating-1", "rating.1", "10.0.0.1", "2001:db8::1"])
+def test_what_terminates_is_looked_up_by_what_the_id_says(pod: str) -> None:
+    """Pod, or address where there is none, and namespace, whatever signs they have."""
+    sources = Told().sources
+    (slices,) = sources.slices.reflectors
+    target = {"kind": "Pod", "name": pod} if "rating" in pod else None
+    leaves = {"addresses": ["10.0.0.1" if target else pod], "conditions": {"terminating": True}}
+    metadata = {"namespace": "shop", "name": "s", "labels": {"kubernetes.io/service-name": "rating"}}
+    endpoints = [{**leaves, "targetRef": target} if target else leaves]
+    slices.take("ADDED", {"metadata": metadata, "addressType": "IPv4", "ports": [], "endpoints": endpoints})
+    seen = [
+        sources.seen_terminating(pod_instance_id(pod, namespace, CLUSTER.name, "rating", 8080))
+        for namespace in ("shop", "other")
+    ]
+    assert seen == [True, False]

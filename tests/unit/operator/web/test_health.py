@@ -13,6 +13,7 @@ from eurekube_provider.core.liveness import Liveness, liveness_of
 from eurekube_provider.core.registry import failure_of
 from eurekube_provider.eureka import renewals
 from eurekube_provider.operator import controller
+from eurekube_provider.operator.decision import Result
 from eurekube_provider.operator.web.http_server import Request
 from eurekube_provider.operator.web.routes import Routes
 from lab.waiting import wait_until
@@ -85,11 +86,11 @@ def test_a_stuck_ticker_is_named(told: Told, monkeypatch: pytest.MonkeyPatch) ->
 def test_a_stuck_worker_is_named_while_eureka_answers(told: Told, monkeypatch: pytest.MonkeyPatch) -> None:
     """A look that never ends is a fault of ours, unless Eureka is away and it waits for time-outs."""
     release = threading.Event()
-    monkeypatch.setattr(controller, "LONGEST_LOOK_SECONDS", 0.5)
-    monkeypatch.setattr(told.controller, "_reconcile", lambda _: release.wait(60) and None)
+    monkeypatch.setattr(controller, "LONGEST_RECONCILE_SECONDS", 0.5)
+    monkeypatch.setattr(told.reconciler, "decide", lambda *_: release.wait(60) and Result())
     told.syncer("rating")
-    told.controller.start(told.sources)
-    told.controller.all_concerned()
+    told.controller.start()
+    told.controller.all_changed()
     told.controller._queue.resume()
     try:
         wait_until(lambda: asked(told, "/healthz")[0] == 503, "the worker to be missed", 30)

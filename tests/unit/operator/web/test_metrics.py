@@ -71,7 +71,7 @@ def test_failed_looks_are_errors() -> None:
     """Also the first one, of which nothing else is known."""
     told = Told()
     key = told.syncer("rating")
-    told.controller.history.took(key, 1.0, failed=True)
+    told.controller.history.count(key, 1.0, failed=True)
     assert told.controller.history.results() == {(key, Result.ERROR): 1}
 
 
@@ -84,7 +84,7 @@ def test_labels_of_a_deleted_syncer_disappear() -> None:
     told.removed(gone)
     told.controller.history.forget(gone)
     told.removed(late)
-    told.controller.history.saw(late, Report(True, "Synced", ""))
+    told.controller.history.record(late, Report(True, "Synced", ""))
     syncers = {dict(labels).get("syncer") for _, labels in scraped(told.parts)}
     assert syncers == {None, "shop/kept"}
 

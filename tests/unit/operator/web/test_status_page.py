@@ -137,8 +137,8 @@ def test_what_differs_is_told_of_a_syncer_that_is_ready() -> None:
     key = told.syncer("rating")
     told.syncer("absent")
     well, wrong = Report(True, "Synced", ""), Report(True, "InstancesUp", "2 UP", is_synced=False)
-    told.controller.history.saw(key, replace(wrong, sync_reason="Braked", sync_message="3 would go"))
-    told.controller.history.saw(told.syncer("alright"), well)
+    told.controller.history.record(key, replace(wrong, sync_reason="Braked", sync_message="3 would go"))
+    told.controller.history.record(told.syncer("alright"), well)
     rows = seen(told)["syncers"]
     assert [row["name"] for row in rows] == ["absent", "rating", "alright"]
     assert [row["synced"] for row in rows] == [None, False, True]
@@ -176,7 +176,7 @@ def test_a_failed_change_says_what_failed() -> None:
     want = replace(have, status=Status.DOWN)
     steps = plan([want], [have], have.owner or "")
     failed = Outcome((), (Failure(steps.changes[0], RegistryUnreachable("nobody answers")),))
-    told.controller.history.saw(key, Report(False, "EurekaUnreachable", "x"), steps, failed)
+    told.controller.history.record(key, Report(False, "EurekaUnreachable", "x"), steps, failed)
     (difference,) = seen(told)["syncers"][0]["differences"]
     assert difference["why"] == "status: UP -> DOWN; nobody answers"
 
@@ -198,7 +198,7 @@ def test_recent_changes_are_the_newest() -> None:
     key = told.syncer("rating")
     there = told.instances(key, 150, registered=False)
     steps = plan(there, [], there[0].owner or "")
-    told.controller.history.saw(key, Report(True, "Synced", ""), steps, Outcome(steps.changes, ()))
+    told.controller.history.record(key, Report(True, "Synced", ""), steps, Outcome(steps.changes, ()))
     changes = seen(told)["changes"]
     assert len(changes) == MOST_CHANGES
     assert changes[0]["instanceId"] == there[-1].instance_id
