@@ -8,11 +8,12 @@ from __future__ import annotations
 
 import gc
 import statistics
+import time
 from collections.abc import Callable, Mapping
 from typing import Any
 
 from bench.harness import measure, show
-from eurekube_provider.core.identity import OWNER_KEY, Cluster, pod_instance_id
+from eurekube_provider.core.identity import OWNER_KEY, Cluster, endpoint_of, pod_instance_id
 from eurekube_provider.core.model import Instance, Port
 from eurekube_provider.core.plan import plan
 from eurekube_provider.doctor.checks import Requirements, findings_of
@@ -22,7 +23,7 @@ from eurekube_provider.eureka.view import View
 from eurekube_provider.kube.events import EventRecorder, EventType
 from eurekube_provider.operator.conditions import Report
 from eurekube_provider.operator.removal_brake import Brake
-from eurekube_provider.operator.retention import remains
+from eurekube_provider.operator.retention import Retention
 from eurekube_provider.operator.status import StatusWriter
 
 TIMES_AS_MANY = 10
@@ -46,12 +47,33 @@ class _Api:
         return {"metadata": {"resourceVersion": "2"}}
 
 
-class _NoneSeen:
-    """Sources that have seen no pod terminating."""
+class _Sources:
+    """The pods of each syncer in a slice, all of one namespace, and none that was seen terminating."""
 
-    def seen_terminating(self, _pod: str, _namespace: str) -> bool:
-        """Whether a pod was seen terminating."""
+    def __init__(self, instances: Mapping[str, list[Instance]]) -> None:
+        self.slices = self
+        self._slices = {name: _pods(name, there) for name, there in instances.items()}
+
+    def seen_terminating(self, _instance_id: str) -> bool:
+        """Whether an instance's pod was seen terminating."""
         return False
+
+    def slices_of(self, key: tuple[str, str]) -> list[dict[str, Any]]:
+        """Those of one syncer."""
+        return [self._slices[key[1]]]
+
+    def without_list(self, _namespace: str) -> None:
+        """Which reflector has not listed this namespace."""
+
+    def objects(self, _namespace: str) -> list[dict[str, Any]]:
+        """Those of the namespace."""
+        return list(self._slices.values())
+
+
+def _pods(name: str, instances: list[Instance]) -> dict[str, Any]:
+    pods = [endpoint_of(one.instance_id, CLUSTER.name)[0] for one in instances]
+    endpoints = [{"addresses": ["10.0.0.1"], "targetRef": {"kind": "Pod", "name": pod}} for pod in pods]
+    return {"metadata": {"namespace": "shop", "name": name}, "endpoints": endpoints}
 
 
 class Fleet:
@@ -111,17 +133,18 @@ class Fleet:
         for there in self.instances.values():
             for one in there:
                 view.registered(one)
-        brake = Brake(CLUSTER, [view], _Api())  # type: ignore[list-item,arg-type]
+        brake = Brake(CLUSTER, [view], _Api(), _Sources({}), time.monotonic)  # type: ignore[list-item,arg-type]
         for syncer in self.syncers:
             name = syncer["metadata"]["name"]
             there = self.instances[name]
             steps = plan(there[1:], there, _owner(name))
-            brake.check(("shop", name), syncer, steps, _owner(name), _NoneSeen())  # type: ignore[arg-type]
+            brake.check(("shop", name), syncer, steps, _owner(name))
 
     def retention(self) -> None:
         """Divide the instances of each syncer, as if it were refused."""
+        retention = Retention(CLUSTER, _Api(), _Sources(self.instances))  # type: ignore[arg-type]
         for syncer in self.syncers:
-            remains(syncer, self.instances[syncer["metadata"]["name"]], lambda _: False)
+            retention.of_refused(syncer, {"default": self.instances[syncer["metadata"]["name"]]})
 
     def doctor(self) -> None:
         """Check all of it."""

@@ -239,7 +239,7 @@ class Reconciler:
         steps = plan(instances, [*application, *elsewhere], wanted.owner, syncer.policy)
         gone = desired.terminating
         if desired.is_in_doubt and not syncer.is_paused and not desired.is_unread:
-            gone |= self._retention.ended([one for one in there if one.application == name])
+            gone |= self._retention.ended(wanted.key, [one for one in there if one.application == name])
 
         def may_go(instance: Instance) -> bool:
             if offered.keeps(syncer.eureka, instance.key):
@@ -256,7 +256,7 @@ class Reconciler:
             for one in registries.values():
                 one.give_up(wanted.owner)
             return ()
-        back = self._retention.restored(registry, wanted.owner)
+        back = self._retention.restored(wanted.key, registry, wanted.owner)
         if wanted.syncer.is_paused:
             return back
         return tuple(one for one in back if one.instance.key not in wanted.keys)  # which its plan registers
@@ -337,7 +337,7 @@ class Reconciler:
         going = {id(one) for one in allowed.changes}
         for name, parts in retained.items():
             goes = (one for one in parts.leaves.changes if id(one) in going)
-            back = self._retention.restored(registries[name], owner)
+            back = self._retention.restored(key, registries[name], owner)
             outcome += registries.apply(name, Plan((*back, *goes)), owner)
             for one in parts.leaves.changes:
                 if id(one) not in going:

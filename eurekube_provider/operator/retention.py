@@ -17,8 +17,9 @@ from eurekube_provider.core.objects import Object, is_ready, service_of
 from eurekube_provider.core.plan import Action, Change, Plan, Policy, plan
 from eurekube_provider.core.registry import Registry
 from eurekube_provider.kube.access import PODS, KubeAccess
+from eurekube_provider.operator.index import SyncerKey, key_of
 from eurekube_provider.operator.sources import Sources
-from eurekube_provider.operator.terminating import ended
+from eurekube_provider.operator.terminating import ended, is_pod, pods_of
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,7 +54,7 @@ class Retention:
         if not spec.get("paused"):
             held = [one.instance_id for there in owned.values() for one in there]
             seen = (one for one in held if self._sources.seen_terminating(one))
-            may_go = frozenset(seen).union(*(self.ended(there) for there in owned.values()))
+            may_go = frozenset(seen).union(*(self.ended(key_of(syncer), there) for there in owned.values()))
         removes = (spec.get("policy") or Policy.SYNC) == Policy.SYNC
         found = {}
         for name, there in owned.items():
@@ -63,8 +64,12 @@ class Retention:
             found[name] = Retained(leaves, () if removes else gone, stays)
         return found
 
-    def ended(self, held: Collection[Instance]) -> frozenset[str]:
-        """The ids of those of which the cluster has no pod any more, though none was seen terminating."""
+    def ended(self, key: SyncerKey, held: Collection[Instance]) -> frozenset[str]:
+        """The ids of a syncer's pods that the cluster has no more, though none was seen terminating."""
+        near = pods_of(self._sources.slices_of(key))
+        places = (endpoint_of(one.instance_id, self._cluster.name) for one in held)
+        if all((namespace, name) in near or not is_pod(name) for name, namespace in places):
+            return frozenset()  # as a rule, and without going through the slices of whole namespaces
         namespaces = self._namespaces(held)
         if any(self._sources.slices.without_list(one) for one in namespaces):
             return frozenset()
@@ -79,14 +84,15 @@ class Retention:
         except KubernetesError:
             return frozenset()  # in doubt they stay
 
-    def restored(self, registry: Registry, owner: str) -> tuple[Change, ...]:
-        """What a registry forgot of what an owner keeps, as it stood, where nobody else stands."""
-        lost = [
-            one for one in registry.forgotten(owner) if not self._sources.seen_terminating(one.instance_id)
-        ]
+    def restored(self, key: SyncerKey, registry: Registry, owner: str) -> tuple[Change, ...]:
+        """What a registry forgot of what a syncer keeps, as it stood, where nobody else stands."""
+        forgotten = registry.forgotten(owner)
+        lost = [one for one in forgotten if not self._sources.seen_terminating(one.instance_id)]
         if not lost:
             return ()
-        back = restorable(lost, self._slices(self._namespaces(lost)), self._cluster.name)
+        back = restorable(lost, self._sources.slices_of(key), self._cluster.name)
+        if len(back) < len(lost):
+            back = restorable(lost, self._slices(self._namespaces(lost)), self._cluster.name)
         names = {one.application for one in back}
         there = [one for name in names for one in registry.known(application=name)]
         return plan(back, there, owner, Policy.UPSERT_ONLY).of(Action.REGISTER)

@@ -247,6 +247,11 @@ class Sources:
                 return self.parsed(syncer)
         return None
 
+    def slices_of(self, key: SyncerKey) -> list[Object]:
+        """The EndpointSlices behind a syncer; of one that cannot be read, by what it selected last."""
+        selector = self._selectors.get(key)
+        return self._index.selected(selector)[1] if selector is not None else []
+
     def seen_terminating(self, instance_id: str) -> bool:
         """Whether an instance's endpoint was seen terminating lately, and is not back since."""
         return self.pod_seen_terminating(*endpoint_of(instance_id, self._cluster.name))

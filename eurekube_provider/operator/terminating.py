@@ -81,15 +81,14 @@ def vanished(held: Collection[Instance], slices: Iterable[Object], cluster: str)
     :param slices: all of the namespaces in question.
     :param cluster: the name that stands in the ids.
     """
-    pods: set[tuple[str, str]] = set()
+    items = list(slices)
+    pods = pods_of(items)
     names: set[tuple[str, str]] = set()
-    for item in slices:
+    for item in items:
         namespace = item["metadata"]["namespace"]
         for endpoint in item.get("endpoints") or ():
             target = endpoint.get("targetRef") or {}
-            if target.get("kind") == "Pod" and target.get("name"):
-                pods.add((namespace, target["name"]))
-            else:
+            if target.get("kind") != "Pod" or not target.get("name"):
                 names |= {(namespace, one) for one in (target.get("name"), *endpoint["addresses"]) if one}
     found: list[Instance] = []
     fellows: set[tuple[str, str]] = set()
@@ -97,9 +96,19 @@ def vanished(held: Collection[Instance], slices: Iterable[Object], cluster: str)
         name, namespace = endpoint_of(one.instance_id, cluster)
         if (namespace, name) in pods:
             fellows.add((namespace, one.application))
-        elif _is_pod(name) and not {(namespace, name), (namespace, one.ip_address)} & names:
+        elif is_pod(name) and not {(namespace, name), (namespace, one.ip_address)} & names:
             found.append(one)
     return [one for one in found if (endpoint_of(one.instance_id, cluster)[1], one.application) in fellows]
+
+
+def pods_of(slices: Iterable[Object]) -> set[Name]:
+    """Namespace and name of the pods that stand in these slices."""
+    return {
+        (item["metadata"]["namespace"], target["name"])
+        for item in slices
+        for endpoint in item.get("endpoints") or ()
+        if (target := endpoint.get("targetRef") or {}).get("kind") == "Pod" and target.get("name")
+    }
 
 
 def ended(
@@ -115,7 +124,7 @@ def ended(
     )
 
 
-def _is_pod(name: str) -> bool:
+def is_pod(name: str) -> bool:
     """Whether this is no address, and no Service's mark in an id."""
     if ".svc" in name or not name:
         return False
