@@ -14,7 +14,7 @@ from eurekube_provider.core.identity import parse_owner
 from eurekube_provider.core.model import Instance, Status
 from eurekube_provider.eureka.peers import Peers
 from eurekube_provider.eureka.status_override import (
-    Standing,
+    StatusByServer,
     another_is_up,
     can_be_asked_for,
     instances_named,
@@ -138,7 +138,7 @@ def _drain(peers: Peers, options: argparse.Namespace) -> int:
     return _told(complaints)
 
 
-def describe(standing: Standing) -> str:
+def describe(standing: StatusByServer) -> str:
     """Describe an instance, and what each server holds of it, in one line."""
     instance = standing.instance
     statuses = dict.fromkeys(str(status or "not there") for status in standing.statuses.values())
@@ -147,7 +147,7 @@ def describe(standing: Standing) -> str:
     return f"{instance.application} {instance.instance_id}: {shown} on {len(standing.statuses)} {servers}"
 
 
-def _warn_of_the_last(peers: Peers, standings: Sequence[Standing]) -> None:
+def _warn_of_the_last(peers: Peers, standings: Sequence[StatusByServer]) -> None:
     """Say so where callers are left without any instance; what registered just now is in no list yet."""
     drained = {one.instance.key for one in standings}
     for application in dict.fromkeys(one.instance.application for one in standings):
@@ -179,7 +179,7 @@ def left_out(
     ]
 
 
-def unfinished(standings: Sequence[Standing]) -> list[str]:
+def unfinished(standings: Sequence[StatusByServer]) -> list[str]:
     """List why the drain is not complete."""
     silent: dict[str, str] = {}
     found = []

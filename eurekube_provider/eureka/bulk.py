@@ -357,7 +357,7 @@ def _register_on(
         if look and answers[0].status_code != 404 and answers[0].instance is None:
             # A server that does not say what it holds (syncWhenTimestampDiffers off).
             held = read_many(peer, portion)
-            answers = [batch.Answer(200 if held[one.key] else 404, held[one.key]) for one in portion]
+            answers = [batch.ItemResponse(200 if held[one.key] else 404, held[one.key]) for one in portion]
         for instance, answer in zip(portion, answers, strict=True):
             if answer.status_code == 404:
                 try:

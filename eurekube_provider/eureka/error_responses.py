@@ -8,10 +8,10 @@ from eurekube_provider.core.errors import (
     RegistryRejected,
     RegistryUnreachable,
 )
-from eurekube_provider.eureka.transport import Answer
+from eurekube_provider.eureka.transport import EurekaResponse
 
 
-def refusal(what: str, url: str, response: Answer) -> RegistryError:
+def refusal(what: str, url: str, response: EurekaResponse) -> RegistryError:
     """The error that an answer is.
 
     :param what: was asked for.

@@ -14,7 +14,7 @@ from typing import Protocol
 from eurekube_provider.core.errors import RegistryError, RegistryRejected
 from eurekube_provider.core.model import Instance
 from eurekube_provider.eureka import batch
-from eurekube_provider.eureka.lease_table import Book, Entry, Key
+from eurekube_provider.eureka.lease_table import Book, Key, LeaseEntry
 from eurekube_provider.eureka.peer import Peer
 from eurekube_provider.eureka.peers import Peers
 from eurekube_provider.runtime.clock import elapsed_seconds
@@ -113,7 +113,7 @@ class Lane:
             else:
                 self._sent(taken, found)
 
-    def _take(self, most: int) -> list[Entry] | None:
+    def _take(self, most: int) -> list[LeaseEntry] | None:
         book = self._book
         with book.lock:
             while not book.stopped:
@@ -126,7 +126,7 @@ class Lane:
                     if self._is_over():
                         return None
                 self._hurried = False
-                taken: list[Entry] = []
+                taken: list[LeaseEntry] = []
                 while self.pending and len(taken) < most:
                     key, _ = self.pending.popitem(last=False)
                     entry = book.entries.get(key)
@@ -150,14 +150,15 @@ class Lane:
         self._prober = None
         return True
 
-    def _send(self, entries: list[Entry]) -> list[batch.Answer]:
+    def _send(self, entries: list[LeaseEntry]) -> list[batch.ItemResponse]:
         if self.peer is not None:
             return self.peer.batch([entry.item for entry in entries])
         return [
-            batch.Answer(200 if self._peers.renew(entry.instance, entry.turn) else 404) for entry in entries
+            batch.ItemResponse(200 if self._peers.renew(entry.instance, entry.turn) else 404)
+            for entry in entries
         ]
 
-    def _sent(self, entries: list[Entry], found: list[batch.Answer]) -> None:
+    def _sent(self, entries: list[LeaseEntry], found: list[batch.ItemResponse]) -> None:
         book = self._book
         missing: list[Instance] = []
         newer: list[Instance] = []
@@ -229,7 +230,7 @@ class Lane:
             self.work.notify_all()
         return was_away
 
-    def _refused(self, entries: list[Entry], error: RegistryError) -> None:
+    def _refused(self, entries: list[LeaseEntry], error: RegistryError) -> None:
         """The answer is about these instances: they are renewed again when it is their turn, not before."""
         book = self._book
         with book.lock:
@@ -240,7 +241,7 @@ class Lane:
             book.count(failed=len(entries))
             book.settled.notify_all()
 
-    def _note_refusal(self, entry: Entry, error: str) -> None:
+    def _note_refusal(self, entry: LeaseEntry, error: str) -> None:
         """Say once that an instance is not renewed; the book's lock is held."""
         if entry.is_refused or self._book.entries.get(entry.instance.key) is not entry:
             return
@@ -258,7 +259,7 @@ class Lane:
             },
         )
 
-    def _failed(self, entries: list[Entry], error: Exception) -> None:
+    def _failed(self, entries: list[LeaseEntry], error: Exception) -> None:
         book = self._book
         with book.lock:
             for entry in entries:

@@ -12,7 +12,7 @@ from eurekube_provider.eureka import batch
 Key = tuple[str, str]
 
 
-class Entry:
+class LeaseEntry:
     """One instance that is renewed.
 
     :ivar due: the tick at which that is next.
@@ -45,7 +45,7 @@ class Book:
     def __init__(self) -> None:
         self.lock = threading.Lock()
         self.settled = threading.Condition(self.lock)
-        self.entries: dict[Key, Entry] = {}
+        self.entries: dict[Key, LeaseEntry] = {}
         self.stopped = False
         self.stands_by = False
         self.accepted = self.missed = self.failed = 0

@@ -21,7 +21,7 @@ from urllib.parse import urlsplit
 from eurekube_provider.core.errors import RegistryDenied, RegistryError, RegistryUnreachable
 from eurekube_provider.core.model import Instance, Status, newest
 from eurekube_provider.eureka.accepted_renewals import Accepted
-from eurekube_provider.eureka.connection import Connection, Mode
+from eurekube_provider.eureka.connection import BatchMode, Connection
 from eurekube_provider.eureka.fan_out import Inquiry
 from eurekube_provider.eureka.observer import next_timestamp
 from eurekube_provider.eureka.peer import Peer
@@ -267,8 +267,8 @@ class Peers:
         While no server answers, what was known last holds: all of them restarted would otherwise get their
         thousands of instances back one by one.
         """
-        if self.connection.mode is not Mode.AUTO:
-            return self.connection.mode is Mode.BATCH
+        if self.connection.mode is not BatchMode.AUTO:
+            return self.connection.mode is BatchMode.BATCH
         if leases < BATCHES_FROM_LEASES:
             return False
         with self._lock:

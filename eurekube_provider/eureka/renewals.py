@@ -19,7 +19,7 @@ from eurekube_provider.core.liveness import Liveness, liveness_of
 from eurekube_provider.core.model import Instance
 from eurekube_provider.eureka import batch
 from eurekube_provider.eureka.heartbeat_sender import Lane, Listener
-from eurekube_provider.eureka.lease_table import Book, Entry, Key
+from eurekube_provider.eureka.lease_table import Book, Key, LeaseEntry
 from eurekube_provider.eureka.peer import Peer
 from eurekube_provider.eureka.peers import Peers
 from eurekube_provider.runtime.clock import elapsed_seconds
@@ -119,7 +119,7 @@ class Renewals:
                     if entry.due > self._now() + entry.period:  # it promises to renew sooner than before
                         self._plan(entry, self._now() + entry.period)
                 return
-            entry = self._book.entries[instance.key] = Entry(instance, self._period(instance))
+            entry = self._book.entries[instance.key] = LeaseEntry(instance, self._period(instance))
             if just_registered:
                 wait = random.uniform(entry.period / 2, entry.period)  # noqa: S311 - jitter, no secret
             else:
@@ -314,7 +314,7 @@ class Renewals:
         """As many ticks lie between two renewals: one more than is promised does no harm, one less could."""
         return max(1, int(min(self._interval, instance.lease.renewal_interval_seconds) / TICK_SECONDS))
 
-    def _plan(self, entry: Entry, tick: int) -> None:
+    def _plan(self, entry: LeaseEntry, tick: int) -> None:
         entry.due = tick
         self._due.setdefault(tick, set()).add(entry.instance.key)
 

@@ -20,7 +20,7 @@ LONG_SILENCE_SECONDS = 3.0
 
 
 @dataclass(frozen=True, slots=True)
-class Standing:
+class ServerState:
     """Whether a server can be used.
 
     :param is_up: whether it answered the last request, neither with a 5xx nor with 401 or 403.
@@ -33,12 +33,12 @@ class Standing:
     error: str = ""
 
 
-class Traffic:
+class RequestStats:
     """The requests to one server; any number of threads may share it."""
 
     def __init__(self) -> None:
         self.durations = Histogram()
-        self.standing: Standing | None = None
+        self.standing: ServerState | None = None
         """None before the first request."""
         self._lock = threading.Lock()
         self._requests: Counter[tuple[str, str]] = Counter()
@@ -111,4 +111,4 @@ class Traffic:
                 return
             flipped = before is None or before.is_up != (not error)
             since = time.time() if before is None or flipped else before.since
-            self.standing = Standing(not error, since, error)
+            self.standing = ServerState(not error, since, error)

@@ -29,7 +29,7 @@ Key = tuple[str, str]
 
 
 @dataclass(frozen=True, slots=True)
-class Standing:
+class StatusByServer:
     """How one instance stands, by every server's uncached read.
 
     :ivar statuses: by URL, of the servers that answered; None where one does not hold it.
@@ -131,7 +131,7 @@ def another_is_up(peers: Peers, application: str, besides: Container[Key]) -> bo
     return False
 
 
-def take_out(peers: Peers, instances: Sequence[Instance]) -> list[Standing]:
+def take_out(peers: Peers, instances: Sequence[Instance]) -> list[StatusByServer]:
     """Put each out of service on every server, and look.
 
     :raises RegistryError: no server can be asked.
@@ -145,7 +145,7 @@ def take_out(peers: Peers, instances: Sequence[Instance]) -> list[Standing]:
     return look(peers, instances)
 
 
-def put_back(peers: Peers, instances: Sequence[Instance]) -> list[Standing]:
+def put_back(peers: Peers, instances: Sequence[Instance]) -> list[StatusByServer]:
     """Clear each one's override on every server, and look.
 
     Who says DOWN meanwhile shows as DOWN over an override, and stays so; anything else is UP at once.
@@ -195,11 +195,11 @@ def _status_below(held: Sequence[Instance]) -> Status:
     return said[0] if said else Status.UP
 
 
-def look(peers: Peers, instances: Sequence[Instance]) -> list[Standing]:
+def look(peers: Peers, instances: Sequence[Instance]) -> list[StatusByServer]:
     """How each stands now. Raises nothing: failures are in the answer."""
     held, failures = peers.each(lambda peer: read_each(peer, [one.key for one in instances]))
     return [
-        Standing(
+        StatusByServer(
             one,
             {url: found.status if (found := there[one.key]) else None for url, there in held.items()},
             failures,

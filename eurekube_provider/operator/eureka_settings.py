@@ -7,7 +7,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from eurekube_provider.core.errors import ConfigurationError
-from eurekube_provider.eureka.connection import Connection, Mode, read_secret
+from eurekube_provider.eureka.connection import BatchMode, Connection, read_secret
 from eurekube_provider.operator.options import FILE, NAMES, TEXT, Option, SourcedText, ValueType, choice
 
 CONNECTION_OPTIONS = (
@@ -36,7 +36,13 @@ CONNECTION_OPTIONS = (
     ),
     Option("proxy", "URL", TEXT, None, "proxy to Eureka", shown="HTTP_PROXY, HTTPS_PROXY, NO_PROXY"),
     Option("zone", "NAME", TEXT, None, "ask the servers given as NAME=URL first"),
-    Option("mode", "auto|rest|batch", choice(*Mode), str(Mode.AUTO), "how many changes at once are sent"),
+    Option(
+        "mode",
+        "auto|rest|batch",
+        choice(*BatchMode),
+        str(BatchMode.AUTO),
+        "how many changes at once are sent",
+    ),
 )
 """What is said of a connection; for the one called default with ``eureka-`` before it."""
 

@@ -23,7 +23,7 @@ from eurekube_provider.registrations.properties import (
     names_in,
     without_secrets,
 )
-from eurekube_provider.registrations.property_check import Checked, Problem, check
+from eurekube_provider.registrations.property_check import Checked, CheckFailure, check
 from eurekube_provider.registrations.values import UNKNOWN, Marker
 
 SHARED = names_in(Scope.CONTENTS)
@@ -62,7 +62,7 @@ def check_members(olds: Mapping[str, Any], news: Mapping[str, Any]) -> Checked:
         return Checked({**result, "instances": UNKNOWN}, tuple(problems))
     if not isinstance(instances, Mapping):
         reason = "is required: a map from a key of your own to host_name and what else is particular"
-        return Checked(result, (*problems, Problem("instances", reason)))
+        return Checked(result, (*problems, CheckFailure("instances", reason)))
     kept: Properties = {}
     ids: dict[str, str] = {}
     told = {problem.property for problem in problems}
@@ -72,16 +72,20 @@ def check_members(olds: Mapping[str, Any], news: Mapping[str, Any]) -> Checked:
             kept[key] = value
             continue
         if not key or "/" in key or any(letter.isspace() for letter in key):
-            problems.append(Problem(where, "a key must have no slash and no space: it is part of the id"))
+            problems.append(
+                CheckFailure(where, "a key must have no slash and no space: it is part of the id")
+            )
         elif not isinstance(value, Mapping):
-            problems.append(Problem(where, f"must be a map with host_name, not {value!r}"))
+            problems.append(CheckFailure(where, f"must be a map with host_name, not {value!r}"))
         else:
             kept[key], instance_id, found, doubts = _checked_member(olds, result, key, value, told)
             problems += found
             warnings += doubts
             other = ids.setdefault(instance_id, key) if isinstance(instance_id, str) else key
             if other != key:
-                problems.append(Problem(f"{where}.instance_id", f"{instance_id!r} is that of {other!r} too"))
+                problems.append(
+                    CheckFailure(f"{where}.instance_id", f"{instance_id!r} is that of {other!r} too")
+                )
     return Checked({**result, "instances": kept}, tuple(problems), tuple(warnings))
 
 
@@ -120,7 +124,7 @@ def _differing(want: Mapping[str, Any], held: Mapping[str, Any]) -> dict[str, An
 
 def _checked_defaults(
     olds: Mapping[str, Any], written: Mapping[str, Any]
-) -> tuple[Properties, list[Problem], list[Problem]]:
+) -> tuple[Properties, list[CheckFailure], list[CheckFailure]]:
     """The application's own properties, checked as if an instance had them; only what was written is kept."""
     alone = {key: written[key] for key in (*MANAGEMENT, *SHARED) if key in written}
     stand_ins = {"host_name": "host", "instance_id": "id", "port": 1}
@@ -140,7 +144,7 @@ def _checked_member(
     key: str,
     value: Mapping[str, Any],
     told: set[str],
-) -> tuple[Properties, Any, list[Problem], list[Problem]]:
+) -> tuple[Properties, Any, list[CheckFailure], list[CheckFailure]]:
     """What an instance has of its own, and its id; what its application has wrong was ``told`` already."""
     where = f"instances.{key}"
     written, derived = without_secrets({name: item for name, item in value.items() if item is not None})
@@ -151,12 +155,12 @@ def _checked_member(
         _told(_merged(olds, key, before)) if before is not None else {}, _merged(application, key, known)
     )
     problems += [
-        Problem(f"{where}.{problem.property}", problem.reason)
+        CheckFailure(f"{where}.{problem.property}", problem.reason)
         for problem in checked.problems
         if problem.property in known or problem.property not in told
     ]
     kept = _as_written(known, checked.properties) | derived_secrets(derived, checked.properties)
-    warnings = [Problem(f"{where}.{one.property}", one.reason) for one in checked.warnings]
+    warnings = [CheckFailure(f"{where}.{one.property}", one.reason) for one in checked.warnings]
     return kept, checked.properties.get("instance_id"), problems, warnings
 
 
@@ -212,6 +216,6 @@ def _id_base(olds: Mapping[str, Any], news: Mapping[str, Any]) -> str | None:
     return f"{owner.name}.{owner.stack}.{owner.project}" if isinstance(owner, StackOwner) else None
 
 
-def _no_such(where: str, name: str, known: tuple[str, ...]) -> Problem:
+def _no_such(where: str, name: str, known: tuple[str, ...]) -> CheckFailure:
     near = difflib.get_close_matches(name, known, n=1)
-    return Problem(where, "there is no such property" + (f"; {near[0]} is one" if near else ""))
+    return CheckFailure(where, "there is no such property" + (f"; {near[0]} is one" if near else ""))

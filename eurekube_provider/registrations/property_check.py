@@ -26,7 +26,7 @@ from eurekube_provider.registrations.values import UNKNOWN, Marker, Refused, Unf
 
 
 @dataclass(frozen=True, slots=True)
-class Problem:
+class CheckFailure:
     """One property that cannot be used, and what would be right."""
 
     property: str
@@ -41,8 +41,8 @@ class Checked:
     """
 
     properties: Properties
-    problems: tuple[Problem, ...]
-    warnings: tuple[Problem, ...] = ()
+    problems: tuple[CheckFailure, ...]
+    warnings: tuple[CheckFailure, ...] = ()
 
 
 def default_instance_id(owner: StackOwner, application: str, port: int) -> str:
@@ -70,8 +70,8 @@ class _Check:
             if value is not None and key not in OUTPUTS and key != DEFAULT_ID
         }
         self._result: Properties = {}
-        self._problems: list[Problem] = []
-        self._warnings: list[Problem] = []
+        self._problems: list[CheckFailure] = []
+        self._warnings: list[CheckFailure] = []
 
     def run(self) -> Checked:
         for key in sorted(set(self._news) - set(INPUTS)):
@@ -105,7 +105,7 @@ class _Check:
         before = {"zone": self._olds.get("zone"), **(self._olds.get("metadata") or {})}
         if all(before.get(key) == item for key, item in metadata.items()):
             goes_on = "they were registered before that was refused, and stay; nothing can be added to them"
-            self._warnings.append(Problem("metadata", f"{problem}; {goes_on}"))
+            self._warnings.append(CheckFailure("metadata", f"{problem}; {goes_on}"))
         else:
             self._refuse("metadata", problem)
 
@@ -164,4 +164,4 @@ class _Check:
             self._refuse(name, refused.reason)
 
     def _refuse(self, name: str, reason: str) -> None:
-        self._problems.append(Problem(name, reason))
+        self._problems.append(CheckFailure(name, reason))

@@ -14,7 +14,7 @@ from pulumi.runtime import is_config_secret
 
 from eurekube_provider.core.errors import ConfigurationError
 from eurekube_provider.core.wording import nearest
-from eurekube_provider.eureka.connection import Connection, Mode
+from eurekube_provider.eureka.connection import BatchMode, Connection
 from eurekube_provider.registrations.connections import DEFAULT_CONNECTION, NAMESPACE, connection_names
 from eurekube_provider.resources.arguments import EurekaInstanceArgs
 from eurekube_provider.resources.operator_component import (
@@ -138,7 +138,7 @@ def _connections(*, is_own: bool, secret: EurekaSecretArgs | None) -> dict[str, 
             urls=list(one.service_urls),
             **credentials,
             ca_certificate=one.ca_file.read_text("utf-8") if one.ca_file else None,
-            mode=None if one.mode is Mode.AUTO else str(one.mode),
+            mode=None if one.mode is BatchMode.AUTO else str(one.mode),
         )
     return found
 

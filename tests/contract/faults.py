@@ -29,7 +29,7 @@ from eurekube_provider.core.identity import Cluster as Kubernetes
 from eurekube_provider.core.model import EurekaLease, Instance, Port
 from eurekube_provider.core.plan import plan
 from eurekube_provider.eureka.apply import apply
-from eurekube_provider.eureka.connection import Connection, Mode
+from eurekube_provider.eureka.connection import BatchMode, Connection
 from eurekube_provider.eureka.eureka_registry import EurekaRegistry
 from eurekube_provider.eureka.peers import Peers
 from eurekube_provider.operator.logs import TextFormatter
@@ -87,7 +87,7 @@ class Operator:
         self,
         urls: Iterable[str],
         app: str,
-        mode: Mode,
+        mode: BatchMode,
         *,
         way: Connection | None = None,
         interval_seconds: float = RENEWAL_INTERVAL_SECONDS,
@@ -177,7 +177,7 @@ class Operator:
         registry, view = self.registry, self.registry.view
         if self.is_leader and not self._stopped.is_set():
             steps = plan(self.desired, [*view.application(self.app), *view.owned(self.owner)], self.owner)
-            executor = self._executor if self.mode is Mode.REST else None
+            executor = self._executor if self.mode is BatchMode.REST else None
             outcome = apply(
                 steps,
                 self.owner,

@@ -19,7 +19,7 @@ from eurekube_provider.eureka import apply as module
 from eurekube_provider.eureka import peers as peers_module
 from eurekube_provider.eureka.apply import apply, remove, write
 from eurekube_provider.eureka.coalescing import Convoys
-from eurekube_provider.eureka.connection import Connection, Mode
+from eurekube_provider.eureka.connection import BatchMode, Connection
 from eurekube_provider.eureka.peers import Peers
 from eurekube_provider.eureka.sweeper import Sweeper
 from lab import Lab
@@ -375,8 +375,8 @@ def test_what_was_written_is_renewed(peers: Peers, app: str) -> None:
     assert not peers.renew(replace(again, last_dirty_timestamp_ms=(again.last_dirty_timestamp_ms or 0) + 1))
 
 
-@pytest.mark.parametrize("mode", [Mode.REST, Mode.BATCH], ids=str)
-def test_many_changes(three: Lab, app: str, mode: Mode) -> None:
+@pytest.mark.parametrize("mode", [BatchMode.REST, BatchMode.BATCH], ids=str)
+def test_many_changes(three: Lab, app: str, mode: BatchMode) -> None:
     """Many come, change and go on every server, one by one or in batches; a foreign one among them stays."""
     peers = Peers(Connection(tuple(three.eureka_urls), mode=mode))
     count = module.BULK_FROM_CHANGES + 10
@@ -406,7 +406,7 @@ def test_owners_that_travel_together(three: Lab, app: str) -> None:
     """Single changes of many owners at once stand on every server, in far fewer requests than changes; an id
     that somebody else has stays as it is, and a person's status over an instance, too.
     """
-    peers = Peers(Connection(tuple(three.eureka_urls), mode=Mode.BATCH))
+    peers = Peers(Connection(tuple(three.eureka_urls), mode=BatchMode.BATCH))
     convoys, record, count = Convoys(peers), Record(all_is_new=True), 60
     owners = [f"cluster/eks/shop/{app.lower()}-{number}" for number in range(count)]
     wanted = [owned(f"{app}-{number}", owner=owner) for number, owner in enumerate(owners)]
@@ -457,7 +457,7 @@ def test_owners_that_travel_together(three: Lab, app: str) -> None:
 
 def test_batches_keep_a_persons_out_of_service(three: Lab, app: str) -> None:
     """What a person set stands after an update in batches, override included, on every server."""
-    peers = Peers(Connection(tuple(three.eureka_urls), mode=Mode.BATCH))
+    peers = Peers(Connection(tuple(three.eureka_urls), mode=BatchMode.BATCH))
     desired = [owned(app, f"{number:03}.{app}") for number in range(module.BULK_FROM_CHANGES)]
     apply(plan(desired, [], OURS), OURS, peers)
     chosen = desired[3]

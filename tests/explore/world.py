@@ -115,7 +115,7 @@ class World:
             raise NoAnswer(what)
         return result
 
-    def exchange(self, url: str, request: Request) -> transport.Answer:
+    def exchange(self, url: str, request: Request) -> transport.EurekaResponse:
         """One request to a server, as our transport sends it.
 
         :raises TimedOut: no answer came.
@@ -128,7 +128,7 @@ class World:
         except NoAnswer:
             self.cluster.clock.advance(max(0, given_up_ms - self.cluster.clock.now_ms))
             raise transport.TimedOut("no answer") from None
-        return transport.Answer(answer.status_code, {}, answer.text.encode())
+        return transport.EurekaResponse(answer.status_code, {}, answer.text.encode())
 
 
 def _shown(request: Request) -> str:
@@ -161,7 +161,7 @@ class _Wire:
         data: bytes | None = None,
         headers: Mapping[str, str] | None = None,
         timeout_seconds: float | None = None,  # noqa: ARG002 - a lost answer takes its time in the model
-    ) -> transport.Answer:
+    ) -> transport.EurekaResponse:
         """See :meth:`eurekube_provider.eureka.transport.Transport.request`."""
         if data is not None:
             document = json.loads(data)

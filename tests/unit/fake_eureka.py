@@ -11,7 +11,7 @@ from eurekube_provider.core.model import Instance, Status
 from eurekube_provider.eureka.connection import Connection
 from eurekube_provider.eureka.peer import Peer
 from eurekube_provider.eureka.peers import Peers
-from eurekube_provider.eureka.request_stats import Traffic
+from eurekube_provider.eureka.request_stats import RequestStats
 
 Key = tuple[str, str]
 
@@ -27,7 +27,7 @@ class FakeEureka:
     listed: list[Instance] | None = None
     asked: list[str] = field(default_factory=list)
     fails: dict[str, list[Callable[[Callable[[], Any]], Any]]] = field(default_factory=dict)
-    traffic: Traffic = field(default_factory=Traffic)
+    traffic: RequestStats = field(default_factory=RequestStats)
 
     def answer(self, request: str, usual: Callable[[], Any]) -> Any:
         """Do it, or what a test wants instead."""

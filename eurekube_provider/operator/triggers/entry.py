@@ -21,7 +21,7 @@ from eurekube_provider.core.stack_refresh import (
 from eurekube_provider.core.syncer import Selector
 from eurekube_provider.operator.removal_brake import RELEASE_ANNOTATION
 from eurekube_provider.operator.settings import Settings
-from eurekube_provider.operator.triggers.trigger_state import Standing
+from eurekube_provider.operator.triggers.trigger_state import TriggerState
 
 Object = dict[str, Any]
 Selected = Callable[[Selector], tuple[list[Object], list[Object]]]
@@ -36,7 +36,7 @@ class UnknownTarget(ConfigurationError):
 
 
 @dataclass(slots=True)
-class Entry:
+class TriggerEntry:
     """One StackRefresh.
 
     :ivar item: the object, with the status that was written last.
@@ -50,7 +50,7 @@ class Entry:
     """
 
     item: Object
-    standing: Standing
+    standing: TriggerState
     schedule: Schedule
     refresh: StackRefresh | None = None
     pace: Pace = field(default_factory=lambda: Pace(0.0, 0.0))
@@ -207,7 +207,7 @@ def pace_of(refresh: StackRefresh, settings: Settings) -> Pace:
     return pace
 
 
-def run_key(entry: Entry, wanted: str) -> str:
+def run_key(entry: TriggerEntry, wanted: str) -> str:
     """What names a run, whichever replica tries it: the same until one goes well."""
     text = f"{entry.uid}/{entry.standing.runs}/{wanted}"
     return hashlib.sha256(text.encode()).hexdigest()[:32]

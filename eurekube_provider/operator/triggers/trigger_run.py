@@ -11,7 +11,7 @@ from eurekube_provider.core.model import EMPTY
 from eurekube_provider.core.stack_refresh import Addresses, StackAction
 
 
-class Outcome(StrEnum):
+class TriggerOutcome(StrEnum):
     """How a run ended."""
 
     CHANGED = "Changed"
@@ -31,11 +31,11 @@ class Outcome(StrEnum):
     @property
     def is_good(self) -> bool:
         """Whether the stack is served."""
-        return self not in (Outcome.FAILED, Outcome.LOCKED, Outcome.PENDING)
+        return self not in (TriggerOutcome.FAILED, TriggerOutcome.LOCKED, TriggerOutcome.PENDING)
 
 
 @dataclass(frozen=True, slots=True)
-class Run:
+class TriggerRun:
     """What is asked.
 
     :ivar key: equal for every try of the same thing, also by another replica.
@@ -56,22 +56,22 @@ class Run:
 
 
 @dataclass(frozen=True, slots=True)
-class Result:
+class TriggerResult:
     """What came of it.
 
     :ivar message: one sentence.
     :ivar changes: how many resources were treated how, e.g. ``{"create": 2}``; empty where not known.
     """
 
-    outcome: Outcome
+    outcome: TriggerOutcome
     message: str
     changes: Mapping[str, int] = field(default_factory=lambda: EMPTY)
 
 
-Runner = Callable[[Run], Result]
+Runner = Callable[[TriggerRun], TriggerResult]
 """Carries a run out, on a thread of its own; what it raises is a failure."""
 
 
-def failed(message: str) -> Result:
+def failed(message: str) -> TriggerResult:
     """It failed, and why."""
-    return Result(Outcome.FAILED, message)
+    return TriggerResult(TriggerOutcome.FAILED, message)

@@ -17,7 +17,7 @@ from eurekube_provider.core.quoting import printable
 from eurekube_provider.core.schedule import Schedule, retry_delay
 from eurekube_provider.core.stack_refresh import Addresses, StackRefresh
 from eurekube_provider.operator.status import condition
-from eurekube_provider.operator.triggers.trigger_run import Outcome, Result
+from eurekube_provider.operator.triggers.trigger_run import TriggerOutcome, TriggerResult
 
 RUNNING = "Running"
 """The outcome of a run that has not ended."""
@@ -33,7 +33,7 @@ Object = Mapping[str, Any]
 
 
 @dataclass(frozen=True, slots=True)
-class Standing:
+class TriggerState:
     """What a status says.
 
     :ivar is_ready: whether the StackRefresh can work and its last run went well; None before the first one.
@@ -61,7 +61,7 @@ class Standing:
     addresses: int = 0
 
     @classmethod
-    def of(cls, item: Object) -> Standing:
+    def of(cls, item: Object) -> TriggerState:
         """What an object's status says."""
         status = item.get("status") or {}
         conditions = {one["type"]: one for one in status.get("conditions") or ()}
@@ -94,7 +94,7 @@ class Standing:
     @property
     def is_unended(self) -> bool:
         """Whether what the last run asked for goes on."""
-        return self.last_run is not None and self.last_run.get("outcome") == Outcome.PENDING
+        return self.last_run is not None and self.last_run.get("outcome") == TriggerOutcome.PENDING
 
     @property
     def served_addresses(self) -> int:
@@ -136,16 +136,16 @@ class Standing:
             is_unended=self.is_unended,
         ).touched(now)
 
-    def observing(self, addresses: Addresses) -> Standing:
+    def observing(self, addresses: Addresses) -> TriggerState:
         """What there is in the cluster now."""
         return replace(self, services=len(addresses), addresses=sum(map(len, addresses.values())))
 
-    def admitted(self, *, is_paused: bool) -> Standing:
+    def admitted(self, *, is_paused: bool) -> TriggerState:
         """It can work as it is."""
         allowed = self._as_last_run() if self.reason in REFUSALS else self
         return replace(allowed, is_paused=is_paused)
 
-    def refused(self, reason: str, message: str) -> Standing:
+    def refused(self, reason: str, message: str) -> TriggerState:
         """It cannot work as it is.
 
         :param reason: one of :data:`REFUSALS`.
@@ -160,12 +160,12 @@ class Standing:
             sync_message="nothing is run",
         )
 
-    def in_line(self) -> Standing:
+    def in_line(self) -> TriggerState:
         """What is wanted is what was served."""
         known = self if self.is_ready else self._as_last_run()
         return replace(known, braked="", is_synced=True, sync_reason="Served", sync_message=_SERVED)
 
-    def waiting(self, wait_seconds: float) -> Standing:
+    def waiting(self, wait_seconds: float) -> TriggerState:
         """Something else is wanted than what was served, and it is not yet time."""
         known = self._as_last_run() if self.reason in REFUSALS else self
         message = f"the addresses have changed; it runs in {wait_seconds:.0f} s"
@@ -175,12 +175,12 @@ class Standing:
             message = "the addresses have changed; it runs as soon as its target is free"
         return replace(known, braked="", is_synced=False, sync_reason="Pending", sync_message=message)
 
-    def held(self, why: str) -> Standing:
+    def held(self, why: str) -> TriggerState:
         """It is time, and what is wanted looks like a broken source."""
         known = self._as_last_run() if self.reason in REFUSALS else self
         return replace(known, braked=why, is_synced=False, sync_reason=ConditionType.BRAKED, sync_message=why)
 
-    def begun(self, refresh: StackRefresh, wall: datetime) -> Standing:
+    def begun(self, refresh: StackRefresh, wall: datetime) -> TriggerState:
         """A run begins."""
         run = {
             "action": str(refresh.action),
@@ -202,8 +202,8 @@ class Standing:
         )
 
     def ended(
-        self, result: Result, served: str, seconds: float, wall: datetime, retry_seconds: float
-    ) -> Standing:
+        self, result: TriggerResult, served: str, seconds: float, wall: datetime, retry_seconds: float
+    ) -> TriggerState:
         """The run has ended.
 
         :param served: what it was for.
@@ -220,7 +220,7 @@ class Standing:
         if result.changes:
             run["changes"] = dict(result.changes)
         again = f"the last run did not go well; it is tried again in {retry_seconds:.0f} s"
-        is_unended = result.outcome is Outcome.PENDING
+        is_unended = result.outcome is TriggerOutcome.PENDING
         if is_unended:
             again = "what the last run asked for has not ended; it is waited for"
         ready = replace(self, last_run=run)._as_last_run()  # noqa: SLF001 - another one of ours
@@ -234,22 +234,22 @@ class Standing:
             sync_message=_SERVED if good else again,
         )
 
-    def _as_last_run(self) -> Standing:
+    def _as_last_run(self) -> TriggerState:
         """Ready, or not, as the last run ended."""
         run = self.last_run
         if run is None:
-            fresh = Standing()
+            fresh = TriggerState()
             return replace(self, is_ready=None, reason=fresh.reason, message=fresh.message)
         outcome = str(run.get("outcome"))
         if outcome == RUNNING:
             return replace(self, is_ready=None, reason="Pending", message="the end of its run is not known")
-        bad = outcome in (Outcome.FAILED, Outcome.LOCKED, Outcome.PENDING)
+        bad = outcome in (TriggerOutcome.FAILED, TriggerOutcome.LOCKED, TriggerOutcome.PENDING)
         reason = outcome if bad else "Succeeded"
         message = str(run.get("message") or f"{run.get('action')} of {run.get('target')}: {outcome}")
         return replace(self, is_ready=not bad, reason=reason, message=message)
 
 
-def status_of(item: Object, standing: Standing, wall: datetime) -> dict[str, Any]:
+def status_of(item: Object, standing: TriggerState, wall: datetime) -> dict[str, Any]:
     """The status that says ``standing``, for a merge patch: None is to be removed.
 
     :param item: with its current status, whose transition times are kept.

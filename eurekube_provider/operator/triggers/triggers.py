@@ -29,12 +29,19 @@ from eurekube_provider.operator.removal_brake import RELEASE_ANNOTATION
 from eurekube_provider.operator.settings import Settings
 from eurekube_provider.operator.sources import intent
 from eurekube_provider.operator.triggers.automation import worker
-from eurekube_provider.operator.triggers.entry import Entry, Object, SeenTerminating, Selected, run_key, says
+from eurekube_provider.operator.triggers.entry import (
+    Object,
+    SeenTerminating,
+    Selected,
+    TriggerEntry,
+    run_key,
+    says,
+)
 from eurekube_provider.operator.triggers.pulumi_stack import requester
 from eurekube_provider.operator.triggers.runs import Ended, History, Order, Place, Runs
 from eurekube_provider.operator.triggers.targets import Automation, PulumiStack, Target
-from eurekube_provider.operator.triggers.trigger_run import Outcome, Run, Runner
-from eurekube_provider.operator.triggers.trigger_state import Standing, status_of
+from eurekube_provider.operator.triggers.trigger_run import Runner, TriggerOutcome, TriggerRun
+from eurekube_provider.operator.triggers.trigger_state import TriggerState, status_of
 from eurekube_provider.operator.triggers.webhook import caller
 from eurekube_provider.operator.watches import trim_own
 
@@ -91,7 +98,7 @@ class Triggers:
         self._term = 0
         self._touched: dict[Key, float] = {}
         self._later: dict[Key, float] = {}  # whose status could not be read, and when to try again
-        self._entries: dict[Key, Entry] = {}
+        self._entries: dict[Key, TriggerEntry] = {}
         self._entries_term = 0
         self._history: dict[Key, History] = {}
         self._round_at = time.monotonic()
@@ -149,7 +156,7 @@ class Triggers:
             copies = {key: replace(one, outcomes=one.outcomes.copy()) for key, one in self._history.items()}
         return {key: one for key, one in copies.items() if key in there}
 
-    def standings(self) -> dict[Key, Standing]:
+    def standings(self) -> dict[Key, TriggerState]:
         """How it stands, as this replica knows; nothing while it does not lead."""
         with self._condition:
             return {key: entry.standing for key, entry in self._entries.items()}
@@ -236,7 +243,7 @@ class Triggers:
         """Whether the first lists are complete, but for namespaces that we may not read."""
         return all(one.is_settled for one in self.reflectors.reflectors)
 
-    def _earliest(self, entry: Entry) -> float | None:
+    def _earliest(self, entry: TriggerEntry) -> float | None:
         """When a run for it may begin; None until another one has ended."""
         if entry.refresh is None:
             return None
@@ -244,7 +251,7 @@ class Triggers:
         may_begin = self._runs.may_begin(entry.refresh.target, is_again=is_again)
         return self._free_at(entry) if may_begin else None
 
-    def _free_at(self, entry: Entry) -> float:
+    def _free_at(self, entry: TriggerEntry) -> float:
         """When its target has rested for its shortest interval, whoever had it run."""
         target = self._settings.targets.get(entry.refresh.target) if entry.refresh else None
         if target is None:
@@ -289,8 +296,8 @@ class Triggers:
                 if error.status_code == 404:
                     return  # its end is on its way to our copy
                 raise
-            standing = Standing.of(item)
-            entry = Entry(item, standing, standing.schedule(time.monotonic(), datetime.now(UTC)))
+            standing = TriggerState.of(item)
+            entry = TriggerEntry(item, standing, standing.schedule(time.monotonic(), datetime.now(UTC)))
             begun_at = entry.schedule.begun_at
             self._begun_at[standing.target] = max(begun_at, self._begun_at.get(standing.target, begun_at))
             with self._condition:
@@ -327,7 +334,7 @@ class Triggers:
     def _begin(
         self,
         key: Key,
-        entry: Entry,
+        entry: TriggerEntry,
         refresh: StackRefresh,
         wanted: str,
         addresses: Addresses,
@@ -344,8 +351,8 @@ class Triggers:
             raise
         timeout_seconds = self._settings.targets[refresh.target].timeout_seconds
 
-        def run(cancelled: threading.Event) -> Run:
-            return Run(
+        def run(cancelled: threading.Event) -> TriggerRun:
+            return TriggerRun(
                 namespace=refresh.namespace,
                 name=refresh.name,
                 action=refresh.action,
@@ -389,7 +396,7 @@ class Triggers:
         now = time.monotonic()
         if good:
             entry.schedule = entry.schedule.succeeded()
-        elif result.outcome is Outcome.PENDING:
+        elif result.outcome is TriggerOutcome.PENDING:
             entry.schedule = entry.schedule.unended(now)
         else:
             entry.schedule = entry.schedule.failed(now, random.random())  # noqa: S311 - jitter, no secret
@@ -400,11 +407,11 @@ class Triggers:
         entry.is_unwritten = True
         if entry.refresh is None:
             entry.admit(self._settings)  # it was changed meanwhile, to what cannot work
-        reason = "StackLocked" if result.outcome is Outcome.LOCKED else f"Run{result.outcome}"
+        reason = "StackLocked" if result.outcome is TriggerOutcome.LOCKED else f"Run{result.outcome}"
         note = f"{order.target}: {result.message} ({ended.seconds:.1f} s)"
         self._events.record(entry.item, EventType.NORMAL if good else EventType.WARNING, reason, note)
 
-    def _write(self, key: Key, entry: Entry) -> bool:
+    def _write(self, key: Key, entry: TriggerEntry) -> bool:
         """Write the status, if it says something new; whether there is still something to write it to."""
         status = status_of(entry.item, entry.standing, datetime.now(UTC))
         if not says(entry.item.get("status") or {}, status):

@@ -14,7 +14,7 @@ import pulumi
 
 from eurekube_provider.core.errors import ConfigurationError
 from eurekube_provider.core.objects import is_object_name
-from eurekube_provider.eureka.connection import Mode, split_credentials
+from eurekube_provider.eureka.connection import BatchMode, split_credentials
 from eurekube_provider.resources.arguments import as_arguments
 
 DEFAULT_CONNECTION = "default"
@@ -139,5 +139,5 @@ def _check(where: str, one: EurekaConnectionArgs) -> None:
         raise ConfigurationError(f"{where}: password means nothing without a user")
     if one.client_key is not None and one.client_certificate is None:
         raise ConfigurationError(f"{where}: client_key means nothing without client_certificate")
-    if one.mode is not None and one.mode not in tuple(Mode):
-        raise ConfigurationError(f"{where}: mode {one.mode!r} must be one of {', '.join(Mode)}")
+    if one.mode is not None and one.mode not in tuple(BatchMode):
+        raise ConfigurationError(f"{where}: mode {one.mode!r} must be one of {', '.join(BatchMode)}")

@@ -350,7 +350,7 @@ class _Wire:
         data: bytes | None = None,
         headers: Mapping[str, str] | None = None,
         timeout_seconds: float | None = None,
-    ) -> transport.Answer:
+    ) -> transport.EurekaResponse:
         """See :meth:`eurekube_provider.eureka.transport.Transport.request`."""
         segments = tuple(unquote(one) for one in path.split("/") if one)
         body = document if data is None else json.loads(data)
@@ -359,7 +359,7 @@ class _Wire:
         request = Request(method, segments, dict(params or {}), dict(headers or {}), body)
         seconds = min(self._seconds, timeout_seconds or self._seconds)
         answer = self.world.exchange(self._process, self._url, request, seconds)
-        return transport.Answer(answer.status_code, {}, answer.text.encode())
+        return transport.EurekaResponse(answer.status_code, {}, answer.text.encode())
 
 
 class _Reply:

@@ -16,9 +16,9 @@ from eurekube_provider.core.identity import LEAVING_KEY, OWNER_KEY
 from eurekube_provider.core.model import Instance, Port, Status
 from eurekube_provider.eureka import fan_out as inquiry_module
 from eurekube_provider.eureka import peers as peers_module
-from eurekube_provider.eureka.batch import Answer
+from eurekube_provider.eureka.batch import ItemResponse
 from eurekube_provider.eureka.bulk import change_many
-from eurekube_provider.eureka.connection import Connection, Mode
+from eurekube_provider.eureka.connection import BatchMode, Connection
 from eurekube_provider.eureka.peer import Peer
 from eurekube_provider.eureka.peers import Peers
 from lab.waiting import wait_until
@@ -91,7 +91,7 @@ def test_a_slow_server_is_written_to_as_well(monkeypatch: pytest.MonkeyPatch) ->
     one = instance(OURS, 1)
     slow, held, lock = URLS[2], {url: set[str]() for url in URLS}, threading.Lock()
 
-    def carry_out(peer: Peer, items: Sequence[bytes]) -> list[Answer]:
+    def carry_out(peer: Peer, items: Sequence[bytes]) -> list[ItemResponse]:
         if peer.url == slow:
             time.sleep(0.3)
         answers = []
@@ -102,12 +102,12 @@ def test_a_slow_server_is_written_to_as_well(monkeypatch: pytest.MonkeyPatch) ->
                     there.add(item["id"])
                 elif item["action"] == "Cancel":
                     there.discard(item["id"])
-                answers.append(Answer(200 if item["id"] in there else 404))
+                answers.append(ItemResponse(200 if item["id"] in there else 404))
         return answers
 
     monkeypatch.setattr(Peer, "batch", carry_out)
     monkeypatch.setattr(Peer, "read", lambda peer, _, name: one if name in held[peer.url] else None)
-    peers = Peers(Connection(URLS, mode=Mode.BATCH), waits_for_all=False)
+    peers = Peers(Connection(URLS, mode=BatchMode.BATCH), waits_for_all=False)
     owners = {one.key: OURS}
     assert change_many(peers, [one], (), owners, None) == {}
     assert one.instance_id in held[URLS[0]]
@@ -153,7 +153,7 @@ def test_an_id_that_another_client_took_a_moment_ago(
     world, seen, held = World(cluster), Seen(), set[str | None]()
     world.watch = lambda _: held.update(owner_on(cluster, url, number) for url in URLS)
     with owned(world), mock.patch.object(peers_module, "PeerExecutor", InlineExecutor):
-        peers = Peers(Connection(URLS, mode=Mode.BATCH))
+        peers = Peers(Connection(URLS, mode=BatchMode.BATCH))
         peers.peers[URLS.index(at)].register(instance(THEIRS, number, before))
         wanted = [instance(OURS, each) for each in (0, 1)]
         failures = change_many(peers, wanted, (), {one.key: OURS for one in wanted}, seen)
@@ -171,7 +171,7 @@ def test_an_id_that_another_client_takes_at_this_moment(number: int) -> None:
     cluster.clock.advance(3_600_000)
     world, seen = World(cluster), Seen()
     with owned(world), mock.patch.object(peers_module, "PeerExecutor", InlineExecutor):
-        peers = Peers(Connection(URLS, mode=Mode.BATCH))
+        peers = Peers(Connection(URLS, mode=BatchMode.BATCH))
         theirs = instance(THEIRS, number, cluster.clock.now_ms)
         send = peers.peers[0].batch
         looks = iter([True])
@@ -197,7 +197,7 @@ def test_what_stands_everywhere_is_not_registered_again() -> None:
     cluster.clock.advance(3_600_000)
     world = World(cluster)
     with owned(world), mock.patch.object(peers_module, "PeerExecutor", InlineExecutor):
-        peers = Peers(Connection(URLS, mode=Mode.BATCH))
+        peers = Peers(Connection(URLS, mode=BatchMode.BATCH))
         wanted = [instance(OURS, each) for each in (0, 1)]
         owners = {one.key: OURS for one in wanted}
         assert not change_many(peers, wanted, (), owners, Seen())
@@ -215,7 +215,7 @@ def test_what_a_list_did_not_show_to_be_out_by_us_keeps_our_mark_in_a_batch() ->
     """As with single requests; what a person put out of service has none."""
     cluster = Cluster(URLS[:1])
     with owned(World(cluster)):
-        peers = Peers(Connection(URLS[:1], mode=Mode.BATCH))
+        peers = Peers(Connection(URLS[:1], mode=BatchMode.BATCH))
         marked = replace(instance(OURS, 0), metadata={OWNER_KEY: OURS, LEAVING_KEY: "true"})
         standing = [marked, instance(OURS, 1)]
         owners = {one.key: OURS for one in standing}
@@ -233,14 +233,14 @@ def test_a_batch_without_an_answer_is_told(monkeypatch: pytest.MonkeyPatch) -> N
     """The server may be frozen and carry it out when it is back: what is removed by then is looked for so."""
     one, told = instance(OURS, 1), list[Instance]()
 
-    def carry_out(peer: Peer, items: Sequence[bytes]) -> list[Answer]:
+    def carry_out(peer: Peer, items: Sequence[bytes]) -> list[ItemResponse]:
         if peer.url == URLS[1]:
             raise RegistryUnreachable("frozen")
-        return [Answer(200 if json.loads(item)["action"] == "Register" else 404) for item in items]
+        return [ItemResponse(200 if json.loads(item)["action"] == "Register" else 404) for item in items]
 
     monkeypatch.setattr(Peer, "batch", carry_out)
     monkeypatch.setattr(Peer, "register", lambda *_: None)
-    peers = Peers(Connection(URLS[:2], mode=Mode.BATCH))
+    peers = Peers(Connection(URLS[:2], mode=BatchMode.BATCH))
     peers.unanswered_many = told.extend
     change_many(peers, [one], (), {one.key: OURS}, None)
     peers.close()

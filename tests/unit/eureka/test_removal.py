@@ -13,9 +13,9 @@ from eurekube_provider.core.identity import LEAVING_KEY, OWNER_KEY
 from eurekube_provider.core.model import Instance, Port, Status
 from eurekube_provider.core.plan import plan
 from eurekube_provider.eureka.apply import apply
-from eurekube_provider.eureka.batch import Answer
+from eurekube_provider.eureka.batch import ItemResponse
 from eurekube_provider.eureka.bulk import change_many
-from eurekube_provider.eureka.connection import Connection, Mode
+from eurekube_provider.eureka.connection import BatchMode, Connection
 from eurekube_provider.eureka.peers import Peers
 from eurekube_provider.eureka.status_override import put_back
 from tests.explore.world import World, owned
@@ -90,7 +90,7 @@ def servers() -> Iterator[Servers]:
     """Nothing but them can be reached."""
     made = Servers()
     with owned(made.world):
-        made.peers = Peers(Connection(URLS, mode=Mode.BATCH))
+        made.peers = Peers(Connection(URLS, mode=BatchMode.BATCH))
         yield made
 
 
@@ -167,9 +167,9 @@ def test_what_a_server_keeps_of_a_batch_is_removed_again(servers: Servers) -> No
     first, keeps = servers.peers.peers[0], iter([True])
     send = first.batch
 
-    def batch(items: Sequence[bytes]) -> list[Answer]:
+    def batch(items: Sequence[bytes]) -> list[ItemResponse]:
         if b'"Cancel"' in items[0] and next(keeps, False):
-            return [Answer(200), *send(items[1:])]
+            return [ItemResponse(200), *send(items[1:])]
         return send(items)
 
     with mock.patch.object(first, "batch", batch):
@@ -183,9 +183,9 @@ def test_what_a_server_drops_of_a_batch_is_sent_by_itself(servers: Servers) -> N
     first, drops = servers.peers.peers[0], iter([True])
     send = first.batch
 
-    def batch(items: Sequence[bytes]) -> list[Answer]:
+    def batch(items: Sequence[bytes]) -> list[ItemResponse]:
         if b'"Register"' in items[0] and next(drops, False):
-            return [Answer(200), *send(items[1:])]
+            return [ItemResponse(200), *send(items[1:])]
         return send(items)
 
     with mock.patch.object(first, "batch", batch):

@@ -18,7 +18,7 @@ from eurekube_provider.core.model import EurekaLease, Instance, Port
 from eurekube_provider.eureka import heartbeat_sender
 from eurekube_provider.eureka import renewals as module
 from eurekube_provider.eureka.accepted_renewals import Accepted
-from eurekube_provider.eureka.batch import MOST_ITEMS, Answer, portions
+from eurekube_provider.eureka.batch import MOST_ITEMS, ItemResponse, portions
 from eurekube_provider.eureka.renewals import Renewals
 from eurekube_provider.runtime.clock import elapsed_seconds
 from lab.waiting import wait_until
@@ -52,7 +52,7 @@ class FakePeer:
     def __repr__(self) -> str:
         return self.url
 
-    def batch(self, items: Sequence[bytes]) -> list[Answer]:
+    def batch(self, items: Sequence[bytes]) -> list[ItemResponse]:
         """Take heartbeats, one answer for each."""
         if self.away:
             raise RegistryUnreachable(f"{self.url} is away", url=self.url)
@@ -93,7 +93,7 @@ class FakePeers:
         self.turns.append(turn)
         return self.answer(renewed.key, None).status_code != 404
 
-    def answer(self, key: Key, peer: FakePeer | None) -> Answer:
+    def answer(self, key: Key, peer: FakePeer | None) -> ItemResponse:
         """What became of one renewal."""
         with self._lock:
             self.waiting += 1
@@ -112,10 +112,10 @@ class FakePeers:
             if peer:
                 self.by_peer[peer.url, key] += 1
             if key in self.forgotten:
-                return Answer(404)
+                return ItemResponse(404)
             if key in self.stored:
-                return Answer(409, self.stored[key])
-            return Answer(200)
+                return ItemResponse(409, self.stored[key])
+            return ItemResponse(200)
 
 
 class Listening:

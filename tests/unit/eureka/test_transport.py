@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from eurekube_provider.eureka.connection import Connection
-from eurekube_provider.eureka.transport import Answer, Transport
+from eurekube_provider.eureka.transport import EurekaResponse, Transport
 
 URL = "http://127.0.0.1:9/eureka"
 
@@ -30,12 +30,14 @@ class Server(Transport):
         body: bytes | None,
         headers: Mapping[str, str],
         timeout_seconds: float | None,
-    ) -> Answer:
+    ) -> EurekaResponse:
         assert (method, body, timeout_seconds) == ("GET", None, None)
         kind, _, text = headers["Authorization"].partition(" ")
         secret = text if kind == "Bearer" else base64.b64decode(text).decode().partition(":")[2]
         self.shown.append(secret)
-        return Answer(401 if secret != self.accepts else 403 if target.endswith("warming") else 200, {}, b"")
+        return EurekaResponse(
+            401 if secret != self.accepts else 403 if target.endswith("warming") else 200, {}, b""
+        )
 
     def codes(self, *paths: str) -> list[int]:
         """What requests of these paths are answered with."""

@@ -13,7 +13,7 @@ from eurekube_provider.cli.drain_command import beyond_reach, left_out
 from eurekube_provider.core.errors import RegistryRejected, RegistryUnreachable
 from eurekube_provider.core.identity import MEMBER_KEY
 from eurekube_provider.core.model import Instance, Port, Status
-from eurekube_provider.eureka.batch import Answer
+from eurekube_provider.eureka.batch import ItemResponse
 from eurekube_provider.eureka.connection import Connection
 from eurekube_provider.eureka.peers import BATCHES_FROM_LEASES, Peers, merged
 from eurekube_provider.eureka.status_override import another_is_up, instances_named
@@ -52,13 +52,13 @@ class Server:
         """Remove."""
         return self.held.pop((application, instance_id), None) is not None
 
-    def batch(self, items: Sequence[bytes]) -> list[Answer]:
+    def batch(self, items: Sequence[bytes]) -> list[ItemResponse]:
         """Heartbeats, which renew and tell what is there."""
         self.renewals += len(items)
         everything = list(self.held.values())
         ids = [item.partition(b'"id":"')[2].partition(b'"')[0].decode() for item in items]
         found = [next((one for one in everything if one.instance_id == name), None) for name in ids]
-        return [Answer(409, one) if one else Answer(404) for one in found]
+        return [ItemResponse(409, one) if one else ItemResponse(404) for one in found]
 
 
 class Cluster(Peers):

@@ -16,8 +16,8 @@ from eurekube_provider.core.errors import (
     RegistryRejected,
     RegistryUnreachable,
 )
-from eurekube_provider.eureka.batch import Answer
-from eurekube_provider.eureka.connection import Connection, Mode
+from eurekube_provider.eureka.batch import ItemResponse
+from eurekube_provider.eureka.connection import BatchMode, Connection
 from eurekube_provider.eureka.peer import Peer, ServerStatus
 from eurekube_provider.eureka.peers import Peers
 from eurekube_provider.kube.access import KubeAccess
@@ -27,7 +27,7 @@ from eurekube_provider.operator.selfcheck import (
     CONSEQUENCES,
     KINDS,
     REVIEWS,
-    Finding,
+    CheckResult,
     Later,
     Verdict,
     check_eureka,
@@ -77,7 +77,7 @@ class FakeAccess(KubeAccess):
         return {"status": {"allowed": self.allows(attributes)}}
 
 
-def warnings(findings: list[Finding]) -> list[tuple[str, str, str]]:
+def warnings(findings: list[CheckResult]) -> list[tuple[str, str, str]]:
     """Check, subject and detail of what hampers."""
     return [(one.check, one.subject, one.detail) for one in findings if one.verdict is Verdict.WARNING]
 
@@ -204,11 +204,11 @@ class FakePeer(Peer):
             raise self.answer
         return self.answer
 
-    def batch(self, items: Any) -> list[Answer]:
+    def batch(self, items: Any) -> list[ItemResponse]:
         """Nothing, or 404 where there are no batches."""
         if not self.batches:
             raise RegistryRejected("no batches here", status_code=404)
-        return [Answer(200) for _ in items]
+        return [ItemResponse(200) for _ in items]
 
 
 def status(*replicas: str, ahead: float = 0.0) -> ServerStatus:
@@ -216,7 +216,7 @@ def status(*replicas: str, ahead: float = 0.0) -> ServerStatus:
     return ServerStatus("0 days 00:03", 1, replicas, (), (), ahead)
 
 
-def eureka(*servers: FakePeer, mode: Mode = Mode.AUTO) -> list[Finding]:
+def eureka(*servers: FakePeer, mode: BatchMode = BatchMode.AUTO) -> list[CheckResult]:
     """What is found of these servers."""
     peers = Peers(Connection(tuple(server.url for server in servers), mode=mode))
     peers.peers = servers
@@ -253,7 +253,7 @@ def test_why_batches_cannot_be_used(server: FakePeer, words: str) -> None:
 
 def test_a_chosen_mode_is_not_judged() -> None:
     """Whoever chose rest or batch knows."""
-    assert eureka(FakePeer("http://a/e", status()), mode=Mode.REST)[-1].detail == "the mode is rest"
+    assert eureka(FakePeer("http://a/e", status()), mode=BatchMode.REST)[-1].detail == "the mode is rest"
 
 
 @pytest.mark.parametrize(

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from eurekube_provider.core.errors import ConfigurationError
-from eurekube_provider.eureka.connection import Connection, Mode
+from eurekube_provider.eureka.connection import BatchMode, Connection
 from eurekube_provider.kube.elector import Timing
 from eurekube_provider.operator.__main__ import add_flags
 from eurekube_provider.operator.options import TEXT, Option, texts_of
@@ -261,7 +261,7 @@ def test_a_file_says_the_same(tmp_path: Path) -> None:
     )
     result = settings_from({"config": file}, {})
     assert default(result) == Connection(
-        ("http://a/e", "http://b/e"), user="ann", password=SECRET, mode=Mode.REST, secret_file=password
+        ("http://a/e", "http://b/e"), user="ann", password=SECRET, mode=BatchMode.REST, secret_file=password
     )
     assert result.watch_namespaces == ("shop", "billing")
     assert result.cross_namespace == {("a", "b"), ("c", "*")}
@@ -286,7 +286,7 @@ def test_flag_then_environment_then_file_then_default(tmp_path: Path) -> None:
     result = settings_from(flags, {"OPERATOR_NAME": "variable", "EUREKA_USER": "variable"})
     assert (result.operator_name, result.log_level, result.resync_seconds) == ("flag", "ERROR", 15.0)
     assert default(result) == Connection(
-        ("http://file/e",), user="variable", password="from-file", mode=Mode.BATCH, secret_file=password
+        ("http://file/e",), user="variable", password="from-file", mode=BatchMode.BATCH, secret_file=password
     )
     plain = default(settings_from(flags, {"EUREKA_PASSWORD": "variable"}))
     assert (plain.password, plain.secret_file) == ("variable", None)

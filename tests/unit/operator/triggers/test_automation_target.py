@@ -13,7 +13,7 @@ from eurekube_provider.core.stack_refresh import StackAction
 from eurekube_provider.operator.triggers import automation
 from eurekube_provider.operator.triggers.automation import worker
 from eurekube_provider.operator.triggers.targets import Automation
-from eurekube_provider.operator.triggers.trigger_run import Outcome, Result, Run
+from eurekube_provider.operator.triggers.trigger_run import TriggerOutcome, TriggerResult, TriggerRun
 from lab.waiting import wait_until
 
 TARGET = Automation("prod", "/srv/shop")
@@ -26,12 +26,14 @@ print(json.dumps({"outcome": "changed", "changes": changes, "seconds": 0.1, "mes
 """
 
 
-def run(timeout_seconds: float = 30.0) -> Run:
+def run(timeout_seconds: float = 30.0) -> TriggerRun:
     """What is asked."""
-    return Run("shop", "rating", StackAction.UP, "eks", {}, "abc", 1, timeout_seconds, threading.Event())
+    return TriggerRun(
+        "shop", "rating", StackAction.UP, "eks", {}, "abc", 1, timeout_seconds, threading.Event()
+    )
 
 
-def answered(program: str, asked: Run | None = None, grace_seconds: float = 30.0) -> Result:
+def answered(program: str, asked: TriggerRun | None = None, grace_seconds: float = 30.0) -> TriggerResult:
     """What comes of a worker with this program."""
     return worker(TARGET, (sys.executable, "-c", program), grace_seconds)(asked or run())
 
@@ -39,7 +41,7 @@ def answered(program: str, asked: Run | None = None, grace_seconds: float = 30.0
 def test_a_worker_is_asked_and_answers() -> None:
     """One JSON request, one line of JSON; what else is printed does not matter."""
     result = answered(ECHO)
-    assert (result.outcome, result.changes) == (Outcome.CHANGED, {"create": 2, "same": 1})
+    assert (result.outcome, result.changes) == (TriggerOutcome.CHANGED, {"create": 2, "same": 1})
     assert result.message == repr(
         {"action": "up", "stack": "prod", "work_dir": "/srv/shop", "timeout_seconds": 30.0}
     )
@@ -48,16 +50,16 @@ def test_a_worker_is_asked_and_answers() -> None:
 @pytest.mark.parametrize(
     ("outcome", "expected"),
     [
-        ("unchanged", Outcome.UNCHANGED),
-        ("failed", Outcome.FAILED),
-        ("locked", Outcome.LOCKED),
-        ("something else", Outcome.FAILED),
+        ("unchanged", TriggerOutcome.UNCHANGED),
+        ("failed", TriggerOutcome.FAILED),
+        ("locked", TriggerOutcome.LOCKED),
+        ("something else", TriggerOutcome.FAILED),
     ],
 )
-def test_every_outcome(outcome: str, expected: Outcome) -> None:
+def test_every_outcome(outcome: str, expected: TriggerOutcome) -> None:
     """What is not known has failed."""
     result = answered(f"""print('{{"outcome": "{outcome}", "message": "so"}}')""")
-    assert result == Result(expected, "so")
+    assert result == TriggerResult(expected, "so")
 
 
 def test_a_worker_that_dies(monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture) -> None:
@@ -69,7 +71,7 @@ print("at https://ann:hidden2@h/ with", os.environ["EUREKA_PASSWORD"], "and Bear
 import pulumi_of_nobody
 """
     result = answered(program)
-    assert result.outcome is Outcome.FAILED
+    assert result.outcome is TriggerOutcome.FAILED
     assert result.message == (
         "the worker ended with 1 and without an answer (ModuleNotFoundError);"
         " the operator's log has what it said"
@@ -119,7 +121,7 @@ def test_a_worker_that_takes_too_long_is_ended(
     monkeypatch.setattr(automation, "END_SECONDS", 0.5)
     # the deadline is short, and a loaded machine may not have come to the child by then
     asked = run(timeout_seconds=600.0)
-    results: list[Result] = []
+    results: list[TriggerResult] = []
     thread = threading.Thread(
         target=lambda: results.append(answered(children_of(program, tmp_path), asked)), daemon=True
     )
@@ -128,7 +130,7 @@ def test_a_worker_that_takes_too_long_is_ended(
     wait_until(pids.exists, "the worker to have started its child", 30)
     asked.cancelled.set()
     thread.join(30)
-    assert results == [Result(Outcome.FAILED, "given up, since the operator ends")]
+    assert results == [TriggerResult(TriggerOutcome.FAILED, "given up, since the operator ends")]
     for pid in map(int, pids.read_text().split()):
         wait_until(lambda pid=pid: is_gone(pid), "the process to be gone", 10)  # type: ignore[misc]
 
@@ -139,7 +141,7 @@ def test_the_deadline_of_a_worker(monkeypatch: pytest.MonkeyPatch) -> None:
     began = time.monotonic()
     result = answered("import time; time.sleep(60)", run(timeout_seconds=0.2), grace_seconds=0.2)
     assert time.monotonic() - began < 30
-    assert result.outcome is Outcome.FAILED
+    assert result.outcome is TriggerOutcome.FAILED
     assert "did not end within 0.2 s" in result.message
 
 

@@ -14,7 +14,7 @@ from eurekube_provider.core.stack_refresh import StackAction
 from eurekube_provider.kube.access import KubeAccess
 from eurekube_provider.operator.triggers.pulumi_stack import requester
 from eurekube_provider.operator.triggers.targets import PulumiStack
-from eurekube_provider.operator.triggers.trigger_run import Outcome, Result, Run
+from eurekube_provider.operator.triggers.trigger_run import TriggerOutcome, TriggerResult, TriggerRun
 
 Object = dict[str, Any]
 VALUE = "eurekube-abc-2"
@@ -48,9 +48,9 @@ class Stack(KubeAccess):
 
 def asked(
     stack: KubeAccess, action: StackAction = StackAction.UP, timeout_seconds: float = 30.0, **more: Any
-) -> Result:
+) -> TriggerResult:
     """What comes of a run."""
-    run = Run("shop", "rating", action, "eks", {}, "abc", 2, timeout_seconds, threading.Event())
+    run = TriggerRun("shop", "rating", action, "eks", {}, "abc", 2, timeout_seconds, threading.Event())
     if more.get("cancelled"):
         run.cancelled.set()
     return requester(PulumiStack("pulumi", "prod"), stack, poll_seconds=0.01)(run)
@@ -68,7 +68,7 @@ def test_a_request_is_seen_and_served() -> None:
             "lastUpdate": {"reconcileRequest": VALUE, "state": "succeeded", "type": "up"},
         },
     )
-    assert asked(stack) == Result(Outcome.SUCCEEDED, "the Stack pulumi/prod ran: up succeeded")
+    assert asked(stack) == TriggerResult(TriggerOutcome.SUCCEEDED, "the Stack pulumi/prod ran: up succeeded")
     assert stack.requested == [VALUE]
 
 
@@ -76,7 +76,9 @@ def test_a_run_that_fails_says_why() -> None:
     """In the words of the operator that ran it."""
     last = {"reconcileRequest": VALUE, "state": "failed", "type": "up", "message": "exit status 255"}
     result = asked(Stack({"observedReconcileRequest": VALUE, "lastUpdate": last}))
-    assert result == Result(Outcome.FAILED, "the Stack pulumi/prod ran: up failed: exit status 255")
+    assert result == TriggerResult(
+        TriggerOutcome.FAILED, "the Stack pulumi/prod ran: up failed: exit status 255"
+    )
 
 
 def test_a_stack_that_is_stalled() -> None:
@@ -97,7 +99,7 @@ def test_a_stack_that_is_stalled() -> None:
 def test_the_deadline(status: Object, words: str) -> None:
     """It says how far the request came."""
     result = asked(Stack(status), timeout_seconds=0.2)
-    assert result.outcome is Outcome.PENDING
+    assert result.outcome is TriggerOutcome.PENDING
     assert result.message.endswith(words)
 
 
@@ -105,10 +107,10 @@ def test_a_stack_that_is_slow_is_asked_once() -> None:
     """Whoever waits next, and after whatever else, waits for what was asked: a late success is one."""
     running = {"observedReconcileRequest": VALUE}
     stack = Stack(running)
-    assert asked(stack, timeout_seconds=0.1).outcome is Outcome.PENDING
-    assert asked(stack, timeout_seconds=0.1).outcome is Outcome.PENDING
+    assert asked(stack, timeout_seconds=0.1).outcome is TriggerOutcome.PENDING
+    assert asked(stack, timeout_seconds=0.1).outcome is TriggerOutcome.PENDING
     stack.item["status"] = {**running, "lastUpdate": {"reconcileRequest": VALUE, "state": "succeeded"}}
-    assert asked(stack).outcome is Outcome.SUCCEEDED
+    assert asked(stack).outcome is TriggerOutcome.SUCCEEDED
     assert stack.requested == [VALUE]
 
 
@@ -120,7 +122,7 @@ def test_another_try_waits_for_what_an_earlier_one_asked() -> None:
         stack.item["metadata"]["annotations"] = {"pulumi.com/reconciliation-request": earlier}
         if state:
             stack.item["status"] = {"lastUpdate": {"reconcileRequest": earlier, "state": state}}
-        expected = Outcome.SUCCEEDED if state == "succeeded" else Outcome.PENDING
+        expected = TriggerOutcome.SUCCEEDED if state == "succeeded" else TriggerOutcome.PENDING
         assert asked(stack, timeout_seconds=0.1).outcome is expected
         assert stack.requested == requested
     stack = Stack()
@@ -147,7 +149,7 @@ def test_a_request_that_would_do_something_else(spec: Object, action: StackActio
     """The Stack says what a request does with it: nothing is asked that is not meant."""
     stack = Stack(**spec)
     result = asked(stack, action)
-    assert result.outcome is Outcome.FAILED
+    assert result.outcome is TriggerOutcome.FAILED
     assert words in result.message
     assert stack.requested == []
 
@@ -159,7 +161,7 @@ def test_a_request_that_would_do_something_else(spec: Object, action: StackActio
 def test_a_request_that_does_what_is_meant(spec: Object, action: StackAction) -> None:
     """A preview, or a refresh with what follows it."""
     done = {"lastUpdate": {"reconcileRequest": VALUE, "state": "succeeded"}}
-    assert asked(Stack(done, **spec), action).outcome is Outcome.SUCCEEDED
+    assert asked(Stack(done, **spec), action).outcome is TriggerOutcome.SUCCEEDED
 
 
 def test_a_stack_that_is_being_deleted() -> None:
@@ -191,5 +193,5 @@ def test_a_stack_that_cannot_be_read(monkeypatch: pytest.MonkeyPatch, status_cod
     stack = Stack()
     monkeypatch.setattr(stack, "request", refusing(status_code))
     result = asked(stack)
-    assert result.outcome is Outcome.FAILED
+    assert result.outcome is TriggerOutcome.FAILED
     assert words in result.message

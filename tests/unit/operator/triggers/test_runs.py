@@ -12,7 +12,7 @@ from eurekube_provider.core.stack_refresh import StackAction
 from eurekube_provider.operator.triggers import runs as module
 from eurekube_provider.operator.triggers.runs import MOST_AT_ALL, Order, Place, Runs
 from eurekube_provider.operator.triggers.targets import Automation, PulumiStack, Target, Webhook, targets_from
-from eurekube_provider.operator.triggers.trigger_run import Outcome, Result, Run
+from eurekube_provider.operator.triggers.trigger_run import TriggerOutcome, TriggerResult, TriggerRun
 from lab.waiting import wait_until
 
 HEAVY = [f"heavy-{number}" for number in range(6)]
@@ -30,11 +30,11 @@ class Played:
         places |= {"same": Place(HEAVY[0])}
         self.runs = Runs(dict.fromkeys(places, self._run), self.has_ended.set, places)
 
-    def _run(self, _: Run) -> Result:
+    def _run(self, _: TriggerRun) -> TriggerResult:
         if self.error is not None:
             raise self.error
         self.open.wait(30)
-        return Result(Outcome.SUCCEEDED, "ran")
+        return TriggerResult(TriggerOutcome.SUCCEEDED, "ran")
 
     def begin(self, target: str, *, is_again: bool = False) -> bool:
         """Begin a run, if it may."""
@@ -42,7 +42,7 @@ class Played:
             return False
         order = Order(("shop", target), "u", 1, target, "w", is_again)
         self.runs.begin(
-            order, lambda event: Run("shop", target, StackAction.UP, "eks", {}, "k", 1, 60.0, event)
+            order, lambda event: TriggerRun("shop", target, StackAction.UP, "eks", {}, "k", 1, 60.0, event)
         )
         return True
 

@@ -22,7 +22,7 @@ from eurekube_provider.operator.settings import Settings
 from eurekube_provider.operator.triggers import triggers as module
 from eurekube_provider.operator.triggers.rows import rows
 from eurekube_provider.operator.triggers.targets import Automation, Target
-from eurekube_provider.operator.triggers.trigger_run import Outcome, Result, Run
+from eurekube_provider.operator.triggers.trigger_run import TriggerOutcome, TriggerResult, TriggerRun
 from eurekube_provider.operator.triggers.trigger_state import duration, stamp
 from eurekube_provider.operator.triggers.triggers import Triggers
 from lab.waiting import wait_until
@@ -115,8 +115,8 @@ class Played:
         self.unread = False
         self.looks: list[tuple[str, ...]] = []
         """What was there each time that somebody looked."""
-        self.runs: list[Run] = []
-        self.results: list[Result | Exception] = []
+        self.runs: list[TriggerRun] = []
+        self.results: list[TriggerResult | Exception] = []
         self.gate = threading.Event()
         self.gate.set()
         target = Target(
@@ -165,12 +165,14 @@ class Played:
         metadata = {"namespace": "shop", "name": "rating-1", "labels": labels}
         return services, [{"metadata": metadata, "ports": [{"port": 80}], "endpoints": endpoints}]
 
-    def _run(self, run: Run) -> Result:
+    def _run(self, run: TriggerRun) -> TriggerResult:
         self.runs.append(run)
         while not self.gate.wait(0.02) and not run.cancelled.is_set():
             pass
         result = (
-            self.results.pop(0) if self.results else Result(Outcome.CHANGED, "up: 1 created", {"create": 1})
+            self.results.pop(0)
+            if self.results
+            else TriggerResult(TriggerOutcome.CHANGED, "up: 1 created", {"create": 1})
         )
         if isinstance(result, Exception):
             raise result
@@ -326,8 +328,12 @@ def test_what_is_shown_of_one_is_what_the_leader_knows(played: Played) -> None:
 
 def test_a_failed_run_is_shown_and_tried_again(played: Played) -> None:
     """Under the same key, as another attempt, until it goes well."""
-    locked = Result(Outcome.LOCKED, "ann@host works on it")
-    played.results = [Result(Outcome.FAILED, "exit status 255"), RuntimeError("Bearer hidden"), locked]
+    locked = TriggerResult(TriggerOutcome.LOCKED, "ann@host works on it")
+    played.results = [
+        TriggerResult(TriggerOutcome.FAILED, "exit status 255"),
+        RuntimeError("Bearer hidden"),
+        locked,
+    ]
     seen: list[tuple[str, str]] = []
     played.put()
     played.wait_synced(1)
@@ -350,7 +356,7 @@ def test_a_failed_run_is_shown_and_tried_again(played: Played) -> None:
         ("Normal", "RunChanged"),
     ]
     history = played.triggers.history()[KEY]
-    assert history.outcomes == {Outcome.FAILED: 2, Outcome.LOCKED: 1, Outcome.CHANGED: 1}
+    assert history.outcomes == {TriggerOutcome.FAILED: 2, TriggerOutcome.LOCKED: 1, TriggerOutcome.CHANGED: 1}
 
 
 def test_the_next_thing_to_run_has_another_key(played: Played) -> None:
@@ -602,8 +608,8 @@ def test_durations_as_kubectl_writes_them() -> None:
 
 def test_what_has_not_ended_is_waited_for(played: Played) -> None:
     """The same try is made again, which counts as no failure, until it is known what became of it."""
-    pending = Result(Outcome.PENDING, "the Stack pulumi/prod has not ended a run within 600 s")
-    played.results = [pending, pending, Result(Outcome.SUCCEEDED, "ran")]
+    pending = TriggerResult(TriggerOutcome.PENDING, "the Stack pulumi/prod has not ended a run within 600 s")
+    played.results = [pending, pending, TriggerResult(TriggerOutcome.SUCCEEDED, "ran")]
     played.put()
     played.wait_synced(1)
     assert [run.attempt for run in played.runs] == [1, 1, 1]

@@ -19,7 +19,7 @@ import pytest
 from eurekube_provider.core.stack_refresh import StackAction
 from eurekube_provider.operator.triggers import webhook
 from eurekube_provider.operator.triggers.targets import Form, Webhook
-from eurekube_provider.operator.triggers.trigger_run import Outcome, Result, Run
+from eurekube_provider.operator.triggers.trigger_run import TriggerOutcome, TriggerResult, TriggerRun
 from eurekube_provider.operator.triggers.webhook import caller, signature, timed_signature
 
 SECRET = "key"
@@ -94,9 +94,9 @@ def receiver() -> Iterator[Receiver]:
     running.stop()
 
 
-def run(timeout_seconds: float = 10.0, addresses: dict[str, tuple[str, ...]] | None = None) -> Run:
+def run(timeout_seconds: float = 10.0, addresses: dict[str, tuple[str, ...]] | None = None) -> TriggerRun:
     """What is asked."""
-    return Run(
+    return TriggerRun(
         namespace="shop",
         name="rating",
         action=StackAction.UP,
@@ -109,14 +109,14 @@ def run(timeout_seconds: float = 10.0, addresses: dict[str, tuple[str, ...]] | N
     )
 
 
-def called(receiver: Receiver, asked: Run | None = None, **more: Any) -> Result:
+def called(receiver: Receiver, asked: TriggerRun | None = None, **more: Any) -> TriggerResult:
     """Call it; tries follow one another at once."""
     return caller(Webhook(receiver.url, SECRET, **more), first_retry_seconds=0.02)(asked or run())
 
 
 def test_a_call_says_everything(receiver: Receiver) -> None:
     """Who, what, for which addresses; under an id that is the idempotency key, too."""
-    assert called(receiver) == Result(Outcome.SUCCEEDED, "the call was taken")
+    assert called(receiver) == TriggerResult(TriggerOutcome.SUCCEEDED, "the call was taken")
     (call,) = receiver.calls
     document = call.document
     assert document == {
@@ -184,7 +184,7 @@ def test_a_call_that_is_not_wanted_fails_at_once(receiver: Receiver, answer: int
     """It would not be wanted the next time, either; no redirect is followed, and the URL stays hidden."""
     receiver.answers = [answer]
     result = called(receiver)
-    assert result.outcome is Outcome.FAILED
+    assert result.outcome is TriggerOutcome.FAILED
     assert f"it answered {answer}" in result.message
     assert "hidden" not in result.message
     assert len(receiver.calls) == 1
@@ -196,7 +196,7 @@ def test_the_deadline_ends_the_tries(receiver: Receiver) -> None:
     began = time.monotonic()
     result = called(receiver, run(timeout_seconds=1.0))
     assert time.monotonic() - began < 5
-    assert result.outcome is Outcome.FAILED
+    assert result.outcome is TriggerOutcome.FAILED
     assert result.message.startswith(f"the webhook was called {len(receiver.calls)} times")
 
 
@@ -211,7 +211,7 @@ def test_nobody_listens() -> None:
     """The reason is named without the URL, which may be a secret."""
     nobody = Webhook("http://127.0.0.1:9/hidden", SECRET)
     result = caller(nobody, first_retry_seconds=0.05)(run(timeout_seconds=0.2))
-    assert result.outcome is Outcome.FAILED
+    assert result.outcome is TriggerOutcome.FAILED
     assert "no answer (ConnectionError)" in result.message
     assert "hidden" not in result.message
 
@@ -234,7 +234,7 @@ def test_an_answer_that_drips_keeps_no_call(receiver: Receiver, monkeypatch: pyt
     assert not receiver.released.is_set()
     receiver.answers = [DRIP] * 1000
     result = called(receiver, run(timeout_seconds=1.0))
-    assert result.outcome is Outcome.FAILED
+    assert result.outcome is TriggerOutcome.FAILED
     assert "no whole answer within" in result.message
 
 
@@ -266,7 +266,7 @@ def test_the_same_key_has_the_same_body(receiver: Receiver, monkeypatch: pytest.
 def test_a_header_that_cannot_be_sent_is_not_shown(receiver: Receiver) -> None:
     """The HTTP library's error repeats it; ours says what kind of error it was, and it is not tried again."""
     result = called(receiver, authorization="Bearer hidden\nother")
-    assert result.outcome is Outcome.FAILED
+    assert result.outcome is TriggerOutcome.FAILED
     assert result.message.startswith("the webhook was called once and took nothing: ")
     assert "hidden" not in result.message
     assert receiver.calls == []
