@@ -11,7 +11,7 @@ from eurekube_provider.core.plan import same_contents
 from eurekube_provider.registrations.actual import ActualState
 from eurekube_provider.registrations.desired import DesiredState, Registration, name_of
 from eurekube_provider.registrations.difference import (
-    Difference,
+    StateDifference,
     at_other_servers,
     is_still_enforced,
     is_unfinished,
@@ -29,7 +29,7 @@ from eurekube_provider.registrations.properties import (
 )
 
 
-def diff(olds: Mapping[str, Any], news: Mapping[str, Any]) -> Difference:
+def diff(olds: Mapping[str, Any], news: Mapping[str, Any]) -> StateDifference:
     """Compare what Eureka held when the state was written with what is asked for now.
 
     Another application is a replacement. So are other servers, as for an EurekaInstance.
@@ -52,7 +52,7 @@ def diff(olds: Mapping[str, Any], news: Mapping[str, Any]) -> Difference:
             or any(_differs(have.registrations[key], each) for key, each in want.registrations.items())
             or _host_names(olds) != _host_names(news)  # which an earlier version wrote otherwise
         )
-    return Difference(changes, tuple(replaces))
+    return StateDifference(changes, tuple(replaces))
 
 
 def outputs(properties: Mapping[str, Any], desired: DesiredState, held: ActualState) -> Properties:

@@ -12,7 +12,7 @@ from eurekube_provider.registrations.values import UNKNOWN
 
 
 @dataclass(frozen=True, slots=True)
-class Difference:
+class StateDifference:
     """What an update would do.
 
     :ivar replaces: the properties that need a new registration, which is made before the old one goes.

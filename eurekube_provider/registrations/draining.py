@@ -46,7 +46,7 @@ Registered = tuple[Peers, Instance]
 
 
 def unmarked(instance: Instance) -> Instance:
-    """The same without our mark."""
+    """An instance without our mark."""
     if LEAVING_KEY not in instance.metadata:
         return instance
     kept = {key: value for key, value in instance.metadata.items() if key != LEAVING_KEY}

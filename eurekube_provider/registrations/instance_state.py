@@ -12,7 +12,7 @@ from eurekube_provider.registrations.actual import ActualState
 from eurekube_provider.registrations.defaults import completed, shortened
 from eurekube_provider.registrations.desired import DesiredState
 from eurekube_provider.registrations.difference import (
-    Difference,
+    StateDifference,
     at_other_servers,
     is_still_enforced,
     is_unfinished,
@@ -34,7 +34,7 @@ IDENTITY = ("application", "instance_id")
 """What names a registration: another one is another registration."""
 
 
-def diff(olds: Mapping[str, Any], news: Mapping[str, Any]) -> Difference:
+def diff(olds: Mapping[str, Any], news: Mapping[str, Any]) -> StateDifference:
     """Compare what Eureka held when the state was written with what is asked for now.
 
     Another application or id is another registration, made before the old one is removed. So is one at
@@ -49,7 +49,7 @@ def diff(olds: Mapping[str, Any], news: Mapping[str, Any]) -> Difference:
     if at_other_servers(olds, news):
         replaces.append("service_url")
     if contains_unknown(news):
-        return Difference(changes=True, replaces=tuple(replaces))
+        return StateDifference(changes=True, replaces=tuple(replaces))
     have = DesiredState.from_properties(olds)
     want = DesiredState.from_properties({**news, INCARNATION: have.incarnation})
     changes = (
@@ -62,7 +62,7 @@ def diff(olds: Mapping[str, Any], news: Mapping[str, Any]) -> Difference:
         or olds.get(SEEN_INCARNATION, have.incarnation) != have.incarnation
         or want.management != have.management
     )
-    return Difference(changes, tuple(replaces))
+    return StateDifference(changes, tuple(replaces))
 
 
 def outputs(properties: Mapping[str, Any], desired: DesiredState, held: ActualState) -> Properties:

@@ -34,7 +34,7 @@ class Property:
     """One property.
 
     :ivar check: makes a value that somebody wrote one shape, or raises
-        :class:`~eurekube_provider.registrations.values.Refused`.
+        :class:`~eurekube_provider.registrations.values.BadValue`.
     :ivar told: what a person reads of it.
     :ivar at: where an :class:`~eurekube_provider.core.model.Instance` has it: a field, or one in a field.
     :ivar type: what a value of it is; the engine makes a float of every number.

@@ -22,7 +22,7 @@ from eurekube_provider.registrations.properties import (
     Properties,
     Property,
 )
-from eurekube_provider.registrations.values import UNKNOWN, Marker, Refused, Unfit
+from eurekube_provider.registrations.values import UNKNOWN, BadValue, Marker, UnfitValue
 
 
 @dataclass(frozen=True, slots=True)
@@ -157,10 +157,10 @@ class _Check:
             return
         try:
             self._result[name] = described.check(value)
-        except Unfit as unfit:
+        except UnfitValue as unfit:
             self._result[name] = unfit.value
             self._refuse(name, unfit.reason)
-        except Refused as refused:
+        except BadValue as refused:
             self._refuse(name, refused.reason)
 
     def _refuse(self, name: str, reason: str) -> None:

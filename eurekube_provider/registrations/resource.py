@@ -22,7 +22,7 @@ from eurekube_provider.registrations.cancellation import CANCELLATION
 from eurekube_provider.registrations.connections import Setting
 from eurekube_provider.registrations.defaults import shortened
 from eurekube_provider.registrations.desired import DesiredState
-from eurekube_provider.registrations.difference import Difference, at_other_servers
+from eurekube_provider.registrations.difference import StateDifference, at_other_servers
 from eurekube_provider.registrations.draining import was_left
 from eurekube_provider.registrations.members import ID_BASE, check_members
 from eurekube_provider.registrations.properties import (
@@ -80,7 +80,7 @@ class Resource(Protocol):
         A preview's asks no server. An update's looks what an earlier run left.
         """
 
-    def diff(self, olds: Properties, news: Properties) -> Difference:
+    def diff(self, olds: Properties, news: Properties) -> StateDifference:
         """Compare a state with checked properties; asks no server."""
 
     def create(self, news: Properties) -> Created:
@@ -106,7 +106,7 @@ class Kind:
     stables: tuple[str, ...]
     check: Callable[[Mapping[str, Any], Mapping[str, Any]], Checked]
     shortened: Callable[[Mapping[str, Any]], Properties]
-    diff: Callable[[Mapping[str, Any], Mapping[str, Any]], Difference]
+    diff: Callable[[Mapping[str, Any], Mapping[str, Any]], StateDifference]
     outputs: Callable[[Mapping[str, Any], DesiredState, ActualState], Properties]
     inputs: Callable[[Mapping[str, Any]], Properties]
     id_of: Callable[[DesiredState, Mapping[str, Any]], str]
@@ -143,7 +143,7 @@ class RegistrationResource(Resource):
         self._setting = setting
 
     def check(self, olds: Properties, news: Properties, *, is_update: bool) -> Checked:
-        """See :meth:`Resource.check`."""
+        """Normalise and refuse, and in an update look what an earlier run left."""
         written, derived = without_secrets(news)
         checked = self._kind.check(olds, written)
         properties = {
@@ -159,15 +159,15 @@ class RegistrationResource(Resource):
             RUN_RESOURCES.ask_for(properties)
         return replace(checked, properties=properties)
 
-    def diff(self, olds: Properties, news: Properties) -> Difference:
-        """See :meth:`Resource.diff`."""
+    def diff(self, olds: Properties, news: Properties) -> StateDifference:
+        """Compare, and note what goes on in place."""
         difference = self._kind.diff(olds, news)
         if not difference.replaces:
             RUN_RESOURCES.add(olds)
         return difference
 
     def create(self, news: Properties) -> Created:
-        """See :meth:`Resource.create`.
+        """Register all or none, under an incarnation of its own.
 
         A replacement registers the new half before the old one is removed, perhaps in another run, and where
         it stands in the old one's place its incarnation is all that tells them apart.
@@ -186,7 +186,7 @@ class RegistrationResource(Resource):
         return Created(id_, self._kind.outputs(news, wanted, held))
 
     def read(self, olds: Properties) -> Found | None:
-        """See :meth:`Resource.read`."""
+        """Look for it on every server."""
         previous = DesiredState.from_properties(olds)
         peers = servers_to_leave(self._setting, previous.connection, previous.service_urls)
         with saying_the_way_out(self._setting, previous.connection, previous.service_urls):
@@ -198,7 +198,7 @@ class RegistrationResource(Resource):
         return Found(outs, self._kind.inputs(outs), unnamed)
 
     def update(self, olds: Properties, news: Properties) -> Properties:
-        """See :meth:`Resource.update`."""
+        """Bring Eureka to what is asked for, and then remove what went."""
         # One of an earlier release stays without: a removal must know what an update that failed has written.
         kept = {name: olds.get(name) for name in ("created", INCARNATION)}
         news = {**news, **kept}
@@ -210,7 +210,7 @@ class RegistrationResource(Resource):
         return self._kind.outputs(news, wanted, held)
 
     def delete(self, olds: Properties) -> None:
-        """See :meth:`Resource.delete`."""
+        """Remove what carries the mark of the state."""
         previous = DesiredState.from_properties(olds)
         RUN_RESOURCES.give_back(previous, self._peers)
         wanted = RUN_RESOURCES.wanted_of(previous)

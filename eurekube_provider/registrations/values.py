@@ -39,7 +39,7 @@ NO_RENEWER = (
 )
 
 
-class Refused(Exception):
+class BadValue(Exception):
     """A value cannot be used; becomes a problem of the property."""
 
     def __init__(self, reason: str) -> None:
@@ -47,7 +47,7 @@ class Refused(Exception):
         self.reason = reason
 
 
-class Unfit(Refused):
+class UnfitValue(BadValue):
     """A value must not be registered. What stands already may have it, and so it is kept to be read."""
 
     def __init__(self, reason: str, value: Any) -> None:
@@ -55,20 +55,20 @@ class Unfit(Refused):
         self.value = value
 
 
-# One function for each kind of value: returns the normalised one, or raises Refused.
+# One function for each kind of value: returns the normalised one, or raises BadValue.
 
 
 def as_text(value: Any) -> str:
     """A text that is not empty."""
     if not isinstance(value, str) or not value.strip():
-        raise Refused(f"{_quoted(value)} must be a text that is not empty")
+        raise BadValue(f"{_quoted(value)} must be a text that is not empty")
     return _readable(value.strip())
 
 
 def _readable(text: str) -> str:
     """A text that all of Eureka's clients can read. It is not repeated, since it may be a secret."""
     if problem := text_problem(text):
-        raise Unfit(problem, text)
+        raise UnfitValue(problem, text)
     return text
 
 
@@ -78,7 +78,7 @@ def as_application(value: Any) -> str:
         return as_text(value)
     name = value.strip().upper()
     if problem := name_problem(name):
-        raise Unfit(f"{value!r} {problem}", name)
+        raise UnfitValue(f"{value!r} {problem}", name)
     return name
 
 
@@ -91,7 +91,7 @@ def bare_host(host_name: str) -> str:
 def _host(value: Any) -> str:
     text = as_text(value)
     if "/" in text or any(letter.isspace() for letter in text):
-        raise Refused(f"{value!r} must be a bare host name or address, without http:// and without a path")
+        raise BadValue(f"{value!r} must be a bare host name or address, without http:// and without a path")
     return text
 
 
@@ -111,7 +111,7 @@ def whole_number(least: int, most: int) -> Callable[[Any], int]:
     def normalise(value: Any) -> int:
         is_number = isinstance(value, int | float) and not isinstance(value, bool)
         if not is_number or value % 1 != 0 or not least <= value <= most:
-            raise Refused(f"{_quoted(value)} must be a whole number from {least} to {most}")
+            raise BadValue(f"{_quoted(value)} must be a whole number from {least} to {most}")
         return int(value)
 
     return normalise
@@ -120,14 +120,14 @@ def whole_number(least: int, most: int) -> Callable[[Any], int]:
 def as_flag(value: Any) -> bool:
     """True or false."""
     if not isinstance(value, bool):
-        raise Refused(f"{_quoted(value)} must be true or false")
+        raise BadValue(f"{_quoted(value)} must be true or false")
     return value
 
 
 def as_status(value: Any) -> str:
     """A status that a program may enforce."""
     if value not in SETTABLE_STATUSES:
-        raise Refused(
+        raise BadValue(
             f"{value!r} must be one of {', '.join(SETTABLE_STATUSES)}; leave it out to start UP and to leave"
             " a person's override alone"
         )
@@ -137,25 +137,25 @@ def as_status(value: Any) -> str:
 def as_on_conflict(value: Any) -> str:
     """One of :class:`OnConflict`."""
     if value not in tuple(OnConflict):
-        raise Refused(f"{value!r} must be {OnConflict.FAIL} or {OnConflict.ADOPT}")
+        raise BadValue(f"{value!r} must be {OnConflict.FAIL} or {OnConflict.ADOPT}")
     return str(value)
 
 
 def as_metadata(value: Any) -> dict[str, Any]:
     """A map of texts whose keys arrive at clients as they are."""
     if not isinstance(value, Mapping):
-        raise Refused(f"{_quoted(value)} must be a map of texts")
+        raise BadValue(f"{_quoted(value)} must be a map of texts")
     result: dict[str, Any] = {}
     problems = []
     for key, item in sorted(value.items()):
         if key.startswith(RESERVED_PREFIX):
-            raise Refused(f"key {key!r}: keys that start with {RESERVED_PREFIX} are Eurekube's own")
+            raise BadValue(f"key {key!r}: keys that start with {RESERVED_PREFIX} are Eurekube's own")
         try:
             check_metadata_key(key)
         except InvalidInstance as error:
-            raise Refused(error.reason) from None
+            raise BadValue(error.reason) from None
         if isinstance(item, Mapping | list | tuple):
-            raise Refused(f"the value of {key!r} must be a text, since Eureka's metadata are not nested")
+            raise BadValue(f"the value of {key!r} must be a text, since Eureka's metadata are not nested")
         if item is UNKNOWN:
             result[key] = item
         elif item is not None:
@@ -163,7 +163,7 @@ def as_metadata(value: Any) -> dict[str, Any]:
             if problem := text_problem(result[key]):
                 problems.append(f"the value of {key!r} {problem}")
     if problems:
-        raise Unfit("; ".join(problems), result)
+        raise UnfitValue("; ".join(problems), result)
     return result
 
 
@@ -171,14 +171,14 @@ def as_url(value: Any) -> str:
     """A URL of http or https."""
     text = as_text(value)
     if not text.startswith(("http://", "https://")):
-        raise Refused(f"{value!r} must start with http:// or https://")
+        raise BadValue(f"{value!r} must start with http:// or https://")
     return text
 
 
 def as_renewer(value: Any) -> str:
     """Who renews a registration."""
     if not isinstance(value, str) or not value.strip():
-        raise Refused(NO_RENEWER)
+        raise BadValue(NO_RENEWER)
     return _readable(value.strip())
 
 
@@ -187,13 +187,13 @@ def as_service_url(value: Any) -> str:
     try:
         return ",".join(Connection.parse(as_text(value)).service_urls)
     except ConfigurationError as error:
-        raise Refused(str(error)) from None
+        raise BadValue(str(error)) from None
 
 
 def as_owner(value: Any) -> str:
     """Whom a registration belongs to: a resource of a stack."""
     if not isinstance(parse_owner(str(value)), StackOwner):
-        raise Refused(f"{value!r} must be stack/<organization>/<project>/<stack>/<name>")
+        raise BadValue(f"{value!r} must be stack/<organization>/<project>/<stack>/<name>")
     return _readable(str(value))
 
 

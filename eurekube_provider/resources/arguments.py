@@ -57,7 +57,7 @@ class ContentsArgs:
 
 
 class ContentsArgsDict(TypedDict):
-    """The same as a dictionary; see :class:`ContentsArgs`."""
+    """A dictionary with what :class:`ContentsArgs` has."""
 
     port_enabled: NotRequired[pulumi.Input[bool] | None]
     secure_port: NotRequired[pulumi.Input[int] | None]
@@ -96,7 +96,7 @@ class ResourceArgs(ContentsArgs):
 
 
 class ResourceArgsDict(ContentsArgsDict):
-    """The same as a dictionary; see :class:`ResourceArgs`."""
+    """A dictionary with what :class:`ResourceArgs` has."""
 
     application: pulumi.Input[str]
     renewer: NotRequired[pulumi.Input[str] | None]
@@ -123,7 +123,7 @@ class EurekaInstanceArgs(ResourceArgs):
 
 
 class EurekaInstanceArgsDict(ResourceArgsDict):
-    """The same as a dictionary; see :class:`EurekaInstanceArgs`."""
+    """A dictionary with what :class:`EurekaInstanceArgs` has."""
 
     host_name: pulumi.Input[str]
     port: pulumi.Input[int]
@@ -148,7 +148,7 @@ class ApplicationInstanceArgs(ContentsArgs):
 
 
 class ApplicationInstanceArgsDict(ContentsArgsDict):
-    """The same as a dictionary; see :class:`ApplicationInstanceArgs`."""
+    """A dictionary with what :class:`ApplicationInstanceArgs` has."""
 
     host_name: pulumi.Input[str]
     port: NotRequired[pulumi.Input[int] | None]
@@ -174,7 +174,7 @@ class EurekaApplicationArgs(ResourceArgs):
 
 
 class EurekaApplicationArgsDict(ResourceArgsDict):
-    """The same as a dictionary; see :class:`EurekaApplicationArgs`."""
+    """A dictionary with what :class:`EurekaApplicationArgs` has."""
 
     instances: pulumi.Input[Instances]
     port: NotRequired[pulumi.Input[int] | None]

@@ -119,7 +119,7 @@ def get_application(
 def get_application_output(
     name: pulumi.Input[str], *, connection: str | None = None
 ) -> pulumi.Output[FoundApplication]:
-    """The same as an output, of a name that may be one; unknown in an offline preview."""
+    """Look up an application by an output; the answer is one, too, unknown in an offline preview."""
     return _output(name, lambda known: _application(known, connection))
 
 
@@ -142,7 +142,7 @@ def get_instance(
 def get_instance_output(
     application: pulumi.Input[str], instance_id: pulumi.Input[str], *, connection: str | None = None
 ) -> pulumi.Output[FoundInstance | None]:
-    """The same as an output; unknown in an offline preview."""
+    """Look up an instance by outputs; the answer is one, too, unknown in an offline preview."""
     both = pulumi.Output.all(application, instance_id)
     return _output(both, lambda known: _instance(known[0], known[1], connection))
 
@@ -172,7 +172,7 @@ def get_endpoints_output(
     kubeconfig: str | Path | None = None,
     context: str | None = None,
 ) -> pulumi.Output[FoundEndpoints]:
-    """The same as an output; unknown in an offline preview."""
+    """Look up endpoints by outputs; the answer is one, too, unknown in an offline preview."""
     both = pulumi.Output.all(service, namespace)
     return _output(both, lambda known: _endpoints(known[0], known[1], kubeconfig, context))
 

@@ -26,12 +26,12 @@ def with_instance_secrets(given: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def with_application_secrets(given: Mapping[str, Any]) -> dict[str, Any]:
-    """The same of an EurekaApplication, of which only what was written is in the state."""
+    """The properties of an EurekaApplication, of which only what was written is in the state, likewise."""
     return _with(given, {"zone": ("metadata",), SECRET_ID: ("application",)})
 
 
 def with_member_secrets(given: Mapping[str, Any]) -> dict[str, Any]:
-    """The same of one of its instances."""
+    """The properties of one of its instances, likewise."""
     return _with(given, _MEMBER)
 
 

@@ -89,7 +89,7 @@ class EurekaSyncerArgs:
 
 
 class EurekaSyncerArgsDict(TypedDict):
-    """The same as a dictionary; see :class:`EurekaSyncerArgs`."""
+    """A dictionary with what :class:`EurekaSyncerArgs` has."""
 
     namespace: Text
     app: NotRequired[Text | None]

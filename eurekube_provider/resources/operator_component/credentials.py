@@ -80,7 +80,7 @@ class EurekaSecretArgs:
 
 
 class EurekaSecretArgsDict(TypedDict):
-    """The same as a dictionary; see :class:`EurekaSecretArgs`."""
+    """A dictionary with what :class:`EurekaSecretArgs` has."""
 
     name: pulumi.Input[str]
     user_key: NotRequired[str | None]

@@ -56,7 +56,7 @@ class EurekaConnectionArgs:
 
 
 class EurekaConnectionArgsDict(TypedDict):
-    """The same as a dictionary; see :class:`EurekaConnectionArgs`."""
+    """A dictionary with what :class:`EurekaConnectionArgs` has."""
 
     urls: Sequence[str]
     user: NotRequired[str | None]

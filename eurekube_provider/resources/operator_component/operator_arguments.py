@@ -230,7 +230,7 @@ class EurekubeOperatorArgs:
 
 
 class EurekubeOperatorArgsDict(TypedDict):
-    """The same as a dictionary; see :class:`EurekubeOperatorArgs`."""
+    """A dictionary with what :class:`EurekubeOperatorArgs` has."""
 
     eureka_urls: Sequence[str]
     user: NotRequired[pulumi.Input[str] | None]

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from eurekube_provider.registrations.application_state import diff
-from eurekube_provider.registrations.difference import Difference
+from eurekube_provider.registrations.difference import StateDifference
 from eurekube_provider.registrations.members import check_members, fitted, members
 from eurekube_provider.registrations.properties import contains_unknown
 from eurekube_provider.registrations.values import UNKNOWN
@@ -81,7 +81,7 @@ def test_ids_survive_a_renamed_stack() -> None:
     olds = checked()
     renamed = checked(olds, owner="stack/organization/shop/production/invoices")
     assert members(renamed)["a"]["instance_id"] == members(olds)["a"]["instance_id"]
-    assert diff(olds, renamed) == Difference(changes=True)
+    assert diff(olds, renamed) == StateDifference(changes=True)
 
 
 @pytest.mark.parametrize(
@@ -168,11 +168,11 @@ def test_what_is_written_fits_what_is_held(differs: dict[str, Any]) -> None:
 def test_another_application_or_other_servers_are_a_replacement() -> None:
     """Everything else updates in place, other ids too."""
     olds = checked()
-    assert diff(olds, checked(olds)) == Difference(changes=False)
-    assert diff(olds, checked(olds, port=9090)) == Difference(changes=True)
+    assert diff(olds, checked(olds)) == StateDifference(changes=False)
+    assert diff(olds, checked(olds, port=9090)) == StateDifference(changes=True)
     assert diff(olds, checked(olds, application="x")).replaces == ("application",)
     other = diff(olds, checked(olds, service_url="http://other/eureka"))
-    assert other == Difference(changes=True, replaces=("service_url",))
+    assert other == StateDifference(changes=True, replaces=("service_url",))
 
 
 def test_a_host_that_was_once_registered_without_brackets_is_a_change() -> None:

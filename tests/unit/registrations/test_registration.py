@@ -13,7 +13,7 @@ from eurekube_provider.core.model import EurekaLease, Instance, Status
 from eurekube_provider.registrations.actual import ActualState
 from eurekube_provider.registrations.defaults import FIXED, completed, shortened
 from eurekube_provider.registrations.desired import DesiredState, Registration
-from eurekube_provider.registrations.difference import Difference
+from eurekube_provider.registrations.difference import StateDifference
 from eurekube_provider.registrations.instance_state import diff, inputs
 from eurekube_provider.registrations.instance_state import outputs as outputs_of
 from eurekube_provider.registrations.property_check import check
@@ -46,8 +46,8 @@ def state(held: dict[str, Any] | None = None, **changes: Any) -> dict[str, Any]:
 
 def test_nothing_changes_where_the_same_is_asked_for() -> None:
     """Floats, keys without a value and what Eureka computes are no change."""
-    assert Difference(changes=False) == diff(state(), checked())
-    assert Difference(changes=False) == diff(state(status="DOWN"), checked(status="DOWN"))
+    assert StateDifference(changes=False) == diff(state(), checked())
+    assert StateDifference(changes=False) == diff(state(status="DOWN"), checked(status="DOWN"))
 
 
 @pytest.mark.parametrize(
@@ -70,7 +70,7 @@ def test_nothing_changes_where_the_same_is_asked_for() -> None:
 )
 def test_contents_update_in_place(changes: dict[str, Any]) -> None:
     """All but what names a registration."""
-    assert Difference(changes=True) == diff(state(), checked(**changes))
+    assert StateDifference(changes=True) == diff(state(), checked(**changes))
 
 
 @pytest.mark.parametrize(
@@ -85,19 +85,19 @@ def test_contents_update_in_place(changes: dict[str, Any]) -> None:
 )
 def test_another_name_is_another_registration(changes: dict[str, Any], replaces: tuple[str, ...]) -> None:
     """It is registered before the old one is removed: nobody misses it in between."""
-    assert Difference(changes=True, replaces=replaces) == diff(state(), checked(**changes))
+    assert StateDifference(changes=True, replaces=replaces) == diff(state(), checked(**changes))
 
 
 def test_another_port_under_an_id_of_ones_own_updates_in_place() -> None:
     """Only the default id is made of the port."""
-    assert Difference(changes=True) == diff(
+    assert StateDifference(changes=True) == diff(
         state(instance_id="legacy"), checked(instance_id="legacy", port=9090)
     )
 
 
 def test_other_servers_are_a_replacement_and_the_new_one_comes_first() -> None:
     """Both URLs may lead to the same Eureka, where the old one's removal finds another incarnation."""
-    assert Difference(changes=True, replaces=("service_url",)) == diff(
+    assert StateDifference(changes=True, replaces=("service_url",)) == diff(
         state(), checked(service_url="http://other:8761/eureka")
     )
 
@@ -105,14 +105,14 @@ def test_other_servers_are_a_replacement_and_the_new_one_comes_first() -> None:
 def test_one_more_server_of_the_same_eureka_updates_in_place() -> None:
     """Lists that share a URL are one Eureka."""
     both = "http://eureka:8761/eureka,http://eureka-2:8761/eureka"
-    assert Difference(changes=True) == diff(state(), checked(service_url=both))
+    assert StateDifference(changes=True) == diff(state(), checked(service_url=both))
 
 
 def test_a_renamed_stack_updates_in_place() -> None:
     """The owner is written anew, and the id stays."""
     olds = state()
     renamed = check(olds, {**LEAST, "owner": "stack/organization/shop/production/billing"})
-    assert Difference(changes=True) == diff(olds, renamed.properties)
+    assert StateDifference(changes=True) == diff(olds, renamed.properties)
 
 
 def test_drift_is_a_change() -> None:
@@ -124,7 +124,7 @@ def test_drift_is_a_change() -> None:
 def test_a_persons_override_is_no_drift_where_no_status_is_asked_for() -> None:
     """Unset means: start UP, and leave it to people from then on."""
     held = {"status": Status.OUT_OF_SERVICE, "overridden_status": Status.OUT_OF_SERVICE}
-    assert Difference(changes=False) == diff(state(held=held), checked())
+    assert StateDifference(changes=False) == diff(state(held=held), checked())
 
 
 def test_to_enforce_a_status_no_longer_is_a_change() -> None:
