@@ -178,6 +178,31 @@ class Reflector:
                 return list(self._objects.values())
             return [item for key, item in self._objects.items() if key[0] == namespace]
 
+    def take_list(self, pages: Iterable[Object]) -> None:
+        """Take a whole list, page by page as the API answers, and tell the listener the differences."""
+        was_asked = self._asks_anew
+        fresh: dict[tuple[str, str], Object] = {}
+        for page in pages:
+            self._active_at = time.monotonic()
+            for item in page.get("items") or ():
+                fresh[_key(item)] = self._trim(item)
+        with self._lock:
+            before, self._objects = self._objects, fresh
+        for key, item in fresh.items():
+            old = before.pop(key, None)
+            if old != item:
+                self._tell(old, item)
+        for old in before.values():
+            self._tell(old, None)
+        self._version = str(page["metadata"]["resourceVersion"])
+        self.failure, self._current_from = None, time.monotonic()
+        self._denied = None
+        if was_asked:
+            self._is_level, self._asks_anew = True, False
+        if not self._synced.is_set():
+            self._synced.set()
+            self._on_synced()
+
     def take(self, event_type: str, item: Object) -> None:
         """Take one event of a watch (``ADDED``, ``MODIFIED`` or ``DELETED``), and tell the listener."""
         key = _key(item)
@@ -198,10 +223,7 @@ class Reflector:
                 self._version, self._lists_anew = None, False
             try:
                 if self._version is None:
-                    self._list()
-                    if not self._synced.is_set():
-                        self._synced.set()
-                        self._on_synced()
+                    self.take_list(self._access.pages(self._path))
                 self._watch()
                 self.restarts["ended"] += 1
                 if time.monotonic() - started >= SHORTEST_WATCH_SECONDS:
@@ -234,28 +256,6 @@ class Reflector:
             delay = backoff(failures, FIRST_DELAY_SECONDS, LONGEST_DELAY_SECONDS)
             if not self._stopped.is_set() and self._hurried.wait(delay):
                 failures = 0
-
-    def _list(self) -> None:
-        """Read all pages, then tell the differences."""
-        was_asked = self._asks_anew
-        fresh: dict[tuple[str, str], Object] = {}
-        for page in self._access.pages(self._path):
-            self._active_at = time.monotonic()
-            for item in page.get("items") or ():
-                fresh[_key(item)] = self._trim(item)
-        with self._lock:
-            before, self._objects = self._objects, fresh
-        for key, item in fresh.items():
-            old = before.pop(key, None)
-            if old != item:
-                self._tell(old, item)
-        for old in before.values():
-            self._tell(old, None)
-        self._version = str(page["metadata"]["resourceVersion"])
-        self.failure, self._current_from = None, time.monotonic()
-        self._denied = None
-        if was_asked:
-            self._is_level, self._asks_anew = True, False
 
     def _watch(self) -> None:
         """Follow changes until the server ends the watch."""

@@ -10,6 +10,7 @@ from eurekube_provider.core.plan import Action, Change, Outcome, Plan
 from eurekube_provider.eureka.apply import apply
 from eurekube_provider.eureka.connection import Connection
 from eurekube_provider.eureka.eureka_registry import EurekaRegistry
+from eurekube_provider.kube.reflector import ReflectorGroup
 from eurekube_provider.operator.conditions import Report
 from eurekube_provider.operator.decision import Result
 from eurekube_provider.operator.deletion import FINALIZER
@@ -27,9 +28,12 @@ CarryOut = Callable[[Plan, str, EurekaRegistry], Outcome]
 
 
 class Scene:
-    """A syncer, its Service and endpoints; what would be sent to Eureka is taken as done."""
+    """A syncer, its Service and endpoints; what would be sent to Eureka is taken as done.
 
-    def __init__(self, **spec: Any) -> None:
+    :param unread: of which kind there is no list yet.
+    """
+
+    def __init__(self, *, unread: str = "", **spec: Any) -> None:
         self.told = Told(("default", "elsewhere"))
         self.elsewhere = self.told.registries["elsewhere"]
         self.reconciler = self.told.reconciler
@@ -41,15 +45,22 @@ class Scene:
             registry.apply = self._applies_at(registry)  # type: ignore[method-assign,assignment]
         sources = self.told.sources
         self.concerned = self.told.concerned
-        for group in (sources.syncers, sources.services, sources.slices):
-            for reflector in group.reflectors:
-                reflector._synced.set()
+        kinds = {"syncers": sources.syncers, "services": sources.services, "slices": sources.slices}
+        for kind, group in kinds.items():
+            if kind != unread:
+                self.read(group)
         self.spec = {"mode": "pod", "selector": {"app": "rating"}, **spec}
         self.told.syncer("rating")
         self.edited()
         (services,) = sources.services.reflectors
         service = {"namespace": "shop", "name": "rating", "labels": {"app": "rating"}}
         services.take("ADDED", {"metadata": service, "spec": {}})
+
+    @staticmethod
+    def read(group: ReflectorGroup) -> None:
+        """Nothing is there yet, and that is known."""
+        (reflector,) = group.reflectors
+        reflector.take_list([{"metadata": {"resourceVersion": "1"}, "items": []}])
 
     def edited(self, *, status: dict[str, Any] | None = None, **spec: Any) -> None:
         """The syncer as it is from now on."""

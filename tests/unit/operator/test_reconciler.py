@@ -20,11 +20,15 @@ from eurekube_provider.core.plan import Action, Outcome, Plan
 from eurekube_provider.core.syncer import Syncer
 from eurekube_provider.eureka.eureka_registry import EurekaRegistry
 from eurekube_provider.eureka.reachability import Reachability
+from eurekube_provider.eureka.restart_detection import Restarts
+from eurekube_provider.kube import reflector
 from eurekube_provider.kube.access import KubeAccess
 from eurekube_provider.operator import deletion, ownership_transfer
 from eurekube_provider.operator.deletion import FINALIZER
 from eurekube_provider.operator.dry_run import Ledger, RecordedRegistry
+from lab.waiting import wait_until
 from tests.unit.operator.parts import CLUSTER
+from tests.unit.operator.quiet_api import QuietApi
 from tests.unit.operator.scene import BOTH, KEY, READY, TERMINATING, WEB, Scene
 
 
@@ -101,15 +105,16 @@ KEEPS: dict[str, dict[str, Any]] = {
 
 @pytest.mark.parametrize("is_restarted", [True, False])
 @pytest.mark.parametrize("keeps", KEEPS)
-def test_what_eureka_forgot_of_what_is_kept_comes_back(keeps: str, is_restarted: bool) -> None:
+def test_what_eureka_forgot_of_what_is_kept_comes_back(
+    keeps: str, is_restarted: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """As it stood, where the same endpoint is still ready; what a person removed does not."""
     scene = Scene()
     scene.endpoints(WEB, a=READY, b=READY, c=READY, d=READY)
     scene.reconcile()
     registry = scene.told.registry
     registry.restarts.notice = lambda *_: frozenset()  # type: ignore[method-assign]
-    if is_restarted:
-        registry.restarts._seen_at = time.monotonic()
+    monkeypatch.setattr(Restarts, "lost_memory", is_restarted)
     scene.edited(**KEEPS[keeps])
     assert scene.reconcile() == []
     scene.endpoints(WEB, a=READY, b={"ready": False}, d=READY, c=READY)  # c and d have other addresses now
@@ -123,14 +128,14 @@ def test_what_eureka_forgot_of_what_is_kept_comes_back(keeps: str, is_restarted:
     assert scene.reconcile() == []
 
 
-def test_what_was_forgotten_is_not_kept_for_who_wants_it_no_more() -> None:
+def test_what_was_forgotten_is_not_kept_for_who_wants_it_no_more(monkeypatch: pytest.MonkeyPatch) -> None:
     """Who is let in registers what it wants; what it does not is put back for it at no later time."""
     scene = Scene()
     scene.endpoints(WEB, a=READY, b=READY)
     scene.reconcile()
     registry = scene.told.registry
     held = registry.view.owned(str(ClusterOwner(CLUSTER.name, *KEY)))
-    registry.restarts._seen_at = time.monotonic()
+    monkeypatch.setattr(Restarts, "lost_memory", True)
     registry.missing(held, None)
     scene.edited(application="stars")
     scene.may(publish=frozenset({("shop", "stars")}))
@@ -330,6 +335,8 @@ def test_what_another_syncer_may_want_waits_until_that_is_known(
 ) -> None:
     """Its pods are being read for the first time; where they cannot be read, it passes as it stands."""
     monkeypatch.setattr(ownership_transfer, "SUCCESSOR_SECONDS", 20.0 if is_read else 0.5)
+    api = QuietApi(monkeypatch)
+    api.lists_answer.clear()
     scene = Scene()
     scene.told.registry.refresh = lambda *_, **__: None  # type: ignore[method-assign]
     scene.reconciler = scene.told.configured(scene.told.parts.settings, reads_each=waits_at_once)
@@ -338,12 +345,11 @@ def test_what_another_syncer_may_want_waits_until_that_is_known(
     metadata = {"namespace": "shop", "name": "ratings", "uid": "v", "finalizers": [FINALIZER]}
     labels = {"metadataFromPodLabels": ["version"]}
     syncers.take("ADDED", {**scene.syncer, "metadata": metadata, "spec": {**scene.spec, **labels}})
-    pods = scene.told.sources._pods._reflectors["shop"]
     deleted(scene, monkeypatch)
     released: list[Any] = []
     monkeypatch.setattr(deletion, "set_finalizer", lambda *_, **__: released.append(True))
     if is_read:
-        threading.Timer(0.5, pods._synced.set).start()
+        threading.Timer(0.5, api.lists_answer.set).start()
     found = scene.reconcile()
     if not waits_at_once:
         assert (found, released, scene.renewed()) == ([], [], {"a"})
@@ -351,7 +357,8 @@ def test_what_another_syncer_may_want_waits_until_that_is_known(
             assert scene.result.again_seconds is not None
             time.sleep(scene.result.again_seconds)
             found = scene.reconcile()
-    pods.stop()
+    scene.told.sources.stop()
+    api.end()
     assert [one.action for one in found] == [Action.UPDATE]
     assert released == [True]
     assert scene.renewed() == {"a"}
@@ -365,7 +372,6 @@ def test_a_wait_that_ran_out_shortens_no_later_one(monkeypatch: pytest.MonkeyPat
     scene, now = Scene(), 0.0
     scene.serves(a=READY)
     scene.told.syncer("ratings", spec={**scene.spec, "metadataFromPodLabels": ["version"]})
-    pods = scene.told.sources._pods._reflectors["shop"]
     monkeypatch.setattr(ownership_transfer, "elapsed_seconds", lambda: now)
     scene.edited(selector={"app": "none"})
     awaited = {}
@@ -376,7 +382,7 @@ def test_a_wait_that_ran_out_shortens_no_later_one(monkeypatch: pytest.MonkeyPat
     for now in (0.0, 4.0, 6.0, 20.0, 100.0, 104.0, 106.0):
         scene.reconcile()
         awaited[now] = scene.result.again_seconds == ownership_transfer.SUCCESSOR_POLL_SECONDS
-    pods.stop()
+    scene.told.sources.stop()
     assert [at for at, waits_on in awaited.items() if waits_on] == [0.0, 4.0, 100.0, 104.0]
 
 
@@ -447,27 +453,26 @@ def test_what_cannot_be_handed_over_keeps_nothing_elsewhere(monkeypatch: pytest.
     assert len(scene.told.registry.view.owned(owner)) == 1
 
 
-def test_who_comes_to_lead_waits_for_nodes_as_well() -> None:
-    """An address of a node that is gone must not come back by an old copy."""
-    scene = Scene(mode="service", advertise="NodePort")
+def test_who_comes_to_lead_waits_for_nodes_as_well(monkeypatch: pytest.MonkeyPatch) -> None:
+    """An address of a node that is gone must not come back by an old copy; where nodes may not be read, none
+    does.
+    """
+    monkeypatch.setattr(reflector, "FIRST_DELAY_SECONDS", 3600.0)
+    monkeypatch.setattr(reflector, "LONGEST_DELAY_SECONDS", 3600.0)
+    api, scene = QuietApi(monkeypatch), Scene(mode="service", advertise="NodePort")
     sources = scene.told.sources
-    nodes = sources._nodes._reflectors[None]
-    nodes.stop()  # the test says from now on how far it is
-    nodes._thread.join()
-    listed = [one for group in sources._groups.values() for one in group.reflectors]
-    for reflector in (*listed, nodes):
-        reflector._synced.set()
-        reflector._current_from = time.monotonic()
-    found = [sources.is_current]
-    nodes._current_from = None
-    found.append(sources.is_current)
-    nodes._hurried.clear()
+    sources.start()
+    wait_until(lambda: api.lists["nodes"] and sources.is_current, "all lists", 20)
+    assert "reflector-nodes-all" in [loop.name for loop in sources.liveness()]
+    api.refuse("nodes", 500)
+    wait_until(lambda: not sources.is_current, "the end of the watch", 20)
+    lists = api.lists["nodes"]
+    api.refuse("nodes", 403)
     sources.hurry()
-    assert nodes._hurried.is_set()
-    nodes._denied, nodes._asks_anew = 403, False
-    found.append(sources.is_current)
-    assert found == [True, False, True]
-    assert [loop.name for loop in sources.liveness()] == ["reflector-nodes-all"]
+    wait_until(lambda: sources.is_current, "the denial", 20)
+    assert api.lists["nodes"] == lists + 1
+    sources.stop()
+    api.end()
 
 
 OTHERS = ("other", "rating")
@@ -622,30 +627,25 @@ def test_nothing_is_changed_before_the_registry_was_read(
 
 def test_a_syncer_whose_namespace_cannot_be_read_is_not_deleted() -> None:
     """It is not in our copy, and may be in the cluster: what it has stays, and is renewed."""
-    scene = Scene()
+    scene = Scene(unread="syncers")
     scene.endpoints(WEB, a=READY)
     scene.reconcile()
     scene.told.removed(KEY)
-    (syncers,) = scene.told.sources.syncers.reflectors
-    syncers._synced.clear()
     for instance in scene.told.registry.renewals.held():
         scene.told.registry.renewals.remove(instance.key)
     assert scene.reconcile() == []
     assert scene.renewed() == {"a"}
-    syncers._synced.set()
+    scene.read(scene.told.sources.syncers)
     assert [one.action for one in scene.reconcile()] == [Action.DEREGISTER]
 
 
 def test_a_namespace_that_was_not_read_says_nothing_of_its_endpoints() -> None:
     """Its slices have not been listed: there seem to be none, and what is registered stays."""
-    scene = Scene()
-    scene.endpoints(WEB, a=READY, b=READY)
-    scene.reconcile()
+    scene = Scene(unread="slices")
+    scene.told.instances(KEY, 2)
     scene.endpoints(WEB)
-    (slices,) = scene.told.sources.slices.reflectors
-    slices._synced.clear()
     assert scene.reconcile() == []
-    assert scene.renewed() == {"a", "b"}
+    assert scene.renewed() == {"rating-0", "rating-1"}
     assert scene.report.sync_reason == "NamespaceNotRead"
 
 
@@ -660,7 +660,7 @@ def test_a_paused_syncer_changes_nothing() -> None:
     assert scene.renewed() == {"a", "b"}
 
 
-def test_what_a_paused_syncer_had_comes_back_as_it_stood() -> None:
+def test_what_a_paused_syncer_had_comes_back_as_it_stood(monkeypatch: pytest.MonkeyPatch) -> None:
     """Where Eureka forgot it: not as the syncer would have it now, nor what it never registered."""
     scene = Scene()
     scene.endpoints(WEB, a=READY, b=READY)
@@ -669,7 +669,7 @@ def test_what_a_paused_syncer_had_comes_back_as_it_stood() -> None:
     held = registry.view.owned(str(ClusterOwner(CLUSTER.name, *KEY)))
     scene.edited(paused=True, metadata={"color": "red"})
     scene.endpoints(WEB, a=READY, b=TERMINATING, c=READY)
-    registry.restarts._seen_at = time.monotonic()
+    monkeypatch.setattr(Restarts, "lost_memory", True)
     registry.missing(held, None)
     (kept,) = [one for one in held if one.instance_id.startswith("a.")]
     assert [(one.action, one.instance) for one in scene.reconcile()] == [(Action.REGISTER, kept)]

@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Iterator
+from types import SimpleNamespace
 
 import pytest
 
@@ -12,12 +13,14 @@ from eurekube_provider.core.errors import RegistryUnreachable
 from eurekube_provider.core.liveness import Liveness, liveness_of
 from eurekube_provider.core.registry import failure_of
 from eurekube_provider.eureka import renewals
+from eurekube_provider.kube import reflector
 from eurekube_provider.operator import controller
 from eurekube_provider.operator.decision import Result
 from eurekube_provider.operator.web.http_server import Request
 from eurekube_provider.operator.web.routes import Routes
 from lab.waiting import wait_until
 from tests.unit.operator.parts import Told
+from tests.unit.operator.quiet_api import QuietApi
 
 
 @pytest.fixture
@@ -91,7 +94,7 @@ def test_a_stuck_worker_is_named_while_eureka_answers(told: Told, monkeypatch: p
     told.syncer("rating")
     told.controller.start()
     told.controller.all_changed()
-    told.controller._queue.resume()
+    told.parts.queue.resume()
     try:
         wait_until(lambda: asked(told, "/healthz")[0] == 503, "the worker to be missed", 30)
         told.registry.reachability.read()
@@ -102,19 +105,20 @@ def test_a_stuck_worker_is_named_while_eureka_answers(told: Told, monkeypatch: p
         release.set()
 
 
-def test_a_silent_reflector_is_named(told: Told) -> None:
+def test_a_silent_reflector_is_named(told: Told, monkeypatch: pytest.MonkeyPatch) -> None:
     """One that neither lists nor hears a bookmark for minutes does not follow the cluster any more."""
-    release = threading.Event()
-    (reflector,) = told.sources.slices.reflectors
-    reflector._thread = threading.Thread(target=release.wait, name="reflector-slices", daemon=True)
-    reflector.start()
+    api, now = QuietApi(monkeypatch), time.monotonic()
+    clock = SimpleNamespace(monotonic=lambda: now)
+    monkeypatch.setattr(reflector, "time", clock)
+    told.sources.slices.start()
+    wait_until(lambda: told.sources.slices.is_synced, "the list", 20)
     assert asked(told, "/healthz")[0] == 200
-    reflector._active_at = time.monotonic() - 301
+    now += 301
     assert asked(told, "/healthz") == (
         503,
-        "reflector-slices: no progress for 301 s (at most 300 s are expected)\n",
+        "reflector-endpointslices-all: no progress for 301 s (at most 300 s are expected)\n",
     )
-    release.set()
+    api.end()
 
 
 def test_before_and_after_there_are_parts() -> None:
@@ -130,7 +134,7 @@ def test_before_and_after_there_are_parts() -> None:
     site.show(told.parts)
     assert statuses() == [200, 503, 200, 200]
     for group in (told.sources.syncers, told.sources.services, told.sources.slices):
-        group.reflectors[0]._synced.set()
+        group.reflectors[0].take_list([{"metadata": {"resourceVersion": "1"}, "items": []}])
     told.registry.reachability.read()
     assert statuses() == [200, 200, 200, 200]
     site.close()
