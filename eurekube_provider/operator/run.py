@@ -177,7 +177,7 @@ def _run(
         one.start(_Listener(name, one, controller, stop))
     routes.show(operator)
     try:
-        if _wait_until_read(sources, registries, stop, give_up_at):
+        if wait_until_read(sources, registries, stop, give_up_at):
             controller.start()
             if triggers:
                 triggers.start()
@@ -211,7 +211,7 @@ def _run(
             triggers.close()
         controller.stop()
         leadership.release()
-        writes_seconds = _writes_seconds(ledger, stop)
+        writes_seconds = longest_write_seconds(ledger, stop)
         statuses.stop(writes_seconds)
         events.stop(writes_seconds)
         for one in registries.values():
@@ -220,7 +220,7 @@ def _run(
             triggers.join()  # last: a stack's run takes its time to end, which nobody else waits for
 
 
-def _writes_seconds(ledger: Ledger | None, stop: threading.Event) -> float:
+def longest_write_seconds(ledger: Ledger | None, stop: threading.Event) -> float:
     """For how long the end waits for statuses and Events that are still to be written."""
     return WRITES_SECONDS if ledger and ledger.is_once and not stop.is_set() else STOP_SECONDS
 
@@ -330,7 +330,7 @@ def _cluster(
         return Cluster(check_cluster_name(name), uid, settings.cluster_domain)
 
 
-def _wait_until_read(
+def wait_until_read(
     sources: Sources, registries: Mapping[str, Registry], stop: threading.Event, give_up_at: float
 ) -> bool:
     """Wait until the cluster's objects are complete and each Eureka was asked; False when told to stop.

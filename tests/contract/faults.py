@@ -36,6 +36,7 @@ from eurekube_provider.operator.logs import TextFormatter
 from lab.eureka import EUREKA_PASSWORD, EUREKA_USER
 from lab.peering import SERVERS, Peering
 from lab.ports import HOST
+from lab.waiting import wait_until
 
 _log = logging.getLogger("eurekube_provider.tests.operator")
 
@@ -131,7 +132,11 @@ class Operator:
         self._thread.join()
         self.registry.stop()
         self._executor.shutdown()
-        self.registry._thread.join()
+        wait_until(
+            lambda: not any(one.is_alive for one in self.registry.liveness()),
+            "the registry's threads to end",
+            30,
+        )
         self.peers.close()
 
     def want(self, desired: Iterable[Instance]) -> None:

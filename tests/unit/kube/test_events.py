@@ -14,7 +14,7 @@ from eurekube_provider.kube import events as module
 from eurekube_provider.kube.events import EventRecorder, EventType
 from eurekube_provider.kube.rate_limiter import STOP_SECONDS, RateLimiter
 from eurekube_provider.operator.dry_run import Ledger
-from eurekube_provider.operator.run import _writes_seconds
+from eurekube_provider.operator.run import longest_write_seconds
 from lab.waiting import wait_until
 
 SYNCER = {
@@ -186,9 +186,9 @@ def test_a_single_look_waits_for_its_events() -> None:
     once, goes_on = Ledger(is_once=True, is_dry=False), Ledger(is_once=False, is_dry=True)
     told, untold = threading.Event(), threading.Event()
     told.set()
-    assert [_writes_seconds(each, untold) for each in (None, goes_on)] == [STOP_SECONDS, STOP_SECONDS]
-    assert _writes_seconds(once, told) == STOP_SECONDS
-    patience = _writes_seconds(once, untold)
+    assert [longest_write_seconds(each, untold) for each in (None, goes_on)] == [STOP_SECONDS, STOP_SECONDS]
+    assert longest_write_seconds(once, told) == STOP_SECONDS
+    patience = longest_write_seconds(once, untold)
     assert patience >= 10 * STOP_SECONDS
 
     access, answers = Access(), threading.Event()

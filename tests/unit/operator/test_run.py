@@ -10,13 +10,11 @@ from unittest.mock import Mock
 import pytest
 
 from eurekube_provider.core.errors import RegistryUnreachable
-from eurekube_provider.core.identity import Cluster
 from eurekube_provider.core.registry import Well
 from eurekube_provider.eureka.connection import Connection
 from eurekube_provider.eureka.reachability import Reachability
 from eurekube_provider.operator import run as module
 from eurekube_provider.operator.settings import Settings
-from eurekube_provider.operator.web.routes import Routes
 from tests.unit.operator.parts import URL, Told
 
 PARTS = (
@@ -39,15 +37,15 @@ def ended(monkeypatch: pytest.MonkeyPatch) -> list[str]:
         maker = Mock(return_value=made)
         monkeypatch.setattr(module, name, Mock(return_value=made, load=maker, connected=maker))
     parts.KubeAccess.guarded.return_value = parts.KubeAccess
+    parts.KubeAccess.get.return_value = {"metadata": {"uid": "uid"}}
     parts.Sources.unread_namespaces.return_value = {}
     parts.Sources.syncer_keys.return_value = []
     parts.EurekaRegistry.condition.return_value = Well()
     parts.Leadership.follow.side_effect = lambda *_: parts.reset_mock()
-    monkeypatch.setattr(module, "_cluster", lambda *_: Cluster("lab", "uid"))
-    monkeypatch.setattr(module, "_rivals", lambda *_: None)
-    monkeypatch.setattr(module, "_elector", lambda *_: None)
+    monkeypatch.setattr("eurekube_provider.operator.selfcheck.Later", parts.Later)
     monkeypatch.setattr("gc.freeze", lambda: None)
-    module._run(Settings({"default": Connection.parse(URL)}), stop, Routes(), None, parts.Later)
+    connections = {"default": Connection.parse(URL)}
+    module.run(Settings(connections, cluster_name="lab", leader_elect=False, web_address=""), stop)
     return [name for name, _, _ in parts.mock_calls]
 
 
@@ -78,7 +76,7 @@ def test_nothing_is_begun_before_cluster_and_registry_were_read() -> None:
         """Whether it is waited until it is told to stop."""
         stop = threading.Event()
         threading.Timer(0.1, stop.set).start()
-        return not module._wait_until_read(sources, {"default": registry}, stop, float("inf"))
+        return not module.wait_until_read(sources, {"default": registry}, stop, float("inf"))
 
     assert waits()
     sources.is_settled = True
