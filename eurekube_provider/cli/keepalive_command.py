@@ -7,8 +7,8 @@ import logging
 
 from eurekube_provider.core.identity import Cluster
 from eurekube_provider.eureka.eureka_registry import EurekaRegistry
-from eurekube_provider.operator import logs
 from eurekube_provider.operator.settings import DEFAULT_CONNECTION, settings_from
+from eurekube_provider.runtime import logs
 from eurekube_provider.runtime.signals import stopping
 
 _log = logging.getLogger("eurekube_provider.keepalive")

@@ -22,11 +22,11 @@ from eurekube_provider.operator.decision import Decision, Result
 from eurekube_provider.operator.drain_check import DrainCheck
 from eurekube_provider.operator.history import ReconcileHistory
 from eurekube_provider.operator.index import SyncerKey, key_of
-from eurekube_provider.operator.publisher import StatusPublisher
 from eurekube_provider.operator.queue import WorkQueue
 from eurekube_provider.operator.reconciler import Reconciler
 from eurekube_provider.operator.settings import Settings
 from eurekube_provider.operator.sources import Sources
+from eurekube_provider.operator.status import StatusPublisher
 from eurekube_provider.operator.unresponsive import UnresponsiveWatch
 
 _log = logging.getLogger(__name__)

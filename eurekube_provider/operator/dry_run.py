@@ -238,3 +238,21 @@ class _Statuses(StatusWriter):
 def as_json(value: Mapping[str, Any] | Iterable[Any]) -> str:
     """JSON for another program, and readable for a person."""
     return json.dumps(value, indent=2, ensure_ascii=False) + "\n"
+
+
+class DryAccess(KubeAccess):
+    """A Kubernetes API that is read only; a write is answered with what was sent."""
+
+    def request(
+        self,
+        method: str,
+        path: str,
+        query: Mapping[str, str] | None = None,
+        body: Any = None,
+        content_type: str = "application/json",
+        timeout_seconds: float | None = None,
+    ) -> dict[str, Any]:
+        """See :meth:`KubeAccess.request`."""
+        if method == "GET":
+            return super().request(method, path, query, body, content_type, timeout_seconds)
+        return dict(body or {})

@@ -21,7 +21,7 @@ from eurekube_provider.core.plan import Action, Change, Outcome, Plan, Policy, p
 from eurekube_provider.core.registry import Registry
 from eurekube_provider.core.syncer import OnTermination, Syncer, claimed_names
 from eurekube_provider.kube.access import KubeAccess
-from eurekube_provider.operator.decision import Decision, Result, Wanted
+from eurekube_provider.operator.decision import Decision, Reports, Result, Wanted
 from eurekube_provider.operator.deletion import Deletion, has_finalizer, set_finalizer
 from eurekube_provider.operator.drain_check import DrainCheck
 from eurekube_provider.operator.index import SyncerKey, key_of
@@ -33,7 +33,6 @@ from eurekube_provider.operator.ownership_transfer import (
 from eurekube_provider.operator.permission import NameTaken, Permissions, UnknownEureka
 from eurekube_provider.operator.registries import Registries
 from eurekube_provider.operator.removal_brake import Brake
-from eurekube_provider.operator.reports import Reports
 from eurekube_provider.operator.retention import Retention
 from eurekube_provider.operator.settings import Settings
 from eurekube_provider.operator.sources import Sources

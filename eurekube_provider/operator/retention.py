@@ -3,12 +3,17 @@
 Nothing of it is changed, and what a registry forgot is put back as it stood. But its pods go on ending all
 the same: what was seen terminating, or ended unseen, must leave Eureka, since renewed any longer it would be
 called for as long as the syncer is refused.
+
+A pod that ended while nobody watched was never seen terminating, and its address may be another application's
+by then. So the cluster is asked as certainly as it can be: such a pod stands in no EndpointSlice of its
+namespace, and the API server has no pod of that name.
 """
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass, replace
+from ipaddress import ip_address
 
 from eurekube_provider.core.errors import KubernetesError
 from eurekube_provider.core.identity import Cluster, endpoint_of
@@ -19,7 +24,12 @@ from eurekube_provider.core.registry import Registry
 from eurekube_provider.kube.access import PODS, KubeAccess
 from eurekube_provider.operator.index import SyncerKey, key_of
 from eurekube_provider.operator.sources import Sources
-from eurekube_provider.operator.terminating import ended, is_pod, pods_of
+
+MOST_ASKED = 20
+"""Pods that one reconcile asks the API server for; the next one asks for the rest."""
+
+Name = tuple[str, str]
+"""Namespace and pod."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -135,3 +145,65 @@ def restorable(lost: Iterable[Instance], slices: Iterable[Object], cluster: str)
 
     # What a person had set over the status is the registry's to remember.
     return [replace(one, status=Status.UP) if one.is_overridden else one for one in left if is_there(one)]
+
+
+def vanished(held: Collection[Instance], slices: Iterable[Object], cluster: str) -> list[Instance]:
+    """Pods that stand in no slice by name or address, while fellow pods of their application still do.
+
+    Where none does, the source may be broken. Whole Services, and endpoints that are no pods, are left aside.
+
+    :param slices: all of the namespaces in question.
+    :param cluster: the name that stands in the ids.
+    """
+    items = list(slices)
+    pods = pods_of(items)
+    names: set[tuple[str, str]] = set()
+    for item in items:
+        namespace = item["metadata"]["namespace"]
+        for endpoint in item.get("endpoints") or ():
+            target = endpoint.get("targetRef") or {}
+            if target.get("kind") != "Pod" or not target.get("name"):
+                names |= {(namespace, one) for one in (target.get("name"), *endpoint["addresses"]) if one}
+    found: list[Instance] = []
+    fellows: set[tuple[str, str]] = set()
+    for one in held:
+        name, namespace = endpoint_of(one.instance_id, cluster)
+        if (namespace, name) in pods:
+            fellows.add((namespace, one.application))
+        elif is_pod(name) and not {(namespace, name), (namespace, one.ip_address)} & names:
+            found.append(one)
+    return [one for one in found if (endpoint_of(one.instance_id, cluster)[1], one.application) in fellows]
+
+
+def pods_of(slices: Iterable[Object]) -> set[Name]:
+    """Namespace and name of the pods that stand in these slices."""
+    return {
+        (item["metadata"]["namespace"], target["name"])
+        for item in slices
+        for endpoint in item.get("endpoints") or ()
+        if (target := endpoint.get("targetRef") or {}).get("kind") == "Pod" and target.get("name")
+    }
+
+
+def ended(
+    held: Collection[Instance], slices: Iterable[Object], cluster: str, is_there: Callable[[str, str], bool]
+) -> frozenset[str]:
+    """The ids of those of which there is no pod any more.
+
+    :param is_there: asks the API server whether a namespace has a pod of a name.
+    """
+    asked = vanished(held, slices, cluster)[:MOST_ASKED]
+    return frozenset(
+        one.instance_id for one in asked if not is_there(*reversed(endpoint_of(one.instance_id, cluster)))
+    )
+
+
+def is_pod(name: str) -> bool:
+    """Whether this is no address, and no Service's mark in an id."""
+    if ".svc" in name or not name:
+        return False
+    try:
+        ip_address(name)
+    except ValueError:
+        return True
+    return False

@@ -31,16 +31,20 @@ from eurekube_provider.operator import selfcheck
 from eurekube_provider.operator.controller import Controller
 from eurekube_provider.operator.deletion import awaiting_release
 from eurekube_provider.operator.drain_check import DrainCheck
-from eurekube_provider.operator.dry_run import PATIENCE_SECONDS, WRITES_SECONDS, Ledger, RecordedRegistry
-from eurekube_provider.operator.dry_run_clients import DryAccess
+from eurekube_provider.operator.dry_run import (
+    PATIENCE_SECONDS,
+    WRITES_SECONDS,
+    DryAccess,
+    Ledger,
+    RecordedRegistry,
+)
 from eurekube_provider.operator.index import SyncerKey
 from eurekube_provider.operator.leadership import DuplicateOperatorCheck, Leadership
-from eurekube_provider.operator.publisher import StatusPublisher
 from eurekube_provider.operator.queue import WorkQueue
 from eurekube_provider.operator.reconciler import Reconciler
 from eurekube_provider.operator.settings import Settings
 from eurekube_provider.operator.sources import Sources
-from eurekube_provider.operator.status import StatusWriter
+from eurekube_provider.operator.status import StatusPublisher, StatusWriter
 from eurekube_provider.operator.triggers.triggers import Triggers
 from eurekube_provider.operator.web.http_server import WebServer, parse_address
 from eurekube_provider.operator.web.routes import Routes

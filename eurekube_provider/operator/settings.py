@@ -19,8 +19,8 @@ from eurekube_provider.core.identity import check_cluster_name
 from eurekube_provider.core.reservations import Reservations
 from eurekube_provider.eureka.connection import SECRETS, Connection
 from eurekube_provider.kube.elector import Timing
-from eurekube_provider.operator.eureka_settings import CONNECTION_OPTIONS, connection_from
 from eurekube_provider.operator.options import (
+    CONNECTION_OPTIONS,
     NAMES,
     OBJECT_NAME,
     SECONDS,
@@ -32,6 +32,7 @@ from eurekube_provider.operator.options import (
     ValueType,
     add_flags,
     choice,
+    connection_from,
     from_file,
     markdown,
     named_entries,

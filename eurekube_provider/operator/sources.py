@@ -31,11 +31,11 @@ from eurekube_provider.kube.access import (
 )
 from eurekube_provider.kube.reflector import Listener, Reflector, ReflectorGroup, Trim
 from eurekube_provider.operator.index import Index, Object, SyncerKey, key_of
-from eurekube_provider.operator.terminating import TerminatingEndpoints
 from eurekube_provider.operator.watches import (
     MappingCaches,
     OnDemandWatches,
     Scope,
+    TerminatingEndpoints,
     trim_node,
     trim_own,
     trim_pod,

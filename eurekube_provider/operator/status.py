@@ -14,14 +14,18 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any
 
-from eurekube_provider.core.condition_types import ConditionType
+from eurekube_provider.core.condition_types import ConditionType, Reason
 from eurekube_provider.core.errors import KubernetesError, LeadershipLost
 from eurekube_provider.core.liveness import Liveness, liveness_of
+from eurekube_provider.core.mapping import UNREAD
+from eurekube_provider.core.plan import Action, Outcome
 from eurekube_provider.core.quoting import printable
 from eurekube_provider.core.syncer import claimed_names
 from eurekube_provider.kube.access import MERGE_PATCH, SYNCERS, KubeAccess
+from eurekube_provider.kube.events import EventRecorder, EventType
 from eurekube_provider.kube.rate_limiter import PATIENCE_SECONDS, STOP_SECONDS, RateLimiter
 from eurekube_provider.operator.conditions import Report
+from eurekube_provider.operator.deletion import Deleted
 from eurekube_provider.operator.index import SyncerKey, key_of
 
 _log = logging.getLogger(__name__)
@@ -302,3 +306,66 @@ def _same(one: Mapping[str, Any], other: Mapping[str, Any]) -> bool:
     return {k: v for k, v in one.items() if k not in skipped} == {
         k: v for k, v in other.items() if k not in skipped
     }
+
+
+class StatusPublisher:
+    """Has people told of reconciles; workers may share it, each with a syncer of its own."""
+
+    def __init__(self, events: EventRecorder, statuses: StatusWriter) -> None:
+        self._events = events
+        self._statuses = statuses
+        self._cut_off: set[SyncerKey] = set()
+
+    def publish_reconcile(
+        self, syncer: Mapping[str, Any], found: Report, outcome: Outcome, seconds: float
+    ) -> None:
+        """Of one look, and what was done at it, also in the log.
+
+        :param seconds: how long it took.
+        """
+        done = {action: sum(change.action is action for change in outcome.done) for action in Action}
+        if outcome.done:
+            _log.info(
+                "Eureka was brought in line",
+                extra={
+                    "syncer": "/".join(key_of(syncer)),
+                    "application": found.application,
+                    **{str(action): count for action, count in done.items() if count},
+                    "milliseconds": round(seconds * 1000, 1),
+                },
+            )
+        for action, reason in ((Action.REGISTER, "Registered"), (Action.DEREGISTER, "Deregistered")):
+            if done[action]:
+                verb = reason.lower()
+                self._events.tally(syncer, reason, done[action], f"of {found.application} {verb}")
+        self.publish(syncer, found)
+
+    def publish(self, syncer: Mapping[str, Any], found: Report) -> None:
+        """Have status and Events written."""
+        key = key_of(syncer)
+        for reason, message in found.problems.items():
+            if reason != ConditionType.PAUSED and reason not in UNREAD:
+                self._events.record(syncer, EventType.WARNING, reason, message)
+        if Reason.EUREKA_UNREACHABLE in found.problems:
+            self._cut_off.add(key)
+        elif key in self._cut_off:
+            self._cut_off.discard(key)
+            self._events.record(syncer, EventType.NORMAL, "EurekaReachable", "Eureka answers again")
+        self._statuses.report(syncer, found)
+
+    def publish_deletion(self, syncer: Mapping[str, Any], deleted: Deleted) -> None:
+        """What became of a deleted syncer."""
+        if deleted.deregistered:
+            self._events.tally(syncer, "Deregistered", deleted.deregistered, "taken out of Eureka")
+        if deleted.left_behind:
+            self._events.record(syncer, EventType.WARNING, "LeftBehind", deleted.left_behind)
+
+    def forget(self, key: SyncerKey) -> None:
+        """The syncer is gone."""
+        self._statuses.forget(key)
+        self._cut_off.discard(key)
+
+    def forget_all(self) -> None:
+        """Another replica tells from now on."""
+        self._statuses.forget_all()
+        self._cut_off.clear()

@@ -6,6 +6,7 @@ Ten thousand endpoints stay small that way. What they were mapped to is kept whe
 from __future__ import annotations
 
 import threading
+import time
 from collections import OrderedDict
 from collections.abc import Callable
 from functools import lru_cache
@@ -14,7 +15,7 @@ from eurekube_provider.core.errors import KubernetesError
 from eurekube_provider.core.interning import interned
 from eurekube_provider.core.liveness import Liveness
 from eurekube_provider.core.mapping_cache import MappingCache
-from eurekube_provider.core.objects import SERVICE_NAME_LABEL, service_of
+from eurekube_provider.core.objects import SERVICE_NAME_LABEL, is_terminating, service_of
 from eurekube_provider.kube.reflector import Reflector
 from eurekube_provider.operator.index import Object, SyncerKey
 
@@ -227,3 +228,55 @@ class MappingCaches:
             return self._large.pop(key, None)
         self._recent_endpoints -= recent[1]
         return recent[0]
+
+
+REMEMBERED_SECONDS = 600.0
+"""For as long it is remembered that an endpoint was seen terminating."""
+
+MOST_REMEMBERED = 20_000
+"""Beyond, the oldest are forgotten: the brake doubts then what it need not, for a minute."""
+
+Name = tuple[str, str]
+"""Namespace and pod, or address."""
+
+
+class TerminatingEndpoints:
+    """What was seen terminating lately, and is not back since; any number of threads may share it."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._at: dict[Name, float] = {}
+
+    def look(self, endpoint_slice: Object) -> None:
+        """Take note of a slice as it is now; the next pod of a StatefulSet has the name of the one before."""
+        now = time.monotonic()
+        namespace = endpoint_slice["metadata"]["namespace"]
+        with self._lock:
+            for endpoint in endpoint_slice["endpoints"]:
+                name = (namespace, endpoint.get("targetRef", {}).get("name") or endpoint["addresses"][0])
+                self._at.pop(name, None)
+                if is_terminating(endpoint):
+                    self._note(name, now)
+
+    def note(self, name: Name, now: float) -> None:
+        """One was seen; the oldest ones are forgotten."""
+        with self._lock:
+            self._at.pop(name, None)
+            self._note(name, now)
+
+    def __contains__(self, name: Name) -> bool:
+        with self._lock:
+            return name in self._at
+
+    def _note(self, name: Name, now: float) -> None:
+        """The newest is the last, so that the oldest is the first."""
+        self._at[name] = now
+        while (
+            now - self._at[oldest := next(iter(self._at))] > REMEMBERED_SECONDS
+            or len(self._at) > MOST_REMEMBERED
+        ):
+            del self._at[oldest]
+
+    def __len__(self) -> int:
+        with self._lock:
+            return len(self._at)

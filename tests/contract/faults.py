@@ -32,7 +32,7 @@ from eurekube_provider.eureka.apply import apply
 from eurekube_provider.eureka.connection import BatchMode, Connection
 from eurekube_provider.eureka.eureka_registry import EurekaRegistry
 from eurekube_provider.eureka.peers import Peers
-from eurekube_provider.operator.logs import TextFormatter
+from eurekube_provider.runtime.logs import TextFormatter
 from lab.eureka import EUREKA_PASSWORD, EUREKA_USER
 from lab.peering import SERVERS, Peering
 from lab.ports import HOST

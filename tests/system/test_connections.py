@@ -21,12 +21,11 @@ from eurekube_provider.kube.events import EventRecorder
 from eurekube_provider.operator.controller import WORKERS, Controller
 from eurekube_provider.operator.drain_check import DrainCheck
 from eurekube_provider.operator.index import SyncerKey
-from eurekube_provider.operator.publisher import StatusPublisher
 from eurekube_provider.operator.queue import WorkQueue
 from eurekube_provider.operator.reconciler import Reconciler
 from eurekube_provider.operator.settings import Settings
 from eurekube_provider.operator.sources import Sources
-from eurekube_provider.operator.status import StatusWriter
+from eurekube_provider.operator.status import StatusPublisher, StatusWriter
 from lab import Lab
 from lab.proxy import Proxy
 from lab.workloads import Cluster, wait_for

@@ -20,9 +20,9 @@ from typing import Any
 from unittest import mock
 
 from eurekube_provider.cli import keepalive_command
-from eurekube_provider.operator import logs
 from eurekube_provider.registrations import cancellation
 from eurekube_provider.registrations.servers import PEERS
+from eurekube_provider.runtime import logs
 from tests.explore.engine import PREFIX, Engine, Program, Run, memories
 from tests.explore.explorer import ORDINARY_KEYS, command
 from tests.explore.operator import threads

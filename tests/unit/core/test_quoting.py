@@ -17,8 +17,8 @@ from eurekube_provider.core.model import Instance, Port
 from eurekube_provider.core.plan import Refusal, RefusalReason
 from eurekube_provider.core.quoting import printable, printable_json, printable_lines
 from eurekube_provider.eureka.observer import not_ours
-from eurekube_provider.operator.logs import JsonFormatter, TextFormatter
 from eurekube_provider.operator.status import condition
+from eurekube_provider.runtime.logs import JsonFormatter, TextFormatter
 
 EVIL = "i-1\x1b[2K\reurekube drain: safe\u202e\x9b1A\u2066\x7f\u2028\x85x"
 

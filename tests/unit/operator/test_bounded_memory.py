@@ -9,8 +9,8 @@ import pytest
 from eurekube_provider.core.sliding_window import MOST_COUNTED, SlidingWindow
 from eurekube_provider.eureka import renewals, sweeper
 from eurekube_provider.eureka.view import View
-from eurekube_provider.operator import reconciler, terminating
-from eurekube_provider.operator.terminating import MOST_REMEMBERED, TerminatingEndpoints
+from eurekube_provider.operator import reconciler, watches
+from eurekube_provider.operator.watches import MOST_REMEMBERED, TerminatingEndpoints
 from tests.unit import held
 from tests.unit.operator.scene import READY, TERMINATING, WEB, Scene
 
@@ -40,7 +40,7 @@ def remembered(gone: set[str], *roots: object) -> Counter[str]:
 def test_what_is_remembered_of_the_gone_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
     """After twice as many replaced endpoints, with and without a goodbye, it is no more."""
     clock = Clock()
-    for module in (sweeper, terminating, reconciler):
+    for module in (sweeper, watches, reconciler):
         monkeypatch.setattr(module, "time", clock)
     monkeypatch.setattr(renewals, "elapsed_seconds", clock.monotonic)
     scene = Scene()

@@ -14,8 +14,7 @@ from eurekube_provider.core.plan import Action, Change, Failure, Outcome, Plan
 from eurekube_provider.core.registry import Registry
 from eurekube_provider.kube.access import KubeAccess
 from eurekube_provider.operator.conditions import Report
-from eurekube_provider.operator.dry_run import Ledger, RecordedRegistry
-from eurekube_provider.operator.dry_run_clients import DryAccess
+from eurekube_provider.operator.dry_run import DryAccess, Ledger, RecordedRegistry
 
 RATING = Instance("RATING", "a", "10.0.0.1", "10.0.0.1", Port(8080))
 OWNER = "cluster/c/shop/rating"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from eurekube_provider.operator.terminating import REMEMBERED_SECONDS, TerminatingEndpoints
+from eurekube_provider.operator.watches import REMEMBERED_SECONDS, TerminatingEndpoints
 
 
 def test_goodbyes_are_remembered_for_a_while() -> None:

@@ -38,7 +38,7 @@ def _uncaught(
     kind: type[BaseException], error: BaseException | None, traceback: TracebackType | None
 ) -> None:
     if error is not None and not issubclass(kind, SystemExit):
-        logging.getLogger(__name__).critical(
+        logging.getLogger("eurekube_provider.operator.logs").critical(
             "an exception that nobody caught", exc_info=(kind, error, traceback)
         )
 

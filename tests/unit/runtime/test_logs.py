@@ -10,12 +10,12 @@ import subprocess
 import sys
 from pathlib import Path
 
-from eurekube_provider.operator.logs import JsonFormatter
+from eurekube_provider.runtime.logs import JsonFormatter
 
 ROOT = Path(__file__).parents[3]
 PROGRAM = """
 import logging, threading, warnings
-from eurekube_provider.operator import logs
+from eurekube_provider.runtime import logs
 logs.set_up("json", "INFO")
 logging.getLogger("eurekube_provider.operator").info("plain", extra={"syncer": "shop/rating"})
 logging.getLogger("somebody.else").warning("of a %s", "library")
