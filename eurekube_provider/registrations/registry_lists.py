@@ -35,12 +35,20 @@ class _Listed:
         return itertools.chain.from_iterable(self.by_address.values())
 
 
+class _Kept:
+    """The list of one Eureka: who asks while another one does waits for its answer."""
+
+    def __init__(self) -> None:
+        self.lock = threading.Lock()
+        self.listed: _Listed | None = None
+
+
 class RegistryLists:
     """The lists of the Eurekas that this process asks; any number of threads may share it."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
-        self._lists: WeakKeyDictionary[Peers, _Listed] = WeakKeyDictionary()
+        self._kept: WeakKeyDictionary[Peers, _Kept] = WeakKeyDictionary()
 
     def neighbours(self, wanted: Iterable[Instance], owner: str, peers: Peers) -> list[Instance]:
         """Who stands at the addresses of ``wanted`` and is of another stack, a cluster, or registered itself.
@@ -77,10 +85,12 @@ class RegistryLists:
 
     def _listed(self, peers: Peers, *, is_needed: bool = False) -> _Listed:
         with self._lock:
-            listed = self._lists.get(peers)
+            kept = self._kept.setdefault(peers, _Kept())
+        with kept.lock:
+            listed = kept.listed
             is_old = listed is None or time.monotonic() - listed.at > LISTED_FOR_SECONDS
             if listed is None or is_old or (is_needed and listed.error is not None):
-                listed = self._lists[peers] = _list(peers)
+                listed = kept.listed = _list(peers)
             return listed
 
 
