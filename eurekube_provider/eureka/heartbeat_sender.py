@@ -8,8 +8,6 @@ from __future__ import annotations
 import logging
 import threading
 from collections import OrderedDict, deque
-from collections.abc import Sequence
-from typing import Protocol
 
 from eurekube_provider.core.errors import RegistryError, RegistryRejected
 from eurekube_provider.core.model import Instance
@@ -35,23 +33,6 @@ _BUSY = (408, 425, 429)
 _RENEWED = (200, 409)
 
 
-class Listener(Protocol):
-    """Who looks after what renewals find out. Called on a renewing thread, with no lock held."""
-
-    def missing(self, instances: Sequence[Instance], peer: Peer | None) -> None:
-        """A server does not hold these (404).
-
-        :param peer: the server, in batches, where the others may hold them and go on being renewed; None
-            for plain renewals, which end with this.
-        """
-
-    def newer(self, stored: Instance) -> None:
-        """A server holds a newer version of what we renewed: somebody else wrote it."""
-
-    def answers_again(self, peer: Peer) -> None:
-        """A server answers after it had not."""
-
-
 class Lane:
     """The way to one server, in batches; or, for plain renewals, to whichever server answers.
 
@@ -59,13 +40,12 @@ class Lane:
         much as a renewal.
     """
 
-    def __init__(self, book: Book, listener: Listener, peers: Peers, peer: Peer | None) -> None:
+    def __init__(self, book: Book, peers: Peers, peer: Peer | None) -> None:
         self.peer = peer
         self.pending: OrderedDict[Key, float] = OrderedDict()
         """What is to be renewed, and since when."""
         self.work = threading.Condition(book.lock)
         self._book = book
-        self._listener = listener
         self._peers = peers
         self._lost: list[Instance] = []
         self._lost_at = 0.0
@@ -209,12 +189,12 @@ class Lane:
     def _tell(self, missing: list[Instance], newer: list[Instance], *, was_away: bool) -> None:
         try:
             if was_away and self.peer is not None:
-                self._listener.answers_again(self.peer)
+                self._book.listener.answers_again(self.peer)
             missing = self._gathered(missing)
             if missing:
-                self._listener.missing(missing, self.peer)
+                self._book.listener.missing(missing, self.peer)
             for stored in newer:
-                self._listener.newer(stored)
+                self._book.listener.newer(stored)
         except RegistryError as error:
             _log.warning(
                 "what a renewal found waits for the next one to find it again", extra={"error": str(error)}

@@ -1,13 +1,16 @@
-"""What is renewed, and how that went: the book that the renewals and their lanes share."""
+"""What is renewed, and how that went: the lease table that the renewals and their senders share."""
 
 from __future__ import annotations
 
 import threading
 import time
 from collections import deque
+from collections.abc import Sequence
+from typing import Protocol
 
 from eurekube_provider.core.model import Instance
 from eurekube_provider.eureka import batch
+from eurekube_provider.eureka.peer import Peer
 
 Key = tuple[str, str]
 
@@ -36,6 +39,36 @@ class LeaseEntry:
         self.period = period
 
 
+class HeartbeatListener(Protocol):
+    """Who looks after what renewals find out. Called on a renewing thread, with no lock held."""
+
+    def missing(self, instances: Sequence[Instance], peer: Peer | None) -> None:
+        """A server does not hold these (404).
+
+        :param peer: the server, in batches, where the others may hold them and go on being renewed; None
+            for plain renewals, which end with this.
+        """
+
+    def newer(self, stored: Instance) -> None:
+        """A server holds a newer version of what we renewed: somebody else wrote it."""
+
+    def answers_again(self, peer: Peer) -> None:
+        """A server answers after it had not."""
+
+
+class Nobody:
+    """A listener that looks after nothing."""
+
+    def missing(self, instances: Sequence[Instance], peer: Peer | None) -> None:
+        """Do nothing."""
+
+    def newer(self, stored: Instance) -> None:
+        """Do nothing."""
+
+    def answers_again(self, peer: Peer) -> None:
+        """Do nothing."""
+
+
 class Book:
     """What the renewals and their lanes share; ``lock`` guards all of it.
 
@@ -46,6 +79,7 @@ class Book:
         self.lock = threading.Lock()
         self.settled = threading.Condition(self.lock)
         self.entries: dict[Key, LeaseEntry] = {}
+        self.listener: HeartbeatListener = Nobody()
         self.stopped = False
         self.stands_by = False
         self.accepted = self.missed = self.failed = 0

@@ -18,8 +18,8 @@ from dataclasses import dataclass
 from eurekube_provider.core.liveness import Liveness, liveness_of
 from eurekube_provider.core.model import Instance
 from eurekube_provider.eureka import batch
-from eurekube_provider.eureka.heartbeat_sender import Lane, Listener
-from eurekube_provider.eureka.lease_table import Book, Key, LeaseEntry
+from eurekube_provider.eureka.heartbeat_sender import Lane
+from eurekube_provider.eureka.lease_table import Book, HeartbeatListener, Key, LeaseEntry
 from eurekube_provider.eureka.peer import Peer
 from eurekube_provider.eureka.peers import Peers
 from eurekube_provider.runtime.clock import elapsed_seconds
@@ -64,19 +64,25 @@ class Renewals:
     """
 
     def __init__(
-        self, peers: Peers, listener: Listener, *, interval_seconds: float = INTERVAL_SECONDS
+        self,
+        peers: Peers,
+        listener: HeartbeatListener | None = None,
+        *,
+        interval_seconds: float = INTERVAL_SECONDS,
     ) -> None:
         self._peers = peers
         self._interval = interval_seconds
         self._book = Book()
+        if listener is not None:
+            self.tell(listener)
         self._due: dict[int, set[Key]] = {}
         self._soon: dict[int, set[Key]] = {}
         self._tick = self._now()
         self._ticked_at = time.monotonic()
         self._stopped = threading.Event()
         self._is_late = False
-        self._rest = Lane(self._book, listener, peers, None)
-        self._lanes = [Lane(self._book, listener, peers, peer) for peer in peers.peers]
+        self._rest = Lane(self._book, peers, None)
+        self._lanes = [Lane(self._book, peers, peer) for peer in peers.peers]
         self._rest_threads = 0
         self._threads = [threading.Thread(target=self._run, name="renewals", daemon=True)]
         self._threads += [self._rest_thread() for _ in range(REST_THREADS)]
@@ -86,6 +92,11 @@ class Renewals:
             )
             for number, lane in enumerate(self._lanes)
         ]
+
+    def tell(self, listener: HeartbeatListener) -> None:
+        """Have ``listener`` look after what renewals find out."""
+        with self._book.lock:
+            self._book.listener = listener
 
     def start(self) -> None:
         """Begin to renew."""

@@ -16,9 +16,9 @@ from dataclasses import dataclass
 from eurekube_provider.core.errors import LeadershipLost, RegistryError
 from eurekube_provider.core.model import Instance, newest
 from eurekube_provider.eureka.absence import ON_ITS_WAY_SECONDS, may_be_evicted, removed_at
-from eurekube_provider.eureka.accepted_renewals import is_of_stack
 from eurekube_provider.eureka.apply import write
 from eurekube_provider.eureka.handover import LIST_LAG_SECONDS
+from eurekube_provider.eureka.ownership import Ownership
 from eurekube_provider.eureka.peers import Peers, Sighting
 from eurekube_provider.eureka.renewals import Renewals
 from eurekube_provider.eureka.restart_detection import MEMORY_SECONDS, Restarts
@@ -65,7 +65,6 @@ class _Drop:
 class Adopted:
     """The stacks' registrations at one Eureka.
 
-    :param operator_name: what their ``eurekube.renewer`` says.
     :param registered: told of what was restored.
     """
 
@@ -75,14 +74,14 @@ class Adopted:
         view: View,
         renewals: Renewals,
         restarts: Restarts,
-        operator_name: str,
+        ownership: Ownership,
         registered: Callable[[Instance], None],
     ) -> None:
         self._peers = peers
         self._view = view
         self._renewals = renewals
         self._restarts = restarts
-        self._operator_name = operator_name
+        self._ownership = ownership
         self._registered = registered
         self._lock = threading.Lock()
         self._dropped: dict[Key, _Drop] = {}
@@ -99,10 +98,6 @@ class Adopted:
         with self._lock:
             self._suggested.clear()
 
-    def is_ours(self, instance: Instance) -> bool:
-        """Whether a stack owns it and asks this operator to renew it."""
-        return instance.renewer == self._operator_name and is_of_stack(instance)
-
     def take(self, listed: Iterable[Instance]) -> None:
         """Learn from a list of the whole registry; what is new to us is read by :meth:`look`.
 
@@ -111,7 +106,7 @@ class Adopted:
         if self._renewals.stands_by:
             return
         every = list(listed)
-        ours = {one.key: one for one in every if self.is_ours(one)}
+        ours = {one.key: one for one in every if self._ownership.is_renewed_for_stack(one)}
         now = time.monotonic()
         with self._lock:
             self._dropped = {
@@ -163,7 +158,7 @@ class Adopted:
         """Renew it if it stands."""
         held = {url: answers[listed.key] for url, answers in stock.by_url.items()}
         found = newest(held.values())
-        if found is None or not self.is_ours(found):
+        if found is None or not self._ownership.is_renewed_for_stack(found):
             if not stock.failures:
                 self._drop(listed)
             return

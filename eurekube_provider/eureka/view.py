@@ -65,6 +65,11 @@ class View:
         with self._lock:
             return self._held.get(key)
 
+    def holds(self, key: Key) -> bool:
+        """Whether something stands there."""
+        with self._lock:
+            return key in self._held
+
     def is_new(self, key: Key) -> bool:
         """Whether nothing stands there, and nothing was written or removed there lately."""
         with self._lock:

@@ -187,7 +187,7 @@ class Operator:
                 steps,
                 self.owner,
                 self.peers,
-                registry,
+                registry.instances,
                 executor,
                 leases=max(len(registry.renewals), len(self.desired)),
             )

@@ -129,7 +129,7 @@ def test_two_servers_behind_one_url(http: requests.Session, app: str) -> None:
             for instance in ours:
                 if instance.key not in registry.renewals:
                     peers.register(instance)
-                    registry.registered(instance)
+                    registry.instances.registered(instance)
 
         wait_until(
             lambda: youngest_seconds(lab.eureka_urls) > 3.0, "both to have run for a while", WAIT_SECONDS
@@ -141,7 +141,7 @@ def test_two_servers_behind_one_url(http: requests.Session, app: str) -> None:
             began = time.monotonic()
             register()
             peers.register(stacks)
-            registry.registered(stacks)
+            registry.instances.registered(stacks)
             wait_until(lambda: registry.restarts.servers_behind == 2, "both to have answered", WAIT_SECONDS)
             wait_until(lambda: servers[1].get(app, stacks.instance_id), "the copies", WAIT_SECONDS)
 

@@ -25,7 +25,7 @@ from unittest import mock
 from urllib.parse import unquote, urlsplit
 
 from eurekube_provider.core.errors import KubernetesError
-from eurekube_provider.eureka import eureka_registry, peer, renewals, transport
+from eurekube_provider.eureka import peer, renewals, resync, transport
 from eurekube_provider.eureka.connection import Connection
 from eurekube_provider.kube import elector, events
 from eurekube_provider.kube.access import KubeAccess
@@ -492,7 +492,7 @@ def owned() -> Iterator[None]:
         replace(controller, "WORKERS", 3)
         replace(renewals, "REST_THREADS", 2)
         replace(leadership, "POLL_SECONDS", 0.5)
-        replace(eureka_registry, "RESTART_LOOK_SECONDS", 4.0)
+        replace(resync, "RESTART_LOOK_SECONDS", 4.0)
         replace(unresponsive, "TICK_SECONDS", 1.0)
         replace(renewals, "TICK_SECONDS", 1.0)
         log = logging.getLogger("eurekube_provider")

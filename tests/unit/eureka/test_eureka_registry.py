@@ -22,7 +22,6 @@ from eurekube_provider.core.errors import (
 from eurekube_provider.core.identity import Cluster
 from eurekube_provider.core.model import Instance, Port, Status
 from eurekube_provider.core.registry import Refused
-from eurekube_provider.eureka import eureka_registry as registry_module
 from eurekube_provider.eureka import fan_out, handover, stack_renewals, sweeper
 from eurekube_provider.eureka.accepted_renewals import Accepted
 from eurekube_provider.eureka.connection import Connection
@@ -163,8 +162,8 @@ def of_a_stack(name: str, written_seconds_ago: float = 600.0) -> Instance:
 
 def renewed_after(registry: EurekaRegistry, *listed: Instance) -> set[str]:
     """What is renewed once this was listed."""
-    registry.learn(list(listed), is_complete=True)
-    registry.adopted.look()
+    registry.resync.learn(list(listed), is_complete=True)
+    registry.stack_renewals.look()
     return {one.instance_id for one in registry.renewals.held()}
 
 
@@ -177,7 +176,7 @@ def test_very_many_of_stacks_are_looked_at_little_by_little(ends_in_seconds: flo
     renewed = renewed_after(registry, *many)
     assert renewed == {f"i{number}" for number in range(600 - first, 600)}
     for _ in range(2):
-        registry.adopted.look()
+        registry.stack_renewals.look()
     assert len(registry.renewals) == 600
 
 
@@ -303,7 +302,7 @@ def test_deltas_are_followed_where_there_is_no_doubt(monkeypatch: pytest.MonkeyP
         return []
 
     def doubtful(registry: EurekaRegistry) -> bool:
-        registry.resync()
+        registry.resync.read()
         return doubts.pop()
 
     monkeypatch.setattr(Listing, "read", read)
@@ -363,7 +362,7 @@ def test_what_one_server_behind_the_url_forgot_is_restored(forgot: int) -> None:
     servers = Balanced(older(0), older(1))
     servers.held[1 - forgot] = [stacks]
     registry = behind_a_balancer(servers, looks=6 + forgot)
-    registry.missing([stacks], None)
+    registry.recovery.missing([stacks], None)
     assert stacks.key in registry.renewals
 
 
@@ -372,7 +371,7 @@ def test_what_a_person_removed_stays_away_behind_a_load_balancer() -> None:
     stacks = replace(instance("vm"), metadata={"eurekube.owner": "stack/o/p/s/billing"})
     servers = Balanced(older(0), older(1))
     registry = behind_a_balancer(servers)
-    registry.missing([stacks], None)
+    registry.recovery.missing([stacks], None)
     assert stacks.key not in registry.renewals
     assert servers.restored == []
 
@@ -382,7 +381,7 @@ def test_who_takes_over_looks_for_what_only_other_servers_hold() -> None:
     stale = instance("stale")
     told = Told()
     registry = EurekaRegistry(TwoServers([stale]), Cluster("lab", "u"), "operator", 600.0)
-    registry.listener = told
+    registry.subscription.listener = told
     registry.start()
     try:
         assert registry.reachability.wait_read(10.0)
@@ -398,13 +397,13 @@ def test_who_takes_over_lists_later_who_was_away(monkeypatch: pytest.MonkeyPatch
 
     What a stack removed meanwhile is not taken for registered: renewals would bring it back everywhere.
     """
-    monkeypatch.setattr(registry_module, "RESTART_LOOK_SECONDS", 0.02)
+    monkeypatch.setattr(resync, "RESTART_LOOK_SECONDS", 0.02)
     stale = instance("stale")
     whose = {"eurekube.owner": "stack/o/p/s/billing", "eurekube.renewer": "operator"}
     stacks = replace(instance("vm"), metadata=whose)
     servers, told = TwoServers([stale, stacks]), Told()
     registry = EurekaRegistry(servers, Cluster("lab", "u"), "operator", 600.0)
-    registry.listener = told
+    registry.subscription.listener = told
     away = servers.peers[1]
     servers.silent = {away.url: RegistryUnreachable("away")}
 
@@ -466,7 +465,7 @@ def test_what_was_removed_before_our_eyes_is_not_restored(
     registry = servers.registry()
     assert renewed_after(registry, shared, stacks) == {"vm"}
     del servers.held[0][stacks.key]
-    registry.missing([stacks], None)  # the other one has not answered the renewal
+    registry.recovery.missing([stacks], None)  # the other one has not answered the renewal
     assert (registry.renewals.held(), stacks.key in servers.held[0]) == ([], False)
     passed = 0.0
     clock = SimpleNamespace(monotonic=lambda: time.monotonic() + passed, time=time.time)
@@ -551,7 +550,7 @@ def test_nothing_is_learned_of_a_namesake() -> None:
         600.0,
         check_cluster=True,
     )
-    registry.listener = told
+    registry.subscription.listener = told
     registry.take_over(0)
     assert "in use by another cluster" in str(registry.condition())
     assert (told.conditions, told.owners, len(registry.view)) == (1, [], 0)
@@ -564,12 +563,12 @@ def test_nothing_is_new_before_all_servers_were_listed(monkeypatch: pytest.Monke
     registry = EurekaRegistry(TwoServers([instance("held")]), Cluster("lab", "u"), "operator", 600.0)
     registry.take_over(0)  # nobody reads on: as it is until all are listed
     assert registry.reachability.was_read
-    assert not registry.is_new(("RATING", "held"))
-    assert not registry.is_new(("RATING", "another"))
+    assert not registry.instances.is_new(("RATING", "held"))
+    assert not registry.instances.is_new(("RATING", "another"))
     registry.start()
     try:
-        wait_until(lambda: registry.is_new(("RATING", "another")), "all to be listed", 30.0)
-        assert not registry.is_new(("RATING", "held"))
+        wait_until(lambda: registry.instances.is_new(("RATING", "another")), "all to be listed", 30.0)
+        assert not registry.instances.is_new(("RATING", "held"))
     finally:
         registry.stop()
 
@@ -582,13 +581,13 @@ def test_nothing_is_new_while_lists_may_be_older_than_the_take_over(
     servers = TwoServers([])
     registry = EurekaRegistry(servers, Cluster("lab", "u"), "operator", 600.0)
     registry.take_over(0)
-    registry.resync()
+    registry.resync.read()
     assert servers.lists == [peer.url for peer in servers.peers]
-    assert not registry.is_new(("RATING", "any"))
+    assert not registry.instances.is_new(("RATING", "any"))
     monkeypatch.setattr(handover, "LIST_LAG_SECONDS", 0.0)
     registry.take_over(0)
-    registry.resync()
-    assert registry.is_new(("RATING", "any"))
+    registry.resync.read()
+    assert registry.instances.is_new(("RATING", "any"))
 
 
 def test_the_first_leader_of_a_cluster_believes_its_first_list() -> None:
@@ -601,7 +600,7 @@ def test_the_first_leader_of_a_cluster_believes_its_first_list() -> None:
         follows_another=lambda: False,
     )
     registry.take_over(0)
-    assert registry.is_new(("RATING", "any"))
+    assert registry.instances.is_new(("RATING", "any"))
 
 
 def test_what_no_list_shows_yet_is_read_by_itself() -> None:
@@ -615,7 +614,7 @@ def test_what_no_list_shows_yet_is_read_by_itself() -> None:
     assert registry.view.owned(OWNER) == []
     registry.refresh([unlisted.key, gone])
     assert registry.view.owned(OWNER) == [unlisted]
-    registry.resync()  # nor does a list that still lacks it make it go
+    registry.resync.read()  # nor does a list that still lacks it make it go
     assert registry.view.owned(OWNER) == [unlisted]
 
 
@@ -624,7 +623,7 @@ def test_what_a_list_shows_wrongly_is_read_where_that_is_asked_for() -> None:
     listed = instance("listed")
     registry = EurekaRegistry(TwoServers([]), Cluster("lab", "u"), "operator", 600.0)
     registry.take_over(0)
-    registry.learn([listed], is_complete=True)
+    registry.resync.learn([listed], is_complete=True)
     registry.refresh([listed.key])
     assert registry.view.owned(OWNER) == [listed]
     registry.refresh([listed.key], known_too=True)
@@ -658,14 +657,14 @@ def test_what_registers_itself_beside_ours_has_us_look() -> None:
     """Ours was registered before a list showed it; once only, and not for another application."""
     told = Told()
     registry = EurekaRegistry(TwoServers([]), Cluster("lab", "u"), "operator", 600.0)
-    registry.listener = told
+    registry.subscription.listener = told
     ours, itself = instance("pod"), replace(instance("itself"), metadata={})
     other = replace(itself, application="other")
-    registry.learn([ours], is_complete=True)
+    registry.resync.learn([ours], is_complete=True)
     for listed, expected in (([ours, other], []), ([ours, other, itself], [ours.owner])):
         for again in (expected, []):
             told.owners.clear()
-            registry.learn(listed, is_complete=True)
+            registry.resync.learn(listed, is_complete=True)
             assert told.owners == again
 
 
@@ -681,15 +680,15 @@ def test_what_somebody_else_took_over_is_renewed_no_more() -> None:
         for is_answer in (False, True):
             told = Told()
             registry = EurekaRegistry(TwoServers([theirs]), Cluster("lab", "u"), "operator", 600.0)
-            registry.listener = told
-            registry.learn([ours], is_complete=True)
+            registry.subscription.listener = told
+            registry.resync.learn([ours], is_complete=True)
             registry.keep(ours)
             assert ours.key in registry.renewals
             told.owners.clear()
             if is_answer:
-                registry.newer(theirs)
+                registry.recovery.newer(theirs)
             else:
-                registry.learn([theirs], is_complete=True)
+                registry.resync.learn([theirs], is_complete=True)
             assert ours.key not in registry.renewals
             assert registry.view.get(ours.key) == theirs
             assert ours.owner in told.owners
@@ -706,9 +705,9 @@ def test_a_cluster_name_that_is_in_use_with_another_uid_is_refused() -> None:
         registry = EurekaRegistry(servers, cluster, "operator", 600.0, check_cluster=True)
         if is_refused:
             with pytest.raises(ConfigurationError, match="has UID another, this cluster has u"):
-                registry.resync()
+                registry.resync.read()
         else:
-            registry.resync()
+            registry.resync.read()
         assert registry.reachability.was_read is not is_refused
 
 
@@ -718,7 +717,7 @@ def test_what_was_removed_is_looked_for_again(monkeypatch: pytest.MonkeyPatch) -
     removed = instance("removed")
     servers = Holding(removed)
     registry = servers.registry()
-    registry.gone(removed)
+    registry.instances.gone(removed)
     for number, peer in enumerate(servers.peers):
         gone: list[tuple[str, ...]] = []
         monkeypatch.setattr(peer, "deregister", lambda *key, gone=gone: gone.append(key) or True)
@@ -746,12 +745,12 @@ def test_a_persons_status_comes_back_only_with_what_servers_forgot(is_restarted:
     persons = replace(instance("persons"), **out)  # type: ignore[arg-type]
     leaving = replace(instance("ours"), metadata={**persons.metadata, "eurekube.leaving": "true"}, **out)  # type: ignore[arg-type]
     for one in (persons, leaving):
-        registry.registered(one)
+        registry.instances.registered(one)
     servers.peers[0].status = lambda: STATUS  # type: ignore[method-assign]
-    registry.missing([persons, leaving], None)
-    assert registry.lost_override(leaving.key) is Status.UNKNOWN
+    registry.recovery.missing([persons, leaving], None)
+    assert registry.instances.lost_override(leaving.key) is Status.UNKNOWN
     lost = Status.OUT_OF_SERVICE if is_restarted else Status.UNKNOWN
-    assert registry.lost_override(persons.key) is lost
+    assert registry.instances.lost_override(persons.key) is lost
 
 
 def test_what_a_restarted_server_forgot_of_a_stacks_is_restored() -> None:
@@ -760,7 +759,7 @@ def test_what_a_restarted_server_forgot_of_a_stacks_is_restored() -> None:
     servers = Balanced(STATUS)
     registry = behind_a_balancer(servers)
     servers.servers = [started_now()]
-    registry.missing([stacks], None)
+    registry.recovery.missing([stacks], None)
     assert stacks.key in registry.renewals
     assert [one.key for one in servers.restored] == [stacks.key]
 
@@ -769,9 +768,9 @@ def test_nothing_is_new_while_a_server_may_have_lost_its_memory() -> None:
     """Its list lacks what stands on the others, and may stand in our place."""
     registry = after_a_restart(TwoServers([]))
     registry.reachability.read()
-    assert registry.is_new(("RATING", "any"))
+    assert registry.instances.is_new(("RATING", "any"))
     registry.restarts.notice()
-    assert not registry.is_new(("RATING", "any"))
+    assert not registry.instances.is_new(("RATING", "any"))
 
 
 def test_a_renewal_ends_at_who_removed_it() -> None:
@@ -802,11 +801,9 @@ def test_who_lacks_a_stacks_registration_is_made_level_unless_it_removed_it(
     stacks = of_a_stack("vm")
     servers = Holding(stacks)
     monkeypatch.setattr(
-        registry_module, "read_many", lambda peer, some: {one.key: peer.read(*one.key) for one in some}
+        recovery, "read_many", lambda peer, some: {one.key: peer.read(*one.key) for one in some}
     )
-    monkeypatch.setattr(
-        registry_module, "bring_level", lambda peer, some: [peer.register(one) for one in some]
-    )
+    monkeypatch.setattr(recovery, "bring_level", lambda peer, some: [peer.register(one) for one in some])
     registry = servers.registry()
     registry.keep(stacks)
     now = [1000.0]
@@ -817,7 +814,7 @@ def test_who_lacks_a_stacks_registration_is_made_level_unless_it_removed_it(
     del servers.held[0][stacks.key]
     if restarted:
         first.status = started_now  # type: ignore[method-assign]
-    registry.missing([stacks], first)
+    registry.recovery.missing([stacks], first)
     assert (stacks.key in servers.held[0], stacks.key in registry.renewals) == (stands, stands)
 
 
@@ -842,7 +839,7 @@ def test_beside_a_restart_a_server_that_kept_its_memory_tells_what_was_removed(
     for number in {0, 1}.difference(held_on):
         del servers.held[number][stacks.key]
     servers.peers[1].status = started_now  # type: ignore[method-assign]
-    registry.missing([stacks], None)
+    registry.recovery.missing([stacks], None)
     assert registry.restarts.lost_memory
     assert (stacks.key in servers.held[0], stacks.key in registry.renewals) == (stands, stands)
     assert (stacks.instance_id in renewed_after(registry, stacks)) is stands  # a list may show it for a while
@@ -857,7 +854,7 @@ def test_what_lacks_at_a_server_of_unknown_start_is_restored() -> None:
     del servers.held[0][stacks.key]
     silent = replace(STATUS, started_timestamp_ms=None)
     servers.peers[0].status = lambda: silent  # type: ignore[method-assign]
-    registry.missing([stacks], None)
+    registry.recovery.missing([stacks], None)
     assert stacks.key in servers.held[0]
     assert stacks.key in registry.renewals
 
@@ -881,12 +878,12 @@ def test_an_out_of_service_at_all_servers_is_a_persons(
     stands_at: tuple[int, ...], is_ours: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Even where ours was taken off a moment ago; at some servers only it was told again by a server."""
-    monkeypatch.setattr(registry_module, "TOLD_WITHIN_SECONDS", 0.0)
+    monkeypatch.setattr(late_write_repair, "TOLD_WITHIN_SECONDS", 0.0)
     up = instance("vm")
     out = replace(up, status=Status.OUT_OF_SERVICE, overridden_status=Status.OUT_OF_SERVICE)
     servers = Holding(up)
     registry = servers.registry()
-    registry.registered(up)
+    registry.instances.registered(up)
     for number in stands_at:
         servers.held[number][up.key] = out
     monkeypatch.setattr(sweeper, "LOOK_AFTER_SECONDS", (0.0,))
@@ -905,7 +902,7 @@ def test_a_server_that_refuses_to_be_told_a_status_is_swept_all_the_same(
     up, dead = instance("vm"), instance("dead")
     servers = Holding(up, dead)
     registry = servers.registry()
-    registry.registered(up)
+    registry.instances.registered(up)
     servers.held[0][up.key] = replace(up, status=Status.DOWN)
     first = servers.peers[0]
     gone: list[tuple[str, str]] = []

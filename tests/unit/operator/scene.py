@@ -120,7 +120,7 @@ class Scene:
 
         def carry_out(steps: Plan, owner: str, registry: EurekaRegistry) -> Outcome:
             self.sent += steps.changes
-            return apply(steps, owner, registry.peers, registry)
+            return apply(steps, owner, registry.peers, registry.instances)
 
         self.carry_out = carry_out
         return eureka
@@ -140,9 +140,9 @@ class Scene:
     def _taken_as_done(self, steps: Plan, _owner: str, registry: EurekaRegistry) -> Outcome:
         for change in steps.changes:
             if change.action is Action.DEREGISTER:
-                registry.leaving(change.instance)
-                registry.gone(change.instance)
+                registry.instances.leaving(change.instance)
+                registry.instances.gone(change.instance)
             else:
-                registry.registered(change.instance)
+                registry.instances.registered(change.instance)
         self.sent += steps.changes
         return Outcome(steps.changes)

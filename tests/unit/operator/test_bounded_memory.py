@@ -64,7 +64,7 @@ def test_what_is_remembered_of_the_gone_is_bounded(monkeypatch: pytest.MonkeyPat
         told.registry.sweeper.sweep(peer)
         told.registry.renewals.take_due()
         if number % 15 == 0:
-            told.registry.learn(told.registry.known(), is_complete=True)
+            told.registry.resync.learn(told.registry.known(), is_complete=True)
 
     counts = []
     for number in range(1, 1501):

@@ -119,7 +119,7 @@ def test_what_eureka_forgot_of_what_is_kept_comes_back(
     assert scene.reconcile() == []
     scene.endpoints(WEB, a=READY, b={"ready": False}, d=READY, c=READY)  # c and d have other addresses now
     held = registry.view.owned(str(ClusterOwner(CLUSTER.name, *KEY)))
-    registry.missing(held, None)
+    registry.recovery.missing(held, None)
     assert registry.view.owned(held[0].owner or "") == []
     (kept,) = [one for one in held if one.instance_id.startswith("a.")]
     assert [(one.action, one.instance) for one in scene.reconcile()] == (
@@ -136,7 +136,7 @@ def test_what_was_forgotten_is_not_kept_for_who_wants_it_no_more(monkeypatch: py
     registry = scene.told.registry
     held = registry.view.owned(str(ClusterOwner(CLUSTER.name, *KEY)))
     monkeypatch.setattr(Restarts, "lost_memory", True)
-    registry.missing(held, None)
+    registry.recovery.missing(held, None)
     scene.edited(application="stars")
     scene.may(publish=frozenset({("shop", "stars")}))
     assert {one.instance.application for one in scene.reconcile()} == {"STARS"}
@@ -670,7 +670,7 @@ def test_what_a_paused_syncer_had_comes_back_as_it_stood(monkeypatch: pytest.Mon
     scene.edited(paused=True, metadata={"color": "red"})
     scene.endpoints(WEB, a=READY, b=TERMINATING, c=READY)
     monkeypatch.setattr(Restarts, "lost_memory", True)
-    registry.missing(held, None)
+    registry.recovery.missing(held, None)
     (kept,) = [one for one in held if one.instance_id.startswith("a.")]
     assert [(one.action, one.instance) for one in scene.reconcile()] == [(Action.REGISTER, kept)]
     assert "1 changes wait" in scene.report.message  # to register c
