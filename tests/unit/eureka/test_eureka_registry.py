@@ -22,7 +22,15 @@ from eurekube_provider.core.errors import (
 from eurekube_provider.core.identity import Cluster
 from eurekube_provider.core.model import Instance, Port, Status
 from eurekube_provider.core.registry import Refused
-from eurekube_provider.eureka import fan_out, handover, stack_renewals, sweeper
+from eurekube_provider.eureka import (
+    fan_out,
+    handover,
+    late_write_repair,
+    recovery,
+    resync,
+    stack_renewals,
+    sweeper,
+)
 from eurekube_provider.eureka.accepted_renewals import Accepted
 from eurekube_provider.eureka.connection import Connection
 from eurekube_provider.eureka.eureka_registry import EurekaRegistry
