@@ -36,7 +36,7 @@ _NOTHING_DONE = Outcome()
 
 
 @dataclass(frozen=True, slots=True)
-class Finding:
+class ConditionFinding:
     """Something to know of a syncer.
 
     :param name: the type of its condition, or a reason of Ready and Synced.
@@ -70,7 +70,7 @@ class Reconciled:
     there: Collection[Instance]
     wanted: int
     drain: str | None = ""
-    failure: Finding | None = None
+    failure: ConditionFinding | None = None
     last_registered: int | None = None
     syncer: Syncer | None = None
     desired: Desired = _NOTHING_DESIRED
@@ -133,7 +133,7 @@ class Report:
 
 def report(found: Reconciled) -> Report:
     """What a reconcile came to, in conditions and counts."""
-    findings: dict[str, Finding] = {}
+    findings: dict[str, ConditionFinding] = {}
     for check in CHECKS:
         for finding in check(found):
             findings.setdefault(finding.name, finding)
@@ -164,65 +164,65 @@ def report(found: Reconciled) -> Report:
     )
 
 
-def ended_early(found: Reconciled) -> Iterator[Finding]:
+def ended_early(found: Reconciled) -> Iterator[ConditionFinding]:
     """Say why."""
     if found.failure is not None:
         yield found.failure
 
 
-def eureka_fails(found: Reconciled) -> Iterator[Finding]:
+def eureka_fails(found: Reconciled) -> Iterator[ConditionFinding]:
     """Say that Eureka did not take a change, or cannot be read."""
     errors = [one.error for one in found.outcome.failures if isinstance(one.error, RegistryError)]
     for error in (*errors[:1], *([found.trouble] if found.trouble else [])):
-        yield Finding(reason_of(error), str(error))
+        yield ConditionFinding(reason_of(error), str(error))
 
 
-def braked(found: Reconciled) -> Iterator[Finding]:
+def braked(found: Reconciled) -> Iterator[ConditionFinding]:
     """Say that removals are held back."""
     if found.braked:
-        yield Finding(ConditionType.BRAKED, found.braked)
+        yield ConditionFinding(ConditionType.BRAKED, found.braked)
 
 
-def cannot_be_mapped(found: Reconciled) -> Iterator[Finding]:
+def cannot_be_mapped(found: Reconciled) -> Iterator[ConditionFinding]:
     """Say what of the cluster's objects leaves open what is desired."""
     for problem in found.desired.problems:
-        yield Finding(problem.reason, problem.message)
+        yield ConditionFinding(problem.reason, problem.message)
 
 
-def conflicts(found: Reconciled) -> Iterator[Finding]:
+def conflicts(found: Reconciled) -> Iterator[ConditionFinding]:
     """Say what belongs to another owner."""
     if told := _conflicting(found):
-        yield Finding(ConditionType.CONFLICT, joined(told))
+        yield ConditionFinding(ConditionType.CONFLICT, joined(told))
 
 
-def self_registered(found: Reconciled) -> Iterator[Finding]:
+def self_registered(found: Reconciled) -> Iterator[ConditionFinding]:
     """Say what registers itself beside us."""
     if told := _self_registered(found):
-        yield Finding(ConditionType.SELF_REGISTERED, joined(told))
+        yield ConditionFinding(ConditionType.SELF_REGISTERED, joined(told))
 
 
-def paused(found: Reconciled) -> Iterator[Finding]:
+def paused(found: Reconciled) -> Iterator[ConditionFinding]:
     """Say that nothing is changed, and what waits: only that keeps a syncer from being synced."""
     if found.syncer is not None and found.syncer.is_paused:
         waits = f"; {found.waiting} changes wait" if found.waiting else ""
         message = f"spec.paused is true: nothing is changed, what is registered is renewed{waits}"
-        yield Finding(ConditionType.PAUSED, message, is_problem=found.waiting > 0)
+        yield ConditionFinding(ConditionType.PAUSED, message, is_problem=found.waiting > 0)
 
 
-def lease_too_short(found: Reconciled) -> Iterator[Finding]:
+def lease_too_short(found: Reconciled) -> Iterator[ConditionFinding]:
     """Say that instances may lapse while another replica takes over."""
     if found.syncer is not None and found.syncer.lease_problem is not None:
         message = found.syncer.lease_problem.message
-        yield Finding(ConditionType.LEASE_TOO_SHORT, message, is_problem=False)
+        yield ConditionFinding(ConditionType.LEASE_TOO_SHORT, message, is_problem=False)
 
 
-def drain_too_short(found: Reconciled) -> Iterator[Finding]:
+def drain_too_short(found: Reconciled) -> Iterator[ConditionFinding]:
     """Say that callers lose calls when pods end."""
     if found.drain != "":
-        yield Finding(ConditionType.DRAIN_TOO_SHORT, found.drain, is_problem=False)
+        yield ConditionFinding(ConditionType.DRAIN_TOO_SHORT, found.drain, is_problem=False)
 
 
-CHECKS: tuple[Callable[[Reconciled], Iterator[Finding]], ...] = (
+CHECKS: tuple[Callable[[Reconciled], Iterator[ConditionFinding]], ...] = (
     ended_early,
     eureka_fails,
     braked,

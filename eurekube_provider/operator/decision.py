@@ -13,7 +13,7 @@ from eurekube_provider.core.model import Instance
 from eurekube_provider.core.plan import Change, Outcome, Plan
 from eurekube_provider.core.registry import Condition, Failing, Registry, Unread
 from eurekube_provider.core.syncer import Syncer
-from eurekube_provider.operator.conditions import Finding, Reconciled, Report, reason_of, report
+from eurekube_provider.operator.conditions import ConditionFinding, Reconciled, Report, reason_of, report
 from eurekube_provider.operator.deletion import Deleted
 from eurekube_provider.operator.drain_check import DrainCheck
 from eurekube_provider.operator.index import SyncerKey, key_of
@@ -167,7 +167,7 @@ class Reports:
         else:
             held = registry.known(owner=syncer.owner(self._cluster))
         application, desired = syncer.application.upper(), len(self._sources.desired(syncer).instances)
-        failure, drain = Finding(reason_of(error), str(error)), self._drain_check.problem(key)
+        failure, drain = ConditionFinding(reason_of(error), str(error)), self._drain_check.problem(key)
         return Result(item, report(Reconciled(application, held, desired, drain, failure, registered)))
 
     def ended_early(
@@ -188,7 +188,10 @@ class Reports:
         )
         if isinstance(error, RegistryError) and registries.is_served_unread:
             held, registered = [], before.get("registered", 0)
-        failure, drain = Finding(reason or reason_of(error), str(error)), self._drain_check.problem(key)
+        failure, drain = (
+            ConditionFinding(reason or reason_of(error), str(error)),
+            self._drain_check.problem(key),
+        )
         return report(Reconciled(application, held, desired, drain, failure, registered))
 
 

@@ -26,7 +26,7 @@ MOST_DIFFERENCES = 50
 MOST_CHANGES = 100
 
 
-class Result(StrEnum):
+class ReconcileResult(StrEnum):
     """What became of a reconcile."""
 
     SYNCED = "synced"
@@ -104,7 +104,7 @@ class ReconcileHistory:
         self._lock = threading.Lock()
         self._recent: deque[Recent] = deque(maxlen=MOST_CHANGES)
         self._refused: dict[SyncerKey, frozenset[tuple[str, str]]] = {}
-        self._results: Counter[tuple[SyncerKey, Result]] = Counter()
+        self._results: Counter[tuple[SyncerKey, ReconcileResult]] = Counter()
         self._succeeded_at: dict[SyncerKey, float] = {}
 
     def record(
@@ -157,7 +157,8 @@ class ReconcileHistory:
             if last is None and not failed:
                 return  # the syncer is gone
             synced = last is not None and last.report.is_synced
-            result = Result.ERROR if failed else Result.SYNCED if synced else Result.PROBLEM
+            done = ReconcileResult.SYNCED if synced else ReconcileResult.PROBLEM
+            result = ReconcileResult.ERROR if failed else done
             self._results[key, result] += 1
 
     def forget(self, key: SyncerKey, instances: Sequence[Instance] = ()) -> None:
@@ -168,7 +169,7 @@ class ReconcileHistory:
                 self._recent.append(Recent(now, "deregistered", *instance.key, key, "the syncer was deleted"))
             for table in (self.last, self._refused, self._succeeded_at):
                 table.pop(key, None)
-            for result in Result:
+            for result in ReconcileResult:
                 self._results.pop((key, result), None)
 
     def forget_all(self) -> None:
@@ -182,7 +183,7 @@ class ReconcileHistory:
         with self._lock:
             return list(reversed(self._recent))
 
-    def results(self) -> Counter[tuple[SyncerKey, Result]]:
+    def results(self) -> Counter[tuple[SyncerKey, ReconcileResult]]:
         """How many reconciles there were, by syncer and result."""
         with self._lock:
             return Counter(self._results)

@@ -1,9 +1,11 @@
-"""The documents for contributors name the packages and modules that there are."""
+"""The documents for contributors name the packages and modules that there are, each name once."""
 
 from __future__ import annotations
 
+import ast
 import re
 import tomllib
+from collections import Counter, defaultdict
 from itertools import pairwise
 from pathlib import Path
 
@@ -11,6 +13,7 @@ import pytest
 
 ROOT = Path(__file__).parents[2]
 PACKAGE = ROOT / "eurekube_provider"
+MODULES = sorted(PACKAGE.rglob("*.py"))
 
 
 def layers() -> list[set[str]]:
@@ -48,3 +51,19 @@ def test_the_files_that_contributors_read_of_are_there(page: str) -> None:
     """In code spans, from the root of the repository, of the package or of the unit tests."""
     for name in re.findall(r"`([\w/]+/[\w./]*)`", (ROOT / page).read_text()):
         assert any((root / name).exists() for root in (ROOT, PACKAGE, ROOT / "tests" / "unit")), name
+
+
+def test_no_two_classes_have_one_name() -> None:
+    """Whoever reads a name knows which one is meant."""
+    places = defaultdict(list)
+    for path in MODULES:
+        for node in ast.parse(path.read_text()).body:
+            if isinstance(node, ast.ClassDef):
+                places[node.name].append(str(path.relative_to(PACKAGE)))
+    assert {name: found for name, found in places.items() if len(found) > 1} == {}
+
+
+def test_no_two_modules_have_one_name() -> None:
+    """Whoever searches for a file finds one."""
+    counts = Counter(path.name for path in MODULES if not path.name.startswith("__"))
+    assert [name for name, count in counts.items() if count > 1] == []

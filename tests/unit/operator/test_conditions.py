@@ -13,7 +13,7 @@ from eurekube_provider.core.model import EurekaLease, Instance, Port, Status
 from eurekube_provider.core.objects import Problem
 from eurekube_provider.core.plan import Action, Change, Failure, Outcome, Plan, Refusal, RefusalReason
 from eurekube_provider.core.syncer import Mode, Selector, Syncer
-from eurekube_provider.operator.conditions import Finding, Reconciled, Report
+from eurekube_provider.operator.conditions import ConditionFinding, Reconciled, Report
 from eurekube_provider.operator.conditions import report as report_of
 
 SYNCER = Syncer("shop", "rating", Mode.POD, Selector("shop", "rating"), "rating")
@@ -47,7 +47,7 @@ def failure_report(
     application: str, reason: str, message: str, there: tuple[Instance, ...], desired: int, drain: str = ""
 ) -> Report:
     """What a reconcile that ended early says."""
-    return report_of(Reconciled(application, there, desired, drain, Finding(reason, message)))
+    return report_of(Reconciled(application, there, desired, drain, ConditionFinding(reason, message)))
 
 
 def found(there: tuple[Instance, ...], *problems: Problem, **more: object) -> Report:

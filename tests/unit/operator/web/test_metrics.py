@@ -12,7 +12,7 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from eurekube_provider.core.durations import BOUNDS_SECONDS
 from eurekube_provider.operator.conditions import Report
-from eurekube_provider.operator.history import Result
+from eurekube_provider.operator.history import ReconcileResult
 from eurekube_provider.operator.triggers.rows import RefreshRow
 from eurekube_provider.operator.web import overview
 from eurekube_provider.operator.web.metrics import METRICS, Metrics
@@ -72,7 +72,7 @@ def test_failed_looks_are_errors() -> None:
     told = Told()
     key = told.syncer("rating")
     told.controller.history.count(key, 1.0, failed=True)
-    assert told.controller.history.results() == {(key, Result.ERROR): 1}
+    assert told.controller.history.results() == {(key, ReconcileResult.ERROR): 1}
 
 
 def test_labels_of_a_deleted_syncer_disappear() -> None:
