@@ -37,8 +37,8 @@ from eurekube_provider.resources.arguments import (
 from eurekube_provider.resources.instance import EurekaInstance, InstanceProvider
 from eurekube_provider.resources.program import ProgramError, check_options, program_organization
 from tests.contract.plugin import EACH
+from tests.unit.registrations.test_instance_state import state
 from tests.unit.registrations.test_properties import LEAST, checked
-from tests.unit.registrations.test_registration import state
 
 PICKLED = {
     InstanceProvider: (
