@@ -272,7 +272,7 @@ class World:
         """End whatever is wrong: processes run, ways are open, pods may be ready."""
         self.unready.clear()
         for operator in self.operators:
-            operator.passage.heal()
+            operator.tcp_proxy.heal()
         planes = [self.lab.kubernetes, self.west_plane]
         for plane in planes:
             for process in (plane.etcd, plane.api_server):
@@ -365,7 +365,7 @@ class World:
             self.eureka.urls,
             {"CLUSTER_NAME": cluster_name, "OPERATOR_NAME": cluster_name, "CONFIG": str(self._config())},
         )
-        self._stack.callback(result.passage.stop)
+        self._stack.callback(result.tcp_proxy.stop)
         self._stack.callback(result.kill)
         return result
 

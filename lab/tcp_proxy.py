@@ -1,4 +1,4 @@
-"""A way to a server for bytes that nobody looks into, such as TLS: open, broken, silent, or closed.
+"""A proxy for bytes that nobody looks into, such as TLS: open, broken, silent, or closed.
 
 Unlike :class:`~lab.proxy.Proxy` it ends no TLS and knows no requests, so that clients see the server's own
 certificate, and a watch that lasts for minutes goes through as it is.
@@ -16,7 +16,7 @@ _CHUNK = 65536
 _CONNECT_SECONDS = 2.0
 
 
-class Passage(Proxy):
+class TcpProxy(Proxy):
     """Stands before the server on `target_port`; clients use `port`.
 
     It can `refuse`, `hang` (no byte comes through, on no connection), `cut` (once, all connections that are
@@ -50,7 +50,10 @@ class Passage(Proxy):
         server = socket.create_connection((HOST, self.target_port), _CONNECT_SECONDS)
         server.settimeout(None)
         answers = threading.Thread(
-            target=self._pump, args=(connection, server, connection), name=f"passage-{self.port}", daemon=True
+            target=self._pump,
+            args=(connection, server, connection),
+            name=f"tcp-proxy-{self.port}",
+            daemon=True,
         )
         answers.start()
         try:
