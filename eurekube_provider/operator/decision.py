@@ -32,7 +32,7 @@ _NOTHING_OFFERED = Offered()
 class Result:
     """What a reconcile came to.
 
-    :ivar syncer: the custom resource that was looked at; None where there is none.
+    :ivar syncer: the custom resource; None where there is none.
     :ivar report: what its status shall say; None where nothing is said.
     :ivar asked: what the syncer asks for, where it was brought in line as far as that is possible.
     :ivar differing: all that differed, done or not.

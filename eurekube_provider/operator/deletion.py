@@ -49,7 +49,7 @@ Object = Mapping[str, Any]
 class Deleted:
     """What became of a deleted syncer.
 
-    :ivar is_gone: whether nothing of it is looked after any more, and ``instances`` what went with it.
+    :ivar is_gone: whether nothing of it is kept any more, and ``instances`` what went with it.
     :ivar deregistered: how many instances were taken out before it was let go.
     :ivar left_behind: why it was let go although instances may still be in Eureka; empty where it was not.
     :ivar concerned: syncers that must be reconciled because of this.

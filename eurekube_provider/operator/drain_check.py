@@ -1,6 +1,6 @@
 """Whether the pods behind each syncer serve for as long as callers still call them.
 
-The controller tells whom it has looked at; a while later a thread of its own reads a pod or two of each
+The controller tells whom it has reconciled; a while later a thread of its own reads a pod or two of each
 workload behind that syncer. Never on the way of a registration, and kept are sentences, never pods.
 """
 
@@ -28,7 +28,7 @@ from eurekube_provider.operator.sources import Sources
 _log = logging.getLogger(__name__)
 
 LATER_SECONDS = 5.0
-"""After a look of the controller; what changes meanwhile is looked at together."""
+"""After a reconcile; what changes meanwhile is checked together."""
 
 RETRY_SECONDS = 300.0
 """After a pod that could not be read."""
@@ -37,7 +37,7 @@ PAUSE_SECONDS = 0.1
 """Between two pods, so that a start with a thousand syncers asks the API server ten times a second."""
 
 MOST_WORKLOADS = 4
-"""As many are looked at behind one syncer; a Deployment in mid-rollout counts for two."""
+"""As many are checked behind one syncer; a Deployment in mid-rollout counts for two."""
 
 Pod = tuple[str, str]
 """A pod's name and address: the next pod of a StatefulSet has the same name."""
@@ -58,7 +58,7 @@ class Known:
 class DrainCheck:
     """Looks at pods, and remembers what it found; every method may be called from any thread.
 
-    :param needed_seconds: for how long callers may call a pod after its deletion began; 0 to look at none.
+    :param needed_seconds: for how long callers may call a pod after its deletion began; 0 to check none.
     :param changed: called with a syncer of which something else is true now.
     :param wait_quiet: waits until there is nothing more urgent to do, for so many seconds at most.
     """
@@ -84,7 +84,7 @@ class DrainCheck:
         self._thread = threading.Thread(target=self._run, name="drains", daemon=True)
 
     def start(self) -> None:
-        """Begin to look at pods. The sources have synced."""
+        """Begin to check pods. The sources have synced."""
         if self._needed_seconds:
             self._thread.start()
 
@@ -109,7 +109,7 @@ class DrainCheck:
             at, _ = self._due.get(key, (time.monotonic() + LATER_SECONDS, None))
             self._due[key] = (at, syncer)
 
-    def look(self, syncer: Syncer) -> None:
+    def check(self, syncer: Syncer) -> None:
         """Look at the pods behind a syncer now.
 
         :raises KubernetesError: one of them cannot be read.
@@ -149,7 +149,7 @@ class DrainCheck:
                 table.pop(key, None)
 
     def forget_all(self) -> None:
-        """Another replica looks from now on."""
+        """Another replica checks from now on."""
         with self._condition:
             for table in (self._due, self._known, self._problems):
                 table.clear()
@@ -158,7 +158,7 @@ class DrainCheck:
         while (syncer := self._next()) is not None:
             key = (syncer.namespace, syncer.name)
             try:
-                self.look(syncer)
+                self.check(syncer)
             except KubernetesError as error:
                 _log.warning(
                     "drain not looked at, tried again",
@@ -184,7 +184,7 @@ class DrainCheck:
             return None
 
     def _of(self, key: SyncerKey, pod: Pod, syncer: Syncer) -> Known:
-        """What is known of a pod; one that was looked at cannot have changed."""
+        """What is known of a pod; one that was read cannot have changed."""
         with self._condition:
             known = self._known.get(key, {}).get(pod)
         return known or self._read(syncer.selector.namespace, pod[0])

@@ -41,7 +41,7 @@ _FAILED = frozenset(
         Reason.FAILED,
     }
 )
-"""Reasons of a look that was not carried out; any other tells of the syncer, and was meant to be told."""
+"""Reasons of a reconcile that was not carried out; any other tells of the syncer itself."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,7 +52,7 @@ class Entry:
     outcome: Outcome
 
     def then(self, steps: Plan, outcome: Outcome) -> Entry:
-        """This and the next look, which a syncer may need in the same pass."""
+        """This and the next reconcile, which a syncer may need in the same pass."""
         return Entry(
             Plan(self.steps.changes + steps.changes, steps.refusals),
             Outcome(self.outcome.done + outcome.done, outcome.failures),
@@ -62,7 +62,7 @@ class Entry:
 class Ledger:
     """Keeps the plans.
 
-    :param is_once: the operator ends after one look at everything.
+    :param is_once: the operator ends once everything was reconciled.
     :param is_dry: no plan is carried out.
     :param output: ``text`` or ``json``.
     """
@@ -92,13 +92,13 @@ class Ledger:
         return _Statuses(access, self)
 
     def note(self, key: SyncerKey, report: Report) -> None:
-        """What one look at a syncer found."""
+        """What one reconcile of a syncer found."""
         with self._lock:
             self._reports[key] = report
 
     @property
     def has_failed(self) -> bool:
-        """Whether something that should have been done was not, or not everything was looked at."""
+        """Whether something that should have been done was not, or not everything was reconciled."""
         with self._lock:
             return (
                 not self._was_printed
@@ -110,7 +110,7 @@ class Ledger:
     def print(self, owners: Mapping[SyncerKey, str], deleted: frozenset[SyncerKey] = frozenset()) -> None:
         """Print every plan, what became of it, and what is wrong with a syncer.
 
-        :param owners: the owner of each syncer that should have been looked at.
+        :param owners: the owner of each syncer that should have been reconciled.
         :param deleted: those that were deleted, and waited for an operator to let them go.
         """
         with self._lock:

@@ -40,7 +40,7 @@ class Duties(Protocol):
         """Renew what is there."""
 
     def is_current(self) -> bool:
-        """Whether what there is to look at is known as it is now."""
+        """Whether what is to be reconciled is known as it is now."""
 
     def lead(self) -> None:
         """Look at everything, and change what must be changed."""
@@ -131,7 +131,7 @@ CLOCKS_DIFFER_SECONDS = 60.0
 class DuplicateOperatorCheck:
     """Looks for Leases of one name in other namespaces than ours.
 
-    :param period_seconds: how often it looks, on average.
+    :param period_seconds: how often it checks, on average.
     :param found: called when one is seen to be held; :attr:`refusal` says what is wrong then.
     """
 
@@ -156,8 +156,8 @@ class DuplicateOperatorCheck:
         self._stopped = threading.Event()
         self._thread = threading.Thread(target=self._run, name="rivals", daemon=True)
 
-    def look(self) -> None:
-        """Look once.
+    def check(self) -> None:
+        """Check once.
 
         :raises ConfigurationError: there is one, or it may not be found out.
         :raises KubernetesError: the Leases could not be listed.
@@ -207,7 +207,7 @@ class DuplicateOperatorCheck:
         # Of two that began in the same moment only the one that looks first shall give way.
         while not self._stopped.wait(self._period_seconds * random.uniform(0.5, 1.5)):  # noqa: S311
             try:
-                self.look()
+                self.check()
             except ConfigurationError as error:
                 self.refusal = error
                 self._found()

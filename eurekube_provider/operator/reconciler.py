@@ -279,7 +279,7 @@ class Reconciler:
         """Renew what is registered; with UpsertOnly, what is no longer desired, or not there, may lapse.
 
         :returns: whether something was found to be the syncer's while others were asked for what they want:
-            that is looked at anew.
+            that is reconciled anew.
         """
         wanted, offered, registries = decided.wanted, decided.offered, decided.registries
         lapses = wanted.syncer.policy is Policy.UPSERT_ONLY and not wanted.is_open

@@ -29,7 +29,7 @@ RELEASE_ANNOTATION = "eurekube.io/release-brake"
 class Hold:
     """Removals that wait.
 
-    :param wait_seconds: when to look again.
+    :param wait_seconds: when to reconcile again.
     :param held_seconds: for how long they have waited.
     """
 

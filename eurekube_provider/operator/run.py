@@ -62,8 +62,8 @@ SILENT_EUREKA_SECONDS = 1.0
 def run(settings: Settings, stop: threading.Event, ledger: Ledger | None = None) -> None:
     """Run the operator until ``stop`` is set. Deregisters nothing on its way out.
 
-    :param ledger: is told of every plan, and says whether plans are carried out, and whether to end after one
-        look at everything. With one there is no election, no web and no trigger.
+    :param ledger: is told of every plan, and says whether plans are carried out, and whether to end once
+        everything was reconciled. With one there is no election, no web and no trigger.
     :raises EurekubeError: it cannot start: no cluster, a cluster name in use, a web address in use.
     """
     routes = Routes()
@@ -117,7 +117,7 @@ def _run(
             settings.operator_name,
             settings.resync_seconds,
             may_write=(lambda: False) if is_dry else leadership.may_write,
-            # One look at everything ends before a server that was left behind could be told.
+            # A single pass ends before a server that was left behind could be told.
             waits_for_all=ledger is not None and ledger.is_once,
             check_cluster=not settings.take_over_cluster,
             follows_another=leadership.follows_another,
@@ -230,7 +230,7 @@ def longest_write_seconds(ledger: Ledger | None, stop: threading.Event) -> float
 
 
 class _Listener:
-    """Has the controller look where a registry is not as it was, and ends an operator that must not go on."""
+    """Has syncers reconciled where a registry is not as it was, or ends the operator."""
 
     def __init__(self, name: str, registry: Registry, controller: Controller, stop: threading.Event) -> None:
         self.owner_changed = controller.owner_changed
@@ -259,7 +259,7 @@ class _Duties:
         self._controller.take_over()
 
     def is_current(self) -> bool:
-        """Whether everything that is looked at is known as it is now."""
+        """Whether everything that is reconciled is known as it is now."""
         return self._controller.is_current
 
     def lead(self) -> None:
@@ -301,7 +301,7 @@ def _look_for_rivals(rivals: DuplicateOperatorCheck, stop: threading.Event) -> b
     """
     while True:
         try:
-            rivals.look()
+            rivals.check()
         except KubernetesError as error:
             _log.warning("the Leases cannot be listed, tried again", extra={"error": str(error)})
             if stop.wait(2.0):
@@ -341,7 +341,7 @@ def wait_until_read(
 
     One that hangs does not keep those that answer waiting. An operator to which an Eureka did not answer
     changes nothing there, but can say so on each syncer, and lets deleted ones go in the end; the same holds
-    for a single namespace that it may not read. One look at everything needs all answers.
+    for a single namespace that it may not read. A single pass needs all answers.
 
     :raises EurekubeError: something could not be read in time.
     """

@@ -1,4 +1,4 @@
-"""The Kubernetes objects that the operator looks at, and which syncers each change concerns.
+"""The Kubernetes objects that the operator watches, and which syncers each change concerns.
 
 Only the fields that the mapping reads are kept, so that ten thousand endpoints stay small.
 """
@@ -47,7 +47,7 @@ from eurekube_provider.operator.watches import (
 class Sources:
     """Local copies of the syncers, Services and EndpointSlices; of nodes and pods where a syncer needs them.
 
-    :param concerned: called with the key of a syncer that must be looked at again.
+    :param concerned: called with the key of a syncer that must be reconciled again.
     :param is_overwritten: whether a syncer's status is not what its writer wrote last.
     """
 
@@ -69,7 +69,7 @@ class Sources:
         self._counting = threading.Lock()
         self._mapped = MappingCaches()
         self._parsed: dict[SyncerKey, tuple[object, Syncer]] = {}
-        self._goodbyes = TerminatingEndpoints()
+        self._terminating = TerminatingEndpoints()
 
         def group(resource: ApiResource, trim: Trim, listener: Listener) -> ReflectorGroup:
             return ReflectorGroup(
@@ -258,7 +258,7 @@ class Sources:
 
     def pod_seen_terminating(self, pod: str, namespace: str) -> bool:
         """The answer for an endpoint of this pod, or address."""
-        return (namespace, pod) in self._goodbyes
+        return (namespace, pod) in self._terminating
 
     def selected(self, selector: Selector) -> tuple[list[Object], list[Object]]:
         """The Services that a selector means, and their EndpointSlices.
@@ -314,7 +314,7 @@ class Sources:
             self._parsed.pop(key, None)
         self._application_changed(key, asked, after)
         before = self._selectors.pop(key, None)
-        # One that is refused still has instances: by what it said last, their goodbyes are its concern.
+        # One that is refused still has instances: by what it said last, their end is its concern.
         selector = (selector_of(new) or before) if new is not None else None
         if selector is not None:
             self._selectors[key] = selector
@@ -339,7 +339,7 @@ class Sources:
 
     def _slice_changed(self, old: Object | None, new: Object | None) -> None:
         if new is not None:
-            self._goodbyes.look(new)
+            self._terminating.note_slice(new)
         self._index.slice_changed(old, new)
         names = {(item["metadata"]["namespace"], _service_of(item)) for item in (old, new) if item}
         # A Service that is not there yet tells when it comes.

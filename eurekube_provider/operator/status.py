@@ -301,7 +301,7 @@ class StatusWriter:
 
 
 def _same(one: Mapping[str, Any], other: Mapping[str, Any]) -> bool:
-    """Whether both say the same; the time of the last look alone is not worth a write."""
+    """Whether both say the same; the time of the last reconcile alone is not worth a write."""
     skipped = {"lastSyncTime"}
     return {k: v for k, v in one.items() if k not in skipped} == {
         k: v for k, v in other.items() if k not in skipped
@@ -319,7 +319,7 @@ class StatusPublisher:
     def publish_reconcile(
         self, syncer: Mapping[str, Any], found: Report, outcome: Outcome, seconds: float
     ) -> None:
-        """Of one look, and what was done at it, also in the log.
+        """Of one reconcile, and what was done in it, also in the log.
 
         :param seconds: how long it took.
         """

@@ -90,7 +90,7 @@ class UnresponsiveWatch:
             with self._lock:
                 self._under_way.pop(key, None)
 
-    def look(self) -> None:
+    def check(self) -> None:
         """Tell of what does not answer now, and of what answers again."""
         now = time.monotonic()
         for name, registry in self._registries.items():
@@ -118,6 +118,6 @@ class UnresponsiveWatch:
         while not self._stopped.wait(TICK_SECONDS):
             self._went_round_at = time.monotonic()
             try:
-                self.look()
+                self.check()
             except Exception:  # noqa: BLE001 - the thread must look again
                 _log.exception("not told that an Eureka does not answer")

@@ -247,7 +247,7 @@ class TerminatingEndpoints:
         self._lock = threading.Lock()
         self._at: dict[Name, float] = {}
 
-    def look(self, endpoint_slice: Object) -> None:
+    def note_slice(self, endpoint_slice: Object) -> None:
         """Take note of a slice as it is now; the next pod of a StatefulSet has the name of the one before."""
         now = time.monotonic()
         namespace = endpoint_slice["metadata"]["namespace"]

@@ -109,22 +109,22 @@ def test_an_eureka_that_hangs_is_said_of_all_its_syncers(monkeypatch: pytest.Mon
         changed=lambda _: changes.append(isinstance(registry.condition(), Failing)),
     )
     (peer,) = registry.peers.peers
-    watch.look()
+    watch.check()
     peer.traffic.begin()
 
     def is_noticed() -> bool:
-        watch.look()
+        watch.check()
         return bool(changes)
 
     wait_until(is_noticed, "trouble", 10)
-    watch.look()
+    watch.check()
     scene.reconcile()
     assert (changes, scene.ready()) == ([True], (False, "EurekaUnreachable"))
     peer.traffic.count("GET", "none", 5.0)  # timed out, and asked again
     peer.traffic.begin()
-    watch.look()
+    watch.check()
     peer.traffic.count("GET", "200", 0.1)
-    watch.look()
+    watch.check()
     scene.reconcile()
     assert (changes, scene.ready()) == ([True, False], (True, "Synced"))
 

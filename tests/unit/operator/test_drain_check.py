@@ -85,7 +85,7 @@ class World:
     def looks(self, syncer: Syncer = SYNCER) -> list[str]:
         """Have it look once; which pods it read."""
         self.asked.clear()
-        self.drains.look(syncer)
+        self.drains.check(syncer)
         return list(self.asked)
 
 

@@ -63,7 +63,7 @@ def test_an_operator_that_leads_elsewhere_is_found() -> None:
     """The sentence says who leads, where, and what to do."""
     access = Leases(eurekube=held())
     with pytest.raises(ConfigurationError) as refused:
-        rivals(access).look()
+        rivals(access).check()
     said = str(refused.value)
     assert "eurekube-0_1 leads in this cluster by the Lease eurekube/eurekube-leader" in said
     assert "--lease-namespace eurekube" in said
@@ -84,18 +84,18 @@ def test_an_operator_that_leads_elsewhere_is_found() -> None:
 )
 def test_nobody_leads_elsewhere(leases: dict[str, Any]) -> None:
     """Our own Lease, one that was released, and one that ended long ago stop nobody."""
-    rivals(Leases(**leases)).look()
+    rivals(Leases(**leases)).check()
 
 
 def test_a_lease_that_is_renewed_is_held_whatever_its_clock_says() -> None:
     """A holder's clock may be wrong by hours: that the Lease changes is enough."""
     access = Leases(eurekube=held(7200))
     looking = rivals(access)
-    looking.look()
-    looking.look()
+    looking.check()
+    looking.check()
     access.leases["eurekube"] = held(7190)
     with pytest.raises(ConfigurationError, match="leads in this cluster"):
-        looking.look()
+        looking.check()
 
 
 def test_who_may_not_list_leases_must_say_where_its_own_is() -> None:
@@ -103,9 +103,9 @@ def test_who_may_not_list_leases_must_say_where_its_own_is() -> None:
     access = Leases()
     access.error = KubernetesError("GET leases: forbidden", status_code=403)
     with pytest.raises(ConfigurationError, match="--lease-namespace default"):
-        rivals(access).look()
+        rivals(access).check()
     access.leases["default"] = held()
-    rivals(access).look()  # it has served so far, and goes on
+    rivals(access).check()  # it has served so far, and goes on
 
 
 def test_one_that_comes_later_ends_this_operator() -> None:

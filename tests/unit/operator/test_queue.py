@@ -181,7 +181,7 @@ def test_what_changed_last_in_a_pause_comes_first() -> None:
 
 
 def divided() -> WorkQueue[str]:
-    """A queue with two lanes, named by how keys begin."""
+    """A queue with two groups, named by how keys begin."""
     queue: WorkQueue[str] = WorkQueue()
     queue.divide(("a", "b"), lambda key: key[0])
     return queue
@@ -200,15 +200,15 @@ def test_each_lane_has_what_is_its_own() -> None:
 
 def test_a_key_that_changes_lanes_is_looked_at_once() -> None:
     """It moves on while it waits, and comes to the others' workers only once its last look has ended."""
-    lanes = {"x": "a"}
+    groups = {"x": "a"}
     queue: WorkQueue[str] = WorkQueue()
-    queue.divide(("a", "b"), lambda key: lanes.get(key, "a"))
+    queue.divide(("a", "b"), lambda key: groups.get(key, "a"))
     queue.add("x")
-    lanes["x"] = "b"
+    groups["x"] = "b"
     queue.add("x")
     queue.add("y")
     assert [queue.get("b"), queue.get("a")] == ["x", "y"]
-    lanes["x"] = "a"
+    groups["x"] = "a"
     queue.add("x")
     queue.add("z")
     assert queue.get("a") == "z"
@@ -239,14 +239,14 @@ def test_lanes_are_opened_one_by_one() -> None:
 
 
 def moving(where: dict[str, str]) -> WorkQueue[str]:
-    """Two lanes; each key is in the one that ``where`` says."""
+    """Two groups; each key is in the one that ``where`` says."""
     queue: WorkQueue[str] = WorkQueue()
     queue.divide(["well", "hanging"], lambda key: where[key])
     return queue
 
 
 def test_what_waits_for_its_time_moves_with_its_key() -> None:
-    """Its old lane's workers may all hang: it must not be lost there, nor keep a later one from counting."""
+    """Its old group's workers may all hang: it must not be lost there, nor keep a later one from counting."""
     where = {"a": "hanging"}
     queue = moving(where)
     queue.add_after("a", 0.01)
@@ -259,7 +259,7 @@ def test_what_waits_for_its_time_moves_with_its_key() -> None:
 
 
 def test_a_lane_takes_nothing_from_another_by_an_old_time() -> None:
-    """What moved waits for the workers of its own lane, whatever was planned in the one before."""
+    """What moved waits for the workers of its own group, whatever was planned in the one before."""
     where = {"a": "hanging", "b": "hanging"}
     queue = moving(where)
     queue.add_after("a", 0.01)

@@ -27,6 +27,8 @@ def test_a_pod_that_is_back_has_not_left() -> None:
 
     goodbyes = TerminatingEndpoints()
     for terminating, has_left in ((False, False), (True, True), (False, False), (True, True)):
-        goodbyes.look({"metadata": {"namespace": "shop"}, "endpoints": [endpoint(terminating=terminating)]})
+        goodbyes.note_slice(
+            {"metadata": {"namespace": "shop"}, "endpoints": [endpoint(terminating=terminating)]}
+        )
         assert (("shop", "db-0") in goodbyes) is has_left
     assert ("other", "db-0") not in goodbyes
