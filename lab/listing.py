@@ -27,8 +27,11 @@ _HEADERS = urllib3.make_headers(basic_auth=f"{EUREKA_USER}:{EUREKA_PASSWORD}")
 _servers = urllib3.PoolManager(timeout=30, retries=urllib3.Retry(total=1, redirect=0, status=0))
 _numbers = itertools.count(1)
 
-_LONGEST_SECONDS = 240.0
-"""A change that falls into the moment in which a server renders a list is not in it for three minutes."""
+LISTED_WITHIN_SECONDS = 240.0
+"""For so long who waits for a list must wait.
+
+What changes in the moment in which a server renders a list is not in it for three minutes.
+"""
 
 _HEADING = "Instances currently registered with Eureka"
 _APPLICATION = re.compile(r"<td><b>(.*)</b></td>")
@@ -74,7 +77,7 @@ def wait_listed(url: str, instances: Iterable[Instance]) -> None:
         return text is not None and keys <= {one.key for one in instances_from_text(text)[0]}
 
     try:
-        wait_until(shows, f"the list of {url}", _LONGEST_SECONDS)
+        wait_until(shows, f"the list of {url}", LISTED_WITHIN_SECONDS)
     except LabError as error:
         held = {key: _read(url, key) is not None for key in keys}
         raise LabError(f"{error}; whether it holds what was waited for: {held}") from None

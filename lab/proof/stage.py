@@ -15,6 +15,7 @@ import yaml
 
 from eurekube_provider.kube.access import EVENTS, LEASES, MERGE_PATCH, NODES
 from lab.lab import Lab
+from lab.listing import LISTED_WITHIN_SECONDS
 from lab.processes import Process
 from lab.progress import say
 from lab.proof.form import Form
@@ -25,7 +26,6 @@ from lab.workloads import DEPLOYMENTS, Cluster, wait_for
 NODES_BY_POOL = {"common": ("node-1", "node-2"), "drained": ("node-3", "node-4")}
 _CRDS = Path(__file__).parents[2] / "crds"
 _PEERS = 2
-_WAIT_SECONDS = 120.0
 _numbers = itertools.count(1)
 
 
@@ -152,7 +152,7 @@ class Stage:
                 def are_listed(url: str = url, subject: Subject = subject) -> bool:
                     return _listed_up(url, subject.name) == self.form.replicas
 
-                wait_for(are_listed, f"{subject.name} to be listed at {url}", _WAIT_SECONDS)
+                wait_for(are_listed, f"{subject.name} to be listed at {url}", LISTED_WITHIN_SECONDS)
         say(f"{len(self.form.subjects)} applications are registered")
 
     def _start_callers(self) -> None:
@@ -165,7 +165,7 @@ class Stage:
             for client, balanced, feign in started:
                 client.wait_until_ready()
                 for name in names:
-                    wait_for(self._knows(client, name), f"{name} in a caller", _WAIT_SECONDS)
+                    wait_for(self._knows(client, name), f"{name} in a caller", LISTED_WITHIN_SECONDS)
                 file = self.lab.directory / f"calls-{next(_numbers)}.csv"
                 client.begin_calls(balanced, feign, self.form.calls_per_second, file)
                 self.call_files.append(file)

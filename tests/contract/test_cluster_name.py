@@ -12,6 +12,7 @@ from eurekube_provider.eureka import batch
 from eurekube_provider.eureka.eureka_registry import EurekaRegistry
 from eurekube_provider.eureka.peer import Peer
 from eurekube_provider.eureka.peers import Peers
+from lab.listing import wait_listed
 from lab.waiting import wait_until
 from tests.contract.conftest import WAIT_SECONDS, rating
 
@@ -30,7 +31,7 @@ def test_a_name_that_only_one_server_knows_is_in_use(peers: Peers, app: str) -> 
     left_over = replace(rating(app), metadata=metadata)
     (answer,) = last.batch([batch.register(left_over)])  # a batch is not forwarded
     assert answer.status_code == 200
-    wait_until(lambda: left_over.key in {one.key for one in last.list_instances()}, "the list", WAIT_SECONDS)
+    wait_listed(last.url, [left_over])
     assert peers.peers[0].read(*left_over.key) is None
 
     rebuilt = registry(peers, Cluster(app, "uid-of-the-new-one"))

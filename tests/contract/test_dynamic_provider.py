@@ -23,8 +23,8 @@ from eurekube_provider.eureka.connection import Connection
 from eurekube_provider.eureka.peer import Peer
 from eurekube_provider.registrations.defaults import completed
 from lab import EUREKA_PASSWORD, EUREKA_USER, Lab
+from lab.listing import wait_listed
 from lab.waiting import wait_until
-from lab.workloads import wait_for
 from tests.contract.plugin import EACH, NOBODY, Plugin, Properties, StartPlugin, plugins, sentence
 
 pytestmark = pytest.mark.lab
@@ -265,7 +265,7 @@ def test_a_machine_that_registers_itself_is_refused(
     inputs = plugin.check(news)
     itself = Instance(inputs["application"], "itself", "host", "192.0.2.10", Port(8080))
     peer.register(itself)
-    wait_for(lambda: itself.key in {each.key for each in peer.list_instances()}, "a list with it", 60)
+    wait_listed(peer.url, [itself])
     with pytest.raises(grpc.RpcError) as raised:
         plugin.create(inputs)
     assert "itself at 192.0.2.10:8080 registered itself" in sentence(raised)

@@ -27,6 +27,7 @@ from eurekube_provider.stateless.render import Rendered
 from eurekube_provider.stateless.stack_registrations import StackRegistrations
 from lab import Lab
 from lab.eureka import SpringCloud
+from lab.listing import LISTED_WITHIN_SECONDS
 from lab.proxy import Proxy
 from lab.waiting import wait_until
 from tests.contract.conftest import WAIT_SECONDS, Server, document, one, rating
@@ -261,7 +262,9 @@ def test_lists_through_our_client(peer: Peer, app: str) -> None:
     """The whole registry is listed."""
     sent = rating(app)
     peer.register(sent)
-    wait_until(lambda: sent.key in [found.key for found in peer.list_instances()], "the whole list", 60)
+    wait_until(
+        lambda: sent.key in [found.key for found in peer.list_instances()], "the list", LISTED_WITHIN_SECONDS
+    )
 
 
 def test_lists_tell_of_overrides(server: Server, app: str) -> None:

@@ -18,6 +18,7 @@ from eurekube_provider.eureka.peers import BATCHES_FROM_LEASES, Peers
 from eurekube_provider.eureka.restart_detection import running_seconds
 from lab import Lab
 from lab.eureka import SpringCloud
+from lab.listing import LISTED_WITHIN_SECONDS
 from lab.ports import HOST
 from lab.proxy import Proxy
 from lab.waiting import wait_until
@@ -54,7 +55,7 @@ def test_what_a_restarted_server_holds(
         wait_until(
             lambda: app.upper() in {one.application for one in neighbour.list_instances()},
             "the list",
-            WAIT_SECONDS,
+            LISTED_WITHIN_SECONDS,
         )
         neighbour.close()
     pair.eurekas[0].kill()
