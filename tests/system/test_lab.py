@@ -312,21 +312,20 @@ def test_nodes_stand_in_zones(lab: Lab) -> None:
     assert zones == {"node-1": "zone-a", "node-2": "zone-b"}
 
 
-def test_scaling_down_removes_pods_promptly(lab: Lab, namespace: str) -> None:
+def test_scaling_down_removes_pods_promptly(lab: Lab, cluster: Cluster, namespace: str) -> None:
     """kwok lets a deleted pod go at once, unless a finalizer holds it."""
     create_deployment(lab, namespace, "rating", 2)
     await_endpoints(lab, namespace, [True, True])
-    Cluster(lab.kubeconfig).scale(namespace, "rating", 1)
+    cluster.scale(namespace, "rating", 1)
     wait_until(lambda: len(pods_of(lab, namespace)) == 1, "one pod less", 25)  # of 30 s of grace
     await_endpoints(lab, namespace, [True])
 
 
-def test_a_pod_made_unready_stays_unready(lab: Lab, namespace: str) -> None:
+def test_a_pod_made_unready_stays_unready(lab: Lab, cluster: Cluster, namespace: str) -> None:
     """kwok leaves a running pod's conditions alone, also when the pod changes otherwise."""
     create_deployment(lab, namespace, "rating", 1)
     await_endpoints(lab, namespace, [True])
     pod = pods_of(lab, namespace)[0]
-    cluster = Cluster(lab.kubeconfig)
     cluster.set_ready(pod, ready=False)
     await_endpoints(lab, namespace, [False])
 
