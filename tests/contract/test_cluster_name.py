@@ -20,8 +20,8 @@ pytestmark = [pytest.mark.lab, pytest.mark.slow]
 
 
 def registry(peers: Peers, cluster: Cluster) -> EurekaRegistry:
-    """What an operator of this cluster reads at its start."""
-    return EurekaRegistry(peers, cluster, "operator", 1.0, check_cluster=True)
+    """What an operator of this cluster reads at its start, over connections of its own."""
+    return EurekaRegistry(Peers(peers.connection), cluster, "operator", 1.0, check_cluster=True)
 
 
 def test_a_name_that_only_one_server_knows_is_in_use(peers: Peers, app: str) -> None:

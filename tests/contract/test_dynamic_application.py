@@ -504,7 +504,7 @@ def test_a_forced_replacement_keeps_what_is_new_or_had_lapsed(
 
 
 def test_a_resource_is_renamed_or_moved_into_an_application(
-    plugin: Plugin, single: Plugin, eureka: Peers, news: Properties
+    plugin: Plugin, single: Plugin, next_run: Plugin, eureka: Peers, news: Properties
 ) -> None:
     """Pulumi makes the new one before the old one goes; for a while both stand at one address."""
     alone = {key: news[key] for key in ("application", "port", "renewer", "service_url", "owner")}
@@ -520,8 +520,9 @@ def test_a_resource_is_renamed_or_moved_into_an_application(
     assert addresses(eureka, news) == {"a": "192.0.2.1", "b": "192.0.2.2"}
 
     other_stack = {**news, "owner": news["owner"].replace("/dev/", "/prod/")}
+    wait_everywhere(eureka, *held(eureka, news).values())
     with pytest.raises(grpc.RpcError) as raised:
-        plugin.create(plugin.check(other_stack))
+        next_run.create(next_run.check(other_stack))
     assert f"belongs to {renamed['owner']}" in sentence(raised)
     plugin.delete(second)
 
