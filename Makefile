@@ -11,7 +11,7 @@ SEED ?=
 unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo bench test test-faults lint unit explore mutants integration format lock flags image lab-up lab-down lab-status clean
+.PHONY: help setup demo bench test test-faults lint unit explore mutants integration format lock flags properties image lab-up lab-down lab-status clean
 
 help:  ## Show this list
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 16
@@ -49,6 +49,9 @@ unit: setup  ## The tests that need no server
 explore: setup  ## Random faults of stacks and operator on a model of Eureka (MINUTES=60, SEED=42, JOBS=2)
 	@$(RUN) -m tests.explore --minutes $(MINUTES) $(if $(SEED),--seed $(SEED)) $(if $(JOBS),--jobs $(JOBS))
 
+map: setup  ## Which files usual changes must touch, by making each of them in a copy
+	@$(RUN) -m tests.map --each
+
 mutants: setup  ## Take back one safety rule after the other: does its test fail? (ONLY="brake sweeper")
 	@$(RUN) -m tests.mutants $(ONLY)
 
@@ -78,6 +81,11 @@ image:  ## Build the operator's image with docker, podman or buildah
 
 flags: setup  ## Write docs/flags.md from the operator's settings
 	@$(RUN) -c "from eurekube_provider.operator.settings import flags_page; print(flags_page(), end='')" > docs/flags.md
+
+properties: setup  ## Write the table of docs/pulumi.md from the descriptions of the properties
+	@$(RUN) -c "import re, pathlib; from eurekube_provider.registrations.properties import table; \
+	  page = pathlib.Path('docs/pulumi.md'); text = page.read_text(); \
+	  page.write_text(re.sub(r'\| property \|.*?\n(?=\n)', lambda _: table(), text, count=1, flags=re.S))"
 
 bench: setup  ## Measure everything, or ONLY=P2,P7 (QUICK=1: little, to see that it runs)
 	@$(RUN) -m bench $(if $(ONLY),--only $(ONLY)) $(if $(QUICK),--quick)

@@ -13,7 +13,7 @@ from eurekube_provider import EurekaInstance, EurekaSyncer, EurekubeOperator
 from eurekube_provider.resources.exports import export
 from eurekube_provider.resources.labels import object_labels
 from eurekube_provider.resources.program import leave_quietly_when_interrupted
-from eurekube_provider.resources.settings import StackSettings
+from eurekube_provider.resources.stack_settings import StackSettings
 
 leave_quietly_when_interrupted()
 settings = StackSettings.load()

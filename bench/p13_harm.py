@@ -26,17 +26,16 @@ from eurekube_provider.cli.main import main
 from eurekube_provider.core.identity import CLUSTER_UID_KEY, OWNER_KEY, Cluster, ClusterOwner
 from eurekube_provider.core.model import Instance, Port
 from eurekube_provider.core.plan import plan
-from eurekube_provider.doctor.world import read_eureka
+from eurekube_provider.doctor.reader import read_eureka
 from eurekube_provider.eureka import batch
-from eurekube_provider.eureka.apply import apply
 from eurekube_provider.eureka.codec import instances_from_json
 from eurekube_provider.eureka.connection import Connection
+from eurekube_provider.eureka.eureka_registry import EurekaRegistry
 from eurekube_provider.eureka.peer import Peer
 from eurekube_provider.eureka.peers import Peers
-from eurekube_provider.operator.registry import Registry
+from eurekube_provider.registrations.desired import DesiredState
 from eurekube_provider.resources.application import ApplicationProvider
 from eurekube_provider.resources.lookups import get_application
-from eurekube_provider.resources.roster import Roster
 from lab import Lab
 from lab.eureka import EurekaServer
 
@@ -306,7 +305,7 @@ def _doctor(url: str) -> None:
 
 def _drain(url: str, state: Properties) -> None:
     """``eurekube drain`` and ``undrain`` of an instance, by hand."""
-    instance_id = next(iter(Roster.from_properties(state).registrations.values())).instance.instance_id
+    instance_id = next(iter(DesiredState.from_properties(state).registrations.values())).instance.instance_id
     for command in (["drain", "--no-wait"], ["undrain"]):
         assert main([*command, instance_id, "--eureka-url", url]) == 0
 
@@ -327,25 +326,16 @@ def _change_leader(url: str, name: str) -> None:
     ]
     held: list[Instance] = []
     for desired in (ours, []):
-        registry = Registry(
-            Peers(Connection((url,))),
-            Cluster("bench", "bench-uid"),
-            "bench",
-            60.0,
-            concerned=lambda _: None,
-            reachability_changed=lambda: None,
-        )
-        registry.renewals.stand_by()
+        registry = EurekaRegistry(Peers(Connection((url,))), Cluster("bench", "bench-uid"), "bench", 60.0)
         registry.start()
-        assert registry.wait_read(_READ_SECONDS)
-        registry.take_over()
-        registry.look_for([one.key for one in ours])
-        outcome = apply(plan(desired, held, owner), owner, registry.peers, registry)
+        assert registry.reachability.wait_read(_READ_SECONDS)
+        registry.take_over(0)
+        registry.refresh([one.key for one in ours])
+        outcome = registry.apply(plan(desired, held, owner), owner)
         assert len(outcome.done) == AN_APPLICATION
         held = [found for one in ours if (found := registry.peers.read(*one.key)) is not None]
         registry.stand_by()
         registry.stop()
-        registry.peers.close()
     assert not held
 
 

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 from eurekube_provider.version import __version__
 
 if TYPE_CHECKING:
-    from eurekube_provider.core.drain import Drain
+    from eurekube_provider.core.drain_time import Drain
     from eurekube_provider.resources.application import EurekaApplication
     from eurekube_provider.resources.arguments import (
         ApplicationInstanceArgs,
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
         EurekaInstanceArgs,
         EurekaInstanceArgsDict,
     )
-    from eurekube_provider.resources.drain import DrainBeforeStop
+    from eurekube_provider.resources.drain_before_stop import DrainBeforeStop
     from eurekube_provider.resources.instance import EurekaInstance
     from eurekube_provider.resources.lookups import (
         FoundApplication,
@@ -36,7 +36,7 @@ if TYPE_CHECKING:
         get_instance,
         get_instance_output,
     )
-    from eurekube_provider.resources.operator import (
+    from eurekube_provider.resources.operator_component import (
         EurekaConnectionArgs,
         EurekaConnectionArgsDict,
         EurekaSecretArgs,
@@ -45,7 +45,11 @@ if TYPE_CHECKING:
         EurekubeOperatorArgs,
         EurekubeOperatorArgsDict,
     )
-    from eurekube_provider.resources.syncer import EurekaSyncer, EurekaSyncerArgs, EurekaSyncerArgsDict
+    from eurekube_provider.resources.syncer_component import (
+        EurekaSyncer,
+        EurekaSyncerArgs,
+        EurekaSyncerArgsDict,
+    )
 
 __all__ = [
     "ApplicationInstanceArgs",
@@ -84,24 +88,24 @@ __all__ = [
 _MODULES = {
     "ApplicationInstanceArgs": "arguments",
     "ApplicationInstanceArgsDict": "arguments",
-    "Drain": "drain",
-    "DrainBeforeStop": "drain",
+    "Drain": "drain_before_stop",
+    "DrainBeforeStop": "drain_before_stop",
     "EurekaApplication": "application",
     "EurekaApplicationArgs": "arguments",
     "EurekaApplicationArgsDict": "arguments",
     "EurekaInstance": "instance",
     "EurekaInstanceArgs": "arguments",
     "EurekaInstanceArgsDict": "arguments",
-    "EurekaConnectionArgs": "operator",
-    "EurekaConnectionArgsDict": "operator",
-    "EurekaSecretArgs": "operator",
-    "EurekaSecretArgsDict": "operator",
-    "EurekaSyncer": "syncer",
-    "EurekaSyncerArgs": "syncer",
-    "EurekaSyncerArgsDict": "syncer",
-    "EurekubeOperator": "operator",
-    "EurekubeOperatorArgs": "operator",
-    "EurekubeOperatorArgsDict": "operator",
+    "EurekaConnectionArgs": "operator_component",
+    "EurekaConnectionArgsDict": "operator_component",
+    "EurekaSecretArgs": "operator_component",
+    "EurekaSecretArgsDict": "operator_component",
+    "EurekaSyncer": "syncer_component",
+    "EurekaSyncerArgs": "syncer_component",
+    "EurekaSyncerArgsDict": "syncer_component",
+    "EurekubeOperator": "operator_component",
+    "EurekubeOperatorArgs": "operator_component",
+    "EurekubeOperatorArgsDict": "operator_component",
     "FoundApplication": "lookups",
     "FoundEndpoint": "lookups",
     "FoundEndpoints": "lookups",

@@ -40,7 +40,8 @@ class Archive:
     members: Mapping[str, str] = field(default_factory=dict)
 
 
-_unreachable: dict[str, str] = {}
+unreachable: dict[str, str] = {}
+"""Why each host could not be reached in this run."""
 
 
 def downloads_allowed() -> bool:
@@ -65,8 +66,8 @@ def fetch(archive: Archive, folder: Path, program: str) -> None:
 
 def _download(archive: Archive, target: Path) -> None:
     host = urlsplit(archive.url).netloc
-    if host in _unreachable:
-        raise DownloadError(f"{host} could not be reached ({_unreachable[host]})")
+    if host in unreachable:
+        raise DownloadError(f"{host} could not be reached ({unreachable[host]})")
     received = 0
     try:
         with (
@@ -80,8 +81,8 @@ def _download(archive: Archive, target: Path) -> None:
                 file.write(chunk)
                 received += len(chunk)
     except requests.RequestException as error:
-        _unreachable[host] = _shortly(error)
-        raise DownloadError(f"{host} could not be reached ({_unreachable[host]})") from error
+        unreachable[host] = _shortly(error)
+        raise DownloadError(f"{host} could not be reached ({unreachable[host]})") from error
 
 
 def _shortly(error: requests.RequestException) -> str:

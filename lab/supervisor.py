@@ -41,8 +41,10 @@ _OURS = (
 )
 _WATCH_SECONDS = 0.5
 _STOP_SECONDS = 30
-_NAMED_SECONDS = 2.0
 _ROOT = Path(__file__).parent.parent
+
+NAMED_SECONDS = 2.0
+"""So long a supervisor that begins may take to write down who it is."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,7 +79,7 @@ def supervisor_pid(folder: Path) -> int | None:
     :raises LabError: there is one, and it does not say which. No number of that kind may reach a signal:
         0 would be our own process group, and -1 everybody.
     """
-    deadline = time.monotonic() + _NAMED_SECONDS
+    deadline = time.monotonic() + NAMED_SECONDS
     while True:
         try:
             with (folder / "lock").open() as lock:

@@ -19,12 +19,12 @@ from eurekube_provider.kube.access import (
     PODS,
     SERVICES,
     SYNCERS,
+    ApiResource,
     KubeAccess,
-    Resource,
 )
 
-DEPLOYMENTS = Resource("apps", "v1", "deployments")
-CRDS = Resource("apiextensions.k8s.io", "v1", "customresourcedefinitions")
+DEPLOYMENTS = ApiResource("apps", "v1", "deployments")
+CRDS = ApiResource("apiextensions.k8s.io", "v1", "customresourcedefinitions")
 STRATEGIC_MERGE_PATCH = "application/strategic-merge-patch+json"
 
 T = TypeVar("T")
@@ -52,14 +52,14 @@ class Cluster:
     def __init__(self, kubeconfig: Path) -> None:
         self.access = KubeAccess.load(kubeconfig)
 
-    def apply(self, resource: Resource, item: Object) -> Object:
+    def apply(self, resource: ApiResource, item: Object) -> Object:
         """Create or change an object, server-side."""
         metadata = item["metadata"]
         path = resource.path(metadata.get("namespace"), metadata["name"])
         query = {"fieldManager": "lab", "force": "true"}
         return self.access.request("PATCH", path, query, item, APPLY_PATCH)
 
-    def delete(self, resource: Resource, name: str, namespace: str | None = None) -> None:
+    def delete(self, resource: ApiResource, name: str, namespace: str | None = None) -> None:
         """Delete an object; one that is gone already is no error."""
         try:
             self.access.request("DELETE", resource.path(namespace, name))
@@ -67,7 +67,7 @@ class Cluster:
             if error.status_code != 404:
                 raise
 
-    def get(self, resource: Resource, name: str, namespace: str | None = None) -> Object | None:
+    def get(self, resource: ApiResource, name: str, namespace: str | None = None) -> Object | None:
         """Read an object, None where there is none."""
         try:
             return self.access.get(resource.path(namespace, name))
@@ -76,7 +76,7 @@ class Cluster:
                 return None
             raise
 
-    def items(self, resource: Resource, namespace: str, **labels: str) -> list[Object]:
+    def items(self, resource: ApiResource, namespace: str, **labels: str) -> list[Object]:
         """List a namespace's objects that carry these labels."""
         query = {"labelSelector": ",".join(f"{key}={value}" for key, value in labels.items())}
         items: list[Object] = self.access.get(resource.path(namespace), query)["items"]
@@ -85,7 +85,7 @@ class Cluster:
     def namespace(self, name: str) -> None:
         """Create a namespace and wait until pods can be made in it."""
         self.apply(NAMESPACES, {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name}})
-        accounts = Resource("", "v1", "serviceaccounts")
+        accounts = ApiResource("", "v1", "serviceaccounts")
         wait_for(lambda: self.get(accounts, "default", name), f"namespace {name}")
 
     def install_crd(self, document: Object) -> None:

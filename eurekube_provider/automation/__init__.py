@@ -5,8 +5,10 @@
 
 from __future__ import annotations
 
-from eurekube_provider.automation.run import Outcome, StackRun
-from eurekube_provider.automation.stack import Target, drift, preview, refresh, up
+from eurekube_provider.automation.stack import StackTarget as Target
+from eurekube_provider.automation.stack import drift, preview, refresh, up
+from eurekube_provider.automation.stack_run import RunOutcome as Outcome
+from eurekube_provider.automation.stack_run import StackRun
 from eurekube_provider.automation.steps import Step
 
 __all__ = ["Outcome", "StackRun", "Step", "Target", "drift", "preview", "refresh", "up"]

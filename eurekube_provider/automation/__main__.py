@@ -1,4 +1,4 @@
-"""``python -m eurekube_provider.automation``: see :mod:`~eurekube_provider.automation.worker`."""
+"""``python -m eurekube_provider.automation``: runs :mod:`~eurekube_provider.automation.worker`."""
 
 from __future__ import annotations
 

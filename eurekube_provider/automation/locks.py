@@ -1,4 +1,4 @@
-"""Who holds a stack, and whether it was a run of ours that died.
+"""Locks of a stack: who holds it, and whether it was a run of ours that died.
 
 Pulumi's own backends (a folder, S3 ...) lock a stack by a file that names process and host. A run that is
 killed leaves it behind, and every later run is refused. What we started is written down beside Pulumi's own
@@ -37,7 +37,7 @@ _HOLDER = re.compile(
 
 @dataclass(frozen=True, slots=True)
 class Holder:
-    """Whom a lock names.
+    """The process that a lock names as its holder.
 
     :ivar place: the URL of the lock; empty where the backend does not say.
     """
@@ -55,7 +55,7 @@ class Holder:
 
 
 def holders(message: str) -> tuple[Holder, ...]:
-    """Whom Pulumi's refusal names; none where the backend does not say."""
+    """Read the holders that Pulumi's refusal names; none where the backend does not say."""
     return tuple(
         Holder(
             found["user"],
@@ -106,7 +106,7 @@ class Busy(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Record:
-    """A process that we started.
+    """The record of a process that we started.
 
     :ivar started: seconds since the epoch, rounded down.
     :ivar birth: what tells it from a later process of the same number; empty where the system does not say.
@@ -144,7 +144,7 @@ class Record:
 
 
 class Records:
-    """The processes that we started for one stack, whatever names it.
+    """The records of the processes that we started for one stack, whatever names it.
 
     :param folder: survives the process, and is writable: inside of Pulumi's home.
     :param stack: the whole of what tells it from others.
@@ -157,7 +157,7 @@ class Records:
 
     @contextmanager
     def claimed(self) -> Iterator[None]:
-        """Work on the stack while no other run of ours does, on this machine.
+        """Claim the stack, so that no other run of ours on this machine works on it meanwhile.
 
         The claim ends with the process, however that ends; what it has started may go on.
 
@@ -182,7 +182,7 @@ class Records:
             os.close(file)
 
     def unwritable(self, error: OSError) -> ConfigurationError:
-        """What is said where nothing can be written down."""
+        """Word the error that nothing can be written down."""
         return ConfigurationError(
             f"the run cannot be written down ({error.strerror}), so that nothing was begun: make"
             f" {self._folder} a folder that can be written to, or PULUMI_HOME another one"

@@ -10,7 +10,13 @@ import re
 from collections.abc import Iterable
 from html import escape
 
-from eurekube_provider.automation.discovery import ApplicationChange, Change, Concern, Discovery, Kind
+from eurekube_provider.automation.discovery import (
+    ApplicationChange,
+    ChangeKind,
+    Concern,
+    Discovery,
+    DiscoveryChange,
+)
 from eurekube_provider.core.quoting import printable
 
 LARGEST = 60_000
@@ -25,39 +31,44 @@ LONGEST = 300
 _NO_NAME = re.compile(r"[^\w./-]")
 """What stands in no name of a project or stack."""
 
-VERBS = {Kind.REGISTERS: "register", Kind.LEAVES: "leave", Kind.MOVES: "move", Kind.CHANGES: "change"}
+VERBS = {
+    ChangeKind.REGISTERS: "register",
+    ChangeKind.LEAVES: "leave",
+    ChangeKind.MOVES: "move",
+    ChangeKind.CHANGES: "change",
+}
 _FOUND = {
-    Kind.REGISTERS: "is there, though the stack does not know it",
-    Kind.LEAVES: "is gone",
-    Kind.MOVES: "is registered elsewhere",
-    Kind.CHANGES: "was changed",
+    ChangeKind.REGISTERS: "is there, though the stack does not know it",
+    ChangeKind.LEAVES: "is gone",
+    ChangeKind.MOVES: "is registered elsewhere",
+    ChangeKind.CHANGES: "was changed",
 }
 _SYNCERS = {
-    Kind.REGISTERS: "comes: the endpoints that it selects register",
-    Kind.LEAVES: "goes: its instances leave first",
-    Kind.CHANGES: "changes",
+    ChangeKind.REGISTERS: "comes: the endpoints that it selects register",
+    ChangeKind.LEAVES: "goes: its instances leave first",
+    ChangeKind.CHANGES: "changes",
 }
 
 
 def marker(summary: Discovery) -> str:
-    """The first line of a comment, by which the next run finds it again: one for each stack."""
+    """Return the first line of a stack's comment, by which the next run finds it again."""
     return f"<!-- eurekube summary of {_NO_NAME.sub('-', f'{summary.project}/{summary.stack}')} -->"
 
 
 def comment(summary: Discovery) -> str:
-    """What an update would do to discovery."""
+    """Write what an update would do to discovery, as a comment for a pull request."""
     return _fitted(summary, "Discovery", _headline(summary), found=False)
 
 
 def drift_report(summary: Discovery) -> str:
-    """What was changed behind the stack's back."""
+    """Write what was changed without the stack."""
     count = sum(len(each.changes) for each in summary.applications) + len(summary.syncers)
     said = f"**{_many(count, 'difference')}** between the stack and what is there." if count else ""
     return _fitted(summary, "Drift", said or _no_drift(summary), found=True)
 
 
 def _no_drift(summary: Discovery) -> str:
-    """What is said where no registration and no syncer differs."""
+    """Write the report in which no registration and no syncer differs."""
     if summary.has_failed or _is_unsure(summary):
         return ""
     if summary.other_changes:
@@ -66,18 +77,18 @@ def _no_drift(summary: Discovery) -> str:
 
 
 def code(text: str) -> str:
-    """A code span that shows ``text``, whatever is in it."""
+    """Make a code span that shows ``text``, whatever is in it."""
     return f"`{_plain(text).replace('`', chr(39)).replace('|', '¦') or ' '}`"
 
 
 def _plain(text: str) -> str:
-    """One line that is not too long."""
+    """Cut a text to one line that is not too long."""
     line = " ".join(printable(text).split())
     return line if len(line) <= LONGEST else f"{line[:LONGEST]}…"
 
 
 def _fitted(summary: Discovery, title: str, headline: str, *, found: bool) -> str:
-    """The whole, with as many details as a comment takes."""
+    """Put the comment together, with as many details as it takes."""
     for listed in (LISTED, 5, 0):
         text = "\n".join(_lines(summary, title, headline, listed, found=found))
         if len(text) <= LARGEST:
@@ -170,7 +181,7 @@ def _folded(of: ApplicationChange, listed: int, *, found: bool) -> Iterable[str]
     yield f"\n<details><summary><code>{escape(_plain(of.application))}</code>: {said}</summary>\n"
     for kind in VERBS:
         changes = of.of(kind)
-        alike: dict[str, list[Change]] = {}
+        alike: dict[str, list[DiscoveryChange]] = {}
         for change in changes:
             alike.setdefault(_details(change) + _drained(change), []).append(change)
         groups = [each for each in alike.values() if len(each) > LISTED]
@@ -187,15 +198,15 @@ def _folded(of: ApplicationChange, listed: int, *, found: bool) -> Iterable[str]
     yield "\n</details>"
 
 
-def _verb(kind: Kind, example: Change, *, found: bool) -> str:
+def _verb(kind: ChangeKind, example: DiscoveryChange, *, found: bool) -> str:
     return _FOUND[kind] if found else f"{VERBS[kind]}{_drained(example)}"
 
 
-def _drained(change: Change) -> str:
+def _drained(change: DiscoveryChange) -> str:
     return f", drained for {change.drain_seconds} s before" if change.drain_seconds else ""
 
 
-def _details(change: Change) -> str:
+def _details(change: DiscoveryChange) -> str:
     told = [
         f"{code(name)} {code(old) if old else 'unset'} → {code(new) if new else 'unset'}"
         for name, (old, new) in change.details.items()

@@ -1,4 +1,4 @@
-"""Whether a process runs, which one it is, and what it left behind.
+"""Processes of this machine: whether one runs, when it began, and how to end what it left behind.
 
 Linux tells all of it under /proc. Elsewhere a process that exists counts as the one that was meant, and so
 keeps its lock.
@@ -28,12 +28,12 @@ def is_running(pid: int) -> bool:
 
 
 def birth_of(pid: int) -> str:
-    """When a process began, in ticks since the system's start; empty where that cannot be known."""
+    """Return when a process began, in ticks since the system's start; empty where that cannot be known."""
     return next(iter(_fields(pid)[_BIRTH:]), "")
 
 
 def began_at(pid: int) -> float | None:
-    """The same in seconds since the epoch, to a second or two; None where that cannot be known."""
+    """Return when a process began in seconds since the epoch, to a second or two; None where nobody knows."""
     try:
         booted = re.search(r"^btime (\d+)$", Path("/proc/stat").read_text(), re.MULTILINE)
         ticks = int(birth_of(pid))

@@ -1,6 +1,6 @@
-"""The registrations of a stack as Pulumi's states have them: one instance at a time, ready to be compared.
+"""The instances of a stack's registrations as Pulumi's states have them, ready to be compared.
 
-An :class:`EurekaApplication`'s instances have what they do not say themselves from their application. In a
+An ``EurekaApplication``'s instances have what they do not say themselves from their application. In a
 preview any property, also one that is a map, may be known in the update only, or be a secret.
 """
 
@@ -13,8 +13,8 @@ from typing import Any
 from pulumi.runtime.rpc import UNKNOWN
 
 from eurekube_provider.automation.steps import MASKED
-from eurekube_provider.core.defaults import completed
 from eurekube_provider.core.identity import INSTANCE_TYPE
+from eurekube_provider.registrations.defaults import completed
 
 SYNCER = "kubernetes:eurekube.io/v1alpha1:EurekaSyncer"
 OPERATOR = "eurekube:index:EurekubeOperator"
@@ -59,7 +59,7 @@ Place = tuple[str, str]
 
 @dataclass(frozen=True, slots=True)
 class Registered:
-    """One instance as a state has it.
+    """An instance as a state has it.
 
     :ivar key: what the program calls it: the resource's name, or the key within its application.
     :ivar contents: everything else that can differ, by names such as ``host_name`` and ``metadata.tier``.
@@ -81,7 +81,7 @@ class Registered:
 
     @property
     def place(self) -> Place:
-        """Where it is registered."""
+        """The application and the service URL under which it is registered."""
         return self.application, self.service_url
 
     def is_elsewhere_than(self, other: Registered) -> bool:
@@ -102,12 +102,12 @@ class Registered:
 
 
 def is_known(properties: Mapping[str, Any]) -> bool:
-    """Whether it can be said which instances there are."""
+    """Whether a state tells which instances there are."""
     return untold(properties).keys().isdisjoint(("application", "instances"))
 
 
 def untold(properties: Mapping[str, Any]) -> dict[str, Any]:
-    """The maps whose contents a preview does not tell, and the application where it does not tell that.
+    """Return the maps, and perhaps the application, of which a preview does not tell the contents.
 
     :returns: by dotted names such as ``instances.a.metadata``, what stands there instead.
     """
@@ -121,12 +121,12 @@ def untold(properties: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def place_of(properties: Mapping[str, Any]) -> Place:
-    """Where the instances of one resource are registered."""
+    """Return the application and the service URL of one resource."""
     return as_text(properties.get("application")), _urls(properties)
 
 
 def registered(kind: str, name: str, properties: Mapping[str, Any]) -> Iterator[Registered]:
-    """The instances of one resource."""
+    """Read the instances of one resource."""
     if kind == INSTANCE_TYPE:
         full = completed(properties)
         yield _one(name, full, full, full.get("status", "UP"), _foreign(full))

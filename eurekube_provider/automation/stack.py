@@ -19,9 +19,9 @@ import yaml
 from pulumi.automation import LocalWorkspace, Stack
 from pulumi.automation.errors import CommandError, ConcurrentUpdateError, InvalidVersionError
 
-from eurekube_provider.automation.command import Cancellable, pulumi_home
+from eurekube_provider.automation.cancellable import Cancellable, pulumi_home
 from eurekube_provider.automation.locks import Busy, Records, holders, remove
-from eurekube_provider.automation.run import Action, Outcome, StackRun
+from eurekube_provider.automation.stack_run import RunOutcome, StackOperation, StackRun
 from eurekube_provider.automation.steps import UNCHANGED, StepLog, plain
 from eurekube_provider.core.errors import ConfigurationError
 from eurekube_provider.core.stackname import PROJECT_FILES, stack_identity
@@ -30,7 +30,7 @@ _NOISE = ("update failed", "preview failed", "refresh failed", "resource registr
 
 
 @dataclass(frozen=True, slots=True)
-class Target:
+class StackTarget:
     """One stack of a project.
 
     :ivar stack: its name, or ``organization/project/stack``.
@@ -44,13 +44,13 @@ class Target:
 
 
 class StackRunner:
-    """Runs one action on one stack, which can be cancelled meanwhile.
+    """Runs one operation on one stack, which can be cancelled meanwhile.
 
     :ivar log: everything that the engine told.
     :raises ConfigurationError: there is no project, or no CLI that can be used.
     """
 
-    def __init__(self, target: Target) -> None:
+    def __init__(self, target: StackTarget) -> None:
         self.target = target
         self.log = StepLog()
         project, work_dir = _project(target.work_dir), str(target.work_dir.resolve())
@@ -71,8 +71,8 @@ class StackRunner:
         """End the run in order: what is under way is finished, the stack released. Returns at once."""
         self._command.cancel(why)
 
-    def run(self, action: Action) -> StackRun:
-        """Do it. A lock that a dead run of ours left is released first.
+    def run(self, action: StackOperation) -> StackRun:
+        """Run an operation. A lock that a dead run of ours left is released first.
 
         What changes the stack, or its state, is done while no other run of ours does so.
         """
@@ -81,16 +81,16 @@ class StackRunner:
         timer = threading.Timer(self.target.timeout_seconds, self.cancel, [limit])
         timer.daemon = True
         timer.start()
-        log, outcome, message = self.log, Outcome.FAILED, ""
+        log, outcome, message = self.log, RunOutcome.FAILED, ""
         try:
             with self._claim(action):
                 released = self._once(action, log)
-            outcome = Outcome.CHANGED if _has_changes(log) else Outcome.UNCHANGED
+            outcome = RunOutcome.CHANGED if _has_changes(log) else RunOutcome.UNCHANGED
             message = _sentence(action, self.target.stack, log) + released
         except ConcurrentUpdateError as error:
-            outcome, message = Outcome.LOCKED, self._who_holds_it(str(error))
+            outcome, message = RunOutcome.LOCKED, self._who_holds_it(str(error))
         except Busy as error:
-            outcome = Outcome.LOCKED
+            outcome = RunOutcome.LOCKED
             message = (
                 f"{self.target.stack} is locked by another run of ours (worker {error}); nothing was done"
             )
@@ -102,10 +102,14 @@ class StackRunner:
         seconds = time.monotonic() - began
         return StackRun(action, self.target.stack, outcome, log.changes, seconds, message, log.changing)
 
-    def _claim(self, action: Action) -> AbstractContextManager[None]:
-        return self._records.claimed() if action in (Action.UP, Action.REFRESH) else nullcontext()
+    def _claim(self, action: StackOperation) -> AbstractContextManager[None]:
+        return (
+            self._records.claimed()
+            if action in (StackOperation.UP, StackOperation.REFRESH)
+            else nullcontext()
+        )
 
-    def _once(self, action: Action, log: StepLog) -> str:
+    def _once(self, action: StackOperation, log: StepLog) -> str:
         """Run; where a dead run of ours stands in the way, release its lock first, and say so."""
         stack = Stack.select(self.target.stack, _Workspace(self.target.work_dir, self._command))
         released = ""
@@ -120,7 +124,7 @@ class StackRunner:
                 raise
             _act(stack, action, log)
             released = "; the lock of an earlier run of ours that had died was released"
-        if action in (Action.UP, Action.REFRESH):
+        if action in (StackOperation.UP, StackOperation.REFRESH):
             self._records.forget_dead()  # it held the stack itself, so that no dead run can
         return released
 
@@ -143,42 +147,42 @@ class _Workspace(LocalWorkspace):
         super().__init__(work_dir=str(work_dir), pulumi_command=command)
 
     def select_stack(self, stack_name: str) -> None:
-        """Nothing: a stack that is not there is told by the first command."""
+        """Do nothing: the first command says so where the stack is not there."""
 
 
-def preview(target: Target) -> StackRun:
-    """What an ``up`` would do; needs neither Eureka nor the cluster where the program looks nothing up."""
-    return StackRunner(target).run(Action.PREVIEW)
+def preview(target: StackTarget) -> StackRun:
+    """Preview an ``up``; needs neither Eureka nor the cluster where the program looks nothing up."""
+    return StackRunner(target).run(StackOperation.PREVIEW)
 
 
-def up(target: Target) -> StackRun:
+def up(target: StackTarget) -> StackRun:
     """Run the program, and make Eureka and the cluster as it says."""
-    return StackRunner(target).run(Action.UP)
+    return StackRunner(target).run(StackOperation.UP)
 
 
-def refresh(target: Target) -> StackRun:
+def refresh(target: StackTarget) -> StackRun:
     """Bring the state to what Eureka and the cluster hold; changes nothing in them."""
-    return StackRunner(target).run(Action.REFRESH)
+    return StackRunner(target).run(StackOperation.REFRESH)
 
 
-def drift(target: Target) -> StackRun:
-    """What a refresh would find changed behind the stack's back; changes nothing, not even the state."""
-    return StackRunner(target).run(Action.DRIFT)
+def drift(target: StackTarget) -> StackRun:
+    """Find what was changed without the stack; changes nothing, not even the state."""
+    return StackRunner(target).run(StackOperation.DRIFT)
 
 
-def _act(stack: Stack, action: Action, log: StepLog) -> None:
-    if action is Action.UP:
+def _act(stack: Stack, action: StackOperation, log: StepLog) -> None:
+    if action is StackOperation.UP:
         stack.up(on_event=log.add, color="never", show_secrets=False)
-    elif action is Action.REFRESH:
+    elif action is StackOperation.REFRESH:
         stack.refresh(on_event=log.add, color="never", show_secrets=False)
-    elif action is Action.PREVIEW:
+    elif action is StackOperation.PREVIEW:
         stack.preview(on_event=log.add, color="never")
     else:
         stack.preview_refresh(on_event=log.add, color="never", show_secrets=False)
 
 
 def _project(work_dir: Path) -> Mapping[str, Any]:
-    """What stands in the project's file.
+    """Read the project's file.
 
     :raises ConfigurationError: there is none.
     """
@@ -196,13 +200,13 @@ def _has_changes(log: StepLog) -> bool:
     return any(count for operation, count in log.changes.items() if operation not in UNCHANGED)
 
 
-def _sentence(action: Action, stack: str, log: StepLog) -> str:
+def _sentence(action: StackOperation, stack: str, log: StepLog) -> str:
     counted = ", ".join(f"{count} {name}" for name, count in sorted(log.changes.items()) if count)
     return f"{action} of {stack}: {counted or 'it has no resources'}"
 
 
 def _reason(log: StepLog, error: str) -> str:
-    """One sentence of why: the first error that says something, and how many more there are."""
+    """Word why a run failed: the first error that says something, and how many more there are."""
     messages = dict.fromkeys(problem.message for problem in log.problems)
     told = [text for text in messages if text and not text.startswith(_NOISE)]
     if not told:
@@ -213,6 +217,6 @@ def _reason(log: StepLog, error: str) -> str:
 
 
 def _line(error: str) -> str:
-    """The line that matters: of a traceback the last one."""
+    """Choose the line that matters of a message: the last one of a traceback."""
     lines = [line.strip() for line in error.splitlines() if line.strip()]
     return lines[-1] if "Traceback" in error else lines[0]

@@ -1,4 +1,4 @@
-"""What Pulumi does to one resource, as a value, and the events of its engine that tell it."""
+"""The steps of a run, one a resource, read from the events of Pulumi's engine."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ _SECRET_OBJECT = ("4dabf18193072939515e22adb298388d", "1b47061264138c4ac30d75fd1
 
 @dataclass(frozen=True, slots=True)
 class State:
-    """A resource before or after.
+    """The state of a resource before or after a step.
 
     :ivar inputs: what the program asks for.
     :ivar outputs: what the provider said there is; in a preview, of a new resource, its inputs.
@@ -34,13 +34,13 @@ class State:
 
     @classmethod
     def told(cls, inputs: Mapping[str, Any] | None, outputs: Mapping[str, Any] | None) -> Self:
-        """As Pulumi tells it, with :data:`MASKED` for each secret, whichever form it has there."""
+        """Make a state of what Pulumi tells, with :data:`MASKED` for each secret in either of its forms."""
         return cls(_veiled(inputs or {}), _veiled(outputs or {}))
 
 
 @dataclass(frozen=True, slots=True)
 class Step:
-    """One resource and what happens to it.
+    """What Pulumi does to one resource.
 
     :ivar operation: in Pulumi's words: ``create``, ``update``, ``delete``, ``replace`` ...
     :ivar type: e.g. ``pulumi-python:dynamic/eurekube:EurekaInstance``.
@@ -61,13 +61,13 @@ class Step:
 
     @property
     def is_change(self) -> bool:
-        """Whether anything becomes another than it was."""
+        """Whether the step changes anything."""
         return self.operation not in UNCHANGED
 
 
 @dataclass(frozen=True, slots=True)
-class Problem:
-    """What an engine says went wrong.
+class EngineError:
+    """An error that the engine reported.
 
     :ivar urn: the resource concerned; empty where it is none, or the program.
     """
@@ -84,41 +84,41 @@ class StepLog:
     """
 
     def __init__(self) -> None:
-        self.problems: list[Problem] = []
+        self.problems: list[EngineError] = []
         self.changes: dict[str, int] = {}
         self._steps: dict[str, Step] = {}
 
     def add(self, event: EngineEvent) -> None:
-        """Take in one event. What a later one says about the same resource counts."""
+        """Add an event. What a later one says about the same resource counts."""
         told = event.res_outputs_event or event.resource_pre_event
         if told is not None:
             data = told.metadata
             self.add_step(Step(data.op.value, data.urn, data.type, _state(data.old), _state(data.new)))
         said = event.diagnostic_event
         if said is not None and said.severity == "error":
-            self.problems.append(Problem(plain(said.message), said.urn or ""))
+            self.problems.append(EngineError(plain(said.message), said.urn or ""))
         if event.summary_event is not None:
             counted = event.summary_event.resource_changes
             self.changes = {str(getattr(op, "value", op)): count for op, count in counted.items()}
 
     def add_step(self, step: Step) -> None:
-        """Take in one step."""
+        """Add a step."""
         if step.operation not in HALVES:
             self._steps[step.urn] = step
 
     @property
     def steps(self) -> tuple[Step, ...]:
-        """All of them, in the engine's order."""
+        """Return all steps, in the engine's order."""
         return tuple(self._steps.values())
 
     @property
     def changing(self) -> tuple[Step, ...]:
-        """Those after which something is not what it was."""
+        """Return the steps that change something."""
         return tuple(step for step in self.steps if step.is_change)
 
 
 def plain(text: str) -> str:
-    """A message of the engine without the marks of its colours, e.g. ``<{%fg 1%}>``."""
+    """Strip the marks of colours from a message of the engine, e.g. ``<{%fg 1%}>``."""
     while "<{%" in text and "%}>" in text:
         before, _, rest = text.partition("<{%")
         text = before + rest.partition("%}>")[2]

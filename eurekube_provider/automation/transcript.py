@@ -1,4 +1,4 @@
-"""What Pulumi wrote about a run, read back: the document of ``preview --json``, or an event log.
+"""Reads back what Pulumi wrote about a run: the document of ``preview --json``, or an event log.
 
 ``pulumi preview --json`` leaves out what stays as it is unless ``--show-sames`` is given. An event log
 (``--event-log``, or ``--json`` with PULUMI_ENABLE_STREAMING_JSON_PREVIEW) is one event of the engine a line.
@@ -12,12 +12,12 @@ from typing import Any
 
 from pulumi.automation.events import EngineEvent
 
-from eurekube_provider.automation.steps import Problem, State, Step, StepLog, plain
+from eurekube_provider.automation.steps import EngineError, State, Step, StepLog, plain
 from eurekube_provider.core.errors import ConfigurationError
 
 
 def read_transcript(text: str) -> StepLog:
-    """Read either form.
+    """Read a document or an event log.
 
     :raises ConfigurationError: it is neither.
     """
@@ -49,7 +49,7 @@ def _read_document(document: Mapping[str, Any], log: StepLog) -> None:
         log.add_step(Step(told["op"], told["urn"], kind, _state(old), _state(new)))
     for said in document.get("diagnostics") or ():
         if said.get("severity") == "error":
-            log.problems.append(Problem(plain(said["message"]), said.get("urn") or ""))
+            log.problems.append(EngineError(plain(said["message"]), said.get("urn") or ""))
     log.changes = dict(document.get("changeSummary") or {})
 
 

@@ -21,26 +21,26 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-from eurekube_provider.automation.run import Action, Outcome, StackRun
-from eurekube_provider.automation.stack import StackRunner, Target
+from eurekube_provider.automation.stack import StackRunner, StackTarget
+from eurekube_provider.automation.stack_run import RunOutcome, StackOperation, StackRun
 from eurekube_provider.core.errors import ConfigurationError
 
 _FIELDS = {"action": str, "stack": str, "work_dir": str, "timeout_seconds": int | float}
 
 
 def main() -> int:
-    """Serve one request; the exit code."""
+    """Serve one request, and return the exit code."""
     result: Mapping[str, Any]
     try:
         result = _serve(_read(sys.stdin.read())).to_json()
     except ConfigurationError as error:
         result = failure(str(error))
     say(result)
-    return 1 if result["outcome"] == Outcome.FAILED else 0
+    return 1 if result["outcome"] == RunOutcome.FAILED else 0
 
 
 def failure(message: str) -> dict[str, Any]:
-    """The result where nothing could be tried."""
+    """Make the result of a request that could not be tried."""
     return {"outcome": "failed", "changes": {}, "seconds": 0.0, "message": message}
 
 
@@ -51,15 +51,15 @@ def say(result: Mapping[str, Any]) -> None:
 
 
 def _serve(request: Mapping[str, Any]) -> StackRun:
-    target = Target(request["stack"], Path(request["work_dir"]), request.get("timeout_seconds", 600))
+    target = StackTarget(request["stack"], Path(request["work_dir"]), request.get("timeout_seconds", 600))
     runner = StackRunner(target)
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, lambda number, _: runner.cancel(f"cancelled by {signal.Signals(number).name}"))
-    return runner.run(Action(request["action"]))
+    return runner.run(StackOperation(request["action"]))
 
 
 def _read(text: str) -> dict[str, Any]:
-    """The request, checked.
+    """Read and check the request.
 
     :raises ConfigurationError: it cannot be understood.
     """
@@ -77,8 +77,8 @@ def _read(text: str) -> dict[str, Any]:
             continue
         if not isinstance(request.get(name), kind) or not request[name] or isinstance(request[name], bool):
             raise ConfigurationError(f"the request's {name} is missing or cannot be used")
-    if request["action"] not in list(Action):
-        raise ConfigurationError(f"action {request['action']!r}: must be one of {', '.join(Action)}")
+    if request["action"] not in list(StackOperation):
+        raise ConfigurationError(f"action {request['action']!r}: must be one of {', '.join(StackOperation)}")
     if request.get("timeout_seconds", 1) <= 0:
         raise ConfigurationError("the request's timeout_seconds must be above 0")
     return request

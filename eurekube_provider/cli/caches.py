@@ -1,11 +1,11 @@
-"""How old callers' caches may be, as the command line says it."""
+"""Options of the command line for the ages of callers' caches."""
 
 from __future__ import annotations
 
 import argparse
 from collections.abc import Iterable
 
-from eurekube_provider.core.drain import Drain
+from eurekube_provider.core.drain_time import Drain
 from eurekube_provider.core.errors import ConfigurationError
 
 PARTS = {
@@ -16,7 +16,7 @@ PARTS = {
     "take_over_seconds": "until a standby operator goes on in place of one that died",
     "margin_seconds": "requests under way, pauses and clocks",
 }
-"""The parts of :class:`~eurekube_provider.core.drain.Drain`."""
+"""The parts of :class:`~eurekube_provider.core.drain_time.Drain`."""
 
 
 def add_cache_options(parser: argparse.ArgumentParser, leave_out: Iterable[str] = ()) -> None:
@@ -34,7 +34,7 @@ def add_cache_options(parser: argparse.ArgumentParser, leave_out: Iterable[str] 
 
 
 def drain_of(options: argparse.Namespace) -> Drain:
-    """What the flags say."""
+    """Read the caches' times from the flags."""
     said = vars(options)
     return Drain(**{name: said[name] for name in PARTS if name in said})
 

@@ -26,7 +26,10 @@ COMMANDS = {
     "undrain": "put it back",
     "operator": "keep the endpoints of Services registered in Eureka, from outside of the cluster",
 }
-"""Each is a module beside this one with ``add_to(parser)``, which sets ``run(options) -> int | None``."""
+"""Each is a module ``<name>_command`` beside this one with ``add_to(parser)``.
+
+That sets ``run(options) -> int | None``.
+"""
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -60,7 +63,7 @@ def parser(command: str) -> argparse.ArgumentParser:
     for name, summary in COMMANDS.items():
         found = commands.add_parser(name, help=summary, allow_abbrev=False)
         if name == command:
-            import_module(f"eurekube_provider.cli.{name}").add_to(found)
+            import_module(f"eurekube_provider.cli.{name}_command").add_to(found)
     return result
 
 

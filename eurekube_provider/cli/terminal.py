@@ -1,4 +1,4 @@
-"""Lines for a person, and a wait that can be watched: a plain bar where standard error is a terminal."""
+"""Output for a person: lines, and a progress bar for a wait where standard error is a terminal."""
 
 from __future__ import annotations
 
@@ -50,6 +50,6 @@ def wait(
 
 
 def bar(done: float, total: float) -> str:
-    """``[######....]``: how much of the total is done."""
+    """Draw how much of the total is done, e.g. ``[######....]``."""
     filled = WIDTH if total <= 0 else min(WIDTH, max(0, round(WIDTH * done / total)))
     return f"[{'#' * filled}{'.' * (WIDTH - filled)}]"

@@ -1,4 +1,4 @@
-"""The pure middle of Eurekube: what an instance is, what is wanted, and what must change.
+"""Pure functions and values: the model of an instance, the mapping, the plan and the brake.
 
 Nothing in this package does I/O, reads a clock or knows a client library.
 """

@@ -1,4 +1,4 @@
-"""Where a whole Service can be called, in mode service."""
+"""The address at which a whole Service can be called, in mode service."""
 
 from __future__ import annotations
 
@@ -6,11 +6,12 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from hashlib import sha256
 
+from eurekube_provider.core.condition_types import ConditionType, Reason
 from eurekube_provider.core.objects import Object, Problem, is_ready, qualified
 from eurekube_provider.core.syncer import Advertise
 
 AUTO_ORDER = (Advertise.LOAD_BALANCER, Advertise.EXTERNAL_IP, Advertise.CLUSTER_IP)
-"""What ``Auto`` looks for. Node ports and DNS names are taken only where somebody asks for them: the first
+"""The addresses that ``Auto`` tries, in order. Node ports and DNS names are taken only on request: the first
 binds callers to one node, the second works in the cluster alone."""
 
 _WHAT = {
@@ -22,7 +23,7 @@ _WHAT = {
 
 @dataclass(frozen=True, slots=True)
 class Address:
-    """A host as callers are told of it.
+    """The host name and the IP address under which an instance is registered.
 
     :param host_name: as in a URL, since Spring builds one from it: an IPv6 address is in brackets.
     """
@@ -43,7 +44,7 @@ def service_address(
     domain: str,
     nodes: Iterable[Object] | None,
 ) -> Address | Problem:
-    """Where callers of ``service`` go; with node ports, the first of :func:`node_addresses`.
+    """Choose the address that callers of ``service`` use; for node ports the first of :func:`node_addresses`.
 
     :param slices: its EndpointSlices.
     :param domain: the cluster's DNS domain.
@@ -63,7 +64,8 @@ def service_address(
             return Address.of(address)
     missing = f"no {_WHAT[order[-1]]}" if len(order) == 1 else "neither a load balancer's address nor an IP"
     return Problem(
-        "NoAddress", f"Service {qualified(service)} has {missing}: use mode pod, or give it an address"
+        ConditionType.NO_ADDRESS,
+        f"Service {qualified(service)} has {missing}: use mode pod, or give it an address",
     )
 
 
@@ -82,7 +84,7 @@ def _service_has(service: Object, kind: Advertise) -> str | None:
 def node_addresses(
     service: Object, slices: Iterable[Object], nodes: Iterable[Object] | None, *, most: int
 ) -> tuple[tuple[str, Address], ...] | Problem:
-    """Ready nodes by name and address, of those with an external address if there are any.
+    """List ready nodes by name and address: those with an external address if there are any.
 
     The first is the first by name. The others are others for each Service, so that all nodes carry some, and
     as long as they are there they stay, whichever nodes come and go.
@@ -92,7 +94,7 @@ def node_addresses(
     """
     if nodes is None:
         return Problem(
-            "NodesNotRead", "the cluster's nodes have not been read yet: nothing is changed before"
+            Reason.NODES_NOT_READ, "the cluster's nodes have not been read yet: nothing is changed before"
         )
     ready = sorted(
         (node for node in nodes if _is_ready_node(node)), key=lambda node: node["metadata"]["name"]
@@ -119,7 +121,9 @@ def node_addresses(
             where = qualified(service)
             others = sorted(found[1:], key=lambda one: sha256(f"{where} {one[0]}".encode()).digest())
             return (found[0], *others[: most - 1])
-    return Problem("NoAddress", f"Service {qualified(service)}: {words} is ready and has an IP address")
+    return Problem(
+        ConditionType.NO_ADDRESS, f"Service {qualified(service)}: {words} is ready and has an IP address"
+    )
 
 
 def _address_of(node: Object, kind: str) -> str | None:

@@ -1,7 +1,7 @@
-"""The brake: a source that suddenly shows nothing is doubted before a whole application disappears.
+"""The brake holds removals back when a source suddenly shows nothing: no whole application disappears.
 
 It judges only endpoints that vanished, or went unready, without having been seen terminating: a deleted pod
-says goodbye, a broken source does not.
+is seen terminating before it goes; of a broken source's pods nobody sees that.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 from eurekube_provider.core.identity import NODE_KEY
 from eurekube_provider.core.model import Instance, Status
 from eurekube_provider.core.plan import Action, Change, Plan
-from eurekube_provider.core.window import Lately
+from eurekube_provider.core.sliding_window import RecentChanges
 
 HOLD_SECONDS = 60.0
 """For as long a braked removal waits; then it goes on if the source still says so."""
@@ -27,12 +27,12 @@ FEWEST = 10
 
 
 @dataclass(frozen=True, slots=True)
-class Judgement:
-    """What a plan would take away from callers.
+class BrakeVerdict:
+    """The judgement of one plan: which removals are doubted, and why they must wait.
 
-    :ivar doubted: the changes after which an instance that is UP no longer is, without a goodbye.
+    :ivar doubted: the changes after which an instance that is UP no longer is, not seen terminating.
     :ivar reason: why they must wait; empty where they need not.
-    :ivar others: what waits with them: removals, without a goodbye, of what callers do not use anyway. With
+    :ivar others: what waits with them: removals, not seen terminating, of what callers do not use. With
         one that a person took out of service, that wish would go, and a source that is back bring it up.
     """
 
@@ -41,7 +41,7 @@ class Judgement:
     others: tuple[Change, ...] = ()
 
     def held_back(self, plan: Plan) -> Plan:
-        """``plan`` without what waits."""
+        """Return ``plan`` without the changes that must wait."""
         held = {id(change) for change in (*self.doubted, *self.others)}
         return replace(plan, changes=tuple(change for change in plan.changes if id(change) not in held))
 
@@ -50,27 +50,27 @@ def judge(
     plan: Plan,
     registered_up: int,
     operator_up: int,
-    lately: Lately,
-    said_goodbye: Callable[[str], bool],
-) -> Judgement:
-    """Whether ``plan`` looks like a broken source.
+    recent: RecentChanges,
+    seen_terminating: Callable[[str], bool],
+) -> BrakeVerdict:
+    """Decide whether ``plan`` looks like the result of a broken source.
 
     :param registered_up: how many instances of the syncer are UP now.
-    :param operator_up: the same of all syncers of the operator.
-    :param lately: what left without a goodbye within :data:`WINDOW_SECONDS`, and what came.
-    :param said_goodbye: whether an instance id's endpoint was seen terminating.
+    :param operator_up: how many instances of all the operator's syncers are UP now.
+    :param recent: what left, not seen terminating, within :data:`WINDOW_SECONDS`, and what came.
+    :param seen_terminating: whether an instance id's endpoint was seen terminating.
     """
     doubted = tuple(
         change
         for change in plan.changes
-        if takes_away(change) and not said_goodbye(change.instance.instance_id)
+        if takes_away(change) and not seen_terminating(change.instance.instance_id)
     )
     if not doubted:
-        return Judgement(())
+        return BrakeVerdict(())
     arriving = sum(map(brings, plan.changes))
     count = len(doubted)
-    gone = count + lately.left + lately.elsewhere
-    lost = lately.elsewhere + max(0, count + lately.left - arriving - lately.came)
+    gone = count + recent.left + recent.elsewhere
+    lost = recent.elsewhere + max(0, count + recent.left - arriving - recent.came)
     leaving = sum(map(takes_away, plan.changes))
     if takes_all(registered_up, leaving, arriving):
         reason = f"all {registered_up} instances would go"
@@ -79,17 +79,19 @@ def judge(
     elif gone >= FEWEST and lost > operator_up * LARGEST_SHARE_OF_OPERATOR:
         reason = f"{gone} of this operator's {operator_up} instances would go within a minute"
     else:
-        return Judgement(doubted)
+        return BrakeVerdict(doubted)
     others = tuple(
         change
         for change in plan.of(Action.DEREGISTER)
-        if not takes_away(change) and not said_goodbye(change.instance.instance_id)
+        if not takes_away(change) and not seen_terminating(change.instance.instance_id)
     )
-    return Judgement(doubted, f"{reason}, and {count} of them without having been seen terminating", others)
+    return BrakeVerdict(
+        doubted, f"{reason}, and {count} of them without having been seen terminating", others
+    )
 
 
 def doubt_of_source(before: int, leaving: int, doubted: int, arriving: int) -> str:
-    """Why addresses that a stack follows look like a broken source; empty where they do not.
+    """Say why a change of addresses that a stack follows looks like a broken source; empty if it does not.
 
     :param before: how many the stack was last run for.
     :param doubted: how many of those that leave were not seen terminating.

@@ -1,4 +1,4 @@
-"""Every error that Eurekube raises on purpose, in one tree.
+"""The tree of all errors that Eurekube raises on purpose.
 
 ::
 
@@ -25,7 +25,7 @@ from eurekube_provider.core.quoting import printable_lines
 
 
 class EurekubeError(Exception):
-    """The root: catching it catches whatever Eurekube raises on purpose.
+    """The root of the tree: catching it catches whatever Eurekube raises on purpose.
 
     Its text may repeat what others wrote, and is shown by many: by us, by Pulumi, by Kubernetes. So it holds
     nothing that a terminal obeys.

@@ -1,7 +1,7 @@
-"""Names that outlive a process: owners, instance ids and metadata keys.
+"""Owners, instance ids and metadata keys: names that are written into Eureka and outlive a process.
 
 They are read back from Eureka by later versions and by other clusters, so that they are a wire format:
-decided once and frozen by tests/unit/test_identity.py.
+decided once and frozen by tests/unit/core/test_identity.py.
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ _NAME = re.compile(r"[a-z0-9]([a-z0-9\-]*[a-z0-9])?\Z")
 
 @dataclass(frozen=True, slots=True)
 class ClusterOwner:
-    """An EurekaSyncer of a cluster: ``cluster/<cluster>/<namespace>/<syncer>``."""
+    """The owner of an EurekaSyncer's instances: ``cluster/<cluster>/<namespace>/<syncer>``."""
 
     cluster: str
     namespace: str
@@ -67,7 +67,7 @@ class ClusterOwner:
 
 @dataclass(frozen=True, slots=True)
 class StackOwner:
-    """A resource of a Pulumi stack: ``stack/<organization>/<project>/<stack>/<name>``."""
+    """The owner of a Pulumi resource's instances: ``stack/<organization>/<project>/<stack>/<name>``."""
 
     organization: str
     project: str
@@ -142,7 +142,7 @@ def check_cluster_name(name: str) -> str:
 
 
 def pod_instance_id(pod: str, namespace: str, cluster: str, application: str, port: int) -> str:
-    """The id of a pod's instance: ``<pod>.<namespace>.<cluster>:<application>:<port>``.
+    """Return the id of a pod's instance: ``<pod>.<namespace>.<cluster>:<application>:<port>``.
 
     :param pod: the pod's name, or its address where the endpoint has no targetRef.
     :param application: any case; the id carries it in lower case, as Spring's own ids do.
@@ -151,7 +151,7 @@ def pod_instance_id(pod: str, namespace: str, cluster: str, application: str, po
 
 
 def endpoint_of(instance_id: str, cluster: str) -> tuple[str, str]:
-    """The pod (or address) and the namespace of what :func:`pod_instance_id` made."""
+    """Return the pod (or address) and the namespace of an id that :func:`pod_instance_id` made."""
     # From the end, since the address of an endpoint without a pod may have colons of its own.
     place = instance_id.rsplit(":", 2)[0].removesuffix(f".{cluster}")
     pod, _, namespace = place.rpartition(".")
@@ -171,7 +171,7 @@ def node_instance_id(
 
 
 def metadata_key(label: str) -> str:
-    """A Kubernetes label's key as a metadata key: the same answer every time.
+    """Turn a Kubernetes label's key into a metadata key, always the same one.
 
     Metadata keys travel as XML element names, and what is none arrives escaped at some clients; so does an
     underscore, which is the sign of an escape. Slashes become dots, other characters that do not fit dashes,

@@ -1,4 +1,4 @@
-"""From Kubernetes objects to desired instances: pure, on the API's raw JSON.
+"""The mapping from Kubernetes objects to desired instances: pure, on the API's raw JSON.
 
 A problem with one object never hides the others: what can be mapped is, and the rest is said.
 """
@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
 
 from eurekube_provider.core.addresses import Address, node_addresses, service_address
+from eurekube_provider.core.condition_types import Reason
 from eurekube_provider.core.errors import InvalidInstance
 from eurekube_provider.core.identity import (
     CLUSTER_UID_KEY,
@@ -21,6 +22,7 @@ from eurekube_provider.core.identity import (
     pod_instance_id,
     service_instance_id,
 )
+from eurekube_provider.core.mapping_cache import NOT_MAPPED, MappingCache, SliceMapping
 from eurekube_provider.core.model import Instance, Status
 from eurekube_provider.core.objects import (
     Object,
@@ -37,16 +39,16 @@ from eurekube_provider.core.text import check_instance_id, check_metadata
 LabelsOfPod = Callable[[str], Mapping[str, str]]
 """The labels of a pod by its name; none for one that is not known."""
 
-_CERTAIN = frozenset({"NoMatchingService"})
+_CERTAIN = frozenset({Reason.NO_MATCHING_SERVICE})
 """Problems that leave no doubt about what is desired."""
 
-UNREAD = frozenset({"NamespaceNotRead", "NodesNotRead", "PodsNotRead"})
+UNREAD = frozenset({Reason.NAMESPACE_NOT_READ, Reason.NODES_NOT_READ, Reason.PODS_NOT_READ})
 """Problems that end by themselves as soon as something was read."""
 
 
 @dataclass(frozen=True, slots=True)
 class Desired:
-    """The instances that shall be there.
+    """The instances that a syncer wants in Eureka, and what could not be mapped.
 
     :param terminating: ids of endpoints that were seen on their way out; they are not among ``instances``.
     """
@@ -74,9 +76,9 @@ def desired_instances(
     *,
     nodes: Iterable[Object] | None = None,
     labels_of_pod: LabelsOfPod | None = None,
-    mapped: Mapped | None = None,
+    mapped: MappingCache | None = None,
 ) -> Desired:
-    """What ``syncer`` wants to see in Eureka.
+    """Map a syncer's Services and EndpointSlices to the instances that it wants in Eureka.
 
     :param services: Services of its target namespace; those that it does not select are passed over.
     :param slices: EndpointSlices of that namespace; those of other Services are passed over.
@@ -88,10 +90,10 @@ def desired_instances(
     selected = {one["metadata"]["name"]: one for one in services if syncer.selector.selects(one)}
     if not selected:
         sentence = f"no Service in namespace {syncer.selector.namespace} {syncer.selector.describe()}"
-        return Desired(problems=(Problem("NoMatchingService", sentence),))
+        return Desired(problems=(Problem(Reason.NO_MATCHING_SERVICE, sentence),))
     if syncer.needs_pods and labels_of_pod is None:
         sentence = "the labels of the pods have not been read yet: nothing is changed before"
-        return Desired(problems=(Problem("PodsNotRead", sentence),))
+        return Desired(problems=(Problem(Reason.PODS_NOT_READ, sentence),))
     by_service: dict[str, list[Object]] = {name: [] for name in selected}
     for endpoint_slice in slices:
         name = service_of(endpoint_slice)
@@ -122,7 +124,7 @@ def desired_instances(
 
 
 def leaving(desired: Desired, actual: Iterable[Instance]) -> list[Instance]:
-    """What is registered and on its way out, as it shall stand until its endpoint is gone: OUT_OF_SERVICE.
+    """Return registered instances whose endpoints terminate, as OUT_OF_SERVICE until the endpoint is gone.
 
     It is marked as ours to undo: the next pod of a StatefulSet has the same id, and must not be taken for one
     that a person put out of service. What a person did put out of service stays as it is.
@@ -142,7 +144,7 @@ def _pod_instances(
     slices: list[Object],
     cluster: Cluster,
     labels_of_pod: LabelsOfPod | None,
-    mapped: Mapped | None,
+    mapped: MappingCache | None,
 ) -> Desired:
     family = _address_type(service, slices)
     common = _labels_as_metadata(syncer.metadata_from_labels, service["metadata"].get("labels"))
@@ -154,7 +156,7 @@ def _pod_instances(
     instances: dict[str, Instance] = {}
     problems: dict[Problem, None] = {}
     terminating: set[str] = set()
-    parts: dict[str, tuple[Object, _Part]] = {}
+    parts: dict[str, tuple[Object, SliceMapping]] = {}
     for endpoint_slice in slices:
         if endpoint_slice.get("addressType", "IPv4") != family or not endpoint_slice.get("endpoints"):
             continue
@@ -163,8 +165,9 @@ def _pod_instances(
         if before is not None and before[0] is endpoint_slice:
             part = before[1]
         else:
+            known_part = before[1] if before is not None else NOT_MAPPED
             part = _slice_instances(
-                syncer, endpoint_slice, where, cluster, common, fixed, by_zone, labels_of_pod
+                syncer, endpoint_slice, where, cluster, common, fixed, by_zone, labels_of_pod, known_part
             )
         parts[name] = (endpoint_slice, part)
         if instances.keys().isdisjoint(part.instances):
@@ -182,43 +185,6 @@ def _pod_instances(
     return Desired(tuple(instances.values()), tuple(problems), frozenset(terminating))
 
 
-@dataclass(frozen=True, slots=True)
-class _Part:
-    """What one slice is mapped to; never changed."""
-
-    instances: Mapping[str, Instance]
-    problems: Mapping[Problem, None]
-    terminating: frozenset[str]
-
-
-class Mapped:
-    """What each slice of a syncer was mapped to, so that a change of one costs that one only.
-
-    Slices are told apart by the objects that they are: one that changed is another object. Any number of
-    threads may share it.
-    """
-
-    def __init__(self) -> None:
-        self._by_service: dict[str, tuple[object, Mapping[str, tuple[Object, _Part]]]] = {}
-
-    def of(self, service: str, context: object) -> Mapping[str, tuple[Object, _Part]]:
-        """What is known of a Service's slices, by name, as long as all else is as it was."""
-        held = self._by_service.get(service)
-        return held[1] if held is not None and held[0] == context else {}
-
-    def keep(self, service: str, context: object, parts: Mapping[str, tuple[Object, _Part]]) -> None:
-        """Keep this of a Service, and nothing else."""
-        self._by_service[service] = (context, parts)
-
-    def forget_others(self, services: Iterable[str]) -> None:
-        """Keep only what is of these Services."""
-        for gone in self._by_service.keys() - set(services):
-            self._by_service.pop(gone, None)
-
-    def __len__(self) -> int:
-        return sum(len(parts) for _, parts in self._by_service.values())
-
-
 def _slice_instances(
     syncer: Syncer,
     endpoint_slice: Object,
@@ -228,20 +194,31 @@ def _slice_instances(
     fixed: Mapping[str, str],
     by_zone: dict[str, dict[str, str]],
     labels_of_pod: LabelsOfPod | None,
-) -> _Part:
+    before: SliceMapping,
+) -> SliceMapping:
     where = f"EndpointSlice {qualified(endpoint_slice)} of Service {service}"
     ports = choose_ports(endpoint_slice.get("ports"), syncer.port, syncer.secure_port, where)
     if isinstance(ports, Problem):
-        return _Part({}, {ports: None}, frozenset())
+        return SliceMapping({}, {ports: None}, frozenset())
     instances: dict[str, Instance] = {}
     problems: dict[Problem, None] = {}
     terminating: set[str] = set()
+    endpoints: dict[str, tuple[Object, Instance]] = {}
+    known = before.endpoints if before.ports == ports else {}
     for endpoint in endpoint_slice["endpoints"]:
         address = endpoint["addresses"][0]
         target = endpoint.get("targetRef") or {}
         pod = target["name"] if target.get("kind") == "Pod" and target.get("name") else None
+        name = pod or address
+        same = known.get(name)
+        if same is not None and same[0] == endpoint:
+            instance = same[1]
+            if instance.status is Status.UP or instance.instance_id not in instances:
+                instances[instance.instance_id] = instance
+                endpoints[name] = (endpoint, instance)
+            continue
         instance_id = pod_instance_id(
-            pod or address,
+            name,
             syncer.selector.namespace,
             cluster.name,
             syncer.application,
@@ -264,12 +241,12 @@ def _slice_instances(
                 metadata = by_zone[zone]
             else:
                 metadata = by_zone[zone] = _metadata(zone, common, fixed)
-            instances[instance_id] = _instance(
-                syncer, instance_id, Address.of(address), ports, metadata, is_up=ready
-            )
+            instance = _instance(syncer, instance_id, Address.of(address), ports, metadata, is_up=ready)
+            instances[instance_id] = instance
+            endpoints[name] = (endpoint, instance)
         except InvalidInstance as error:
-            problems[Problem("InvalidInstance", f"{where}: {error}")] = None
-    return _Part(instances, problems, frozenset(terminating))
+            problems[Problem(Reason.INVALID_INSTANCE, f"{where}: {error}")] = None
+    return SliceMapping(instances, problems, frozenset(terminating), ports, endpoints)
 
 
 def _service_instance(
@@ -313,14 +290,14 @@ def _service_instance(
                 _instance(syncer, instance_id, address, ports, metadata, is_up=has_ready_endpoint)
             )
     except InvalidInstance as error:
-        return Desired(problems=(Problem("InvalidInstance", f"Service {qualified(service)}: {error}"),))
+        return Desired(problems=(Problem(Reason.INVALID_INSTANCE, f"Service {qualified(service)}: {error}"),))
     return Desired(tuple(instances))
 
 
 def _places(
     syncer: Syncer, service: Object, slices: list[Object], cluster: Cluster, nodes: Iterable[Object] | None
 ) -> tuple[tuple[str, Address], ...] | Problem:
-    """Where a whole Service can be called; with node ports each with the name of its node."""
+    """List the addresses of a whole Service; with node ports each with the name of its node."""
     if syncer.advertise is Advertise.NODE_PORT:
         return node_addresses(service, slices, nodes, most=syncer.nodes)
     address = service_address(service, slices, syncer.advertise, cluster.domain, nodes)
@@ -359,12 +336,12 @@ def _instance(
 
 
 def _fixed_metadata(syncer: Syncer, cluster: Cluster) -> dict[str, str]:
-    """What wins over labels and zones: the syncer's own values, and ours over these."""
+    """Return the metadata that win over labels and zones: the syncer's own values, and ours over these."""
     return {**syncer.metadata, OWNER_KEY: syncer.owner(cluster), CLUSTER_UID_KEY: cluster.uid}
 
 
 def _metadata(zone: str, labels: Mapping[str, str], fixed: Mapping[str, str]) -> dict[str, str]:
-    """All metadata of an instance.
+    """Put together all metadata of an instance.
 
     :raises InvalidInstance: a value that clients could not read, or too much in sum.
     """
@@ -374,12 +351,12 @@ def _metadata(zone: str, labels: Mapping[str, str], fixed: Mapping[str, str]) ->
 
 
 def _labels_as_metadata(wanted: Iterable[str], labels: Mapping[str, str] | None) -> dict[str, str]:
-    """The labels that are there, under the keys that fit; Eureka's metadata know no empty value."""
+    """Return the labels that have a value, under their metadata keys; Eureka knows no empty value."""
     return {metadata_key(label): value for label in wanted if (value := (labels or {}).get(label))}
 
 
 def _address_type(service: Object, slices: list[Object]) -> str:
-    """One instance for a dual-stack pod: the Service's first family, else what the slices have."""
+    """Choose one address family, the Service's first if possible: a dual-stack pod is one instance."""
     families = (service.get("spec") or {}).get("ipFamilies") or ()
     offered = [str(endpoint_slice.get("addressType", "IPv4")) for endpoint_slice in slices]
     for family in (*families, "IPv4", "IPv6"):

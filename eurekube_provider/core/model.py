@@ -1,4 +1,4 @@
-"""What an instance is: one Eureka ``InstanceInfo``, as a value.
+"""The model of an instance: one Eureka ``InstanceInfo`` as a value.
 
 The model knows neither JSON nor Kubernetes. Equality is field by field; :meth:`Instance.wanted` leaves out
 what the server computes, so that two instances can be compared for what somebody asked for.
@@ -15,8 +15,8 @@ from types import MappingProxyType
 from typing import Any
 
 from eurekube_provider.core.errors import InvalidInstance
-from eurekube_provider.core.names import names_of
-from eurekube_provider.core.shared import shared
+from eurekube_provider.core.interning import interned
+from eurekube_provider.core.reservations import names_of
 
 EMPTY: Mapping[str, Any] = MappingProxyType({})
 
@@ -61,7 +61,7 @@ class EurekaLease:
 
 @dataclass(frozen=True, slots=True)
 class DataCenter:
-    """Where an instance says it runs. Anything but ``MyOwn`` is read and kept, never written anew."""
+    """The data centre that an instance names. Anything but ``MyOwn`` is read and kept, never written anew."""
 
     name: str = "MyOwn"
     java_class: str = DEFAULT_DATA_CENTER_CLASS
@@ -115,7 +115,7 @@ class Instance:
                 f"{self.instance_id!r} must be a name without a slash: Eureka would accept it once"
                 " and could never read or remove it again",
             )
-        object.__setattr__(self, "application", shared(self.application.upper()))
+        object.__setattr__(self, "application", interned(self.application.upper()))
         if not self.vip_address:
             object.__setattr__(self, "vip_address", self.application.lower())
         if not self.secure_vip_address:
@@ -193,6 +193,6 @@ class Instance:
 
 
 def newest(versions: Iterable[Instance | None]) -> Instance | None:
-    """Of one instance as several servers hold it, what was written last; None where none holds it."""
+    """Return the version written last of an instance that several servers hold; None where none holds it."""
     held = (one for one in versions if one is not None)
     return max(held, key=lambda instance: instance.written_at_ms, default=None)

@@ -1,4 +1,4 @@
-"""Kubernetes objects as the API sends them, and how a person is told what is wrong with one."""
+"""Helpers to read Kubernetes objects as the API sends them, and the problem of one that cannot be mapped."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ SERVICE_NAME_LABEL = "kubernetes.io/service-name"
 
 @dataclass(frozen=True, slots=True)
 class Problem:
-    """Why something could not be mapped: a condition's reason and its message."""
+    """The reason why an object could not be mapped, and a message: those of a condition."""
 
     reason: str
     message: str

@@ -6,14 +6,24 @@ It does no I/O, takes linear time, and applying its result makes a second plan e
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, fields, replace
 from enum import StrEnum
 from typing import Any
 
+from eurekube_provider.core.enforcement import (
+    Terms,
+    has_another_status,
+    own_status,
+    sent_first,
+    status_to_reach,
+)
+from eurekube_provider.core.errors import OwnershipConflict, RegistryError
 from eurekube_provider.core.identity import LEAVING_KEY
 from eurekube_provider.core.model import Instance, Status
 from eurekube_provider.core.quoting import printable
+
+_NO_TERMS: Mapping[tuple[str, str], Terms] = {}
 
 
 class Policy(StrEnum):
@@ -32,6 +42,9 @@ class Action(StrEnum):
     REGISTER = "register"
     UPDATE = "update"
     SET_STATUS = "set-status"
+    ENFORCE = "enforce"
+    """Bring about the status of ``instance`` over another one, once ``actual`` stands there."""
+
     DEREGISTER = "deregister"
 
 
@@ -47,16 +60,20 @@ class RefusalReason(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Change:
-    """One step: ``instance`` is what shall be there (what shall go, for DEREGISTER); ``actual`` what is."""
+    """One step: ``instance`` is what shall be there (what shall go, for DEREGISTER); ``actual`` what is.
+
+    :ivar adopts: whether ``actual`` belongs to somebody else and is taken over.
+    """
 
     action: Action
     instance: Instance
     actual: Instance | None = None
+    adopts: bool = False
 
     def describe(self) -> str:
         """One line for a person, e.g. ``+ RATING rating-1.shop.eks:rating:8080 UP 10.0.0.1:8080``."""
-        sign = {Action.REGISTER: "+", Action.UPDATE: "~", Action.SET_STATUS: "~", Action.DEREGISTER: "-"}
-        head = f"{sign[self.action]} {self.instance.application} {self.instance.instance_id}"
+        sign = {Action.REGISTER: "+", Action.DEREGISTER: "-"}.get(self.action, "~")
+        head = f"{sign} {self.instance.application} {self.instance.instance_id}"
         if self.action is Action.DEREGISTER:
             return head
         if self.actual is None:
@@ -149,8 +166,45 @@ class Plan:
         }
 
 
+ChangeError = RegistryError | OwnershipConflict
+"""Why a change was not carried out."""
+
+
+@dataclass(frozen=True, slots=True)
+class Failure:
+    """A change that was not carried out, and why."""
+
+    change: Change
+    error: ChangeError
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """What became of a plan."""
+
+    done: tuple[Change, ...] = ()
+    failures: tuple[Failure, ...] = ()
+
+    @classmethod
+    def of(cls, changes: Sequence[Change], errors: Sequence[ChangeError | None]) -> Outcome:
+        """From an error, or None, for each change."""
+        pairs = list(zip(changes, errors, strict=True))
+        return cls(
+            tuple(change for change, error in pairs if error is None),
+            tuple(Failure(change, error) for change, error in pairs if error is not None),
+        )
+
+    def __add__(self, other: Outcome) -> Outcome:
+        """What became of two plans, or of two parts of one."""
+        return Outcome((*self.done, *other.done), (*self.failures, *other.failures))
+
+
 def plan(
-    desired: Iterable[Instance], actual: Iterable[Instance], owner: str, policy: Policy = Policy.SYNC
+    desired: Iterable[Instance],
+    actual: Iterable[Instance],
+    owner: str,
+    policy: Policy = Policy.SYNC,
+    terms: Mapping[tuple[str, str], Terms] = _NO_TERMS,
 ) -> Plan:
     """Decide what must change.
 
@@ -159,25 +213,33 @@ def plan(
     :param actual: what is there: everything of this owner, and of other owners at least what shares an
         application with a desired instance.
     :param owner: whose instances may be changed and removed. Everybody else's are never touched.
-    :returns: changes in the order register, update, set status, deregister.
+    :param terms: by application and id, for the registrations of a stack: whether one is taken over from
+        somebody else, and the status that its program enforces. What is taken over counts as ours.
+    :returns: changes in the order register, update, set status, enforce, deregister.
     """
     wanted = {instance.key: instance for instance in desired}
     there = {instance.key: instance for instance in actual}
     steps: dict[Action, list[Change]] = {action: [] for action in Action}
     refusals: list[Refusal] = []
     doubled: list[Refusal] = []
-    twins = {_place(other): other for other in there.values() if other.owner != owner}
+    adopted = {key for key, term in terms.items() if term.adopt}
+    strange = (other for other in there.values() if other.owner != owner)
+    twins = {_place(other): other for other in strange if other.key not in adopted}
     for key, want in wanted.items():
-        have = there.get(key)
+        have, term = there.get(key), terms.get(key)
         twin = twins.get(_place(want)) if twins else None
         if have is None:
-            if twin is None:
-                steps[Action.REGISTER].append(Change(Action.REGISTER, want))
-            else:
+            if twin is not None:
                 kind = RefusalReason.CONFLICT if twin.owner else RefusalReason.SELF_REGISTERED
                 refusals.append(Refusal(kind, want, twin))
-        elif have.owner != owner:
+            elif term is not None:
+                _add_on_terms(steps, want, None, term)
+            else:
+                steps[Action.REGISTER].append(Change(Action.REGISTER, want))
+        elif have.owner != owner and key not in adopted:
             refusals.append(Refusal(RefusalReason.CONFLICT, want, have))
+        elif term is not None:
+            _add_on_terms(steps, want, have, term, adopts=have.owner != owner)
         else:
             if twin is not None and twin.owner is None and twin.status is Status.UP:
                 doubled.append(Refusal(RefusalReason.SELF_REGISTERED, want, twin))
@@ -199,38 +261,46 @@ def plan(
     return Plan(changes, tuple(refusals), tuple(doubled))
 
 
-def same_contents(one: Instance, other: Instance) -> bool:
-    """Whether both ask for the same, status and what the server computes left aside."""
-    return (
-        one.host_name == other.host_name
-        and one.ip_address == other.ip_address
-        and one.port == other.port
-        and one.metadata == other.metadata
-        and one.secure_port == other.secure_port
-        and one.vip_address == other.vip_address
-        and one.secure_vip_address == other.secure_vip_address
-        and one.lease == other.lease
-        and one.home_page_url == other.home_page_url
-        and one.status_page_url == other.status_page_url
-        and one.health_check_url == other.health_check_url
-        and one.secure_health_check_url == other.secure_health_check_url
-    )
+def _add_on_terms(
+    steps: dict[Action, list[Change]],
+    want: Instance,
+    have: Instance | None,
+    term: Terms,
+    *,
+    adopts: bool = False,
+) -> None:
+    """What registers ``want`` on its terms, and then brings about its status where registering does not."""
+    sent = sent_first(want, term.enforce, have)
+    if have is None:
+        steps[Action.REGISTER].append(Change(Action.REGISTER, sent))
+    elif not same_contents(sent, have) or sent.status is not own_status(have):
+        steps[Action.UPDATE].append(Change(Action.UPDATE, sent, have, adopts))
+    status = status_to_reach(term.enforce, have)
+    if status is not None and has_another_status(term.enforce, have):
+        steps[Action.ENFORCE].append(Change(Action.ENFORCE, replace(want, status=status), sent))
 
 
-_COMPARED = (
-    "host_name",
-    "ip_address",
-    "port",
-    "metadata",
-    "secure_port",
-    "vip_address",
-    "secure_vip_address",
-    "lease",
-    "home_page_url",
-    "status_page_url",
-    "health_check_url",
-    "secure_health_check_url",
+_COMPUTED = {
+    "overridden_status",
+    "last_dirty_timestamp_ms",
+    "last_updated_timestamp_ms",
+    "lease_ends_ms",
+    "unknown_fields",
+}
+"""What the server computes, or what is only handed back."""
+
+_CONTENTS = tuple(
+    each.name
+    for each in fields(Instance)
+    if each.name not in {"application", "instance_id", "status", "data_center", *_COMPUTED}
 )
+
+# Of the fields that the model has, and written out as dataclasses write their own comparison: a plan compares
+# every instance.
+same_contents: Callable[[Instance, Instance], bool] = eval(  # noqa: S307 - our own text
+    f"lambda one, other: {' and '.join(f'one.{name} == other.{name}' for name in _CONTENTS)}"
+)
+"""Whether both ask for the same, status and what the server computes left aside."""
 
 
 def differences(want: Instance, have: Instance) -> list[str]:
@@ -238,7 +308,7 @@ def differences(want: Instance, have: Instance) -> list[str]:
     found = []
     if not _status_settled(want, have):
         found.append(f"status: {have.status} -> {want.status}")
-    for name in _COMPARED:
+    for name in _CONTENTS:
         old, new = getattr(have, name), getattr(want, name)
         if old == new:
             continue

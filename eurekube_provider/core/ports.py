@@ -1,4 +1,4 @@
-"""Which port of a Service or of an EndpointSlice callers use."""
+"""The choice of the port of a Service or of an EndpointSlice that callers use."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Literal
 
+from eurekube_provider.core.condition_types import ConditionType
 from eurekube_provider.core.model import Port
 from eurekube_provider.core.objects import Object, Problem
 from eurekube_provider.core.syncer import PortReference
@@ -28,7 +29,7 @@ def choose_ports(
     where: str,
     number: Literal["port", "nodePort"] = "port",
 ) -> Ports | Problem:
-    """The ports that callers use.
+    """Choose the ports that callers use.
 
     Without a secure port: the one that ``port`` names; else the only TCP port; else the one named ``http``.
     With one, callers use https (Spring does whenever the secure port is enabled): the plain port is then the
@@ -43,7 +44,11 @@ def choose_ports(
     if isinstance(plain, Problem):
         return plain
     if secure_port is None:
-        chosen = _number(plain, number, where) if plain else Problem("NoPort", f"{where} has no TCP port")
+        chosen = (
+            _number(plain, number, where)
+            if plain
+            else Problem(ConditionType.NO_PORT, f"{where} has no TCP port")
+        )
         return chosen if isinstance(chosen, Problem) else Ports(Port(chosen))
     secure = _named(tcp, secure_port, "securePort", where)
     secure_number = secure if isinstance(secure, Problem) else _number(secure, number, where)
@@ -70,7 +75,7 @@ def _plain(
     if has_secure or not tcp:
         return None
     return Problem(
-        "AmbiguousPort",
+        ConditionType.AMBIGUOUS_PORT,
         f"{where} has several ports ({_listed(tcp)}) and none is named http: name one in spec.port",
     )
 
@@ -83,13 +88,15 @@ def _named(tcp: list[Object], wanted: PortReference, field: str, where: str) -> 
         if str(item["port"]) == str(wanted):
             return item
     there = f"there are {_listed(tcp)}" if tcp else "it has no TCP port"
-    return Problem("NoPort", f"{where} has no TCP port {wanted}, which spec.{field} names; {there}")
+    return Problem(
+        ConditionType.NO_PORT, f"{where} has no TCP port {wanted}, which spec.{field} names; {there}"
+    )
 
 
 def _number(item: Object, field: str, where: str) -> int | Problem:
     if not item.get(field):
         return Problem(
-            "NoPort",
+            ConditionType.NO_PORT,
             f"{where}: port {item['port']} has no {field}; only Services of type NodePort or LoadBalancer do",
         )
     return int(item[field])

@@ -1,4 +1,4 @@
-"""preStop in pod templates: for how long a pod serves after its deletion began, read and written.
+"""The preStop hook in pod templates: for how long a pod serves after its deletion began, read and written.
 
 Pure, on the objects as the API's JSON has them. A pod that is deleted leaves Eureka at once; its containers
 get SIGTERM only when their preStop has ended, and until then they serve whoever still knows them.
@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping, Sequence
 from enum import StrEnum
 from typing import Any
 
-from eurekube_provider.core.drain import DEFAULT_SHUTDOWN_SECONDS, Drain
+from eurekube_provider.core.drain_time import DEFAULT_SHUTDOWN_SECONDS, Drain
 from eurekube_provider.core.errors import ConfigurationError
 
 Object = Mapping[str, Any]
@@ -25,8 +25,8 @@ _TIME = re.compile(r"([\d.]+)([smhd]?)")
 _SECONDS = {"": 1, "s": 1, "m": 60, "h": 3600, "d": 86400}
 
 
-class Hook(StrEnum):
-    """How a preStop waits."""
+class PreStopHook(StrEnum):
+    """The kinds of a preStop hook that waits."""
 
     SLEEP = "sleep"
     """The kubelet waits. Kubernetes 1.30 and newer; needs nothing in the image."""
@@ -35,7 +35,7 @@ class Hook(StrEnum):
 
 
 def serving_seconds(pod_spec: Object) -> int:
-    """For how long a pod serves after its deletion began: until the first of its servers is told to end.
+    """Compute for how long a pod serves after its deletion began: until its first server gets SIGTERM.
 
     A container that names no port counts only where none does. A preStop that does not sleep counts as
     none, and a grace period that is shorter than a sleep cuts it off.
@@ -50,13 +50,13 @@ def servers(pod_spec: Object) -> Sequence[Object]:
 
 
 def grace_period_seconds(pod_spec: Object) -> int:
-    """What the pod has for its preStop and its end together."""
+    """Read the seconds that a pod has for its preStop hook and its end together."""
     given = pod_spec.get("terminationGracePeriodSeconds")
     return DEFAULT_SHUTDOWN_SECONDS if given is None else int(given)
 
 
 def slept_seconds(container: Object) -> int:
-    """For how long its preStop sleeps, by itself or in a command; 0 where it does neither."""
+    """Read for how long a container's preStop sleeps, by itself or in a command; 0 where it does neither."""
     hook = (container.get("lifecycle") or {}).get("preStop") or {}
     if hook.get("sleep"):
         return int(hook["sleep"].get("seconds") or 0)
@@ -86,11 +86,11 @@ def drained_workload(
     kind: str,
     spec: Object,
     drain: Drain,
-    hook: Hook = Hook.SLEEP,
+    hook: PreStopHook = PreStopHook.SLEEP,
     containers: Sequence[str] = (),
     within: Callable[[Any, Change], Any] = _at_once,
 ) -> dict[str, Any]:
-    """The ``spec`` of a Deployment or a StatefulSet whose pods drain before they stop.
+    """Return the ``spec`` of a Deployment or a StatefulSet changed so that its pods drain before they stop.
 
     Its containers get a preStop that waits, the grace period becomes longer by as much, and
     ``minReadySeconds`` as long, unless it is longer already; of a Deployment, ``progressDeadlineSeconds``
@@ -123,7 +123,7 @@ def drained_workload(
 def _drained_pod(
     spec: Object,
     drain: Drain,
-    hook: Hook,
+    hook: PreStopHook,
     names: Sequence[str],
     within: Callable[[Any, Change], Any],
 ) -> dict[str, Any]:
@@ -148,7 +148,7 @@ def _drained_pod(
     }
 
 
-def _with_prestop(container: Object, lifecycle: Object, drain: Drain, hook: Hook) -> dict[str, Any]:
+def _with_prestop(container: Object, lifecycle: Object, drain: Drain, hook: PreStopHook) -> dict[str, Any]:
     seconds = drain.prestop_seconds
     if lifecycle.get("preStop"):
         raise ConfigurationError(
@@ -156,8 +156,8 @@ def _with_prestop(container: Object, lifecycle: Object, drain: Drain, hook: Hook
             f" it, or let it sleep for {seconds} s itself and name the containers that shall get one"
         )
     waiting = {
-        Hook.SLEEP: {"sleep": {"seconds": seconds}},
-        Hook.EXEC: {"exec": {"command": ["sleep", str(seconds)]}},
+        PreStopHook.SLEEP: {"sleep": {"seconds": seconds}},
+        PreStopHook.EXEC: {"exec": {"command": ["sleep", str(seconds)]}},
     }
     return {**lifecycle, "preStop": waiting[hook]}
 

@@ -1,4 +1,4 @@
-"""Text of somebody else's program without the credentials that may stand in it."""
+"""Redaction of credentials in the output of another program."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _SCHEME = re.compile(r"\b(bearer|basic|token)(\s+)[^\s'\",;]{6,}", re.IGNORECASE
 
 
 def redacted(text: str, environment: Mapping[str, str]) -> str:
-    """``text`` with :data:`HIDDEN` for what looks like a credential.
+    """Replace in ``text`` what looks like a credential by :data:`HIDDEN`.
 
     :param environment: the program's: values of variables that are named like secrets are hidden.
     """

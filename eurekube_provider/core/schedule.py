@@ -1,4 +1,4 @@
-"""When a stack must run again: a function of time and of what happened, and of nothing else.
+"""The schedule of a stack's runs: a pure function of time and of what happened.
 
 No clock is read here and nothing is started. Times are seconds of whatever clock the caller has, as long as
 it never goes back.
@@ -29,7 +29,7 @@ class Pace:
 
 @dataclass(frozen=True, slots=True)
 class Schedule:
-    """How it stands with one stack; each method answers with how it stands afterwards.
+    """The state of one stack's schedule; each method returns the state that follows.
 
     A touch says only *look again*: whether there is anything to do is found out when the time has come, by
     comparing what is wanted with what was served.
@@ -80,7 +80,7 @@ class Schedule:
         return replace(self, first_touch=first, last_touch=now)
 
     def settled(self) -> Schedule:
-        """What is wanted is what was served: there is nothing to do."""
+        """The last run served what is wanted: there is nothing to do."""
         return replace(self, first_touch=None, last_touch=None)
 
     def begun(self, now: float, wanted: str) -> Schedule:
@@ -124,5 +124,5 @@ class Schedule:
 
 
 def retry_delay(failures: int) -> float:
-    """For how long nothing runs after so many failures in a row, in seconds; without jitter."""
+    """Compute the delay in seconds after so many failures in a row; without jitter."""
     return min(FIRST_RETRY_SECONDS * 2.0 ** min(failures - 1, 20), LONGEST_RETRY_SECONDS)

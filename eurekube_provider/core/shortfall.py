@@ -1,4 +1,4 @@
-"""Why pods end while callers still call them, and the change that mends it.
+"""Checks of a pod's spec for what makes it end while callers still call it, and the change that mends it.
 
 Pure, on a pod's spec as the API's JSON has it. The doctor tells it of workloads, the operator of the pods
 behind a syncer.
@@ -11,13 +11,13 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any
 
-from eurekube_provider.core.drain import DEFAULT_SHUTDOWN_SECONDS
+from eurekube_provider.core.drain_time import DEFAULT_SHUTDOWN_SECONDS
 from eurekube_provider.core.objects import Object
-from eurekube_provider.core.prestop import SLEEP, Hook, grace_period_seconds, servers, slept_seconds
+from eurekube_provider.core.prestop import SLEEP, PreStopHook, grace_period_seconds, servers, slept_seconds
 
 
-class Lack(StrEnum):
-    """What there is too little of."""
+class ShortfallKind(StrEnum):
+    """The kinds of shortfalls in a pod's spec."""
 
     NO_PRE_STOP = "NoPreStop"
     """Pods end at once when they are deleted, while callers go on calling them."""
@@ -35,11 +35,11 @@ class Shortfall:
 
     :ivar problem: what it is, and what comes of it.
     :ivar remedy: the change that mends it, in words.
-    :ivar pod_spec: the same as a strategic merge patch of the pod's spec; None where a preStop does something
+    :ivar pod_spec: the change as a strategic merge patch of the spec; None where a preStop does something
         else already, which must be kept.
     """
 
-    lack: Lack
+    lack: ShortfallKind
     problem: str
     remedy: str
     pod_spec: Mapping[str, Any] | None
@@ -48,10 +48,10 @@ class Shortfall:
 def shortfalls(
     pod_spec: Object,
     needed_seconds: int,
-    hook: Hook = Hook.SLEEP,
+    hook: PreStopHook = PreStopHook.SLEEP,
     shutdown_seconds: int = DEFAULT_SHUTDOWN_SECONDS,
 ) -> Iterator[Shortfall]:
-    """What keeps a pod from serving until no caller knows it any more.
+    """Find what keeps a pod from serving until no caller knows it any more.
 
     :param needed_seconds: for how long callers may call it after its deletion began.
     :param hook: how a preStop waits that is not there yet.
@@ -66,7 +66,7 @@ def shortfalls(
         if slept < needed_seconds:
             waiting = _waiting(prestop, needed_seconds, hook)
             yield Shortfall(
-                Lack.PRE_STOP_TOO_SHORT if slept else Lack.NO_PRE_STOP,
+                ShortfallKind.PRE_STOP_TOO_SHORT if slept else ShortfallKind.NO_PRE_STOP,
                 f"container {name} {_says(prestop, slept)} when its pod is deleted, and callers may call it"
                 f" for {needed_seconds} s more",
                 f"let a preStop sleep for {needed_seconds} s"
@@ -78,7 +78,7 @@ def shortfalls(
             )
         if slept and grace <= slept:
             yield Shortfall(
-                Lack.GRACE_PERIOD_TOO_SHORT,
+                ShortfallKind.GRACE_PERIOD_TOO_SHORT,
                 f"terminationGracePeriodSeconds is {grace}: the preStop of container {name}, which sleeps for"
                 f" {slept} s, is cut off, and the process is killed while it answers",
                 longer,
@@ -92,12 +92,12 @@ def _says(prestop: Object, slept: int) -> str:
     return "has a preStop that does not sleep" if prestop else "has no preStop and ends at once"
 
 
-def _waiting(prestop: Object, seconds: int, hook: Hook) -> dict[str, Any] | None:
+def _waiting(prestop: Object, seconds: int, hook: PreStopHook) -> dict[str, Any] | None:
     """The preStop that sleeps for so long; None where one is there that does something else."""
     if prestop.get("sleep"):
         return {"sleep": {"seconds": seconds}}
     if not prestop:
-        sleeps = {Hook.SLEEP: {"sleep": {"seconds": seconds}}}
+        sleeps = {PreStopHook.SLEEP: {"sleep": {"seconds": seconds}}}
         return sleeps.get(hook) or {"exec": {"command": ["sleep", str(seconds)]}}
     command: Sequence[str] = (prestop.get("exec") or {}).get("command") or ()
     if len(command) == 2 and SLEEP.search(" ".join(command)):

@@ -1,4 +1,4 @@
-"""What tells one stack of Pulumi from another, however it is named and from wherever it is run."""
+"""The identity of a Pulumi stack, however it is named and from wherever it is run."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ PROJECT_FILES = ("Pulumi.yaml", "Pulumi.yml", "Pulumi.json")
 
 
 def stack_identity(named: str, project: Mapping[str, Any], backend: str, work_dir: str) -> str:
-    """Equal for two names of one stack, such as ``dev`` and ``organization/shop/dev``.
+    """Return a text that is equal for two names of one stack, such as ``dev`` and ``organization/shop/dev``.
 
     :param named: ``stack``, ``organization/stack`` or ``organization/project/stack``.
     :param project: what stands in the project's file.

@@ -1,4 +1,4 @@
-"""What an ``EurekaSyncer`` asks for, read from the custom resource.
+"""The custom resource ``EurekaSyncer`` as a value.
 
 The schema, its bounds and its rules stand in ``crds/``; here is what the operator makes of the fields, and
 their defaults.
@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Any, TypeVar
 
+from eurekube_provider.core.condition_types import ConditionType
 from eurekube_provider.core.errors import ConfigurationError, InvalidInstance
 from eurekube_provider.core.identity import (
     RESERVED_PREFIX,
@@ -21,9 +22,9 @@ from eurekube_provider.core.identity import (
     metadata_key,
 )
 from eurekube_provider.core.model import EMPTY, EurekaLease
-from eurekube_provider.core.names import names_of
 from eurekube_provider.core.objects import Object, Problem, app_of
 from eurekube_provider.core.plan import Policy
+from eurekube_provider.core.reservations import names_of
 from eurekube_provider.core.text import check_metadata, name_problem, text_problem
 
 DEFAULT_CONNECTION = "default"
@@ -48,7 +49,7 @@ _E = TypeVar("_E", bound=StrEnum)
 
 
 class Mode(StrEnum):
-    """What of a Service becomes an instance."""
+    """The modes of a syncer: which part of a Service becomes an instance."""
 
     POD = "pod"
     """Each endpoint: the callers must be able to reach pod addresses."""
@@ -58,7 +59,7 @@ class Mode(StrEnum):
 
 
 class Advertise(StrEnum):
-    """Which address of a Service callers are given, in mode service."""
+    """The choices of the address under which a Service is registered, in mode service."""
 
     AUTO = "Auto"
     """The first that there is of load balancer, external IP and cluster IP."""
@@ -71,14 +72,14 @@ class Advertise(StrEnum):
 
 
 class NotReady(StrEnum):
-    """What becomes of an endpoint that is not ready."""
+    """The choices of what becomes of an endpoint that is not ready."""
 
     DOWN = "Down"
     REMOVE = "Remove"
 
 
 class OnTermination(StrEnum):
-    """What is done at the moment at which the deletion of a pod begins."""
+    """The choices of what is done when the deletion of a pod begins."""
 
     DEREGISTER = "Deregister"
 
@@ -88,7 +89,7 @@ class OnTermination(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Selector:
-    """The Services that are meant; what is given must match, and all of it.
+    """A selector of Services: each condition that is given must match.
 
     :param app: the label ``app`` of the Services meant, else their name; empty for any.
     :param match_labels: labels of the Services.
@@ -99,14 +100,14 @@ class Selector:
     match_labels: Mapping[str, str] = field(default_factory=lambda: EMPTY)
 
     def selects(self, service: Object) -> bool:
-        """Whether a Service of the namespace is meant."""
+        """Whether the selector matches a Service of its namespace."""
         if self.app and app_of(service) != self.app:
             return False
         labels = service["metadata"].get("labels") or {}
         return all(labels.get(key) == value for key, value in self.match_labels.items())
 
     def describe(self) -> str:
-        """What is looked for, for the sentence that nothing was found."""
+        """Describe the selector, for the sentence that no Service matches it."""
         labels = ",".join(f"{key}={value}" for key, value in sorted(self.match_labels.items()))
         if not self.app:
             return f"has the labels {labels}"
@@ -116,7 +117,7 @@ class Selector:
 
 @dataclass(frozen=True, slots=True)
 class Syncer:
-    """What an ``EurekaSyncer`` asks for.
+    """The spec of an ``EurekaSyncer``.
 
     :param application: the application's name in Eureka, in any case.
     :param port: None for the only TCP port, or the one named ``http``.
@@ -158,7 +159,7 @@ class Syncer:
 
         :raises ConfigurationError: the API server would have refused it; an older CRD may be installed.
         """
-        return _Reader(syncer).read()
+        return _SyncerReader(syncer).read()
 
     @property
     def names(self) -> frozenset[str]:
@@ -166,7 +167,7 @@ class Syncer:
         return names_of(self.application, self.vip_address, self.secure_vip_address)
 
     def owner(self, cluster: Cluster) -> str:
-        """Who its instances belong to."""
+        """Return the owner of its instances."""
         return str(ClusterOwner(cluster.name, self.namespace, self.name))
 
     @property
@@ -191,7 +192,7 @@ class Syncer:
         if lives > needed:
             return None
         return Problem(
-            "LeaseTooShort",
+            ConditionType.LEASE_TOO_SHORT,
             f"spec.lease.durationSeconds is {self.lease.duration_seconds}: instances live {lives} s after a"
             f" renewal, and until a standby operator renews in place of one that died, {needed} s may pass:"
             f" take at least {self.shortest_lease_seconds}",
@@ -204,7 +205,7 @@ class Syncer:
 
 
 def claimed_names(syncer: Object) -> frozenset[str]:
-    """The names under which a custom resource had instances already, as its status has them: it may go on.
+    """Read from its status the names under which a custom resource had instances already, and may go on.
 
     So it may also when all is scaled to zero for a while, or when Eureka has lost its memory. A status that
     an older operator wrote, or that passed an older CRD, names the application only; but what is in sync as
@@ -224,10 +225,10 @@ def claimed_names(syncer: Object) -> frozenset[str]:
 
 
 def _is_in_sync(syncer: Object) -> bool:
-    """Whether the status says so of what is asked for now."""
+    """Whether the status says Synced of the current generation."""
     generation = syncer["metadata"].get("generation")
     return generation is not None and any(
-        one.get("type") == "Synced"
+        one.get("type") == ConditionType.SYNCED
         and one.get("status") == "True"
         and one.get("observedGeneration") == generation
         for one in (syncer.get("status") or {}).get("conditions") or ()
@@ -235,14 +236,14 @@ def _is_in_sync(syncer: Object) -> bool:
 
 
 def selector_of(syncer: Object) -> Selector | None:
-    """The Services that a custom resource means, whatever else is wrong with it; None where it names none."""
+    """Read a custom resource's selector, whatever else is wrong with it; None where it has none."""
     with suppress(ConfigurationError):
-        return _Reader(syncer).selector()
+        return _SyncerReader(syncer).selector()
     return None
 
 
-class _Reader:
-    """One reading of one object."""
+class _SyncerReader:
+    """Reads one custom resource."""
 
     def __init__(self, syncer: Object) -> None:
         self._metadata = syncer["metadata"]

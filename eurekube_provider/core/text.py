@@ -1,4 +1,4 @@
-"""Which text an Eureka can hold, so that all of its clients can read it.
+"""Checks of the text that is sent to Eureka, so that all of its clients can read it.
 
 A server takes any JSON, and sends XML to many of its clients: one character that XML 1.0 does not know makes
 the whole of ``/apps`` unreadable for them (in tests/contract, ``test_one_character_breaks_the_list``). Names
@@ -23,7 +23,7 @@ _NOT_IN_PATHS = re.compile(r"[/\\;%\x00-\x1f]")
 
 
 def text_problem(text: str) -> str:
-    """Why Eureka's clients could not read ``text``; empty where they can."""
+    """Say why Eureka's clients could not read ``text``; empty where they can."""
     found = _NOT_IN_XML.search(text)
     if found is None:
         return ""
@@ -34,7 +34,7 @@ def text_problem(text: str) -> str:
 
 
 def name_problem(name: str) -> str:
-    """Why ``name`` cannot be an application's or an instance's, which stand in URLs; empty where it can."""
+    """Say why ``name`` cannot name an application or an instance in a URL; empty where it can."""
     found = _NOT_IN_PATHS.search(name)
     if found is None and name not in ("", ".", ".."):
         return text_problem(name)
@@ -45,7 +45,7 @@ def name_problem(name: str) -> str:
 
 
 def metadata_problem(metadata: Mapping[str, str]) -> str:
-    """Why these metadata are too much for one instance; empty where they are not. Ours do not count."""
+    """Say why these metadata are too much for one instance; empty where they are not. Ours do not count."""
     size = sum(
         len(f"{key}{value}".encode("utf-8", "surrogatepass"))
         for key, value in metadata.items()

@@ -1,4 +1,4 @@
-"""What would cost callers an answer, found before it does: pure checks of what cluster and Eureka say.
+"""The doctor: pure checks that find in cluster and Eureka what would cost callers an answer, before it does.
 
 It reads, and changes nothing. Each finding comes with the exact change that mends it, as a patch where there
 is one.

@@ -1,26 +1,29 @@
-"""All checks of all that was read: pure."""
+"""The order of all checks over a snapshot: pure."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
-from eurekube_provider.core.drain import DEFAULT_SHUTDOWN_SECONDS, Drain
+from eurekube_provider.core.drain_time import DEFAULT_SHUTDOWN_SECONDS, Drain
 from eurekube_provider.core.errors import ConfigurationError
 from eurekube_provider.core.model import Instance
 from eurekube_provider.core.objects import Object, qualified, service_of
-from eurekube_provider.core.prestop import Hook
+from eurekube_provider.core.prestop import PreStopHook
 from eurekube_provider.core.syncer import Mode, Syncer
-from eurekube_provider.doctor import registry
-from eurekube_provider.doctor import syncer as syncers
+from eurekube_provider.doctor import registry_checks
+from eurekube_provider.doctor import syncer_checks as syncers
 from eurekube_provider.doctor.finding import Fault, Finding
-from eurekube_provider.doctor.workload import Workload, drain_findings, of_service, readiness_findings
-from eurekube_provider.doctor.world import Eureka, World
+from eurekube_provider.doctor.reader import EurekaSnapshot, Snapshot
+from eurekube_provider.doctor.registry_checks import Address
+from eurekube_provider.doctor.workload_checks import Workload, drain_findings, readiness_findings
+from eurekube_provider.doctor.workload_index import WorkloadIndex
+from eurekube_provider.operator.index import Index
 
 
 @dataclass(frozen=True, slots=True)
-class Standards:
-    """What is expected of workloads.
+class Requirements:
+    """The times that workloads must allow for.
 
     :ivar shutdown_seconds: what a process needs after SIGTERM.
     """
@@ -30,31 +33,62 @@ class Standards:
 
 
 def findings_of(
-    world: World, standards: Standards, now_seconds: float, namespaces: Sequence[str] = ()
+    snapshot: Snapshot, requirements: Requirements, now_seconds: float, namespaces: Sequence[str] = ()
 ) -> list[Finding]:
-    """Every fault, each once.
+    """Run all checks, and return each finding once.
 
     :param now_seconds: Unix time.
     :param namespaces: where given, of Eureka's instances only those are judged that their pods or syncers
         have to do with; its servers are judged all the same.
     """
-    read, found = _read_syncers(world.syncers)
-    by_namespace: dict[str, list[Object]] = {}
-    for service in world.services:
-        by_namespace.setdefault(service["metadata"]["namespace"], []).append(service)
-    slices: dict[str, list[Object]] = {}
-    for one in world.slices:
-        slices.setdefault(one["metadata"]["namespace"], []).append(one)
+    read, found = _read_syncers(snapshot.syncers)
+    index = Index()
+    for service in snapshot.services:
+        index.service_changed(None, dict(service))
+    for one in snapshot.slices:
+        index.slice_changed(None, dict(one))
+    workloads = WorkloadIndex(snapshot.workloads)
+    others = {
+        name: registry_checks.self_registered_by_address(eureka.instances)
+        for name, eureka in snapshot.eurekas.items()
+    }
+    served: set[str] = set()
     for item, syncer in read:
-        place = syncer.selector.namespace
-        services = [one for one in by_namespace.get(place, ()) if syncer.selector.selects(one)]
-        found += _of_syncer(world, item, syncer, services, slices.get(place, []))
-        found += _of_workloads(world, syncer, services, standards)
-    served = _served_addresses([syncer for _, syncer in read], by_namespace, slices)
-    for eureka in world.eurekas.values():
+        selected = _selected(index, workloads, syncer)
+        found += _of_syncer(snapshot, item, syncer, selected, others.get(syncer.eureka, {}))
+        found += _of_workloads(snapshot, syncer, selected, requirements)
+        served.update(
+            endpoint["addresses"][0]
+            for each in selected
+            for one in each.slices
+            for endpoint in one.get("endpoints") or ()
+        )
+    for eureka in snapshot.eurekas.values():
         own = [syncer for _, syncer in read if syncer.eureka == eureka.name]
-        found += _of_eureka(world, eureka, own, served, now_seconds, is_limited=bool(namespaces))
+        found += _of_eureka(
+            snapshot, eureka, own, frozenset(served), now_seconds, is_limited=bool(namespaces)
+        )
     return list({(one.fault, one.subject, one.problem): one for one in found}.values())
+
+
+@dataclass(frozen=True, slots=True)
+class _SelectedService:
+    """A Service that a syncer selects, its EndpointSlices, and the workloads that run its pods."""
+
+    service: Object
+    slices: Sequence[Object]
+    workloads: Sequence[Workload]
+
+
+def _selected(index: Index, workloads: WorkloadIndex, syncer: Syncer) -> list[_SelectedService]:
+    services, slices = index.selected(syncer.selector)
+    by_service: dict[str | None, list[Object]] = {}
+    for one in slices:
+        by_service.setdefault(service_of(one), []).append(one)
+    return [
+        _SelectedService(each, by_service.get(each["metadata"]["name"], []), workloads.of_service(each))
+        for each in services
+    ]
 
 
 def _read_syncers(items: Sequence[Object]) -> tuple[list[tuple[Object, Syncer]], list[Finding]]:
@@ -73,47 +107,36 @@ def _read_syncers(items: Sequence[Object]) -> tuple[list[tuple[Object, Syncer]],
 
 
 def _of_syncer(
-    world: World, item: Object, syncer: Syncer, services: Sequence[Object], slices: Sequence[Object]
+    snapshot: Snapshot,
+    item: Object,
+    syncer: Syncer,
+    selected: Sequence[_SelectedService],
+    others: Mapping[Address, Sequence[Instance]],
 ) -> Iterator[Finding]:
     yield from syncers.condition_findings(item, syncer)
     yield from syncers.lease_findings(syncer)
-    yield from syncers.host_name_findings(syncer, services, world.cluster.domain)
-    yield from syncers.secure_port_findings(syncer, services, slices, world.workloads)
-    eureka = world.eurekas.get(syncer.eureka)
-    if eureka is not None:
-        yield from registry.self_registered_findings(
-            syncer, services, slices, world.workloads, eureka.instances
+    yield from syncers.host_name_findings(syncer, [one.service for one in selected], snapshot.cluster.domain)
+    for one in selected:
+        yield from syncers.secure_port_findings(syncer, one.service, one.slices, one.workloads)
+    for one in selected:
+        yield from registry_checks.self_registered_findings(
+            syncer, one.service, one.slices, one.workloads, others
         )
 
 
 def _of_workloads(
-    world: World, syncer: Syncer, services: Sequence[Object], standards: Standards
+    snapshot: Snapshot, syncer: Syncer, selected: Sequence[_SelectedService], requirements: Requirements
 ) -> Iterator[Finding]:
-    workloads: list[Workload] = [one for each in services for one in of_service(each, world.workloads)]
-    hook = Hook.SLEEP if world.has_sleep else Hook.EXEC
-    for workload in workloads:
+    hook = PreStopHook.SLEEP if snapshot.has_sleep else PreStopHook.EXEC
+    for workload in (one for each in selected for one in each.workloads):
         yield from readiness_findings(workload)
         if syncer.mode is Mode.POD:  # else callers hold the Service's address, which stays
-            yield from drain_findings(workload, standards.drain, hook, standards.shutdown_seconds)
-
-
-def _served_addresses(
-    read: Sequence[Syncer], services: Mapping[str, Sequence[Object]], slices: Mapping[str, Sequence[Object]]
-) -> frozenset[str]:
-    """The addresses of all endpoints that syncers select."""
-    found: set[str] = set()
-    for syncer in read:
-        place = syncer.selector.namespace
-        names = {one["metadata"]["name"] for one in services.get(place, ()) if syncer.selector.selects(one)}
-        for one in slices.get(place, ()):
-            if service_of(one) in names:
-                found.update(endpoint["addresses"][0] for endpoint in one.get("endpoints") or ())
-    return frozenset(found)
+            yield from drain_findings(workload, requirements.drain, hook, requirements.shutdown_seconds)
 
 
 def _of_eureka(
-    world: World,
-    eureka: Eureka,
+    snapshot: Snapshot,
+    eureka: EurekaSnapshot,
     own: Sequence[Syncer],
     served: frozenset[str],
     now_seconds: float,
@@ -126,13 +149,13 @@ def _of_eureka(
         judged = [
             one
             for one in judged
-            if one.ip_address in world.pods or {one.application.lower(), one.vip_address.lower()} & names
+            if one.ip_address in snapshot.pods or {one.application.lower(), one.vip_address.lower()} & names
         ]
-    yield from registry.host_name_findings(judged, world.pods, served, world.cluster.domain)
-    yield from registry.secure_port_findings(judged)
-    yield from registry.vip_findings(judged, own, world.cluster)
+    yield from registry_checks.host_name_findings(judged, snapshot.pods, served, snapshot.cluster.domain)
+    yield from registry_checks.secure_port_findings(judged)
+    yield from registry_checks.vip_findings(judged, own, snapshot.cluster)
     for url, figures in eureka.figures.items():
-        yield from registry.preservation_findings(url, figures, eureka.instances, now_seconds)
-    yield from registry.disagreement_findings(eureka.name, eureka.disagreements)
+        yield from registry_checks.preservation_findings(url, figures, eureka.instances, now_seconds)
+    yield from registry_checks.disagreement_findings(eureka.name, eureka.disagreements)
     for url, detail in eureka.troubles:
         yield Finding(Fault.SERVER_TROUBLE, f"Eureka server {url}", detail, "see what it says of itself")

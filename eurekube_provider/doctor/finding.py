@@ -1,4 +1,4 @@
-"""What is wrong with one thing, and the change that mends it."""
+"""A finding: what is wrong with one thing, and the change that mends it."""
 
 from __future__ import annotations
 
@@ -9,17 +9,17 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any
 
-from eurekube_provider.core.shortfall import Lack
+from eurekube_provider.core.shortfall import ShortfallKind
 
 Body = Mapping[str, Any]
 
 
 class Fault(StrEnum):
-    """What the doctor knows to look for."""
+    """The faults that the doctor knows."""
 
-    NO_PRE_STOP = Lack.NO_PRE_STOP.value
-    PRE_STOP_TOO_SHORT = Lack.PRE_STOP_TOO_SHORT.value
-    GRACE_PERIOD_TOO_SHORT = Lack.GRACE_PERIOD_TOO_SHORT.value
+    NO_PRE_STOP = ShortfallKind.NO_PRE_STOP.value
+    PRE_STOP_TOO_SHORT = ShortfallKind.PRE_STOP_TOO_SHORT.value
+    GRACE_PERIOD_TOO_SHORT = ShortfallKind.GRACE_PERIOD_TOO_SHORT.value
 
     MIN_READY_TOO_SHORT = "MinReadyTooShort"
     """A rollout takes away pods that callers know before they know the new ones."""
@@ -56,7 +56,7 @@ class Fault(StrEnum):
 
 
 class PatchKind(StrEnum):
-    """How a patch is meant, as ``kubectl patch --type`` has it."""
+    """The types of patches, as ``kubectl patch --type`` has them."""
 
     STRATEGIC = "strategic"
     """Lists are merged by their entries' names: for Kubernetes' own objects."""
@@ -86,7 +86,7 @@ class Patch:
         return shlex.join(words)
 
     def to_dict(self) -> dict[str, Any]:
-        """The same as plain JSON values."""
+        """Return it as plain JSON values."""
         return {
             "resource": self.resource,
             "namespace": self.namespace,
@@ -103,7 +103,7 @@ class Finding:
     :ivar subject: which one, e.g. ``Deployment shop/rating``.
     :ivar problem: what it is, and what comes of it.
     :ivar remedy: the change that mends it, in words.
-    :ivar patch: the same for kubectl; None where no object of the cluster has to be changed.
+    :ivar patch: that change for kubectl; None where no object of the cluster has to be changed.
     """
 
     fault: Fault
@@ -113,7 +113,7 @@ class Finding:
     patch: Patch | None = None
 
     def to_dict(self) -> dict[str, Any]:
-        """The same as plain JSON values."""
+        """Return it as plain JSON values."""
         return {
             "fault": str(self.fault),
             "subject": self.subject,
@@ -124,7 +124,7 @@ class Finding:
 
 
 def combined(findings: Iterable[Finding]) -> list[Patch]:
-    """One patch for each object that must be changed: a Deployment is rolled once, not for each fault."""
+    """Merge the findings' patches into one for each object: a Deployment is rolled out once."""
     patches: dict[tuple[str, str, str], Patch] = {}
     for finding in findings:
         patch = finding.patch
@@ -138,7 +138,7 @@ def combined(findings: Iterable[Finding]) -> list[Patch]:
 
 
 def _merged(one: Any, other: Any) -> Any:
-    """Both patches at once. Lists of named entries are merged by name; of two numbers the larger counts."""
+    """Merge two patches. Lists of named entries are merged by name; of two numbers the larger counts."""
     if isinstance(one, Mapping) and isinstance(other, Mapping):
         both = {key: _merged(one[key], other[key]) for key in one.keys() & other.keys()}
         return {**one, **other, **both}

@@ -12,7 +12,6 @@ import time
 from collections.abc import Callable, Sequence
 from concurrent.futures import Executor
 from dataclasses import dataclass, replace
-from typing import Protocol
 
 from eurekube_provider.core.errors import (
     LeadershipLost,
@@ -21,8 +20,9 @@ from eurekube_provider.core.errors import (
     RegistryUnreachable,
 )
 from eurekube_provider.core.model import EMPTY, Instance, Status, newest
-from eurekube_provider.core.plan import Action, Change, Plan, as_found, same_contents
+from eurekube_provider.core.plan import Action, Change, ChangeError, Outcome, Plan, as_found, same_contents
 from eurekube_provider.eureka.bulk import cancel_many, register_many
+from eurekube_provider.eureka.enforce import bring_about, verified, without_former_mark
 from eurekube_provider.eureka.observer import (
     Observer,
     came_back,
@@ -40,54 +40,6 @@ BULK_FROM_CHANGES = 20
 """Fewer changes of one kind are sent one by one, and forwarded by the server."""
 
 
-Error = RegistryError | OwnershipConflict
-
-
-@dataclass(frozen=True, slots=True)
-class Failure:
-    """A change that was not carried out, and why."""
-
-    change: Change
-    error: Error
-
-
-@dataclass(frozen=True, slots=True)
-class Outcome:
-    """What became of a plan."""
-
-    done: tuple[Change, ...] = ()
-    failures: tuple[Failure, ...] = ()
-
-    @classmethod
-    def of(cls, changes: Sequence[Change], errors: Sequence[Error | None]) -> Outcome:
-        """From an error, or None, for each change."""
-        pairs = list(zip(changes, errors, strict=True))
-        return cls(
-            tuple(change for change, error in pairs if error is None),
-            tuple(Failure(change, error) for change, error in pairs if error is not None),
-        )
-
-    def __add__(self, other: Outcome) -> Outcome:
-        """What became of two plans, or of two parts of one."""
-        return Outcome((*self.done, *other.done), (*self.failures, *other.failures))
-
-
-class CarryOut(Protocol):
-    """:func:`apply`, or what stands in for it."""
-
-    def __call__(
-        self,
-        plan: Plan,
-        owner: str,
-        peers: Peers,
-        observer: Observer | None = None,
-        executor: Executor | None = None,
-        *,
-        leases: int = 0,
-    ) -> Outcome:
-        """Carry out ``plan`` on behalf of ``owner``."""
-
-
 def apply(
     plan: Plan,
     owner: str,
@@ -96,6 +48,7 @@ def apply(
     executor: Executor | None = None,
     *,
     leases: int = 0,
+    is_fresh: bool = False,
 ) -> Outcome:
     """Carry out ``plan`` on behalf of ``owner``.
 
@@ -105,16 +58,21 @@ def apply(
     :param executor: runs single changes of one kind in parallel; None for one after the other.
     :param leases: how many Eureka leases the caller has or is about to have: with many, and many changes,
         batches are used where the servers allow it.
+    :param is_fresh: whether the plan was made a moment ago of what was read past the caches, so that a single
+        change need not read that again.
     :raises LeadershipLost: ``peers`` may not write any more; raised when nothing is under way any more.
     """
     outcome = Outcome()
     in_bulk = len(plan.changes) >= BULK_FROM_CHANGES and peers.uses_batches(max(leases, len(plan.changes)))
     for action in Action:
         changes = plan.of(action)
-        if in_bulk and action is not Action.SET_STATUS:
+        if action is Action.ENFORCE:
+            failed = {failure.change.instance.key for failure in outcome.failures}
+            changes = tuple(change for change in changes if change.instance.key not in failed)
+        if in_bulk and action not in (Action.SET_STATUS, Action.ENFORCE):
             errors = _in_bulk(action, changes, owner, peers, observer)
         else:
-            errors = _one_by_one(changes, owner, peers, observer, executor)
+            errors = _one_by_one(changes, owner, peers, observer, executor, is_fresh=is_fresh)
         outcome += Outcome.of(changes, errors)
         errors_so_far = (failure.error for failure in outcome.failures)
         unreachable = next((one for one in errors_so_far if isinstance(one, RegistryUnreachable)), None)
@@ -132,11 +90,16 @@ def _one_by_one(
     peers: Peers,
     observer: Observer | None,
     executor: Executor | None,
-) -> list[Error | None]:
+    *,
+    is_fresh: bool,
+) -> list[ChangeError | None]:
     """Carry out changes of one kind by single requests; an error or None for each."""
-    steps = [_Step(change, owner, peers, observer, _is_new(change, owner, observer)) for change in changes]
+    steps = [
+        _Step(change, owner, peers, observer, _is_new(change, owner, observer), is_fresh)
+        for change in changes
+    ]
     ended = list(executor.map(_Step.run, steps) if executor and len(steps) > 1 else map(_Step.run, steps))
-    errors: list[Error | None] = []
+    errors: list[ChangeError | None] = []
     for error in ended:
         if isinstance(error, LeadershipLost):
             raise error  # only now, when none goes on in the background
@@ -156,15 +119,19 @@ def _is_new(change: Change, owner: str, observer: Observer | None) -> bool:
 
 def _in_bulk(
     action: Action, changes: Sequence[Change], owner: str, peers: Peers, observer: Observer | None
-) -> list[Error | None]:
+) -> list[ChangeError | None]:
     """Carry out changes of one kind in batches; an error or None for each."""
-    if not changes:
-        return []
     work = cancel_many if action is Action.DEREGISTER else register_many
-    try:
-        failed = work(peers, [change.instance for change in changes], owner, observer)
-    except RegistryError as error:
-        return [error] * len(changes)
+    failed: dict[tuple[str, str], ChangeError] = {}
+    by_owner: dict[str | None, list[Instance]] = {}
+    for change in changes:
+        whose = change.actual.owner if change.adopts and change.actual else owner
+        by_owner.setdefault(whose, []).append(change.instance)
+    for whose, instances in by_owner.items():
+        try:
+            failed |= work(peers, instances, whose, observer)
+        except RegistryError as error:
+            failed |= dict.fromkeys((instance.key for instance in instances), error)
     return [failed.get(change.instance.key) for change in changes]
 
 
@@ -175,12 +142,15 @@ class _Step:
     peers: Peers
     observer: Observer | None
     is_new: bool
+    is_fresh: bool
 
     def run(self) -> RegistryError | OwnershipConflict | LeadershipLost | None:
         """Carry out one change; the error instead of raising it."""
         try:
             if self.change.action is Action.DEREGISTER:
                 self._deregister()
+            elif self.change.action is Action.ENFORCE:
+                self._enforce()
             else:
                 self._write()
         except (RegistryError, OwnershipConflict, LeadershipLost) as error:
@@ -191,8 +161,7 @@ class _Step:
         want = self.change.instance
         if self.is_new and not self._is_elsewhere(want):
             self.peers.register(replace(want, last_dirty_timestamp_ms=humble_timestamp()))
-        have = self.peers.read(*want.key)
-        self._check_owner(have)
+        have = self._read()
         if self.change.action is Action.SET_STATUS and have is not None:
             written = set_status(self.peers, want, have)
             if have.is_leaving and not want.is_leaving:
@@ -223,8 +192,7 @@ class _Step:
 
     def _deregister(self) -> None:
         instance = self.change.instance
-        have = self.peers.read(*instance.key)
-        self._check_owner(have)
+        have = self._read()
         if self.observer:
             self.observer.leaving(instance)
         if have is not None:  # else a removal could only hit whoever registers it at this moment
@@ -232,11 +200,30 @@ class _Step:
         if self.observer:
             self.observer.gone(have or instance)
 
-    def _check_owner(self, have: Instance | None) -> None:
-        if have is not None and have.owner != self.owner:
+    def _enforce(self) -> None:
+        want, sent = self.change.instance, self.change.actual or self.change.instance
+        held = bring_about(self.peers, want, sent)
+        if held is not None:
+            marked = without_former_mark(want, held)
+            write(self.peers, marked, held)
+            held = verified(self.peers, marked, want.status)
+        if self.observer:
+            self.observer.registered(held or sent)
+
+    def _read(self) -> Instance | None:
+        """What stands there: ours, or what the plan takes over from somebody else."""
+        actual = self.change.actual
+        if self.is_fresh:
+            return actual
+        have = self.peers.read(*self.change.instance.key)
+        is_adopted = (
+            self.change.adopts and have is not None and actual is not None and have.owner == actual.owner
+        )
+        if have is not None and have.owner != self.owner and not is_adopted:
             if self.observer:
                 self.observer.found(have)
             raise not_ours(have, self.owner)
+        return have
 
 
 def write(peers: Peers, want: Instance, have: Instance | None, known: Instance | None = None) -> Instance:

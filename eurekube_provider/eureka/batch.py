@@ -27,7 +27,7 @@ OLDEST_TIMESTAMP_MS = 1
 
 
 @dataclass(frozen=True, slots=True)
-class Answer:
+class ItemResponse:
     """What became of one item.
 
     :param status_code: 200; 404 where the server does not hold the instance; 409 where it holds a newer one.
@@ -75,7 +75,7 @@ def body(items: Iterable[bytes]) -> bytes:
     return b'{"replicationList":[' + b",".join(items) + b"]}"
 
 
-def answers(document: Mapping[str, Any]) -> list[Answer]:
+def answers(document: Mapping[str, Any]) -> list[ItemResponse]:
     """Read a response: an answer for each item, in their order."""
     return [_answer(entry) for entry in document["responseList"]]
 
@@ -89,17 +89,17 @@ def portions(things: Iterable[T], size: int = MOST_ITEMS) -> Iterator[Sequence[T
 
 _HEARTBEAT = b'{"action":"Heartbeat",'
 
-_HELD: dict[int, Answer] = {200: Answer(200), 404: Answer(404)}
+_HELD: dict[int, ItemResponse] = {200: ItemResponse(200), 404: ItemResponse(404)}
 
 
-def _answer(entry: Mapping[str, Any]) -> Answer:
+def _answer(entry: Mapping[str, Any]) -> ItemResponse:
     code, entity = int(entry["statusCode"]), entry.get("responseEntity")
     if not entity:
-        return _HELD.get(code) or Answer(code)
+        return _HELD.get(code) or ItemResponse(code)
     try:
-        return Answer(code, instance_from_json(entity))
+        return ItemResponse(code, instance_from_json(entity))
     except InvalidInstance:
-        return Answer(code)
+        return ItemResponse(code)
 
 
 def is_renewal(item: bytes) -> bool:

@@ -31,13 +31,13 @@ from eurekube_provider.eureka.observer import (
 )
 from eurekube_provider.eureka.peer import Peer
 from eurekube_provider.eureka.peers import Peers
-from eurekube_provider.eureka.stock import Stocktaking
+from eurekube_provider.eureka.uncached_reads import Stocktaking
 
 _log = logging.getLogger(__name__)
 
 T = TypeVar("T")
 Key = tuple[str, str]
-Owners = Mapping[Key, str]
+Owners = Mapping[Key, str | None]
 Failures = dict[Key, RegistryError | OwnershipConflict]
 
 _CANCEL_ATTEMPTS = 3
@@ -47,7 +47,7 @@ def read_many(peer: Peer, instances: Sequence[Instance]) -> dict[Key, Instance |
     """Read many instances from one server as it holds them now, past its caches, and renew them.
 
     Only for what is ours to renew: whatever else is read so lives for as long as it is looked at. Everybody
-    else reads with :mod:`~eurekube_provider.eureka.stock`.
+    else reads with :mod:`~eurekube_provider.eureka.uncached_reads`.
     """
     held: dict[Key, Instance | None] = {}
     for portion in batch.portions(instances):
@@ -88,7 +88,7 @@ def renew_many(peers: Peers, instances: Sequence[Instance]) -> dict[str, list[Ke
 
 
 def register_many(
-    peers: Peers, instances: Sequence[Instance], owner: str, observer: Observer | None
+    peers: Peers, instances: Sequence[Instance], owner: str | None, observer: Observer | None
 ) -> Failures:
     """Register or update many instances on every server, and look that they are there.
 
@@ -99,7 +99,7 @@ def register_many(
 
 
 def cancel_many(
-    peers: Peers, instances: Sequence[Instance], owner: str, observer: Observer | None
+    peers: Peers, instances: Sequence[Instance], owner: str | None, observer: Observer | None
 ) -> Failures:
     """Remove many instances from every server, and look that they are gone.
 
@@ -357,7 +357,7 @@ def _register_on(
         if look and answers[0].status_code != 404 and answers[0].instance is None:
             # A server that does not say what it holds (syncWhenTimestampDiffers off).
             held = read_many(peer, portion)
-            answers = [batch.Answer(200 if held[one.key] else 404, held[one.key]) for one in portion]
+            answers = [batch.ItemResponse(200 if held[one.key] else 404, held[one.key]) for one in portion]
         for instance, answer in zip(portion, answers, strict=True):
             if answer.status_code == 404:
                 try:

@@ -15,6 +15,7 @@ from types import MappingProxyType
 from typing import Any
 
 from eurekube_provider.core.errors import InvalidInstance
+from eurekube_provider.core.interning import interned
 from eurekube_provider.core.model import (
     DEFAULT_DATA_CENTER_CLASS,
     EMPTY,
@@ -24,7 +25,6 @@ from eurekube_provider.core.model import (
     Port,
     Status,
 )
-from eurekube_provider.core.shared import shared
 
 Json = Mapping[str, Any]
 
@@ -147,15 +147,15 @@ def instance_from_json(document: Json) -> Instance:
     """
     host_name = str(document.get("hostName") or document.get("ipAddr") or "")
     return Instance(
-        application=shared(str(document.get("app") or "").upper()),
+        application=interned(str(document.get("app") or "").upper()),
         # Servers fall back to the host name, see InstanceInfo.getId.
         instance_id=str(document.get("instanceId") or host_name),
         host_name=host_name,
         ip_address=host_name if document.get("ipAddr") == host_name else str(document.get("ipAddr") or ""),
         port=_port_from_json(document.get("port"), Port(7001, enabled=True)),
         secure_port=_port_from_json(document.get("securePort"), Port(7002, enabled=False)),
-        vip_address=shared(str(document.get("vipAddress") or "")),
-        secure_vip_address=shared(str(document.get("secureVipAddress") or "")),
+        vip_address=interned(str(document.get("vipAddress") or "")),
+        secure_vip_address=interned(str(document.get("secureVipAddress") or "")),
         status=_status(document.get("status")),
         overridden_status=_status(document.get("overriddenStatus") or document.get("overriddenstatus")),
         metadata=_strings(document.get("metadata")),
@@ -292,7 +292,7 @@ def _strings(value: Any) -> Mapping[str, str]:
 @lru_cache(maxsize=_MOST_SHARED)
 def _shared_strings(items: tuple[tuple[str, str], ...]) -> Mapping[str, str]:
     """The pods of a Service have equal metadata: one map for all of them takes a tenth of the memory."""
-    return MappingProxyType({shared(key): shared(item) for key, item in items}) if items else EMPTY
+    return MappingProxyType({interned(key): interned(item) for key, item in items}) if items else EMPTY
 
 
 def _status(value: Any) -> Status:

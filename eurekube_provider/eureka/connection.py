@@ -22,7 +22,7 @@ Known = Callable[[str], str | None]
 """Looks up what is said under a name such as ``ca-file``; None where nothing is."""
 
 
-class Mode(StrEnum):
+class BatchMode(StrEnum):
     """How many changes at once are sent."""
 
     AUTO = "auto"
@@ -59,7 +59,7 @@ class Connection:
     client_certificate: Path | None = None
     client_key: Path | None = None
     proxy: str | None = field(default=None, repr=False)
-    mode: Mode = Mode.AUTO
+    mode: BatchMode = BatchMode.AUTO
     connect_timeout_seconds: float = DEFAULT_CONNECT_TIMEOUT_SECONDS
     read_timeout_seconds: float = DEFAULT_READ_TIMEOUT_SECONDS
 
@@ -84,7 +84,7 @@ class Connection:
             accepted and split; credentials given on their own win. ``zone-a=http://...`` says where a server
             stands.
         :param zone: servers of this zone are asked first.
-        :param mode: the value of a :class:`Mode`; None for ``auto``.
+        :param mode: the value of a :class:`BatchMode`; None for ``auto``.
         :raises ConfigurationError: no URL, a URL that is none, two different credentials, a token beside
             them, no such file, a zone that no server stands in, no such mode.
         """
@@ -126,8 +126,8 @@ class Connection:
             )
         if client_key and not client_certificate:
             raise ConfigurationError("a client key is of no use without its client certificate: set both")
-        if mode and mode not in tuple(Mode):
-            raise ConfigurationError(f"the Eureka mode {mode!r} must be one of {', '.join(Mode)}")
+        if mode and mode not in tuple(BatchMode):
+            raise ConfigurationError(f"the Eureka mode {mode!r} must be one of {', '.join(BatchMode)}")
         return cls(
             service_urls=tuple(sorted(urls, key=lambda url: bool(zone) and urls[url] != zone)),
             user=user or None,
@@ -137,7 +137,7 @@ class Connection:
             client_certificate=_file("client certificate", client_certificate),
             client_key=_file("client key", client_key),
             proxy=proxy or None,
-            mode=Mode(mode or Mode.AUTO),
+            mode=BatchMode(mode or BatchMode.AUTO),
         )
 
     @classmethod

@@ -36,10 +36,11 @@ class Observer(Protocol):
         """The status that was set over the instance's own when every server forgot it; else UNKNOWN."""
 
 
-def not_ours(have: Instance, owner: str) -> OwnershipConflict:
+def not_ours(have: Instance, owner: str | None) -> OwnershipConflict:
     """The error for an instance that belongs to somebody else than ``owner``."""
+    meant = f"we are {owner}" if owner else "it had no owner"
     return OwnershipConflict(
-        f"{have.application} {have.instance_id} {whose(have)} and was left as it is (we are {owner})"
+        f"{have.application} {have.instance_id} {whose(have)} and was left as it is ({meant})"
     )
 
 

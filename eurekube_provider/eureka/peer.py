@@ -26,13 +26,13 @@ from eurekube_provider.core.errors import (
 )
 from eurekube_provider.core.model import Instance, Status
 from eurekube_provider.eureka import batch, transport
-from eurekube_provider.eureka.batch import Answer
+from eurekube_provider.eureka.batch import ItemResponse
 from eurekube_provider.eureka.codec import instance_from_json, instance_to_json, instances_from_text
 from eurekube_provider.eureka.connection import Connection
 from eurekube_provider.eureka.delta import Delta, delta_from_text
-from eurekube_provider.eureka.gauges import ServerFigures, figures_from_page
-from eurekube_provider.eureka.refusal import refusal
-from eurekube_provider.eureka.traffic import NO_ANSWER, Traffic
+from eurekube_provider.eureka.error_responses import refusal
+from eurekube_provider.eureka.request_stats import NO_ANSWER, RequestStats
+from eurekube_provider.eureka.self_preservation import ServerFigures, figures_from_page
 from eurekube_provider.eureka.transport import Broken, TimedOut, TlsFailed, Transport, TransportError
 
 _T = TypeVar("_T")
@@ -77,9 +77,10 @@ class Peer:
     ) -> None:
         self.url = url
         self._may_write = may_write
-        self.traffic = Traffic()
+        self.traffic = RequestStats()
         self._transport = Transport(url, connection)
-        self._timeout_seconds: float | None = None
+        self.timeout_seconds: float | None = None
+        """Within which each request is answered or given up; None for the connection's time-outs."""
 
     def __repr__(self) -> str:
         return f"Peer({self.url!r})"
@@ -91,7 +92,7 @@ class Peer:
     def in_haste(self, timeout_seconds: float) -> Self:
         """The same server over the same connections, waited for no longer than this."""
         hasty = copy.copy(self)
-        hasty._timeout_seconds = timeout_seconds  # noqa: SLF001 - same class
+        hasty.timeout_seconds = timeout_seconds
         return hasty
 
     def register(self, instance: Instance) -> None:
@@ -235,7 +236,7 @@ class Peer:
         except RegistryRejected:
             return None
 
-    def batch(self, items: Sequence[bytes]) -> list[Answer]:
+    def batch(self, items: Sequence[bytes]) -> list[ItemResponse]:
         """Have this server carry out the items of :mod:`~eurekube_provider.eureka.batch`; it forwards none.
 
         :param items: at most :data:`~eurekube_provider.eureka.batch.MOST_ITEMS`.
@@ -283,7 +284,7 @@ class Peer:
             clock_ahead_seconds=_ahead(response.headers.get("Date")),
         )
 
-    def _parsed(self, what: str, response: transport.Answer, parse: Callable[[bytes], _T]) -> _T:
+    def _parsed(self, what: str, response: transport.EurekaResponse, parse: Callable[[bytes], _T]) -> _T:
         """Read a success; another server's page or JSON is Eureka's error, never one of Python's."""
         try:
             return parse(response.content)
@@ -327,7 +328,7 @@ class Peer:
         missing: bool = False,
         writes: bool = False,
         optional: bool = False,
-    ) -> transport.Answer | None:
+    ) -> transport.EurekaResponse | None:
         """Send one request.
 
         :param missing: whether the answer may be 404.
@@ -367,7 +368,7 @@ class Peer:
         headers: dict[str, str] | None,
         missing: bool,
         writes: bool,
-    ) -> transport.Answer | None:
+    ) -> transport.EurekaResponse | None:
         for attempt in (1, 2):
             if writes and not self._may_write():
                 raise LeadershipLost(f"{what}: not sent, since another replica may lead by now")
@@ -382,7 +383,7 @@ class Peer:
                     document=json,
                     data=data,
                     headers=headers or (_ACCEPT if json is None and data is None else _SEND),
-                    timeout_seconds=self._timeout_seconds,
+                    timeout_seconds=self.timeout_seconds,
                 )
                 code = str(response.status_code)
             except TlsFailed as error:

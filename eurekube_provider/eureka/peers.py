@@ -20,12 +20,12 @@ from urllib.parse import urlsplit
 
 from eurekube_provider.core.errors import RegistryDenied, RegistryError, RegistryUnreachable
 from eurekube_provider.core.model import Instance, Status, newest
-from eurekube_provider.eureka.accepted import Accepted
-from eurekube_provider.eureka.connection import Connection, Mode
-from eurekube_provider.eureka.executor import PeerExecutor, is_inside
-from eurekube_provider.eureka.inquiry import Inquiry
+from eurekube_provider.eureka.accepted_renewals import Accepted
+from eurekube_provider.eureka.connection import BatchMode, Connection
+from eurekube_provider.eureka.fan_out import Inquiry
 from eurekube_provider.eureka.observer import next_timestamp
 from eurekube_provider.eureka.peer import Peer
+from eurekube_provider.eureka.peer_threads import PeerExecutor, is_inside
 
 _log = logging.getLogger(__name__)
 _T = TypeVar("_T")
@@ -267,8 +267,8 @@ class Peers:
         While no server answers, what was known last holds: all of them restarted would otherwise get their
         thousands of instances back one by one.
         """
-        if self.connection.mode is not Mode.AUTO:
-            return self.connection.mode is Mode.BATCH
+        if self.connection.mode is not BatchMode.AUTO:
+            return self.connection.mode is BatchMode.BATCH
         if leases < BATCHES_FROM_LEASES:
             return False
         with self._lock:
@@ -359,7 +359,7 @@ class Peers:
         :param asks_avoided: ask those that are avoided, too, and wait a moment for them. Of no importance
             where all are waited for, or where all are avoided.
         :param grace_seconds: how long the rest is waited for once one has answered, where not all are; by
-            default :data:`~eurekube_provider.eureka.inquiry.GRACE_SECONDS`.
+            default :data:`~eurekube_provider.eureka.fan_out.GRACE_SECONDS`.
         :returns: the answers and the failures, by URL. Those that were not asked, or not waited for, are
             failures; what was sent to them goes on in the background.
         """

@@ -15,14 +15,14 @@ import time
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from eurekube_provider.core.clock import elapsed_seconds
+from eurekube_provider.core.liveness import Liveness, liveness_of
 from eurekube_provider.core.model import Instance
-from eurekube_provider.core.pulse import Pulse, pulses_of
 from eurekube_provider.eureka import batch
-from eurekube_provider.eureka.book import Book, Entry, Key
-from eurekube_provider.eureka.lane import Lane, Listener
+from eurekube_provider.eureka.heartbeat_sender import Lane
+from eurekube_provider.eureka.lease_table import Book, HeartbeatListener, Key, LeaseEntry
 from eurekube_provider.eureka.peer import Peer
 from eurekube_provider.eureka.peers import Peers
+from eurekube_provider.runtime.clock import elapsed_seconds
 
 _log = logging.getLogger(__name__)
 
@@ -64,19 +64,25 @@ class Renewals:
     """
 
     def __init__(
-        self, peers: Peers, listener: Listener, *, interval_seconds: float = INTERVAL_SECONDS
+        self,
+        peers: Peers,
+        listener: HeartbeatListener | None = None,
+        *,
+        interval_seconds: float = INTERVAL_SECONDS,
     ) -> None:
         self._peers = peers
         self._interval = interval_seconds
         self._book = Book()
+        if listener is not None:
+            self.tell(listener)
         self._due: dict[int, set[Key]] = {}
         self._soon: dict[int, set[Key]] = {}
         self._tick = self._now()
         self._ticked_at = time.monotonic()
         self._stopped = threading.Event()
         self._is_late = False
-        self._rest = Lane(self._book, listener, peers, None)
-        self._lanes = [Lane(self._book, listener, peers, peer) for peer in peers.peers]
+        self._rest = Lane(self._book, peers, None)
+        self._lanes = [Lane(self._book, peers, peer) for peer in peers.peers]
         self._rest_threads = 0
         self._threads = [threading.Thread(target=self._run, name="renewals", daemon=True)]
         self._threads += [self._rest_thread() for _ in range(REST_THREADS)]
@@ -86,6 +92,11 @@ class Renewals:
             )
             for number, lane in enumerate(self._lanes)
         ]
+
+    def tell(self, listener: HeartbeatListener) -> None:
+        """Have ``listener`` look after what renewals find out."""
+        with self._book.lock:
+            self._book.listener = listener
 
     def start(self) -> None:
         """Begin to renew."""
@@ -119,7 +130,7 @@ class Renewals:
                     if entry.due > self._now() + entry.period:  # it promises to renew sooner than before
                         self._plan(entry, self._now() + entry.period)
                 return
-            entry = self._book.entries[instance.key] = Entry(instance, self._period(instance))
+            entry = self._book.entries[instance.key] = LeaseEntry(instance, self._period(instance))
             if just_registered:
                 wait = random.uniform(entry.period / 2, entry.period)  # noqa: S311 - jitter, no secret
             else:
@@ -194,11 +205,37 @@ class Renewals:
         with self._book.lock:
             return [entry.instance for entry in self._book.entries.values()]
 
-    def pulses(self) -> list[Pulse]:
+    def take_due(self) -> dict[Key, None]:
+        """Take what is due now, each with its next turn planned; after a sleep of the machine all of it, and
+        spread anew afterwards.
+        """
+        with self._book.lock:
+            now = self._now()
+            if now - self._tick > self._interval / TICK_SECONDS:
+                _log.warning(
+                    "time jumped: what was missed is renewed at once",
+                    extra={"seconds": round((now - self._tick) * TICK_SECONDS)},
+                )
+            self._tick = now
+            due: dict[Key, None] = {}
+            for tick in [tick for tick in self._soon if tick <= now]:
+                due.update(dict.fromkeys(self._soon.pop(tick)))
+            for tick in [tick for tick in self._due if tick <= now]:
+                for key in self._due.pop(tick):
+                    entry = self._book.entries.get(key)
+                    if entry is not None and entry.due == tick:
+                        due[key] = None
+                        following = tick + entry.period
+                        if following <= now:
+                            following = now + random.randint(1, entry.period)  # noqa: S311 - jitter, no secret
+                        self._plan(entry, following)
+            return due
+
+    def liveness(self) -> list[Liveness]:
         """The renewing threads; only the one that hands out what is due goes round by itself."""
         ticker, *lanes = self._threads
         age = time.monotonic() - self._ticked_at
-        return pulses_of([ticker], age, LONGEST_TICK_SECONDS) + pulses_of(lanes)
+        return liveness_of([ticker], age, LONGEST_TICK_SECONDS) + liveness_of(lanes)
 
     @property
     def late_seconds(self) -> float:
@@ -229,10 +266,10 @@ class Renewals:
         while True:
             self._ticked_at = time.monotonic()
             in_batches = self._uses_batches()  # may ask the servers: no lock is held
+            due = self.take_due()
             with self._book.lock:
                 if self._book.stopped:
                     return
-                due = self._take_due(self._now())
                 if due:
                     for lane in self._lanes_for(in_batches=in_batches):
                         lane.hand(due)
@@ -284,33 +321,11 @@ class Renewals:
         is_cut_off = any(lane.failing_seconds() > FORWARDED_AFTER_SECONDS for lane in self._lanes)
         return [*self._lanes, self._rest] if is_cut_off else self._lanes
 
-    def _take_due(self, now: int) -> dict[Key, None]:
-        """What is due; after a sleep of the machine all of it, and spread anew afterwards."""
-        if now - self._tick > self._interval / TICK_SECONDS:
-            _log.warning(
-                "time jumped: what was missed is renewed at once",
-                extra={"seconds": round((now - self._tick) * TICK_SECONDS)},
-            )
-        self._tick = now
-        due: dict[Key, None] = {}
-        for tick in [tick for tick in self._soon if tick <= now]:
-            due.update(dict.fromkeys(self._soon.pop(tick)))
-        for tick in [tick for tick in self._due if tick <= now]:
-            for key in self._due.pop(tick):
-                entry = self._book.entries.get(key)
-                if entry is not None and entry.due == tick:
-                    due[key] = None
-                    following = tick + entry.period
-                    if following <= now:
-                        following = now + random.randint(1, entry.period)  # noqa: S311 - jitter, no secret
-                    self._plan(entry, following)
-        return due
-
     def _period(self, instance: Instance) -> int:
         """As many ticks lie between two renewals: one more than is promised does no harm, one less could."""
         return max(1, int(min(self._interval, instance.lease.renewal_interval_seconds) / TICK_SECONDS))
 
-    def _plan(self, entry: Entry, tick: int) -> None:
+    def _plan(self, entry: LeaseEntry, tick: int) -> None:
         entry.due = tick
         self._due.setdefault(tick, set()).add(entry.instance.key)
 

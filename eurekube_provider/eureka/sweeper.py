@@ -26,11 +26,11 @@ from collections.abc import Callable, Sequence, Set
 from dataclasses import dataclass, replace
 
 from eurekube_provider.core.errors import LeadershipLost, RegistryError, RegistryRejected
+from eurekube_provider.core.liveness import Liveness, liveness_of
 from eurekube_provider.core.model import Instance
-from eurekube_provider.core.pulse import Pulse, pulses_of
 from eurekube_provider.eureka.peer import Peer
 from eurekube_provider.eureka.peers import MOST_TRIES, Peers
-from eurekube_provider.eureka.stock import read_each
+from eurekube_provider.eureka.uncached_reads import read_each
 
 _log = logging.getLogger(__name__)
 
@@ -119,9 +119,9 @@ class Sweeper:
             if thread.is_alive():
                 thread.join()
 
-    def pulses(self) -> list[Pulse]:
+    def liveness(self) -> list[Liveness]:
         """Its threads."""
-        return pulses_of(self._threads)
+        return liveness_of(self._threads)
 
     def removed(self, instance: Instance, former: Set[str] = frozenset()) -> None:
         """``instance`` was removed from every server that could be asked.
@@ -144,23 +144,7 @@ class Sweeper:
                 if len(removals) < MOST_REMEMBERED:
                     removals.setdefault(instance.key, removal)
 
-    def _run(self, peer: Peer) -> None:
-        was_away = False
-        while not self._stopped.wait(TICK_SECONDS):
-            if not self._peers.may_write():
-                continue  # whoever leads looks, and removes
-            try:
-                was_away = self._look(peer, was_away=was_away)
-            except RegistryError:
-                # Whoever writes or renews there says so; what is due stays due.
-                was_away = True
-                self._stopped.wait(RETRY_SECONDS)
-            except LeadershipLost:
-                self._stopped.wait(RETRY_SECONDS)
-            except Exception:  # noqa: BLE001 - the thread must look again
-                _log.exception("removals could not be checked")
-
-    def _look(self, peer: Peer, *, was_away: bool = False) -> bool:
+    def sweep(self, peer: Peer, *, was_away: bool = False) -> bool:
         """Look for what is due on one server.
 
         :param was_away: it did not answer the last time: what it missed is looked for elsewhere as well.
@@ -172,7 +156,7 @@ class Sweeper:
             due = [removal for removal in removals.values() if removal.at <= now]
         if not due:
             return was_away
-        swept = self._sweep(peer, due)
+        swept = self._remove_again(peer, due)
         if swept:
             _log.warning(
                 "removed from an Eureka server what it still held", extra={"url": peer.url, "count": swept}
@@ -195,6 +179,22 @@ class Sweeper:
                         self._look_elsewhere(peer, removal)
         return False
 
+    def _run(self, peer: Peer) -> None:
+        was_away = False
+        while not self._stopped.wait(TICK_SECONDS):
+            if not self._peers.may_write():
+                continue  # whoever leads looks, and removes
+            try:
+                was_away = self.sweep(peer, was_away=was_away)
+            except RegistryError:
+                # Whoever writes or renews there says so; what is due stays due.
+                was_away = True
+                self._stopped.wait(RETRY_SECONDS)
+            except LeadershipLost:
+                self._stopped.wait(RETRY_SECONDS)
+            except Exception:  # noqa: BLE001 - the thread must look again
+                _log.exception("removals could not be checked")
+
     def _look_elsewhere(self, peer: Peer, removal: _Removal) -> None:
         """The server was away and may have told the others of the instance; the lock is held."""
         instance = removal.instance
@@ -204,7 +204,7 @@ class Sweeper:
             if url != peer.url and (pending is None or pending.instance is instance):
                 removals[instance.key] = min(pending or anew, anew, key=lambda removal: removal.at)
 
-    def _sweep(self, peer: Peer, due: Sequence[_Removal]) -> int:
+    def _remove_again(self, peer: Peer, due: Sequence[_Removal]) -> int:
         """Remove what a server holds of these as it was when they were removed; how many."""
         more = self._more_tries()
         held = self._read(peer, [removal.instance.key for removal in due], more)

@@ -50,7 +50,7 @@ class Broken(TransportError):
 
 
 @dataclass(frozen=True, slots=True)
-class Answer:
+class EurekaResponse:
     """What came back.
 
     :param raw: the body as it was sent, perhaps compressed: equal for equal bodies.
@@ -131,7 +131,7 @@ class Transport:
         data: bytes | None = None,
         headers: Mapping[str, str] | None = None,
         timeout_seconds: float | None = None,
-    ) -> Answer:
+    ) -> EurekaResponse:
         """Send one request; once more only where the credentials were refused, and their file has others.
 
         :param path: below the service URL; one that begins with ``//`` is the server's own.
@@ -178,7 +178,7 @@ class Transport:
         body: bytes | None,
         headers: Mapping[str, str],
         timeout_seconds: float | None,
-    ) -> Answer:
+    ) -> EurekaResponse:
         haste: dict[str, Any] = {}
         if timeout_seconds is not None:
             # All pooled connections may be taken by requests that are not answered.
@@ -208,7 +208,7 @@ class Transport:
             raise Broken(_root_cause(error)) from None
         except ValueError as error:  # of a header, which it would show
             raise NotConnected(f"the request cannot be sent ({type(error).__name__})") from None
-        return Answer(response.status, response.headers, response.data)
+        return EurekaResponse(response.status, response.headers, response.data)
 
 
 def _authorization(connection: Connection) -> dict[str, str]:

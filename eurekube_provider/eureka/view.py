@@ -26,7 +26,7 @@ class View:
     """One registry as far as it is known; any number of threads may share it."""
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
-        self._clock = clock
+        self.clock = clock
         self._lock = threading.Lock()
         self._held: dict[Key, Instance] = {}
         self._firm: set[Key] = set()
@@ -44,13 +44,13 @@ class View:
         with self._lock:
             key = self._put(instance)
             self._firm.add(key)
-            self._touched[key] = self._clock()
+            self._touched[key] = self.clock()
 
     def gone(self, key: Key) -> None:
         """It was removed, or an uncached read did not find it."""
         with self._lock:
             self._drop(key)
-            self._touched[key] = self._clock()
+            self._touched[key] = self.clock()
             if len(self._touched) >= self._purge_from:  # no list comes that would do it
                 self._purge(self._touched[key])
 
@@ -65,6 +65,11 @@ class View:
         with self._lock:
             return self._held.get(key)
 
+    def holds(self, key: Key) -> bool:
+        """Whether something stands there."""
+        with self._lock:
+            return key in self._held
+
     def is_new(self, key: Key) -> bool:
         """Whether nothing stands there, and nothing was written or removed there lately."""
         with self._lock:
@@ -74,6 +79,16 @@ class View:
         """The instances of an owner."""
         with self._lock:
             return [self._held[key] for key in self._by_owner.get(owner, ())]
+
+    def known(self, owner: str = "", application: str = "") -> list[Instance]:
+        """The instances of an owner, of an application, of both, or all."""
+        if owner:
+            owned, name = self.owned(owner), application.upper()
+            return [one for one in owned if one.application == name] if name else owned
+        if application:
+            return self.application(application)
+        with self._lock:
+            return list(self._held.values())
 
     def application(self, name: str) -> list[Instance]:
         """The instances of an application, whoever owns them."""
@@ -95,15 +110,10 @@ class View:
         with self._lock:
             return len(self._by_owner.get(owner, ()))
 
-    def up(self, owner: str) -> int:
-        """How many instances of an owner are UP, as the brake counts them."""
+    def up(self, *, owner: str = "", cluster: str = "") -> int:
+        """How many instances of an owner, or of a cluster's syncers, are UP, as the brake counts them."""
         with self._lock:
-            return self._up_by_owner[owner]
-
-    def up_of_cluster(self, name: str) -> int:
-        """How many instances of a cluster's syncers are UP."""
-        with self._lock:
-            return self._up_by_cluster[name]
+            return self._up_by_owner[owner] if owner else self._up_by_cluster[cluster]
 
     def owners_called(self, name: str) -> list[str]:
         """The owners of instances that callers find under a name: an application's or a VIP address."""
@@ -126,7 +136,7 @@ class View:
         news: list[Instance] = []
         doubts: list[Key] = []
         with self._lock:
-            now = self._clock()
+            now = self.clock()
             self._purge(now)
             for key, instance in suggested.items():
                 held = self._held.get(key)

@@ -1,1 +1,1 @@
-"""All that knows the Kubernetes API: raw JSON in and out, on the official client's connections."""
+"""The Kubernetes API as raw JSON, over the official client: access, reflector, elector, Events."""

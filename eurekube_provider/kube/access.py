@@ -34,7 +34,7 @@ APPLY_PATCH = "application/apply-patch+yaml"
 
 
 @dataclass(frozen=True, slots=True)
-class Resource:
+class ApiResource:
     """A kind of object: where the API serves it."""
 
     group: str
@@ -42,7 +42,7 @@ class Resource:
     plural: str
 
     def path(self, namespace: str | None = None, name: str | None = None, subresource: str = "") -> str:
-        """The URL's path: of all objects, of a namespace's, or of one."""
+        """Return the URL's path: of all objects, of a namespace's, or of one."""
         base = f"/apis/{self.group}/{self.version}" if self.group else f"/api/{self.version}"
         parts = [base]
         if namespace:
@@ -52,16 +52,16 @@ class Resource:
         return "/".join(parts)
 
 
-SYNCERS = Resource("eurekube.io", "v1alpha1", "eurekasyncers")
-SERVICES = Resource("", "v1", "services")
-ENDPOINT_SLICES = Resource("discovery.k8s.io", "v1", "endpointslices")
-NAMESPACES = Resource("", "v1", "namespaces")
-EVENTS = Resource("events.k8s.io", "v1", "events")
-LEASES = Resource("coordination.k8s.io", "v1", "leases")
-NODES = Resource("", "v1", "nodes")
-PODS = Resource("", "v1", "pods")
-REFRESHES = Resource("eurekube.io", "v1alpha1", "stackrefreshes")
-STACKS = Resource("pulumi.com", "v1", "stacks")
+SYNCERS = ApiResource("eurekube.io", "v1alpha1", "eurekasyncers")
+SERVICES = ApiResource("", "v1", "services")
+ENDPOINT_SLICES = ApiResource("discovery.k8s.io", "v1", "endpointslices")
+NAMESPACES = ApiResource("", "v1", "namespaces")
+EVENTS = ApiResource("events.k8s.io", "v1", "events")
+LEASES = ApiResource("coordination.k8s.io", "v1", "leases")
+NODES = ApiResource("", "v1", "nodes")
+PODS = ApiResource("", "v1", "pods")
+REFRESHES = ApiResource("eurekube.io", "v1alpha1", "stackrefreshes")
+STACKS = ApiResource("pulumi.com", "v1", "stacks")
 
 _JSON = "application/json"
 _METADATA_LIST = "application/json;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1"
@@ -95,7 +95,7 @@ class KubeAccess:
         self.server = str(api_client.configuration.host)
 
     def guarded(self, may_write: Callable[[], bool]) -> KubeAccess:
-        """The same access for one who must ask before each change."""
+        """Return this access for one who must ask before each change."""
         return KubeAccess(
             self._client,
             self.namespace,
@@ -105,7 +105,7 @@ class KubeAccess:
         )
 
     def of_metadata(self) -> KubeAccess:
-        """The same API, for lists and watches of which only the objects' metadata are sent."""
+        """Return an access of which lists and watches send only the objects' metadata."""
         return KubeAccess(
             self._client,
             self.namespace,
@@ -164,7 +164,7 @@ class KubeAccess:
         return self.request("GET", path, query)
 
     def pages(self, path: str, timeout_seconds: float | None = None) -> Iterator[dict[str, Any]]:
-        """A list, page by page; of the last one the ``resourceVersion`` can be watched from.
+        """Yield a list page by page; from the ``resourceVersion`` of the last one it can be watched.
 
         :param timeout_seconds: of each page; default as for :meth:`request`.
         :raises KubernetesError: as :meth:`get`.
@@ -189,7 +189,7 @@ class KubeAccess:
     ) -> dict[str, Any]:
         """Send one request and return the object that the API answers with.
 
-        :param path: from :meth:`Resource.path`.
+        :param path: from :meth:`ApiResource.path`.
         :param timeout_seconds: default 5 to connect, and 15 for the answer.
         :raises KubernetesError: no answer, or none that is a success.
         :raises LeadershipLost: it would change something, which this replica may not do now.

@@ -1,4 +1,4 @@
-"""Which of several replicas leads: one Lease of coordination.k8s.io, under client-go's rules.
+"""Leader election by one Lease of coordination.k8s.io, under client-go's rules.
 
 Whether a Lease has expired is judged by our own clock since its record was last *seen* to change; no clock of
 another machine counts. The holder stops writing when it could not renew within the renew deadline, which ends
@@ -19,9 +19,9 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any
 
-from eurekube_provider.core.clock import elapsed_seconds
 from eurekube_provider.core.errors import ConfigurationError, KubernetesError
 from eurekube_provider.kube.access import LEASES, KubeAccess
+from eurekube_provider.runtime.clock import elapsed_seconds
 
 _log = logging.getLogger(__name__)
 
@@ -38,7 +38,7 @@ Object = dict[str, Any]
 
 @dataclass(frozen=True, slots=True)
 class Timing:
-    """When the Lease is renewed, and when it is lost.
+    """The times of leader election.
 
     :param lease_duration_seconds: without a renewal for as long, another replica takes over; written in
         whole seconds.
@@ -69,7 +69,7 @@ class Timing:
 
 
 class Elector:
-    """One candidate for a Lease. Begins as a standby; :meth:`start` makes it a candidate.
+    """A candidate for a Lease. It begins as a standby; :meth:`start` makes it a candidate.
 
     :param identity: this process, and no other one: not the next one of the same pod either.
     """
@@ -150,7 +150,7 @@ class Elector:
         with self._lock:
             return _spec(self._lease).get("holderIdentity") or ""
 
-    def look(self) -> None:
+    def try_acquire_or_renew(self) -> None:
         """Renew the Lease if we hold it, else take it if it is free or has expired.
 
         :raises KubernetesError: it could not be read or written.
@@ -180,7 +180,7 @@ class Elector:
                     raise
 
     def wait_seconds(self) -> float:
-        """When to look again: at the retry period, but as soon as another holder's Lease expires."""
+        """Compute when to try again: at the retry period, but as soon as another holder's Lease expires."""
         period = self._timing.retry_period_seconds
         wait = period * random.uniform(1 - _JITTER, 1 + _JITTER)  # noqa: S311 - jitter, no secret
         with self._lock:
@@ -193,19 +193,19 @@ class Elector:
         while not self._stopped.is_set():
             self._wake.clear()
             try:
-                self.look()
+                self.try_acquire_or_renew()
                 self.failure = None
             except KubernetesError as error:
                 if self.failure is None or str(self.failure) != str(error):
                     _log.warning("the Lease cannot be read or renewed", extra={"error": str(error)})
                 self.failure = error
-            except Exception:  # noqa: BLE001 - the thread must look again
+            except Exception:  # noqa: BLE001 - the thread must try again
                 _log.exception("the Lease could not be looked at")
             self._note_lateness()
             self._wake.wait(self.wait_seconds())
 
     def _watch(self) -> None:
-        """Wake the elector when there may be something to do before the next look."""
+        """Wake the elector when there may be something to do before the next retry."""
         query = {"fieldSelector": f"metadata.name={self._name}", "timeoutSeconds": str(WATCH_SECONDS)}
         told = False
         while not self._stopped.is_set():
@@ -232,7 +232,7 @@ class Elector:
         return event["type"] == "DELETED" or (holder != self.identity and (not holder or self._holds))
 
     def _observe(self, lease: Object) -> None:
-        """Take note of what was read."""
+        """Record the Lease as it was read."""
         with self._lock:
             if _spec(lease) != _spec(self._lease):
                 self._seen_at = self._clock()
@@ -298,7 +298,7 @@ class Elector:
             self._wake.set()  # another one was faster: see who
 
     def _held(self, lease: Object, sent_at: float, *, follows_another: bool = True) -> None:
-        """The API took what we wrote at ``sent_at``."""
+        """Record that the API took what we wrote at ``sent_at``."""
         with self._lock:
             begins = not self._holds or self._is_overdue()
             self._lease, self._seen_at = lease, self._clock()
@@ -312,7 +312,7 @@ class Elector:
             _log.info("this replica holds the Lease", extra={"lease": self._path, "identity": self.identity})
 
     def _note_lateness(self) -> None:
-        """Say once that the deadline has passed."""
+        """Log once that the renew deadline has passed."""
         with self._lock:
             is_news = self._holds and self._is_overdue() and not self._is_late
             self._is_late = self._is_late or is_news
@@ -348,7 +348,7 @@ class Elector:
         return LEASES.path(self._namespace, self._name)
 
     def _request(self, method: str, path: str, body: Object | None = None) -> Object:
-        """One request that cannot outlast the renew deadline."""
+        """Send a request that cannot outlast the renew deadline."""
         try:
             return self._access.request(
                 method, path, body=body, timeout_seconds=self._timing.renew_deadline_seconds / 2
@@ -357,7 +357,7 @@ class Elector:
             raise self._named(method, error) from None
 
     def _named(self, method: str, error: KubernetesError) -> KubernetesError:
-        """An error that names the permission which is missing."""
+        """Return an error that names the permission which is missing."""
         if error.status_code != 403:
             return error
         return KubernetesError(

@@ -9,8 +9,8 @@ what follows after :data:`TALLY_SECONDS` and then, while it goes on, each time a
 from __future__ import annotations
 
 import hashlib
-import heapq
 import logging
+import math
 import queue
 import threading
 import time
@@ -24,7 +24,7 @@ from typing import Any
 from eurekube_provider.core.errors import KubernetesError, LeadershipLost
 from eurekube_provider.core.quoting import printable
 from eurekube_provider.kube.access import EVENTS, KubeAccess
-from eurekube_provider.kube.courtesy import STOP_SECONDS, Courtesy
+from eurekube_provider.kube.rate_limiter import PATIENCE_SECONDS, STOP_SECONDS, RateLimiter
 
 _log = logging.getLogger(__name__)
 
@@ -34,7 +34,7 @@ TALLY_SECONDS, LONGEST_TALLY_SECONDS = 10.0, 300.0
 _LONGEST_NOTE = 1024  # bytes
 
 
-class Kind(StrEnum):
+class EventType(StrEnum):
     """Whether a person should do something."""
 
     NORMAL = "Normal"
@@ -47,9 +47,7 @@ class _Tally:
 
     regarding: Mapping[str, Any]
     text: str
-    count: int
-    due: float
-    seconds: float
+    count: int = 0
 
 
 class EventRecorder:
@@ -66,14 +64,14 @@ class EventRecorder:
         wait_quiet: Callable[[float], None] = lambda _: None,
     ) -> None:
         self._access = access
-        self._courtesy = Courtesy(wait_quiet)
+        self._limiter = RateLimiter[tuple[str, str]](
+            wait_quiet, TALLY_SECONDS, LONGEST_TALLY_SECONDS, quiet_seconds=math.inf
+        )
         self._controller = controller
         self._instance = instance[:128]
         self._written: OrderedDict[tuple[str, str, str], float] = OrderedDict()
         self._lock = threading.Lock()
         self._tallies: dict[tuple[str, str], _Tally] = {}
-        self._closing: list[tuple[float, int, tuple[str, str]]] = []  # a heap: when, a number, which
-        self._tally_number = 0
         self._queue: queue.SimpleQueue[tuple[float, dict[str, Any]] | None] = queue.SimpleQueue()
         self._is_stopping = False
         self._thread = threading.Thread(target=self._run, name="events", daemon=True)
@@ -89,7 +87,7 @@ class EventRecorder:
         if self._thread.is_alive():
             self._thread.join(longest_seconds)
 
-    def record(self, regarding: Mapping[str, Any], kind: Kind, reason: str, note: str) -> None:
+    def record(self, regarding: Mapping[str, Any], kind: EventType, reason: str, note: str) -> None:
         """Have an Event about an object written; returns at once.
 
         :param regarding: the object, with ``apiVersion``, ``kind`` and ``metadata``.
@@ -114,41 +112,40 @@ class EventRecorder:
         :param text: what follows ``3 instances``, e.g. ``of RATING registered``.
         """
         key = (str(regarding["metadata"].get("uid")), reason)
-        now = time.monotonic()
         with self._lock:
             open_tally = self._tallies.get(key)
             if open_tally is not None:
                 open_tally.count += count
                 open_tally.text = text
                 return
-            self._open(key, _Tally(regarding, text, 0, now + TALLY_SECONDS, TALLY_SECONDS))
-        self._write(regarding, Kind.NORMAL, reason, _counted(count, text))
+            self._open(key, _Tally(regarding, text), time.monotonic())
+        self._write(regarding, EventType.NORMAL, reason, _counted(count, text))
 
-    def _open(self, key: tuple[str, str], tally: _Tally) -> None:
+    def _open(self, key: tuple[str, str], tally: _Tally, now: float) -> None:
         """Count from now on; the lock is held."""
         self._tallies[key] = tally
-        self._tally_number += 1
-        heapq.heappush(self._closing, (tally.due, self._tally_number, key))
+        self._limiter.wrote(key, now)
+        self._limiter.plan(key, self._limiter.allowed_at(key))
 
     def _close_tallies(self, *, all_of_them: bool) -> float | None:
         """Write what has come together for long enough; returns for how long to wait for the next."""
         now = time.monotonic()
+        due: list[tuple[tuple[str, str], _Tally]] = []
         with self._lock:
-            due: list[tuple[tuple[str, str], _Tally]] = []
-            while self._closing and (all_of_them or self._closing[0][0] <= now):
-                key = heapq.heappop(self._closing)[2]
-                due.append((key, self._tallies.pop(key)))
-            for key, one in due:
+            while (key := self._limiter.take_turn(math.inf if all_of_them else now)) is not None:
+                one = self._tallies.pop(key)
+                due.append((key, one))
                 if one.count:
-                    seconds = min(2 * one.seconds, LONGEST_TALLY_SECONDS)
-                    self._open(key, _Tally(one.regarding, one.text, 0, now + seconds, seconds))
-            wait = self._closing[0][0] - now if self._closing else None
+                    self._open(key, _Tally(one.regarding, one.text), now)
+                else:
+                    self._limiter.forget(key)
+            wait = self._limiter.wait_seconds(now)
         for (_, reason), one in due:
             if one.count:
-                self._write(one.regarding, Kind.NORMAL, reason, _counted(one.count, one.text))
+                self._write(one.regarding, EventType.NORMAL, reason, _counted(one.count, one.text))
         return wait
 
-    def _write(self, regarding: Mapping[str, Any], kind: Kind, reason: str, note: str) -> None:
+    def _write(self, regarding: Mapping[str, Any], kind: EventType, reason: str, note: str) -> None:
         metadata = regarding["metadata"]
         stamp = datetime.now(UTC)
         unique = hashlib.sha256(
@@ -176,7 +173,7 @@ class EventRecorder:
                 "uid": metadata.get("uid"),
             },
         }
-        self._queue.put((self._courtesy.latest_at(), event))
+        self._queue.put((time.monotonic() + PATIENCE_SECONDS, event))
 
     def _run(self) -> None:
         while True:
@@ -189,11 +186,11 @@ class EventRecorder:
                 break
             latest_at, event = item
             if not self._is_stopping:
-                self._courtesy.wait(latest_at)
+                self._limiter.wait(latest_at)
             started = time.monotonic()
             self._send(event)
             if not self._is_stopping:
-                self._courtesy.pause(time.monotonic() - started)
+                self._limiter.pause(time.monotonic() - started)
         self._close_tallies(all_of_them=True)
         while not self._queue.empty():
             if (item := self._queue.get()) is not None:

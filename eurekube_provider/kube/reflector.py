@@ -1,4 +1,4 @@
-"""A local copy of the objects of one kind: one paged list, then one watch, for ever.
+"""A reflector keeps a local copy of the objects of one kind: one paged list, then one watch, for ever.
 
 Keeps only what :data:`Trim` keeps of each object. Never ends by itself: bookmarks carry it over quiet
 times, a silent connection is given up after :data:`SILENCE_SECONDS`, an expired one lists anew, and an
@@ -15,10 +15,10 @@ from collections import Counter
 from collections.abc import Callable, Iterable
 from typing import Any
 
-from eurekube_provider.core.backoff import backoff
 from eurekube_provider.core.errors import KubernetesError
-from eurekube_provider.core.pulse import Pulse, pulses_of
-from eurekube_provider.kube.access import KubeAccess, Resource
+from eurekube_provider.core.liveness import Liveness, liveness_of
+from eurekube_provider.kube.access import ApiResource, KubeAccess
+from eurekube_provider.runtime.backoff import backoff
 
 _log = logging.getLogger(__name__)
 
@@ -53,7 +53,7 @@ Listener = Callable[[Object | None, Object | None], None]
 
 
 class Reflector:
-    """Objects of one kind, of one namespace or of all, as the API server last told.
+    """A copy of the objects of one kind, of one namespace or of all, as the API server last told.
 
     :param trim: what is kept of an object; must keep ``metadata.name`` and ``metadata.namespace``.
     :param listener: called on the reflector's thread; must neither block nor raise.
@@ -63,7 +63,7 @@ class Reflector:
     def __init__(
         self,
         access: KubeAccess,
-        resource: Resource,
+        resource: ApiResource,
         trim: Trim,
         listener: Listener,
         namespace: str | None = None,
@@ -162,21 +162,57 @@ class Reflector:
         """Wait for the first list."""
         return self._synced.wait(timeout_seconds)
 
-    def pulse(self) -> list[Pulse]:
-        """Its thread; bookmarks show that a watch lives."""
-        return pulses_of([self._thread], time.monotonic() - self._active_at, LONGEST_ROUND_SECONDS)
+    def liveness(self) -> list[Liveness]:
+        """Return the liveness of its thread; bookmarks show that a watch lives."""
+        return liveness_of([self._thread], time.monotonic() - self._active_at, LONGEST_ROUND_SECONDS)
 
     def get(self, namespace: str, name: str) -> Object | None:
-        """One object, None where there is none."""
+        """Return one object, None where there is none."""
         with self._lock:
             return self._objects.get((namespace, name))
 
     def objects(self, namespace: str | None = None) -> list[Object]:
-        """All objects, or those of a namespace."""
+        """Return all objects, or those of a namespace."""
         with self._lock:
             if namespace is None:
                 return list(self._objects.values())
             return [item for key, item in self._objects.items() if key[0] == namespace]
+
+    def take_list(self, pages: Iterable[Object]) -> None:
+        """Take a whole list, page by page as the API answers, and tell the listener the differences."""
+        was_asked = self._asks_anew
+        fresh: dict[tuple[str, str], Object] = {}
+        for page in pages:
+            self._active_at = time.monotonic()
+            for item in page.get("items") or ():
+                fresh[_key(item)] = self._trim(item)
+        with self._lock:
+            before, self._objects = self._objects, fresh
+        for key, item in fresh.items():
+            old = before.pop(key, None)
+            if old != item:
+                self._tell(old, item)
+        for old in before.values():
+            self._tell(old, None)
+        self._version = str(page["metadata"]["resourceVersion"])
+        self.failure, self._current_from = None, time.monotonic()
+        self._denied = None
+        if was_asked:
+            self._is_level, self._asks_anew = True, False
+        if not self._synced.is_set():
+            self._synced.set()
+            self._on_synced()
+
+    def take(self, event_type: str, item: Object) -> None:
+        """Take one event of a watch (``ADDED``, ``MODIFIED`` or ``DELETED``), and tell the listener."""
+        key = _key(item)
+        kept = None if event_type == "DELETED" else self._trim(item)
+        with self._lock:
+            old = self._objects.pop(key, None)
+            if kept is not None:
+                self._objects[key] = kept
+        if old != kept:
+            self._tell(old, kept)
 
     def _run(self) -> None:
         failures = 0
@@ -187,10 +223,7 @@ class Reflector:
                 self._version, self._lists_anew = None, False
             try:
                 if self._version is None:
-                    self._list()
-                    if not self._synced.is_set():
-                        self._synced.set()
-                        self._on_synced()
+                    self.take_list(self._access.pages(self._path))
                 self._watch()
                 self.restarts["ended"] += 1
                 if time.monotonic() - started >= SHORTEST_WATCH_SECONDS:
@@ -224,28 +257,6 @@ class Reflector:
             if not self._stopped.is_set() and self._hurried.wait(delay):
                 failures = 0
 
-    def _list(self) -> None:
-        """Read all pages, then tell the differences."""
-        was_asked = self._asks_anew
-        fresh: dict[tuple[str, str], Object] = {}
-        for page in self._access.pages(self._path):
-            self._active_at = time.monotonic()
-            for item in page.get("items") or ():
-                fresh[_key(item)] = self._trim(item)
-        with self._lock:
-            before, self._objects = self._objects, fresh
-        for key, item in fresh.items():
-            old = before.pop(key, None)
-            if old != item:
-                self._tell(old, item)
-        for old in before.values():
-            self._tell(old, None)
-        self._version = str(page["metadata"]["resourceVersion"])
-        self.failure, self._current_from = None, time.monotonic()
-        self._denied = None
-        if was_asked:
-            self._is_level, self._asks_anew = True, False
-
     def _watch(self) -> None:
         """Follow changes until the server ends the watch."""
         query = {
@@ -264,23 +275,13 @@ class Reflector:
                     f"watch {self._path}: {item.get('message')}", status_code=item.get("code")
                 )
             if event["type"] != "BOOKMARK":
-                self._take(event["type"], item)
+                self.take(event["type"], item)
             self._version = str(item["metadata"]["resourceVersion"])
 
     def _opened(self) -> None:
         self._denied = None
         if self._current_from is None:
             self._current_from = time.monotonic() + SETTLE_SECONDS
-
-    def _take(self, kind: str, item: Object) -> None:
-        key = _key(item)
-        kept = None if kind == "DELETED" else self._trim(item)
-        with self._lock:
-            old = self._objects.pop(key, None)
-            if kept is not None:
-                self._objects[key] = kept
-        if old != kept:
-            self._tell(old, kept)
 
     def _tell(self, old: Object | None, new: Object | None) -> None:
         if not self._stopped.is_set():
@@ -294,11 +295,11 @@ class ReflectorGroup:
         self.reflectors = tuple(reflectors)
 
     def get(self, namespace: str, name: str) -> Object | None:
-        """See :meth:`Reflector.get`."""
+        """Return one object, None where there is none."""
         return next((item for one in self.reflectors if (item := one.get(namespace, name))), None)
 
     def objects(self, namespace: str | None = None) -> list[Object]:
-        """See :meth:`Reflector.objects`."""
+        """Return all objects, or those of a namespace."""
         return [item for one in self.reflectors for item in one.objects(namespace)]
 
     @property
@@ -307,23 +308,23 @@ class ReflectorGroup:
         return all(one.is_synced for one in self.reflectors)
 
     def without_list(self, namespace: str) -> Reflector | None:
-        """The reflector that should know the objects of a namespace, and has no complete list of them yet."""
+        """Return the reflector of a namespace that has no complete list of it yet; None where all have."""
         concerned = (one for one in self.reflectors if one.namespace in (None, namespace))
         return next((one for one in concerned if not one.is_synced), None)
 
     @property
     def failure(self) -> KubernetesError | None:
-        """The first reflector's trouble."""
+        """The failure of the first reflector that has one."""
         return next((one.failure for one in self.reflectors if one.failure), None)
 
     @property
     def restarts(self) -> Counter[str]:
-        """See :attr:`Reflector.restarts`, of all together."""
+        """Count the restarts of all watches by reason, as :attr:`Reflector.restarts`."""
         return sum((one.restarts.copy() for one in self.reflectors), Counter[str]())
 
-    def pulses(self) -> list[Pulse]:
-        """The threads of all."""
-        return [pulse for one in self.reflectors for pulse in one.pulse()]
+    def liveness(self) -> list[Liveness]:
+        """Return the liveness of all threads."""
+        return [loop for one in self.reflectors for loop in one.liveness()]
 
     def start(self) -> None:
         """Start all."""
@@ -331,7 +332,7 @@ class ReflectorGroup:
             one.start()
 
     def hurry(self) -> None:
-        """See :meth:`Reflector.hurry`."""
+        """Have all try again now."""
         for one in self.reflectors:
             one.hurry()
 

@@ -1,4 +1,4 @@
-"""What the operator may do in Kubernetes: as much as it does, and no more."""
+"""The rules of RBAC that the operator needs in Kubernetes, and no more."""
 
 from __future__ import annotations
 
@@ -42,12 +42,12 @@ CLUSTER = (
 
 
 def pulumi_stack(name: str) -> Rule:
-    """Needed in the namespace of a Stack that is a target, to have the Pulumi Kubernetes Operator run it."""
+    """Return the rule by which the Pulumi Kubernetes Operator is told to run a Stack of a namespace."""
     return Rule(("pulumi.com",), ("stacks",), ("get", "patch"), resource_names=(name,))
 
 
 def election(lease: str) -> tuple[Rule, ...]:
-    """Needed in the operator's own namespace, to find out which replica leads."""
+    """Return the rules needed for leader election, in the operator's own namespace."""
     group = ("coordination.k8s.io",)
     return (
         Rule(group, ("leases",), ("get", "update", "watch"), resource_names=(lease,)),

@@ -9,11 +9,12 @@ from collections.abc import Sequence
 
 from eurekube_provider.core.errors import ConfigurationError, EurekubeError
 from eurekube_provider.core.quoting import printable_lines
-from eurekube_provider.operator import logs, selfcheck
-from eurekube_provider.operator.once import Ledger, as_json
+from eurekube_provider.operator import selfcheck
+from eurekube_provider.operator.dry_run import Ledger, as_json
 from eurekube_provider.operator.run import run
 from eurekube_provider.operator.settings import add_settings, settings_from
-from eurekube_provider.operator.signals import stopping
+from eurekube_provider.runtime import logs
+from eurekube_provider.runtime.signals import stopping
 
 _log = logging.getLogger("eurekube_provider.operator")
 

@@ -1,6 +1,6 @@
-"""From a change in the cluster to Eureka: which syncer is concerned, what it wants, what must change.
+"""The operator's workers: which syncer is reconciled when, and while this replica leads.
 
-Level-triggered: an event says only *look again*. One syncer is looked at by one worker at a time; its
+Level-triggered: an event says only *reconcile again*. One syncer is reconciled by one worker at a time; its
 status and Events are written afterwards, by others. Each Eureka has workers of its own: one that hangs holds
 up none of the others' syncers.
 """
@@ -10,120 +10,70 @@ from __future__ import annotations
 import logging
 import threading
 import time
-from collections.abc import Collection, Mapping
-from concurrent.futures import ThreadPoolExecutor
-from dataclasses import replace
-from typing import Any
+from collections.abc import Mapping
+from functools import partial
 
-from eurekube_provider.core.errors import (
-    ConfigurationError,
-    EurekubeError,
-    KubernetesError,
-    LeadershipLost,
-    RegistryError,
-)
-from eurekube_provider.core.identity import Cluster, ClusterOwner, endpoint_of
-from eurekube_provider.core.mapping import Desired, leaving
-from eurekube_provider.core.model import Instance
-from eurekube_provider.core.plan import Action, Change, Plan, Policy, plan
-from eurekube_provider.core.pulse import Pulse, pulses_of
-from eurekube_provider.core.syncer import DEFAULT_CONNECTION, OnTermination, Syncer, claimed_names
-from eurekube_provider.eureka.apply import CarryOut, Outcome, apply
-from eurekube_provider.kube.access import PODS, KubeAccess
-from eurekube_provider.kube.events import EventRecorder
-from eurekube_provider.operator.admission import Admission, NameTaken, UnknownEureka
-from eurekube_provider.operator.brake import Brake
-from eurekube_provider.operator.departure import Departure
-from eurekube_provider.operator.drains import Drains
-from eurekube_provider.operator.ended import ended
-from eurekube_provider.operator.finalizer import has_finalizer, set_finalizer
-from eurekube_provider.operator.heirs import Heirs, Offered
+from eurekube_provider.core.errors import EurekubeError, LeadershipLost, RegistryError
+from eurekube_provider.core.identity import Cluster, ClusterOwner
+from eurekube_provider.core.liveness import Liveness, liveness_of
+from eurekube_provider.core.registry import Refused, Registry, failure_of
+from eurekube_provider.core.syncer import DEFAULT_CONNECTION
+from eurekube_provider.operator.decision import Decision, Result
+from eurekube_provider.operator.drain_check import DrainCheck
+from eurekube_provider.operator.history import ReconcileHistory
 from eurekube_provider.operator.index import SyncerKey, key_of
-from eurekube_provider.operator.looks import Look, Looks
-from eurekube_provider.operator.lost import restorable
 from eurekube_provider.operator.queue import WorkQueue
-from eurekube_provider.operator.refused import remains
-from eurekube_provider.operator.registry import Registry
-from eurekube_provider.operator.report import Report, failure_report, reason_of, report, unread_report
+from eurekube_provider.operator.reconciler import Reconciler
 from eurekube_provider.operator.settings import Settings
-from eurekube_provider.operator.silence import Silence
 from eurekube_provider.operator.sources import Sources
-from eurekube_provider.operator.status import StatusWriter
-from eurekube_provider.operator.teller import Teller
+from eurekube_provider.operator.status import StatusPublisher
+from eurekube_provider.operator.unresponsive import UnresponsiveWatch
 
 _log = logging.getLogger(__name__)
 
 WORKERS = 16
 """So many syncers' plans can be under way to one Eureka, or gather to travel together."""
 
-RECHECK_REFUSED_SECONDS = 20.0
 LONGEST_STOP_SECONDS = 10.0
+"""For so long the end waits for what is under way."""
 
 HANGING_STOP_SECONDS = 0.3
-"""The same for what is under way to an Eureka that does not answer: waiting takes back nothing of it, and the
-next leader waits for the Lease."""
+"""For what is under way to an Eureka that does not answer: waiting takes back nothing of it, and the next
+leader waits for the Lease."""
 
-LONGEST_LOOK_SECONDS = 600.0
-"""A look that takes longer although Eureka answers is stuck."""
-
-Object = Mapping[str, Any]
-
-_NOTHING = Outcome()
+LONGEST_RECONCILE_SECONDS = 600.0
+"""A reconcile that takes longer although Eureka answers is stuck."""
 
 
 class Controller:
-    """Brings Eureka to what the syncers ask for.
+    """Has the syncers reconciled.
 
     :param registries: by the name that ``spec.eureka`` may give.
-    :param reads_each: have a first plan say what there is, although lists may be old: each instance is read.
+    :param sources: they have synced when :meth:`start` is called.
     """
 
     def __init__(
         self,
         settings: Settings,
         cluster: Cluster,
-        access: KubeAccess,
         registries: Mapping[str, Registry],
-        statuses: StatusWriter,
-        events: EventRecorder,
+        sources: Sources,
+        reconciler: Reconciler,
+        publisher: StatusPublisher,
+        drain_check: DrainCheck,
         queue: WorkQueue[SyncerKey],
-        carry_out: CarryOut = apply,
-        *,
-        reads_each: bool = False,
     ) -> None:
-        self.history = Looks()
-        self.drains = Drains(access, settings.needed_drain_seconds, queue.add, queue.wait_drained)
+        self.history = ReconcileHistory()
+        self.drain_check = drain_check
         self._settings = settings
-        self._carry_out = carry_out
-        self._reads_each = reads_each
         self._cluster = cluster
-        self._access = access
         self._registries = registries
-        self._admission = Admission(settings, cluster, registries)
-        self._teller = Teller(events, statuses)
+        self._sources = sources
+        self._reconciler = reconciler
+        self._publisher = publisher
         self._queue = queue
-        self._sources: Sources | None = None
-        self._brake = Brake(cluster, [registry.view for registry in registries.values()], access)
-        self._heirs = Heirs(
-            cluster, queue, self._apply, self._admission.registry_of, waits_at_once=reads_each
-        )
-        self._departure = Departure(
-            cluster,
-            access,
-            registries,
-            events,
-            queue,
-            self._apply,
-            self._heirs,
-            settings.release_after_seconds,
-            self._gone,
-        )
-        self._silence = Silence(registries, self._hangs)
+        self._unresponsive = UnresponsiveWatch(registries, self._hangs, self.registry_changed)
         self._busy_since: dict[str, float] = {}
-        self._executors = {
-            registry: ThreadPoolExecutor(8, thread_name_prefix=f"apply-{name}")
-            for name, registry in registries.items()
-        }
         self._workers = [
             (
                 registry,
@@ -134,30 +84,28 @@ class Controller:
             for name, registry in registries.items()
             for number in range(WORKERS)
         ]
-        self._own = threading.local()
         self._terms = threading.Lock()
         self._term = 0
         self._leads = self._stands_by = False
         self._taken_over: set[str] = set()
-        self._told_hanging: set[SyncerKey] = set()
-        queue.divide(registries, self.lane_of)
+        self._told_unresponsive: set[SyncerKey] = set()
+        queue.divide(registries, self.worker_group_of)
 
-    def start(self, sources: Sources) -> None:
-        """Have the workers ready for :meth:`lead`. ``sources`` have synced."""
-        self._sources = sources
-        self._silence.start()
+    def start(self) -> None:
+        """Have the workers ready for :meth:`lead`."""
+        self._unresponsive.start()
         self._queue.pause()
         for _, worker in self._workers:
             worker.start()
 
-    def lane_of(self, key: SyncerKey) -> str:
-        """Whose workers look at a syncer: those of the Eureka that it names, or where it has something."""
-        syncer = self._sources.syncers.get(*key) if self._sources else None
+    def worker_group_of(self, key: SyncerKey) -> str:
+        """Whose workers reconcile a syncer: those of the Eureka that it names, or where it has something."""
+        syncer = self._sources.syncers.get(*key)
         named = ((syncer or {}).get("spec") or {}).get("eureka") or DEFAULT_CONNECTION
         if syncer is not None and named in self._registries:
             return str(named)
         owner = self._owner(key)
-        holding = (name for name, registry in self._registries.items() if registry.view.count(owner))
+        holding = (name for name, registry in self._registries.items() if registry.known(owner=owner))
         return next(holding, next(iter(self._registries)))
 
     def pause(self) -> bool:
@@ -167,18 +115,17 @@ class Controller:
             return self._queue.pause()
 
     def take_over(self) -> None:
-        """Renew at once what is there; look at nothing yet.
+        """Renew at once what is there; reconcile nothing yet.
 
         Of each Eureka on a thread of its own: who answers is not kept waiting by who does not.
         """
-        assert self._sources is not None  # noqa: S101 - started before
         self._sources.hurry()
         wanted = self._sources.wanted_at()
         with self._terms:
             self._term += 1
             self._leads = self._stands_by = False
             self._taken_over.clear()
-            self._told_hanging.clear()
+            self._told_unresponsive.clear()
             for name in self._registries:
                 threading.Thread(
                     target=self._take_over,
@@ -188,23 +135,21 @@ class Controller:
                 ).start()
 
     def _take_over(self, term: int, name: str, wanted: int) -> None:
-        assert self._sources is not None  # noqa: S101 - started before
         registry = self._registries[name]
         try:
-            registry.take_over()
-            registry.expect(wanted)
+            registry.take_over(wanted)
             for syncer in self._sources.syncers.objects():
                 if not syncer["metadata"].get("deletionTimestamp"):
-                    for instance in registry.view.owned(self._owner(key_of(syncer))):
-                        registry.hold(instance)
-        except Exception:  # noqa: BLE001 - its syncers must be looked at all the same
+                    for instance in registry.known(owner=self._owner(key_of(syncer))):
+                        registry.keep(instance)
+        except Exception:  # noqa: BLE001 - its syncers must be reconciled all the same
             _log.exception("an Eureka could not be taken over", extra={"eureka": name})
         with self._terms:
             if term != self._term:
                 if self._stands_by:
                     registry.stand_by()
                 return
-            if registry.refusal is not None:
+            if isinstance(registry.condition(), Refused):
                 return
             self._taken_over.add(name)
             if self._leads:
@@ -213,28 +158,28 @@ class Controller:
     @property
     def is_current(self) -> bool:
         """Whether this replica knows what there is in the cluster now, and so may act on it."""
-        return self._sources is not None and self._sources.is_current
+        return self._sources.is_current
 
     def lead(self) -> None:
-        """Look at every syncer, and at what deleted ones left behind. After :meth:`take_over`.
+        """Reconcile every syncer, and what deleted ones left behind. After :meth:`take_over`.
 
-        At what changed last first: nobody has looked at that yet.
+        What changed last comes first: nobody has reconciled that yet.
         """
         with self._terms:
             self._leads = True
             for name in self._taken_over:
                 self._begin(name)
-        self.all_concerned()
+        self.all_changed()
 
     def _begin(self, name: str) -> None:
-        """Look at an Eureka's syncers from now on, and at what deleted ones left behind there."""
+        """Reconcile an Eureka's syncers from now on, and what deleted ones left behind there."""
         self._queue.resume(name)
-        for owner in self._registries[name].view.owners():
-            self.owner_concerned(owner)
+        for owner in self._registries[name].owners():
+            self.owner_changed(owner)
 
     @property
     def is_idle(self) -> bool:
-        """Whether, since this replica leads, everything has been looked at."""
+        """Whether, since this replica leads, everything has been reconciled."""
         with self._terms:
             return len(self._taken_over) == len(self._registries) and self._queue.is_idle
 
@@ -245,95 +190,113 @@ class Controller:
             self._stands_by = True
         for registry in self._registries.values():
             registry.stand_by()
-        self._brake.forget_all()
-        self._teller.forget_all()
-        self.drains.forget_all()
-        self._departure.forget_all()
-        self._heirs.forget_all()
+        self._reconciler.forget_all()
+        self._publisher.forget_all()
+        self.drain_check.forget_all()
         self.history.forget_all()
 
-    @property
-    def looks(self) -> Mapping[SyncerKey, Look]:
-        """The last look at each syncer."""
-        return self.history.last
-
-    def pulses(self) -> list[Pulse]:
-        """All threads. While an Eureka is away a worker's look may take as long as its time-outs do."""
+    def liveness(self) -> list[Liveness]:
+        """Of all threads. While an Eureka is away a reconcile may take as long as its time-outs do."""
         now = time.monotonic()
-        workers = [
-            pulse
-            for registry, worker in self._workers
-            for pulse in pulses_of(
-                [worker],
-                now - self._busy_since.get(worker.name, now) if registry.failure is None else 0.0,
-                LONGEST_LOOK_SECONDS,
-            )
-        ]
-        return [*workers, *self._silence.pulses(), *self.drains.pulses()]
+        workers = []
+        for registry, worker in self._workers:
+            fails = failure_of(registry.condition()) is not None
+            busy_seconds = 0.0 if fails else now - self._busy_since.get(worker.name, now)
+            workers += liveness_of([worker], busy_seconds, LONGEST_RECONCILE_SECONDS)
+        return [*workers, *self._unresponsive.liveness(), *self.drain_check.liveness()]
 
     def stop(self) -> None:
         """Finish what is being worked on, and begin nothing more."""
         self._queue.close()
-        self._silence.stop()
-        self.drains.stop()
+        self._unresponsive.stop()
+        self.drain_check.stop()
         now = time.monotonic()
         for registry, worker in self._workers:
-            hangs = registry.failure is not None or not registry.peers.answers
+            hangs = failure_of(registry.condition()) is not None
             deadline = now + (HANGING_STOP_SECONDS if hangs else LONGEST_STOP_SECONDS)
             if worker.is_alive():
                 worker.join(timeout=max(0.0, deadline - time.monotonic()))
-        for executor in self._executors.values():
-            executor.shutdown(wait=False, cancel_futures=True)
 
-    def owner_concerned(self, owner: str) -> None:
+    def owner_changed(self, owner: str) -> None:
         """Something of this owner is not as it was in Eureka."""
         ours = self._cluster.syncer_of(owner)
         if ours is not None and self._settings.watches(ours.namespace):
             self._queue.add((ours.namespace, ours.syncer))
 
-    def all_concerned(self) -> None:
-        """Look at every syncer again, at what changed before first."""
-        if self._sources is not None:
-            for key in self._sources.syncer_keys():
-                self._queue.add(key, is_news=False)
+    def all_changed(self) -> None:
+        """Reconcile every syncer again, what changed before first."""
+        for key in self._sources.syncer_keys():
+            self._queue.add(key, is_news=False)
 
-    def registry_concerned(self, name: str) -> None:
-        """An Eureka was read, or cannot be read: look at whoever registers there, or has something there."""
-        if self._sources is None:
-            return
+    def registry_changed(self, name: str) -> None:
+        """An Eureka was read, or cannot be read: reconcile whoever registers or has something there."""
         for key in self._sources.syncers_at(name):
             self._queue.add(key)
-        for owner in self._registries[name].view.owners():
-            self.owner_concerned(owner)
+        for owner in self._registries[name].owners():
+            self.owner_changed(owner)
 
-    def _work(self, lane: str) -> None:
+    def _work(self, group: str) -> None:
         name = threading.current_thread().name
-        self._own.registry = self._registries[lane]
-        while (key := self._queue.get(lane)) is not None:
+        while (key := self._queue.get(group)) is not None:
             started = self._busy_since[name] = time.monotonic()
             failed = True
             try:
-                error = self._reconcile(key)
-                failed = error is not None
-                if error is None:
-                    self._queue.forget_failures(key)
-                else:
-                    self._try_again(key, error)
+                failed = self._reconcile(key, group, started)
             except LeadershipLost as error:
-                self._queue.add_after(key, 1.0)  # by then the queue is paused, or all is looked at anew
+                self._queue.add_after(key, 1.0)  # by then the queue is paused, or all is reconciled anew
                 _log.info("syncer left as it is", extra={"syncer": "/".join(key), "error": str(error)})
-            except EurekubeError as error:
-                self._try_again(key, error)
-                syncer = self._sources.syncers.get(*key) if self._sources else None
-                if syncer is not None:
-                    self._report_failure(syncer, reason_of(error), error)
             except Exception:  # noqa: BLE001 - one syncer must not stop the others
                 self._queue.retry(key)
                 _log.exception("syncer not brought in line, tried again", extra={"syncer": "/".join(key)})
             finally:
                 self._busy_since.pop(name, None)
-                self.history.took(key, time.monotonic() - started, failed=failed)
+                self.history.count(key, time.monotonic() - started, failed=failed)
                 self._queue.done(key)
+
+    def _reconcile(self, key: SyncerKey, group: str, started: float) -> bool:
+        """Reconcile one syncer, and let everybody know; returns whether it must be tried again."""
+        decided = self._reconciler.decide(key, group)
+        if isinstance(decided, Decision):
+            waits = partial(self._changes_wait, decided) if decided.steps else None
+            with self._unresponsive.watched(key, decided.registry, waits):
+                result = self._reconciler.carry_out(decided)
+        else:
+            result = decided
+        self._take(key, result, time.monotonic() - started)
+        if result.error is None:
+            self._queue.forget_failures(key)
+        else:
+            self._try_again(key, result.error)
+        return result.error is not None
+
+    def _take(self, key: SyncerKey, result: Result, seconds: float) -> None:
+        """Do what a reconcile came to: what else is to be reconciled, and what people are told."""
+        for other in result.concerned:
+            self._queue.add(other)
+        if result.again_seconds is not None:
+            self._queue.add_after(key, result.again_seconds)
+        if result.deleted is not None and result.syncer is not None:
+            self._publisher.publish_deletion(result.syncer, result.deleted)
+        if result.deleted is not None and result.deleted.is_gone:
+            self._publisher.forget(key)
+            self.drain_check.forget(key)
+            self.history.forget(key, result.deleted.instances)
+        if result.report is not None and result.syncer is not None:
+            self._publisher.publish_reconcile(result.syncer, result.report, result.outcome, seconds)
+            self._record(key, result)
+        if result.asked is not None:
+            self.drain_check.check_soon(result.asked)
+
+    def _record(self, key: SyncerKey, result: Result) -> None:
+        if result.report is not None:
+            held = result.held_back
+            self.history.record(
+                key,
+                result.report,
+                result.differing,
+                result.outcome,
+                (held.held_seconds, held.message) if held else None,
+            )
 
     def _try_again(self, key: SyncerKey, error: EurekubeError) -> None:
         delay = self._queue.retry(key)
@@ -342,408 +305,27 @@ class Controller:
             extra={"syncer": "/".join(key), "error": str(error), "retry_seconds": round(delay, 1)},
         )
 
-    def _reconcile(self, key: SyncerKey) -> EurekubeError | None:
-        """Look at one syncer; returns why it must be looked at again, which its status says already."""
-        assert self._sources is not None  # noqa: S101 - workers start with the sources
-        if not all(registry.peers.may_write() for registry in self._registries.values()):
-            raise LeadershipLost("another replica may lead by now")
-        started = time.monotonic()
-        syncer = self._sources.syncers.get(*key)
-        if syncer is None and not self._sources.knows_syncers_of(key[0]):
-            self._hold(key)
-            return None
-        if syncer is None or syncer["metadata"].get("deletionTimestamp"):
-            self._departure.of(key, syncer, self._sources)
-            return None
-        try:
-            wanted = Syncer.from_object(syncer)
-            claimed = claimed_names(syncer)
-            registry = self._admission.registry_of(wanted, self._sources, claimed)
-        except ConfigurationError as error:
-            return self._refuse(syncer, error, started)
-        if not has_finalizer(syncer):
-            set_finalizer(self._access, syncer, present=True)
-        owner = wanted.owner(self._cluster)
-        desired = self._sources.desired(wanted, self._cluster)
-        registry.look_for([(wanted.application.upper(), one) for one in desired.terminating])
-        if self._reads_each:
-            there = (*desired.instances, *registry.view.owned(owner))
-            registry.look_for([one.key for one in there], known_too=True)
-        wanted_keys = {instance.key for instance in desired.instances}
-        offered = self._offer(key, wanted, desired, wanted_keys, registry, owner)
-        strays = [
-            (other, one) for other, one in self._strays(registry, owner) if not offered.keeps(other, one.key)
-        ]
-        steps = self._plan(wanted, desired, registry, owner, offered)
-        back = self._put_back(wanted, desired, wanted_keys, registry, owner)
-        keys_back = {one.instance.key for one in back}
-        rest = tuple(one for one in steps.changes if one.instance.key not in keys_back)
-        wished = replace(steps, changes=(*back, *rest))
-        waiting = len(rest) + len(strays) if wanted.is_paused else 0
-        steps = replace(wished, changes=back) if wanted.is_paused else wished
-        if wanted.is_paused or desired.is_in_doubt or wanted.policy is not Policy.SYNC:
-            leaves = {}
-        else:
-            leaves = {one.key: Change(Action.DEREGISTER, one, one) for _, one in strays}
-        unwanted = tuple(change for key_, change in leaves.items() if key_ not in wanted_keys)
-        allowed, hold = self._brake.check(
-            key, syncer, replace(steps, changes=(*steps.changes, *unwanted)), owner, self._sources
-        )
-        if hold is not None:
-            going = {id(change) for change in allowed.changes}
-            steps = replace(steps, changes=tuple(one for one in steps.changes if id(one) in going))
-            leaves = {k: one for k, one in leaves.items() if k in wanted_keys or id(one) in going}
-            self._queue.add_after(key, hold.wait_seconds)
-        held = (hold.held_seconds, hold.message) if hold else None
+    def _changes_wait(self, decided: Decision, error: RegistryError) -> None:
+        """A registry does not answer while a syncer's changes are being made."""
+        self._say(decided.wanted.key, self._reconciler.reports.waiting(decided, error))
 
-        def found(outcome: Outcome, trouble: RegistryError | None) -> Report:
-            return report(
-                wanted,
-                desired,
-                steps,
-                outcome,
-                registry.view.owned(owner),
-                waiting=waiting,
-                braked=hold.message if hold else "",
-                trouble=trouble,
-                drain=self.drains.problem(key),
-                claimed=claimed,
-            )
+    def _hangs(self, name: str, error: RegistryError) -> None:
+        """An Eureka is silent: while it is being taken over nobody reconciles its syncers, so they say so."""
+        with self._terms:
+            waits = self._leads and name not in self._taken_over
+        for key in self._sources.syncers_at(name) if waits else ():
+            with self._terms:  # held, so that no reconcile is overtaken
+                if not self._leads or name in self._taken_over:
+                    return
+                if key not in self._told_unresponsive:
+                    self._told_unresponsive.add(key)
+                    self._say(key, self._reconciler.reports.unresponsive(key, name, error))
 
-        def tell_waiting(error: RegistryError) -> None:
-            told = found(Outcome(), error)
-            self._teller.tell(syncer, told)
-            self.history.saw(key, told, wished, None, held)
-
-        with self._silence.watched(key, registry, tell_waiting if steps else None):
-            outcome = offered.outcome + self._apply(_with(steps, offered, registry), owner, registry)
-            outcome += self._take_out(strays, leaves, wanted_keys, registry, owner, offered)
-        self._renew(key, wanted, desired, wanted_keys, owner, registry, offered)
-        self._make_way(key, outcome)
-        told = found(outcome, registry.trouble)
-        self._teller.tell_look(syncer, told, outcome, time.monotonic() - started)
-        self.history.saw(key, told, wished, outcome, held)
-        self.drains.look_soon(wanted)
-        errors = [failure.error for failure in outcome.failures]
-        failed = next((error for error in errors if isinstance(error, RegistryError)), None)
-        if failed is None and (steps.refusals or steps.doubled or errors or desired.is_unread):
-            self._queue.add_after(key, RECHECK_REFUSED_SECONDS)
-        return failed
-
-    def _offer(
-        self,
-        key: SyncerKey,
-        wanted: Syncer,
-        desired: Desired,
-        wanted_keys: set[tuple[str, str]],
-        registry: Registry,
-        owner: str,
-    ) -> Offered:
-        """Give what the syncer wants no more to whoever wants it. In doubt nothing is let go of."""
-        assert self._sources is not None  # noqa: S101 - workers start with the sources
-        if wanted.is_paused or desired.is_in_doubt:
-            return Offered()
-        unwanted = [
-            (
-                one,
-                [
-                    held
-                    for held in one.view.owned(owner)
-                    if one is not registry or held.key not in wanted_keys
-                ],
-            )
-            for one in self._registries.values()
-        ]
-        leaves = [
-            # What said goodbye is wanted by nobody.
-            (one, [held for held in there if not self._said_goodbye(held.instance_id)])
-            for one, there in unwanted
-        ]
-        asked = frozenset((one, held.key) for one, there in unwanted for held in there)
-        return self._heirs.offer(key, owner, leaves, self._sources, asked)
-
-    def _make_way(self, key: SyncerKey, outcome: Outcome) -> None:
-        """Look at those for whom what was taken out may have stood in the way."""
-        assert self._sources is not None  # noqa: S101 - workers start with the sources
-        names = {
-            change.instance.application
-            for change in outcome.done
-            if change.action is Action.DEREGISTER and not self._said_goodbye(change.instance.instance_id)
-        }
-        for other in {other for name in names for other in self._sources.syncers_of(name)} - {key}:
-            self._queue.add(other)
-
-    def _plan(
-        self, wanted: Syncer, desired: Desired, registry: Registry, owner: str, offered: Offered
-    ) -> Plan:
-        """What must change at ``registry``. In doubt only what was seen on its way out is removed."""
-        assert self._sources is not None  # noqa: S101 - workers start with the sources
-        there = registry.view.owned(owner)
-        instances = desired.instances
-        if wanted.on_termination is OnTermination.OUT_OF_SERVICE:
-            instances = (*instances, *leaving(desired, there))
-        application = registry.view.application(wanted.application)
-        name = wanted.application.upper()
-        elsewhere = (one for one in there if one.application != name)
-        steps = plan(instances, [*application, *elsewhere], owner, wanted.policy)
-        stays = tuple(
-            one
-            for one in steps.changes
-            if one.action is not Action.DEREGISTER or not offered.keeps(registry, one.instance.key)
-        )
-        if len(stays) < len(steps.changes):
-            steps = replace(steps, changes=stays)
-        if not desired.is_in_doubt:
-            return steps
-        gone = desired.terminating
-        if not wanted.is_paused and not desired.is_unread:
-            gone |= self._ended([one for one in there if one.application == name])
-        certain = tuple(
-            change
-            for change in steps.changes
-            if change.action is not Action.DEREGISTER
-            or change.instance.instance_id in gone
-            or self._said_goodbye(change.instance.instance_id)
-        )
-        return replace(steps, changes=certain)
-
-    def _said_goodbye(self, instance_id: str) -> bool:
-        """Whether an instance's endpoint was seen terminating lately, and is not back since."""
-        assert self._sources is not None  # noqa: S101 - workers start with the sources
-        return self._sources.said_goodbye(*endpoint_of(instance_id, self._cluster.name))
-
-    def _ended(self, held: Collection[Instance]) -> frozenset[str]:
-        """The ids of those of which the cluster has no pod any more, though none was seen terminating."""
-        assert self._sources is not None  # noqa: S101 - workers start with the sources
-        namespaces = {endpoint_of(one.instance_id, self._cluster.name)[1] for one in held}
-        if any(self._sources.slices.without_list(one) for one in namespaces):
-            return frozenset()
-        slices = [item for one in namespaces for item in self._sources.slices.objects(one)]
-
-        def is_there(namespace: str, name: str) -> bool:
-            # A list, since the operator may list pods; of this selector the API server reads one object.
-            query = {"fieldSelector": f"metadata.name={name}"}
-            return bool(self._access.get(PODS.path(namespace), query)["items"])
-
-        try:
-            return ended(held, slices, self._cluster.name, is_there)
-        except KubernetesError:
-            return frozenset()  # in doubt they stay
-
-    def _strays(self, registry: Registry, owner: str) -> list[tuple[Registry, Instance]]:
-        """What is registered at connections that the syncer no longer names."""
-        others = [other for other in self._registries.values() if other is not registry]
-        return [(other, one) for other in others for one in other.view.owned(owner)]
-
-    def _take_out(
-        self,
-        strays: list[tuple[Registry, Instance]],
-        leaves: Mapping[tuple[str, str], Change],
-        wanted_keys: set[tuple[str, str]],
-        registry: Registry,
-        owner: str,
-        offered: Offered,
-    ) -> Outcome:
-        """Remove strays: what is wanted still, only once it stands at ``registry``."""
-        outcome = Outcome()
-        for other in {id(other): other for other, _ in strays}.values():
-            changes = []
-            for _, one in (pair for pair in strays if pair[0] is other):
-                has_moved = _holds(registry, one.key, owner)
-                if one.key in leaves and (has_moved or one.key not in wanted_keys):
-                    changes.append(leaves[one.key])
-            outcome += self._apply(_with(Plan(tuple(changes)), offered, other), owner, other)
-        return outcome
-
-    def _renew(
-        self,
-        key: SyncerKey,
-        wanted: Syncer,
-        desired: Desired,
-        wanted_keys: set[tuple[str, str]],
-        owner: str,
-        registry: Registry,
-        offered: Offered,
-    ) -> None:
-        """Renew what is registered; with UpsertOnly, what is no longer desired, or not there, may lapse.
-
-        What was found to be the syncer's while others were asked for what they want is looked at anew.
-        """
-        lapses = wanted.policy is Policy.UPSERT_ONLY and not wanted.is_paused and not desired.is_in_doubt
-        has_come = False
-        for one in self._registries.values():
-            for instance in one.view.owned(owner):
-                has_moved = one is not registry and _holds(registry, instance.key, owner)
-                is_kept = offered.keeps(one, instance.key)
-                if lapses and not is_kept and (instance.key not in wanted_keys or has_moved):
-                    one.let_lapse(instance)
-                else:
-                    one.hold(instance)
-                is_unwanted = one is not registry or instance.key not in wanted_keys
-                has_come |= is_unwanted and offered.is_news(one, instance.key)
-        if has_come:
-            self._queue.add(key)
-
-    def _apply(self, steps: Plan, owner: str, registry: Registry) -> Outcome:
-        failure = registry.failure
-        if failure is not None and getattr(self._own, "registry", registry) is not registry:
-            # A worker of another Eureka does not wait for this one.
-            return Outcome.of(steps.changes, [failure] * len(steps.changes))
-        executor = self._executors.get(registry)
-        return self._carry_out(steps, owner, registry.peers, registry, executor, leases=registry.leases)
+    def _say(self, key: SyncerKey, result: Result) -> None:
+        """Have people told while nothing is done."""
+        if result.report is not None and result.syncer is not None:
+            self._publisher.publish(result.syncer, result.report)
+            self._record(key, result)
 
     def _owner(self, key: SyncerKey) -> str:
         return str(ClusterOwner(self._cluster.name, *key))
-
-    def _gone(self, key: SyncerKey, instances: list[Instance]) -> None:
-        """A deleted syncer has gone, and these instances with it."""
-        self._teller.forget(key)
-        self.drains.forget(key)
-        self._brake.forget(key)
-        self._forget_lost(self._owner(key))
-        self.history.forget(key, instances)
-
-    def _refuse(self, syncer: Object, error: ConfigurationError, started: float) -> EurekubeError | None:
-        """Take out what said goodbye or ended unseen, keep the rest, and say why nothing else is done.
-
-        :returns: why something could not be taken out yet.
-        """
-        key = key_of(syncer)
-        owner, outcome = self._owner(key), Outcome()
-        assert self._sources is not None  # noqa: S101 - workers start with the sources
-        is_paused = (syncer.get("spec") or {}).get("paused")
-        gone: set[str] = set()
-        for registry in self._registries.values() if not is_paused else ():
-            gone |= self._ended(registry.view.owned(owner))
-        remaining = {
-            registry: remains(
-                syncer, registry.view.owned(owner), lambda one: one in gone or self._said_goodbye(one)
-            )
-            for registry in self._registries.values()
-        }
-        leaves = Plan(tuple(one for parts in remaining.values() for one in parts.leaves.changes))
-        allowed, hold = self._brake.check(key, syncer, leaves, owner, self._sources)
-        going = {id(one) for one in allowed.changes}
-        if hold is not None:
-            self._queue.add_after(key, hold.wait_seconds)
-        for registry, parts in remaining.items():
-            goes = (one for one in parts.leaves.changes if id(one) in going)
-            outcome += self._apply(Plan((*self._restored(registry, owner), *goes)), owner, registry)
-            for one in parts.leaves.changes:
-                if id(one) not in going:
-                    registry.hold(one.instance)
-            for instance in parts.lapses:
-                registry.let_lapse(instance)
-            for instance in parts.stays:
-                registry.hold(instance)
-        reason = "UnknownEureka" if isinstance(error, UnknownEureka) else "NotAllowed"
-        if isinstance(error, NameTaken):
-            reason = "Conflict"
-        self._report_failure(syncer, reason, error, outcome, time.monotonic() - started)
-        self._queue.add_after(key, RECHECK_REFUSED_SECONDS)  # what it selects now need not be what it holds
-        return next((one.error for one in outcome.failures if isinstance(one.error, RegistryError)), None)
-
-    def _put_back(
-        self,
-        wanted: Syncer,
-        desired: Desired,
-        wanted_keys: set[tuple[str, str]],
-        registry: Registry,
-        owner: str,
-    ) -> tuple[Change, ...]:
-        """What a registry forgot of what a syncer keeps that is paused, or cannot tell what it wants."""
-        if not wanted.is_paused and not desired.is_in_doubt:
-            self._forget_lost(owner)
-            return ()
-        back = self._restored(registry, owner)
-        if wanted.is_paused:
-            return back
-        return tuple(one for one in back if one.instance.key not in wanted_keys)  # which its plan registers
-
-    def _restored(self, registry: Registry, owner: str) -> tuple[Change, ...]:
-        """What a registry forgot of what an owner keeps, as it stood, where nobody else stands."""
-        assert self._sources is not None  # noqa: S101 - workers start with the sources
-        lost = [one for one in registry.lost.of(owner) if not self._said_goodbye(one.instance_id)]
-        if not lost:
-            return ()
-        namespaces = {endpoint_of(one.instance_id, self._cluster.name)[1] for one in lost}
-        slices = (item for one in namespaces for item in self._sources.slices.objects(one))
-        back = restorable(lost, slices, self._cluster.name)
-        there = [one for name in {one.application for one in back} for one in registry.view.application(name)]
-        return plan(back, there, owner, Policy.UPSERT_ONLY).of(Action.REGISTER)
-
-    def _forget_lost(self, owner: str) -> None:
-        for registry in self._registries.values():
-            registry.lost.forget(owner)
-
-    def _hold(self, key: SyncerKey) -> None:
-        """Renew what a syncer has registered, and change nothing."""
-        for registry in self._registries.values():
-            for instance in registry.view.owned(self._owner(key)):
-                registry.hold(instance)
-
-    def _hangs(self, name: str, error: RegistryError) -> None:
-        """An Eureka is silent: while it is being taken over nobody looks at its syncers, who must say so."""
-        with self._terms:
-            waits = self._leads and name not in self._taken_over
-        for key in self._sources.syncers_at(name) if self._sources and waits else ():
-            with self._terms:  # held, so that no look is overtaken
-                if not self._leads or name in self._taken_over:
-                    return
-                if key not in self._told_hanging:
-                    self._told_hanging.add(key)
-                    self._tell_hanging(key, self._registries[name], error)
-
-    def _tell_hanging(self, key: SyncerKey, registry: Registry, error: RegistryError) -> None:
-        assert self._sources is not None  # noqa: S101 - who leads has them
-        syncer = self._sources.syncers.get(*key)
-        if syncer is None or syncer["metadata"].get("deletionTimestamp"):
-            return
-        try:
-            wanted = Syncer.from_object(syncer)
-        except ConfigurationError:
-            return  # which the first look says
-        name, drain = wanted.application.upper(), self.drains.problem(key)
-        desired = len(self._sources.desired(wanted, self._cluster).instances)
-        if registry.was_read:
-            held = registry.view.owned(self._owner(key))
-            found = failure_report(name, reason_of(error), str(error), held, desired, drain)
-        else:
-            registered = (syncer.get("status") or {}).get("registered", 0)
-            found = unread_report(name, error, desired, registered, drain)
-        self._teller.tell(syncer, found)
-        self.history.saw(key, found)
-
-    def _report_failure(
-        self,
-        syncer: Object,
-        reason: str,
-        error: EurekubeError,
-        outcome: Outcome = _NOTHING,
-        seconds: float = 0.0,
-    ) -> None:
-        """A look that ended early still shows in the syncer's status and as an Event."""
-        key, before = key_of(syncer), syncer.get("status") or {}
-        owner = self._owner(key)
-        held = [one for registry in self._registries.values() for one in registry.view.owned(owner)]
-        desired = before.get("desired", len(held))
-        application = before.get("application", "")
-        drain = self.drains.problem(key)
-        registry = getattr(self._own, "registry", None)
-        if isinstance(error, RegistryError) and registry is not None and not registry.was_read:
-            found = unread_report(application, error, desired, before.get("registered", 0), drain)
-        else:
-            found = failure_report(application, reason, str(error), held, desired, drain)
-        self._teller.tell_look(syncer, found, outcome, seconds)
-        self.history.saw(key, found, outcome=outcome)
-
-
-def _holds(registry: Registry, key: tuple[str, str], owner: str) -> bool:
-    held = registry.view.get(key)
-    return held is not None and held.owner == owner
-
-
-def _with(steps: Plan, offered: Offered, registry: Registry) -> Plan:
-    """Beside what would be handed over, in a dry run."""
-    shown = offered.shown.get(registry, ())
-    return replace(steps, changes=(*shown, *steps.changes)) if shown else steps

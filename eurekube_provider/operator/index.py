@@ -1,6 +1,6 @@
 """Services, EndpointSlices and syncers, found by what they have to do with each other.
 
-A look at a syncer costs its own Services only, and a change concerns its own syncers only, however many
+A reconcile of a syncer costs its own Services only, and a change concerns its own syncers only, however many
 others the cluster has. Fed by the reflectors' threads, read by the workers.
 """
 

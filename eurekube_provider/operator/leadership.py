@@ -4,14 +4,25 @@ Without the Lease it changes nothing. What it holds in Eureka it goes on renewin
 another replica leads: renewals from several replicas do no harm, and a Kubernetes API that is away for an
 hour must not cost a single registration. Who comes to lead while its copy of the cluster is old, since the
 API was away from it, renews at once and changes nothing before it knows what there is.
+
+Two operators of one name are one operator to Eureka: they own and renew the same instances. A Lease keeps
+them apart only where it is the same one. In a cluster its namespace is the operator's own; from outside it
+would be the kubeconfig context's, which is anybody's choice. So who is outside, and was not told where the
+Lease is, looks for it in all namespaces, before it becomes a candidate and from then on.
 """
 
 from __future__ import annotations
 
 import logging
+import random
 import threading
-from typing import Protocol
+from collections.abc import Callable, Mapping
+from datetime import UTC, datetime, timedelta
+from typing import Any, Protocol
 
+from eurekube_provider.core.errors import ConfigurationError, KubernetesError
+from eurekube_provider.core.liveness import Liveness, liveness_of
+from eurekube_provider.kube.access import LEASES, KubeAccess
 from eurekube_provider.kube.elector import Elector
 
 _log = logging.getLogger(__name__)
@@ -29,7 +40,7 @@ class Duties(Protocol):
         """Renew what is there."""
 
     def is_current(self) -> bool:
-        """Whether what there is to look at is known as it is now."""
+        """Whether what is to be reconciled is known as it is now."""
 
     def lead(self) -> None:
         """Look at everything, and change what must be changed."""
@@ -86,10 +97,11 @@ class Leadership:
             return
         self._elector.start()
         while not stop.is_set():
-            self._step(self._elector, duties)
+            self.step(self._elector, duties)
             stop.wait(POLL_SECONDS)
 
-    def _step(self, elector: Elector, duties: Duties) -> None:
+    def step(self, elector: Elector, duties: Duties) -> None:
+        """Do once what the Lease says now."""
         losses, term = elector.losses, elector.term
         if losses != self._losses:
             if duties.pause():
@@ -108,3 +120,125 @@ class Leadership:
                 _log.info("this replica leads", extra={"term": term})
             elif begins:
                 _log.warning("this replica renews, and changes nothing before it has listed the cluster anew")
+
+
+_log = logging.getLogger(__name__)
+
+CLOCKS_DIFFER_SECONDS = 60.0
+"""A Lease is judged by its own times, the first time that it is seen."""
+
+
+class DuplicateOperatorCheck:
+    """Looks for Leases of one name in other namespaces than ours.
+
+    :param period_seconds: how often it checks, on average.
+    :param found: called when one is seen to be held; :attr:`refusal` says what is wrong then.
+    """
+
+    def __init__(
+        self,
+        access: KubeAccess,
+        namespace: str,
+        name: str,
+        period_seconds: float,
+        found: Callable[[], None],
+        now: Callable[[], datetime] = lambda: datetime.now(UTC),
+    ) -> None:
+        self._access = access
+        self._namespace = namespace
+        self._name = name
+        self._period_seconds = period_seconds
+        self._found = found
+        self._now = now
+        self._renewed: dict[str, str] = {}
+        self.refusal: ConfigurationError | None = None
+        """Why this operator must not go on."""
+        self._stopped = threading.Event()
+        self._thread = threading.Thread(target=self._run, name="rivals", daemon=True)
+
+    def check(self) -> None:
+        """Check once.
+
+        :raises ConfigurationError: there is one, or it may not be found out.
+        :raises KubernetesError: the Leases could not be listed.
+        """
+        try:
+            listed = self._access.get(LEASES.path(), {"fieldSelector": f"metadata.name={self._name}"})
+        except KubernetesError as error:
+            if error.status_code != 403:
+                raise
+            if self._has_run_before():
+                _log.warning(
+                    "it is not known whether another operator of this name leads in this cluster",
+                    extra={"error": str(error), "hint": "set --lease-namespace"},
+                )
+                return
+            raise ConfigurationError(
+                f"it cannot be found out whether an operator with the Lease {self._name} leads in this"
+                f" cluster already ({error}): name the namespace of its Lease with --lease-namespace; or, if"
+                " there is none, one for this operator's own, e.g. --lease-namespace"
+                f" {self._namespace}"
+            ) from None
+        for lease in listed.get("items") or ():
+            namespace = str(lease["metadata"]["namespace"])
+            if namespace != self._namespace and self._is_held(namespace, lease.get("spec") or {}):
+                raise ConfigurationError(
+                    f"{lease['spec']['holderIdentity']} leads in this cluster by the Lease"
+                    f" {namespace}/{self._name}, and this operator would lead beside it by another one in the"
+                    f" namespace {self._namespace}: both would change the same instances. To stand by for it,"
+                    f" set --lease-namespace {namespace}; to be another operator, set --operator-name, and"
+                    " --watch-namespace to what the other one does not watch; to look only, --dry-run"
+                )
+
+    def start(self) -> None:
+        """Look again and again."""
+        self._thread.start()
+
+    def stop(self) -> None:
+        """Look no more."""
+        self._stopped.set()
+
+    def liveness(self) -> list[Liveness]:
+        """Its thread."""
+        return liveness_of([self._thread]) if self._thread.ident else []
+
+    def _run(self) -> None:
+        told = False
+        # Of two that began in the same moment only the one that looks first shall give way.
+        while not self._stopped.wait(self._period_seconds * random.uniform(0.5, 1.5)):  # noqa: S311
+            try:
+                self.check()
+            except ConfigurationError as error:
+                self.refusal = error
+                self._found()
+                return
+            except KubernetesError as error:
+                if not told:
+                    told = True
+                    _log.warning("Leases in other namespaces are not seen", extra={"error": str(error)})
+            except Exception:  # noqa: BLE001 - the thread must look again
+                _log.exception("Leases in other namespaces could not be looked at")
+
+    def _has_run_before(self) -> bool:
+        """Whether our own Lease is there: an operator that has served so far must not stop."""
+        try:
+            self._access.get(LEASES.path(self._namespace, self._name))
+        except KubernetesError:
+            return False
+        return True
+
+    def _is_held(self, namespace: str, spec: Mapping[str, Any]) -> bool:
+        """Whether somebody renews it: lately by its own times, or since we looked the last time."""
+        renewed = str(spec.get("renewTime") or "")
+        before = self._renewed.get(namespace)
+        self._renewed[namespace] = renewed
+        if not spec.get("holderIdentity") or not renewed:
+            return False
+        if before is not None and before != renewed:
+            return True
+        lives = float(spec.get("leaseDurationSeconds") or 0) + CLOCKS_DIFFER_SECONDS
+        try:
+            at = datetime.fromisoformat(renewed)
+        except ValueError:
+            return False
+        return abs(self._now() - at) < timedelta(seconds=lives)

@@ -10,17 +10,19 @@ import argparse
 import difflib
 import re
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 import yaml
 
 from eurekube_provider.core.errors import ConfigurationError
+from eurekube_provider.core.objects import is_object_name
+from eurekube_provider.eureka.connection import BatchMode, Connection, read_secret
 
 
 @dataclass(frozen=True, slots=True)
-class Kind:
+class ValueType:
     """A kind of value.
 
     :ivar parse: reads its text; raises ValueError with what would be right, e.g. ``must be true or false``.
@@ -46,14 +48,14 @@ class Option:
 
     name: str
     metavar: str
-    kind: Kind
+    kind: ValueType
     default: Any
     help: str
     shown: str = ""
     empty: Any = None
     variable: bool = True
 
-    def read(self, given: Given | None) -> Any:
+    def read(self, given: SourcedText | None) -> Any:
         """The value.
 
         :raises ConfigurationError: the text cannot be used.
@@ -80,7 +82,7 @@ class Option:
 
 
 @dataclass(frozen=True, slots=True)
-class Given:
+class SourcedText:
     """What somebody said, and where: ``--log-level``, ``LOG_LEVEL`` or ``FILE: log-level``."""
 
     text: str
@@ -101,15 +103,15 @@ def add_flags(parser: argparse.ArgumentParser, options: Iterable[Option]) -> Non
         parser.add_argument(f"--{option.name}", metavar=option.metavar, help=help_text)
 
 
-def said(
+def texts_of(
     options: Iterable[Option], flags: Mapping[str, str | None], environment: Mapping[str, str]
-) -> dict[str, Given]:
+) -> dict[str, SourcedText]:
     """What flags, or else the environment, say of each option; an empty text says nothing, unless the option
     has a meaning for it.
 
     :param flags: by the option's name with underscores, as argparse has them.
     """
-    found: dict[str, Given] = {}
+    found: dict[str, SourcedText] = {}
     for option in options:
         from_environment = environment.get(variable(option.name)) if option.variable else None
         for text, where in (
@@ -117,7 +119,7 @@ def said(
             (from_environment, variable(option.name)),
         ):
             if text is not None and (text.strip() or option.empty is not None):
-                found[option.name] = Given(text.strip(), where)
+                found[option.name] = SourcedText(text.strip(), where)
                 break
     return found
 
@@ -169,7 +171,7 @@ def named_entries(written: Any, place: str, key: str, example: str) -> dict[str,
 
 def from_file(
     where: str, written: Mapping[str, Any], options: Iterable[Option], secrets: Iterable[str]
-) -> dict[str, Given]:
+) -> dict[str, SourcedText]:
     """The texts of a mapping whose keys are options' names.
 
     :param where: the file, and the key above where there is one.
@@ -177,7 +179,7 @@ def from_file(
     :raises ConfigurationError: an unknown key, a value of another type, a secret.
     """
     known = {option.name: option for option in options}
-    found: dict[str, Given] = {}
+    found: dict[str, SourcedText] = {}
     for key, value in written.items():
         place = f"{where}: {key}"
         if key in secrets:
@@ -189,11 +191,11 @@ def from_file(
             near = difflib.get_close_matches(key, known, n=1)
             hint = f"did you mean {near[0]}?" if near else f"there are {', '.join(known)}"
             raise ConfigurationError(f"{place}: there is no such key; {hint}")
-        found[key] = Given(_text(place, value, known[key].kind), place)
+        found[key] = SourcedText(_text(place, value, known[key].kind), place)
     return found
 
 
-def _text(place: str, value: Any, kind: Kind) -> str:
+def _text(place: str, value: Any, kind: ValueType) -> str:
     """A value of the file as one would say it in a flag."""
     if value is None:
         return ""
@@ -247,7 +249,7 @@ def _http_url(text: str) -> str:
     return text
 
 
-def choice(*allowed: str, read: Callable[[str], str] = str.lower) -> Kind:
+def choice(*allowed: str, read: Callable[[str], str] = str.lower) -> ValueType:
     """One of a few words; their case does not matter."""
 
     def parse(text: str) -> str:
@@ -255,12 +257,103 @@ def choice(*allowed: str, read: Callable[[str], str] = str.lower) -> Kind:
             raise ValueError(f"must be one of {', '.join(allowed)}")
         return read(text)
 
-    return Kind(parse)
+    return ValueType(parse)
 
 
-TEXT = Kind(str)
-NAMES = Kind(_names, (str, list), "a list of texts, or one text with commas")
-SECONDS = Kind(_seconds, (int, float, str), "a number of seconds")
-TRUTH = Kind(_truth, (bool, str), "true or false")
-FILE = Kind(_existing_file)
-HTTP_URL = Kind(_http_url)
+def _object_name(text: str) -> str:
+    if not is_object_name(text):
+        raise ValueError("must be a Kubernetes object's name: lower case letters, digits, '-' and '.'")
+    return text
+
+
+def _whole_seconds(text: str) -> int:
+    if not re.fullmatch(r"\d{1,5}", text) or int(text) > 86400:
+        raise ValueError("must be a whole number of seconds from 0 to 86400")
+    return int(text)
+
+
+TEXT = ValueType(str)
+NAMES = ValueType(_names, (str, list), "a list of texts, or one text with commas")
+SECONDS = ValueType(_seconds, (int, float, str), "a number of seconds")
+TRUTH = ValueType(_truth, (bool, str), "true or false")
+FILE = ValueType(_existing_file)
+HTTP_URL = ValueType(_http_url)
+OBJECT_NAME = ValueType(_object_name)
+WHOLE_SECONDS = ValueType(_whole_seconds, (int, str), "a whole number of seconds")
+
+
+def pairs(example: str) -> ValueType:
+    """Pairs of names, such as ``example`` shows; in the file a list, too."""
+
+    def parse(text: str) -> frozenset[tuple[str, str]]:
+        pairs = [item.strip().partition("=") for item in text.split(",") if item.strip()]
+        if not all(source and target for source, _, target in pairs):
+            raise ValueError(f"must be {example}")
+        return frozenset((source, target) for source, _, target in pairs)
+
+    return ValueType(parse, NAMES.accepts, NAMES.word)
+
+
+CONNECTION_OPTIONS = (
+    Option(
+        "url",
+        "URL[,URL...]",
+        ValueType(str, NAMES.accepts, NAMES.word),
+        None,
+        "the Eureka servers, e.g. http://eureka:8761/eureka",
+    ),
+    Option("user", "NAME", TEXT, None, "user for HTTP basic authentication"),
+    Option(
+        "password-file", "FILE", TEXT, None, "file with the user's password; read anew once it is refused"
+    ),
+    Option(
+        "token-file",
+        "FILE",
+        TEXT,
+        None,
+        "file with a bearer token, instead of user and password; read anew once it is refused",
+    ),
+    Option("ca-file", "FILE", FILE, None, "PEM file with the authorities to trust for https"),
+    Option("client-certificate", "FILE", FILE, None, "PEM file with the certificate to show (mTLS)"),
+    Option(
+        "client-key", "FILE", FILE, None, "PEM file with its key, unless that lies in the certificate's file"
+    ),
+    Option("proxy", "URL", TEXT, None, "proxy to Eureka", shown="HTTP_PROXY, HTTPS_PROXY, NO_PROXY"),
+    Option("zone", "NAME", TEXT, None, "ask the servers given as NAME=URL first"),
+    Option(
+        "mode",
+        "auto|rest|batch",
+        choice(*BatchMode),
+        str(BatchMode.AUTO),
+        "how many changes at once are sent",
+    ),
+)
+"""What is said of a connection; for the one called default with ``eureka-`` before it."""
+
+
+def connection_from(
+    given: Mapping[str, SourcedText | None], secrets: Mapping[str, SourcedText | str | None], missing: str
+) -> Connection:
+    """One connection.
+
+    :param given: by the names of :data:`CONNECTION_OPTIONS`.
+    :param secrets: by name: password and token, or the file that holds it.
+    :param missing: the complaint where there is no URL.
+    :raises ConfigurationError: there is none, or something of it cannot be used.
+    """
+    url = given.get("url")
+    if url is None or not url.text:
+        raise ConfigurationError(missing)
+    files = {name: one for name, one in secrets.items() if isinstance(one, SourcedText) and one.text}
+    plain = {name: one for name, one in secrets.items() if isinstance(one, str)}
+    known = {
+        **plain,
+        **{name: read_secret(file.text, file.where) for name, file in files.items()},
+        **{option.name: option.read(given.get(option.name)) for option in CONNECTION_OPTIONS},
+    }
+    try:
+        connection = Connection.configured(known.get)
+        file = files.get("password" if connection.token is None else "token")
+        return replace(connection, secret_file=Path(file.text) if file else None)
+    except ConfigurationError as error:
+        raise ConfigurationError(f"{url.where}: {error}") from None

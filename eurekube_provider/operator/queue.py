@@ -1,6 +1,6 @@
-"""A queue of things to look at again: equal keys merge, and none is looked at twice at once.
+"""A work queue: equal keys merge, and none is worked on twice at once.
 
-It may be divided into lanes, each with workers of its own, so that what takes long in one keeps nothing in
+It may be divided into groups, each with workers of its own, so that what takes long in one keeps nothing in
 another waiting.
 """
 
@@ -13,18 +13,18 @@ from collections import OrderedDict
 from collections.abc import Callable, Iterable
 from typing import Generic, TypeVar
 
-from eurekube_provider.core.backoff import backoff
+from eurekube_provider.runtime.backoff import backoff
 
 K = TypeVar("K")
 
 FIRST_DELAY_SECONDS, LONGEST_DELAY_SECONDS = 0.5, 60.0
 
 ONLY = ""
-"""The lane of a queue that was not divided."""
+"""The group of a queue that was not divided."""
 
 
-class _Lane(Generic[K]):
-    """What waits for the workers of one lane; the queue's lock guards it."""
+class _Group(Generic[K]):
+    """What waits for the workers of one group; the queue's lock guards it."""
 
     def __init__(self, lock: threading.Lock, *, is_paused: bool = False) -> None:
         self.condition = threading.Condition(lock)
@@ -39,52 +39,52 @@ class WorkQueue(Generic[K]):
     def __init__(self) -> None:
         self._lock = threading.Lock()
         self._drained = threading.Condition(self._lock)
-        self._lanes: dict[str, _Lane[K]] = {ONLY: _Lane(self._lock)}
-        self._lane_of: Callable[[K], str] = lambda _: ONLY
+        self._groups: dict[str, _Group[K]] = {ONLY: _Group(self._lock)}
+        self._group_of: Callable[[K], str] = lambda _: ONLY
         self._working: set[K] = set()
         self._again: dict[K, str] = {}
-        self._due: dict[K, tuple[float, str]] = {}  # when, and in which lane
+        self._due: dict[K, tuple[float, str]] = {}  # when, and in which group
         self._later_number = 0
         self._failures: dict[K, int] = {}
         self._closed = False
 
-    def divide(self, lanes: Iterable[str], lane_of: Callable[[K], str]) -> None:
-        """Have each lane's keys looked at by its own workers. Before anything is added.
+    def divide(self, groups: Iterable[str], group_of: Callable[[K], str]) -> None:
+        """Have each group's keys worked on by its own workers. Before anything is added.
 
-        :param lane_of: asked, with no lock held, whenever a key is added; a key that waits elsewhere moves,
+        :param group_of: asked, with no lock held, whenever a key is added; a key that waits elsewhere moves,
             for a worker or for its time: those there may all hang.
         """
         with self._lock:
-            self._lanes = {lane: _Lane(self._lock) for lane in lanes}
-            self._lane_of = lane_of
+            self._groups = {group: _Group(self._lock) for group in groups}
+            self._group_of = group_of
 
     def add(self, key: K, *, is_news: bool = True) -> None:
-        """Look at ``key`` as soon as a worker is free; of what came during a pause, at the latest first.
+        """Work on ``key`` as soon as a worker is free; of what came during a pause, at the latest first.
 
         :param is_news: False where it did not change: what came during a pause goes before it.
         """
-        lane = self._lane_of(key)
+        group = self._group_of(key)
         with self._lock:
-            self._move(key, lane)
-            self._add(key, lane, is_news=is_news)
+            self._move(key, group)
+            self._add(key, group, is_news=is_news)
 
     @property
     def depth(self) -> int:
         """How many keys wait for a worker; those whose time has not come are not counted."""
         with self._lock:
-            return sum(len(lane.waiting) for lane in self._lanes.values()) + len(self._again)
+            return sum(len(group.waiting) for group in self._groups.values()) + len(self._again)
 
     def add_after(self, key: K, delay_seconds: float) -> None:
-        """Look at ``key`` in a while; of several the earliest is kept, and :meth:`add` ends none."""
-        lane = self._lane_of(key)
+        """Work on ``key`` in a while; of several the earliest is kept, and :meth:`add` ends none."""
+        group = self._group_of(key)
         with self._lock:
             due = time.monotonic() + delay_seconds
-            self._move(key, lane)
+            self._move(key, group)
             if key not in self._due or due < self._due[key][0]:
-                self._plan(key, due, lane)
+                self._plan(key, due, group)
 
     def retry(self, key: K) -> float:
-        """Look at ``key`` again after a delay, in seconds, that doubles with each failure."""
+        """Work on ``key`` again after a delay, in seconds, that doubles with each failure."""
         with self._lock:
             failures = self._failures.get(key, 0)
             self._failures[key] = failures + 1
@@ -97,21 +97,21 @@ class WorkQueue(Generic[K]):
         with self._lock:
             self._failures.pop(key, None)
 
-    def get(self, lane: str | None = None) -> K | None:
-        """Wait for the next key of a lane, the first one unless named; None once the queue is closed.
+    def get(self, group: str | None = None) -> K | None:
+        """Wait for the next key of a group, the first one unless named; None once the queue is closed.
 
         Call :meth:`done` afterwards.
         """
-        lane = next(iter(self._lanes)) if lane is None else lane
-        mine = self._lanes[lane]
+        group = next(iter(self._groups)) if group is None else group
+        mine = self._groups[group]
         with self._lock:
             while not self._closed:
                 now = time.monotonic()
                 while mine.later and mine.later[0][0] <= now:
                     due, _, later = heapq.heappop(mine.later)
-                    if self._due.get(later) == (due, lane):  # else another one took its place
+                    if self._due.get(later) == (due, group):  # else another one took its place
                         del self._due[later]
-                        self._add(later, lane)
+                        self._add(later, group)
                 if mine.is_paused:
                     mine.condition.wait()
                     continue
@@ -128,24 +128,24 @@ class WorkQueue(Generic[K]):
         """The worker has finished with ``key``."""
         with self._lock:
             self._working.discard(key)
-            lane = self._again.pop(key, None)
-            if lane is not None:
-                self._add(key, lane)
+            group = self._again.pop(key, None)
+            if group is not None:
+                self._add(key, group)
 
     def pause(self) -> bool:
         """Hand out nothing until :meth:`resume`; whether nothing is being worked on any more."""
         with self._lock:
-            for lane in self._lanes.values():
-                lane.is_paused = True
+            for group in self._groups.values():
+                group.is_paused = True
             self._drained.notify_all()
             return not self._working
 
-    def resume(self, *lanes: str) -> None:
-        """Hand out the keys of these lanes again, those that came meanwhile included; all without any."""
+    def resume(self, *groups: str) -> None:
+        """Hand out the keys of these groups again, those that came meanwhile included; all without any."""
         with self._lock:
-            for lane in lanes or self._lanes:
-                self._lanes[lane].is_paused = False
-                self._lanes[lane].condition.notify_all()
+            for group in groups or self._groups:
+                self._groups[group].is_paused = False
+                self._groups[group].condition.notify_all()
 
     @property
     def is_idle(self) -> bool:
@@ -165,35 +165,35 @@ class WorkQueue(Generic[K]):
         """Hand out nothing more."""
         with self._lock:
             self._closed = True
-            for lane in self._lanes.values():
-                lane.condition.notify_all()
+            for group in self._groups.values():
+                group.condition.notify_all()
             self._drained.notify_all()
 
     def _is_busy(self) -> bool:
-        return any(lane.waiting and not lane.is_paused for lane in self._lanes.values())
+        return any(group.waiting and not group.is_paused for group in self._groups.values())
 
     def _is_waiting(self) -> bool:
-        return any(lane.waiting for lane in self._lanes.values())
+        return any(group.waiting for group in self._groups.values())
 
-    def _move(self, key: K, lane: str) -> None:
-        """Have a key that waits for its time in another lane wait in this one."""
-        due, other = self._due.get(key, (0.0, lane))
-        if other != lane:
-            self._plan(key, due, lane)
+    def _move(self, key: K, group: str) -> None:
+        """Have a key that waits for its time in another group wait in this one."""
+        due, other = self._due.get(key, (0.0, group))
+        if other != group:
+            self._plan(key, due, group)
 
-    def _plan(self, key: K, due: float, lane: str) -> None:
-        self._due[key] = (due, lane)
+    def _plan(self, key: K, due: float, group: str) -> None:
+        self._due[key] = (due, group)
         self._later_number += 1
-        heapq.heappush(self._lanes[lane].later, (due, self._later_number, key))
-        self._lanes[lane].condition.notify()
+        heapq.heappush(self._groups[group].later, (due, self._later_number, key))
+        self._groups[group].condition.notify()
 
-    def _add(self, key: K, lane: str, *, is_news: bool = True) -> None:
+    def _add(self, key: K, group: str, *, is_news: bool = True) -> None:
         if key in self._working:
-            self._again[key] = lane
+            self._again[key] = group
             return
-        mine = self._lanes[lane]
+        mine = self._groups[group]
         if key not in mine.waiting:
-            for other in self._lanes.values():
+            for other in self._groups.values():
                 other.waiting.pop(key, None)
             mine.waiting[key] = None
             mine.condition.notify()

@@ -13,7 +13,6 @@ import threading
 import time
 import uuid
 from collections.abc import Mapping
-from functools import partial
 
 from eurekube_provider.core.errors import EurekubeError, KubernetesError
 from eurekube_provider.core.identity import (
@@ -22,29 +21,34 @@ from eurekube_provider.core.identity import (
     check_cluster_name,
     default_cluster_name,
 )
-from eurekube_provider.eureka.convoy import Convoys
-from eurekube_provider.eureka.peers import Peers
+from eurekube_provider.core.registry import Refused, Registry, Unread, failure_of
+from eurekube_provider.eureka.eureka_registry import EurekaRegistry
 from eurekube_provider.kube.access import NAMESPACES, KubeAccess
-from eurekube_provider.kube.courtesy import STOP_SECONDS
 from eurekube_provider.kube.elector import Elector
 from eurekube_provider.kube.events import EventRecorder
+from eurekube_provider.kube.rate_limiter import STOP_SECONDS
 from eurekube_provider.operator import selfcheck
 from eurekube_provider.operator.controller import Controller
-from eurekube_provider.operator.dry import DryAccess, DryPeers
+from eurekube_provider.operator.deletion import awaiting_release
+from eurekube_provider.operator.drain_check import DrainCheck
+from eurekube_provider.operator.dry_run import (
+    PATIENCE_SECONDS,
+    WRITES_SECONDS,
+    DryAccess,
+    Ledger,
+    RecordedRegistry,
+)
 from eurekube_provider.operator.index import SyncerKey
-from eurekube_provider.operator.leadership import Leadership
-from eurekube_provider.operator.once import PATIENCE_SECONDS, WRITES_SECONDS, Ledger
-from eurekube_provider.operator.parts import Parts
+from eurekube_provider.operator.leadership import DuplicateOperatorCheck, Leadership
 from eurekube_provider.operator.queue import WorkQueue
-from eurekube_provider.operator.registry import Registry
-from eurekube_provider.operator.rivals import Rivals
+from eurekube_provider.operator.reconciler import Reconciler
 from eurekube_provider.operator.settings import Settings
-from eurekube_provider.operator.silence import hanging
-from eurekube_provider.operator.site import OperatorSite
 from eurekube_provider.operator.sources import Sources
-from eurekube_provider.operator.status import StatusWriter
+from eurekube_provider.operator.status import StatusPublisher, StatusWriter
 from eurekube_provider.operator.triggers.triggers import Triggers
-from eurekube_provider.operator.web import Web, parse_address
+from eurekube_provider.operator.web.http_server import WebServer, parse_address
+from eurekube_provider.operator.web.routes import Routes
+from eurekube_provider.operator.web.running_operator import RunningOperator
 from eurekube_provider.version import __version__
 
 _log = logging.getLogger("eurekube_provider.operator")
@@ -58,19 +62,19 @@ SILENT_EUREKA_SECONDS = 1.0
 def run(settings: Settings, stop: threading.Event, ledger: Ledger | None = None) -> None:
     """Run the operator until ``stop`` is set. Deregisters nothing on its way out.
 
-    :param ledger: is told of every plan, and says whether plans are carried out, and whether to end after one
-        look at everything. With one there is no election, no web and no trigger.
+    :param ledger: is told of every plan, and says whether plans are carried out, and whether to end once
+        everything was reconciled. With one there is no election, no web and no trigger.
     :raises EurekubeError: it cannot start: no cluster, a cluster name in use, a web address in use.
     """
-    site = OperatorSite()
+    routes = Routes()
     address = parse_address(settings.web_address) if ledger is None else None
-    web = Web(address, site) if address else None
+    web = WebServer(address, routes) if address else None
     if web:
         web.start()  # before anything is waited for: a start that takes long is no reason for a restart
         _log.info("web is served", extra={"port": web.port})
     checking = selfcheck.Later(settings)
     try:
-        _run(settings, stop, site, ledger, checking)
+        _run(settings, stop, routes, ledger, checking)
     finally:
         checking.close()
         if web:
@@ -80,7 +84,7 @@ def run(settings: Settings, stop: threading.Event, ledger: Ledger | None = None)
 def _run(
     settings: Settings,
     stop: threading.Event,
-    site: OperatorSite,
+    routes: Routes,
     ledger: Ledger | None,
     checking: selfcheck.Later,
 ) -> None:
@@ -105,37 +109,34 @@ def _run(
     queue: WorkQueue[SyncerKey] = WorkQueue()
     events = EventRecorder(access, "eurekube.io/operator", settings.pod_name, queue.wait_drained)
     statuses = ledger.statuses(access) if ledger else StatusWriter(access, queue.wait_drained)
-    registries = {
-        name: Registry(
-            (DryPeers if is_dry else Peers)(
-                # One look at everything ends before a server that was left behind could be told.
-                connection,
-                leadership.may_write,
-                waits_for_all=ledger is not None and ledger.is_once,
-            ),
+    registries: dict[str, Registry] = {}
+    for name, connection in settings.connections.items():
+        registry = EurekaRegistry.connected(
+            connection,
             cluster,
             settings.operator_name,
             settings.resync_seconds,
-            concerned=lambda owner: controller.owner_concerned(owner),  # noqa: PLW0108 - made below
-            reachability_changed=partial(lambda name: controller.registry_concerned(name), name),  # noqa: PLW0108
+            may_write=(lambda: False) if is_dry else leadership.may_write,
+            # A single pass ends before a server that was left behind could be told.
+            waits_for_all=ledger is not None and ledger.is_once,
             check_cluster=not settings.take_over_cluster,
-            refused=stop.set,
             follows_another=leadership.follows_another,
         )
-        for name, connection in settings.connections.items()
-    }
-    carry_out = ledger.carry_out if ledger else Convoys()
-    controller = Controller(
+        registries[name] = RecordedRegistry(registry, name, ledger) if ledger else registry
+    sources = Sources(access, cluster, settings.watch_namespaces, queue.add, statuses.is_overwritten)
+    drain_check = DrainCheck(access, sources, settings.needed_drain_seconds, queue.add, queue.wait_drained)
+    reconciler = Reconciler(
         settings,
         cluster,
         access,
         registries,
-        statuses,
-        events,
-        queue,
-        carry_out,
+        sources,
+        drain_check,
+        leadership.may_write,
         reads_each=ledger is not None,
     )
+    publisher = StatusPublisher(events, statuses)
+    controller = Controller(settings, cluster, registries, sources, reconciler, publisher, drain_check, queue)
     triggers = None
     if ledger is None:
         triggers = Triggers(
@@ -143,12 +144,11 @@ def _run(
             cluster.name,
             access,
             events,
-            lambda selector: sources.selected(selector),  # noqa: PLW0108 - made below
-            said_goodbye=lambda pod, namespace: sources.said_goodbye(pod, namespace),  # noqa: PLW0108
+            sources.selected,
+            seen_terminating=sources.pod_seen_terminating,
         )
-    changed = triggers.service_changed if triggers else lambda _: None
-    sources = Sources(access, settings.watch_namespaces, queue.add, changed, statuses.is_overwritten)
-    parts = Parts(
+        sources.follow_services(triggers.service_changed)
+    operator = RunningOperator(
         settings,
         cluster,
         access.server,
@@ -177,20 +177,19 @@ def _run(
     sources.start()
     if rivals:
         rivals.start()
-    for registry in registries.values():
-        registry.renewals.stand_by()
-        registry.start()
-    site.show(parts)
+    for name, one in registries.items():
+        one.start(_Listener(name, one, controller, stop))
+    routes.show(operator)
     try:
-        if _wait_until_read(sources, registries, stop, give_up_at):
-            controller.start(sources)
+        if wait_until_read(sources, registries, stop, give_up_at):
+            controller.start()
             if triggers:
                 triggers.start()
             # What is there by now stays: no garbage collection needs to go through it in the midst of work.
             gc.freeze()
             _log.info("operator is ready", extra={"syncers": len(sources.syncer_keys())})
             if ledger and ledger.is_once:
-                deleted = sources.deleted_syncers()
+                deleted = awaiting_release(sources.syncers.objects())
                 controller.take_over()
                 controller.lead()
                 while not controller.is_idle and not stop.wait(0.02):
@@ -198,16 +197,16 @@ def _run(
                 keys = {*sources.syncer_keys(), *deleted}
                 ledger.print({key: str(ClusterOwner(cluster.name, *key)) for key in keys}, deleted)
             else:
-                controller.drains.start(sources)
+                drain_check.start()
                 leadership.follow(_Duties(controller, triggers), stop)
-        for registry in registries.values():
-            if registry.refusal is not None:
-                raise registry.refusal
+        for one in registries.values():
+            if isinstance(condition := one.condition(), Refused):
+                raise condition.why
         if rivals and rivals.refusal:
             raise rivals.refusal
     finally:
         _log.info("operator stops; nothing is deregistered")
-        site.close()
+        routes.close()
         if rivals:
             rivals.stop()
         sources.stop()
@@ -216,19 +215,35 @@ def _run(
             triggers.close()
         controller.stop()
         leadership.release()
-        writes_seconds = _writes_seconds(ledger, stop)
+        writes_seconds = longest_write_seconds(ledger, stop)
         statuses.stop(writes_seconds)
         events.stop(writes_seconds)
-        for registry in registries.values():
-            registry.stop()
-            registry.peers.close()
+        for one in registries.values():
+            one.stop()
         if triggers:
             triggers.join()  # last: a stack's run takes its time to end, which nobody else waits for
 
 
-def _writes_seconds(ledger: Ledger | None, stop: threading.Event) -> float:
+def longest_write_seconds(ledger: Ledger | None, stop: threading.Event) -> float:
     """For how long the end waits for statuses and Events that are still to be written."""
     return WRITES_SECONDS if ledger and ledger.is_once and not stop.is_set() else STOP_SECONDS
+
+
+class _Listener:
+    """Has syncers reconciled where a registry is not as it was, or ends the operator."""
+
+    def __init__(self, name: str, registry: Registry, controller: Controller, stop: threading.Event) -> None:
+        self.owner_changed = controller.owner_changed
+        self._name, self._registry = name, registry
+        self._controller = controller
+        self._stop = stop
+
+    def condition_changed(self) -> None:
+        """Look at who registers there, or end where it must not be worked on."""
+        if isinstance(self._registry.condition(), Refused):
+            self._stop.set()
+        else:
+            self._controller.registry_changed(self._name)
 
 
 class _Duties:
@@ -244,7 +259,7 @@ class _Duties:
         self._controller.take_over()
 
     def is_current(self) -> bool:
-        """Whether everything that is looked at is known as it is now."""
+        """Whether everything that is reconciled is known as it is now."""
         return self._controller.is_current
 
     def lead(self) -> None:
@@ -270,21 +285,23 @@ def _elector(settings: Settings, access: KubeAccess) -> Elector:
     )
 
 
-def _rivals(settings: Settings, access: KubeAccess, stop: threading.Event) -> Rivals | None:
+def _rivals(settings: Settings, access: KubeAccess, stop: threading.Event) -> DuplicateOperatorCheck | None:
     """Who might lead beside us; None where our Lease is where it belongs."""
     if settings.lease_namespace is not None or access.is_in_cluster:
         return None
-    return Rivals(access, *settings.lease(access.namespace), settings.lease_duration_seconds, stop.set)
+    return DuplicateOperatorCheck(
+        access, *settings.lease(access.namespace), settings.lease_duration_seconds, stop.set
+    )
 
 
-def _look_for_rivals(rivals: Rivals, stop: threading.Event) -> bool:
+def _look_for_rivals(rivals: DuplicateOperatorCheck, stop: threading.Event) -> bool:
     """Look once, as soon as the API answers; False when told to stop meanwhile.
 
     :raises ConfigurationError: somebody leads by another Lease, or that cannot be found out.
     """
     while True:
         try:
-            rivals.look()
+            rivals.check()
         except KubernetesError as error:
             _log.warning("the Leases cannot be listed, tried again", extra={"error": str(error)})
             if stop.wait(2.0):
@@ -317,40 +334,37 @@ def _cluster(
         return Cluster(check_cluster_name(name), uid, settings.cluster_domain)
 
 
-def _wait_until_read(
+def wait_until_read(
     sources: Sources, registries: Mapping[str, Registry], stop: threading.Event, give_up_at: float
 ) -> bool:
     """Wait until the cluster's objects are complete and each Eureka was asked; False when told to stop.
 
     One that hangs does not keep those that answer waiting. An operator to which an Eureka did not answer
     changes nothing there, but can say so on each syncer, and lets deleted ones go in the end; the same holds
-    for a single namespace that it may not read. One look at everything needs all answers.
+    for a single namespace that it may not read. A single pass needs all answers.
 
     :raises EurekubeError: something could not be read in time.
     """
     waited = 0.0
     needs_answers = math.isfinite(give_up_at)
     read_seconds = 0.0
-    while not (
-        (sources.is_synced if needs_answers else sources.is_settled)
-        and all(
-            one.was_read
-            or (not needs_answers and (one.failure or hanging(one) or read_seconds >= SILENT_EUREKA_SECONDS))
-            for one in registries.values()
-        )
-    ):
+    while True:
+        conditions = {name: one.condition() for name, one in registries.items()}
+        unread = {name: one for name, one in conditions.items() if isinstance(one, Unread | Refused)}
+        is_known = sources.is_synced if needs_answers else sources.is_settled
+        is_silent = read_seconds >= SILENT_EUREKA_SECONDS
+        if is_known and all(not needs_answers and (failure_of(one) or is_silent) for one in unread.values()):
+            break
         if stop.wait(0.02):
             return False
-        if any(one.was_read for one in registries.values()):
+        if len(unread) < len(registries):
             read_seconds += 0.02
         waited += 0.02
         if waited >= _SYNC_NOTICE_SECONDS or time.monotonic() > give_up_at:
             waited = 0.0
             missing = [f"{kind} ({error})" for kind, error in sources.failures.items()]
             missing += [
-                f"Eureka {name!r} ({one.failure or 'no answer yet'})"
-                for name, one in registries.items()
-                if not one.was_read
+                f"Eureka {name!r} ({failure_of(one) or 'no answer yet'})" for name, one in unread.items()
             ]
             if time.monotonic() > give_up_at:
                 raise EurekubeError(

@@ -18,7 +18,7 @@ from eurekube_provider.core.errors import (
     RegistryError,
     RegistryUnreachable,
 )
-from eurekube_provider.eureka.connection import Mode
+from eurekube_provider.eureka.connection import BatchMode
 from eurekube_provider.eureka.peer import Peer
 from eurekube_provider.eureka.peers import BATCHES_FROM_LEASES, Peers
 from eurekube_provider.kube.access import SYNCERS, KubeAccess
@@ -71,7 +71,7 @@ KINDS = {
 
 
 @dataclass(frozen=True, slots=True)
-class Finding:
+class CheckResult:
     """One thing that was looked at.
 
     :ivar check: ``kubernetes``, ``crd``, ``permission``, ``eureka``, ``batches`` or ``clock``.
@@ -85,13 +85,13 @@ class Finding:
     detail: str
 
 
-def check(settings: Settings) -> list[Finding]:
+def check(settings: Settings) -> list[CheckResult]:
     """Look at everything. Changes nothing, and raises nothing."""
-    findings: list[Finding] = []
+    findings: list[CheckResult] = []
     try:
         access = KubeAccess.load(settings.kubeconfig, settings.context)
     except ConfigurationError as error:
-        findings.append(Finding("kubernetes", "kubeconfig", Verdict.WARNING, str(error)))
+        findings.append(CheckResult("kubernetes", "kubeconfig", Verdict.WARNING, str(error)))
     else:
         lease = settings.lease(access.namespace) if settings.leader_elect else None
         ways = [target.way for target in settings.targets.values()]
@@ -109,7 +109,7 @@ def check_kubernetes(
     namespaces: Sequence[str],
     lease: tuple[str, str] | None = None,
     stacks: Sequence[PulumiStack] = (),
-) -> list[Finding]:
+) -> list[CheckResult]:
     """Whether the API answers, serves the CRDs, and grants what the operator needs.
 
     :param namespaces: those to look at; empty for all.
@@ -121,11 +121,11 @@ def check_kubernetes(
         findings = _crds({item["name"] for item in answer.get("resources") or ()})
     except KubernetesError as error:
         if error.status_code is None:
-            return [Finding("kubernetes", access.server, Verdict.WARNING, str(error))]
+            return [CheckResult("kubernetes", access.server, Verdict.WARNING, str(error))]
         if error.status_code == 404:
             findings = _crds(set())
         else:
-            findings = [Finding("crd", "eurekasyncers", Verdict.WARNING, str(error))]
+            findings = [CheckResult("crd", "eurekasyncers", Verdict.WARNING, str(error))]
     scopes = [(rule, namespace) for namespace in namespaces or ("",) for rule in WORK]
     if lease is not None:
         scopes += [(rule, lease[0]) for rule in election(lease[1])]
@@ -135,7 +135,7 @@ def check_kubernetes(
             findings += _permissions(access, rule, namespace)
         except KubernetesError as error:
             findings.append(
-                Finding(
+                CheckResult(
                     "permission", "all", Verdict.WARNING, f"it cannot be found out what is allowed: {error}"
                 )
             )
@@ -143,22 +143,22 @@ def check_kubernetes(
     return findings
 
 
-def _crds(known: set[str]) -> list[Finding]:
+def _crds(known: set[str]) -> list[CheckResult]:
     """Which of our kinds the cluster knows."""
     findings = []
     for crd, (kind, consequence, verdict) in KINDS.items():
         if crd in known:
-            findings.append(Finding("crd", crd, Verdict.OK, "installed"))
+            findings.append(CheckResult("crd", crd, Verdict.OK, "installed"))
         else:
             detail = (
                 f"the cluster does not know the kind {kind}: install it with `kubectl apply -f"
                 f" crds/{crd}.eurekube.io.yaml`; until then {consequence}"
             )
-            findings.append(Finding("crd", crd, verdict, detail))
+            findings.append(CheckResult("crd", crd, verdict, detail))
     return findings
 
 
-def _permissions(access: KubeAccess, rule: Rule, namespace: str) -> Iterator[Finding]:
+def _permissions(access: KubeAccess, rule: Rule, namespace: str) -> Iterator[CheckResult]:
     """What is missing of a rule.
 
     :param namespace: empty for the whole cluster.
@@ -176,9 +176,9 @@ def _permissions(access: KubeAccess, rule: Rule, namespace: str) -> Iterator[Fin
             )
             if namespace and rule in WORK:
                 detail += ", or take the namespace off --watch-namespace if it is no longer there"
-            yield Finding("permission", subject, Verdict.WARNING, detail)
+            yield CheckResult("permission", subject, Verdict.WARNING, detail)
         else:
-            yield Finding("permission", subject, Verdict.OK, "allowed")
+            yield CheckResult("permission", subject, Verdict.OK, "allowed")
 
 
 def _allowed(access: KubeAccess, rule: Rule, resource: str, verb: str, namespace: str) -> bool:
@@ -200,7 +200,7 @@ def _allowed(access: KubeAccess, rule: Rule, resource: str, verb: str, namespace
     return bool(status.get("allowed"))
 
 
-def check_eureka(name: str, peers: Peers) -> list[Finding]:
+def check_eureka(name: str, peers: Peers) -> list[CheckResult]:
     """Whether each server of a connection can be reached and lets us in, and whether batches can be used."""
     findings = [finding for peer in peers.peers for finding in _server(name, peer)]
     if any(finding.check == "eureka" and finding.verdict is Verdict.OK for finding in findings):
@@ -208,7 +208,7 @@ def check_eureka(name: str, peers: Peers) -> list[Finding]:
     return findings
 
 
-def _server(name: str, peer: Peer) -> Iterator[Finding]:
+def _server(name: str, peer: Peer) -> Iterator[CheckResult]:
     subject = f"{name} {peer.url}"
     try:
         status = peer.status()
@@ -219,24 +219,26 @@ def _server(name: str, peer: Peer) -> Iterator[Finding]:
     except RegistryError as error:
         detail = str(error)
     else:
-        yield Finding("eureka", subject, Verdict.OK, f"answers, up for {status.uptime or 'an unknown time'}")
+        yield CheckResult(
+            "eureka", subject, Verdict.OK, f"answers, up for {status.uptime or 'an unknown time'}"
+        )
         ahead = status.clock_ahead_seconds
         if ahead is not None and abs(ahead) > LARGEST_CLOCK_DIFFERENCE_SECONDS:
             apart = f"{abs(ahead):.0f} s {'ahead of' if ahead > 0 else 'behind'} this machine's"
             hint = "set both by NTP, since the newer of two registrations is found by the clock"
-            yield Finding("clock", subject, Verdict.WARNING, f"its clock is {apart}: {hint}")
+            yield CheckResult("clock", subject, Verdict.WARNING, f"its clock is {apart}: {hint}")
         return
-    yield Finding("eureka", subject, Verdict.WARNING, detail)
+    yield CheckResult("eureka", subject, Verdict.WARNING, detail)
 
 
-def _batches(name: str, peers: Peers) -> Finding:
-    if peers.connection.mode is not Mode.AUTO:
-        return Finding("batches", name, Verdict.NOTE, f"the mode is {peers.connection.mode}")
+def _batches(name: str, peers: Peers) -> CheckResult:
+    if peers.connection.mode is not BatchMode.AUTO:
+        return CheckResult("batches", name, Verdict.NOTE, f"the mode is {peers.connection.mode}")
     obstacle = peers.batch_obstacle()
     if obstacle is None:
         detail = f"can be used, from {BATCHES_FROM_LEASES} Eureka leases on"
-        return Finding("batches", name, Verdict.OK, detail)
-    return Finding("batches", name, Verdict.NOTE, f"single requests are sent: {obstacle}")
+        return CheckResult("batches", name, Verdict.OK, detail)
+    return CheckResult("batches", name, Verdict.NOTE, f"single requests are sent: {obstacle}")
 
 
 class Later:
@@ -265,14 +267,14 @@ class Later:
             log(check(self._settings))
 
 
-def log(findings: Sequence[Finding]) -> None:
+def log(findings: Sequence[CheckResult]) -> None:
     """One line each: a warning for what hampers."""
     for finding in findings:
         level = logging.WARNING if finding.verdict is Verdict.WARNING else logging.INFO
         _log.log(level, "self-check", extra=_plain(finding))
 
 
-def text(findings: Sequence[Finding]) -> str:
+def text(findings: Sequence[CheckResult]) -> str:
     """A list for a person."""
     lines = [f"{item.verdict:<8} {item.check:<11} {item.subject}: {item.detail}" for item in findings]
     warnings = sum(item.verdict is Verdict.WARNING for item in findings)
@@ -280,12 +282,12 @@ def text(findings: Sequence[Finding]) -> str:
     return "\n".join([*lines, f"{len(findings)} looked at, {total}"]) + "\n"
 
 
-def as_json(findings: Sequence[Finding]) -> list[Mapping[str, str]]:
+def as_json(findings: Sequence[CheckResult]) -> list[Mapping[str, str]]:
     """The same as plain JSON values."""
     return [_plain(finding) for finding in findings]
 
 
-def _plain(finding: Finding) -> Mapping[str, str]:
+def _plain(finding: CheckResult) -> Mapping[str, str]:
     return {
         "check": finding.check,
         "subject": finding.subject,

@@ -8,39 +8,41 @@ from __future__ import annotations
 
 import argparse
 import os
-import re
 import socket
 from collections.abc import Container, Mapping
 from dataclasses import dataclass, field, fields, replace
 from typing import Any
 
-from eurekube_provider.core.drain import Drain
+from eurekube_provider.core.drain_time import Drain
 from eurekube_provider.core.errors import ConfigurationError
 from eurekube_provider.core.identity import check_cluster_name
-from eurekube_provider.core.names import Reservations
-from eurekube_provider.core.objects import is_object_name
+from eurekube_provider.core.reservations import Reservations
 from eurekube_provider.eureka.connection import SECRETS, Connection
 from eurekube_provider.kube.elector import Timing
-from eurekube_provider.operator.connections import CONNECTION_OPTIONS, connection_from
 from eurekube_provider.operator.options import (
+    CONNECTION_OPTIONS,
     NAMES,
+    OBJECT_NAME,
     SECONDS,
     TEXT,
     TRUTH,
-    Given,
-    Kind,
+    WHOLE_SECONDS,
     Option,
+    SourcedText,
+    ValueType,
     add_flags,
     choice,
+    connection_from,
     from_file,
     markdown,
     named_entries,
+    pairs,
     read_yaml,
-    said,
+    texts_of,
     variable,
 )
 from eurekube_provider.operator.triggers.targets import Target, keys_table, targets_from
-from eurekube_provider.operator.web import parse_address
+from eurekube_provider.operator.web.http_server import parse_address
 
 DEFAULT_CONNECTION = "default"
 """The name of the connection that ``--eureka-url`` describes, and that a syncer means which names none."""
@@ -51,33 +53,9 @@ _MISSING_URL = (
 )
 
 
-def _pairs(example: str) -> Kind:
-    """Pairs such as ``example`` shows."""
-
-    def parse(text: str) -> frozenset[tuple[str, str]]:
-        pairs = [item.strip().partition("=") for item in text.split(",") if item.strip()]
-        if not all(source and target for source, _, target in pairs):
-            raise ValueError(f"must be {example}")
-        return frozenset((source, target) for source, _, target in pairs)
-
-    return Kind(parse, NAMES.accepts, NAMES.word)
-
-
-def _has(pairs: frozenset[tuple[str, str]], source: str, target: str) -> bool:
+def _has(allowed: frozenset[tuple[str, str]], source: str, target: str) -> bool:
     """Whether a pair allows it; ``*`` stands for any."""
-    return any(pair in pairs for pair in ((source, target), (source, "*"), ("*", target), ("*", "*")))
-
-
-def _object_name(text: str) -> str:
-    if not is_object_name(text):
-        raise ValueError("must be a Kubernetes object's name: lower case letters, digits, '-' and '.'")
-    return text
-
-
-def _whole_seconds(text: str) -> int:
-    if not re.fullmatch(r"\d{1,5}", text) or int(text) > 86400:
-        raise ValueError("must be a whole number of seconds from 0 to 86400")
-    return int(text)
+    return any(pair in allowed for pair in ((source, target), (source, "*"), ("*", target), ("*", "*")))
 
 
 def _address(text: str) -> str:
@@ -85,7 +63,7 @@ def _address(text: str) -> str:
     return text
 
 
-def _option(metavar: str, kind: Kind, default: Any, text: str, *, name: str = "", **more: Any) -> Any:
+def _option(metavar: str, kind: ValueType, default: Any, text: str, *, name: str = "", **more: Any) -> Any:
     """A field of :class:`Settings` that is an option of the field's name, or of ``name``."""
     return field(default=default, metadata={"option": Option(name, metavar, kind, default, text, **more)})
 
@@ -108,14 +86,14 @@ class Settings:
     )
     cluster_name: str | None = _option(
         "NAME",
-        Kind(check_cluster_name),
+        ValueType(check_cluster_name),
         None,
         "part of every instance id",
         shown="the first 8 characters of kube-system's UID",
     )
     cluster_domain: str = _option(
         "DOMAIN",
-        Kind(lambda text: text.strip(".")),
+        ValueType(lambda text: text.strip(".")),
         "cluster.local",
         "the cluster's DNS domain, for Services that are advertised by name",
     )
@@ -130,14 +108,14 @@ class Settings:
     )
     cross_namespace: frozenset[tuple[str, str]] = _option(
         "FROM=TO[,...]",
-        _pairs("FROM=TO, e.g. platform=* or team-a=shop"),
+        pairs("FROM=TO, e.g. platform=* or team-a=shop"),
         frozenset(),
         "syncers in FROM may select Services in TO; * is any",
         shown="none",
     )
     publish: frozenset[tuple[str, str]] = _option(
         "NAMESPACE=NAME[,...]",
-        _pairs("NAMESPACE=NAME, e.g. shop=ratings or platform=*"),
+        pairs("NAMESPACE=NAME, e.g. shop=ratings or platform=*"),
         frozenset(),
         "syncers in NAMESPACE may publish under the application or VIP address NAME, which is not their"
         " Service's; * is any",
@@ -145,7 +123,7 @@ class Settings:
     )
     reserve: frozenset[tuple[str, str]] = _option(
         "NAMESPACE=NAME[,...]",
-        _pairs("NAMESPACE=NAME, e.g. payments=billing or shop=rating*"),
+        pairs("NAMESPACE=NAME, e.g. payments=billing or shop=rating*"),
         frozenset(),
         "only syncers in NAMESPACE may publish under the application or VIP address NAME; several namespaces"
         " of one NAME share it. Of the NAMEs that fit, the longest counts; * is any",
@@ -169,14 +147,14 @@ class Settings:
     )
     lease_name: str | None = _option(
         "NAME",
-        Kind(_object_name),
+        OBJECT_NAME,
         None,
         "the Lease that the replicas of this operator share",
         shown="OPERATOR-NAME-leader",
     )
     lease_namespace: str | None = _option(
         "NAME",
-        Kind(_object_name),
+        OBJECT_NAME,
         None,
         "where that Lease is",
         shown="POD_NAMESPACE, else the pod's or the context's own",
@@ -196,7 +174,7 @@ class Settings:
     resync_seconds: float = _option("SECONDS", SECONDS, 15.0, "how often the whole registry is read")
     drain_seconds: int | None = _option(
         "SECONDS",
-        Kind(_whole_seconds, (int, str), "a whole number of seconds"),
+        WHOLE_SECONDS,
         None,
         "callers may call a pod for so long after its deletion began: syncers whose pods end sooner show"
         " DrainTooShort; 0 for none",
@@ -204,7 +182,7 @@ class Settings:
     )
     web_address: str = _option(
         "HOST:PORT",
-        Kind(_address),
+        ValueType(_address),
         ":8080",
         "where to serve health, metrics and the status page; empty for nowhere",
         empty="",
@@ -297,9 +275,9 @@ def settings_from(
     :param flags: by name with underscores, as argparse has them.
     :raises ConfigurationError: a value that cannot be used; says where it stands, and what would do.
     """
-    nearest = said((_CONFIG, *OPTIONS), flags or {}, environment)
-    written: dict[str, Given] = {}
-    others: dict[str, dict[str, Given]] = {}
+    nearest = texts_of((_CONFIG, *OPTIONS), flags or {}, environment)
+    written: dict[str, SourcedText] = {}
+    others: dict[str, dict[str, SourcedText]] = {}
     targets: dict[str, Target] = {}
     file = nearest.get(_CONFIG.name)
     if file is not None:
@@ -309,7 +287,7 @@ def settings_from(
     given = {**written, **nearest}
     values = {option.name: option.read(given.get(option.name)) for option in OPTIONS}
 
-    def secret(name: str) -> Given | str | None:
+    def secret(name: str) -> SourcedText | str | None:
         named, by_file = nearest.get(f"{name}-file"), written.get(f"{name}-file")
         plain = environment.get(variable(name)) or None
         if named and named.text:
@@ -340,14 +318,16 @@ def settings_from(
 
 def _lease_name(operator_name: str) -> str:
     try:
-        return _object_name(f"{operator_name}-leader")
+        return str(OBJECT_NAME.parse(f"{operator_name}-leader"))
     except ValueError as error:
         raise ConfigurationError(
             f"--operator-name: {operator_name!r}-leader {error}; set --lease-name to another one"
         ) from None
 
 
-def _read_file(file: Given, document: dict[str, Any]) -> tuple[dict[str, Given], dict[str, dict[str, Given]]]:
+def _read_file(
+    file: SourcedText, document: dict[str, Any]
+) -> tuple[dict[str, SourcedText], dict[str, dict[str, SourcedText]]]:
     """What the file says of the options, and of the connections but the one called default.
 
     That one's keys are options: ``url`` below ``default`` is ``eureka-url``.

@@ -1,4 +1,4 @@
-"""The Kubernetes objects that the operator looks at, and which syncers each change concerns.
+"""The Kubernetes objects that the operator watches, and which syncers each change concerns.
 
 Only the fields that the mapping reads are kept, so that ten thousand endpoints stay small.
 """
@@ -10,12 +10,15 @@ from collections import Counter
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import replace
+from typing import Any
 
+from eurekube_provider.core.condition_types import Reason
 from eurekube_provider.core.errors import ConfigurationError, KubernetesError
-from eurekube_provider.core.identity import Cluster
-from eurekube_provider.core.mapping import Desired, LabelsOfPod, Mapped, desired_instances
+from eurekube_provider.core.identity import Cluster, endpoint_of
+from eurekube_provider.core.liveness import Liveness
+from eurekube_provider.core.mapping import Desired, LabelsOfPod, desired_instances
+from eurekube_provider.core.mapping_cache import MappingCache
 from eurekube_provider.core.objects import Problem, app_of, service_of
-from eurekube_provider.core.pulse import Pulse
 from eurekube_provider.core.syncer import DEFAULT_CONNECTION, Mode, Selector, Syncer, selector_of
 from eurekube_provider.kube.access import (
     ENDPOINT_SLICES,
@@ -23,47 +26,52 @@ from eurekube_provider.kube.access import (
     PODS,
     SERVICES,
     SYNCERS,
+    ApiResource,
     KubeAccess,
-    Resource,
 )
 from eurekube_provider.kube.reflector import Listener, Reflector, ReflectorGroup, Trim
-from eurekube_provider.operator.finalizer import has_finalizer
-from eurekube_provider.operator.goodbyes import Goodbyes
 from eurekube_provider.operator.index import Index, Object, SyncerKey, key_of
-from eurekube_provider.operator.ondemand import OnDemand, Scope
-from eurekube_provider.operator.trims import trim_node, trim_own, trim_pod, trim_service, trim_slice
-
-MAPPED_FROM_ENDPOINTS = 1000
-"""Of syncers with so many endpoints it is kept what each slice was mapped to: half a kilobyte an endpoint."""
+from eurekube_provider.operator.watches import (
+    MappingCaches,
+    OnDemandWatches,
+    Scope,
+    TerminatingEndpoints,
+    trim_node,
+    trim_own,
+    trim_pod,
+    trim_service,
+    trim_slice,
+)
 
 
 class Sources:
     """Local copies of the syncers, Services and EndpointSlices; of nodes and pods where a syncer needs them.
 
-    :param concerned: called with the key of a syncer that must be looked at again.
-    :param service_changed: called with a Service that changed, or whose endpoints may have changed.
+    :param concerned: called with the key of a syncer that must be reconciled again.
     :param is_overwritten: whether a syncer's status is not what its writer wrote last.
     """
 
     def __init__(
         self,
         access: KubeAccess,
+        cluster: Cluster,
         namespaces: tuple[str, ...],
         concerned: Callable[[SyncerKey], None],
-        service_changed: Callable[[Object], None],
         is_overwritten: Callable[[Object], bool] = lambda _: False,
     ) -> None:
         self._concerned = concerned
-        self._tell_others = service_changed
+        self._cluster = cluster
+        self._tell_others: Callable[[Object], None] = lambda _: None
         self._is_overwritten = is_overwritten
         self._index = Index()
         self._selectors: dict[SyncerKey, Selector] = {}  # by which each syncer is found
         self._syncers_of: dict[str, frozenset[SyncerKey]] = {}  # by application, in upper case
         self._counting = threading.Lock()
-        self._mapped: dict[SyncerKey, Mapped] = {}
-        self._goodbyes = Goodbyes()
+        self._mapped = MappingCaches()
+        self._parsed: dict[SyncerKey, tuple[object, Syncer]] = {}
+        self._terminating = TerminatingEndpoints()
 
-        def group(resource: Resource, trim: Trim, listener: Listener) -> ReflectorGroup:
+        def group(resource: ApiResource, trim: Trim, listener: Listener) -> ReflectorGroup:
             return ReflectorGroup(
                 Reflector(access, resource, trim, listener, namespace) for namespace in namespaces or (None,)
             )
@@ -79,8 +87,12 @@ class Sources:
         def pods(scope: Scope, on_synced: Callable[[], None]) -> Reflector:
             return Reflector(access.of_metadata(), PODS, trim_pod, self._pod_changed, scope, on_synced)
 
-        self._nodes = OnDemand(nodes, concerned)
-        self._pods = OnDemand(pods, concerned)
+        self._nodes = OnDemandWatches(nodes, concerned)
+        self._pods = OnDemandWatches(pods, concerned)
+
+    def follow_services(self, changed: Callable[[Object], None]) -> None:
+        """Have ``changed`` called with a Service that changed, or whose endpoints may have."""
+        self._tell_others = changed
 
     def start(self) -> None:
         """Begin to list and watch."""
@@ -153,22 +165,14 @@ class Sources:
             for reason, count in group.restarts.items()
         }
 
-    def pulses(self) -> list[Pulse]:
+    def liveness(self) -> list[Liveness]:
         """The reflectors' threads."""
-        listed = [pulse for group in self._groups.values() for pulse in group.pulses()]
-        return [*listed, *self._nodes.pulses(), *self._pods.pulses()]
+        listed = [loop for group in self._groups.values() for loop in group.liveness()]
+        return [*listed, *self._nodes.liveness(), *self._pods.liveness()]
 
     def syncer_keys(self) -> list[SyncerKey]:
         """All syncers."""
         return [key_of(syncer) for syncer in self.syncers.objects()]
-
-    def deleted_syncers(self) -> frozenset[SyncerKey]:
-        """Those that were deleted and wait for us to let them go."""
-        return frozenset(
-            key_of(syncer)
-            for syncer in self.syncers.objects()
-            if syncer["metadata"].get("deletionTimestamp") and has_finalizer(syncer)
-        )
 
     def syncers_of(self, application: str) -> frozenset[SyncerKey]:
         """The syncers that register under an application's name, in upper case."""
@@ -182,7 +186,7 @@ class Sources:
             name.lower() for service in services for name in (service["metadata"]["name"], app_of(service))
         )
 
-    def desired(self, syncer: Syncer, cluster: Cluster) -> Desired:
+    def desired(self, syncer: Syncer) -> Desired:
         """What ``syncer`` wants to see in Eureka by what is known of the cluster now."""
         namespace = syncer.selector.namespace
         unread = self._unread(namespace)
@@ -191,7 +195,7 @@ class Sources:
                 f"the Services of namespace {namespace} and their endpoints cannot be read: nothing is"
                 f" changed before ({unread.failure or 'no answer yet'})"
             )
-            return Desired(problems=(Problem("NamespaceNotRead", sentence),))
+            return Desired(problems=(Problem(Reason.NAMESPACE_NOT_READ, sentence),))
         services, slices = self._index.selected(syncer.selector)
         nodes = self._nodes.reflector(None) if syncer.needs_nodes else None
         labels_of_pod: LabelsOfPod | None = None
@@ -206,7 +210,7 @@ class Sources:
             syncer,
             services,
             slices,
-            cluster,
+            self._cluster,
             nodes=nodes.objects() if nodes is not None else None,
             labels_of_pod=labels_of_pod,
             mapped=self._mapped_for((syncer.namespace, syncer.name), slices),
@@ -217,17 +221,44 @@ class Sources:
         told = tuple(replace(one, message=f"{one.message} ({failure})") for one in desired.problems)
         return replace(desired, problems=told)
 
-    def _mapped_for(self, key: SyncerKey, slices: list[Object]) -> Mapped | None:
-        """What was mapped for a syncer, where that is worth its memory."""
-        is_large = sum(len(one["endpoints"]) for one in slices) >= MAPPED_FROM_ENDPOINTS
-        if not is_large or self.syncers.get(*key) is None:
-            self._mapped.pop(key, None)
+    def _mapped_for(self, key: SyncerKey, slices: list[Object]) -> MappingCache | None:
+        """What was mapped for a syncer that is there."""
+        if self.syncers.get(*key) is None:
+            self._mapped.forget(key)
             return None
-        return self._mapped.setdefault(key, Mapped())
+        return self._mapped.of(key, sum(len(one["endpoints"]) for one in slices))
 
-    def said_goodbye(self, pod: str, namespace: str) -> bool:
-        """Whether an endpoint of this pod (or address) was seen terminating lately, and is not back since."""
-        return (namespace, pod) in self._goodbyes
+    def parsed(self, syncer: Mapping[str, Any]) -> Syncer:
+        """What a syncer asks for, read once while its spec stays as it is.
+
+        :raises ConfigurationError: see :meth:`Syncer.from_object`.
+        """
+        key, spec = key_of(syncer), syncer.get("spec")
+        known = self._parsed.get(key)
+        read = known[1] if known is not None and known[0] == spec else Syncer.from_object(syncer)
+        if self.syncers.get(*key) is not None:
+            self._parsed[key] = (spec, read)
+        return read
+
+    def _asked(self, syncer: Object | None) -> Syncer | None:
+        """What a syncer asks for; None for none, and for one that asks for nothing possible."""
+        if syncer is not None:
+            with suppress(ConfigurationError):
+                return self.parsed(syncer)
+        return None
+
+    def slices_of(self, key: SyncerKey) -> list[Object]:
+        """The EndpointSlices behind a syncer; of one that cannot be read, by what it selected last."""
+        selector = self._selectors.get(key)
+        return self._index.selected(selector)[1] if selector is not None else []
+
+    def seen_terminating(self, instance_id: str) -> bool:
+        """Whether an instance's endpoint was seen terminating lately, and is not back since."""
+        return self.pod_seen_terminating(*endpoint_of(instance_id, self._cluster.name))
+
+    def pod_seen_terminating(self, pod: str, namespace: str) -> bool:
+        """The answer for an endpoint of this pod, or address."""
+        return (namespace, pod) in self._terminating
 
     def selected(self, selector: Selector) -> tuple[list[Object], list[Object]]:
         """The Services that a selector means, and their EndpointSlices.
@@ -258,7 +289,7 @@ class Sources:
         """About how many instances the syncers want at each connection: Services, or their endpoints."""
         found: Counter[str] = Counter()
         for item in self.syncers.objects():
-            syncer = None if item["metadata"].get("deletionTimestamp") else _read(item)
+            syncer = None if item["metadata"].get("deletionTimestamp") else self._asked(item)
             if syncer is not None:
                 services, slices = self._index.selected(syncer.selector)
                 is_pod = syncer.mode is Mode.POD
@@ -277,12 +308,13 @@ class Sources:
         if subject is None:
             return
         key = key_of(subject)
+        asked, after = self._asked(old), self._asked(new)
         if new is None:
-            self._mapped.pop(key, None)
-        after = _read(new)
-        self._application_changed(key, _read(old), after)
+            self._mapped.forget(key)
+            self._parsed.pop(key, None)
+        self._application_changed(key, asked, after)
         before = self._selectors.pop(key, None)
-        # One that is refused still has instances: by what it said last, their goodbyes are its concern.
+        # One that is refused still has instances: by what it said last, their end is its concern.
         selector = (selector_of(new) or before) if new is not None else None
         if selector is not None:
             self._selectors[key] = selector
@@ -307,7 +339,7 @@ class Sources:
 
     def _slice_changed(self, old: Object | None, new: Object | None) -> None:
         if new is not None:
-            self._goodbyes.look(new)
+            self._terminating.note_slice(new)
         self._index.slice_changed(old, new)
         names = {(item["metadata"]["namespace"], _service_of(item)) for item in (old, new) if item}
         # A Service that is not there yet tells when it comes.
@@ -340,14 +372,6 @@ def intent(item: Object) -> tuple[object, ...]:
         metadata.get("finalizers"),
         metadata.get("uid"),
     )
-
-
-def _read(syncer: Object | None) -> Syncer | None:
-    """What a syncer asks for; None for none, and for one that asks for nothing possible."""
-    if syncer is not None:
-        with suppress(ConfigurationError):
-            return Syncer.from_object(syncer)
-    return None
 
 
 def _service_of(endpoint_slice: Object) -> str:

@@ -6,9 +6,7 @@ and again, as in a rollout, the pauses grow. Writes wait a little while there is
 
 from __future__ import annotations
 
-import heapq
 import logging
-import math
 import threading
 import time
 from collections.abc import Callable, Mapping
@@ -16,34 +14,25 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any
 
+from eurekube_provider.core.condition_types import ConditionType, Reason
 from eurekube_provider.core.errors import KubernetesError, LeadershipLost
-from eurekube_provider.core.pulse import Pulse, pulses_of
+from eurekube_provider.core.liveness import Liveness, liveness_of
+from eurekube_provider.core.mapping import UNREAD
+from eurekube_provider.core.plan import Action, Outcome
 from eurekube_provider.core.quoting import printable
 from eurekube_provider.core.syncer import claimed_names
 from eurekube_provider.kube.access import MERGE_PATCH, SYNCERS, KubeAccess
-from eurekube_provider.kube.courtesy import STOP_SECONDS, Courtesy
+from eurekube_provider.kube.events import EventRecorder, EventType
+from eurekube_provider.kube.rate_limiter import PATIENCE_SECONDS, STOP_SECONDS, RateLimiter
+from eurekube_provider.operator.conditions import Report
+from eurekube_provider.operator.deletion import Deleted
 from eurekube_provider.operator.index import SyncerKey, key_of
-from eurekube_provider.operator.report import Report
 
 _log = logging.getLogger(__name__)
 
 SHORTEST_INTERVAL_SECONDS, LONGEST_INTERVAL_SECONDS = 0.5, 10.0
 RETRY_SECONDS = 5.0
 _LONGEST_MESSAGE = 4000
-
-READY, SYNCED = "Ready", "Synced"
-PROBLEM_TYPES = (
-    "Braked",
-    "Conflict",
-    "SelfRegistered",
-    "AmbiguousPort",
-    "NoPort",
-    "NoAddress",
-    "LeaseTooShort",
-    "DrainTooShort",
-    "Paused",
-)
-"""Conditions that are True when there is something to know; absent where it never was."""
 
 
 def status_of(syncer: Mapping[str, Any], report: Report, now: datetime) -> dict[str, Any]:
@@ -55,10 +44,19 @@ def status_of(syncer: Mapping[str, Any], report: Report, now: datetime) -> dict[
     before = {item["type"]: item for item in (syncer.get("status") or {}).get("conditions") or ()}
     stamp = now.strftime("%Y-%m-%dT%H:%M:%SZ")
     conditions = [
-        condition(syncer, READY, report.reason, report.message, stamp, holds=report.is_ready),
-        condition(syncer, SYNCED, report.sync_reason, report.sync_message, stamp, holds=report.is_synced),
+        condition(syncer, ConditionType.READY, report.reason, report.message, stamp, holds=report.is_ready),
+        condition(
+            syncer,
+            ConditionType.SYNCED,
+            report.sync_reason,
+            report.sync_message,
+            stamp,
+            holds=report.is_synced,
+        ),
     ]
-    for kind in PROBLEM_TYPES:
+    for kind in ConditionType:
+        if kind.is_always_there:
+            continue
         if kind in report.problems:
             conditions.append(condition(syncer, kind, kind, report.problems[kind], stamp, holds=True))
         elif kind in before and kind in report.unknown:
@@ -121,30 +119,6 @@ class _Wanted:
 
 
 @dataclass(frozen=True, slots=True)
-class _Last:
-    """The last write of a syncer's status.
-
-    :ivar gist: what must not wait when it turns; see :func:`_gist`.
-    :ivar at: when, by ``time.monotonic()``.
-    :ivar interval_seconds: how long counts alone wait after it.
-    """
-
-    gist: object
-    at: float
-    interval_seconds: float = SHORTEST_INTERVAL_SECONDS
-
-    def then(self, gist: object, at: float) -> _Last:
-        """The next write: the interval doubles as long as there is no pause."""
-        if at - self.at > self.interval_seconds + LONGEST_INTERVAL_SECONDS:
-            return _Last(gist, at)
-        return _Last(gist, at, min(2 * self.interval_seconds, LONGEST_INTERVAL_SECONDS))
-
-    def next_at(self, gist: object) -> float:
-        """When a report may be written."""
-        return self.at + (self.interval_seconds if gist == self.gist else SHORTEST_INTERVAL_SECONDS)
-
-
-@dataclass(frozen=True, slots=True)
 class _Standing:
     """The status that stands in the cluster as far as the writer knows: what it wrote, or found so already.
 
@@ -182,14 +156,12 @@ class StatusWriter:
 
     def __init__(self, access: KubeAccess, wait_quiet: Callable[[float], None] = lambda _: None) -> None:
         self._access = access
-        self._courtesy = Courtesy(wait_quiet)
+        self._limiter = RateLimiter[SyncerKey](
+            wait_quiet, SHORTEST_INTERVAL_SECONDS, LONGEST_INTERVAL_SECONDS, LONGEST_INTERVAL_SECONDS
+        )
         self._condition = threading.Condition()
         self._wanted: dict[SyncerKey, _Wanted] = {}
-        self._turns: list[tuple[float, int, SyncerKey]] = []  # a heap: when, a number, whose
-        self._turn_at: dict[SyncerKey, float] = {}  # the turn that counts, of several of one syncer
-        self._turn_number = 0
-        self._not_before: dict[SyncerKey, float] = {}
-        self._last: dict[SyncerKey, _Last] = {}
+        self._gists: dict[SyncerKey, object] = {}  # of the last write
         self._standing: dict[SyncerKey, _Standing] = {}
         self._unsure: set[SyncerKey] = set()  # whose last write was perhaps carried out
         self._writing: SyncerKey | None = None  # whose status was sent last
@@ -210,19 +182,18 @@ class StatusWriter:
         if self._thread.is_alive():
             self._thread.join(longest_seconds)
 
-    def pulses(self) -> list[Pulse]:
+    def liveness(self) -> list[Liveness]:
         """Its thread."""
-        return pulses_of([self._thread])
+        return liveness_of([self._thread])
 
     def report(self, syncer: Mapping[str, Any], report: Report) -> None:
         """Have ``report`` written to the syncer; an older one that was not written yet is forgotten."""
         key = key_of(syncer)
         with self._condition:
             before = self._wanted.get(key)
-            latest_at = before.latest_at if before else self._courtesy.latest_at()
+            latest_at = before.latest_at if before else time.monotonic() + PATIENCE_SECONDS
             self._wanted[key] = _Wanted(syncer, report, latest_at)
-            if self._due_at(key) < self._turn_at.get(key, math.inf):
-                self._plan(key)
+            if self._limiter.plan(key, self._due_at(key)):
                 self._condition.notify()
 
     def is_overwritten(self, syncer: Mapping[str, Any]) -> bool:
@@ -242,17 +213,18 @@ class StatusWriter:
         with self._condition:
             self._is_forgotten |= key == self._writing
             self._unsure.discard(key)
-            for table in (self._wanted, self._turn_at, self._not_before, self._last, self._standing):
+            self._limiter.forget(key)
+            for table in (self._wanted, self._gists, self._standing):
                 table.pop(key, None)
 
     def forget_all(self) -> None:
         """Another replica writes from now on, or has written."""
         with self._condition:
             self._is_forgotten = True
-            for table in (self._wanted, self._turn_at, self._not_before, self._last, self._standing):
+            self._limiter.clear()
+            for table in (self._wanted, self._gists, self._standing):
                 table.clear()
             self._unsure.clear()
-            self._turns.clear()
 
     def _run(self) -> None:
         while True:
@@ -261,12 +233,12 @@ class StatusWriter:
                 if key is None:
                     return
                 latest_at = time.monotonic() if self._stopped else self._wanted[key].latest_at
-            self._courtesy.wait(latest_at)
+            self._limiter.wait(latest_at)
             with self._condition:
                 wanted = self._wanted.pop(key, None)
                 if wanted is None:
                     continue  # forgotten meanwhile
-                self._not_before[key] = time.monotonic() + SHORTEST_INTERVAL_SECONDS
+                self._limiter.hold(key, time.monotonic() + SHORTEST_INTERVAL_SECONDS)
             started = time.monotonic()
             try:
                 self._write(key, wanted)
@@ -275,41 +247,24 @@ class StatusWriter:
             except Exception:  # noqa: BLE001 - the thread must go on writing the others
                 _log.exception("status not written", extra={"syncer": "/".join(key)})
             if not self._stopped:
-                self._courtesy.pause(time.monotonic() - started)
+                self._limiter.pause(time.monotonic() - started)
 
     def _next(self) -> SyncerKey | None:
         """Wait for a syncer whose turn it is; None once there is nothing left to write. The lock is held."""
         while not self._stopped:
             now = time.monotonic()
-            wait: float | None = None
-            while self._turns and wait is None:
-                at, _, key = self._turns[0]
-                if at > now:
-                    wait = at - now
-                    continue
-                heapq.heappop(self._turns)
-                if self._turn_at.get(key) != at:
-                    continue  # an earlier turn took its place
-                del self._turn_at[key]
+            while (key := self._limiter.take_turn(now)) is not None:
                 if key not in self._wanted:
                     continue
-                if self._due_at(key) <= now:
+                if (due_at := self._due_at(key)) <= now:
                     return key
-                self._plan(key)  # what was written meanwhile puts it off
-            self._condition.wait(wait)
+                self._limiter.plan(key, due_at)  # what was written meanwhile puts it off
+            self._condition.wait(self._limiter.wait_seconds(now))
         return next(iter(self._wanted), None)
 
-    def _plan(self, key: SyncerKey) -> None:
-        """Give it a turn when it is due; the lock is held."""
-        self._turn_number += 1
-        self._turn_at[key] = self._due_at(key)
-        heapq.heappush(self._turns, (self._turn_at[key], self._turn_number, key))
-
     def _due_at(self, key: SyncerKey) -> float:
-        """When what is wanted may be written; the lock is held."""
-        last = self._last.get(key)
-        paced = last.next_at(_gist(self._wanted[key])) if last else 0.0
-        return max(self._not_before.get(key, 0.0), paced)
+        """When what is wanted may be written: counts alone wait longer; the lock is held."""
+        return self._limiter.allowed_at(key, is_urgent=_gist(self._wanted[key]) != self._gists.get(key))
 
     def _write(self, key: SyncerKey, wanted: _Wanted) -> None:
         syncer = wanted.syncer
@@ -333,21 +288,84 @@ class StatusWriter:
                         self._unsure.add(key)
                     if not self._stopped:
                         self._wanted.setdefault(key, wanted)
-                        self._not_before[key] = time.monotonic() + RETRY_SECONDS
-                        self._plan(key)
+                        self._limiter.hold(key, time.monotonic() + RETRY_SECONDS)
+                        self._limiter.plan(key, self._due_at(key))
             return
         with self._condition:
             if self._is_forgotten:
                 return
             self._standing[key] = _Standing(max(_version(answer), standing.version), status)
             self._unsure.discard(key)
-            last, now = self._last.get(key), time.monotonic()
-            self._last[key] = last.then(_gist(wanted), now) if last else _Last(_gist(wanted), now)
+            self._limiter.wrote(key, time.monotonic())
+            self._gists[key] = _gist(wanted)
 
 
 def _same(one: Mapping[str, Any], other: Mapping[str, Any]) -> bool:
-    """Whether both say the same; the time of the last look alone is not worth a write."""
+    """Whether both say the same; the time of the last reconcile alone is not worth a write."""
     skipped = {"lastSyncTime"}
     return {k: v for k, v in one.items() if k not in skipped} == {
         k: v for k, v in other.items() if k not in skipped
     }
+
+
+class StatusPublisher:
+    """Has people told of reconciles; workers may share it, each with a syncer of its own."""
+
+    def __init__(self, events: EventRecorder, statuses: StatusWriter) -> None:
+        self._events = events
+        self._statuses = statuses
+        self._cut_off: set[SyncerKey] = set()
+
+    def publish_reconcile(
+        self, syncer: Mapping[str, Any], found: Report, outcome: Outcome, seconds: float
+    ) -> None:
+        """Of one reconcile, and what was done in it, also in the log.
+
+        :param seconds: how long it took.
+        """
+        done = {action: sum(change.action is action for change in outcome.done) for action in Action}
+        if outcome.done:
+            _log.info(
+                "Eureka was brought in line",
+                extra={
+                    "syncer": "/".join(key_of(syncer)),
+                    "application": found.application,
+                    **{str(action): count for action, count in done.items() if count},
+                    "milliseconds": round(seconds * 1000, 1),
+                },
+            )
+        for action, reason in ((Action.REGISTER, "Registered"), (Action.DEREGISTER, "Deregistered")):
+            if done[action]:
+                verb = reason.lower()
+                self._events.tally(syncer, reason, done[action], f"of {found.application} {verb}")
+        self.publish(syncer, found)
+
+    def publish(self, syncer: Mapping[str, Any], found: Report) -> None:
+        """Have status and Events written."""
+        key = key_of(syncer)
+        for reason, message in found.problems.items():
+            if reason != ConditionType.PAUSED and reason not in UNREAD:
+                self._events.record(syncer, EventType.WARNING, reason, message)
+        if Reason.EUREKA_UNREACHABLE in found.problems:
+            self._cut_off.add(key)
+        elif key in self._cut_off:
+            self._cut_off.discard(key)
+            self._events.record(syncer, EventType.NORMAL, "EurekaReachable", "Eureka answers again")
+        self._statuses.report(syncer, found)
+
+    def publish_deletion(self, syncer: Mapping[str, Any], deleted: Deleted) -> None:
+        """What became of a deleted syncer."""
+        if deleted.deregistered:
+            self._events.tally(syncer, "Deregistered", deleted.deregistered, "taken out of Eureka")
+        if deleted.left_behind:
+            self._events.record(syncer, EventType.WARNING, "LeftBehind", deleted.left_behind)
+
+    def forget(self, key: SyncerKey) -> None:
+        """The syncer is gone."""
+        self._statuses.forget(key)
+        self._cut_off.discard(key)
+
+    def forget_all(self) -> None:
+        """Another replica tells from now on."""
+        self._statuses.forget_all()
+        self._cut_off.clear()

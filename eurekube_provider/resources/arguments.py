@@ -1,6 +1,9 @@
-"""The arguments of the resources that register, as class or dictionary: what they share stands once."""
+"""The arguments of the resources that register, as class or dictionary, and their outputs, for type checkers.
 
-from __future__ import annotations
+What they are named, what they mean and which default each has stands in ``registrations.properties``, to
+which a test holds them. The annotations are no texts: the SDK evaluates those of the outputs for each
+resource anew.
+"""
 
 from collections.abc import Mapping
 from dataclasses import MISSING, dataclass, fields, is_dataclass
@@ -10,7 +13,7 @@ from typing import Any, Literal, NotRequired, TypedDict, TypeVar
 import pulumi
 
 from eurekube_provider.core.errors import ConfigurationError
-from eurekube_provider.core.words import meant
+from eurekube_provider.core.wording import nearest
 
 _T = TypeVar("_T")
 
@@ -54,7 +57,7 @@ class ContentsArgs:
 
 
 class ContentsArgsDict(TypedDict):
-    """The same as a dictionary; see :class:`ContentsArgs`."""
+    """A dictionary with what :class:`ContentsArgs` has."""
 
     port_enabled: NotRequired[pulumi.Input[bool] | None]
     secure_port: NotRequired[pulumi.Input[int] | None]
@@ -93,7 +96,7 @@ class ResourceArgs(ContentsArgs):
 
 
 class ResourceArgsDict(ContentsArgsDict):
-    """The same as a dictionary; see :class:`ResourceArgs`."""
+    """A dictionary with what :class:`ResourceArgs` has."""
 
     application: pulumi.Input[str]
     renewer: NotRequired[pulumi.Input[str] | None]
@@ -120,7 +123,7 @@ class EurekaInstanceArgs(ResourceArgs):
 
 
 class EurekaInstanceArgsDict(ResourceArgsDict):
-    """The same as a dictionary; see :class:`EurekaInstanceArgs`."""
+    """A dictionary with what :class:`EurekaInstanceArgs` has."""
 
     host_name: pulumi.Input[str]
     port: pulumi.Input[int]
@@ -145,7 +148,7 @@ class ApplicationInstanceArgs(ContentsArgs):
 
 
 class ApplicationInstanceArgsDict(ContentsArgsDict):
-    """The same as a dictionary; see :class:`ApplicationInstanceArgs`."""
+    """A dictionary with what :class:`ApplicationInstanceArgs` has."""
 
     host_name: pulumi.Input[str]
     port: NotRequired[pulumi.Input[int] | None]
@@ -171,10 +174,77 @@ class EurekaApplicationArgs(ResourceArgs):
 
 
 class EurekaApplicationArgsDict(ResourceArgsDict):
-    """The same as a dictionary; see :class:`EurekaApplicationArgs`."""
+    """A dictionary with what :class:`EurekaApplicationArgs` has."""
 
     instances: pulumi.Input[Instances]
     port: NotRequired[pulumi.Input[int] | None]
+
+
+class InstanceOutputs:
+    """What an EurekaInstance tells other resources."""
+
+    application: pulumi.Output[str]
+    instance_id: pulumi.Output[str]
+    host_name: pulumi.Output[str]
+    ip_address: pulumi.Output[str]
+    port: pulumi.Output[int]
+    port_enabled: pulumi.Output[bool]
+    secure_port: pulumi.Output[int]
+    secure_port_enabled: pulumi.Output[bool]
+    vip_address: pulumi.Output[str]
+    secure_vip_address: pulumi.Output[str]
+    status: pulumi.Output[str]
+    metadata: pulumi.Output[Mapping[str, str]]
+    zone: pulumi.Output[str | None]
+    renewal_interval_seconds: pulumi.Output[int]
+    duration_seconds: pulumi.Output[int]
+    home_page_url: pulumi.Output[str | None]
+    status_page_url: pulumi.Output[str | None]
+    health_check_url: pulumi.Output[str | None]
+    secure_health_check_url: pulumi.Output[str | None]
+    renewer: pulumi.Output[str]
+    on_conflict: pulumi.Output[str]
+    drain_seconds: pulumi.Output[int]
+    connection: pulumi.Output[str]
+    service_url: pulumi.Output[str]
+    owner: pulumi.Output[str]
+    overridden_status: pulumi.Output[str]
+    last_updated: pulumi.Output[str | None]
+    seen_owner: pulumi.Output[str]
+    incarnation: pulumi.Output[str | None]
+
+
+class ApplicationOutputs:
+    """What an EurekaApplication tells other resources."""
+
+    application: pulumi.Output[str]
+    instances: pulumi.Output[Mapping[str, Any]]
+    port: pulumi.Output[int | None]
+    port_enabled: pulumi.Output[bool | None]
+    secure_port: pulumi.Output[int | None]
+    secure_port_enabled: pulumi.Output[bool | None]
+    vip_address: pulumi.Output[str | None]
+    secure_vip_address: pulumi.Output[str | None]
+    status: pulumi.Output[str | None]
+    metadata: pulumi.Output[Mapping[str, str] | None]
+    zone: pulumi.Output[str | None]
+    renewal_interval_seconds: pulumi.Output[int | None]
+    duration_seconds: pulumi.Output[int | None]
+    home_page_url: pulumi.Output[str | None]
+    status_page_url: pulumi.Output[str | None]
+    health_check_url: pulumi.Output[str | None]
+    secure_health_check_url: pulumi.Output[str | None]
+    renewer: pulumi.Output[str]
+    on_conflict: pulumi.Output[str]
+    drain_seconds: pulumi.Output[int]
+    connection: pulumi.Output[str]
+    service_url: pulumi.Output[str]
+    owner: pulumi.Output[str]
+    id_base: pulumi.Output[str]
+    statuses: pulumi.Output[Mapping[str, str]]
+    held_by_others: pulumi.Output[Mapping[str, str]]
+    created: pulumi.Output[str | None]
+    incarnation: pulumi.Output[str | None]
 
 
 def as_dictionary(args: Any) -> Any:
@@ -197,7 +267,7 @@ def as_arguments(kind: type[_T], given: Any, where: str = "") -> _T:
     known: dict[str, Any] = {field.name: field for field in fields(kind)}  # type: ignore[arg-type]
     for name in given:
         if name not in known:
-            raise ConfigurationError(f"{where}there is no argument {name!r}; {meant(str(name), known)}")
+            raise ConfigurationError(f"{where}there is no argument {name!r}; {nearest(str(name), known)}")
     for name, field in known.items():
         if field.default is MISSING and field.default_factory is MISSING and name not in given:
             raise ConfigurationError(f"{where}{name} is required")

@@ -19,7 +19,8 @@ from eurekube_provider.core.errors import EurekubeError
 from eurekube_provider.core.model import Instance, Status
 from eurekube_provider.core.objects import SERVICE_NAME_LABEL
 from eurekube_provider.eureka.peers import Peers
-from eurekube_provider.resources.connections import NAMESPACE, shared_peers
+from eurekube_provider.registrations.connections import NAMESPACE
+from eurekube_provider.registrations.servers import PEERS
 from eurekube_provider.resources.program import (
     OFFLINE_VARIABLE,
     ProgramError,
@@ -118,7 +119,7 @@ def get_application(
 def get_application_output(
     name: pulumi.Input[str], *, connection: str | None = None
 ) -> pulumi.Output[FoundApplication]:
-    """The same as an output, of a name that may be one; unknown in an offline preview."""
+    """Look up an application by an output; the answer is one, too, unknown in an offline preview."""
     return _output(name, lambda known: _application(known, connection))
 
 
@@ -141,7 +142,7 @@ def get_instance(
 def get_instance_output(
     application: pulumi.Input[str], instance_id: pulumi.Input[str], *, connection: str | None = None
 ) -> pulumi.Output[FoundInstance | None]:
-    """The same as an output; unknown in an offline preview."""
+    """Look up an instance by outputs; the answer is one, too, unknown in an offline preview."""
     both = pulumi.Output.all(application, instance_id)
     return _output(both, lambda known: _instance(known[0], known[1], connection))
 
@@ -171,7 +172,7 @@ def get_endpoints_output(
     kubeconfig: str | Path | None = None,
     context: str | None = None,
 ) -> pulumi.Output[FoundEndpoints]:
-    """The same as an output; unknown in an offline preview."""
+    """Look up endpoints by outputs; the answer is one, too, unknown in an offline preview."""
     both = pulumi.Output.all(service, namespace)
     return _output(both, lambda known: _endpoints(known[0], known[1], kubeconfig, context))
 
@@ -228,7 +229,7 @@ def _instance(application: str, instance_id: str, connection: str | None) -> Fou
 
 
 def _peers(connection: str | None) -> Peers:
-    return shared_peers(program_connection(connection))
+    return PEERS.of(program_connection(connection))
 
 
 def _found(instance: Instance) -> FoundInstance:

@@ -44,9 +44,9 @@ def _cancel(self: Any, request: Any, context: Any) -> Any:  # noqa: ARG001 - the
     """Runs in the SDK's module: what it needs of ours it imports."""
     from google.protobuf import empty_pb2
 
-    from eurekube_provider.resources.waits import WAITS
+    from eurekube_provider.registrations.cancellation import CANCELLATION
 
-    WAITS.cancel()
+    CANCELLATION.cancel()
     return empty_pb2.Empty()  # type: ignore[attr-defined]
 
 

@@ -14,7 +14,7 @@ from pulumi.runtime import get_config, is_config_secret
 
 from eurekube_provider.core.errors import ConfigurationError
 from eurekube_provider.eureka.connection import Connection
-from eurekube_provider.resources.connections import (
+from eurekube_provider.registrations.connections import (
     DEFAULT_CONNECTION,
     NAMESPACE,
     configured_connection,
@@ -24,7 +24,7 @@ DEFAULT_OPERATOR_NAME = "eurekube"
 OFFLINE_VARIABLE = "EUREKUBE_OFFLINE"
 
 is_rendered: ContextVar[bool] = ContextVar("is_rendered", default=False)
-"""Whether the program runs without an engine, see :mod:`~eurekube_provider.resources.render`."""
+"""Whether the program runs without an engine, see :mod:`~eurekube_provider.stateless.render`."""
 
 
 class ProgramError(ConfigurationError, pulumi.RunError):

@@ -13,16 +13,10 @@ from typing import Any
 
 import pulumi
 
+from eurekube_provider.registrations.properties import FROM_SECRET, PROPERTIES, SECRET_ID
 from eurekube_provider.resources.program import is_rendered
-from eurekube_provider.resources.properties import FROM_SECRET, SECRET_ID
 
-_INSTANCE = {
-    "ip_address": ("host_name",),
-    "zone": ("metadata",),
-    "vip_address": ("application",),
-    "secure_vip_address": ("vip_address", "application"),
-    "instance_id": ("application", "port"),
-}
+_INSTANCE = {each.name: each.derived_from for each in PROPERTIES if each.derived_from}
 _MEMBER = {key: _INSTANCE[key] for key in ("ip_address", "zone")}
 
 
@@ -32,12 +26,12 @@ def with_instance_secrets(given: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def with_application_secrets(given: Mapping[str, Any]) -> dict[str, Any]:
-    """The same of an EurekaApplication, of which only what was written is in the state."""
+    """The properties of an EurekaApplication, of which only what was written is in the state, likewise."""
     return _with(given, {"zone": ("metadata",), SECRET_ID: ("application",)})
 
 
 def with_member_secrets(given: Mapping[str, Any]) -> dict[str, Any]:
-    """The same of one of its instances."""
+    """The properties of one of its instances, likewise."""
     return _with(given, _MEMBER)
 
 

@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from eurekube_provider.core.drain import Drain
+from eurekube_provider.core.drain_time import Drain
 from lab.proof import FormName
 from lab.proof.subjects import Scenario, Strategy, Subject
 

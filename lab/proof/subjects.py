@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 from pathlib import Path
 
-from eurekube_provider.core.drain import Drain
+from eurekube_provider.core.drain_time import Drain
 from eurekube_provider.core.prestop import drained_workload
 from lab.workloads import Object
 

@@ -29,14 +29,14 @@ from eurekube_provider.core.identity import Cluster as Kubernetes
 from eurekube_provider.core.model import EurekaLease, Instance, Port
 from eurekube_provider.core.plan import plan
 from eurekube_provider.eureka.apply import apply
-from eurekube_provider.eureka.connection import Connection, Mode
+from eurekube_provider.eureka.connection import BatchMode, Connection
+from eurekube_provider.eureka.eureka_registry import EurekaRegistry
 from eurekube_provider.eureka.peers import Peers
-from eurekube_provider.eureka.renewals import Renewals
-from eurekube_provider.operator.logs import TextFormatter
-from eurekube_provider.operator.registry import Registry
+from eurekube_provider.runtime.logs import TextFormatter
 from lab.eureka import EUREKA_PASSWORD, EUREKA_USER
 from lab.peering import SERVERS, Peering
 from lab.ports import HOST
+from lab.waiting import wait_until
 
 _log = logging.getLogger("eurekube_provider.tests.operator")
 
@@ -88,7 +88,7 @@ class Operator:
         self,
         urls: Iterable[str],
         app: str,
-        mode: Mode,
+        mode: BatchMode,
         *,
         way: Connection | None = None,
         interval_seconds: float = RENEWAL_INTERVAL_SECONDS,
@@ -102,10 +102,13 @@ class Operator:
         self.errors: list[EurekubeError] = []
         """Why looks ended early; the operator logs them and shows them in the syncer's status."""
         self.peers = Peers(replace(way or connection(urls), mode=mode), waits_for_all=False)
-        self.registry = Registry(
-            self.peers, Kubernetes("eks", "uid-eks"), "operator", 1.0, self._concerned, self._look_again
+        self.registry = EurekaRegistry(
+            self.peers,
+            Kubernetes("eks", "uid-eks"),
+            "operator",
+            1.0,
+            renewal_interval_seconds=interval_seconds,
         )
-        self.registry.renewals = Renewals(self.peers, self.registry, interval_seconds=interval_seconds)
         self._clock = clock
         self._look = threading.Event()
         self._stopped = threading.Event()
@@ -113,7 +116,8 @@ class Operator:
         self._thread = threading.Thread(target=self._run, name="operator")
 
     def __enter__(self) -> Self:
-        self.registry.start()
+        self.registry.start(self)
+        self.registry.renewals.resume()
         self._thread.start()
         return self
 
@@ -128,7 +132,11 @@ class Operator:
         self._thread.join()
         self.registry.stop()
         self._executor.shutdown()
-        self.registry._thread.join()
+        wait_until(
+            lambda: not any(one.is_alive for one in self.registry.liveness()),
+            "the registry's threads to end",
+            30,
+        )
         self.peers.close()
 
     def want(self, desired: Iterable[Instance]) -> None:
@@ -144,16 +152,18 @@ class Operator:
         """Whether it has seen that a person set a status over one of its instances."""
         return any(one.is_overridden for one in self.registry.view.owned(self.owner))
 
-    def _concerned(self, owner: str) -> None:
+    def owner_changed(self, owner: str) -> None:
+        """Look again, if it is ours."""
         if owner == self.owner:
             self._look.set()
 
-    def _look_again(self) -> None:
+    def condition_changed(self) -> None:
+        """Look again."""
         self._look.set()
 
     def _run(self) -> None:
         self._clock()
-        while not self.registry.wait_read(0.1):
+        while not self.registry.reachability.wait_read(0.1):
             if self._stopped.is_set():
                 return
         retry: float | None = None
@@ -172,17 +182,17 @@ class Operator:
         registry, view = self.registry, self.registry.view
         if self.is_leader and not self._stopped.is_set():
             steps = plan(self.desired, [*view.application(self.app), *view.owned(self.owner)], self.owner)
-            executor = self._executor if self.mode is Mode.REST else None
+            executor = self._executor if self.mode is BatchMode.REST else None
             outcome = apply(
                 steps,
                 self.owner,
                 self.peers,
-                registry,
+                registry.instances,
                 executor,
-                leases=max(registry.leases, len(self.desired)),
+                leases=max(len(registry.renewals), len(self.desired)),
             )
         for instance in view.owned(self.owner):
-            registry.hold(instance)
+            registry.keep(instance)
         if self.is_leader and not self._stopped.is_set():
             for failure in outcome.failures:
                 raise failure.error

@@ -7,10 +7,11 @@ from dataclasses import replace
 import pytest
 
 from eurekube_provider.core.identity import CLUSTER_UID_KEY, OWNER_KEY, Cluster
+from eurekube_provider.core.registry import Refused, Unread, Well
 from eurekube_provider.eureka import batch
+from eurekube_provider.eureka.eureka_registry import EurekaRegistry
 from eurekube_provider.eureka.peer import Peer
 from eurekube_provider.eureka.peers import Peers
-from eurekube_provider.operator.registry import Registry
 from lab.listing import wait_listed
 from lab.waiting import wait_until
 from tests.contract.conftest import WAIT_SECONDS, rating
@@ -18,9 +19,9 @@ from tests.contract.conftest import WAIT_SECONDS, rating
 pytestmark = [pytest.mark.lab, pytest.mark.slow]
 
 
-def registry(peers: Peers, cluster: Cluster) -> Registry:
-    """What an operator of this cluster reads at its start."""
-    return Registry(peers, cluster, "operator", 1.0, lambda _: None, lambda: None, check_cluster=True)
+def registry(peers: Peers, cluster: Cluster) -> EurekaRegistry:
+    """What an operator of this cluster reads at its start, over connections of its own."""
+    return EurekaRegistry(Peers(peers.connection), cluster, "operator", 1.0, check_cluster=True)
 
 
 def test_a_name_that_only_one_server_knows_is_in_use(peers: Peers, app: str) -> None:
@@ -35,13 +36,13 @@ def test_a_name_that_only_one_server_knows_is_in_use(peers: Peers, app: str) -> 
 
     rebuilt = registry(peers, Cluster(app, "uid-of-the-new-one"))
     rebuilt.start()
-    wait_until(lambda: rebuilt.refusal or rebuilt.was_read, "the first read", WAIT_SECONDS)
+    wait_until(lambda: rebuilt.condition() != Unread(), "the first read", WAIT_SECONDS)
     rebuilt.stop()
-    assert rebuilt.refusal is not None
-    assert "uid-of-the-lost-one" in str(rebuilt.refusal)
+    assert isinstance(refused := rebuilt.condition(), Refused)
+    assert "uid-of-the-lost-one" in str(refused.why)
 
     same = registry(peers, Cluster(app, "uid-of-the-lost-one"))
     same.start()
-    wait_until(lambda: same.refusal or same.was_read, "the first read", WAIT_SECONDS)
+    wait_until(lambda: same.condition() != Unread(), "the first read", WAIT_SECONDS)
     same.stop()
-    assert same.refusal is None
+    assert same.condition() == Well()

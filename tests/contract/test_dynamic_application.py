@@ -22,14 +22,14 @@ from eurekube_provider.core.model import Instance, Port, Status
 from eurekube_provider.eureka.connection import Connection
 from eurekube_provider.eureka.peer import Peer
 from eurekube_provider.eureka.peers import Peers
-from eurekube_provider.resources import registration, registrations
+from eurekube_provider.registrations.desired import DesiredState
+from eurekube_provider.registrations.lifecycle import create
+from eurekube_provider.registrations.members import check_members
+from eurekube_provider.registrations.property_check import check
+from eurekube_provider.registrations.removal_checks import FORWARDED_WITHIN_SECONDS
 from eurekube_provider.resources.application import ApplicationProvider
-from eurekube_provider.resources.bridge import IN_UPDATE, SECRET, SIGNATURE
-from eurekube_provider.resources.looks import FORWARDED_WITHIN_SECONDS
-from eurekube_provider.resources.members import check_members
-from eurekube_provider.resources.properties import check
-from eurekube_provider.resources.registration import Registration
-from eurekube_provider.resources.roster import Roster
+from eurekube_provider.resources.dynamic_provider import SECRET, SIGNATURE
+from eurekube_provider.resources.program_inputs import IN_UPDATE
 from lab import Lab
 from lab.eureka import LISTS_EACH_SECOND
 from lab.listing import held_now, listed_now
@@ -66,6 +66,13 @@ def single(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Plugin]:
 def plugin(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Plugin]:
     """A plugin process that is asked for applications."""
     with plugins(tmp_path_factory.mktemp("application")) as start:
+        yield start(ApplicationProvider())
+
+
+@pytest.fixture
+def next_run(tmp_path: Path) -> Iterator[Plugin]:
+    """A plugin process as each run of Pulumi has its own: it knows no list that another one asked for."""
+    with plugins(tmp_path) as start:
         yield start(ApplicationProvider())
 
 
@@ -273,7 +280,9 @@ def test_a_persons_override_is_kept_and_shown(plugin: Plugin, eureka: Peers, new
     assert held(eureka, news)["a"].status is Status.OUT_OF_SERVICE
 
 
-def test_a_conflict_registers_nothing_and_names_each(plugin: Plugin, eureka: Peers, news: Properties) -> None:
+def test_a_conflict_registers_nothing_and_names_each(
+    next_run: Plugin, eureka: Peers, news: Properties
+) -> None:
     """Neither what stands under the same id, nor the same address that registered itself."""
     application = news["application"]
     same_id = f"a.{application}.dev.shop:{application}:8080"
@@ -283,7 +292,7 @@ def test_a_conflict_registers_nothing_and_names_each(plugin: Plugin, eureka: Pee
     wait_everywhere(eureka, itself)
     news = with_instances(news, **news["instances"], c={"host_name": "192.0.2.3"})
     with pytest.raises(grpc.RpcError) as raised:
-        plugin.create(plugin.check(news))
+        next_run.create(next_run.check(news))
     said = sentence(raised)
     assert "2 of 3 instances failed (nothing was registered): a (" in said
     assert "b (" in said
@@ -303,10 +312,10 @@ def test_adopting_takes_over_and_a_failure_gives_back(
     eureka.register(theirs)
     adopting = {**news, "on_conflict": "adopt"}
     three = with_instances(adopting, **news["instances"], c={"host_name": "192.0.2.3"})
-    wanted = Roster.from_properties(check_members({}, three).properties)
+    wanted = DesiredState.from_properties(check_members({}, three).properties)
     refusing = Refusing(eureka.connection, "c.")
     with pytest.raises(SomeFailed, match=r"1 of 3 instances failed \(the others were taken back\): c \("):
-        registrations.create(wanted, refusing)
+        create(wanted, refusing)
     refusing.close()
     assert addresses(eureka, news) == {"a": "192.0.2.99"}
     assert held(eureka, news)["a"].owner is None
@@ -324,14 +333,14 @@ def test_a_creation_whose_answers_are_lost_leaves_nothing(eureka: Peers, news: P
     several = check_members({}, news).properties
     try:
         with pytest.raises(RegistryUnreachable, match="what was registered was taken back"):
-            registration.create(Registration.from_properties({**one, "incarnation": "first"}), losing)
+            create(DesiredState.from_properties({**one, "incarnation": "first"}), losing)
         with pytest.raises(SomeFailed, match="the others were taken back"):
-            registrations.create(Roster.from_properties({**several, "incarnation": "second"}), losing)
+            create(DesiredState.from_properties({**several, "incarnation": "second"}), losing)
         wait_for(lambda: held(eureka, news) == {}, "both servers to hold nothing")
-        registration.create(Registration.from_properties({**one, "incarnation": "old"}), eureka)
-        changed = Registration.from_properties({**one, "metadata": {"tier": "2"}, "incarnation": "third"})
+        create(DesiredState.from_properties({**one, "incarnation": "old"}), eureka)
+        changed = DesiredState.from_properties({**one, "metadata": {"tier": "2"}, "incarnation": "third"})
         with pytest.raises(RegistryUnreachable, match="what stood there before was given back"):
-            registration.create(changed, losing)
+            create(changed, losing)
     finally:
         losing.close()
     (left,) = held(eureka, news).values()
@@ -339,7 +348,7 @@ def test_a_creation_whose_answers_are_lost_leaves_nothing(eureka: Peers, news: P
 
 
 def test_a_failed_update_stays_and_the_next_one_finishes(
-    plugin: Plugin, eureka: Peers, news: Properties
+    plugin: Plugin, next_run: Plugin, eureka: Peers, news: Properties
 ) -> None:
     """Also what a failed one registered and the next one does not ask for any more is found, and removed."""
     inputs = plugin.check(news)
@@ -356,12 +365,12 @@ def test_a_failed_update_stays_and_the_next_one_finishes(
     there = addresses(eureka, news)
     assert there == {"a": "192.0.2.1", "b": "192.0.2.2", "c": "192.0.2.3", "d": "192.0.2.99"}
     wait_everywhere(eureka, held(eureka, news)["c"])
-    _, refreshed, _ = plugin.read(state)
+    _, refreshed, _ = next_run.read(state)
     left = refreshed["instances"]["c"]  # shown, as a secret
     assert (left[SIGNATURE], left["value"]["host_name"]) == (SECRET, "192.0.2.3")
     # The engine kept the old state. The program gives d up, and never asks for c again.
     fewer = with_instances(news, a={"host_name": "192.0.2.1"}, e={"host_name": "192.0.2.5"})
-    plugin.update(state, plugin.check(fewer, inputs))
+    next_run.update(state, next_run.check(fewer, inputs))
     assert addresses(eureka, news) == {"a": "192.0.2.1", "e": "192.0.2.5", "d": "192.0.2.99"}
 
 
@@ -495,7 +504,7 @@ def test_a_forced_replacement_keeps_what_is_new_or_had_lapsed(
 
 
 def test_a_resource_is_renamed_or_moved_into_an_application(
-    plugin: Plugin, single: Plugin, eureka: Peers, news: Properties
+    plugin: Plugin, single: Plugin, next_run: Plugin, eureka: Peers, news: Properties
 ) -> None:
     """Pulumi makes the new one before the old one goes; for a while both stand at one address."""
     alone = {key: news[key] for key in ("application", "port", "renewer", "service_url", "owner")}
@@ -511,8 +520,9 @@ def test_a_resource_is_renamed_or_moved_into_an_application(
     assert addresses(eureka, news) == {"a": "192.0.2.1", "b": "192.0.2.2"}
 
     other_stack = {**news, "owner": news["owner"].replace("/dev/", "/prod/")}
+    wait_everywhere(eureka, *held(eureka, news).values())
     with pytest.raises(grpc.RpcError) as raised:
-        plugin.create(plugin.check(other_stack))
+        next_run.create(next_run.check(other_stack))
     assert f"belongs to {renamed['owner']}" in sentence(raised)
     plugin.delete(second)
 

@@ -1,6 +1,6 @@
 """The dynamic provider in Pulumi's own plugin process, over gRPC, against a real Eureka.
 
-Here shows what the bridge does on the way: floats, keys that vanish, the marker for unknown values, four
+Here shows what it does on the way: floats, keys that vanish, the marker for unknown values, four
 calls at once, and what a person gets to read of an error.
 """
 
@@ -17,11 +17,11 @@ import grpc
 import pytest
 from pulumi.runtime import rpc
 
-from eurekube_provider.core.defaults import completed
 from eurekube_provider.core.identity import INSTANCE_TYPE
 from eurekube_provider.core.model import Instance, Port, Status
 from eurekube_provider.eureka.connection import Connection
 from eurekube_provider.eureka.peer import Peer
+from eurekube_provider.registrations.defaults import completed
 from lab import EUREKA_PASSWORD, EUREKA_USER, Lab
 from lab.listing import wait_listed
 from lab.waiting import wait_until

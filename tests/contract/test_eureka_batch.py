@@ -147,19 +147,21 @@ def test_our_batches_are_understood(peer: Peer, app: str) -> None:
         last_dirty_timestamp_ms=2000,
         unknown_fields={"fieldOfALaterEureka": 1},
     )
-    assert peer.batch([batch.heartbeat(instance)]) == [batch.Answer(404)]
-    assert peer.batch([batch.register(instance)]) == [batch.Answer(200)]
-    assert peer.batch([batch.heartbeat(instance)]) == [batch.Answer(200)]
+    assert peer.batch([batch.heartbeat(instance)]) == [batch.ItemResponse(404)]
+    assert peer.batch([batch.register(instance)]) == [batch.ItemResponse(200)]
+    assert peer.batch([batch.heartbeat(instance)]) == [batch.ItemResponse(200)]
     (answer,) = peer.batch([batch.heartbeat(instance, batch.OLDEST_TIMESTAMP_MS)])
     assert answer.status_code == 409
     assert answer.instance is not None
     assert answer.instance.wanted() == instance.wanted()
-    assert peer.batch([batch.set_status(instance, Status.OUT_OF_SERVICE)]) == [batch.Answer(200)]
+    assert peer.batch([batch.set_status(instance, Status.OUT_OF_SERVICE)]) == [batch.ItemResponse(200)]
     held = peer.read(*instance.key)
     assert held is not None
     assert (held.status, held.overridden_status) == (Status.OUT_OF_SERVICE, Status.OUT_OF_SERVICE)
-    assert peer.batch([batch.register(replace(held, last_dirty_timestamp_ms=3000))]) == [batch.Answer(200)]
-    assert peer.batch([batch.cancel(instance)]) == [batch.Answer(200)]
+    assert peer.batch([batch.register(replace(held, last_dirty_timestamp_ms=3000))]) == [
+        batch.ItemResponse(200)
+    ]
+    assert peer.batch([batch.cancel(instance)]) == [batch.ItemResponse(200)]
     assert peer.read(*instance.key) is None
 
 
@@ -167,4 +169,4 @@ def test_the_largest_batch(peer: Peer, app: str) -> None:
     """As many items as servers send each other are taken at once."""
     instances = [rating(app, f"{one(app)}-{number}") for number in range(batch.MOST_ITEMS)]
     answers = peer.batch([batch.register(instance) for instance in instances])
-    assert answers == [batch.Answer(200)] * batch.MOST_ITEMS
+    assert answers == [batch.ItemResponse(200)] * batch.MOST_ITEMS

@@ -14,17 +14,17 @@ import requests
 from eurekube_provider.cli.main import main
 from eurekube_provider.core.identity import Cluster
 from eurekube_provider.core.model import Instance, Status
-from eurekube_provider.doctor.world import read_eureka
+from eurekube_provider.doctor.reader import read_eureka
 from eurekube_provider.eureka.connection import Connection
-from eurekube_provider.eureka.listing import Listing
+from eurekube_provider.eureka.eureka_registry import EurekaRegistry
 from eurekube_provider.eureka.peer import Peer
 from eurekube_provider.eureka.peers import Peers
-from eurekube_provider.operator.registry import Registry
+from eurekube_provider.eureka.registry_fetcher import Listing
+from eurekube_provider.registrations.members import check_members
 from eurekube_provider.resources.application import ApplicationProvider
 from eurekube_provider.resources.lookups import get_application
-from eurekube_provider.resources.members import check_members
-from eurekube_provider.resources.registries import Registries
-from eurekube_provider.resources.render import Rendered
+from eurekube_provider.stateless.render import Rendered
+from eurekube_provider.stateless.stack_registrations import StackRegistrations
 from lab import Lab
 from lab.eureka import SpringCloud
 from lab.listing import LISTED_WITHIN_SECONDS
@@ -230,7 +230,7 @@ def without_an_engine(url: str, app: str) -> None:
     checked = check_members({}, properties).properties
     stack = ("shop", "dev", "organization")
     rendered = Rendered(*stack, [], {}, {"rating": checked}, None, None, connections, frozenset())
-    registries = Registries(rendered, lambda _: None)
+    registries = StackRegistrations(rendered, lambda _: None)
     registries.preview()
     registries.register()
     registries.remove_forgotten()
@@ -249,17 +249,13 @@ def by_hand(url: str, app: str) -> None:
 
 def leaders(url: str) -> None:
     """Three changes of leader."""
-    registry = Registry(
-        Peers(Connection((url,))), Cluster("lab", "u"), "operator", 0.2, lambda _: None, lambda: None
-    )
-    registry.renewals.stand_by()
+    registry = EurekaRegistry(Peers(Connection((url,))), Cluster("lab", "u"), "operator", 0.2)
     registry.start()
-    assert registry.wait_read(WAIT_SECONDS)
+    assert registry.reachability.wait_read(WAIT_SECONDS)
     for _ in range(3):
-        registry.take_over()
+        registry.take_over(0)
         registry.stand_by()
     registry.stop()
-    registry.peers.close()
 
 
 def test_lists_through_our_client(peer: Peer, app: str) -> None:

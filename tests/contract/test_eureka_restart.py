@@ -12,10 +12,10 @@ import requests
 from eurekube_provider.core.identity import Cluster
 from eurekube_provider.core.model import EurekaLease
 from eurekube_provider.eureka.connection import Connection
+from eurekube_provider.eureka.eureka_registry import EurekaRegistry
 from eurekube_provider.eureka.peer import Peer
 from eurekube_provider.eureka.peers import BATCHES_FROM_LEASES, Peers
-from eurekube_provider.operator.registry import Registry
-from eurekube_provider.operator.restarts import running_seconds
+from eurekube_provider.eureka.restart_detection import running_seconds
 from lab import Lab
 from lab.eureka import SpringCloud
 from lab.listing import LISTED_WITHIN_SECONDS
@@ -104,9 +104,7 @@ def test_two_servers_behind_one_url(http: requests.Session, app: str) -> None:
     ):
         servers = [Server(url, http) for url in lab.eureka_urls]
         peers = Peers(Connection((f"http://{HOST}:{balancer.port}/eureka",)))
-        registry = Registry(
-            peers, Cluster("eks", "uid"), "operator", 60.0, lambda _: register(), lambda: None
-        )
+        registry = EurekaRegistry(peers, Cluster("eks", "uid"), "operator", 60.0)
         ours = [
             replace(rating(app, f"{number}.{app}"), metadata={"eurekube.owner": f"cluster/eks/shop/{app}"})
             for number in range(20)
@@ -117,23 +115,34 @@ def test_two_servers_behind_one_url(http: requests.Session, app: str) -> None:
             lease=EurekaLease(renewal_interval_seconds=2),
         )
 
+        class Listener:
+            """Registers what is missing."""
+
+            def owner_changed(self, _owner: str) -> None:
+                """Register it."""
+                register()
+
+            def condition_changed(self) -> None:
+                """Do nothing."""
+
         def register() -> None:
             """As a look at the syncer does."""
             for instance in ours:
                 if instance.key not in registry.renewals:
                     peers.register(instance)
-                    registry.registered(instance)
+                    registry.instances.registered(instance)
 
         wait_until(
             lambda: youngest_seconds(lab.eureka_urls) > 3.0, "both to have run for a while", WAIT_SECONDS
         )
-        registry.start()
+        registry.start(Listener())
+        registry.renewals.resume()
         try:
-            assert registry.wait_read(WAIT_SECONDS)
+            assert registry.reachability.wait_read(WAIT_SECONDS)
             began = time.monotonic()
             register()
             peers.register(stacks)
-            registry.registered(stacks)
+            registry.instances.registered(stacks)
             wait_until(lambda: registry.restarts.servers_behind == 2, "both to have answered", WAIT_SECONDS)
             wait_until(lambda: servers[1].get(app, stacks.instance_id), "the copies", WAIT_SECONDS)
 

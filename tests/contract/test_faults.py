@@ -19,7 +19,7 @@ from eurekube_provider.core.errors import OwnershipConflict, RegistryDenied, Reg
 from eurekube_provider.core.model import EurekaLease, Instance, Status
 from eurekube_provider.core.plan import same_contents
 from eurekube_provider.eureka import peers as peers_module
-from eurekube_provider.eureka.connection import Connection, Mode
+from eurekube_provider.eureka.connection import BatchMode, Connection
 from eurekube_provider.eureka.peer import Peer
 from eurekube_provider.eureka.peers import Peers
 from lab.eureka import EUREKA_PASSWORD, EUREKA_USER
@@ -178,8 +178,8 @@ def scene(cluster: Peering, app: str, monkeypatch: pytest.MonkeyPatch) -> Iterat
     with (
         everything_logged() as log,
         Witness(cluster) as witness,
-        Operator(cluster.urls, f"{app}-rest", Mode.REST) as rest,
-        Operator(cluster.urls, f"{app}-batch", Mode.BATCH) as batch,
+        Operator(cluster.urls, f"{app}-rest", BatchMode.REST) as rest,
+        Operator(cluster.urls, f"{app}-batch", BatchMode.BATCH) as batch,
     ):
         result = Scene(cluster, [rest, batch], witness, log)
         yield result
@@ -206,7 +206,7 @@ def test_a_server_that_clients_cannot_use(scene: Scene, fault: str) -> None:
     scene.begin()
     disturb, words = FAULTS[fault]
     for operator in scene.operators:
-        if operator.mode is Mode.BATCH and fault != "slow":
+        if operator.mode is BatchMode.BATCH and fault != "slow":
             scene.witness.excuse(operator.app, 0)  # nobody forwards a batch to it
     disturb(scene.cluster.fronts[0])
     scene.change()
@@ -284,7 +284,7 @@ def test_a_removal_that_comes_after_the_registration(cluster: Peering, app: str)
     lease, turns_seconds = EurekaLease(120, 600), 120.0  # the first after 60 s
     cluster.heal()
     urls = [server.url for server in cluster.servers]
-    with Operator(urls, app, Mode.REST, interval_seconds=turns_seconds) as operator:
+    with Operator(urls, app, BatchMode.REST, interval_seconds=turns_seconds) as operator:
         wanted = instances(operator.owner, app, range(2), lease)
         key = wanted[0].key
 
@@ -314,13 +314,13 @@ def test_credentials_that_no_server_accepts_for_a_while(scene: Scene) -> None:
     scene.change()
     for operator in scene.operators:
         wait_until(
-            lambda: RegistryDenied in map(type, operator.errors) and operator.registry.failure,  # noqa: B023
+            lambda: RegistryDenied in map(type, operator.errors) and operator.registry.reachability.failure,  # noqa: B023
             "the refusal",
             10,
         )
         # The foreign instance under one of our ids is refused as before.
         assert {type(error) for error in operator.errors} <= {RegistryDenied, OwnershipConflict}
-        assert isinstance(operator.registry.failure, RegistryDenied)
+        assert isinstance(operator.registry.reachability.failure, RegistryDenied)
     scene.settle()
     assert scene.said("Eureka cannot be read", "check eurekube:user and eurekube:password")
     assert scene.said("Eureka answers again")
@@ -330,8 +330,8 @@ def test_all_servers_come_back_empty(scene: Scene) -> None:
     """All that is ours is there again, a person's wish included; nobody can know what else they held."""
     scene.begin(LONG)
     for operator in scene.operators:
-        operator.registry.take_over()  # and so reads by instance: a list may stay as old as three minutes
-        operator.registry.look_for([operator.desired[OUT_OF_SERVICE].key], known_too=True)
+        operator.registry.take_over(0)  # and so reads by instance: a list may stay as old as three minutes
+        operator.registry.refresh([operator.desired[OUT_OF_SERVICE].key], known_too=True)
         assert operator.knows_of_override()
     for server in scene.cluster.servers:
         server.kill()
@@ -341,9 +341,9 @@ def test_all_servers_come_back_empty(scene: Scene) -> None:
     assert scene.said("Eureka answers again")
 
 
-@pytest.mark.parametrize("mode", [Mode.REST, Mode.BATCH], ids=str)
+@pytest.mark.parametrize("mode", [BatchMode.REST, BatchMode.BATCH], ids=str)
 def test_clients_with_clocks_ten_minutes_apart(
-    cluster: Peering, app: str, mode: Mode, monkeypatch: pytest.MonkeyPatch
+    cluster: Peering, app: str, mode: BatchMode, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """They take turns, while both renew: each one's update counts, on every server."""
     clocks = Clocks()
@@ -375,8 +375,8 @@ def test_clients_with_clocks_ten_minutes_apart(
         wait_until(late.has_nothing, "the removal", LEVEL_SECONDS)
 
 
-@pytest.mark.parametrize("mode", [Mode.REST, Mode.BATCH], ids=str)
-def test_a_thousand_come_and_go(cluster: Peering, app: str, mode: Mode) -> None:
+@pytest.mark.parametrize("mode", [BatchMode.REST, BatchMode.BATCH], ids=str)
+def test_a_thousand_come_and_go(cluster: Peering, app: str, mode: BatchMode) -> None:
     """While they are renewed, and many again while a server restarts: none is left on any server."""
     urls = [server.url for server in cluster.servers]
     first = cluster.servers[0]
@@ -455,7 +455,7 @@ def test_an_expired_certificate(cluster: Peering, app: str, certificates: dict[s
     with (
         everything_logged() as log,
         Proxy(cluster.servers[0].port, tls=tls(old)) as front,
-        Operator([], app, Mode.REST, way=secure(cluster, front, old)) as rest,
+        Operator([], app, BatchMode.REST, way=secure(cluster, front, old)) as rest,
     ):
         rest.want(instances(rest.owner, app, range(3)))
         wait_until(lambda: len(rest.registry.renewals) == 3, "the registrations", LEVEL_SECONDS)

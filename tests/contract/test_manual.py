@@ -11,8 +11,8 @@ from eurekube_provider.core.errors import RegistryRejected, RegistryUnreachable
 from eurekube_provider.core.identity import LEAVING_KEY
 from eurekube_provider.core.model import Status
 from eurekube_provider.eureka.connection import Connection
-from eurekube_provider.eureka.manual import instances_named, look, out_since, put_back, take_out
 from eurekube_provider.eureka.peers import Peers
+from eurekube_provider.eureka.status_override import instances_named, look, out_since, put_back, take_out
 from lab import Lab
 from tests.contract.conftest import rating, wait_everywhere
 

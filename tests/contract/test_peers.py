@@ -14,12 +14,12 @@ import requests
 
 from eurekube_provider.core.errors import OwnershipConflict, RegistryUnreachable
 from eurekube_provider.core.model import Instance, Status
-from eurekube_provider.core.plan import Action, Plan, Policy, plan
+from eurekube_provider.core.plan import Action, Outcome, Plan, Policy, plan
 from eurekube_provider.eureka import apply as module
 from eurekube_provider.eureka import peers as peers_module
-from eurekube_provider.eureka.apply import Outcome, apply, remove, write
-from eurekube_provider.eureka.connection import Connection, Mode
-from eurekube_provider.eureka.convoy import Convoys
+from eurekube_provider.eureka.apply import apply, remove, write
+from eurekube_provider.eureka.coalescing import Convoys
+from eurekube_provider.eureka.connection import BatchMode, Connection
 from eurekube_provider.eureka.peers import Peers
 from eurekube_provider.eureka.sweeper import Sweeper
 from lab import Lab
@@ -375,8 +375,8 @@ def test_what_was_written_is_renewed(peers: Peers, app: str) -> None:
     assert not peers.renew(replace(again, last_dirty_timestamp_ms=(again.last_dirty_timestamp_ms or 0) + 1))
 
 
-@pytest.mark.parametrize("mode", [Mode.REST, Mode.BATCH], ids=str)
-def test_many_changes(three: Lab, app: str, mode: Mode) -> None:
+@pytest.mark.parametrize("mode", [BatchMode.REST, BatchMode.BATCH], ids=str)
+def test_many_changes(three: Lab, app: str, mode: BatchMode) -> None:
     """Many come, change and go on every server, one by one or in batches; a foreign one among them stays."""
     peers = Peers(Connection(tuple(three.eureka_urls), mode=mode))
     count = module.BULK_FROM_CHANGES + 10
@@ -406,8 +406,8 @@ def test_owners_that_travel_together(three: Lab, app: str) -> None:
     """Single changes of many owners at once stand on every server, in far fewer requests than changes; an id
     that somebody else has stays as it is, and a person's status over an instance, too.
     """
-    peers = Peers(Connection(tuple(three.eureka_urls), mode=Mode.BATCH))
-    convoys, record, count = Convoys(), Record(all_is_new=True), 60
+    peers = Peers(Connection(tuple(three.eureka_urls), mode=BatchMode.BATCH))
+    convoys, record, count = Convoys(peers), Record(all_is_new=True), 60
     owners = [f"cluster/eks/shop/{app.lower()}-{number}" for number in range(count)]
     wanted = [owned(f"{app}-{number}", owner=owner) for number, owner in enumerate(owners)]
     foreign = owned(wanted[0].application, wanted[0].instance_id, owner=THEIRS)
@@ -426,7 +426,7 @@ def test_owners_that_travel_together(three: Lab, app: str) -> None:
         with ThreadPoolExecutor(16) as pool:
             return list(
                 pool.map(
-                    lambda item: convoys(item[0], item[1], peers, record), zip(plans, owners, strict=True)
+                    lambda item: convoys.apply(item[0], item[1], record), zip(plans, owners, strict=True)
                 )
             )
 
@@ -457,7 +457,7 @@ def test_owners_that_travel_together(three: Lab, app: str) -> None:
 
 def test_batches_keep_a_persons_out_of_service(three: Lab, app: str) -> None:
     """What a person set stands after an update in batches, override included, on every server."""
-    peers = Peers(Connection(tuple(three.eureka_urls), mode=Mode.BATCH))
+    peers = Peers(Connection(tuple(three.eureka_urls), mode=BatchMode.BATCH))
     desired = [owned(app, f"{number:03}.{app}") for number in range(module.BULK_FROM_CHANGES)]
     apply(plan(desired, [], OURS), OURS, peers)
     chosen = desired[3]
@@ -530,7 +530,7 @@ class Operator:
         self.sweeper = Sweeper(self.peers, self.registered.__contains__, came_back=self._came_back)
         self.sweeper.start()
         self._leases = leases
-        self._convoys = Convoys()
+        self._convoys = Convoys(self.peers)
         self._record = Record(all_is_new=True)
         self._record.gone = self._gone  # type: ignore[method-assign]
 
@@ -563,7 +563,7 @@ class Operator:
 
     def _carry(self, plans: list[tuple[Plan, str]]) -> None:
         def carry(steps: Plan, owner: str) -> Outcome:
-            return self._convoys(steps, owner, self.peers, self._record, leases=self._leases)
+            return self._convoys.apply(steps, owner, self._record, leases=self._leases)
 
         with ThreadPoolExecutor(16) as pool:
             outcomes = list(pool.map(carry, *zip(*plans, strict=True)))

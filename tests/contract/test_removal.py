@@ -10,9 +10,10 @@ from eurekube_provider.core.identity import OWNER_KEY, RENEWER_KEY
 from eurekube_provider.core.model import Instance, Port, Status
 from eurekube_provider.eureka import batch
 from eurekube_provider.eureka.peers import Peers
-from eurekube_provider.resources.looks import FORWARDED_WITHIN_SECONDS
-from eurekube_provider.resources.properties import OnConflict
-from eurekube_provider.resources.registration import Registration, Removal, delete
+from eurekube_provider.registrations.desired import DesiredState, Registration
+from eurekube_provider.registrations.lifecycle import delete
+from eurekube_provider.registrations.removal_checks import FORWARDED_WITHIN_SECONDS
+from eurekube_provider.registrations.values import OnConflict
 
 pytestmark = pytest.mark.lab
 
@@ -34,8 +35,18 @@ def test_what_a_forwarded_renewal_brings_back_is_removed_again(
         last_dirty_timestamp_ms=int(time.time() * 1000),
     )
     peers.register(instance)
-    registration = Registration(
-        instance, OWNER, peers.connection.service_urls, None, OnConflict.FAIL, drain_seconds=drain_seconds
+    alone = {instance.instance_id: Registration(instance)}
+    urls = peers.connection.service_urls
+    registration = DesiredState(
+        app.upper(),
+        OWNER,
+        urls,
+        "default",
+        OnConflict.FAIL,
+        drain_seconds,
+        "eurekube",
+        alone,
+        has_members=False,
     )
     drained: list[set[Status]] = []
     brought_back: list[Instance] = []
@@ -58,7 +69,8 @@ def test_what_a_forwarded_renewal_brings_back_is_removed_again(
         brought_back.append(last)
         assert not peers.read_everywhere(*instance.key).is_gone
 
-    assert delete(registration, peers, wait=give_back) is Removal.REMOVED
+    removal = delete(registration, peers, wait=give_back)
+    assert [one.key for one in removal.removed] == [instance.key]
     assert drained == [{Status.OUT_OF_SERVICE}] * bool(drain_seconds)
     assert len(brought_back) == 1
     assert brought_back[0].is_leaving is bool(drain_seconds)

@@ -7,7 +7,7 @@ import contextlib
 import io
 from collections.abc import Callable
 
-from eurekube_provider.cli import drain, undrain
+from eurekube_provider.cli import drain_command, undrain_command
 from eurekube_provider.core.errors import EurekubeError
 from tests.explore.engine import Engine
 from tests.explore.programs import SECOND_URL, URL, Edit, at_two_servers, instance
@@ -42,15 +42,15 @@ class Drained:
             assert Engine(self.world).up(edit.first).ended_well
             self.cluster.clock.advance(40_000)
             if self._is_back:
-                self._command(drain)
+                self._command(drain_command)
             self.world.trace.clear()
             self.world.faults = self._faults
-            code = self._command(undrain if self._is_back else drain)
+            code = self._command(undrain_command if self._is_back else drain_command)
             self.requests = len(self.world.trace)
             self.world.faults = {}
             self.cluster.clock.advance(2_000)
             self._must_hold("UP" if self._is_back else "OUT_OF_SERVICE", code)
-            again = self._command(undrain)
+            again = self._command(undrain_command)
             self.cluster.clock.advance(2_000)
             if again != 0:
                 self.violations.append(f"what nothing disturbs ends with {again}")

@@ -15,10 +15,9 @@ from typing import Any
 
 from pulumi.dynamic import ConfigureRequest
 
-from eurekube_provider.resources import bridge, connections
 from eurekube_provider.resources.application import ApplicationProvider
-from eurekube_provider.resources.bridge import IN_UPDATE
 from eurekube_provider.resources.instance import InstanceProvider
+from eurekube_provider.resources.program_inputs import IN_UPDATE
 from tests.explore.world import Killed, World
 
 Properties = dict[str, Any]
@@ -31,11 +30,11 @@ FAILS: Properties = {"fails": True}
 PREFIX = "stack/organization/explored/dev/"
 
 
-_RESOURCES = "eurekube_provider.resources."
+_RESOURCES = ("eurekube_provider.resources.", "eurekube_provider.registrations.")
 
 
 @functools.cache
-def _memories() -> list[Any]:
+def memories() -> list[Any]:
     """What the plugin's process remembers: the objects that its modules make when they are imported."""
     found = {
         id(thing): thing
@@ -132,9 +131,7 @@ class Engine:
 
     def _new_process(self) -> None:
         self.world.new_process()
-        connections._peers.clear()
-        bridge._SILENT.clear()
-        for memory in _memories():
+        for memory in memories():
             memory.__init__()
 
     def _provider(self, properties: Properties) -> InstanceProvider | ApplicationProvider:

@@ -152,7 +152,7 @@ class Explored:
             if number == 2 and [step for step in run.steps if not step.startswith("read ")]:
                 self._violated(f"an up after a good one still changes: {run.steps}")
             self._wait()
-        self._compare()
+        self.compare()
         for app, instance_id in self._doubled() - doubled:
             self._violated(
                 f"{app} {instance_id} was registered where {self.others.beside} had registered itself"
@@ -183,7 +183,7 @@ class Explored:
         self.world.watch("what servers told each other")
         self.cluster.clock.advance(38_000)
 
-    def _compare(self) -> None:
+    def compare(self) -> None:
         """Each server holds what the program says, and nothing else of ours."""
         for server in self.cluster.servers.values():
             self._compare_one(server)

@@ -103,7 +103,7 @@ class Fleet:
         self._order, self._ends_at_first = order, ends_at_first
         self._numbers: Counter[str] = Counter()
         self._seconds = dict.fromkeys(sides.NAMES, 0.0)
-        self._found: Counter[str] = Counter()
+        self.found: Counter[str] = Counter()
         self._began = time.monotonic()
 
     def run(self) -> int:
@@ -132,9 +132,9 @@ class Fleet:
         numbers = ", ".join(f"{self._numbers[side]:,} of {side}" for side in order.sides)
         print(
             f"seed {order.seed}: {numbers}, {self._numbers.total():,} sequences in all,"
-            f" {(time.monotonic() - self._began) / 60:.1f} minutes, {len(self._found)} violations"
+            f" {(time.monotonic() - self._began) / 60:.1f} minutes, {len(self.found)} violations"
         )
-        return 1 if self._found else 0
+        return 1 if self.found else 0
 
     def _listen(self, said: Any, jobs: list[Any]) -> None:
         """Hear what they say until all have ended."""
@@ -143,8 +143,8 @@ class Fleet:
             alive = [one for one in jobs if one.is_alive()]
             with contextlib.suppress(queue.Empty):
                 while True:
-                    self._heard(said.get(timeout=0.5))
-                    if self._found and self._ends_at_first:
+                    self.heard(said.get(timeout=0.5))
+                    if self.found and self._ends_at_first:
                         return
             if time.monotonic() > printed + _SAID_SECONDS:
                 printed = time.monotonic()
@@ -153,17 +153,18 @@ class Fleet:
                 break
         for number, one in enumerate(jobs):
             if one.exitcode:
-                self._found[f"process {number}"] += 1
+                self.found[f"process {number}"] += 1
                 print(f"process {number} ended with {one.exitcode}: see above", flush=True)
 
-    def _heard(self, news: News) -> None:
+    def heard(self, news: News) -> None:
+        """Take what a process says; each kind of violation is printed once."""
         self._numbers[news.side] += news.number
         self._seconds[news.side] += news.seconds
         if not news.failure:
             return
         kind = part.kind(news.failure)
-        self._found[kind] += 1
-        if self._found[kind] == 1:
+        self.found[kind] += 1
+        if self.found[kind] == 1:
             print(
                 f"{news.side}: a violation after {self._numbers[news.side]:,} sequences,"
                 f" {self._seconds[news.side]:.1f} s of the processor: {news.failure}",
@@ -177,4 +178,4 @@ class Fleet:
             for side in self._order.sides
         ]
         minutes = (time.monotonic() - self._began) / 60
-        print(f"{minutes:5.1f} min: {', '.join(parts)}; {len(self._found)} violations", flush=True)
+        print(f"{minutes:5.1f} min: {', '.join(parts)}; {len(self.found)} violations", flush=True)

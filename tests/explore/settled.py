@@ -60,7 +60,7 @@ def _servers(cluster: Cluster) -> list[Any]:
             ages.setdefault((lease.holder.app, lease.holder.id), []).append(lease.holder.dirty_ms)
         held = [lease.holder for lease in leases]
         shown.append([(info.app, info.id, info.fields, info.status, info.overridden) for info in held])
-        shown.append(sorted((key, status) for key, (status, _) in server.registry._overrides.items()))
+        shown.append(sorted((key, status) for key, (status, _) in server.registry.overrides.items()))
         shown.append(
             [
                 (list(link.pending), link.closed, link.late_ms, link.is_overtaken, link.is_repeated)

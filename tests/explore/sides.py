@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 
-from eurekube_provider.eureka.connection import Mode
+from eurekube_provider.eureka.connection import BatchMode
 from tests.explore import campaign, explorer, generated, others, programs, stateless, world
 from tests.explore.engine import Engine
 from tests.explore.operator import acts, keepalive, syncers
@@ -46,7 +46,7 @@ def replayed(sequence: str) -> str:
             "edit": cluster_edits.edit,
             "together": cluster_edits.together,
             "Setup": Setup,
-            "Mode": Mode,
+            "Mode": BatchMode,
             "Fault": cluster_world.Fault,
         }
         with cluster_world.owned():

@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from eurekube_provider.eureka.connection import Connection
-from eurekube_provider.resources import stateless
-from eurekube_provider.resources.connections import DEFAULT_CONNECTION
-from eurekube_provider.resources.members import check_members
-from eurekube_provider.resources.properties import check
-from eurekube_provider.resources.render import Rendered
+from eurekube_provider.registrations.connections import DEFAULT_CONNECTION
+from eurekube_provider.registrations.members import check_members
+from eurekube_provider.registrations.property_check import check
+from eurekube_provider.stateless import apply_stack
+from eurekube_provider.stateless.render import Rendered
 from tests.explore.engine import FAILS, PREFIX, Entry, Program, Run, carried
 from tests.explore.world import Killed, World
 
@@ -41,9 +41,9 @@ class Stateless:
         lines: list[str] = []
         try:
             if program or not self._before:
-                stateless.apply_rendered(_rendered(program or self._before), None, lines.append)
+                apply_stack.apply_rendered(_rendered(program or self._before), None, lines.append)
             else:
-                stateless.remove_rendered(_rendered(self._before), None, lines.append)
+                apply_stack.remove_rendered(_rendered(self._before), None, lines.append)
         except Killed:
             run.killed = True
         except Exception as error:  # noqa: BLE001 - whatever it raises ends the run

@@ -36,12 +36,12 @@ def test_each_kind_of_violation_is_said_once(capsys: pytest.CaptureFixture[str])
     """Though several processes meet it, at other requests."""
     fleet = Fleet(Order(1, 1.0, 2, None, None, 0.5))
     for number in (3, 4):
-        fleet._heard(News(0, "stacks", 10, 1.0, f"moved: vm-1 is gone, after request {number}\n  more"))
-    fleet._heard(News(1, "stacks", 10, 1.0, "moved: vm-1 is DOWN\n  more"))
+        fleet.heard(News(0, "stacks", 10, 1.0, f"moved: vm-1 is gone, after request {number}\n  more"))
+    fleet.heard(News(1, "stacks", 10, 1.0, "moved: vm-1 is DOWN\n  more"))
     said = capsys.readouterr().out
     assert said.count("is gone") == 1
     assert said.count("is DOWN") == 1
-    assert fleet._found.total() == 3
+    assert fleet.found.total() == 3
 
 
 def test_all_sides_take_turns() -> None:
@@ -114,9 +114,7 @@ def test_a_sequence_that_raises_is_a_violation() -> None:
 
 def test_what_fails_is_replayed_by_what_it_says(monkeypatch: pytest.MonkeyPatch) -> None:
     """The command that a failure of a stack names fails as well, and says the same."""
-    monkeypatch.setattr(
-        "tests.explore.explorer.Explored._compare", lambda self: self._violated("never right")
-    )
+    monkeypatch.setattr("tests.explore.explorer.Explored.compare", lambda self: self._violated("never right"))
     edit = programs.edit("moved without an alias")
     told = tried(edit, {2: Fault.LOST_AFTER}, 2)
     assert sides.replayed(_command(told)) == told
@@ -176,12 +174,12 @@ def test_a_keepalive_finds_at_other_servers_what_one_forgot_while_it_did_not_run
         kept = keepalive.Kept("change metadata", {}, 2)
         try:
             kept.start()
-            assert kept._up(kept._edit.first)
-            kept._pass(keepalive.STEADY_SECONDS)
+            assert kept.up(kept.edit.first)
+            kept.go_on(keepalive.STEADY_SECONDS)
             cluster = kept.world.cluster
             cluster.restart(cluster.urls[0])
             kept.kill_keeper()
-            kept._pass(keepalive.CALM_SECONDS)
+            kept.go_on(keepalive.CALM_SECONDS)
         finally:
             for process in kept.world.processes:
                 if not process.is_dead:
@@ -193,7 +191,7 @@ def test_a_keepalive_finds_at_other_servers_what_one_forgot_while_it_did_not_run
 
 def test_a_keepalive_that_renews_nothing_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
     """What a stack has registered lapses after its run."""
-    monkeypatch.setattr("eurekube_provider.operator.adopted.Adopted.take", lambda *_: None)
+    monkeypatch.setattr("eurekube_provider.eureka.stack_renewals.Adopted.take", lambda *_: None)
     with keepalive.kept():
         told = keepalive.tried("change metadata", {})
     assert "nobody renews it" in told

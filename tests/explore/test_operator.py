@@ -7,8 +7,8 @@ from collections.abc import Iterator
 
 import pytest
 
-from eurekube_provider.core.brake import Judgement
-from eurekube_provider.eureka.connection import Mode
+from eurekube_provider.core.brake import BrakeVerdict
+from eurekube_provider.eureka.connection import BatchMode
 from tests.explore.operator.acts import (
     Act,
     a_server_freezes,
@@ -148,8 +148,8 @@ def test_what_a_syncer_holds_that_registers_nothing_comes_back(name: str) -> Non
         assert not failure, failure
 
 
-@pytest.mark.parametrize("mode", [Mode.REST, Mode.BATCH])
-def test_of_two_syncers_that_want_the_same_at_once_one_is_told(mode: Mode) -> None:
+@pytest.mark.parametrize("mode", [BatchMode.REST, BatchMode.BATCH])
+def test_of_two_syncers_that_want_the_same_at_once_one_is_told(mode: BatchMode) -> None:
     """Each finds the place empty when the operator starts, and one writes over what the other registered."""
     both = Edit("two of a kind", (), begin=lambda site: site.syncer("stars", healthCheckPath="/health"))
     explored = Explored(both, {}, Setup(mode=mode))
@@ -213,7 +213,7 @@ def test_a_sequence_is_replayed() -> None:
 
 def test_a_brake_that_never_holds_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
     """Endpoints that vanish for some seconds would take the application with them."""
-    monkeypatch.setattr("eurekube_provider.operator.brake.judge", lambda *_: Judgement(()))
+    monkeypatch.setattr("eurekube_provider.operator.removal_brake.judge", lambda *_: BrakeVerdict(()))
     outcome = Explored(edit("all endpoints vanish and come back"), {}).run()
     assert any("serves, and is gone" in line for line in outcome.violations)
 
@@ -225,7 +225,7 @@ def test_a_sweeper_that_does_nothing_is_found(monkeypatch: pytest.MonkeyPatch) -
     assert any("gone from the cluster, and UP" in line for line in outcome.violations)
 
 
-@pytest.mark.parametrize("setup", [Setup(2), Setup(3), Setup(2, mode=Mode.BATCH)], ids=str)
+@pytest.mark.parametrize("setup", [Setup(2), Setup(3), Setup(2, mode=BatchMode.BATCH)], ids=str)
 def test_a_registration_that_a_stack_removed_does_not_come_back(setup: Setup) -> None:
     """The server that missed the removal holds it on, and a renewal finds it there."""
     steady = edit("nothing changes")
@@ -331,5 +331,5 @@ def test_a_status_that_is_carried_out_late_does_not_stay_over_the_new_leaders() 
     """
     refused = edit("refused, and allowed again")
     late: Faults = {1: Fault.LATE, 2: Fault.KILLED_BEFORE}
-    failure = tried(refused, late, Setup(1, 2, Mode.REST, 0))
+    failure = tried(refused, late, Setup(1, 2, BatchMode.REST, 0))
     assert not failure, failure

@@ -12,8 +12,8 @@ from typing import Any
 import pytest
 
 from eurekube_provider.core.errors import DrainInterrupted
-from eurekube_provider.resources import waits
-from eurekube_provider.resources.bridge import as_secret, read_in
+from eurekube_provider.registrations import cancellation
+from eurekube_provider.resources.dynamic_provider import as_secret, read_in
 from tests.explore.engine import Engine, Program, Properties
 from tests.explore.explorer import Explored, acts, singles, tried
 from tests.explore.others import ENFORCED, OWNER, Act, Deed, is_leaving, metadata
@@ -114,7 +114,7 @@ def test_others_act(edit: Edit, servers: int) -> None:
 def test_the_explorer_finds_harm(monkeypatch: pytest.MonkeyPatch) -> None:
     """Removals that took whatever the owner has would be found within one edit."""
     monkeypatch.setattr(
-        "eurekube_provider.resources.registration.Registration.is_it",
+        "eurekube_provider.registrations.desired.DesiredState.is_its",
         lambda self, held: held.owner == self.owner,
     )
     edit = next(one for one in EDITS if one.name == "moved without an alias")
@@ -490,7 +490,7 @@ def test_a_drain_that_is_undone_while_a_server_is_away_is_undone_there_as_well(n
             raise DrainInterrupted("interrupted")
 
         with pytest.MonkeyPatch.context() as patch:
-            patch.setattr(waits.Waits, "of_this_call", lambda _: freezes)
+            patch.setattr(cancellation.Cancellation, "wait_of_this_call", lambda _: freezes)
             assert "interrupted" in engine.up(found.middle).error
         cluster.clock.advance(45_000)
         cluster.down.clear()

@@ -6,7 +6,7 @@ import logging
 
 import pytest
 
-from eurekube_provider.resources.registries import LATE
+from eurekube_provider.stateless.stack_registrations import LATE
 from tests.explore.commands import Drained
 from tests.explore.engine import Engine, Properties, Run
 from tests.explore.explorer import singles, tried
@@ -116,6 +116,6 @@ def test_every_single_fault_of_a_drain(servers: int, *, is_back: bool) -> None:
 
 def test_a_drain_that_lied_would_be_found(monkeypatch: pytest.MonkeyPatch) -> None:
     """One that did not set the status, say, and did not look."""
-    monkeypatch.setattr("eurekube_provider.cli.drain._complaints", lambda _: [])
+    monkeypatch.setattr("eurekube_provider.cli.drain_command.unfinished", lambda _: [])
     monkeypatch.setattr("eurekube_provider.eureka.peer.Peer.set_status", lambda *_: True)
     assert Drained({}).run()

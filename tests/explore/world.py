@@ -23,8 +23,9 @@ from urllib.parse import unquote, urlsplit
 
 from eurekube_provider.core.errors import DrainInterrupted
 from eurekube_provider.eureka import peer, peers, transport
-from eurekube_provider.resources import properties, waits
-from eurekube_provider.resources.properties import Checked, Properties
+from eurekube_provider.registrations import cancellation, property_check
+from eurekube_provider.registrations.properties import Properties
+from eurekube_provider.registrations.property_check import Checked
 from tests.explore.others import Act
 from tests.model.cluster import Cluster, NoAnswer
 from tests.model.wire import Request
@@ -114,7 +115,7 @@ class World:
             raise NoAnswer(what)
         return result
 
-    def exchange(self, url: str, request: Request) -> transport.Answer:
+    def exchange(self, url: str, request: Request) -> transport.EurekaResponse:
         """One request to a server, as our transport sends it.
 
         :raises TimedOut: no answer came.
@@ -127,7 +128,7 @@ class World:
         except NoAnswer:
             self.cluster.clock.advance(max(0, given_up_ms - self.cluster.clock.now_ms))
             raise transport.TimedOut("no answer") from None
-        return transport.Answer(answer.status_code, {}, answer.text.encode())
+        return transport.EurekaResponse(answer.status_code, {}, answer.text.encode())
 
 
 def _shown(request: Request) -> str:
@@ -160,7 +161,7 @@ class _Wire:
         data: bytes | None = None,
         headers: Mapping[str, str] | None = None,
         timeout_seconds: float | None = None,  # noqa: ARG002 - a lost answer takes its time in the model
-    ) -> transport.Answer:
+    ) -> transport.EurekaResponse:
         """See :meth:`eurekube_provider.eureka.transport.Transport.request`."""
         if data is not None:
             document = json.loads(data)
@@ -295,15 +296,15 @@ def _ways_out() -> list[tuple[Any, str, Any, Any]]:
         (time, "monotonic", _now),
         (random, "uniform", _uniform),
         (secrets, "token_hex", lambda size: _Wire.world.chance.randbytes(size).hex()),
-        (waits.Waits, "of_this_call", lambda _: _wait),
+        (cancellation.Cancellation, "wait_of_this_call", lambda _: _wait),
     ]
-    check = Remembered(properties.check)
+    check = Remembered(property_check.check)
     for name, module in list(sys.modules.items()):
         if not name.startswith("eurekube_provider"):
             continue
         if getattr(module, "ThreadPoolExecutor", None) is ThreadPoolExecutor:
             ours.append((module, "ThreadPoolExecutor", InlineExecutor))
-        if getattr(module, "check", None) is properties.check:
+        if getattr(module, "check", None) is property_check.check:
             ours.append((module, "check", check))
     for function in _waiting_by_default():
         defaults = tuple(_sleep if one is _SLEEP else one for one in function.__defaults__ or ())

@@ -120,7 +120,7 @@ class WatchesCut:
         """See Fault."""
         for _ in range(self.times):
             for operator in world.east_operators:
-                operator.passage.cut()
+                operator.tcp_proxy.cut()
             time.sleep(0.5)
         return nothing
 
@@ -146,11 +146,11 @@ class WatchesSilent:
     def begin(self, world: World) -> Callable[[], None]:
         """See Fault."""
         for operator in world.east_operators:
-            operator.passage.mute()
+            operator.tcp_proxy.mute()
 
         def end() -> None:
             for operator in world.east_operators:
-                operator.passage.heal()
+                operator.tcp_proxy.heal()
 
         return end
 
@@ -180,7 +180,7 @@ class WatchesExpired:
     def begin(self, world: World) -> Callable[[], None]:
         """See Fault."""
         for operator in world.east_operators:
-            operator.passage.refuse()
+            operator.tcp_proxy.refuse()
         note = {"metadata": {"annotations": {"noted-at": str(time.monotonic())}}}
         for resource in (SERVICES, SYNCERS):
             path = resource.path(SHOP, "rating")
@@ -199,7 +199,7 @@ class WatchesExpired:
 
         def end() -> None:
             for operator in world.east_operators:
-                operator.passage.heal()
+                operator.tcp_proxy.heal()
             wait_for(
                 lambda: any(map(has_heard, heard)),
                 "an operator to say that its watches expired",

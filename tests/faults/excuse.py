@@ -14,7 +14,7 @@ from dataclasses import dataclass, replace
 from enum import StrEnum
 
 from eurekube_provider.core.brake import HOLD_SECONDS
-from eurekube_provider.core.drain import Drain
+from eurekube_provider.core.drain_time import Drain
 from eurekube_provider.eureka.peers import AVOID_SECONDS
 from eurekube_provider.eureka.sweeper import LOOK_AFTER_SECONDS
 from eurekube_provider.kube.reflector import LONGEST_DELAY_SECONDS

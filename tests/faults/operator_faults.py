@@ -127,12 +127,12 @@ class LeaderCutOff:
 
     def begin(self, world: World) -> Callable[[], None]:
         """See Fault."""
-        passage = _replica(world, LEADER).passage
+        tcp_proxy = _replica(world, LEADER).tcp_proxy
         if self.hangs:
-            passage.hang()
+            tcp_proxy.hang()
         else:
-            passage.refuse()
-        return passage.heal
+            tcp_proxy.refuse()
+        return tcp_proxy.heal
 
 
 @dataclass(frozen=True, slots=True)

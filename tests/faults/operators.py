@@ -9,9 +9,9 @@ from pathlib import Path
 
 import yaml
 
-from lab.passage import Passage
 from lab.ports import HOST
 from lab.processes import Process
+from lab.tcp_proxy import TcpProxy
 
 ROOT = Path(__file__).parents[2]
 LEASE_NAMESPACE, LEASE_NAME = "default", "eurekube-leader"
@@ -25,7 +25,7 @@ _READY = "operator is ready"
 class Operator(Process):
     """One replica, outside of the cluster; ``python -m eurekube_provider.operator`` of this working copy.
 
-    :param kubeconfig: of the API server on ``api_port``; the replica gets one that leads through ``passage``.
+    :param kubeconfig: of the API server on ``api_port``; the replica gets one through ``tcp_proxy``.
     :param options: environment variables of the operator's configuration.
     """
 
@@ -38,12 +38,12 @@ class Operator(Process):
         eureka_urls: list[str],
         options: Mapping[str, str],
     ) -> None:
-        self.passage = Passage(api_port)
+        self.tcp_proxy = TcpProxy(api_port)
         self.clock = directory / f"{name}.clock"
         self.clock.write_text("0")
         own = directory / f"{name}.kubeconfig"
         config = yaml.safe_load(kubeconfig.read_text())
-        config["clusters"][0]["cluster"]["server"] = f"https://{HOST}:{self.passage.port}"
+        config["clusters"][0]["cluster"]["server"] = f"https://{HOST}:{self.tcp_proxy.port}"
         own.touch(mode=0o600)
         own.write_text(yaml.safe_dump(config))
         kept = ("PATH", "HOME", "LANG", "TMPDIR", "SSL_CERT_FILE")
@@ -73,7 +73,7 @@ class Operator(Process):
                 **options,
             },
         )
-        self.passage.start()
+        self.tcp_proxy.start()
 
     def launch(self) -> None:
         """See Process."""

@@ -156,7 +156,7 @@ def run(
             return number - 1
         say(f"round {number} of at most {len(plan)}")
         world.wish_out_of_service()
-        _carry_out(world, planned, say)
+        carry_out(world, planned, say)
         world.heal()
         world.calm()
         try:
@@ -176,7 +176,8 @@ def run(
     return len(plan)
 
 
-def _carry_out(world: World, planned: Sequence[Planned], say: Callable[[str], None]) -> None:
+def carry_out(world: World, planned: Sequence[Planned], say: Callable[[str], None]) -> None:
+    """Have each fault befall the world at its time, and end all of them."""
     began = time.monotonic()
     failures: list[BaseException] = []
     over = {id(what): threading.Event() for what in planned}

@@ -27,7 +27,7 @@ from eurekube_provider.core.errors import KubernetesError, RegistryError
 from eurekube_provider.core.model import EurekaLease, Instance, Port, Status
 from eurekube_provider.eureka.connection import Connection
 from eurekube_provider.eureka.peer import Peer
-from eurekube_provider.kube.access import ENDPOINT_SLICES, MERGE_PATCH, NAMESPACES, PODS, Resource
+from eurekube_provider.kube.access import ENDPOINT_SLICES, MERGE_PATCH, NAMESPACES, PODS, ApiResource
 from lab import Lab
 from lab.kubernetes import Kubernetes
 from lab.peering import SERVERS, Peering
@@ -43,8 +43,8 @@ from tests.faults.witness import Complaint, WatchedCluster, WatchedServer, Witne
 Object = dict[str, Any]
 T = TypeVar("T")
 
-NODES = Resource("", "v1", "nodes")
-LEASES = Resource("coordination.k8s.io", "v1", "leases")
+NODES = ApiResource("", "v1", "nodes")
+LEASES = ApiResource("coordination.k8s.io", "v1", "leases")
 
 EAST_CLUSTER, WEST_CLUSTER = "east", "west"
 NAMED, NAMED_NUMBER = "legacy", SERVERS
@@ -272,7 +272,7 @@ class World:
         """End whatever is wrong: processes run, ways are open, pods may be ready."""
         self.unready.clear()
         for operator in self.operators:
-            operator.passage.heal()
+            operator.tcp_proxy.heal()
         planes = [self.lab.kubernetes, self.west_plane]
         for plane in planes:
             for process in (plane.etcd, plane.api_server):
@@ -365,7 +365,7 @@ class World:
             self.eureka.urls,
             {"CLUSTER_NAME": cluster_name, "OPERATOR_NAME": cluster_name, "CONFIG": str(self._config())},
         )
-        self._stack.callback(result.passage.stop)
+        self._stack.callback(result.tcp_proxy.stop)
         self._stack.callback(result.kill)
         return result
 

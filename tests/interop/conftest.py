@@ -12,7 +12,7 @@ import pytest
 
 from eurekube_provider.core.model import Instance
 from eurekube_provider.eureka.bulk import register_many
-from eurekube_provider.eureka.connection import Connection, Mode
+from eurekube_provider.eureka.connection import BatchMode, Connection
 from eurekube_provider.eureka.peer import Peer
 from eurekube_provider.eureka.peers import Peers
 from lab import Lab, LabError
@@ -61,7 +61,7 @@ def peer(eureka_url: str) -> Iterator[Peer]:
 @pytest.fixture(scope="session")
 def batching(eureka_url: str) -> Iterator[Peers]:
     """Our client of that server as a cluster that takes batches."""
-    client = Peers(Connection((eureka_url,), mode=Mode.BATCH))
+    client = Peers(Connection((eureka_url,), mode=BatchMode.BATCH))
     yield client
     client.close()
 

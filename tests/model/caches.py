@@ -49,7 +49,7 @@ class Caches:
 
     def __init__(self, clock: Clock, render: Callable[[Key], str], *, use_read_only: bool = True) -> None:
         self._clock = clock
-        self._render = render
+        self.render = render
         self._read_write: dict[Key, tuple[int, str]] = {}
         self._rendered_until: dict[Key, int] = {}
         self.read_only: dict[Key, str] = {}
@@ -58,7 +58,7 @@ class Caches:
         self._uses_read_only = use_read_only
         if use_read_only:
             first = (clock.now_ms // READ_ONLY_INTERVAL_MS + 1) * READ_ONLY_INTERVAL_MS
-            self._end = clock.every(first, READ_ONLY_INTERVAL_MS, self._copy)
+            self._end = clock.every(first, READ_ONLY_INTERVAL_MS, self.copy)
 
     def close(self) -> None:
         """The server has ended."""
@@ -85,13 +85,17 @@ class Caches:
         for key in self.read_only:
             if self._lives(key) is None:
                 self._rendered_until[key] = self._clock.now_ms + RENDERING_MS
-        self._copy()
+        self.copy()
+
+    def forget(self, key: Key) -> None:
+        """Have the first cache render this anew."""
+        self._read_write.pop(key, None)
 
     def _written(self, key: Key) -> str:
         found = self._lives(key)
         if found is None:
             self.rendered += 1
-            found = self._render(key)
+            found = self.render(key)
             self._read_write[key] = (self._clock.now_ms, found)
         return found
 
@@ -100,6 +104,7 @@ class Caches:
         at_ms, found = self._read_write.get(key, (0, None))
         return found if self._clock.now_ms - at_ms < READ_WRITE_LIFE_MS else None
 
-    def _copy(self) -> None:
+    def copy(self) -> None:
+        """Bring the second cache up to date with the first."""
         for key in list(self.read_only):
             self.read_only[key] = self._written(key)

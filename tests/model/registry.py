@@ -114,7 +114,7 @@ class Registry:
     renewals: Rate = field(default_factory=Rate)
     expected: int = 1
     threshold: int = 0
-    _overrides: dict[str, tuple[str, int]] = field(default_factory=dict)
+    overrides: dict[str, tuple[str, int]] = field(default_factory=dict)
     _evicted_at_ms: int | None = None
     _endings: list[Callable[[], None]] = field(default_factory=list)
 
@@ -139,16 +139,16 @@ class Registry:
 
     def override(self, instance_id: str) -> str | None:
         """The status that somebody set over an instance's own; to ask for it keeps it for another hour."""
-        found = self._overrides.get(instance_id)
+        found = self.overrides.get(instance_id)
         if found is None or self.clock.now_ms - found[1] >= OVERRIDE_LIFE_MS:
-            self._overrides.pop(instance_id, None)
+            self.overrides.pop(instance_id, None)
             return None
-        self._overrides[instance_id] = (found[0], self.clock.now_ms)
+        self.overrides[instance_id] = (found[0], self.clock.now_ms)
         return found[0]
 
     def set_override(self, instance_id: str, status: str) -> None:
         """Store one."""
-        self._overrides[instance_id] = (status, self.clock.now_ms)
+        self.overrides[instance_id] = (status, self.clock.now_ms)
 
     def get(self, app: str, instance_id: str) -> Info | None:
         """One instance, as the uncached read shows it: not one that has lapsed, while evictions are on."""
@@ -241,7 +241,7 @@ class Registry:
             return False
         lease.renew(self.clock.now_ms)
         had = self.override(instance_id)
-        self._overrides.pop(instance_id, None)
+        self.overrides.pop(instance_id, None)
         if had is not None:
             self._modify(lease, status, UNKNOWN, dirty_ms)
         if not replicated:
@@ -292,7 +292,7 @@ class Registry:
 
     def _cancel(self, app: str, instance_id: str) -> bool:
         lease = self.leases.get(app, {}).pop(instance_id, None)
-        self._overrides.pop(instance_id, None)
+        self.overrides.pop(instance_id, None)
         if lease is None:
             return False
         lease.evicted_ms = lease.evicted_ms or self.clock.now_ms

@@ -41,7 +41,7 @@ class Server:
         self.started_ms = clock.now_ms
         self._clock = clock
         self.links: dict[str, Link] = {}
-        self.caches = Caches(clock, self._render, use_read_only=use_read_only_cache)
+        self.caches = Caches(clock, self.render, use_read_only=use_read_only_cache)
         self._delta_version = 0
         self.registry = Registry(
             clock,
@@ -276,7 +276,7 @@ class Server:
             "</com.netflix.eureka.util.StatusInfo>",
         )
 
-    def _render(self, key: Key) -> str:
+    def render(self, key: Key) -> str:
         registry = self.registry
         if key.kind != "Application":
             vip = "vipAddress" if key.kind == "VIP" else "secureVipAddress"

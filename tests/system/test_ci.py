@@ -23,7 +23,7 @@ from lab.programs import ACTIONLINT, provide
 from tests.system.stacks import ROOT
 
 CI = ROOT / "examples" / "ci"
-PREVIEWS = ROOT / "tests" / "unit" / "summaries"
+PREVIEWS = ROOT / "tests" / "unit" / "automation" / "summaries"
 
 PATH = "/usr/local/bin:/usr/bin:/bin"
 

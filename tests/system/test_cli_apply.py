@@ -13,14 +13,14 @@ import pytest
 
 from eurekube_provider.core.model import Instance, Port
 from eurekube_provider.eureka.peers import Peers
-from eurekube_provider.kube.access import NAMESPACES, SYNCERS, Resource
+from eurekube_provider.kube.access import NAMESPACES, SYNCERS, ApiResource
 from lab import Lab
 from lab.workloads import DEPLOYMENTS, Cluster, wait_for
 from tests.system.conftest import ROOT, StartOperator
 
 pytestmark = pytest.mark.lab
 
-CLUSTER_ROLES = Resource("rbac.authorization.k8s.io", "v1", "clusterroles")
+CLUSTER_ROLES = ApiResource("rbac.authorization.k8s.io", "v1", "clusterroles")
 Cli = Callable[..., str]
 
 

@@ -20,7 +20,7 @@ from eurekube_provider.core.errors import KubernetesError
 from eurekube_provider.core.prestop import serving_seconds
 from eurekube_provider.eureka.connection import Connection
 from eurekube_provider.eureka.peers import Peers
-from eurekube_provider.kube.access import MERGE_PATCH, NAMESPACES, PODS, SYNCERS, Resource
+from eurekube_provider.kube.access import MERGE_PATCH, NAMESPACES, PODS, SYNCERS, ApiResource
 from lab import EUREKA_PASSWORD, EUREKA_USER, Lab
 from lab.workloads import CRDS, DEPLOYMENTS, Cluster, Object, wait_for
 from tests.system.conftest import Operator, addresses, operator_environment
@@ -29,9 +29,9 @@ from tests.system.stacks import Shop, Stack, needs_pulumi_and_kubernetes
 pytestmark = [pytest.mark.lab, pytest.mark.pulumi, pytest.mark.slow, needs_pulumi_and_kubernetes]
 
 HOME, TEAM, OTHERS = "components-system", "components", "components-others"
-SECRETS = Resource("", "v1", "secrets")
-STATEFUL_SETS = Resource("apps", "v1", "statefulsets")
-POLICIES = Resource("networking.k8s.io", "v1", "networkpolicies")
+SECRETS = ApiResource("", "v1", "secrets")
+STATEFUL_SETS = ApiResource("apps", "v1", "statefulsets")
+POLICIES = ApiResource("networking.k8s.io", "v1", "networkpolicies")
 MONITORING = "monitoring.coreos.com"
 DRAIN_SECONDS = 2
 
@@ -310,7 +310,7 @@ def the_operator_fits_where_it_is_put(cluster: Cluster) -> None:
     assert len({pod["spec"]["nodeName"] for pod in pods}) == 2
     assert cluster.get(POLICIES, "eurekube-operator", HOME) is not None
     for plural in ("servicemonitors", "prometheusrules"):
-        assert cluster.get(Resource(MONITORING, "v1", plural), "eurekube-operator", HOME) is not None
+        assert cluster.get(ApiResource(MONITORING, "v1", plural), "eurekube-operator", HOME) is not None
 
 
 def variables(cluster: Cluster) -> dict[str, str]:

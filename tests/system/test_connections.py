@@ -12,17 +12,20 @@ from urllib.parse import urlsplit
 import pytest
 
 from eurekube_provider.core.identity import Cluster as Identity
+from eurekube_provider.core.registry import Well
 from eurekube_provider.eureka.connection import Connection
+from eurekube_provider.eureka.eureka_registry import EurekaRegistry
 from eurekube_provider.eureka.peers import Peers
 from eurekube_provider.kube.access import SYNCERS, KubeAccess
 from eurekube_provider.kube.events import EventRecorder
 from eurekube_provider.operator.controller import WORKERS, Controller
+from eurekube_provider.operator.drain_check import DrainCheck
 from eurekube_provider.operator.index import SyncerKey
 from eurekube_provider.operator.queue import WorkQueue
-from eurekube_provider.operator.registry import Registry
+from eurekube_provider.operator.reconciler import Reconciler
 from eurekube_provider.operator.settings import Settings
 from eurekube_provider.operator.sources import Sources
-from eurekube_provider.operator.status import StatusWriter
+from eurekube_provider.operator.status import StatusPublisher, StatusWriter
 from lab import Lab
 from lab.proxy import Proxy
 from lab.workloads import Cluster, wait_for
@@ -63,6 +66,14 @@ def way(elsewhere: Peers) -> Iterator[Proxy]:
         yield running
 
 
+class Listener:
+    """Has a controller look again."""
+
+    def __init__(self, controller: Controller) -> None:
+        self.owner_changed = controller.owner_changed
+        self.condition_changed = controller.all_changed
+
+
 @pytest.fixture
 def controller(lab: Lab, namespace: str, way: Proxy) -> Iterator[Controller]:
     """A controller with the connections ``default`` and ``elsewhere``, on the test's namespace."""
@@ -77,26 +88,30 @@ def controller(lab: Lab, namespace: str, way: Proxy) -> Iterator[Controller]:
     queue: WorkQueue[SyncerKey] = WorkQueue()
     events, statuses = EventRecorder(access, "test", "test"), StatusWriter(access)
     registries = {
-        name: Registry(
-            Peers(connection),
-            identity,
-            "several",
-            1.0,
-            concerned=lambda owner: running.owner_concerned(owner),  # noqa: PLW0108 - made below
-            reachability_changed=lambda: running.all_concerned(),  # noqa: PLW0108
-        )
+        name: EurekaRegistry(Peers(connection), identity, "several", 1.0)
         for name, connection in connections.items()
     }
     settings = Settings(connections, watch_namespaces=(namespace,))
-    running = Controller(settings, identity, access, registries, statuses, events, queue)
-    sources = Sources(access, (namespace,), queue.add, lambda _: None)
+    sources = Sources(access, identity, (namespace,), queue.add)
+    drain_check = DrainCheck(access, sources, 0, queue.add)
+    reconciler = Reconciler(settings, identity, access, registries, sources, drain_check, lambda: True)
+    publisher = StatusPublisher(events, statuses)
+    running = Controller(settings, identity, registries, sources, reconciler, publisher, drain_check, queue)
     with ExitStack() as ends:
-        parts: list[Part] = [events, statuses, sources, *registries.values()]
+        parts: list[Part] = [events, statuses, sources]
         for part in parts:
             part.start()
             ends.callback(part.stop)
-        wait_for(lambda: sources.is_synced and all(one.was_read for one in registries.values()), "a start")
-        running.start(sources)
+        for registry in registries.values():
+            registry.start(Listener(running))
+            ends.callback(registry.stop)
+        wait_for(
+            lambda: (
+                sources.is_synced and all(isinstance(one.condition(), Well) for one in registries.values())
+            ),
+            "a start",
+        )
+        running.start()
         running.take_over()
         running.lead()
         ends.callback(running.stop)

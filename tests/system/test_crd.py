@@ -10,7 +10,7 @@ import pytest
 
 from eurekube_provider.core.errors import KubernetesError
 from eurekube_provider.core.syncer import Syncer
-from eurekube_provider.kube.access import MERGE_PATCH, REFRESHES, SYNCERS, Resource
+from eurekube_provider.kube.access import MERGE_PATCH, REFRESHES, SYNCERS, ApiResource
 from eurekube_provider.resources.files import crd_documents
 from lab.workloads import Cluster, wait_for
 
@@ -155,7 +155,7 @@ FULL: Object = {
 
 
 def create(
-    cluster: Cluster, spec: Object, resource: Resource = SYNCERS, kind: str = "EurekaSyncer"
+    cluster: Cluster, spec: Object, resource: ApiResource = SYNCERS, kind: str = "EurekaSyncer"
 ) -> Object:
     """What the API server makes of a custom resource; nothing is kept."""
     body = {
@@ -264,7 +264,7 @@ def test_an_object_from_before_a_rule_goes_on(cluster: Cluster) -> None:
     del metadata["x-kubernetes-validations"]
     del metadata["additionalProperties"]["x-kubernetes-validations"]
     cluster.install_crd(before)
-    resource = Resource("before.eurekube.io", "v1alpha1", "formersyncers")
+    resource = ApiResource("before.eurekube.io", "v1alpha1", "formersyncers")
     spec = {**POD, "metadata": {"a": "b\ufffe", **{f"k{i}": "x" * 1024 for i in range(5)}}}
     old = {
         "apiVersion": "before.eurekube.io/v1alpha1",

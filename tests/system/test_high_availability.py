@@ -16,9 +16,8 @@ import yaml
 
 from eurekube_provider.core.model import Instance
 from eurekube_provider.eureka.peers import Peers
-from eurekube_provider.kube.access import EVENTS, LEASES, MERGE_PATCH, NAMESPACES, SYNCERS, Resource
-from eurekube_provider.operator.departure import FORCE_DELETE_ANNOTATION
-from eurekube_provider.operator.finalizer import FINALIZER
+from eurekube_provider.kube.access import EVENTS, LEASES, MERGE_PATCH, NAMESPACES, SYNCERS, ApiResource
+from eurekube_provider.operator.deletion import FINALIZER, FORCE_DELETE_ANNOTATION
 from lab import Lab
 from lab.proxy import Proxy
 from lab.workloads import Cluster, Object, wait_for
@@ -36,11 +35,11 @@ LOAD_SECONDS = 45.0
 _RBAC = "rbac.authorization.k8s.io"
 RESOURCES = {
     "Namespace": NAMESPACES,
-    "ServiceAccount": Resource("", "v1", "serviceaccounts"),
-    "ClusterRole": Resource(_RBAC, "v1", "clusterroles"),
-    "ClusterRoleBinding": Resource(_RBAC, "v1", "clusterrolebindings"),
-    "Role": Resource(_RBAC, "v1", "roles"),
-    "RoleBinding": Resource(_RBAC, "v1", "rolebindings"),
+    "ServiceAccount": ApiResource("", "v1", "serviceaccounts"),
+    "ClusterRole": ApiResource(_RBAC, "v1", "clusterroles"),
+    "ClusterRoleBinding": ApiResource(_RBAC, "v1", "clusterrolebindings"),
+    "Role": ApiResource(_RBAC, "v1", "roles"),
+    "RoleBinding": ApiResource(_RBAC, "v1", "rolebindings"),
 }
 
 

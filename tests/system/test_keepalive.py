@@ -14,8 +14,9 @@ import pytest
 from eurekube_provider.core.model import Instance
 from eurekube_provider.eureka.connection import Connection
 from eurekube_provider.eureka.peers import Peers
-from eurekube_provider.resources.properties import check
-from eurekube_provider.resources.registration import Registration, create
+from eurekube_provider.registrations.desired import DesiredState
+from eurekube_provider.registrations.lifecycle import create
+from eurekube_provider.registrations.property_check import check
 from lab import Lab
 from lab.eureka import LISTS_EACH_SECOND
 from lab.workloads import wait_for
@@ -47,7 +48,8 @@ def registered(peers: Peers, name: str, renewer: str) -> Instance:
             "owner": f"stack/organization/shop/dev/{name}",
         },
     )
-    return create(Registration.from_properties(checked.properties), peers)
+    (made,) = create(DesiredState.from_properties(checked.properties), peers).ours.values()
+    return made
 
 
 def test_it_renews_what_names_it_and_removes_nothing(peers: Peers, tmp_path: Path) -> None:

@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 
 from eurekube_provider.eureka.peers import Peers
-from eurekube_provider.kube.access import EVENTS, SYNCERS, Resource
+from eurekube_provider.kube.access import EVENTS, SYNCERS, ApiResource
 from eurekube_provider.kube.rights import CLUSTER, WORK, Rule, election
 from lab import Lab
 from lab.workloads import Cluster, wait_for
@@ -22,9 +22,9 @@ from tests.system.conftest import ROOT, StartOperator, addresses
 
 pytestmark = pytest.mark.lab
 
-ACCOUNTS = Resource("", "v1", "serviceaccounts")
-ROLES = Resource("rbac.authorization.k8s.io", "v1", "roles")
-BINDINGS = Resource("rbac.authorization.k8s.io", "v1", "rolebindings")
+ACCOUNTS = ApiResource("", "v1", "serviceaccounts")
+ROLES = ApiResource("rbac.authorization.k8s.io", "v1", "roles")
+BINDINGS = ApiResource("rbac.authorization.k8s.io", "v1", "rolebindings")
 
 OperatorCommand = Callable[..., subprocess.CompletedProcess[str]]
 
@@ -110,7 +110,7 @@ def test_removals_in_one_pass(
     pods = published(cluster, namespace, kept, 2)
     published(cluster, namespace, gone, 1)
     operator("--once")
-    cluster.delete(Resource("", "v1", "services"), kept, namespace)
+    cluster.delete(ApiResource("", "v1", "services"), kept, namespace)
     cluster.delete(SYNCERS, gone, namespace)
     planned = operator("--once", "--dry-run").stdout
     assert f"- {gone.upper()} " in planned
@@ -223,10 +223,10 @@ def test_a_check_names_missing_rights_and_unreachable_servers(
         "metadata": {"name": namespace},
         "rules": [written(rule) for rule in CLUSTER],
     }
-    cluster.apply(Resource(group, "v1", "clusterroles"), whole)
+    cluster.apply(ApiResource(group, "v1", "clusterroles"), whole)
     cluster_binding = {**binding, "metadata": {"name": namespace}, "kind": "ClusterRoleBinding"}
     role = {"apiGroup": group, "kind": "ClusterRole", "name": namespace}
-    cluster.apply(Resource(group, "v1", "clusterrolebindings"), {**cluster_binding, "roleRef": role})
+    cluster.apply(ApiResource(group, "v1", "clusterrolebindings"), {**cluster_binding, "roleRef": role})
     kubeconfig = lab.service_account_kubeconfig(namespace, "limited", tmp_path / "limited")
 
     dead = "http://127.0.0.1:9/eureka"

@@ -12,7 +12,7 @@ from eurekube_provider.core.errors import KubernetesError
 from eurekube_provider.core.model import Instance, Port, Status
 from eurekube_provider.eureka.peers import Peers
 from eurekube_provider.kube.access import EVENTS, MERGE_PATCH, SERVICES, SYNCERS
-from eurekube_provider.operator.brake import RELEASE_ANNOTATION
+from eurekube_provider.operator.removal_brake import RELEASE_ANNOTATION
 from lab import EUREKA_PASSWORD, EUREKA_USER, Lab
 from lab.eureka import Security
 from lab.listing import wait_listed

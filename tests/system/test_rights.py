@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from eurekube_provider.eureka.peers import Peers
-from eurekube_provider.kube.access import NAMESPACES, REFRESHES, SYNCERS, KubeAccess, Resource
+from eurekube_provider.kube.access import NAMESPACES, REFRESHES, SYNCERS, ApiResource, KubeAccess
 from eurekube_provider.kube.rights import CLUSTER, WORK, Rule, election, pulumi_stack
 from eurekube_provider.operator.selfcheck import Verdict, check_kubernetes
 from lab import Lab
@@ -35,10 +35,10 @@ HOME, LOST, SERVED = "rights-home", "rights-lost", "rights-served"
 LEASE = "rights-leader"
 PATIENCE_SECONDS = 60.0
 _GROUP = "rbac.authorization.k8s.io"
-ACCOUNTS = Resource("", "v1", "serviceaccounts")
-ROLES, BINDINGS = Resource(_GROUP, "v1", "roles"), Resource(_GROUP, "v1", "rolebindings")
-CLUSTER_ROLES = Resource(_GROUP, "v1", "clusterroles")
-CLUSTER_BINDINGS = Resource(_GROUP, "v1", "clusterrolebindings")
+ACCOUNTS = ApiResource("", "v1", "serviceaccounts")
+ROLES, BINDINGS = ApiResource(_GROUP, "v1", "roles"), ApiResource(_GROUP, "v1", "rolebindings")
+CLUSTER_ROLES = ApiResource(_GROUP, "v1", "clusterroles")
+CLUSTER_BINDINGS = ApiResource(_GROUP, "v1", "clusterrolebindings")
 
 Right = tuple[str, str, str]
 """Group, resource and verb."""

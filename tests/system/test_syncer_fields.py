@@ -23,7 +23,7 @@ from eurekube_provider.kube.access import (
     PODS,
     SERVICES,
     SYNCERS,
-    Resource,
+    ApiResource,
 )
 from lab import Lab
 from lab.workloads import DEPLOYMENTS, STRATEGIC_MERGE_PATCH, Cluster, wait_for
@@ -32,7 +32,7 @@ from tests.system.conftest import Operator, instances, operator_environment
 pytestmark = pytest.mark.lab
 
 Object = dict[str, Any]
-ENDPOINTS = Resource("", "v1", "endpoints")
+ENDPOINTS = ApiResource("", "v1", "endpoints")
 HTTP = {"name": "http", "port": 8080}
 HTTPS = {"name": "https", "port": 8443}
 ADMIN = {"name": "admin", "port": 9090}

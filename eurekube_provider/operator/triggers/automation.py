@@ -19,8 +19,14 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from eurekube_provider.core.redact import redacted
-from eurekube_provider.operator.triggers.run import Outcome, Result, Run, Runner, failed
 from eurekube_provider.operator.triggers.targets import Automation
+from eurekube_provider.operator.triggers.trigger_run import (
+    Runner,
+    TriggerOutcome,
+    TriggerResult,
+    TriggerRun,
+    failed,
+)
 
 _log = logging.getLogger(__name__)
 
@@ -29,9 +35,9 @@ COMMAND = (sys.executable, "-m", "eurekube_provider.automation")
 GRACE_SECONDS = 30.0
 """The worker ends a run that takes too long by itself; if it does not within this time, it is ended."""
 
-_END_SECONDS = 30.0
+END_SECONDS = 30.0
 _POLL_SECONDS = 0.2
-_OUTCOMES = {str(outcome).lower(): outcome for outcome in Outcome}
+_OUTCOMES = {str(outcome).lower(): outcome for outcome in TriggerOutcome}
 _LONGEST_TAIL = 2000
 _EXCEPTION = re.compile(r"^([A-Za-z_][\w.]*(?:Error|Exception|Exit|Interrupt))\b[^\n]*\s*\Z", re.MULTILINE)
 """What the last line of a traceback begins with."""
@@ -42,7 +48,7 @@ def worker(
 ) -> Runner:
     """A runner that starts a worker for ``automation``."""
 
-    def run_worker(run: Run) -> Result:
+    def run_worker(run: TriggerRun) -> TriggerResult:
         request = {
             "action": str(run.action).lower(),
             "stack": automation.stack,
@@ -84,13 +90,13 @@ def _end(process: subprocess.Popen[str]) -> None:
     """End what still runs: the worker first, which has Pulumi finish what it has begun."""
     process.terminate()
     with contextlib.suppress(subprocess.TimeoutExpired):
-        process.communicate(timeout=_END_SECONDS)
+        process.communicate(timeout=END_SECONDS)
     with contextlib.suppress(ProcessLookupError):
         os.killpg(process.pid, signal.SIGKILL)
     process.communicate()
 
 
-def _result(output: str, errors: str, code: int) -> Result:
+def _result(output: str, errors: str, code: int) -> TriggerResult:
     answer = _answer(output)
     if answer is None:
         # Whoever may read a status may not read what a program prints: it knows the stack's secrets.
@@ -101,14 +107,14 @@ def _result(output: str, errors: str, code: int) -> Result:
         return failed(
             f"the worker ended with {code} and without an answer{kind}; the operator's log has what it said"
         )
-    outcome = _OUTCOMES.get(str(answer.get("outcome")).lower(), Outcome.FAILED)
+    outcome = _OUTCOMES.get(str(answer.get("outcome")).lower(), TriggerOutcome.FAILED)
     changes = answer.get("changes")
     counts = {
         str(kind): count
         for kind, count in (changes.items() if isinstance(changes, Mapping) else ())
         if isinstance(count, int)
     }
-    return Result(outcome, redacted(str(answer.get("message") or ""), os.environ), counts)
+    return TriggerResult(outcome, redacted(str(answer.get("message") or ""), os.environ), counts)
 
 
 def _answer(output: str) -> Mapping[str, Any] | None:

@@ -10,18 +10,24 @@ from typing import Any
 
 from eurekube_provider.core.brake import HOLD_SECONDS, doubt_of_source
 from eurekube_provider.core.errors import ConfigurationError
-from eurekube_provider.core.refresh import Addresses, Endpoints, Refresh, addresses_of, ready_endpoints
 from eurekube_provider.core.schedule import Pace, Schedule
+from eurekube_provider.core.stack_refresh import (
+    Addresses,
+    Endpoints,
+    StackRefresh,
+    addresses_of,
+    ready_endpoints,
+)
 from eurekube_provider.core.syncer import Selector
-from eurekube_provider.operator.brake import RELEASE_ANNOTATION
+from eurekube_provider.operator.removal_brake import RELEASE_ANNOTATION
 from eurekube_provider.operator.settings import Settings
-from eurekube_provider.operator.triggers.standing import Standing
+from eurekube_provider.operator.triggers.trigger_state import TriggerState
 
 Object = dict[str, Any]
 Selected = Callable[[Selector], tuple[list[Object], list[Object]]]
 """The Services that a selector means, and their EndpointSlices."""
 
-SaidGoodbye = Callable[[str, str], bool]
+SeenTerminating = Callable[[str, str], bool]
 """Whether a pod (or address) of a namespace was seen terminating."""
 
 
@@ -30,7 +36,7 @@ class UnknownTarget(ConfigurationError):
 
 
 @dataclass(slots=True)
-class Entry:
+class TriggerEntry:
     """One StackRefresh.
 
     :ivar item: the object, with the status that was written last.
@@ -44,9 +50,9 @@ class Entry:
     """
 
     item: Object
-    standing: Standing
+    standing: TriggerState
     schedule: Schedule
-    refresh: Refresh | None = None
+    refresh: StackRefresh | None = None
     pace: Pace = field(default_factory=lambda: Pace(0.0, 0.0))
     looked_at: float | None = None
     is_unwritten: bool = False
@@ -64,7 +70,7 @@ class Entry:
         """Find out whether it may work; returns why not."""
         before = self.standing
         try:
-            self.refresh = Refresh.from_object(self.item)
+            self.refresh = StackRefresh.from_object(self.item)
             self.pace = pace_of(self.refresh, settings)
         except ConfigurationError as error:
             self.refresh = None
@@ -110,7 +116,7 @@ class Entry:
         return None if due is None else max(due, self.not_before)
 
     def look(
-        self, now: float, selected: Selected, said_goodbye: SaidGoodbye, earliest: float | None
+        self, now: float, selected: Selected, seen_terminating: SeenTerminating, earliest: float | None
     ) -> tuple[str, Addresses, Endpoints] | None:
         """If it is time, compare what is wanted with what was served.
 
@@ -129,7 +135,7 @@ class Entry:
         self.looked_at = self.schedule.last_touch
         wanted = self.refresh.digest(addresses)
         self.standing = before.observing(addresses)
-        doubt = "" if wanted == self.schedule.served else self._doubt(endpoints, said_goodbye)
+        doubt = "" if wanted == self.schedule.served else self._doubt(endpoints, seen_terminating)
         self.is_released = bool(doubt) and RELEASE_ANNOTATION in (
             self.item["metadata"].get("annotations") or {}
         )
@@ -160,19 +166,21 @@ class Entry:
     def _runs_at(self, now: float, due: float | None) -> bool:
         return due is not None and due <= now and self.refresh is not None and not self.refresh.is_paused
 
-    def _doubt(self, endpoints: Endpoints, said_goodbye: SaidGoodbye) -> str:
+    def _doubt(self, endpoints: Endpoints, seen_terminating: SeenTerminating) -> str:
         """Why what is there now looks like a broken source, beside what the last run was for."""
         if self.ran_for is None:  # another process began it: how many there were is all that is known
             count = self.standing.served_addresses
             going, coming = max(0, count - len(endpoints)), max(0, len(endpoints) - count)
             return doubt_of_source(count, going, going, coming)
         leaving = self.ran_for.keys() - endpoints.keys()
-        doubted = sum(not said_goodbye(pod, place) for place, pod in map(self.ran_for.__getitem__, leaving))
+        doubted = sum(
+            not seen_terminating(pod, place) for place, pod in map(self.ran_for.__getitem__, leaving)
+        )
         arriving = len(endpoints.keys() - self.ran_for.keys())
         return doubt_of_source(len(self.ran_for), len(leaving), doubted, arriving)
 
 
-def pace_of(refresh: Refresh, settings: Settings) -> Pace:
+def pace_of(refresh: StackRefresh, settings: Settings) -> Pace:
     """How often a StackRefresh may run.
 
     :raises ConfigurationError: it may not run at all.
@@ -199,7 +207,7 @@ def pace_of(refresh: Refresh, settings: Settings) -> Pace:
     return pace
 
 
-def run_key(entry: Entry, wanted: str) -> str:
+def run_key(entry: TriggerEntry, wanted: str) -> str:
     """What names a run, whichever replica tries it: the same until one goes well."""
     text = f"{entry.uid}/{entry.standing.runs}/{wanted}"
     return hashlib.sha256(text.encode()).hexdigest()[:32]
@@ -216,5 +224,5 @@ def says(status: Mapping[str, Any], patch: Mapping[str, Any]) -> bool:
     return all(told(status.get(key)) == told(value) for key, value in patch.items())
 
 
-def _nothing(refresh: Refresh) -> str:
+def _nothing(refresh: StackRefresh) -> str:
     return f"no Service in {refresh.selector.namespace} {refresh.selector.describe()}"

@@ -15,10 +15,16 @@ from collections.abc import Mapping
 from typing import Any
 
 from eurekube_provider.core.errors import EurekubeError, KubernetesError, LeadershipLost
-from eurekube_provider.core.refresh import StackAction
+from eurekube_provider.core.stack_refresh import StackAction
 from eurekube_provider.kube.access import MERGE_PATCH, STACKS, KubeAccess
-from eurekube_provider.operator.triggers.run import Outcome, Result, Run, Runner, failed
 from eurekube_provider.operator.triggers.targets import PulumiStack
+from eurekube_provider.operator.triggers.trigger_run import (
+    Runner,
+    TriggerOutcome,
+    TriggerResult,
+    TriggerRun,
+    failed,
+)
 
 REQUEST_ANNOTATION = "pulumi.com/reconciliation-request"
 POLL_SECONDS = 2.0
@@ -29,7 +35,7 @@ def requester(stack: PulumiStack, access: KubeAccess, poll_seconds: float = POLL
     path = STACKS.path(stack.namespace, stack.name)
     called = f"the Stack {stack.namespace}/{stack.name}"
 
-    def request(run: Run) -> Result:
+    def request(run: TriggerRun) -> TriggerResult:
         deadline = time.monotonic() + run.timeout_seconds
         try:
             found = access.get(path)
@@ -60,7 +66,7 @@ def requester(stack: PulumiStack, access: KubeAccess, poll_seconds: float = POLL
                     trouble = "it has seen the request, and goes on by itself"
             if time.monotonic() >= deadline:
                 told = f"{called} has not ended a run within {run.timeout_seconds:g} s"
-                return Result(Outcome.PENDING, f"{told}, and is waited for: {trouble}")
+                return TriggerResult(TriggerOutcome.PENDING, f"{told}, and is waited for: {trouble}")
 
     return request
 
@@ -91,12 +97,14 @@ def _unanswered(stack: Mapping[str, Any], key: str, called: str) -> str | None:
     return value if result is None or result.outcome.is_good else None
 
 
-def _result(status: Mapping[str, Any], value: str, called: str) -> Result | None:
+def _result(status: Mapping[str, Any], value: str, called: str) -> TriggerResult | None:
     """What came of the request; None as long as nothing has."""
     last = status.get("lastUpdate") or {}
     if last.get("reconcileRequest") == value:
         if last.get("state") == "succeeded":
-            return Result(Outcome.SUCCEEDED, f"{called} ran: {last.get('type') or 'update'} succeeded")
+            return TriggerResult(
+                TriggerOutcome.SUCCEEDED, f"{called} ran: {last.get('type') or 'update'} succeeded"
+            )
         message = str(last.get("message") or "it says no reason")
         return failed(f"{called} ran: {last.get('type') or 'update'} {last.get('state')}: {message}")
     conditions: list[Mapping[str, Any]] = status.get("conditions") or []

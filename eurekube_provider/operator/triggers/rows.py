@@ -6,7 +6,7 @@ from datetime import UTC, datetime
 from typing import TypedDict
 
 from eurekube_provider.operator.index import key_of
-from eurekube_provider.operator.triggers.standing import Object, Standing, stamp
+from eurekube_provider.operator.triggers.trigger_state import Object, TriggerState, stamp
 from eurekube_provider.operator.triggers.triggers import Triggers
 
 
@@ -42,11 +42,11 @@ def rows(triggers: Triggers) -> list[RefreshRow]:
     found = []
     for item in triggers.reflectors.objects():
         key = key_of(item)
-        found.append(_row(item, standings.get(key) or Standing.of(item), due.get(key)))
+        found.append(_row(item, standings.get(key) or TriggerState.of(item), due.get(key)))
     return sorted(found, key=lambda row: (row["ready"] is True, row["namespace"], row["name"]))
 
 
-def _row(item: Object, standing: Standing, due: float | None) -> RefreshRow:
+def _row(item: Object, standing: TriggerState, due: float | None) -> RefreshRow:
     metadata, spec, run = item["metadata"], item.get("spec") or {}, standing.last_run or {}
     begun = standing.begun_at
     return {

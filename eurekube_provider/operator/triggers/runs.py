@@ -12,7 +12,13 @@ from dataclasses import dataclass, field
 
 from eurekube_provider.core.errors import EurekubeError
 from eurekube_provider.core.model import EMPTY
-from eurekube_provider.operator.triggers.run import Outcome, Result, Run, Runner, failed
+from eurekube_provider.operator.triggers.trigger_run import (
+    Runner,
+    TriggerOutcome,
+    TriggerResult,
+    TriggerRun,
+    failed,
+)
 
 _log = logging.getLogger(__name__)
 
@@ -69,7 +75,7 @@ class Ended:
     """A run that is over."""
 
     order: Order
-    result: Result
+    result: TriggerResult
     seconds: float
 
 
@@ -77,7 +83,7 @@ class Ended:
 class History:
     """What is counted of one StackRefresh, since this process began."""
 
-    outcomes: Counter[Outcome] = field(default_factory=Counter)
+    outcomes: Counter[TriggerOutcome] = field(default_factory=Counter)
     last_seconds: float = 0.0
     succeeded_at: float | None = None
 
@@ -131,7 +137,7 @@ class Runs:
             times = [one.began + SLOT_SECONDS for one in self._going.values() if one.is_heavy]
         return min((at for at in times if at > now), default=None)
 
-    def begin(self, order: Order, run: Callable[[threading.Event], Run]) -> None:
+    def begin(self, order: Order, run: Callable[[threading.Event], TriggerRun]) -> None:
         """Begin a run, which :meth:`may_begin` allows.
 
         :param run: makes it, of the event that cancels it.
@@ -165,7 +171,7 @@ class Runs:
         for thread in threads:
             thread.join(timeout=max(0.0, deadline - time.monotonic()))
 
-    def _carry_out(self, order: Order, run: Run) -> None:
+    def _carry_out(self, order: Order, run: TriggerRun) -> None:
         began = time.monotonic()
         try:
             result = self._runners[order.target](run)

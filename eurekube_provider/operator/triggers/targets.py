@@ -18,8 +18,8 @@ from typing import Any
 import yaml
 
 from eurekube_provider.core.errors import ConfigurationError
-from eurekube_provider.core.refresh import Refresh, StackAction
 from eurekube_provider.core.schedule import Pace
+from eurekube_provider.core.stack_refresh import StackAction, StackRefresh
 from eurekube_provider.core.stackname import PROJECT_FILES, stack_identity
 from eurekube_provider.eureka.connection import read_secret
 from eurekube_provider.operator.options import (
@@ -27,9 +27,9 @@ from eurekube_provider.operator.options import (
     NAMES,
     SECONDS,
     TEXT,
-    Given,
-    Kind,
     Option,
+    SourcedText,
+    ValueType,
     choice,
     from_file,
     named_entries,
@@ -120,7 +120,7 @@ class Target:
         """Whether a run is a process that wants a processor, and no wait for somebody else's."""
         return isinstance(self.way, Automation)
 
-    def pace_of(self, refresh: Refresh) -> Pace:
+    def pace_of(self, refresh: StackRefresh) -> Pace:
         """How often a StackRefresh may have it run.
 
         :raises ConfigurationError: it may not use this target, or not so.
@@ -190,7 +190,7 @@ _COMMON = (
     Option(
         "actions",
         "ACTION[,ACTION...]",
-        Kind(_actions, NAMES.accepts, NAMES.word),
+        ValueType(_actions, NAMES.accepts, NAMES.word),
         frozenset(StackAction),
         "what may be asked of it",
         shown="Refresh, Up, Preview",
@@ -200,7 +200,7 @@ _COMMON = (
     Option("shortest-interval-seconds", "SECONDS", SECONDS, 10.0, "a StackRefresh must not ask for less"),
 )
 _OF_KIND = {
-    _PULUMI_STACK: (Option("stack", "NAMESPACE/NAME", Kind(_stack_name), None, "the Stack"),),
+    _PULUMI_STACK: (Option("stack", "NAMESPACE/NAME", ValueType(_stack_name), None, "the Stack"),),
     _WEBHOOK: (
         Option("url", "URL", HTTP_URL, None, "what is called"),
         Option("secret-file", "FILE", TEXT, None, "file with the key of the signature"),
@@ -209,7 +209,7 @@ _OF_KIND = {
     ),
     _AUTOMATION: (
         Option("stack", "NAME", TEXT, None, "the stack"),
-        Option("work-dir", "DIRECTORY", Kind(_directory), None, "where its project is"),
+        Option("work-dir", "DIRECTORY", ValueType(_directory), None, "where its project is"),
     ),
 }
 _REQUIRED = {_PULUMI_STACK: ("stack",), _WEBHOOK: ("url",), _AUTOMATION: ("stack", "work-dir")}
@@ -251,7 +251,7 @@ def _target(name: str, entries: Mapping[str, Any], place: str) -> Target:
     )
 
 
-def _way(kind: str, values: Mapping[str, Any], given: Mapping[str, Given]) -> Way:
+def _way(kind: str, values: Mapping[str, Any], given: Mapping[str, SourcedText]) -> Way:
     if kind == _PULUMI_STACK:
         return PulumiStack(*values["stack"])
     if kind == _AUTOMATION:

@@ -16,26 +16,34 @@ from contextlib import suppress
 from dataclasses import replace
 from datetime import UTC, datetime
 
+from eurekube_provider.core.condition_types import ConditionType
 from eurekube_provider.core.errors import ConfigurationError, KubernetesError, LeadershipLost
-from eurekube_provider.core.pulse import Pulse, pulses_of
-from eurekube_provider.core.refresh import Addresses, Endpoints, Refresh
+from eurekube_provider.core.liveness import Liveness, liveness_of
+from eurekube_provider.core.stack_refresh import Addresses, Endpoints, StackRefresh
 from eurekube_provider.core.syncer import Selector
 from eurekube_provider.kube.access import MERGE_PATCH, REFRESHES, KubeAccess
-from eurekube_provider.kube.events import EventRecorder, Kind
+from eurekube_provider.kube.events import EventRecorder, EventType
 from eurekube_provider.kube.reflector import Reflector, ReflectorGroup
-from eurekube_provider.operator.brake import RELEASE_ANNOTATION
 from eurekube_provider.operator.index import Selectors, key_of
+from eurekube_provider.operator.removal_brake import RELEASE_ANNOTATION
 from eurekube_provider.operator.settings import Settings
 from eurekube_provider.operator.sources import intent
 from eurekube_provider.operator.triggers.automation import worker
-from eurekube_provider.operator.triggers.entry import Entry, Object, SaidGoodbye, Selected, run_key, says
+from eurekube_provider.operator.triggers.entry import (
+    Object,
+    SeenTerminating,
+    Selected,
+    TriggerEntry,
+    run_key,
+    says,
+)
 from eurekube_provider.operator.triggers.pulumi_stack import requester
-from eurekube_provider.operator.triggers.run import Outcome, Run, Runner
 from eurekube_provider.operator.triggers.runs import Ended, History, Order, Place, Runs
-from eurekube_provider.operator.triggers.standing import BRAKED, Standing, status_of
 from eurekube_provider.operator.triggers.targets import Automation, PulumiStack, Target
+from eurekube_provider.operator.triggers.trigger_run import Runner, TriggerOutcome, TriggerRun
+from eurekube_provider.operator.triggers.trigger_state import TriggerState, status_of
 from eurekube_provider.operator.triggers.webhook import caller
-from eurekube_provider.operator.trims import trim_own
+from eurekube_provider.operator.watches import trim_own
 
 _log = logging.getLogger(__name__)
 
@@ -56,7 +64,7 @@ class Triggers:
     """The triggers of an operator.
 
     :param selected: asked only while this replica leads.
-    :param said_goodbye: likewise.
+    :param seen_terminating: likewise.
     :param runners: by target; default those that the settings' targets ask for.
     """
 
@@ -68,14 +76,14 @@ class Triggers:
         events: EventRecorder,
         selected: Selected,
         runners: Mapping[str, Runner] | None = None,
-        said_goodbye: SaidGoodbye = lambda pod, namespace: False,  # noqa: ARG005
+        seen_terminating: SeenTerminating = lambda pod, namespace: False,  # noqa: ARG005
     ) -> None:
         self._settings = settings
         self._cluster = cluster
         self._access = access
         self._events = events
         self._selected = selected
-        self._said_goodbye = said_goodbye
+        self._seen_terminating = seen_terminating
         self._selectors = Selectors()
         self.reflectors = ReflectorGroup(
             Reflector(access, REFRESHES, trim_own, self._refresh_changed, namespace)
@@ -90,7 +98,7 @@ class Triggers:
         self._term = 0
         self._touched: dict[Key, float] = {}
         self._later: dict[Key, float] = {}  # whose status could not be read, and when to try again
-        self._entries: dict[Key, Entry] = {}
+        self._entries: dict[Key, TriggerEntry] = {}
         self._entries_term = 0
         self._history: dict[Key, History] = {}
         self._round_at = time.monotonic()
@@ -136,10 +144,10 @@ class Triggers:
         if keys:
             self._touch(*keys)
 
-    def pulses(self) -> list[Pulse]:
+    def liveness(self) -> list[Liveness]:
         """The threads, those of runs left aside."""
         age = time.monotonic() - self._round_at
-        return [*self.reflectors.pulses(), *pulses_of([self._thread], age, LONGEST_ROUND_SECONDS)]
+        return [*self.reflectors.liveness(), *liveness_of([self._thread], age, LONGEST_ROUND_SECONDS)]
 
     def history(self) -> dict[Key, History]:
         """What is counted, of the StackRefreshes that there are."""
@@ -148,7 +156,7 @@ class Triggers:
             copies = {key: replace(one, outcomes=one.outcomes.copy()) for key, one in self._history.items()}
         return {key: one for key, one in copies.items() if key in there}
 
-    def standings(self) -> dict[Key, Standing]:
+    def standings(self) -> dict[Key, TriggerState]:
         """How it stands, as this replica knows; nothing while it does not lead."""
         with self._condition:
             return {key: entry.standing for key, entry in self._entries.items()}
@@ -235,7 +243,7 @@ class Triggers:
         """Whether the first lists are complete, but for namespaces that we may not read."""
         return all(one.is_settled for one in self.reflectors.reflectors)
 
-    def _earliest(self, entry: Entry) -> float | None:
+    def _earliest(self, entry: TriggerEntry) -> float | None:
         """When a run for it may begin; None until another one has ended."""
         if entry.refresh is None:
             return None
@@ -243,7 +251,7 @@ class Triggers:
         may_begin = self._runs.may_begin(entry.refresh.target, is_again=is_again)
         return self._free_at(entry) if may_begin else None
 
-    def _free_at(self, entry: Entry) -> float:
+    def _free_at(self, entry: TriggerEntry) -> float:
         """When its target has rested for its shortest interval, whoever had it run."""
         target = self._settings.targets.get(entry.refresh.target) if entry.refresh else None
         if target is None:
@@ -288,15 +296,15 @@ class Triggers:
                 if error.status_code == 404:
                     return  # its end is on its way to our copy
                 raise
-            standing = Standing.of(item)
-            entry = Entry(item, standing, standing.schedule(time.monotonic(), datetime.now(UTC)))
+            standing = TriggerState.of(item)
+            entry = TriggerEntry(item, standing, standing.schedule(time.monotonic(), datetime.now(UTC)))
             begun_at = entry.schedule.begun_at
             self._begun_at[standing.target] = max(begun_at, self._begun_at.get(standing.target, begun_at))
             with self._condition:
                 self._entries[key] = entry
             if standing.was_cut_off:
                 note = "the replica that began the last run did not see its end; it is run again"
-                self._events.record(item, Kind.WARNING, "RunCutOff", note)
+                self._events.record(item, EventType.WARNING, "RunCutOff", note)
         elif intent(entry.item) != intent(item):
             if entry.item["spec"].get("selector") != item["spec"].get("selector"):
                 entry.ran_for = {}  # what others were there says nothing of these
@@ -307,7 +315,7 @@ class Triggers:
         entry.schedule = entry.schedule.touched(at)
         refusal = entry.admit(self._settings)
         if refusal is not None:
-            self._events.record(entry.item, Kind.WARNING, entry.standing.reason, str(refusal))
+            self._events.record(entry.item, EventType.WARNING, entry.standing.reason, str(refusal))
 
     def _advance(self, key: Key) -> None:
         """Do what is due, and have the status say so."""
@@ -315,9 +323,9 @@ class Triggers:
         if entry.not_before > now:
             return
         was_braked = bool(entry.standing.braked)
-        wanted = entry.look(now, self._selected, self._said_goodbye, self._earliest(entry))
+        wanted = entry.look(now, self._selected, self._seen_terminating, self._earliest(entry))
         if entry.standing.braked and not was_braked:
-            self._events.record(entry.item, Kind.WARNING, BRAKED, entry.standing.braked)
+            self._events.record(entry.item, EventType.WARNING, ConditionType.BRAKED, entry.standing.braked)
         if wanted is not None and entry.refresh is not None:
             self._begin(key, entry, entry.refresh, *wanted)
         elif entry.is_unwritten:
@@ -326,8 +334,8 @@ class Triggers:
     def _begin(
         self,
         key: Key,
-        entry: Entry,
-        refresh: Refresh,
+        entry: TriggerEntry,
+        refresh: StackRefresh,
         wanted: str,
         addresses: Addresses,
         endpoints: Endpoints,
@@ -343,8 +351,8 @@ class Triggers:
             raise
         timeout_seconds = self._settings.targets[refresh.target].timeout_seconds
 
-        def run(cancelled: threading.Event) -> Run:
-            return Run(
+        def run(cancelled: threading.Event) -> TriggerRun:
+            return TriggerRun(
                 namespace=refresh.namespace,
                 name=refresh.name,
                 action=refresh.action,
@@ -388,7 +396,7 @@ class Triggers:
         now = time.monotonic()
         if good:
             entry.schedule = entry.schedule.succeeded()
-        elif result.outcome is Outcome.PENDING:
+        elif result.outcome is TriggerOutcome.PENDING:
             entry.schedule = entry.schedule.unended(now)
         else:
             entry.schedule = entry.schedule.failed(now, random.random())  # noqa: S311 - jitter, no secret
@@ -399,11 +407,11 @@ class Triggers:
         entry.is_unwritten = True
         if entry.refresh is None:
             entry.admit(self._settings)  # it was changed meanwhile, to what cannot work
-        reason = "StackLocked" if result.outcome is Outcome.LOCKED else f"Run{result.outcome}"
+        reason = "StackLocked" if result.outcome is TriggerOutcome.LOCKED else f"Run{result.outcome}"
         note = f"{order.target}: {result.message} ({ended.seconds:.1f} s)"
-        self._events.record(entry.item, Kind.NORMAL if good else Kind.WARNING, reason, note)
+        self._events.record(entry.item, EventType.NORMAL if good else EventType.WARNING, reason, note)
 
-    def _write(self, key: Key, entry: Entry) -> bool:
+    def _write(self, key: Key, entry: TriggerEntry) -> bool:
         """Write the status, if it says something new; whether there is still something to write it to."""
         status = status_of(entry.item, entry.standing, datetime.now(UTC))
         if not says(entry.item.get("status") or {}, status):
@@ -436,5 +444,5 @@ def _selector(item: Object | None) -> Selector | None:
     """Which Services a StackRefresh means; None for none, and for one that asks for nothing possible."""
     if item is not None:
         with suppress(ConfigurationError):
-            return Refresh.from_object(item).selector
+            return StackRefresh.from_object(item).selector
     return None

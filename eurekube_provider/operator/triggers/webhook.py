@@ -19,8 +19,14 @@ from typing import Any
 import requests
 import requests.adapters
 
-from eurekube_provider.operator.triggers.run import Outcome, Result, Run, Runner, failed
 from eurekube_provider.operator.triggers.targets import Form, Webhook
+from eurekube_provider.operator.triggers.trigger_run import (
+    Runner,
+    TriggerOutcome,
+    TriggerResult,
+    TriggerRun,
+    failed,
+)
 
 SIGNATURE_HEADER = "X-Eurekube-Signature-256"
 """``sha256=`` and the hexadecimal HMAC-SHA256 of the body: who knows one can send it again for ever."""
@@ -58,7 +64,7 @@ def timed_signature(secret: str, body: bytes, seconds: int) -> str:
 def caller(webhook: Webhook, first_retry_seconds: float = FIRST_RETRY_SECONDS) -> Runner:
     """A runner that calls ``webhook``."""
 
-    def run_webhook(run: Run) -> Result:
+    def run_webhook(run: TriggerRun) -> TriggerResult:
         deadline = time.monotonic() + run.timeout_seconds
         body = _body(webhook.form, run)
         delay, tries = first_retry_seconds, 0
@@ -71,7 +77,7 @@ def caller(webhook: Webhook, first_retry_seconds: float = FIRST_RETRY_SECONDS) -
                 return failed("given up, since the operator ends")
             if failure is None:
                 again = f" at the try no. {tries}" if tries > 1 else ""
-                return Result(Outcome.SUCCEEDED, f"the call was taken{again}")
+                return TriggerResult(TriggerOutcome.SUCCEEDED, f"the call was taken{again}")
             wait = delay * random.uniform(0.5, 1.0)  # noqa: S311 - jitter, no secret
             if is_final or time.monotonic() + wait >= deadline:
                 times = "once" if tries == 1 else f"{tries} times"
@@ -181,7 +187,7 @@ def _post(
     return f"it answered {code}", 300 <= code < 500 and code not in (408, 409, 425, 429)
 
 
-def _body(form: Form, run: Run) -> bytes:
+def _body(form: Form, run: TriggerRun) -> bytes:
     """Nothing in it is another one at the next try: the same key means the same body."""
     document = {
         "id": run.key,

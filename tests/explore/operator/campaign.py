@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from dataclasses import replace
 from functools import partial
 
-from eurekube_provider.eureka.connection import Mode
+from eurekube_provider.eureka.connection import BatchMode
 from tests.explore.operator import syncers
 from tests.explore.operator.acts import (
     ACTS,
@@ -30,8 +30,8 @@ SETUPS = (
     Setup(2, replicas=2),
     Setup(1, chance=20),
     Setup(3, replicas=2, chance=5),
-    Setup(2, mode=Mode.BATCH),
-    Setup(3, replicas=2, mode=Mode.BATCH),
+    Setup(2, mode=BatchMode.BATCH),
+    Setup(3, replicas=2, mode=BatchMode.BATCH),
 )
 
 BALANCED = (Setup(2, is_balanced=True),)

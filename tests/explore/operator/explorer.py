@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from eurekube_provider.eureka.connection import Connection, Mode
+from eurekube_provider.eureka.connection import BatchMode, Connection
 from eurekube_provider.operator.settings import Settings
 from tests.explore.explorer import command
 from tests.explore.operator.edits import Edit
@@ -59,7 +59,7 @@ class Setup:
 
     servers: int = 1
     replicas: int = 1
-    mode: Mode = Mode.REST
+    mode: BatchMode = BatchMode.REST
     chance: int = 0
     is_balanced: bool = False
 

@@ -19,14 +19,15 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 from unittest import mock
 
-from eurekube_provider.cli import keepalive
-from eurekube_provider.operator import logs
-from eurekube_provider.resources import connections, waits
-from tests.explore.engine import PREFIX, Engine, Program, Run, _memories
+from eurekube_provider.cli import keepalive_command
+from eurekube_provider.registrations import cancellation
+from eurekube_provider.registrations.servers import PEERS
+from eurekube_provider.runtime import logs
+from tests.explore.engine import PREFIX, Engine, Program, Run, memories
 from tests.explore.explorer import ORDINARY_KEYS, command
 from tests.explore.operator import threads
 from tests.explore.operator.explorer import Outcome
-from tests.explore.operator.world import _INSTEAD, Fault, World, _own_defaults, owned
+from tests.explore.operator.world import INSTEAD, Fault, World, own_defaults, owned
 from tests.explore.others import OWNER, Place, is_leaving, metadata
 from tests.explore.part import WHOLE, Part, guarded, shrunk, without_one
 from tests.explore.programs import at_two_servers, edit, statuses_of
@@ -72,6 +73,9 @@ READ_MS = 1_000
 RESTART_MS = 2_000
 
 
+_PACKAGES = tuple(f"eurekube_provider.{name}." for name in ("registrations", "resources", "stateless"))
+
+
 @contextlib.contextmanager
 def kept() -> Iterator[None]:
     """As :func:`owned`, and the code of Pulumi's resources and of the command with it."""
@@ -81,22 +85,28 @@ def kept() -> Iterator[None]:
             stack.enter_context(mock.patch.object(thing, name, value))
 
         for name, module in list(sys.modules.items()):
-            if name.startswith("eurekube_provider.resources."):
+            if name.startswith(
+                (
+                    "eurekube_provider.resources.",
+                    "eurekube_provider.registrations.",
+                    "eurekube_provider.stateless.",
+                )
+            ):
                 for word, thing in list(vars(module).items()):
                     with contextlib.suppress(TypeError):  # what cannot be hashed is none of them
                         if thing is ThreadPoolExecutor:
                             replace(module, word, InlineExecutor)
-                        elif thing in _INSTEAD:
-                            replace(module, word, _INSTEAD[thing])
-                _own_defaults(module, replace)
-        replace(waits.Waits, "of_this_call", lambda _: threads.sleep)
+                        elif thing in INSTEAD:
+                            replace(module, word, INSTEAD[thing])
+                own_defaults(module, replace)
+        replace(cancellation.Cancellation, "wait_of_this_call", lambda _: threads.sleep)
         replace(logs, "set_up", lambda *_: None)
-        replace(keepalive, "stopping", threads.Event)
+        replace(keepalive_command, "stopping", threads.Event)
         try:
             yield
         finally:
-            connections._peers.clear()
-    for memory in _memories():
+            PEERS.__init__()  # type: ignore[misc]
+    for memory in memories():
         memory.__init__()
 
 
@@ -112,8 +122,8 @@ class _Door:
     def point(self, what: str, carry_out: Callable[[], Any]) -> Any:
         """The state is written, or the process ends before or after."""
         world = self._world
-        process = threads._process()
-        happening = world._place(process, what, is_dull=False)
+        process = threads.process_of_task()
+        happening = world.happening_at(process, what, is_dull=False)
         if happening is Fault.KILLED_BEFORE:
             world.kill(process)
         if happening is not None and not isinstance(happening, Fault):
@@ -129,7 +139,7 @@ class Kept:
 
     def __init__(self, name: str, faults: Faults, servers: int = 1) -> None:
         found = edit(name)
-        self._edit = found if servers == 1 else at_two_servers(found)
+        self.edit = found if servers == 1 else at_two_servers(found)
         self._faults = faults
         self.world = World.of(servers)
         self.world.act = lambda act: act(self)
@@ -149,22 +159,22 @@ class Kept:
         """Run it."""
         try:
             self.start()
-            self._up(self._edit.first)
-            self._pass(STEADY_SECONDS)
-            self._steady = self._serving(self._edit.first) & self._serving(self._edit.middle)
+            self.up(self.edit.first)
+            self.go_on(STEADY_SECONDS)
+            self._steady = self._serving(self.edit.first) & self._serving(self.edit.middle)
             self.world.begin_faults(self._faults)
             for _ in range(2):
-                self._up(self._edit.middle)
-                self._pass(STEADY_SECONDS)
+                self.up(self.edit.middle)
+                self.go_on(STEADY_SECONDS)
             self.world.end_faults()
-            self._pass(HEAL_MS / 1000)
+            self.go_on(HEAL_MS / 1000)
             self.world.note("-- calm")
-            last = self._up(self._edit.end, refresh=True)
+            last = self.up(self.edit.end, refresh=True)
             if last is None or not last.ended_well:
                 self._violated(f"an up that nothing disturbs fails: {last and last.error}")
             else:
-                self._steady |= self._serving(self._edit.end)
-                self._pass(CALM_SECONDS)
+                self._steady |= self._serving(self.edit.end)
+                self.go_on(CALM_SECONDS)
                 self._compare()
         finally:
             for process in self.world.processes:
@@ -187,7 +197,7 @@ class Kept:
             resync_seconds="15",
             log_format=None,
         )
-        self.world.scheduler.spawn(process, "main", lambda: keepalive.run(options))
+        self.world.scheduler.spawn(process, "main", lambda: keepalive_command.run(options))
 
     def kill_keeper(self) -> None:
         """It dies, and is started again a little later."""
@@ -217,7 +227,7 @@ class Kept:
         self.world.note("-- the keepalive starts again")
         self.start()
 
-    def _up(self, program: Program, *, refresh: bool = False) -> Run | None:
+    def up(self, program: Program, *, refresh: bool = False) -> Run | None:
         """One run of the stack, to its end; None where it was killed."""
         runs: list[Run] = []
         process = threads.Process(f"up-{len(self.world.processes)}")
@@ -233,14 +243,15 @@ class Kept:
             self._violated(f"a run of the stack ends: {process.errors[0]!r}")
         return run
 
-    def _pass(self, seconds: float) -> None:
+    def go_on(self, seconds: float) -> None:
+        """Let so much of the model's time pass, and look what it brought."""
         until = self.world.now_ms + round(seconds * 1000)
         while self.world.now_ms < until:
             self.world.scheduler.run(min(until, self.world.now_ms + 5_000))
             self._look("time that passed")
 
     def _serving(self, program: Program) -> set[Place]:
-        return {place for place, status in statuses_of(self._edit, program).items() if status == "UP"}
+        return {place for place, status in statuses_of(self.edit, program).items() if status == "UP"}
 
     def _look(self, what: str) -> None:
         """What must hold at every moment."""
@@ -264,7 +275,7 @@ class Kept:
         return self.was_restarted and not is_told
 
     def _compare(self) -> None:
-        wanted = statuses_of(self._edit, self._edit.end)
+        wanted = statuses_of(self.edit, self.edit.end)
         now_ms = self.world.now_ms
         for server in self.world.cluster.servers.values():
             held = {

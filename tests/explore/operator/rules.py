@@ -14,8 +14,8 @@ from eurekube_provider.core.objects import is_terminating
 from eurekube_provider.core.plan import Policy, same_contents
 from eurekube_provider.core.syncer import Syncer
 from eurekube_provider.eureka.codec import instance_from_json
-from eurekube_provider.operator.finalizer import FINALIZER
-from eurekube_provider.operator.trims import trim_service, trim_slice
+from eurekube_provider.operator.deletion import FINALIZER
+from eurekube_provider.operator.watches import trim_service, trim_slice
 from tests.explore.explorer import ORDINARY_KEYS
 from tests.explore.operator.kube import KUBE_SYSTEM_UID, Change
 from tests.explore.operator.site import SHOP
@@ -73,13 +73,13 @@ class Standing:
 
     :ivar wanted: as it shall be; None where it shall not be there.
     :ivar since_ms: since when the cluster says so.
-    :ivar said_goodbye: whether its pod was seen terminating last.
+    :ivar seen_terminating: whether its pod was seen terminating last.
     :ivar is_kept: whether whoever has it may leave it: its syncer is paused, or removes nothing.
     """
 
     wanted: Instance | None
     since_ms: int
-    said_goodbye: bool = False
+    seen_terminating: bool = False
     is_kept: bool = False
 
 
@@ -302,7 +302,7 @@ class Witness:
                 if server.registry.get(*key) is None:
                     continue
                 since = max(standing.since_ms if standing else 0, self.world.disturbed_ms)
-                goodbye = standing is not None and standing.said_goodbye and not self.hides_goodbyes
+                goodbye = standing is not None and standing.seen_terminating and not self.hides_goodbyes
                 patience = max(GOODBYE_MS, self.take_over_ms) + (0 if goodbye else self.brake_ms)
                 if now - since > patience:
                     self._violated(f"{key[1]} is gone from the cluster, and UP at {url}")
@@ -407,7 +407,7 @@ class Witness:
                 for serves in self._serves.values():
                     serves.discard(place)
             else:
-                before.wanted, before.said_goodbye = instance, goodbye
+                before.wanted, before.seen_terminating = instance, goodbye
                 if before.is_kept and not is_kept:
                     before.since_ms = now  # from now on somebody may take it out
                 before.is_kept = is_kept

@@ -63,7 +63,7 @@ class Scheduler:
         self.clock = clock
         self.current: Task | None = None
         self._ready: deque[tuple[Task, bool]] = deque()
-        self._hub = getcurrent()
+        self.hub = getcurrent()
         self._doomed: list[Process] = []
         self.switches = 0
         self.chance = 0
@@ -101,7 +101,7 @@ class Scheduler:
         if seconds is not None and seconds < 1e7:
             waiter.timer = self.clock.after(math.ceil(seconds * 1000 - 1e-6), lambda: self._time_out(waiter))
         self.current = None
-        woken: bool = self._hub.switch()
+        woken: bool = self.hub.switch()
         return woken
 
     def give_way(self) -> None:
@@ -174,7 +174,7 @@ class Task:
         self.ended: deque[Waiter] = deque()
         self.is_over = False
         self._scheduler, self._work = scheduler, work
-        self.let = greenlet(self._run, scheduler._hub)
+        self.let = greenlet(self._run, scheduler.hub)
         self.locals: dict[int, dict[str, Any]] = {}
 
     def _run(self, _: bool) -> None:
@@ -400,7 +400,7 @@ class Thread:
 
     def start(self) -> None:
         """See :meth:`threading.Thread.start`."""
-        process = _process()
+        process = process_of_task()
         if not process.is_dead:
             self._task = _current.spawn(process, self.name, self._work)
 
@@ -432,7 +432,8 @@ class Local:
         self._values()[name] = value
 
 
-def _process() -> Process:
+def process_of_task() -> Process:
+    """The simulated process whose task runs now."""
     assert _current.current is not None
     return _current.current.process
 
@@ -489,17 +490,17 @@ class Randomness:
     @staticmethod
     def uniform(low: float, high: float) -> float:
         """See :func:`random.uniform`."""
-        return _process().random.uniform(low, high)
+        return process_of_task().random.uniform(low, high)
 
     @staticmethod
     def randint(low: int, high: int) -> int:
         """See :func:`random.randint`."""
-        return _process().random.randint(low, high)
+        return process_of_task().random.randint(low, high)
 
     @staticmethod
     def random() -> float:
         """See :func:`random.random`."""
-        return _process().random.random()
+        return process_of_task().random.random()
 
 
 class SimpleQueue:

@@ -25,19 +25,18 @@ from unittest import mock
 from urllib.parse import unquote, urlsplit
 
 from eurekube_provider.core.errors import KubernetesError
-from eurekube_provider.eureka import convoy, peer, renewals, transport
+from eurekube_provider.eureka import peer, renewals, resync, transport
 from eurekube_provider.eureka.connection import Connection
 from eurekube_provider.kube import elector, events
 from eurekube_provider.kube.access import KubeAccess
 from eurekube_provider.operator import (
-    brake,
     controller,
     leadership,
-    registry,
+    removal_brake,
     run,
     selfcheck,
-    silence,
     status,
+    unresponsive,
 )
 from eurekube_provider.operator.settings import Settings
 from tests.explore.operator import threads
@@ -184,7 +183,7 @@ class World:
         """
         what = f"{request.method} {_host(url)} /{'/'.join(request.path)} {shown(request)}"
         is_dull = request.path == ("status",)
-        happening = self._place(process, what, is_dull=is_dull)
+        happening = self.happening_at(process, what, is_dull=is_dull)
         self.scheduler.sleep(WIRE_SECONDS)
         if isinstance(happening, Fault):
             self._before(process, happening, timeout_seconds, lambda: self._carry_out(url, request, what))
@@ -213,7 +212,7 @@ class World:
         what = f"{method} {place.kind} {place.namespace}/{place.name} {place.subresource}".rstrip(" /")
         if method in ("PATCH", "POST") and place.kind != "events":
             what += f" {json.dumps((body.get('metadata') or {}).get('finalizers'))}"
-        happening = self._place(process, what, is_dull=place.kind in ("leases", "events"))
+        happening = self.happening_at(process, what, is_dull=place.kind in ("leases", "events"))
         self.scheduler.sleep(WIRE_SECONDS)
 
         def carry_out() -> Any:
@@ -246,7 +245,11 @@ class World:
         """End a process as soon as the one that runs waits."""
         self.cluster.clock.after(0, lambda: None if process.is_dead else self.kill(process))
 
-    def _place(self, process: Process, what: str, *, is_dull: bool) -> Happening | None:
+    def happening_at(self, process: Process, what: str, *, is_dull: bool) -> Happening | None:
+        """What the plan of this sequence has happen at one place of a process: None for nothing.
+
+        :raises Killed: the process has ended before.
+        """
         if process.is_dead:
             raise Killed
         if not self.is_counting:
@@ -347,7 +350,7 @@ class _Wire:
         data: bytes | None = None,
         headers: Mapping[str, str] | None = None,
         timeout_seconds: float | None = None,
-    ) -> transport.Answer:
+    ) -> transport.EurekaResponse:
         """See :meth:`eurekube_provider.eureka.transport.Transport.request`."""
         segments = tuple(unquote(one) for one in path.split("/") if one)
         body = document if data is None else json.loads(data)
@@ -356,7 +359,7 @@ class _Wire:
         request = Request(method, segments, dict(params or {}), dict(headers or {}), body)
         seconds = min(self._seconds, timeout_seconds or self._seconds)
         answer = self.world.exchange(self._process, self._url, request, seconds)
-        return transport.Answer(answer.status_code, {}, answer.text.encode())
+        return transport.EurekaResponse(answer.status_code, {}, answer.text.encode())
 
 
 class _Reply:
@@ -395,7 +398,7 @@ def _send(
 
             world.scheduler.sleep(WIRE_SECONDS)
             return _Reply(200, lines=world.kube.watch(path, query, may_go_on))
-        seconds = timeout.total or timeout._read
+        seconds = timeout.total or timeout.read_timeout
         sent = None if body is None else json.loads(json.dumps(body))
         answer = world.ask_kube(process, method, path, query or {}, sent, float(seconds))
         return _Reply(200, json.dumps(answer).encode())
@@ -435,7 +438,7 @@ class _Uuids:
     @staticmethod
     def uuid4() -> uuid.UUID:
         """A number that the sequence draws."""
-        return uuid.UUID(int=threads._process().random.getrandbits(128))
+        return uuid.UUID(int=threads.process_of_task().random.getrandbits(128))
 
 
 class _Errors(logging.Handler):
@@ -448,14 +451,15 @@ class _Errors(logging.Handler):
             _Wire.world.logged.append(f"{record.getMessage()}: {type(error).__name__}: {error}")
 
 
-_PACKAGES = tuple(f"eurekube_provider.{name}." for name in ("core", "eureka", "kube", "operator"))
-_INSTEAD = {
+_PACKAGES = tuple(f"eurekube_provider.{name}." for name in ("core", "runtime", "eureka", "kube", "operator"))
+INSTEAD = {
     threading: threads.Threading,
     time: threads.Time,
     random: threads.Randomness,
     queue: threads.Queue,
     ThreadPoolExecutor: threads.Pool,
 }
+"""What the code under test imports, and what it gets."""
 
 
 @contextlib.contextmanager
@@ -470,14 +474,13 @@ def owned() -> Iterator[None]:
             if name.startswith(_PACKAGES):
                 for word, thing in list(vars(module).items()):
                     with contextlib.suppress(TypeError):  # what cannot be hashed is none of them
-                        if thing in _INSTEAD:
-                            replace(module, word, _INSTEAD[thing])
-                _own_defaults(module, replace)
-        for one in (status, events, elector, brake):
+                        if isinstance(thing, threading.local):
+                            replace(module, word, threads.Local())
+                        elif thing in INSTEAD:
+                            replace(module, word, INSTEAD[thing])
+                own_defaults(module, replace)
+        for one in (status, events, elector, removal_brake):
             replace(one, "datetime", threads.Datetime)
-        traveller: Any = convoy._Traveller
-        replace(convoy, "_Traveller", lambda *given: traveller(*given, go_on=threads.Event()))
-        replace(sys.modules["eurekube_provider.eureka.executor"], "_inside", threads.Local())
         replace(peer, "Transport", _Wire)
         replace(KubeAccess, "_send", _send)
         replace(KubeAccess, "load", _load)
@@ -489,8 +492,8 @@ def owned() -> Iterator[None]:
         replace(controller, "WORKERS", 3)
         replace(renewals, "REST_THREADS", 2)
         replace(leadership, "POLL_SECONDS", 0.5)
-        replace(registry, "RESTART_LOOK_SECONDS", 4.0)
-        replace(silence, "TICK_SECONDS", 1.0)
+        replace(resync, "RESTART_LOOK_SECONDS", 4.0)
+        replace(unresponsive, "TICK_SECONDS", 1.0)
         replace(renewals, "TICK_SECONDS", 1.0)
         log = logging.getLogger("eurekube_provider")
         handler = _Errors()
@@ -507,7 +510,7 @@ def owned() -> Iterator[None]:
             gc.collect()
 
 
-def _own_defaults(module: Any, replace: Callable[[Any, str, Any], None]) -> None:
+def own_defaults(module: Any, replace: Callable[[Any, str, Any], None]) -> None:
     """Functions that take the time from their defaults take the model's."""
     for thing in list(vars(module).values()):
         if getattr(thing, "__module__", None) != module.__name__:

@@ -1,0 +1,231 @@
+"""Bookkeeping beside the registrations: Events, statuses, brake, retention and doctor must stay linear.
+
+A part of P12. Each job is done once for every syncer, with ten instances each, in this process and without
+servers: what is compared is the time a syncer at some number of syncers and at ten times as many.
+"""
+
+from __future__ import annotations
+
+import gc
+import statistics
+import time
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from bench.harness import measure, show
+from eurekube_provider.core.identity import OWNER_KEY, Cluster, endpoint_of, pod_instance_id
+from eurekube_provider.core.model import Instance, Port
+from eurekube_provider.core.plan import plan
+from eurekube_provider.doctor.checks import Requirements, findings_of
+from eurekube_provider.doctor.reader import EurekaSnapshot, Snapshot
+from eurekube_provider.doctor.workload_checks import Workload
+from eurekube_provider.eureka.view import View
+from eurekube_provider.kube.events import EventRecorder, EventType
+from eurekube_provider.operator.conditions import Report
+from eurekube_provider.operator.removal_brake import Brake
+from eurekube_provider.operator.retention import Retention
+from eurekube_provider.operator.status import StatusWriter
+
+TIMES_AS_MANY = 10
+INSTANCES = 10
+"""Of each syncer."""
+
+LIMIT = 2.0
+"""Of the time a syncer: caches of the processor make large tables slower, and what is quadratic has 10."""
+
+ROUNDS = 3
+LONGEST_SECONDS = 600.0
+CLUSTER = Cluster("bench", "bench-uid")
+NOW = 1_800_000_000.0
+
+
+class _Api:
+    """Takes every write."""
+
+    def request(self, _method: str, _path: str, **_: object) -> dict[str, Any]:
+        """Answer as an API server that took it."""
+        return {"metadata": {"resourceVersion": "2"}}
+
+
+class _Sources:
+    """The pods of each syncer in a slice, all of one namespace, and none that was seen terminating."""
+
+    def __init__(self, instances: Mapping[str, list[Instance]]) -> None:
+        self.slices = self
+        self._slices = {name: _pods(name, there) for name, there in instances.items()}
+
+    def seen_terminating(self, _instance_id: str) -> bool:
+        """Whether an instance's pod was seen terminating."""
+        return False
+
+    def slices_of(self, key: tuple[str, str]) -> list[dict[str, Any]]:
+        """Those of one syncer."""
+        return [self._slices[key[1]]]
+
+    def without_list(self, _namespace: str) -> None:
+        """Which reflector has not listed this namespace."""
+
+    def objects(self, _namespace: str) -> list[dict[str, Any]]:
+        """Those of the namespace."""
+        return list(self._slices.values())
+
+
+def _pods(name: str, instances: list[Instance]) -> dict[str, Any]:
+    pods = [endpoint_of(one.instance_id, CLUSTER.name)[0] for one in instances]
+    endpoints = [{"addresses": ["10.0.0.1"], "targetRef": {"kind": "Pod", "name": pod}} for pod in pods]
+    return {"metadata": {"namespace": "shop", "name": name}, "endpoints": endpoints}
+
+
+class Fleet:
+    """Syncers, each with a Service, an EndpointSlice, a Deployment and ten instances."""
+
+    def __init__(self, count: int) -> None:
+        names = [f"app-{number}" for number in range(count)]
+        self.syncers = [_syncer(name) for name in names]
+        self.instances = {
+            name: [_instance(name, at * INSTANCES + number) for number in range(INSTANCES)]
+            for at, name in enumerate(names)
+        }
+        self.snapshot = Snapshot(
+            CLUSTER,
+            syncers=tuple(self.syncers),
+            services=tuple(
+                {"metadata": _metadata(name), "spec": {"selector": {"app": name}}} for name in names
+            ),
+            slices=tuple(_slice(name, there) for name, there in self.instances.items()),
+            workloads=tuple(map(_deployment, names)),
+            eurekas={
+                "default": EurekaSnapshot(
+                    "default", tuple(one for there in self.instances.values() for one in there)
+                )
+            },
+        )
+
+    def events(self) -> None:
+        """Record a warning of each syncer, and count registrations of it twice."""
+        recorder = EventRecorder(_Api(), "eurekube.io/bench", "bench")  # type: ignore[arg-type]
+        recorder.start()
+        for syncer in self.syncers:
+            recorder.record(syncer, EventType.WARNING, "Braked", "removals are held back")
+            recorder.tally(syncer, "Registered", INSTANCES, "registered")
+            recorder.tally(syncer, "Registered", INSTANCES, "registered")
+        recorder.stop(LONGEST_SECONDS)
+
+    def statuses(self) -> None:
+        """Report each syncer twice, and write what remains to be written."""
+        writer = StatusWriter(_Api())  # type: ignore[arg-type]
+        writer.start()
+        for registered in (0, INSTANCES):
+            report = Report(
+                is_ready=bool(registered),
+                reason="Synced",
+                message="",
+                desired=INSTANCES,
+                registered=registered,
+            )
+            for syncer in self.syncers:
+                writer.report(syncer, report)
+        writer.stop(LONGEST_SECONDS)
+
+    def brake(self) -> None:
+        """Judge a plan of each syncer, of whose instances one vanished."""
+        view = View()
+        for there in self.instances.values():
+            for one in there:
+                view.registered(one)
+        brake = Brake(CLUSTER, [view], _Api(), _Sources({}), time.monotonic)  # type: ignore[list-item,arg-type]
+        for syncer in self.syncers:
+            name = syncer["metadata"]["name"]
+            there = self.instances[name]
+            steps = plan(there[1:], there, _owner(name))
+            brake.check(("shop", name), syncer, steps, _owner(name))
+
+    def retention(self) -> None:
+        """Divide the instances of each syncer, as if it were refused."""
+        retention = Retention(CLUSTER, _Api(), _Sources(self.instances))  # type: ignore[arg-type]
+        for syncer in self.syncers:
+            retention.of_refused(syncer, {"default": self.instances[syncer["metadata"]["name"]]})
+
+    def doctor(self) -> None:
+        """Check all of it."""
+        assert findings_of(self.snapshot, Requirements(), NOW)
+
+
+def growth(count: int) -> tuple[dict[str, float], dict[str, float]]:
+    """Measure all jobs for ``count`` syncers and for ten times as many.
+
+    :returns: microseconds a syncer, by job and count; and by job how many times as long it takes a syncer.
+    """
+    fleets = [Fleet(count), Fleet(count * TIMES_AS_MANY)]
+    gc.freeze()  # so that collections look at what the jobs make, not at the fleets
+    samples: dict[str, list[list[float]]] = {}
+    try:
+        for number in range(ROUNDS + 1):
+            for place, fleet in enumerate(fleets):
+                for name, work in _jobs(fleet).items():
+                    seconds = measure(work).cpu_seconds
+                    if number:  # the first round warms up
+                        found = samples.setdefault(name, [[], []])
+                        found[place].append(seconds / len(fleet.syncers) * 1e6)
+    finally:
+        gc.unfreeze()
+    times: dict[str, float] = {}
+    ratios: dict[str, float] = {}
+    for name, found in samples.items():
+        small, large = map(statistics.median, found)
+        times |= {f"{name} at {count:,}": small, f"{name} at {count * TIMES_AS_MANY:,}": large}
+        ratios[name] = large / small
+        show(f"  {name}: {large:.0f} us a syncer, {ratios[name]:.2f} times as long")
+    return times, ratios
+
+
+def _jobs(fleet: Fleet) -> Mapping[str, Callable[[], None]]:
+    return {
+        "Events": fleet.events,
+        "statuses": fleet.statuses,
+        "brake": fleet.brake,
+        "retention": fleet.retention,
+        "doctor": fleet.doctor,
+    }
+
+
+def _metadata(name: str, **labels: str) -> dict[str, Any]:
+    return {"namespace": "shop", "name": name, "uid": name, "labels": {"app": name, **labels}}
+
+
+def _syncer(name: str) -> dict[str, Any]:
+    return {
+        "apiVersion": "eurekube.io/v1alpha1",
+        "kind": "EurekaSyncer",
+        "metadata": {**_metadata(name), "resourceVersion": "1", "generation": 1},
+        "spec": {"mode": "pod", "selector": {"app": name}},
+    }
+
+
+def _service(name: str) -> dict[str, Any]:
+    return {"metadata": _metadata(name), "spec": {"selector": {"app": name}}}
+
+
+def _owner(name: str) -> str:
+    return f"cluster/{CLUSTER.name}/shop/{name}"
+
+
+def _instance(name: str, number: int) -> Instance:
+    address = f"10.{number >> 16 & 255}.{number >> 8 & 255}.{number & 255}"
+    instance_id = pod_instance_id(f"{name}-{number}", "shop", CLUSTER.name, name, 8080)
+    return Instance(name, instance_id, address, address, Port(8080), metadata={OWNER_KEY: _owner(name)})
+
+
+def _slice(name: str, there: list[Instance]) -> dict[str, Any]:
+    return {
+        "metadata": _metadata(f"{name}-x", **{"kubernetes.io/service-name": name}),
+        "ports": [{"port": 8080}],
+        "endpoints": [{"addresses": [one.ip_address]} for one in there],
+    }
+
+
+def _deployment(name: str) -> Workload:
+    container = {"name": "app", "ports": [{"containerPort": 8080}]}
+    template = {"metadata": {"labels": {"app": name}}, "spec": {"containers": [container]}}
+    spec = {"selector": {"matchLabels": {"app": name}}, "template": template}
+    return Workload("Deployment", {"metadata": _metadata(name), "spec": spec})

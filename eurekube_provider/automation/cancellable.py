@@ -1,0 +1,138 @@
+"""Pulumi's CLI as a process that can be cancelled and has a deadline.
+
+The SDK's own command cannot be stopped. This one is written down while it runs (see
+:mod:`~eurekube_provider.automation.locks`), and writes into files: where we are killed, it goes on to its end
+and releases the stack, instead of dying at its next line of output.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import tempfile
+import threading
+from collections.abc import Mapping
+from contextlib import suppress
+from datetime import datetime
+from pathlib import Path
+from typing import Any
+
+from pulumi.automation import PulumiCommand
+from pulumi.automation._cmd import CommandResult
+from pulumi.automation.errors import create_command_error
+
+from eurekube_provider.automation.locks import Records, now
+from eurekube_provider.automation.processes import end_session
+
+CANCEL_SECONDS = 10.0
+"""How long a run may take to end in order; the same again to end at all, before it is killed."""
+
+
+_WAITING = ("/bin/sh", "-c", 'read -r _ && exec "$@" </dev/null', "sh")
+"""Becomes the command behind it once it is told to: by then it is written down, else it never begins."""
+
+
+class Cancellable(PulumiCommand):
+    """Runs the CLI, one command at a time.
+
+    :ivar cancelled: why it was told to stop; empty as long as it was not.
+    """
+
+    def __init__(self, records: Records) -> None:
+        super().__init__()
+        self.cancelled = ""
+        self._records = records
+        self._lock = threading.Lock()
+        self._process: subprocess.Popen[str] | None = None
+
+    def cancel(self, why: str) -> None:
+        """Have the running command end in order, and start no more.
+
+        Returns at once; a signal handler may call it.
+        """
+        threading.Thread(target=self._cancel, args=(why,), daemon=True).start()
+
+    def run(
+        self,
+        args: list[str],
+        cwd: str,
+        additional_env: Mapping[str, str],
+        on_output: Any = None,
+        on_error: Any = None,
+    ) -> CommandResult:
+        """Run one command of the CLI, as the SDK wants it.
+
+        :raises CommandError: it failed, or was cancelled.
+        :raises ConfigurationError: it cannot be written down; it was not begun.
+        """
+        environment = {**os.environ, **additional_env, "PULUMI_AUTOMATION_API": "true"}
+        with tempfile.TemporaryFile("w+") as output, tempfile.TemporaryFile("w+") as errors:
+            with self._lock:
+                if self.cancelled:
+                    raise create_command_error(CommandResult("", self.cancelled, 1))
+                started = now()
+                # A session of its own: a terminal's Ctrl-C reaches it through us, and once.
+                self._process = process = subprocess.Popen(
+                    [*_WAITING, self.command, "--non-interactive", *args],
+                    cwd=cwd,
+                    env=environment,
+                    stdin=subprocess.PIPE,
+                    stdout=output,
+                    stderr=errors,
+                    text=True,
+                    start_new_session=True,
+                )
+                record = self._write_down(process, started)
+            try:
+                code = process.wait()
+            finally:
+                with self._lock:
+                    self._process = None
+            end_session(process.pid)
+            if code >= 0:  # what was killed may have left its lock
+                record.unlink(missing_ok=True)
+            told = CommandResult(_told(output, on_output), _told(errors, on_error), code)
+        if code != 0:
+            raise create_command_error(told)
+        return told
+
+    def _write_down(self, process: subprocess.Popen[str], started: datetime) -> Path:
+        """Write down what waits to be told, and tell it. With the input closed instead it ends by itself."""
+        try:
+            record = self._records.add(process.pid, started)
+        except OSError as error:
+            process.communicate()
+            self._process = None
+            raise self._records.unwritable(error) from None
+        if process.stdin is not None:
+            with suppress(BrokenPipeError), process.stdin as waiting:
+                waiting.write("go\n")
+        return record
+
+    def _cancel(self, why: str) -> None:
+        with self._lock:
+            self.cancelled = self.cancelled or why
+            process = self._process
+        if process is None:
+            return
+        for number in (signal.SIGINT, signal.SIGINT, signal.SIGKILL):
+            with suppress(ProcessLookupError):
+                process.send_signal(number)
+            with suppress(subprocess.TimeoutExpired):
+                process.wait(CANCEL_SECONDS)
+                return
+
+
+def _told(file: Any, listener: Any) -> str:
+    file.seek(0)
+    text = str(file.read())
+    if listener is not None:
+        for line in text.splitlines():
+            listener(line)
+    return text
+
+
+def pulumi_home() -> Path:
+    """Return Pulumi's own folder: PULUMI_HOME, else ``~/.pulumi``."""
+    return Path(os.environ.get("PULUMI_HOME") or Path.home() / ".pulumi")

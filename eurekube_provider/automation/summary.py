@@ -1,0 +1,315 @@
+"""Derives the effect of a stack's run on discovery from Pulumi's steps. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+from eurekube_provider.automation.discovery import (
+    ApplicationChange,
+    ChangeKind,
+    Concern,
+    Discovery,
+    DiscoveryChange,
+    DiscoveryWarning,
+    RefusedChange,
+)
+from eurekube_provider.automation.registered import (
+    NOT_KNOWN_YET,
+    OPERATOR,
+    SYNCER,
+    Place,
+    Registered,
+    as_text,
+    flattened,
+    is_known,
+    place_of,
+    registered,
+    untold,
+)
+from eurekube_provider.automation.steps import MASKED, EngineError, State, Step, StepLog
+from eurekube_provider.core.brake import takes_all, takes_most
+from eurekube_provider.core.identity import APPLICATION_TYPE, INSTANCE_TYPE, SELF_RENEWED
+from eurekube_provider.core.wording import listed
+
+
+class _SummaryBuilder:
+    """Collects the changes of each application."""
+
+    def __init__(self) -> None:
+        self.changes: dict[Place, list[DiscoveryChange]] = {}
+        self.before: dict[Place, list[Registered]] = {}
+        self.after: dict[Place, list[Registered]] = {}
+        self.losses: dict[Place, int] = {}
+        self.moved: dict[tuple[Place, str], list[Registered]] = {}
+        """From where to which URL."""
+        self.is_partial: set[Place] = set()
+        self.refused: list[RefusedChange] = []
+        self.warnings: list[DiscoveryWarning] = []
+
+    def change(self, of: Registered, change: DiscoveryChange, *, is_lost: bool = False) -> None:
+        self.changes.setdefault(of.place, []).append(change)
+        self.losses[of.place] = self.losses.get(of.place, 0) + is_lost
+
+
+def summarise(log: StepLog) -> Discovery:
+    """Summarise what a preview, or an update, means for discovery."""
+    return _summary(log, found=False)
+
+
+def summarise_drift(log: StepLog) -> Discovery:
+    """Summarise a check for drift: old states are the stack's, new ones Eureka's and the cluster's."""
+    return _summary(log, found=True)
+
+
+def _summary(log: StepLog, *, found: bool) -> Discovery:
+    tally = _SummaryBuilder()
+    syncers: list[DiscoveryChange] = []
+    others: dict[str, int] = {}
+    told_same = sum(step.operation == "same" for step in log.steps)
+    is_complete = told_same >= log.changes.get("same", 0)
+    for step in log.steps:
+        if step.type in (INSTANCE_TYPE, APPLICATION_TYPE):
+            _registrations(step, tally, found=found)
+            if step.type == INSTANCE_TYPE and not is_complete:
+                tally.is_partial |= {each.place for each in _both(step, found=found)}
+        elif step.is_change and step.type == SYNCER:
+            syncers.append(_syncer(step, found=found))
+        elif step.is_change and step.type == OPERATOR and step.new is None:
+            text = "the operator goes: what it renews lapses within three minutes unless another renews it"
+            tally.warnings.append(DiscoveryWarning(Concern.RENEWER, step.name, text))
+        elif step.is_change and not step.type.startswith(("pulumi:", "eurekube:index:")):
+            others[step.operation] = others.get(step.operation, 0) + 1
+    applications = tuple(_application(place, tally) for place in sorted(tally.changes))
+    if not found:
+        tally.warnings += [warned for each in applications if (warned := _braked(each, tally))]
+        tally.warnings += _moved(tally)
+    project, stack = _names(log.steps, log.problems)
+    return Discovery(
+        project=project,
+        stack=stack,
+        applications=applications,
+        syncers=tuple(syncers),
+        refused=(*map(_refusal, log.problems), *tally.refused),
+        warnings=tuple(sorted(tally.warnings, key=lambda each: list(Concern).index(each.concern))),
+        other_changes=dict(sorted(others.items())),
+        has_failed=bool(log.problems),
+    )
+
+
+def _registrations(step: Step, tally: _SummaryBuilder, *, found: bool) -> None:
+    old = {each.key: each for each in _instances(step, step.old, found=True)}
+    new = {each.key: each for each in _instances(step, step.new, found=found)}
+    before, after = _properties(step.old, found=True), _properties(step.new, found=found)
+    is_told = is_known(before) and is_known(after)
+    if not is_told:
+        tally.is_partial |= {place_of(before), place_of(after)}
+    if not step.is_change:
+        new = old = old or new
+    for each in old.values():
+        there = new.get(each.key, each)
+        place = each.place if there.is_elsewhere_than(each) else there.place
+        tally.before.setdefault(place, []).append(each)
+    for each in new.values():
+        tally.after.setdefault(each.place, []).append(each)
+    if not step.is_change:
+        return
+    texts = _untold({**untold(before), **untold(after)})
+    tally.warnings += [DiscoveryWarning(Concern.UNKNOWN, step.name, text) for text in texts]
+    if not is_told:
+        return
+    for key in sorted({*old, *new}):
+        _instance(old.get(key), new.get(key), tally)
+    if not found:
+        _owners(step, old, new, tally)
+        _renewers(step, old, new, tally)
+
+
+def _untold(found: Mapping[str, Any]) -> Iterable[str]:
+    secret = [name for name, value in found.items() if value == MASKED]
+    later = [name for name in found if name not in secret]
+    if {"application", "instances"} & set(later):
+        yield "which instances it will have is looked up in the update only"
+    elif later:
+        yield f"known in the update only: {listed(later, 3)}"
+    if secret:
+        yield f"secret, and so not told: {listed(secret, 3)}"
+
+
+def _instance(old: Registered | None, new: Registered | None, tally: _SummaryBuilder) -> None:
+    if old is not None and new is not None and old.application == new.application:
+        is_told = old.is_told and new.is_told
+        details = _details(old.contents, new.contents) if is_told else {}
+        if old.service_url != new.service_url:
+            details = {"service_url": (old.service_url, new.service_url), **details}
+        if new.is_elsewhere_than(old):
+            tally.moved.setdefault((old.place, new.service_url), []).append(old)
+        if new.is_elsewhere_than(old) or (is_told and old.instance_id != new.instance_id):
+            moved = DiscoveryChange(
+                ChangeKind.MOVES, new.key, new.address, new.instance_id, details, _drain(old)
+            )
+            tally.change(new, moved)
+        elif details:
+            tally.change(
+                new, DiscoveryChange(ChangeKind.CHANGES, new.key, new.address, new.instance_id, details)
+            )
+        return
+    if old is not None:
+        gone = DiscoveryChange(
+            ChangeKind.LEAVES, old.key, old.address, old.instance_id, drain_seconds=_drain(old)
+        )
+        tally.change(old, gone, is_lost=old.is_up and not old.foreign_owner)
+    if new is not None:
+        tally.change(new, DiscoveryChange(ChangeKind.REGISTERS, new.key, new.address, new.instance_id))
+
+
+def _owners(
+    step: Step, old: Mapping[str, Registered], new: Mapping[str, Registered], tally: _SummaryBuilder
+) -> None:
+    for each in old.values():
+        if not each.foreign_owner:
+            continue
+        where = f"{each.application} {each.instance_id}"
+        if each.key not in new:
+            text = f"{where} belongs to {each.foreign_owner} by now and is left as it is"
+            tally.warnings.append(DiscoveryWarning(Concern.OWNER, each.key, text))
+        elif new[each.key].adopts:
+            text = f"{where} is taken over from {each.foreign_owner}"
+            tally.warnings.append(DiscoveryWarning(Concern.OWNER, each.key, text))
+        else:
+            reason = f"{where} belongs to {each.foreign_owner} by now; only on_conflict=adopt takes it over"
+            tally.refused.append(RefusedChange(each.key, reason))
+    adopting = [each for each in new.values() if each.adopts and each.key not in old]
+    if adopting:
+        text = (
+            f"whatever stands in Eureka under {listed([each.instance_id for each in adopting], 3)} is taken"
+            " over, and removed with this stack"
+        )
+        tally.warnings.append(DiscoveryWarning(Concern.OWNER, step.name, text))
+
+
+def _renewers(
+    step: Step, old: Mapping[str, Registered], new: Mapping[str, Registered], tally: _SummaryBuilder
+) -> None:
+    before = {each.renewer for each in old.values()}
+    after = {each.renewer for each in new.values()}
+    for renewer in sorted(after - before):
+        if renewer == SELF_RENEWED:
+            text = "nobody of ours renews it: the application must send its own renewals, or it lapses"
+        elif before:
+            text = (
+                f"from now on {renewer} renews it, and no more {', '.join(sorted(before))}: where no operator"
+                " of that name runs, it lapses"
+            )
+        else:
+            continue
+        tally.warnings.append(DiscoveryWarning(Concern.RENEWER, step.name, text))
+
+
+def _application(place: Place, tally: _SummaryBuilder) -> ApplicationChange:
+    changes = sorted(tally.changes[place], key=lambda each: (list(ChangeKind).index(each.kind), each.name))
+    counts: tuple[int | None, int | None] = (None, None)
+    if place not in tally.is_partial:
+        counts = (len(tally.before.get(place, ())), len(tally.after.get(place, ())))
+    return ApplicationChange(*place, tuple(changes), *counts)
+
+
+def _braked(of: ApplicationChange, tally: _SummaryBuilder) -> DiscoveryWarning | None:
+    """Warn where so many go at once that the operator's brake would hold them; a stack has no brake."""
+    place = (of.application, of.service_url)
+    lost, arriving = tally.losses.get(place, 0), len(of.of(ChangeKind.REGISTERS))
+    up = sum(each.is_up for each in tally.before.get(place, ()))
+    if of.before is None or not (takes_all(up, lost, arriving) or takes_most(up, lost, arriving)):
+        return None
+    share = f"all {up}" if lost >= up else f"{lost} of {up}"
+    text = f"{share} instances leave at once; an operator would hold that for a minute, an update does not"
+    return DiscoveryWarning(Concern.BRAKE, of.application, text)
+
+
+def _moved(tally: _SummaryBuilder) -> Iterable[DiscoveryWarning]:
+    """Warn of registrations at another URL, of which only Eureka knows whether it is another registry."""
+    for ((application, before), after), moved in sorted(tally.moved.items()):
+        up = [each for each in moved if each.is_up and not each.foreign_owner]
+        if not up:
+            continue
+        every = sum(each.is_up for each in tally.before.get((application, before), ()))
+        share = f"all {len(up)}" if len(up) >= every else f"{len(up)} of {every}"
+        drain = max(each.drain_seconds for each in up)
+        drained = f", out of service for {drain} s before" if drain else ""
+        text = (
+            f"callers that ask {before} lose {share} instances{drained}, unless it leads to the same"
+            f" Eureka as {after}: then nothing goes"
+        )
+        yield DiscoveryWarning(Concern.BRAKE, application, text)
+
+
+def _syncer(step: Step, *, found: bool) -> DiscoveryChange:
+    old, new = _properties(step.old, found=found), _properties(step.new, found=found)
+    told = (new or old).get("metadata") or {}
+    metadata = told if isinstance(told, Mapping) else {"namespace": told}
+    namespace, name = as_text(metadata.get("namespace")), as_text(metadata.get("name"))
+    name = f"{namespace or 'default'}/{name or step.name}"
+    if step.old is None:
+        return DiscoveryChange(ChangeKind.REGISTERS, name)
+    if step.new is None:
+        return DiscoveryChange(ChangeKind.LEAVES, name)
+    details = _details(flattened({"spec": old.get("spec") or {}}), flattened({"spec": new.get("spec") or {}}))
+    return DiscoveryChange(ChangeKind.CHANGES, name, details=details)
+
+
+def _refusal(problem: EngineError) -> RefusedChange:
+    """Make a refusal of an engine's error, without what surrounds our sentence."""
+    name, message = problem.urn.rpartition("::")[2], problem.message
+    before, separator, reason = message.partition(" has a problem: ")
+    if separator:
+        _, _, told = before.partition("property ")
+        message = f"{told.partition(' value ')[0]}: {reason}" if told else reason
+    lines = [line.strip() for line in message.splitlines() if line.strip()]
+    return RefusedChange(name, lines[-1] if "Traceback" in message else " ".join(lines))
+
+
+def _both(step: Step, *, found: bool) -> list[Registered]:
+    return [*_instances(step, step.old, found=True), *_instances(step, step.new, found=found)]
+
+
+def _instances(step: Step, state: State | None, *, found: bool) -> Iterable[Registered]:
+    """Read the instances of one state: those there are where it was ``found``, else those asked for."""
+    return () if state is None else registered(step.type, step.name, _properties(state, found=found))
+
+
+def _properties(state: State | None, *, found: bool) -> Mapping[str, Any]:
+    if state is None:
+        return {}
+    return state.outputs if found and state.outputs else state.inputs
+
+
+def _details(old: Mapping[str, str], new: Mapping[str, str]) -> dict[str, tuple[str, str]]:
+    old, new = _as_told(old, new), _as_told(new, old)
+    # A status that nobody asks for is Eureka's own, or a person's.
+    names = sorted({*old, *new} - (set() if "status" in new else {"status"}))
+    if all(each.get("ip_address") == each.get("host_name") for each in (old, new)):
+        names = [name for name in names if name != "ip_address"]  # says nothing that the name does not
+    return {name: (old.get(name, ""), new.get(name, "")) for name in names if old.get(name) != new.get(name)}
+
+
+def _as_told(of: Mapping[str, str], other: Mapping[str, str]) -> Mapping[str, str]:
+    """Join each map of the contents that the other side does not tell into one text."""
+    for name in [name for name, value in other.items() if value in (NOT_KNOWN_YET, MASKED)]:
+        items = {each: value for each, value in of.items() if each.startswith(f"{name}.")}
+        if items:
+            text = ", ".join(f"{each.removeprefix(f'{name}.')}={value}" for each, value in items.items())
+            of = {**{each: value for each, value in of.items() if each not in items}, name: text}
+    return of
+
+
+def _drain(of: Registered) -> int:
+    return of.drain_seconds if of.is_up and not of.foreign_owner else 0
+
+
+def _names(steps: tuple[Step, ...], problems: list[EngineError]) -> tuple[str, str]:
+    """Read project and stack from a URN: ``urn:pulumi:<stack>::<project>::...``."""
+    for urn in (*(step.urn for step in steps), *(problem.urn for problem in problems)):
+        parts = urn.split("::")
+        if len(parts) >= 3:
+            return parts[1], parts[0].rpartition(":")[2]
+    return "", ""

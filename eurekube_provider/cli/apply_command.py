@@ -1,0 +1,34 @@
+"""``eurekube apply``: makes a stack's objects and registrations without Pulumi's engine."""
+
+from __future__ import annotations
+
+import argparse
+
+from eurekube_provider.cli.stack_arguments import (
+    add_cluster_options,
+    add_stack_options,
+    cluster_of,
+    rendered_stack,
+)
+from eurekube_provider.cli.terminal import say
+from eurekube_provider.stateless.apply_stack import apply_rendered, preview_rendered
+
+
+def add_to(parser: argparse.ArgumentParser) -> None:
+    """Add the command's options."""
+    parser.description = (
+        "Run a stack's program without Pulumi's engine, apply its Kubernetes objects server-side,"
+        " register its registrations, and remove what it made before and no longer makes: objects by their"
+        " label eurekube.io/stack, registrations by their owner. Not for a stack that Pulumi deploys."
+    )
+    add_stack_options(parser)
+    add_cluster_options(parser)
+    parser.add_argument("--dry-run", action="store_true", help="print what would be done, and do nothing")
+    parser.set_defaults(run=run)
+
+
+def run(options: argparse.Namespace) -> None:
+    """Apply, or show what would be done."""
+    rendered = rendered_stack(options)
+    carry_out = preview_rendered if options.dry_run else apply_rendered
+    carry_out(rendered, cluster_of(rendered), say)

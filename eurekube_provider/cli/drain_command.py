@@ -1,0 +1,200 @@
+"""``eurekube drain``: puts an application or an instance out of service, and says when nobody calls it."""
+
+from __future__ import annotations
+
+import argparse
+import math
+import time
+from collections.abc import Sequence
+
+from eurekube_provider.cli.caches import add_cache_options, drain_of
+from eurekube_provider.cli.terminal import complain, say, wait
+from eurekube_provider.core.errors import ConfigurationError, RegistryError, RegistryRejected
+from eurekube_provider.core.identity import parse_owner
+from eurekube_provider.core.model import Instance, Status
+from eurekube_provider.eureka.peers import Peers
+from eurekube_provider.eureka.status_override import (
+    StatusByServer,
+    another_is_up,
+    can_be_asked_for,
+    instances_named,
+    look,
+    out_since,
+    take_out,
+)
+from eurekube_provider.operator.settings import DEFAULT_CONNECTION, add_settings, settings_from
+
+
+def add_to(parser: argparse.ArgumentParser) -> None:
+    """Add the command's options."""
+    parser.description = (
+        "Set OUT_OF_SERVICE over what an application, or one instance of any, says of itself, on every"
+        " Eureka server, and wait until the callers' caches have forgotten it: it may be stopped then. It"
+        " goes on running and renewing, and the operator keeps what is set here until `eurekube undrain`"
+        " clears it. An application means the instances that it has now. Whatever else the operator knows"
+        " about Eureka (EUREKA_USER, EUREKA_PASSWORD, EUREKA_CA_FILE ...) is read from the environment."
+    )
+    add_target(parser)
+    add_cache_options(parser, leave_out=("take_over_seconds",))
+    parser.add_argument("--no-wait", action="store_true", help="set it, say for how long to wait, and end")
+    parser.set_defaults(run=run)
+
+
+def add_target(parser: argparse.ArgumentParser) -> None:
+    """Add the flags that name instances and their Eureka."""
+    parser.add_argument(
+        "target", metavar="APPLICATION|INSTANCE", help="an application's name, or an instance's id"
+    )
+    parser.add_argument(
+        "--connection",
+        default=DEFAULT_CONNECTION,
+        metavar="NAME",
+        help=f"which Eureka of the configuration file [{DEFAULT_CONNECTION}]",
+    )
+    parser.add_argument(
+        "--self-registered",
+        action="store_true",
+        help="of an application only what registered itself: neither a syncer's instances nor a stack's",
+    )
+    add_settings(parser, frozenset({"config", "eureka-url"}))
+
+
+def peers_of(options: argparse.Namespace) -> Peers:
+    """Connect to the servers that the options name.
+
+    :raises ConfigurationError: no URL, or no connection of that name.
+    """
+    connections = settings_from({"config": options.config, "eureka_url": options.eureka_url}).connections
+    if options.connection not in connections:
+        raise ConfigurationError(
+            f"--connection {options.connection}: there is none; there are {', '.join(connections)}"
+        )
+    return Peers(connections[options.connection])
+
+
+def chosen(peers: Peers, options: argparse.Namespace) -> list[Instance]:
+    """List the instances that the options name.
+
+    :raises RegistryRejected: there is none.
+    """
+    found = instances_named(peers, options.target)
+    if not options.self_registered:
+        return found
+    own = [one for one in found if parse_owner(one.owner) is None]
+    if not own:
+        raise RegistryRejected(f"nothing of {options.target} registered itself: {len(found)} by Eurekube")
+    return own
+
+
+def beyond_reach(instances: Sequence[Instance], status: str) -> list[str]:
+    """Report instances that no server can be asked for; the others are drained all the same.
+
+    :param status: what it is not, for that.
+    """
+    return [
+        f"{one.application} {one.instance_id!r} is not {status}: it registered under an id that no request"
+        " can name; it leaves Eureka 90 s after its process ended"
+        for one in instances
+        if not can_be_asked_for(one)
+    ]
+
+
+def run(options: argparse.Namespace) -> int:
+    """Drain, and return the exit code: 1 where a caller may still find something UP."""
+    peers = peers_of(options)
+    try:
+        return _drain(peers, options)
+    finally:
+        peers.close()
+
+
+def _drain(peers: Peers, options: argparse.Namespace) -> int:
+    drain = drain_of(options)
+    total = math.ceil(drain.forgotten_after_seconds + drain.margin_seconds)
+    began = time.time()
+    found = chosen(peers, options)
+    unreached = beyond_reach(found, "drained")
+    instances = [one for one in found if can_be_asked_for(one)]
+    since = out_since(peers, instances)
+    standings = take_out(peers, instances)
+    for one in standings:
+        say(describe(one))
+    _warn_of_the_last(peers, standings)
+    complaints = [*unreached, *unfinished(standings)]
+    left = total if since is None else max(0, math.ceil(total - (time.time() - since)))
+    if options.no_wait:
+        say(f"callers may call them for {left} s more; then they may be stopped")
+        return _told(complaints)
+    if left:
+        say(f"callers may call them for {left} s more: waiting")
+        wait(left, total, "caches may still be warm")
+        complaints = [
+            *unreached,
+            *unfinished(look(peers, instances)),
+            *left_out(peers, options, instances, began),
+        ]
+    if not complaints:
+        say(f"safe: they were out of service for {total} s, and no caller knows them any more")
+    return _told(complaints)
+
+
+def describe(standing: StatusByServer) -> str:
+    """Describe an instance, and what each server holds of it, in one line."""
+    instance = standing.instance
+    statuses = dict.fromkeys(str(status or "not there") for status in standing.statuses.values())
+    servers = "server" if len(standing.statuses) == 1 else "servers"
+    shown = " and ".join(statuses) or "unknown"
+    return f"{instance.application} {instance.instance_id}: {shown} on {len(standing.statuses)} {servers}"
+
+
+def _warn_of_the_last(peers: Peers, standings: Sequence[StatusByServer]) -> None:
+    """Say so where callers are left without any instance; what registered just now is in no list yet."""
+    drained = {one.instance.key for one in standings}
+    for application in dict.fromkeys(one.instance.application for one in standings):
+        if not another_is_up(peers, application, drained):
+            complain(
+                "eurekube drain: Eureka's list, which can be 30 s old, shows no other instance of"
+                f" {application} that is UP on every server: unless one registered since, its callers will"
+                " find none"
+            )
+
+
+def left_out(
+    peers: Peers, options: argparse.Namespace, drained: Sequence[Instance], began: float
+) -> list[str]:
+    """List instances that were UP when the drain began but in no list yet; those that came since stay."""
+    try:
+        now = chosen(peers, options)
+    except RegistryError:
+        return []  # nothing is left of it; or nobody answers, which is said already
+    keys = {one.key for one in drained}
+    return [
+        f"{one.application} {one.instance_id} is UP and was not drained, since it was registered shortly"
+        " before and not listed yet: drain once more"
+        for one in now
+        if one.key not in keys
+        and can_be_asked_for(one)
+        and one.status is Status.UP
+        and one.written_at_ms <= began * 1000
+    ]
+
+
+def unfinished(standings: Sequence[StatusByServer]) -> list[str]:
+    """List why the drain is not complete."""
+    silent: dict[str, str] = {}
+    found = []
+    for one in standings:
+        silent |= {url: str(error) for url, error in one.failures.items()}
+        if one.up_at:
+            name = f"{one.instance.application} {one.instance.instance_id}"
+            found.append(
+                f"{name} is UP at {', '.join(one.up_at)}: somebody cleared it, or registered it anew"
+            )
+    unknown = (f"not known what callers of {url} find: {error}" for url, error in silent.items())
+    return [*found, *unknown]
+
+
+def _told(complaints: Sequence[str]) -> int:
+    for sentence in complaints:
+        complain(f"eurekube drain: not safe: {sentence}")
+    return 1 if complaints else 0

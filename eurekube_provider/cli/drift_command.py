@@ -1,0 +1,60 @@
+"""``eurekube drift``: reports what was changed without a stack; made for scheduled jobs."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import signal
+import sys
+
+from eurekube_provider.automation.markdown import drift_report
+from eurekube_provider.automation.stack import StackRunner, StackTarget
+from eurekube_provider.automation.stack_run import RunOutcome, StackOperation
+from eurekube_provider.automation.summary import summarise_drift
+from eurekube_provider.cli.stack_arguments import add_project_option
+from eurekube_provider.core.errors import EurekubeError
+
+DRIFTED = 2
+"""The exit code where there is drift; 0 without, 1 where it could not be looked for."""
+
+
+class DriftUnknown(EurekubeError):
+    """Raised where the stack could not be compared."""
+
+
+def add_to(parser: argparse.ArgumentParser) -> None:
+    """Add the command's options."""
+    parser.description = (
+        "Compare a stack's state with what Eureka and the cluster hold, past Eureka's caches. Changes"
+        " nothing, not even the state. Exit code 0 without drift, 2 with drift, 1 where it could not be"
+        " looked for."
+    )
+    parser.add_argument("--stack", required=True, metavar="NAME", help="the stack")
+    add_project_option(parser)
+    parser.add_argument("--format", choices=("markdown", "json"), default="json", help="[json]")
+    parser.add_argument("--timeout-seconds", type=float, default=600.0, metavar="SECONDS", help="[600]")
+    parser.set_defaults(run=run)
+
+
+def run(options: argparse.Namespace) -> int:
+    """Compare, and print what differs.
+
+    :returns: the exit code.
+    :raises ConfigurationError: there is no project or no CLI.
+    :raises DriftUnknown: it could not be looked for.
+    """
+    runner = StackRunner(StackTarget(options.stack, options.project, options.timeout_seconds))
+    signal.signal(signal.SIGTERM, lambda *_: runner.cancel("cancelled by SIGTERM"))
+    signal.signal(signal.SIGINT, lambda *_: runner.cancel("interrupted"))
+    result = runner.run(StackOperation.DRIFT)
+    if result.outcome not in (RunOutcome.CHANGED, RunOutcome.UNCHANGED):
+        raise DriftUnknown(result.message)
+    found = summarise_drift(runner.log)
+    if options.format == "json":
+        drifted = result.outcome is RunOutcome.CHANGED
+        told = {"drifted": drifted, **result.to_json(), **found.to_json()}
+        sys.stdout.write(f"{json.dumps(told, indent=2)}\n")
+    else:
+        sys.stdout.write(drift_report(found))
+    sys.stdout.flush()
+    return DRIFTED if result.outcome is RunOutcome.CHANGED else 0

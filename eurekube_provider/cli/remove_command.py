@@ -1,0 +1,38 @@
+"""``eurekube remove``: takes down what ``eurekube apply`` made."""
+
+from __future__ import annotations
+
+import argparse
+
+from eurekube_provider.cli.stack_arguments import (
+    add_cluster_options,
+    add_stack_options,
+    cluster_of,
+    rendered_stack,
+)
+from eurekube_provider.cli.terminal import say
+from eurekube_provider.stateless.apply_stack import DEFAULT_PATIENCE_SECONDS, remove_rendered
+
+
+def add_to(parser: argparse.ArgumentParser) -> None:
+    """Add the command's options."""
+    parser.description = (
+        "Remove a stack's syncers, then its registrations, then its other objects, namespaces"
+        " included. CRDs are kept. The operator must be running: it serves the syncers' finalizers."
+    )
+    add_stack_options(parser)
+    add_cluster_options(parser)
+    parser.add_argument(
+        "--patience",
+        type=float,
+        default=DEFAULT_PATIENCE_SECONDS,
+        metavar="SECONDS",
+        help=f"how long the operator and the cluster may take [{DEFAULT_PATIENCE_SECONDS:.0f}]",
+    )
+    parser.set_defaults(run=run)
+
+
+def run(options: argparse.Namespace) -> None:
+    """Remove the stack."""
+    rendered = rendered_stack(options)
+    remove_rendered(rendered, cluster_of(rendered), say, options.patience)

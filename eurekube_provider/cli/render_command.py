@@ -1,0 +1,50 @@
+"""``eurekube render``: prints what a stack's program makes, without an engine."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+
+from eurekube_provider.cli.stack_arguments import add_stack_options, rendered_stack
+from eurekube_provider.cli.terminal import complain
+from eurekube_provider.core.wording import listed
+from eurekube_provider.stateless.server_side_apply import describe
+
+_SEPARATOR = "---\n# Registrations in Eureka, as JSON, which YAML can read too:\n"
+
+
+def add_to(parser: argparse.ArgumentParser) -> None:
+    """Add the command's options."""
+    parser.description = (
+        "Run a stack's program without Pulumi's engine and print what it makes: Kubernetes"
+        " objects as YAML documents, then its registrations as JSON. Asks no server but by"
+        " the program's own lookups."
+    )
+    add_stack_options(parser)
+    part = parser.add_mutually_exclusive_group()
+    part.add_argument(
+        "--kubernetes", action="store_true", help="only the objects; for kubectl apply, with --show-secrets"
+    )
+    part.add_argument(
+        "--registrations", action="store_true", help="only the registrations, as one JSON object"
+    )
+    parser.add_argument("--show-secrets", action="store_true", help="print what is secret in clear")
+    parser.set_defaults(run=run)
+
+
+def run(options: argparse.Namespace) -> None:
+    """Print the objects, the registrations, or both."""
+    rendered = rendered_stack(options)
+    if not options.registrations:
+        sys.stdout.write(rendered.objects_yaml(show_secrets=options.show_secrets))
+    if not options.registrations and not options.kubernetes:
+        sys.stdout.write(_SEPARATOR)
+    if not options.kubernetes:
+        sys.stdout.write(rendered.registrations_json(show_secrets=options.show_secrets))
+    sys.stdout.flush()
+    if rendered.masked and not (options.registrations or options.show_secrets):
+        hidden = listed([describe(item) for item in rendered.masked], 3)
+        complain(
+            f"eurekube render: [secret] stands for what is secret in {hidden}: this is to be read, not to be"
+            " applied; --show-secrets prints what can be"
+        )

@@ -1,0 +1,86 @@
+"""The arguments of the commands about a stack: which one, and how it is reached."""
+
+from __future__ import annotations
+
+import argparse
+from pathlib import Path
+
+from eurekube_provider.core.errors import ConfigurationError
+from eurekube_provider.kube.access import KubeAccess
+from eurekube_provider.registrations.connections import NAMESPACE
+from eurekube_provider.stateless.render import DEFAULT_ORGANIZATION, Rendered, render
+
+
+def add_project_option(parser: argparse.ArgumentParser) -> None:
+    """Add the option that names the project's folder."""
+    parser.add_argument(
+        "--project",
+        type=Path,
+        default=Path(),
+        metavar="DIRECTORY",
+        help="where Pulumi.yaml lies [the current directory]",
+    )
+
+
+def add_stack_options(parser: argparse.ArgumentParser) -> None:
+    """Add the options that name the stack and change its configuration."""
+    parser.add_argument("--stack", default="dev", metavar="NAME", help="the stack [dev]")
+    add_project_option(parser)
+    parser.add_argument(
+        "--config",
+        action="append",
+        default=[],
+        metavar="KEY=VALUE",
+        help="wins over the stack's file, e.g. eurekube:url=http://eureka:8761/eureka; may be repeated."
+        " For passwords rather use EUREKA_PASSWORD",
+    )
+    parser.add_argument(
+        "--organization",
+        default=DEFAULT_ORGANIZATION,
+        metavar="NAME",
+        help=f"part of the registrations' owner [{DEFAULT_ORGANIZATION}]",
+    )
+
+
+def add_cluster_options(parser: argparse.ArgumentParser) -> None:
+    """Add the options that say how to reach the cluster."""
+    parser.add_argument(
+        "--kubeconfig", type=Path, metavar="FILE", help="[eurekube:kubeconfig, else as kubectl finds it]"
+    )
+    parser.add_argument(
+        "--context",
+        metavar="NAME",
+        help="[eurekube:context, of the stack's file only without --kubeconfig; else the current one]",
+    )
+
+
+def rendered_stack(options: argparse.Namespace) -> Rendered:
+    """Render the stack that the options name."""
+    overrides: dict[str, str] = {}
+    for text in options.config:
+        key, separator, value = text.partition("=")
+        if not separator or not key:
+            raise ConfigurationError(f"--config {text}: must be KEY=VALUE")
+        overrides[key] = value
+    # For the program's own lookups as well.
+    kubeconfig, context = (getattr(options, key, None) for key in ("kubeconfig", "context"))
+    if kubeconfig:
+        overrides[f"{NAMESPACE}:kubeconfig"] = str(kubeconfig.resolve())
+    if context:
+        overrides[f"{NAMESPACE}:context"] = context
+    elif kubeconfig:
+        overrides.setdefault(f"{NAMESPACE}:context", "")  # the stack's is one of another file
+    return render(options.project, options.stack, overrides, options.organization)
+
+
+def cluster_of(rendered: Rendered) -> KubeAccess | None:
+    """Connect to the cluster that the options of :func:`rendered_stack`, or else the stack, name.
+
+    :returns: None where the stack makes no objects and there is no cluster on this machine.
+    """
+    try:
+        return KubeAccess.load(rendered.kubeconfig, rendered.context)
+    except ConfigurationError:
+        if rendered.objects or rendered.kubeconfig or rendered.context:
+            raise
+        return None

@@ -1,0 +1,47 @@
+"""``eurekube summary``: summarises what a preview means for discovery, as a comment or as JSON."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+from pathlib import Path
+
+from eurekube_provider.automation.markdown import comment
+from eurekube_provider.automation.summary import summarise
+from eurekube_provider.automation.transcript import read_transcript
+from eurekube_provider.core.errors import ConfigurationError
+
+
+def add_to(parser: argparse.ArgumentParser) -> None:
+    """Add the command's options."""
+    parser.description = (
+        "Tell which applications gain, lose or change which instances, what is refused, and what deserves a"
+        " second look: 'pulumi preview --json --show-sames | eurekube summary'. Asks no server."
+    )
+    parser.add_argument(
+        "file",
+        nargs="?",
+        default="-",
+        metavar="FILE",
+        help="what 'pulumi preview --json' printed, or an event log [standard input]",
+    )
+    parser.add_argument("--format", choices=("markdown", "json"), default="markdown", help="[markdown]")
+    parser.set_defaults(run=run)
+
+
+def run(options: argparse.Namespace) -> None:
+    """Print the summary.
+
+    :raises ConfigurationError: the file cannot be read, or is something else.
+    """
+    try:
+        text = sys.stdin.read() if options.file == "-" else Path(options.file).read_text("utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        raise ConfigurationError(f"{options.file} cannot be read: {error}") from None
+    summary = summarise(read_transcript(text))
+    if options.format == "json":
+        sys.stdout.write(f"{json.dumps(summary.to_json(), indent=2)}\n")
+    else:
+        sys.stdout.write(comment(summary))
+    sys.stdout.flush()

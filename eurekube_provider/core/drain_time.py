@@ -1,0 +1,84 @@
+"""Arithmetic of a drain: for how long callers still call an instance that has left Eureka.
+
+Pure. A removed instance is called until every cache between Eureka and the callers has forgotten it, and
+all of them may be as old as they can get at the same time. Who serves for as long fails no call; who serves
+for less has guessed.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, fields
+
+from eurekube_provider.core.errors import ConfigurationError
+
+DEFAULT_SHUTDOWN_SECONDS = 30
+"""What a process gets to end after SIGTERM: Kubernetes' own default for a whole grace period."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Drain:
+    """The longest times, in seconds, for which caches and hand-overs keep an instance known to its callers.
+
+    The defaults are those of a Spring Cloud Eureka server, of its clients and of this operator: 120 s in all.
+
+    :ivar server_cache_seconds: the server's read-only cache,
+        ``eureka.server.response-cache-update-interval-ms``; 0 where that cache is not used.
+    :ivar client_fetch_seconds: ``eureka.client.registry-fetch-interval-seconds`` of the slowest caller.
+    :ivar load_balancer_cache_seconds: ``spring.cloud.loadbalancer.cache.ttl`` of the slowest caller; 0
+        where that cache is off, 30 for Ribbon.
+    :ivar replication_seconds: from one Eureka server to its peers.
+    :ivar take_over_seconds: an operator dies and another takes its Lease over: the Lease's duration and a
+        retry period.
+    :ivar margin_seconds: requests under way, pauses and clocks.
+    :raises ConfigurationError: a part is no number from 0 on.
+    """
+
+    server_cache_seconds: float = 30
+    client_fetch_seconds: float = 30
+    load_balancer_cache_seconds: float = 35
+    replication_seconds: float = 1
+    take_over_seconds: float = 17
+    margin_seconds: float = 7
+
+    def __post_init__(self) -> None:
+        for field in fields(self):
+            value = getattr(self, field.name)
+            is_number = isinstance(value, int | float) and not isinstance(value, bool)
+            if not is_number or not math.isfinite(value) or value < 0:
+                raise ConfigurationError(f"drain: {field.name} must be seconds from 0 on, not {value!r}")
+
+    @property
+    def forgotten_after_seconds(self) -> int:
+        """From the removal in Eureka until the last caller has forgotten the instance."""
+        caches = self.server_cache_seconds, self.client_fetch_seconds, self.load_balancer_cache_seconds
+        return math.ceil(math.fsum((*caches, self.replication_seconds)))
+
+    @property
+    def prestop_seconds(self) -> int:
+        """From the beginning of a pod's deletion until its process may be told to end.
+
+        Longer than :attr:`forgotten_after_seconds`, since the removal itself may have to wait for an
+        operator that takes over.
+        """
+        return math.ceil(math.fsum(getattr(self, field.name) for field in fields(self)))
+
+    @property
+    def min_ready_seconds(self) -> int:
+        """For how long a new pod must be ready before a rollout lets the next old one go.
+
+        What arrives takes the same way through the same caches as what leaves.
+        """
+        return self.prestop_seconds
+
+    def grace_period_seconds(self, shutdown_seconds: int = DEFAULT_SHUTDOWN_SECONDS) -> int:
+        """``terminationGracePeriodSeconds``: preStop counts towards it, and a shorter one cuts it off.
+
+        :param shutdown_seconds: what the process itself needs after SIGTERM.
+        :raises ConfigurationError: it is less than 1: the process would be killed at once.
+        """
+        if shutdown_seconds < 1:
+            raise ConfigurationError(
+                f"drain: a process needs at least 1 second to end after SIGTERM, not {shutdown_seconds!r}"
+            )
+        return self.prestop_seconds + shutdown_seconds

@@ -1,0 +1,56 @@
+"""A cache of what the EndpointSlices of a syncer were mapped to, so that a change costs little."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+
+from eurekube_provider.core.model import Instance
+from eurekube_provider.core.objects import Object, Problem
+from eurekube_provider.core.ports import Ports
+
+
+@dataclass(frozen=True, slots=True)
+class SliceMapping:
+    """The instances and problems that one EndpointSlice was mapped to; never changed.
+
+    :param ports: which were chosen.
+    :param endpoints: by the name of a pod or an address, the endpoint and the instance that it was mapped to.
+    """
+
+    instances: Mapping[str, Instance]
+    problems: Mapping[Problem, None]
+    terminating: frozenset[str]
+    ports: Ports | None = None
+    endpoints: Mapping[str, tuple[Object, Instance]] = field(default_factory=dict)
+
+
+NOT_MAPPED = SliceMapping({}, {}, frozenset())
+
+
+class MappingCache:
+    """A cache of what each EndpointSlice of a syncer was mapped to: a change maps the changed endpoints only.
+
+    Slices are told apart by the objects that they are: one that changed is another object, and its endpoints
+    are compared. Any number of threads may share it.
+    """
+
+    def __init__(self) -> None:
+        self._by_service: dict[str, tuple[object, Mapping[str, tuple[Object, SliceMapping]]]] = {}
+
+    def of(self, service: str, context: object) -> Mapping[str, tuple[Object, SliceMapping]]:
+        """Return what a Service's slices were mapped to, by name; empty where the context has changed."""
+        held = self._by_service.get(service)
+        return held[1] if held is not None and held[0] == context else {}
+
+    def keep(self, service: str, context: object, parts: Mapping[str, tuple[Object, SliceMapping]]) -> None:
+        """Replace what is cached of a Service."""
+        self._by_service[service] = (context, parts)
+
+    def forget_others(self, services: Iterable[str]) -> None:
+        """Drop what is cached of any other Service."""
+        for gone in self._by_service.keys() - set(services):
+            self._by_service.pop(gone, None)
+
+    def __len__(self) -> int:
+        return sum(len(parts) for _, parts in self._by_service.values())

@@ -1,0 +1,208 @@
+"""The registry, where instances are found: the interface behind which the operator sees one Eureka cluster.
+
+Types only. Whoever decides talks to a :class:`Registry`, and a package such as ``eureka`` makes one: what it
+takes to speak to its servers is known there alone.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Protocol
+
+from eurekube_provider.core.durations import Distribution
+from eurekube_provider.core.errors import ConfigurationError, RegistryError
+from eurekube_provider.core.liveness import Liveness
+from eurekube_provider.core.model import Instance
+from eurekube_provider.core.plan import Outcome, Plan
+
+Key = tuple[str, str]
+"""Of an instance: its application, in upper case, and its id."""
+
+
+@dataclass(frozen=True, slots=True)
+class Unread:
+    """It was not read completely so far, so that nothing in it may be removed.
+
+    :ivar error: why, once a reading failed or no server answers; None while the first reading is under way.
+    """
+
+    error: RegistryError | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Well:
+    """It was read and answers."""
+
+
+@dataclass(frozen=True, slots=True)
+class Failing:
+    """It was read, and cannot be read any more.
+
+    :ivar since: Unix time.
+    :ivar lasts: whether reading failed twice on end, or no server answered for seconds, so that all who
+        register there say so. Else no server has answered for a moment: who waits for it may say so.
+    """
+
+    error: RegistryError
+    since: float
+    lasts: bool = True
+
+
+@dataclass(frozen=True, slots=True)
+class Refused:
+    """It must not be worked on, by the operator's configuration."""
+
+    why: ConfigurationError
+
+
+Condition = Unread | Well | Failing | Refused
+
+
+def failure_of(condition: Condition) -> RegistryError | None:
+    """Why a registry cannot be read; None where it can, or is being read for the first time."""
+    return condition.error if isinstance(condition, Unread | Failing) else None
+
+
+@dataclass(frozen=True, slots=True)
+class Server:
+    """One server of a registry.
+
+    :ivar is_up: whether it could be used the last time; None before the first request.
+    :ivar since: Unix time of the first request with that result.
+    :ivar error: why it cannot be used.
+    :ivar started_at: Unix time at which the server was started, where it says so.
+    :ivar requests: how many there were, by method and status code or ``none``.
+    :ivar renewals_last_minute: how many renewals it got from everybody, and below how many it forgets nobody
+        any more (``renewals_threshold``); None where that was not asked for, or is not known yet.
+    """
+
+    url: str
+    is_up: bool | None
+    since: float
+    error: str
+    started_at: float | None
+    requests: Mapping[tuple[str, str], int]
+    durations: Distribution
+    renewals_last_minute: int | None = None
+    renewals_threshold: int | None = None
+
+    @property
+    def is_endangered(self) -> bool | None:
+        """Whether it is in self-preservation, or would be with the next renewal that is missing."""
+        if self.renewals_last_minute is None or self.renewals_threshold is None:
+            return None
+        return self.renewals_last_minute <= self.renewals_threshold
+
+
+@dataclass(frozen=True, slots=True)
+class Figures:
+    """What there is to tell of a registry: all that metrics and the status page need.
+
+    :ivar read_at: Unix time of the last complete reading.
+    :ivar registered: how many instances it holds, and how many of them we renew (``held``).
+    :ivar renewals_last_minute: our renewals that one server accepted, in the mean of all servers;
+        ``renewals_expected`` is what a server expects of us in that time.
+    :ivar accepted: how many renewals went well so far; ``missing`` found no instance, ``failed`` no answer.
+    :ivar late_seconds: for how long the renewal is due that has waited longest.
+    :ivar refused: how many instances the registry refused to renew when it was asked last.
+    :ivar warning: what a person should know of our share; empty where there is nothing.
+    :ivar for_stacks: what is renewed on behalf of stacks.
+    """
+
+    servers: Sequence[Server] = ()
+    read_at: float | None = None
+    registered: int = 0
+    held: int = 0
+    share: float = 0.0
+    warning: str = ""
+    renewals_last_minute: float = 0.0
+    renewals_expected: int = 0
+    accepted: int = 0
+    missing: int = 0
+    failed: int = 0
+    late_seconds: float = 0.0
+    refused: int = 0
+    for_stacks: Sequence[Instance] = field(default=())
+
+
+class RegistryListener(Protocol):
+    """Who is told by a registry that something is not as it was; its methods return at once."""
+
+    def owner_changed(self, owner: str) -> None:
+        """Tell that instances of ``owner`` are not what they were."""
+
+    def condition_changed(self) -> None:
+        """Tell that a reading went otherwise than the one before; see :meth:`Registry.condition`."""
+
+
+class Registry(Protocol):
+    """One registry of instances, as one client sees it; any number of threads may share it."""
+
+    def start(self, listener: RegistryListener | None = None) -> None:
+        """Begin to read. Nothing is renewed before :meth:`take_over`."""
+
+    def stop(self) -> None:
+        """Read, renew and change nothing more; nothing is removed."""
+
+    def condition(self) -> Condition:
+        """Whether it was read, and answers."""
+
+    def known(self, *, owner: str = "", application: str = "") -> list[Instance]:
+        """What is known to be there: of an owner, of an application, of both, or all."""
+
+    def get(self, key: Key) -> Instance | None:
+        """One instance, as far as known."""
+
+    def owners(self, *, called: str = "") -> set[str]:
+        """Who has instances, or has some that callers find by this name: an application or a VIP address."""
+
+    def up(self, *, owner: str = "", cluster: str = "") -> int:
+        """How many instances of an owner, or of a cluster's syncers, are UP, as the brake counts them."""
+
+    def refresh(self, keys: Iterable[Key], *, known_too: bool = False) -> None:
+        """Read what another replica may have changed so shortly before that no list shows it yet.
+
+        Does nothing once lists can be believed, but by ``known_too``.
+
+        :param known_too: also what a list shows, perhaps wrongly.
+        :raises RegistryError: no server answers.
+        """
+
+    def apply(self, plan: Plan, owner: str) -> Outcome:
+        """Carry out a plan on behalf of ``owner``: each change verified, and renewed what was registered.
+
+        Two plans of one owner must not come at the same time.
+
+        :raises LeadershipLost: this replica may not change anything.
+        """
+
+    def keep(self, instance: Instance) -> None:
+        """Renew what stands there already."""
+
+    def let_lapse(self, instance: Instance) -> None:
+        """Renew it no more, and leave it to the registry to forget it."""
+
+    def forgotten(self, owner: str) -> list[Instance]:
+        """What an owner had, and the registry lost when it began anew."""
+
+    def give_up(self, owner: str) -> None:
+        """Let what the registry forgot of an owner be: its plan registers what it wants."""
+
+    def take_over(self, expected: int) -> None:
+        """Begin to renew, since this replica leads now; see :meth:`stand_by`.
+
+        :param expected: about how many instances are to be renewed.
+        """
+
+    def stand_by(self) -> None:
+        """Renew nothing more, since another replica does: when this returns, no renewal is under way."""
+
+    def figures(self, *, in_full: bool = False) -> Figures:
+        """What metrics tell.
+
+        :param in_full: also what costs the servers something, and so is asked for only while a person looks.
+        """
+
+    def liveness(self) -> list[Liveness]:
+        """Of its threads."""

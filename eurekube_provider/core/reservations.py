@@ -1,0 +1,41 @@
+"""Reservations of names: which namespaces may register under an application's name or a VIP address.
+
+Whoever registers under a name is called by everybody who looks that name up. In a cluster that several teams
+share, a label on one's own Service must not be enough for that.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from fnmatch import fnmatchcase
+from functools import lru_cache
+
+
+@lru_cache(maxsize=4096)
+def names_of(application: str, vip_address: str, secure_vip_address: str) -> frozenset[str]:
+    """Return the names, in lower case, under which callers find an instance."""
+    vips = f"{vip_address},{secure_vip_address}".split(",")
+    return frozenset(name.strip().lower() for name in (application, *vips) if name.strip())
+
+
+@dataclass(frozen=True, slots=True)
+class Reservations:
+    """Names that are for the syncers of some namespaces alone.
+
+    :param pairs: namespace and name; ``*`` stands for any letters in either. Of several names that fit, the
+        one with the most letters of its own counts, so that ``*=*`` leaves all others to everybody.
+    """
+
+    pairs: frozenset[tuple[str, str]]
+
+    def allow(self, namespace: str, name: str) -> bool | None:
+        """Whether a namespace may be called by ``name``; None where nobody has reserved it."""
+        fitting = [
+            (len(pattern.replace("*", "")), who)
+            for who, pattern in self.pairs
+            if fnmatchcase(name.lower(), pattern.lower())
+        ]
+        if not fitting:
+            return None
+        best = max(length for length, _ in fitting)
+        return any(fnmatchcase(namespace, who) for length, who in fitting if length == best)

@@ -1,0 +1,131 @@
+"""The custom resource ``StackRefresh`` as a value, and the addresses that it follows.
+
+The schema, its bounds and its rules stand in ``crds/``.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from enum import StrEnum
+
+from eurekube_provider.core.errors import ConfigurationError
+from eurekube_provider.core.model import EMPTY
+from eurekube_provider.core.objects import Object, is_ready, qualified, service_of
+from eurekube_provider.core.syncer import Selector
+
+Addresses = Mapping[str, tuple[str, ...]]
+"""``host:port``, sorted, by ``namespace/name`` of the Service."""
+
+
+class StackAction(StrEnum):
+    """The operations of Pulumi that a StackRefresh may trigger."""
+
+    REFRESH = "Refresh"
+    """Its state is read anew; its program does not run."""
+
+    UP = "Up"
+    """Its program runs, and what it looks up with it."""
+
+    PREVIEW = "Preview"
+    """Its program runs, and nothing is changed."""
+
+
+@dataclass(frozen=True, slots=True)
+class StackRefresh:
+    """The spec of a ``StackRefresh``.
+
+    :param selector: the Services whose endpoints matter.
+    :param target: its name in the operator's configuration.
+    :param debounce_seconds: None for what is usual.
+    :param interval_seconds: None for what is usual.
+    """
+
+    namespace: str
+    name: str
+    selector: Selector
+    action: StackAction
+    target: str
+    debounce_seconds: int | None = None
+    interval_seconds: int | None = None
+    is_paused: bool = False
+
+    @classmethod
+    def from_object(cls, item: Object) -> StackRefresh:
+        """Read the custom resource.
+
+        :raises ConfigurationError: the API server would have refused it; an older CRD may be installed.
+        """
+        metadata, spec = item["metadata"], item.get("spec") or {}
+        selector, target = spec.get("selector") or {}, spec.get("target")
+        if not target:
+            raise ConfigurationError("spec.target is missing: name a target of the operator's configuration")
+        if not selector.get("app") and not selector.get("matchLabels"):
+            raise ConfigurationError(
+                "spec.selector.app is missing, and so is spec.selector.matchLabels: name the label app of the"
+                " Service, the Service, or other labels of it"
+            )
+        try:
+            action = StackAction(str(spec.get("action")))
+        except ValueError:
+            raise ConfigurationError(
+                f"spec.action is {spec.get('action')!r}; it must be Refresh, Up or Preview"
+            ) from None
+        return cls(
+            namespace=metadata["namespace"],
+            name=metadata["name"],
+            selector=Selector(
+                namespace=selector.get("namespace") or metadata["namespace"],
+                app=selector.get("app") or "",
+                match_labels=selector.get("matchLabels") or EMPTY,
+            ),
+            action=action,
+            target=target,
+            debounce_seconds=spec.get("debounceSeconds"),
+            interval_seconds=spec.get("minIntervalSeconds"),
+            is_paused=bool(spec.get("paused")),
+        )
+
+    def digest(self, addresses: Addresses) -> str:
+        """Return a hash of the addresses, the action and the target: equal ones ask for the same run."""
+        described = [self.target, str(self.action), sorted((name, *each) for name, each in addresses.items())]
+        return hashlib.sha256(json.dumps(described).encode()).hexdigest()[:32]
+
+
+Endpoints = Mapping[tuple[str, str], tuple[str, str]]
+"""By Service and ``host:port`` of each ready endpoint, its namespace and pod, or address."""
+
+
+def ready_endpoints(services: Iterable[Object], slices: Iterable[Object]) -> Endpoints:
+    """List the endpoints of these Services that are ready."""
+    names = {qualified(service) for service in services}
+    found: dict[tuple[str, str], tuple[str, str]] = {}
+    for item in slices:
+        metadata = item["metadata"]
+        name = f"{metadata['namespace']}/{service_of(item) or ''}"
+        if name not in names:
+            continue
+        ports = [port["port"] for port in item.get("ports") or () if port.get("port")]
+        for one in filter(is_ready, item.get("endpoints") or ()):
+            host = one["addresses"][0]
+            pod = (one.get("targetRef") or {}).get("name") or host
+            shown = f"[{host}]" if ":" in host else host
+            for address in [f"{shown}:{port}" for port in ports] or [shown]:
+                found[name, address] = (metadata["namespace"], pod)
+    return found
+
+
+def addresses_of(services: Iterable[Object], endpoints: Endpoints) -> Addresses:
+    """Group endpoints' addresses by Service; one without a ready endpoint has none."""
+    found: dict[str, list[str]] = {qualified(service): [] for service in services}
+    for name, address in endpoints:
+        found[name].append(address)
+    return {name: tuple(sorted(addresses)) for name, addresses in found.items()}
+
+
+def ready_addresses(services: Iterable[Object], slices: Iterable[Object]) -> Addresses:
+    """List the addresses of the ready endpoints of each Service."""
+    there = list(services)
+    return addresses_of(there, ready_endpoints(there, slices))

@@ -1,0 +1,236 @@
+"""Reads a snapshot of the cluster's objects and of all Eureka servers for the checks; changes nothing.
+
+What cannot be read hides nothing of the rest: it is said, and the checks go on with what there is.
+"""
+
+from __future__ import annotations
+
+import re
+import time
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field
+
+from eurekube_provider.core.errors import KubernetesError
+from eurekube_provider.core.identity import Cluster, default_cluster_name
+from eurekube_provider.core.model import Instance
+from eurekube_provider.core.objects import Object
+from eurekube_provider.doctor.registry_checks import Disagreement, Pod
+from eurekube_provider.doctor.workload_checks import Workload
+from eurekube_provider.doctor.workload_index import WorkloadIndex
+from eurekube_provider.eureka.connection import Connection
+from eurekube_provider.eureka.peers import Peers, merged
+from eurekube_provider.eureka.self_preservation import ServerFigures
+from eurekube_provider.eureka.uncached_reads import read_each
+from eurekube_provider.kube.access import (
+    ENDPOINT_SLICES,
+    NAMESPACES,
+    PODS,
+    SERVICES,
+    SYNCERS,
+    ApiResource,
+    KubeAccess,
+)
+from eurekube_provider.operator.selfcheck import Verdict, check_eureka
+from eurekube_provider.operator.settings import Settings
+
+WORKLOADS = {
+    "Deployment": ApiResource("apps", "v1", "deployments"),
+    "StatefulSet": ApiResource("apps", "v1", "statefulsets"),
+    "DaemonSet": ApiResource("apps", "v1", "daemonsets"),
+}
+"""What has a pod template that kubectl can patch."""
+
+MOST_COMPARED = 500
+"""As many instances that differ between two servers' lists are read once more, from all of them. Lists are up
+to 30 s old, each server's in its own way, so that they differ in whatever changes."""
+
+SETTLING_SECONDS = 3.0
+"""Servers tell each other of changes within a second; what differs for longer stays so."""
+
+_LIST_SECONDS = 60.0
+
+
+@dataclass(frozen=True, slots=True)
+class EurekaSnapshot:
+    """One Eureka as all of its servers showed it.
+
+    :ivar instances: what any of them holds.
+    :ivar figures: renewals by the server's URL, as far as they can be read.
+    :ivar troubles: a server's URL and what is wrong with it.
+    """
+
+    name: str
+    instances: tuple[Instance, ...] = ()
+    figures: Mapping[str, ServerFigures] = field(default_factory=dict)
+    disagreements: tuple[Disagreement, ...] = ()
+    troubles: tuple[tuple[str, str], ...] = ()
+    servers: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Snapshot:
+    """Everything that the checks judge.
+
+    :ivar pods: by address, without those that share their node's.
+    :ivar has_sleep: whether the cluster knows a preStop that sleeps (Kubernetes 1.30).
+    :ivar unseen: a sentence for each thing that could not be looked at.
+    """
+
+    cluster: Cluster
+    syncers: tuple[Object, ...] = ()
+    services: tuple[Object, ...] = ()
+    slices: tuple[Object, ...] = ()
+    workloads: tuple[Workload, ...] = ()
+    pods: Mapping[str, Pod] = field(default_factory=dict)
+    eurekas: Mapping[str, EurekaSnapshot] = field(default_factory=dict)
+    has_sleep: bool = True
+    unseen: tuple[str, ...] = ()
+
+
+def read_snapshot(settings: Settings) -> Snapshot:
+    """Read everything that ``settings`` name.
+
+    :raises EurekubeError: the cluster, or the first Eureka, cannot be asked at all.
+    """
+    access = KubeAccess.load(settings.kubeconfig, settings.context)
+    unseen: list[str] = []
+    version = access.get("/version")
+    reader = _ObjectLister(access, settings.watch_namespaces, unseen)
+    workloads = [Workload(kind, one) for kind, where in WORKLOADS.items() for one in reader.all_of(where)]
+    pods = reader.all_of(PODS)
+    index = WorkloadIndex(workloads)
+    run_by = [(pod, index.of_pod(pod)) for pod in pods]
+    workloads += _unowned(run_by)
+    syncers = reader.all_of(SYNCERS)
+    return Snapshot(
+        cluster=_cluster(access, settings, unseen),
+        syncers=tuple(syncers),
+        services=tuple(reader.all_of(SERVICES)),
+        slices=tuple(reader.all_of(ENDPOINT_SLICES)),
+        workloads=tuple(workloads),
+        pods=_by_address(run_by),
+        eurekas={
+            name: read_eureka(name, connection, unseen) for name, connection in settings.connections.items()
+        },
+        has_sleep=_minor(version) >= 30,
+        unseen=tuple(unseen),
+    )
+
+
+def _minor(version: Object) -> int:
+    found = re.match(r"\d+", str(version.get("minor") or ""))
+    return int(found[0]) if found else 0
+
+
+def _cluster(access: KubeAccess, settings: Settings, unseen: list[str]) -> Cluster:
+    uid = ""
+    try:
+        uid = str(access.get(NAMESPACES.path(name="kube-system"))["metadata"]["uid"])
+    except KubernetesError as error:
+        if settings.cluster_name is None:
+            unseen.append(f"which instances are this cluster's: give --cluster-name ({error})")
+    return Cluster(settings.cluster_name or default_cluster_name(uid), uid, settings.cluster_domain)
+
+
+class _ObjectLister:
+    """Lists objects page by page, in each namespace or in all."""
+
+    def __init__(self, access: KubeAccess, namespaces: Sequence[str], unseen: list[str]) -> None:
+        self._access = access
+        self._namespaces = namespaces
+        self._unseen = unseen
+
+    def all_of(self, resource: ApiResource) -> list[Object]:
+        """List the objects of a kind that may be read."""
+        found: list[Object] = []
+        for namespace in self._namespaces or (None,):
+            try:
+                for page in self._access.pages(resource.path(namespace), timeout_seconds=_LIST_SECONDS):
+                    found += page.get("items") or ()
+            except KubernetesError as error:
+                self._unseen.append(_sentence(resource, namespace, error))
+        return found
+
+
+def _sentence(resource: ApiResource, namespace: str | None, error: KubernetesError) -> str:
+    where = f"in namespace {namespace}" if namespace else "in all namespaces"
+    if resource is SYNCERS and error.status_code == 404:
+        return (
+            "syncers: the cluster does not know the kind EurekaSyncer: install it with `kubectl apply -f"
+            " crds/eurekasyncers.eurekube.io.yaml`"
+        )
+    return f"{resource.plural} {where}: {error}"
+
+
+def _unowned(run_by: Iterable[tuple[Object, Workload | None]]) -> list[Workload]:
+    """Return one pod for each owner that is none of the workloads, and each pod without an owner."""
+    found: dict[str, Workload] = {}
+    for pod, workload in run_by:
+        metadata = pod["metadata"]
+        if workload is None and not metadata.get("deletionTimestamp"):
+            owners = metadata.get("ownerReferences") or ({"uid": metadata["name"]},)
+            found.setdefault(f"{metadata['namespace']}/{owners[0].get('uid')}", Workload("Pod", pod))
+    return list(found.values())
+
+
+def _by_address(run_by: Iterable[tuple[Object, Workload | None]]) -> dict[str, Pod]:
+    found = {}
+    for pod, workload in run_by:
+        address = (pod.get("status") or {}).get("podIP")
+        if address and not (pod.get("spec") or {}).get("hostNetwork"):
+            found[address] = Pod(str(pod["metadata"]["name"]), address, workload or Workload("Pod", pod))
+    return found
+
+
+def read_eureka(
+    name: str, connection: Connection, unseen: list[str], wait: Callable[[float], None] = time.sleep
+) -> EurekaSnapshot:
+    """Ask every server of one Eureka for the list that its clients get, which is up to 30 s old.
+
+    :param unseen: gets a sentence where no server answers.
+    """
+    peers = Peers(connection)
+    try:
+        troubles = tuple(
+            (finding.subject.removeprefix(f"{name} "), finding.detail)
+            for finding in check_eureka(name, peers)
+            if finding.verdict is Verdict.WARNING
+        )
+        lists, failures = peers.each(lambda peer: peer.list_instances())
+        if not lists:
+            unseen.append(f"the Eureka {name}: {next(iter(failures.values()))}")
+            return EurekaSnapshot(name, troubles=troubles, servers=len(peers.peers))
+        with ThreadPoolExecutor(len(peers.peers)) as pool:
+            pages = pool.map(lambda peer: (peer.url, peer.figures()), peers.peers)
+            figures = {url: page for url, page in pages if page is not None}
+        return EurekaSnapshot(
+            name,
+            tuple(merged(lists.values())),
+            figures,
+            tuple(_disagreements(peers, lists, wait)),
+            troubles,
+            len(peers.peers),
+        )
+    finally:
+        peers.close()
+
+
+def _disagreements(
+    peers: Peers, lists: Mapping[str, Sequence[Instance]], wait: Callable[[float], None]
+) -> list[Disagreement]:
+    """Find instances that differ between the lists, and still do when read past the servers' caches."""
+    held = [{one.key: one.status for one in listed} for listed in lists.values()]
+    keys = {key for statuses in held for key in statuses}
+    differ = sorted(key for key in keys if len({statuses.get(key) for statuses in held}) > 1)
+    if not differ:
+        return []
+    wait(SETTLING_SECONDS)
+    compared = differ[:MOST_COMPARED]
+    there, _ = peers.each(lambda peer: read_each(peer, compared))
+    found: list[Disagreement] = []
+    for key in compared:
+        seen = {url: one.status if (one := held[key]) else None for url, held in there.items()}
+        if len(set(seen.values())) > 1:
+            found.append((key, seen))
+    return found

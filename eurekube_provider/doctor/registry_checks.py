@@ -1,0 +1,259 @@
+"""Checks of what Eureka holds that callers cannot use or would find twice, and of its servers. Pure."""
+
+from __future__ import annotations
+
+import ipaddress
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+
+from eurekube_provider.core.identity import Cluster, parse_owner
+from eurekube_provider.core.model import Instance, Status
+from eurekube_provider.core.objects import Object
+from eurekube_provider.core.syncer import Syncer
+from eurekube_provider.core.wording import listed
+from eurekube_provider.doctor.finding import Fault, Finding
+from eurekube_provider.doctor.syncer_checks import patch_of
+from eurekube_provider.doctor.workload_checks import Workload, environment_patch
+from eurekube_provider.eureka.self_preservation import RENEWALS_A_MINUTE, ServerFigures
+
+NO_SELF_REGISTRATION = "EUREKA_CLIENT_REGISTER_WITH_EUREKA"
+"""The variable of Spring's ``eureka.client.register-with-eureka``."""
+
+PREFER_ADDRESS = "EUREKA_INSTANCE_PREFER_IP_ADDRESS"
+
+SETTLED_SECONDS = 240
+"""Who registered before so long has been expected to renew for a whole minute, and is counted in the last."""
+
+_THRESHOLD_SHARE = 0.85
+_MOST_NAMED = 5
+
+
+@dataclass(frozen=True, slots=True)
+class Pod:
+    """A pod's address, and the workload that runs it."""
+
+    name: str
+    address: str
+    workload: Workload
+
+
+Address = tuple[str, int]
+"""IP address and port."""
+
+
+def self_registered_by_address(instances: Iterable[Instance]) -> dict[Address, list[Instance]]:
+    """Group the instances that Eurekube did not register by the address at which they are called."""
+    found: dict[Address, list[Instance]] = defaultdict(list)
+    for one in instances:
+        if not one.owner:
+            found[one.ip_address, one.port.number].append(one)
+    return found
+
+
+def self_registered_findings(
+    syncer: Syncer,
+    service: Object,
+    slices: Iterable[Object],
+    workloads: Sequence[Workload],
+    others: Mapping[Address, Sequence[Instance]],
+) -> Iterator[Finding]:
+    """Find pods that a syncer registers and that register themselves.
+
+    :param service: one that it selects.
+    :param slices: those of the Service.
+    :param workloads: those that run its pods.
+    :param others: what its Eureka holds, by :func:`self_registered_by_address`.
+    """
+    addresses = dict.fromkeys(
+        (address, int(port["port"]))
+        for one in slices
+        for endpoint in one.get("endpoints") or ()
+        for address in endpoint["addresses"][:1]
+        for port in one.get("ports") or ()
+        if port.get("port")
+    )
+    twins = [one for address in addresses for one in others.get(address, ()) if _is_called(one, syncer)]
+    if not twins:
+        return
+    ids = listed([one.instance_id for one in twins], _MOST_NAMED)
+    for workload in workloads or (None,):
+        yield Finding(
+            Fault.SELF_REGISTERED,
+            workload.subject
+            if workload
+            else f"Service {syncer.selector.namespace}/{service['metadata']['name']}",
+            f"its pods register themselves as {twins[0].application} ({ids}), beside the EurekaSyncer"
+            f" {syncer.namespace}/{syncer.name}: what it finds there it leaves alone, and that leaves"
+            " Eureka when the process ends, not before",
+            f"switch their Eureka client's registration off: {NO_SELF_REGISTRATION}=false",
+            environment_patch(workload, NO_SELF_REGISTRATION, "false", twins[0].port.number)
+            if workload
+            else None,
+        )
+
+
+def _is_called(instance: Instance, syncer: Syncer) -> bool:
+    names = {instance.application.lower(), *_vips(instance)}
+    return bool({name.lower() for name in names} & syncer.names)
+
+
+def _vips(instance: Instance) -> list[str]:
+    return [name.strip() for name in instance.vip_address.split(",") if name.strip()]
+
+
+def host_name_findings(
+    instances: Iterable[Instance], pods: Mapping[str, Pod], served: frozenset[str], domain: str
+) -> Iterator[Finding]:
+    """Find host names that only the cluster can resolve.
+
+    :param pods: those of the cluster, by address.
+    :param served: the addresses that a syncer registers: who registers itself there has a finding already.
+    """
+    for one in instances:
+        if one.owner and one.owner.startswith("cluster/"):
+            continue  # the syncer has the finding
+        host, pod = one.host_name, pods.get(one.ip_address)
+        if _is_address(host) or (pod is not None and one.ip_address in served):
+            continue
+        inside = host.endswith((".svc", f".svc.{domain}", ".svc.cluster.local", ".pod.cluster.local"))
+        if not inside and (pod is None or (host != pod.name and "." in host)):
+            continue
+        workload = pod.workload if pod is not None and not one.owner else None
+        yield Finding(
+            Fault.UNRESOLVABLE_HOST_NAME,
+            workload.subject if workload else _named(one),
+            f"{_named(one)} has the host name {host}, which only the cluster can resolve",
+            f"have the client register its address: {PREFER_ADDRESS}=true"
+            if workload
+            else "register it with its address as host name",
+            environment_patch(workload, PREFER_ADDRESS, "true", one.port.number) if workload else None,
+        )
+
+
+def _is_address(host: str) -> bool:
+    try:
+        ipaddress.ip_address(host.strip("[]"))
+    except ValueError:
+        return False
+    return True
+
+
+def secure_port_findings(instances: Iterable[Instance]) -> Iterator[Finding]:
+    """Find instances that offer https on the very port that they offer http on."""
+    for one in instances:
+        if one.secure_port.enabled and one.port.enabled and one.secure_port.number == one.port.number:
+            yield Finding(
+                Fault.SECURE_PORT_BY_MISTAKE,
+                _named(one),
+                f"its port {one.port.number} is offered for http and for https, and Spring calls https",
+                "switch one of them off: eureka.instance.secure-port-enabled or"
+                " eureka.instance.non-secure-port-enabled, or the registration's secure port",
+            )
+
+
+def vip_findings(
+    instances: Iterable[Instance], syncers: Iterable[Syncer], cluster: Cluster
+) -> Iterator[Finding]:
+    """Find VIP addresses that differ in nothing but their case.
+
+    :param syncers: those whose instances these may be.
+    """
+    spellings: dict[str, dict[str, list[Instance]]] = defaultdict(lambda: defaultdict(list))
+    for one in instances:
+        for vip in _vips(one):
+            spellings[vip.lower()][vip].append(one)
+    known = {(one.namespace, one.name): one for one in syncers}
+    for ways in spellings.values():
+        if len(ways) < 2:
+            continue
+        # By how many there are: one instance of somebody else's must not have us rename all of ours. Of as
+        # many, those that we do not write are not ours to rename.
+        wanted = max(
+            ways,
+            key=lambda vip: (
+                len(ways[vip]),
+                sum(not _is_ours(one) for one in ways[vip]),
+                vip.islower(),
+            ),
+        )
+        told = ", ".join(f"{vip} ({len(held)}, e.g. {held[0].instance_id})" for vip, held in ways.items())
+        keys = {
+            (owner.namespace, owner.syncer)
+            for vip, held in ways.items()
+            for one in held
+            if vip != wanted and (owner := cluster.syncer_of(one.owner)) is not None
+        }
+        changed = [known[key] for key in sorted(keys & known.keys())]
+        for syncer in changed or (None,):
+            renamed = ",".join(wanted if vip.lower() == wanted.lower() else vip for vip in _written(syncer))
+            yield Finding(
+                Fault.MIXED_VIP_CASE,
+                f"EurekaSyncer {syncer.namespace}/{syncer.name}" if syncer else f"VIP address {wanted}",
+                f"Eureka holds one VIP address in several spellings: {told}; servers take them for several,"
+                " and callers that ask for one find some of the instances only",
+                f"spell it {wanted} everywhere" + (f": set spec.vipAddress to {renamed}" if syncer else ""),
+                patch_of(syncer, vipAddress=renamed) if syncer else None,
+            )
+
+
+def _written(syncer: Syncer | None) -> list[str]:
+    return [name.strip() for name in syncer.vip_address.split(",")] if syncer else []
+
+
+def _is_ours(instance: Instance) -> bool:
+    return parse_owner(instance.owner) is not None
+
+
+def preservation_findings(
+    url: str, figures: ServerFigures, instances: Iterable[Instance], now_seconds: float
+) -> Iterator[Finding]:
+    """Find a server that gets too few heartbeats, or would with the next that is missing.
+
+    Instances that are younger than :data:`SETTLED_SECONDS` are expected to renew before they had to, so that
+    every rollout would look like it: only what the others lack counts.
+
+    :param now_seconds: Unix time.
+    """
+    oldest = (now_seconds - SETTLED_SECONDS) * 1000
+    settled = sum(1 for one in instances if (one.last_dirty_timestamp_ms or oldest) < oldest)
+    expected = RENEWALS_A_MINUTE * settled * _THRESHOLD_SHARE
+    if figures.is_endangered and figures.last_minute < expected:
+        yield Finding(
+            Fault.SELF_PRESERVATION_NEAR,
+            f"Eureka server {url}",
+            f"it got {figures.last_minute} heartbeats in the last minute and needs more than"
+            f" {figures.threshold}: it forgets no instance any more, not even those that are gone",
+            "find whose heartbeats are missing: deregister instances that run no more, start what should"
+            " renew (the operator, eurekube keepalive), and let clients renew every 30 s",
+        )
+
+
+Disagreement = tuple[tuple[str, str], Mapping[str, Status | None]]
+"""Application and id, and the status that each server holds, by URL; None where one holds nothing."""
+
+
+def disagreement_findings(name: str, disagreements: Sequence[Disagreement]) -> Iterator[Finding]:
+    """Find servers of one Eureka that do not hold the same.
+
+    :param name: of the connection.
+    """
+    if not disagreements:
+        return
+    told = [
+        f"{application} {instance_id} ("
+        + ", ".join(f"{status or 'not there'} at {url}" for url, status in held.items())
+        + ")"
+        for (application, instance_id), held in disagreements
+    ]
+    yield Finding(
+        Fault.PEERS_DISAGREE,
+        f"Eureka {name}",
+        f"its servers do not hold the same: {listed(told, _MOST_NAMED)}",
+        "have each server name all others in eureka.client.service-url.defaultZone, under host names that"
+        " differ, and let them reach each other; each tells the others only of what it gets itself",
+    )
+
+
+def _named(instance: Instance) -> str:
+    return f"{instance.application} {instance.instance_id}"

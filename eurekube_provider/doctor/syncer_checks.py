@@ -1,0 +1,155 @@
+"""Checks of an EurekaSyncer: what callers cannot use, and what its operator says of it. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import Any
+
+from eurekube_provider.core.condition_types import ConditionType
+from eurekube_provider.core.objects import Object, Problem
+from eurekube_provider.core.ports import choose_ports
+from eurekube_provider.core.syncer import Advertise, Mode, Syncer
+from eurekube_provider.doctor.finding import Fault, Finding, Patch, PatchKind
+from eurekube_provider.doctor.workload_checks import Workload, speaks_http
+
+_TOLD_OTHERWISE = frozenset(
+    {
+        ConditionType.READY,
+        ConditionType.SYNCED,
+        ConditionType.LEASE_TOO_SHORT,
+        ConditionType.DRAIN_TOO_SHORT,
+        ConditionType.SELF_REGISTERED,
+        ConditionType.PAUSED,
+    }
+)
+"""Conditions that have findings of their own, or are a person's wish."""
+
+
+def subject_of(syncer: Syncer) -> str:
+    """Return kind, namespace and name, for a person."""
+    return f"EurekaSyncer {syncer.namespace}/{syncer.name}"
+
+
+def patch_of(syncer: Syncer, **spec: Any) -> Patch:
+    """Make a patch of its ``spec``; None removes a field."""
+    kind = PatchKind.MERGE
+    return Patch("eurekasyncers.eurekube.io", syncer.namespace, syncer.name, kind, {"spec": spec})
+
+
+def lease_findings(syncer: Syncer) -> Iterator[Finding]:
+    """Find a syncer whose instances would lapse before another operator takes over."""
+    problem = syncer.lease_problem
+    if problem is not None:
+        needed = syncer.shortest_lease_seconds
+        yield Finding(
+            Fault.LEASE_TOO_SHORT,
+            subject_of(syncer),
+            problem.message.partition(": take at least")[0],
+            f"set spec.lease.durationSeconds to {needed} or more",
+            patch_of(syncer, lease={"durationSeconds": needed}),
+        )
+
+
+def host_name_findings(syncer: Syncer, services: Iterable[Object], domain: str) -> Iterator[Finding]:
+    """Find a syncer that advertises a name which callers outside of the cluster cannot resolve.
+
+    :param services: those that it selects.
+    """
+    if syncer.mode is not Mode.SERVICE or syncer.advertise is not Advertise.CLUSTER_DNS:
+        return
+    for service in services:
+        metadata = service["metadata"]
+        better = _reachable(service)
+        yield Finding(
+            Fault.UNRESOLVABLE_HOST_NAME,
+            subject_of(syncer),
+            f"it advertises {metadata['name']}.{metadata['namespace']}.svc.{domain}, a name that only pods of"
+            " the cluster can resolve",
+            f"set spec.advertise to {better}"
+            if better
+            else "give the Service a load balancer and set spec.advertise to LoadBalancer, or take mode pod",
+            patch_of(syncer, advertise=str(better)) if better else None,
+        )
+
+
+def _reachable(service: Object) -> Advertise | None:
+    """Choose how callers outside reach a Service; None where they cannot."""
+    spec: Object = service.get("spec") or {}
+    balancer = ((service.get("status") or {}).get("loadBalancer") or {}).get("ingress")
+    if balancer:
+        return Advertise.LOAD_BALANCER
+    if spec.get("externalIPs"):
+        return Advertise.EXTERNAL_IP
+    return Advertise.NODE_PORT if any(one.get("nodePort") for one in spec.get("ports") or ()) else None
+
+
+def secure_port_findings(
+    syncer: Syncer, service: Object, slices: Sequence[Object], workloads: Sequence[Workload]
+) -> Iterator[Finding]:
+    """Find a port for https that speaks http, by its name, its protocol or a probe.
+
+    :param service: one that it selects.
+    :param slices: those of the Service.
+    :param workloads: those that run its pods.
+    """
+    if syncer.secure_port is None:
+        return
+    targets = [port for one in slices for port in one.get("ports") or ()]
+    offered = targets if syncer.mode is Mode.POD else (service.get("spec") or {}).get("ports") or ()
+    ports = choose_ports(offered, syncer.port, syncer.secure_port, "")
+    if isinstance(ports, Problem):
+        return  # the operator says so in the syncer's conditions
+    number = ports.secure.number
+    port = next(one for one in offered if one.get("port") == number)
+    sign = _sign_of_http(port)
+    target = next((one["port"] for one in targets if one.get("name") == port.get("name")), number)
+    if not sign and any(speaks_http(one, int(target)) for one in workloads):
+        sign = "a probe asks it in plain http"
+    if sign:
+        yield Finding(
+            Fault.SECURE_PORT_BY_MISTAKE,
+            subject_of(syncer),
+            f"spec.securePort is {syncer.secure_port}, and Spring calls https there; but {sign}",
+            "remove spec.securePort, or name the port that speaks https",
+            patch_of(syncer, securePort=None),
+        )
+
+
+def _sign_of_http(port: Object) -> str:
+    name, protocol = str(port.get("name") or ""), str(port.get("appProtocol") or "")
+    if protocol in ("http", "kubernetes.io/h2c", "kubernetes.io/ws"):
+        return f"its appProtocol is {protocol}"
+    return f"it is named {name}" if name == "http" or name.startswith("http-") else ""
+
+
+def condition_findings(item: Object, syncer: Syncer) -> Iterator[Finding]:
+    """Find what the operator says of a syncer, and a syncer that no operator serves.
+
+    :param item: the custom resource.
+    """
+    conditions: Mapping[str, Object] = {
+        one["type"]: one for one in (item.get("status") or {}).get("conditions") or ()
+    }
+    if ConditionType.READY not in conditions:
+        yield Finding(
+            Fault.SYNCER_TROUBLE,
+            subject_of(syncer),
+            "no operator has looked at it",
+            "run the operator, and have it watch this namespace (--watch-namespace)",
+        )
+        return
+    told = [one for kind, one in conditions.items() if kind not in _TOLD_OTHERWISE]
+    told = [one for one in told if one["status"] == "True"]
+    ready = conditions[ConditionType.READY]
+    synced = conditions.get(ConditionType.SYNCED, ready)
+    if not told and synced["status"] == "False" and synced["reason"] not in _TOLD_OTHERWISE:
+        told = [synced]
+    if not told and synced["status"] == "True" and ready["status"] == "False":
+        told = [ready]  # NoneUp
+    for one in told:
+        yield Finding(
+            Fault.SYNCER_TROUBLE,
+            subject_of(syncer),
+            f"its operator says {one['reason'] if one in (ready, synced) else one['type']}: {one['message']}",
+            "see what docs/syncer.md says of this condition",
+        )

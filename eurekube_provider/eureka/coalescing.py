@@ -1,0 +1,171 @@
+"""Small plans of several owners travel together when they wait for each other anyway.
+
+A plan that finds the way free is carried out at once, by single requests. While it is under way the others
+gather, and go on together in batches: under load a change costs a fraction of a request, and no change waits
+longer than for what is under way and what it travels with.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Sequence
+from concurrent.futures import Executor
+from dataclasses import dataclass, field
+
+from eurekube_provider.core.errors import RegistryError
+from eurekube_provider.core.plan import Action, Outcome, Plan
+from eurekube_provider.eureka.apply import BULK_FROM_CHANGES, apply
+from eurekube_provider.eureka.bulk import change_many
+from eurekube_provider.eureka.observer import Observer
+from eurekube_provider.eureka.peers import Peers
+
+AT_ONCE = 1
+"""As many plans, or groups of them, are under way to one registry before others gather."""
+
+ALONE_AT_ONCE = 4
+"""The same of what never travels with others: large plans, and all where batches are not used."""
+
+MOST_CHANGES = 100
+"""Of a group."""
+
+
+@dataclass(slots=True)
+class _Traveller:
+    """A plan on its way.
+
+    :ivar carry_out_alone: what is called where nobody travels with it.
+    :ivar group: what it leads, itself included; empty while it waits, and for one that is led.
+    """
+
+    plan: Plan
+    owner: str
+    observer: Observer
+    carry_out_alone: Callable[[], Outcome]
+    go_on: threading.Event
+    group: list[_Traveller] = field(default_factory=list)
+    outcome: Outcome | None = None
+    error: BaseException | None = None
+
+    @property
+    def applications(self) -> set[str]:
+        return {change.instance.application for change in self.plan.changes}
+
+
+class Convoys:
+    """Carries out the plans for one registry, for any number of threads.
+
+    Two plans of one owner must not come at the same time.
+
+    :param executor: runs single changes in parallel.
+    """
+
+    def __init__(self, peers: Peers, executor: Executor | None = None) -> None:
+        self._peers = peers
+        self._executor = executor
+        self._alone = threading.Semaphore(ALONE_AT_ONCE)
+        self._lock = threading.Lock()
+        self._under_way = 0
+        self._waiting: list[_Traveller] = []
+
+    def apply(self, plan: Plan, owner: str, observer: Observer, *, leases: int = 0) -> Outcome:
+        """Carry out a plan, by itself or with others; see :func:`eurekube_provider.eureka.apply.apply`.
+
+        :param leases: how many Eureka leases there are, or are about to be.
+        :raises LeadershipLost: nothing may be written any more.
+        """
+        if not plan.changes:
+            return Outcome()
+
+        def alone() -> Outcome:
+            return apply(plan, owner, self._peers, observer, self._executor, leases=leases)
+
+        if not _is_sociable(plan, owner, observer) or not self._peers.uses_batches(leases):
+            with self._alone:
+                return alone()
+        return self._carry(_Traveller(plan, owner, observer, alone, threading.Event()))
+
+    @property
+    def waiting(self) -> int:
+        """How many plans wait for what is under way."""
+        with self._lock:
+            return len(self._waiting)
+
+    def _carry(self, traveller: _Traveller) -> Outcome:
+        with self._lock:
+            if self._under_way < AT_ONCE:
+                self._under_way += 1
+                traveller.group = [traveller]
+            else:
+                self._waiting.append(traveller)
+        if not traveller.group:
+            traveller.go_on.wait()
+        if traveller.group:
+            try:
+                self._run(traveller.group)
+            finally:
+                self._hand_over()
+        if traveller.error is not None:
+            raise traveller.error
+        assert traveller.outcome is not None  # noqa: S101 - either is set
+        return traveller.outcome
+
+    def _hand_over(self) -> None:
+        """Let those go on who wait."""
+        with self._lock:
+            group = self._gather()
+            if not group:
+                self._under_way -= 1
+                return
+        group[0].group = group
+        group[0].go_on.set()
+
+    def _gather(self) -> list[_Traveller]:
+        """Who goes next: each application once, since two owners may want the same id of it."""
+        group: list[_Traveller] = []
+        left: list[_Traveller] = []
+        applications: set[str] = set()
+        room = MOST_CHANGES
+        for one in self._waiting:
+            if applications.isdisjoint(one.applications) and len(one.plan.changes) <= room:
+                group.append(one)
+                applications |= one.applications
+                room -= len(one.plan.changes)
+            else:
+                left.append(one)
+        self._waiting = left
+        return group
+
+    def _run(self, group: Sequence[_Traveller]) -> None:
+        try:
+            if len(group) == 1:
+                group[0].outcome = group[0].carry_out_alone()
+            else:
+                self._together(group)
+        except BaseException as error:  # noqa: BLE001 - raised again for each of them, on its own thread
+            for one in group:
+                one.error = error
+        finally:
+            for one in group[1:]:
+                one.go_on.set()
+
+    def _together(self, group: Sequence[_Traveller]) -> None:
+        changes = [change for one in group for change in one.plan.changes]
+        owners = {change.instance.key: one.owner for one in group for change in one.plan.changes}
+        leaving = [change.instance for change in changes if change.action is Action.DEREGISTER]
+        wanted = [change.instance for change in changes if change.action is not Action.DEREGISTER]
+        try:
+            failures = change_many(self._peers, wanted, leaving, owners, group[0].observer)
+        except RegistryError as error:
+            failures = dict.fromkeys(owners, error)
+        for one in group:
+            errors = [failures.get(change.instance.key) for change in one.plan.changes]
+            one.outcome = Outcome.of(one.plan.changes, errors)
+
+
+def _is_sociable(plan: Plan, owner: str, observer: Observer) -> bool:
+    """Whether a plan may be part of a batch with others: an owner's first instances are looked at before, and
+    batches are no way to set a status.
+    """
+    return (
+        len(plan.changes) < BULK_FROM_CHANGES and not plan.of(Action.SET_STATUS) and observer.is_known(owner)
+    )

@@ -1,0 +1,266 @@
+"""One Eureka cluster behind the door that every registry has: its parts are built here, and used by it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from concurrent.futures import ThreadPoolExecutor
+
+from eurekube_provider.core.identity import Cluster
+from eurekube_provider.core.liveness import Liveness
+from eurekube_provider.core.model import Instance
+from eurekube_provider.core.plan import Outcome, Plan
+from eurekube_provider.core.registry import Condition, Figures, Key, RegistryListener
+from eurekube_provider.eureka.accepted_renewals import is_of_stack
+from eurekube_provider.eureka.coalescing import Convoys
+from eurekube_provider.eureka.connection import Connection
+from eurekube_provider.eureka.front_pages import FigureReader
+from eurekube_provider.eureka.handover import Handover
+from eurekube_provider.eureka.known_instances import KnownInstances
+from eurekube_provider.eureka.late_write_repair import LateWriteRepair
+from eurekube_provider.eureka.late_writes import Late
+from eurekube_provider.eureka.ownership import Ownership
+from eurekube_provider.eureka.peers import Peers
+from eurekube_provider.eureka.reachability import Reachability
+from eurekube_provider.eureka.recovery import Recovery
+from eurekube_provider.eureka.renewals import INTERVAL_SECONDS, Renewals
+from eurekube_provider.eureka.restart_detection import Restarts
+from eurekube_provider.eureka.resync import Resync
+from eurekube_provider.eureka.stack_renewals import Adopted
+from eurekube_provider.eureka.subscription import Subscription
+from eurekube_provider.eureka.sweeper import Sweeper
+from eurekube_provider.eureka.uncached_reads import read_each
+from eurekube_provider.eureka.view import View
+
+APPLY_THREADS = 8
+"""So many changes of one kind are under way at once."""
+
+
+class EurekaRegistry:
+    """One Eureka cluster as this operator sees it; a :class:`~eurekube_provider.core.registry.Registry`.
+
+    :param check_cluster: whether the first read looks for another cluster of our name; one that is found ends
+        all work, see :class:`~eurekube_provider.core.registry.Refused`.
+    :param follows_another: whether another replica may have led a moment ago when this one comes to lead.
+    :param renewal_interval_seconds: the longest time between two renewals of one instance.
+    """
+
+    def __init__(
+        self,
+        peers: Peers,
+        cluster: Cluster,
+        operator_name: str,
+        resync_seconds: float,
+        *,
+        check_cluster: bool = False,
+        follows_another: Callable[[], bool] = lambda: True,
+        renewal_interval_seconds: float = INTERVAL_SECONDS,
+    ) -> None:
+        self.peers = peers
+        self.subscription = told = Subscription()
+        self.reachability = Reachability(peers)
+        self.handover = Handover()
+        ownership, late = Ownership(cluster, operator_name), Late()
+        self.view = View()
+        self.renewals = Renewals(peers, interval_seconds=renewal_interval_seconds)
+        self.restarts = Restarts(peers, self.renewals.renew_all_now)
+        self.repair = LateWriteRepair(peers, self.view, self.renewals, late, ownership, told)
+        self.sweeper = Sweeper(
+            peers,
+            is_registered=self.view.holds,
+            came_back=self.renewals.renew_soon,
+            came_late=self.repair.came_late,
+            servers_behind=lambda: self.restarts.servers_behind,
+        )
+        self.instances = KnownInstances(
+            peers,
+            self.view,
+            self.renewals,
+            self.sweeper,
+            late,
+            self.reachability,
+            self.handover,
+            self.restarts,
+            ownership,
+            told,
+        )
+        self.stack_renewals = Adopted(
+            peers, self.view, self.renewals, self.restarts, ownership, self.instances.registered
+        )
+        self.recovery = Recovery(peers, self.instances, self.restarts, self.stack_renewals, ownership, told)
+        self.resync = Resync(
+            peers,
+            self.instances,
+            late,
+            self.reachability,
+            self.handover,
+            self.restarts,
+            self.stack_renewals,
+            ownership,
+            told,
+            cluster,
+            resync_seconds,
+            check_cluster=check_cluster,
+        )
+        self.renewals.tell(self.recovery)
+        peers.unanswered, peers.unanswered_many = self.instances.unanswered, late.note_many
+        peers.overriding = self.instances.overriding
+        self._follows_another = follows_another
+        self._expected = 0
+        self._front_pages = FigureReader(peers.peers)
+        self._executor = ThreadPoolExecutor(APPLY_THREADS, thread_name_prefix="apply")
+        self._convoys = Convoys(peers, self._executor)
+
+    @classmethod
+    def connected(
+        cls,
+        connection: Connection,
+        cluster: Cluster,
+        operator_name: str,
+        resync_seconds: float,
+        *,
+        may_write: Callable[[], bool] = lambda: True,
+        waits_for_all: bool = False,
+        check_cluster: bool = False,
+        follows_another: Callable[[], bool] = lambda: True,
+    ) -> EurekaRegistry:
+        """The Eureka of a connection.
+
+        :param may_write: asked before each change.
+        :param waits_for_all: see :class:`~eurekube_provider.eureka.peers.Peers`.
+        """
+        return cls(
+            Peers(connection, may_write, waits_for_all=waits_for_all),
+            cluster,
+            operator_name,
+            resync_seconds,
+            check_cluster=check_cluster,
+            follows_another=follows_another,
+        )
+
+    def start(self, listener: RegistryListener | None = None) -> None:
+        """Begin to read, and to renew with :meth:`take_over`."""
+        self.subscription.listener = listener or self.subscription.listener
+        self.renewals.stand_by()
+        self.renewals.start()
+        self.sweeper.start()
+        self.resync.start()
+
+    def stop(self) -> None:
+        """Read, renew and change nothing more; nothing is removed."""
+        self.resync.stop()
+        self.repair.stop()
+        self._executor.shutdown(wait=False, cancel_futures=True)
+        self.renewals.stop()
+        self.sweeper.stop()
+        self.peers.close()
+
+    def liveness(self) -> list[Liveness]:
+        """The threads that read, renew and sweep."""
+        return [*self.resync.liveness(), *self.renewals.liveness(), *self.sweeper.liveness()]
+
+    def condition(self) -> Condition:
+        """Whether it was read, and answers."""
+        return self.reachability.condition()
+
+    def known(self, *, owner: str = "", application: str = "") -> list[Instance]:
+        """What is known to be there: of an owner, of an application, of both, or all."""
+        return self.view.known(owner, application)
+
+    def get(self, key: Key) -> Instance | None:
+        """One instance, as far as known."""
+        return self.view.get(key)
+
+    def owners(self, *, called: str = "") -> set[str]:
+        """Who has instances, or has some that callers find by this name."""
+        return set(self.view.owners_called(called)) if called else self.view.owners()
+
+    def up(self, *, owner: str = "", cluster: str = "") -> int:
+        """How many instances of an owner, or of a cluster's syncers, are UP."""
+        return self.view.up(owner=owner, cluster=cluster)
+
+    def apply(self, plan: Plan, owner: str) -> Outcome:
+        """Carry out a plan on behalf of ``owner``, alone or with others' that wait as well.
+
+        :raises LeadershipLost: this replica may not change anything.
+        """
+        return self._convoys.apply(
+            plan, owner, self.instances, leases=max(self._expected, len(self.renewals))
+        )
+
+    def keep(self, instance: Instance) -> None:
+        """Renew what stands there already."""
+        if instance.key not in self.renewals:
+            self.renewals.add(instance, just_registered=False)
+
+    def let_lapse(self, instance: Instance) -> None:
+        """Renew what stands there no more, and leave it to Eureka to forget it."""
+        if instance.key in self.renewals:
+            self.renewals.remove(instance.key)
+
+    def forgotten(self, owner: str) -> list[Instance]:
+        """What an owner had, and Eureka lost when it began anew."""
+        return self.instances.forgotten.of(owner)
+
+    def give_up(self, owner: str) -> None:
+        """Let what Eureka forgot of an owner be."""
+        self.instances.forgotten.forget(owner)
+
+    def figures(self, *, in_full: bool = False) -> Figures:
+        """What metrics tell; in full, also what the servers' front pages show."""
+        gauges, counts, started = self.resync.gauges, self.renewals.counts, self.restarts.started_by_url
+        pages = {peer.url: self._front_pages.latest(peer.url) for peer in self.peers.peers if in_full}
+        return Figures(
+            servers=[
+                peer.traffic.figures(peer.url, started.get(peer.url), pages.get(peer.url))
+                for peer in self.peers.peers
+            ],
+            read_at=self.reachability.read_at,
+            registered=gauges.registered,
+            held=len(self.renewals),
+            share=gauges.share,
+            warning=gauges.warning,
+            renewals_last_minute=gauges.renewals_last_minute,
+            renewals_expected=gauges.renewals_expected,
+            accepted=counts.accepted,
+            missing=counts.missing,
+            failed=counts.failed,
+            late_seconds=self.renewals.late_seconds,
+            refused=self.renewals.refused,
+            for_stacks=[one for one in self.renewals.held() if is_of_stack(one)] if in_full else [],
+        )
+
+    def take_over(self, expected: int) -> None:
+        """Begin to renew, from the list that every client gets, of one server; see :mod:`.handover`.
+
+        What only other servers hold is looked for soon after.
+        """
+        self._expected = expected
+        if self._follows_another():
+            self.handover.begin()
+        self.renewals.resume()
+        self.resync.take_over()
+
+    def stand_by(self) -> None:
+        """Another replica renews: end it here, the renewals in flight included. Reading goes on."""
+        self.renewals.stand_by()
+        self.instances.stand_by()
+        self.resync.stand_by()
+        self.stack_renewals.stand_by()
+
+    def refresh(self, keys: Iterable[Key], *, known_too: bool = False) -> None:
+        """Read what another replica may have registered so shortly before that no list shows it yet.
+
+        Does nothing once lists can be believed, but by ``known_too``.
+
+        :param known_too: also what a list shows, perhaps wrongly.
+        :raises RegistryError: no server answers.
+        """
+        if not known_too and not self.handover.lasts:
+            return
+        for key, found in read_each(
+            self.peers, [key for key in keys if known_too or self.view.is_new(key)]
+        ).items():
+            if found is None:
+                self.view.gone(key)
+            else:
+                self.view.registered(found)

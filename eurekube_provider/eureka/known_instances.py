@@ -1,0 +1,185 @@
+"""What is known to stand in one Eureka, and renewed there: whoever writes, or reads uncached, tells it."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Sequence
+
+from eurekube_provider.core.model import Instance, Status
+from eurekube_provider.eureka.forgotten import Lost
+from eurekube_provider.eureka.handover import Handover
+from eurekube_provider.eureka.late_writes import Late
+from eurekube_provider.eureka.ownership import Ownership
+from eurekube_provider.eureka.peers import Peers
+from eurekube_provider.eureka.reachability import Reachability
+from eurekube_provider.eureka.renewals import Renewals
+from eurekube_provider.eureka.restart_detection import MEMORY_SECONDS, Restarts
+from eurekube_provider.eureka.subscription import Subscription
+from eurekube_provider.eureka.sweeper import Sweeper
+from eurekube_provider.eureka.view import View
+
+_log = logging.getLogger(__name__)
+
+Key = tuple[str, str]
+
+
+class KnownInstances:
+    """The instances of one Eureka; an :class:`~eurekube_provider.eureka.observer.Observer`.
+
+    :ivar view: what stands there.
+    :ivar renewals: what is renewed.
+    :ivar forgotten: what Eureka lost, for who registers nothing anew but keeps what stood.
+    """
+
+    def __init__(
+        self,
+        peers: Peers,
+        view: View,
+        renewals: Renewals,
+        sweeper: Sweeper,
+        late: Late,
+        reachability: Reachability,
+        handover: Handover,
+        restarts: Restarts,
+        ownership: Ownership,
+        subscription: Subscription,
+    ) -> None:
+        self.view = view
+        self.renewals = renewals
+        self.forgotten = Lost()
+        self._peers = peers
+        self._sweeper = sweeper
+        self._late = late
+        self._reachability = reachability
+        self._handover = handover
+        self._restarts = restarts
+        self._ownership = ownership
+        self._subscription = subscription
+        self._lost_overrides: dict[Key, Status] = {}
+        self._former_owners: dict[Key, set[str]] = {}
+        """Of what was handed over while this replica leads: a server that is away may know of it, or not."""
+
+    def stand_by(self) -> None:
+        """Believe the next list, and forget what only holds for who leads."""
+        self.view.doubt()
+        self._lost_overrides.clear()
+        self._former_owners.clear()
+        self.forgotten.clear()
+
+    def registered(self, instance: Instance) -> None:
+        """Take what was written for known, and renew it.
+
+        Of two syncers that want the same at once, each may find the place empty: the one whose registration
+        was written over is told, and says so.
+        """
+        self._lost_overrides.pop(instance.key, None)
+        self.forgotten.stands(instance)
+        known = self.view.get(instance.key)
+        former = known.owner if known is not None and known.owner != instance.owner else ""
+        if former:
+            self._former_owners.setdefault(instance.key, set()).add(former)
+        self.view.registered(instance)
+        self.renewals.add(instance, just_registered=True)
+        self._subscription.owner_changed(former)
+        was_leaving = known is not None and known.is_leaving
+        if instance.is_leaving and instance.is_overridden and not was_leaving:
+            self._subscription.owner_changed(instance.owner)  # an OUT_OF_SERVICE of ours that nobody knew of
+
+    def leaving(self, instance: Instance) -> None:
+        """End its renewals, since it is about to be removed."""
+        if not self._is_anothers(instance):
+            self.renewals.remove(instance.key)
+
+    def found(self, instance: Instance) -> None:
+        """Take what an uncached read found under another owner for known.
+
+        What another syncer of this operator holds is renewed for that one, and goes on to be. That one is
+        told unless it was known: a server that was frozen while it handed the instance over told nobody of
+        that, and the others show it as it was.
+        """
+        known = self.view.get(instance.key)
+        self.forgotten.stands(instance)
+        self.view.registered(instance)
+        is_ours = self._ownership.is_ours(instance)
+        if is_ours and known is not None and known.owner == instance.owner:
+            return
+        if known is not None or not is_ours:
+            self.renewals.remove(instance.key)
+        if is_ours and known is not None and known.owner and self._ownership.is_syncers(known):
+            self._former_owners.setdefault(instance.key, set()).add(known.owner)
+        self._subscription.owner_changed(instance.owner)  # which may have begun to renew it meanwhile
+
+    def gone(self, instance: Instance) -> None:
+        """Take it for removed, and have it looked for again."""
+        if self._is_anothers(instance):
+            return
+        self._lost_overrides.pop(instance.key, None)
+        self.forgotten.stands(instance)
+        self.view.gone(instance.key)
+        former = frozenset(self._former_owners.pop(instance.key, ()))
+        self._sweeper.removed(self._late.newest(instance), former)
+
+    def is_known(self, owner: str) -> bool:
+        """Whether an owner has an instance."""
+        return self.view.count(owner) > 0
+
+    def is_new(self, key: Key) -> bool:
+        """Whether nothing stands or stood lately under a key; False too where what is known is old."""
+        if self._reachability.failure or not self._reachability.was_read:
+            return False
+        if self._handover.lasts or self._restarts.lost_memory:
+            return False
+        return key not in self._lost_overrides and self.view.is_new(key)
+
+    def lost_override(self, key: Key) -> Status:
+        """Return the status that was set over an instance when every server forgot it; else UNKNOWN."""
+        return self._lost_overrides.get(key, Status.UNKNOWN)
+
+    def renew_no_more(self, instances: Sequence[Instance]) -> None:
+        """End the renewals of what somebody else has taken over, or it would never lapse."""
+        for instance in instances:
+            if instance.key not in self.renewals or self._ownership.is_ours(instance):
+                continue
+            _log.info(
+                "renewing no more what somebody else has taken over",
+                extra={"instance": instance.instance_id, "owner": instance.owner or ""},
+            )
+            ours = self.renewals.remove(instance.key)
+            if ours is not None:
+                self._subscription.owner_changed(ours.owner)
+
+    def vanished(self, key: Key) -> None:
+        """Take it for gone, since no server holds it.
+
+        If they forgot it, what a person had set over its status comes back with it.
+        """
+        known = self.view.get(key)
+        if known is not None and known.is_overridden and self._restarts.lost_memory:
+            self.remember_override(known)
+        self.view.gone(key)
+
+    @property
+    def may_be_forgotten(self) -> bool:
+        """Whether what is missing was perhaps not removed: a server was restarted, or nobody could renew."""
+        return self._restarts.lost_memory or self._reachability.failed_within(MEMORY_SECONDS)
+
+    def remember_override(self, lost: Instance) -> None:
+        """Remember what a person had set over the status of an instance that servers forgot."""
+        if not lost.is_leaving:  # which is ours, not a person's
+            self._lost_overrides[lost.key] = lost.overridden_status
+
+    def _is_anothers(self, instance: Instance) -> bool:
+        """Whether another syncer of this operator has registered it meanwhile."""
+        known = self.view.get(instance.key)
+        return known is not None and known.owner != instance.owner
+
+    def unanswered(self, sent: Instance) -> None:
+        """Look for this write of ours, to which a server gave no answer: it may carry it out late."""
+        self._late.note(sent)
+        self._sweeper.may_come(sent)
+
+    def overriding(self, instance: Instance) -> None:
+        """Look for a status that is set or taken off: a server may tell another one of it again later."""
+        if len(self._peers.peers) > 1:
+            self._late.override(instance)
+            self._sweeper.may_come(instance)

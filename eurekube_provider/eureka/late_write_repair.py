@@ -1,0 +1,102 @@
+"""What follows when a server carries out a write of ours late: the instance's owner looks at it again."""
+
+from __future__ import annotations
+
+import logging
+import threading
+
+from eurekube_provider.core.errors import RegistryError, RegistryUnreachable
+from eurekube_provider.core.model import Instance, Status
+from eurekube_provider.eureka.late_writes import Late, overtaken
+from eurekube_provider.eureka.ownership import Ownership
+from eurekube_provider.eureka.peers import Peers
+from eurekube_provider.eureka.renewals import Renewals
+from eurekube_provider.eureka.subscription import Subscription
+from eurekube_provider.eureka.view import View
+
+_log = logging.getLogger(__name__)
+
+TOLD_WITHIN_SECONDS = 3.0
+"""What a person sets at one server stands at the others by then."""
+
+Key = tuple[str, str]
+
+
+class LateWriteRepair:
+    """Mends what late writes did to one Eureka; see :mod:`.late_writes`."""
+
+    def __init__(
+        self,
+        peers: Peers,
+        view: View,
+        renewals: Renewals,
+        late: Late,
+        ownership: Ownership,
+        subscription: Subscription,
+    ) -> None:
+        self._peers = peers
+        self._view = view
+        self._renewals = renewals
+        self._late = late
+        self._ownership = ownership
+        self._subscription = subscription
+        self._stopped = threading.Event()
+
+    def stop(self) -> None:
+        """Wait for nothing more."""
+        self._stopped.set()
+
+    def came_late(self, found: Instance) -> None:
+        """This may have come when nobody expected it any more: whoever owns it knows what is wanted."""
+        if not self._ownership.is_ours(found):
+            return
+        (found,) = self._late.marked([found])
+        if self._late.may_be_told_again(found) and self._is_told_again(found.key):
+            found = self._late.as_ours(found)
+        known = self._view.get(found.key)
+        if found.owner and (known is None or (found.is_leaving and not known.is_leaving)):
+            self._view.registered(found)
+            self._subscription.owner_changed(found.owner)
+        else:
+            self._bring_status(found)
+
+    def _bring_status(self, found: Instance) -> None:
+        """Where a server holds another status than we wrote last, as :mod:`.late_writes` says, tell it again.
+
+        It is told what stands elsewhere, with the same timestamp: what is written meanwhile prevails.
+        """
+        ours = self._renewals.get(found.key)
+        if ours is None or found.status is ours.status:
+            return
+        sighting = self._peers.read_everywhere(*found.key)
+        urls = overtaken(sighting.instances, ours)
+        for peer in self._peers.peers:
+            # Else it was written anew or removed meanwhile, or is about to be.
+            if peer.url in urls and self._renewals.get(found.key) is ours:
+                try:
+                    peer.tell(ours)  # no batch, which servers may refuse where none are used
+                except RegistryUnreachable:
+                    raise  # looked at again soon
+                except RegistryError as error:
+                    # The sweeper, which asks, goes on: it has dead instances to remove.
+                    _log.warning(
+                        "an Eureka server holds another status of an instance, and refuses to be told",
+                        extra={"url": peer.url, "instance": ours.instance_id, "error": str(error)},
+                    )
+                    continue
+                _log.warning(
+                    "an Eureka server was told the status of an instance again",
+                    extra={"url": peer.url, "instance": ours.instance_id, "status": ours.status.value},
+                )
+
+    def _is_told_again(self, key: Key) -> bool:
+        """Whether an OUT_OF_SERVICE stands at some servers only, and not because a person set it just now."""
+        for _ in range(2):
+            sighting = self._peers.read_everywhere(*key)
+            held = [one.overridden_status for one in sighting.instances.values() if one is not None]
+            is_everywhere = all(status is Status.OUT_OF_SERVICE for status in held)
+            if sighting.failures or is_everywhere or Status.OUT_OF_SERVICE not in held:
+                return False
+            if self._stopped.wait(TOLD_WITHIN_SECONDS):
+                return False
+        return True

@@ -1,0 +1,107 @@
+"""Whether one Eureka can be read: what became of the readings so far, and whether its servers are silent.
+
+A reading that fails once says little: it is repeated at once. A server that takes a request and does not
+answer is found out before the time-out is over, since until then the syncers' statuses would say what held
+before.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+
+from eurekube_provider.core.errors import ConfigurationError, RegistryError, RegistryUnreachable
+from eurekube_provider.core.registry import Condition, Failing, Refused, Unread, Well
+from eurekube_provider.eureka.peers import Peers
+from eurekube_provider.eureka.request_stats import LONG_SILENCE_SECONDS
+
+SILENT_AFTER_SECONDS = 1.0
+"""So long no server may answer before those who wait for it are told. Unless none has ever answered, all who
+register there are told only when it is a long silence: rendering a large registry takes its time.
+"""
+
+FAILURES_THAT_LAST = 2
+
+
+class Reachability:
+    """The readings of one Eureka, which one thread at a time makes; any number may ask about them."""
+
+    def __init__(self, peers: Peers) -> None:
+        self._peers = peers
+        self._was_read = threading.Event()
+        self._failures = 0
+        self._failing_since = 0.0
+        self._refusal: ConfigurationError | None = None
+        self._failed_at = float("-inf")
+        self.failure: RegistryError | None = None
+        """Why the last reading failed; None where it did not."""
+        self.read_at: float | None = None
+        """Unix time of the last complete reading; None before the first."""
+
+    @property
+    def was_read(self) -> bool:
+        """Whether it has been read once: nothing may be removed before."""
+        return self._was_read.is_set()
+
+    def wait_read(self, timeout_seconds: float) -> bool:
+        """Wait for the first reading."""
+        return self._was_read.wait(timeout_seconds)
+
+    def answered(self) -> bool:
+        """A list came; returns whether the reading before failed."""
+        was_away = self.failure is not None
+        self.failure, self._failures = None, 0
+        return was_away
+
+    def read(self) -> bool:
+        """All that a list said was learned; returns whether it is the first."""
+        is_first = not self.was_read
+        self.read_at = time.time()
+        self._was_read.set()
+        return is_first
+
+    def failed(self, error: RegistryError) -> bool:
+        """A reading failed; returns whether that lasts from now on."""
+        if self.failure is None:
+            self._failing_since = time.time()
+        self.failure = error
+        self._failed_at = time.monotonic()
+        self._failures += 1
+        return self._failures == FAILURES_THAT_LAST
+
+    def refuse(self, why: ConfigurationError) -> None:
+        """It must not be worked on."""
+        self._refusal = why
+
+    def failed_within(self, seconds: float) -> bool:
+        """Whether a reading failed in this time, or no server answered for longer than a moment."""
+        if time.monotonic() - self._failed_at < seconds:
+            return True
+        return all(peer.traffic.was_away_within(seconds) for peer in self._peers.peers)
+
+    def condition(self) -> Condition:
+        """See :meth:`eurekube_provider.core.registry.Registry.condition`."""
+        if self._refusal is not None:
+            return Refused(self._refusal)
+        failure, silence = self.failure, self._silence_seconds()
+        have_answered = any(peer.traffic.standing is not None for peer in self._peers.peers)
+        is_silent = silence >= (LONG_SILENCE_SECONDS if have_answered else SILENT_AFTER_SECONDS)
+        if not self.was_read:
+            return Unread(failure or (self._not_answered(silence) if is_silent else None))
+        if failure is not None and self._failures >= FAILURES_THAT_LAST:
+            return Failing(failure, self._failing_since)
+        if silence >= SILENT_AFTER_SECONDS:
+            return Failing(self._not_answered(silence), time.time() - silence, lasts=is_silent)
+        return Well()
+
+    def _silence_seconds(self) -> float:
+        """For how long none of its servers has answered although it was asked."""
+        return min((peer.traffic.silence_seconds for peer in self._peers.peers), default=0.0)
+
+    def _not_answered(self, seconds: float) -> RegistryUnreachable:
+        urls = ", ".join(peer.url for peer in self._peers.peers)
+        since = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(time.time() - seconds))
+        return RegistryUnreachable(
+            f"{urls} was asked and has not answered since {since}: what waits is tried again until it does",
+            url=urls,
+        )

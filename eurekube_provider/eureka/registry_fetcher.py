@@ -1,0 +1,179 @@
+"""The whole registry, read again and again, at the price of what changed.
+
+Ten thousand instances are eight megabytes of JSON, which take longer to be read than everything else that an
+idle operator does. So the list is read once and followed by the deltas that a server tells, as every Java
+client does; a list only suggests, as ever.
+
+List and delta are two answers of a cache, each made anew every half minute, and nobody says when. A delta
+that is older than the list would bring back what the list has not got any more. So a delta counts only where
+it is known to be newer, since another one was answered after the list had been read; or where the one that is
+read right after the list says nothing else. Until then lists are read as before. From then on what is held is
+the registry as it was when the delta was made, which is no older than a list would be.
+
+The list itself is read again in any doubt:
+
+* another server answers, or one that was started since, or nobody knows;
+* nothing was read for so long that the server may have forgotten a change;
+* the delta stays the same for a minute: a server may keep an answer that was made while an instance came, for
+  three minutes or until something else changes;
+* it cannot be read, or its counts do not fit: deltas then rest for some minutes;
+* five minutes have passed: counts do not tell one that came from one that went.
+
+Source: ResponseCacheImpl and AbstractInstanceRegistry of Netflix/eureka.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+
+from eurekube_provider.core.errors import RegistryError
+from eurekube_provider.core.model import Instance
+from eurekube_provider.eureka.delta import applied
+from eurekube_provider.eureka.peer import Peer
+from eurekube_provider.eureka.peers import Peers
+from eurekube_provider.runtime.clock import elapsed_seconds
+
+Key = tuple[str, str]
+
+LIST_SECONDS = 300.0
+"""How long deltas are followed, or left alone after a doubt, without another list."""
+
+GAP_SECONDS = 120.0
+"""Between two deltas at most: a server keeps changes for 180 s, and an answer may be 30 s old, unless its
+``retention-time-in-m-s-in-delta-queue`` and ``response-cache-update-interval-ms`` say otherwise."""
+
+STILL_SECONDS = 60.0
+"""A delta that stays the same for longer is compared with the list: two rounds of the server's cache."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Trail:
+    """Where deltas are followed. Times are those before the question.
+
+    :ivar started_ms: when the server was started.
+    :ivar fingerprint: of the last delta; ``version`` its number.
+    :ivar fits: whether what is held is the registry as of that delta; else only the next one is known to be
+        newer than the list.
+    :ivar listed_at: when the list was read; ``read_at`` list or delta; ``moved_at`` when the delta became
+        another one, or was read first.
+    """
+
+    url: str
+    started_ms: int
+    fingerprint: bytes
+    version: int
+    fits: bool
+    listed_at: float
+    read_at: float
+    moved_at: float
+
+
+class Listing:
+    """What the servers list. For one thread.
+
+    An instance that is listed again as it was stays the same object, so that whoever holds it from an earlier
+    list holds it once.
+    """
+
+    def __init__(self, peers: Peers, clock: Callable[[], float] = elapsed_seconds) -> None:
+        self._peers = peers
+        self._clock = clock
+        self._fingerprint = b""
+        self._held: dict[Key, Instance] = {}
+        self._trail: _Trail | None = None
+        self._rests_until = -LIST_SECONDS
+
+    def read(
+        self, started_by_url: Mapping[str, int] | None = None, *, in_doubt: bool = True
+    ) -> list[Instance]:
+        """List the registry, from the first server that answers.
+
+        :param started_by_url: when the server at each URL was started, where that is known.
+        :param in_doubt: have the list itself, whatever deltas say.
+        :raises RegistryError: no server answered.
+        """
+        started = started_by_url or {}
+        return self._peers.list_by(lambda peer: self._read(peer, started.get(peer.url), in_doubt=in_doubt))
+
+    def _read(self, peer: Peer, started_ms: int | None, *, in_doubt: bool) -> list[Instance]:
+        now = self._clock()
+        trail, self._trail = self._trail, None  # unless all goes well
+        if (
+            trail is None
+            or in_doubt
+            or (trail.url, trail.started_ms) != (peer.url, started_ms)
+            or now - trail.listed_at > LIST_SECONDS
+            or now - trail.read_at > GAP_SECONDS
+            or not self._follow(peer, trail, now)
+        ):
+            self._list(peer)
+            if started_ms is not None and now >= self._rests_until and not in_doubt:
+                self._begin(peer, started_ms, now, trail)
+        return list(self._held.values())
+
+    def _list(self, peer: Peer) -> None:
+        self._fingerprint, instances = peer.list_unless(self._fingerprint)
+        if instances is not None:
+            before = self._held
+            self._held = {
+                one.key: old if (old := before.get(one.key)) == one and old is not None else one
+                for one in instances
+            }
+
+    def _begin(self, peer: Peer, started_ms: int, now: float, before: _Trail | None) -> None:
+        """Read the delta that others are compared with, after the list."""
+        try:
+            found = peer.changes_unless(b"")
+        except RegistryError:
+            found = None  # the list was read, which is what counts
+        fingerprint, delta = found or (b"", None)
+        if delta is None:
+            self._rest(now)
+            return
+        is_same = before is not None and (before.url, before.fingerprint) == (peer.url, fingerprint)
+        self._trail = _Trail(
+            url=peer.url,
+            started_ms=started_ms,
+            fingerprint=fingerprint,
+            version=delta.version,
+            fits=applied(self._held, delta) == self._held,
+            listed_at=now,
+            read_at=now,
+            moved_at=before.moved_at if before is not None and is_same else now,
+        )
+
+    def _follow(self, peer: Peer, trail: _Trail, now: float) -> bool:
+        """Have what is held follow the deltas; False where only the list can tell.
+
+        :raises RegistryUnreachable: no answer came.
+        """
+        try:
+            found = peer.changes_unless(trail.fingerprint)
+        except RegistryError:
+            self._rest(now)
+            raise
+        if found is None:
+            self._rest(now)
+            return False
+        fingerprint, delta = found
+        if delta is None:
+            if not trail.fits or now - max(trail.listed_at, trail.moved_at) > STILL_SECONDS:
+                return False
+            self._trail = replace(trail, read_at=now)
+            return True
+        if now - trail.moved_at > GAP_SECONDS:
+            return False
+        held = applied(self._held, delta) if delta.version >= trail.version else None
+        if held is None:
+            self._rest(now)
+            return False
+        if held != self._held:
+            self._held, self._fingerprint = held, b""  # what the last list said holds no more
+        self._trail = replace(
+            trail, fingerprint=fingerprint, version=delta.version, fits=True, read_at=now, moved_at=now
+        )
+        return True
+
+    def _rest(self, now: float) -> None:
+        self._rests_until = now + LIST_SECONDS

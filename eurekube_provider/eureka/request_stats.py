@@ -1,0 +1,114 @@
+"""What became of the requests to one server: counted here, shown by whoever wants to."""
+
+from __future__ import annotations
+
+import math
+import threading
+import time
+from collections import Counter
+from dataclasses import dataclass
+
+from eurekube_provider.core.registry import Server
+from eurekube_provider.eureka.self_preservation import ServerFigures
+from eurekube_provider.runtime.histogram import Histogram
+
+NO_ANSWER = "none"
+"""In place of a status code: the request was not answered."""
+
+LONG_SILENCE_SECONDS = 3.0
+"""Rendering a list of a large registry takes its time; a server that was silent for longer was away."""
+
+
+@dataclass(frozen=True, slots=True)
+class ServerState:
+    """Whether a server can be used.
+
+    :param is_up: whether it answered the last request, neither with a 5xx nor with 401 or 403.
+    :param since: Unix time of the first request with this result.
+    :param error: why it cannot be used; empty while it can.
+    """
+
+    is_up: bool
+    since: float
+    error: str = ""
+
+
+class RequestStats:
+    """The requests to one server; any number of threads may share it."""
+
+    def __init__(self) -> None:
+        self.durations = Histogram()
+        self.standing: ServerState | None = None
+        """None before the first request."""
+        self._lock = threading.Lock()
+        self._requests: Counter[tuple[str, str]] = Counter()
+        self._open = 0
+        self._silent_since: float | None = None
+        self._back_at = -math.inf
+
+    @property
+    def requests(self) -> Counter[tuple[str, str]]:
+        """How many requests there were so far, by method and status code (or :data:`NO_ANSWER`)."""
+        with self._lock:
+            return Counter(self._requests)
+
+    @property
+    def silence_seconds(self) -> float:
+        """For how long the server was asked and has answered nothing; 0 while nobody waits for it."""
+        with self._lock:
+            return 0.0 if self._silent_since is None else time.monotonic() - self._silent_since
+
+    def was_away_within(self, seconds: float) -> bool:
+        """Whether the server is silent for long, or was in this time."""
+        if self.silence_seconds >= LONG_SILENCE_SECONDS:
+            return True
+        with self._lock:
+            return time.monotonic() - self._back_at < seconds
+
+    def figures(self, url: str, started_ms: int | None, page: ServerFigures | None) -> Server:
+        """What there is to tell of the server.
+
+        :param started_ms: when it was started, in milliseconds.
+        :param page: what its front page shows.
+        """
+        standing = self.standing
+        return Server(
+            url,
+            standing.is_up if standing else None,
+            standing.since if standing else 0.0,
+            standing.error if standing else "",
+            None if started_ms is None else started_ms / 1000,
+            self.requests,
+            self.durations.snapshot(),
+            page.last_minute if page else None,
+            page.threshold if page else None,
+        )
+
+    def begin(self) -> None:
+        """A request is being sent; :meth:`count` follows."""
+        with self._lock:
+            self._open += 1
+            if self._silent_since is None:
+                self._silent_since = time.monotonic()
+
+    def count(self, method: str, code: str, seconds: float) -> None:
+        """One request went over the wire."""
+        with self._lock:
+            self._requests[method, code] += 1
+            self._open -= 1
+            if code != NO_ANSWER:
+                now = time.monotonic()
+                if self._silent_since is not None and now - self._silent_since >= LONG_SILENCE_SECONDS:
+                    self._back_at = now
+                self._silent_since = now if self._open > 0 else None
+        self.durations.observe(seconds)
+
+    def judge(self, error: str = "") -> None:
+        """The server could be used, or could not for this reason."""
+        with self._lock:
+            before = self.standing
+            if before is not None and before.is_up == (not error) and before.error == error:
+                return
+            flipped = before is None or before.is_up != (not error)
+            since = time.time() if before is None or flipped else before.since
+            self.standing = ServerState(not error, since, error)

@@ -1,0 +1,285 @@
+"""The readings of one Eureka, again and again.
+
+A list only suggests: what it says against our own knowledge is checked by an uncached read before anybody
+acts on it.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+from collections.abc import Mapping, Sequence
+
+from eurekube_provider.core.errors import ConfigurationError, RegistryError
+from eurekube_provider.core.identity import Cluster
+from eurekube_provider.core.liveness import Liveness, liveness_of
+from eurekube_provider.core.model import Instance
+from eurekube_provider.eureka.cluster_name_conflict import refuse_namesake
+from eurekube_provider.eureka.handover import Handover
+from eurekube_provider.eureka.known_instances import KnownInstances
+from eurekube_provider.eureka.late_writes import Late
+from eurekube_provider.eureka.ownership import Ownership
+from eurekube_provider.eureka.peers import Peers
+from eurekube_provider.eureka.reachability import Reachability
+from eurekube_provider.eureka.registry_fetcher import Listing
+from eurekube_provider.eureka.restart_detection import Restarts
+from eurekube_provider.eureka.self_preservation import Gauges
+from eurekube_provider.eureka.stack_renewals import Adopted
+from eurekube_provider.eureka.subscription import Subscription
+
+_log = logging.getLogger(__name__)
+
+Key = tuple[str, str]
+
+FEWEST_TO_WARN_OF = 20
+"""In smaller registries a share says little."""
+
+RESTART_LOOK_SECONDS = 2.0
+"""How often who renews asks each server since when it runs: one that lost its memory need not wait."""
+
+TAKE_OVER_GRACE_SECONDS = 0.1
+"""How long who takes over waits for the rest of the servers once one has said since when it runs, which takes
+milliseconds. One that is only slow is asked again in :data:`RESTART_LOOK_SECONDS`."""
+
+LONGEST_ROUND_SECONDS = 600.0
+"""Reading a large registry, and settling many doubts one by one, takes its time; longer is stuck."""
+
+
+class Resync:
+    """The readings of one Eureka, on a thread of their own.
+
+    :param check_cluster: whether the first reading looks for another cluster of the name.
+    :ivar gauges: our part in the registry, at the last reading.
+    """
+
+    def __init__(
+        self,
+        peers: Peers,
+        known: KnownInstances,
+        late: Late,
+        reachability: Reachability,
+        handover: Handover,
+        restarts: Restarts,
+        stack_renewals: Adopted,
+        ownership: Ownership,
+        subscription: Subscription,
+        cluster: Cluster,
+        resync_seconds: float,
+        *,
+        check_cluster: bool,
+    ) -> None:
+        self._peers = peers
+        self.fetcher = Listing(peers)
+        self._known = known
+        self._late = late
+        self._reachability = reachability
+        self._handover = handover
+        self._restarts = restarts
+        self._stack_renewals = stack_renewals
+        self._ownership = ownership
+        self._subscription = subscription
+        self._cluster = cluster
+        self._resync_seconds = resync_seconds
+        self._checks_cluster = check_cluster
+        self.gauges = Gauges(0, 0, 0.0)
+        self.looks_everywhere = False
+        self._unlisted: set[str] = set()
+        """The servers that could not be listed since this replica came to lead."""
+        self._reading = threading.Lock()
+        self._stopped = threading.Event()
+        self._went_round_at = time.monotonic()
+        self._thread = threading.Thread(target=self._run, name="registry", daemon=True)
+
+    def start(self) -> None:
+        """Begin to read."""
+        self._went_round_at = time.monotonic()
+        self._thread.start()
+
+    def stop(self) -> None:
+        """Read no more."""
+        self._stopped.set()
+
+    def liveness(self) -> list[Liveness]:
+        """The thread that reads."""
+        age = time.monotonic() - self._went_round_at
+        return liveness_of([self._thread], age, self._resync_seconds + LONGEST_ROUND_SECONDS)
+
+    def take_over(self) -> None:
+        """Read what there is, to begin to renew; a failure is found again by the next reading."""
+        try:
+            self.read(takes_over=True)
+        except ConfigurationError as error:
+            self._refuse(error)
+        except RegistryError as error:
+            _log.warning("Eureka cannot be read", extra={"error": str(error)})
+            if self._reachability.failed(error):
+                self._subscription.condition_changed()
+
+    def stand_by(self) -> None:
+        """Forget what only holds for who leads."""
+        self._unlisted.clear()
+
+    def _run(self) -> None:
+        while not self._stopped.is_set():
+            try:
+                self.read()
+            except ConfigurationError as error:
+                self._refuse(error)
+                return
+            except RegistryError as error:
+                if str(self._reachability.failure) != str(error):
+                    _log.warning("Eureka cannot be read", extra={"error": str(error)})
+                if self._reachability.failed(error):
+                    self._subscription.condition_changed()
+            except Exception:  # noqa: BLE001 - the thread must look again
+                _log.exception("Eureka could not be read")
+            self._went_round_at = time.monotonic()
+            fast = self._reachability.failure is not None or not self._reachability.was_read
+            self._rest(min(2.0, self._resync_seconds) if fast else self._resync_seconds)
+
+    def _refuse(self, why: ConfigurationError) -> None:
+        self._reachability.refuse(why)
+        self._subscription.condition_changed()
+
+    def _rest(self, seconds: float) -> None:
+        """Wait until the next reading."""
+        until = time.monotonic() + seconds
+        while not self._stopped.wait(min(RESTART_LOOK_SECONDS, max(0.0, until - time.monotonic()))):
+            if (
+                time.monotonic() >= until
+                or self.looks_everywhere
+                or self._handover.ends_with(time.monotonic())
+            ):
+                return
+            if not self._known.renewals.stands_by:
+                self._restarts.notice()
+                self.catch_up()
+                self._stack_renewals.look()
+
+    def read(self, *, takes_over: bool = False) -> None:
+        """Read the registry once, and learn from it.
+
+        :param takes_over: from the list that every client gets, of one server; what only others hold is
+            looked for soon after.
+        :raises RegistryError: it cannot be read.
+        :raises ConfigurationError: another cluster uses our name.
+        """
+        with self._reading:
+            asked_at = time.monotonic()
+            # Also finds out which server does not answer, before one of them is asked for a list.
+            self._restarts.notice(TAKE_OVER_GRACE_SECONDS if takes_over else None)
+            are_several = len(self._peers.peers) > 1
+            if takes_over:
+                self.looks_everywhere = are_several
+            # What a server that was restarted does not list may stand on the others.
+            looks_everywhere = self.looks_everywhere or self._handover.ends_with(asked_at)
+            everywhere = are_several and (self._restarts.lost_memory or (looks_everywhere and not takes_over))
+            silent: Mapping[str, RegistryError] = {}
+            if everywhere:
+                listed, silent = self._peers.list_everywhere()
+            else:
+                in_doubt = takes_over or self._is_in_doubt
+                listed = self.fetcher.read(self._restarts.started_by_url, in_doubt=in_doubt)
+            if takes_over:
+                self._known.view.doubt()
+            self.learn(listed, is_complete=not silent)
+            if everywhere:
+                self.looks_everywhere = False
+                if self._handover.lasts:
+                    self._unlisted = set(silent)
+            if self._handover.ends_with(asked_at) and (everywhere or not are_several):
+                self._handover.end()
+        if not takes_over:  # else soon, on the thread that reads: nothing else waits for it
+            self._stack_renewals.look()
+
+    def catch_up(self) -> None:
+        """List the servers that could not be listed since this replica came to lead, once they answer.
+
+        What the leader before removed meanwhile may still stand there, and nobody else knows: it is looked at
+        by its owner. Of stacks' registrations it says nothing, since they would be renewed.
+        """
+        for peer in self._peers.asked_first if self._unlisted else ():
+            if peer.url not in self._unlisted:
+                continue
+            try:
+                listed = peer.list_instances()
+            except RegistryError:
+                continue  # looked at again soon
+            self._unlisted.discard(peer.url)
+            left = [
+                one
+                for one in listed
+                if self._ownership.is_syncers(one) and self._known.view.get(one.key) is None
+            ]
+            news, _ = self._known.view.merge(left, is_complete=False)
+            self._subscription.owners_changed(one.owner for one in news)
+
+    @property
+    def _is_in_doubt(self) -> bool:
+        """Whether the list itself is to be read, whatever deltas say.
+
+        Behind a load balancer each answer may be another server's; a take-over waits for the first list that
+        shows everything. A start waits for the first list of all, and for no delta beside it: after many
+        changes that is larger than the list.
+        """
+        return (
+            not self._reachability.was_read
+            or self._reachability.failure is not None
+            or self._handover.lasts
+            or self._restarts.lost_memory
+            or self._restarts.servers_behind > 1
+        )
+
+    def learn(self, listed: list[Instance], *, is_complete: bool) -> None:
+        """Learn from a list of the whole registry."""
+        if self._checks_cluster and not self._reachability.was_read:
+            # Before anything of it is known: what a namesake's syncers hold would be taken for ours.
+            refuse_namesake(self._peers, self._cluster, listed)
+        listed = self._late.marked(listed)
+        overridden = self._known.view.overridden() if self._restarts.lost_memory else []
+        news, doubts = self._known.view.merge(listed, is_complete=is_complete)
+        for instance in overridden:
+            if self._known.view.get(instance.key) is None:
+                self._known.remember_override(instance)
+        was_away = self._reachability.answered()
+        self._subscription.owners_changed({instance.owner for instance in news} | self._beside(news))
+        self._known.renew_no_more(news)
+        for key in doubts:
+            self._settle(key)
+        self._stack_renewals.take(listed)
+        self._gauge(len(listed))
+        is_first = self._reachability.read()
+        if is_first:
+            _log.info("Eureka was read", extra={"instances": len(listed)})
+        elif was_away:
+            _log.warning("Eureka answers again")
+        if is_first or was_away:
+            self._subscription.condition_changed()
+
+    def _beside(self, news: Sequence[Instance]) -> set[str | None]:
+        """Who has instances in applications of which another one is news that registered itself."""
+        names = {instance.application for instance in news if instance.owner is None}
+        return {one.owner for name in names for one in self._known.view.application(name)}
+
+    def _gauge(self, registered: int) -> None:
+        """Measure our part in the registry; say so once when it has become a danger."""
+        before = self.gauges.warning
+        lanes = len(self._peers.peers) if self._peers.uses_batches(len(self._known.renewals)) else 1
+        self.gauges = Gauges(len(self._known.renewals), registered, self._known.renewals.last_minute / lanes)
+        if self.gauges.warning and not before and registered >= FEWEST_TO_WARN_OF:
+            _log.warning(
+                "a large part of Eureka depends on this operator", extra={"hint": self.gauges.warning}
+            )
+
+    def _settle(self, key: Key) -> None:
+        """A list contradicts what we knew: look, and tell whoever owns it."""
+        before = self._known.view.get(key)
+        now = self._peers.read(*key)
+        if now is None:
+            self._known.vanished(key)
+        else:
+            (now,) = self._late.marked([now])
+            self._known.view.registered(now)
+            self._known.renew_no_more([now])
+        self._subscription.owners_changed(one.owner for one in (before, now) if one is not None)

@@ -1,0 +1,320 @@
+"""Renews what stacks registered and asked this operator to renew.
+
+A stack's program does not run all the time: what a server forgot is restored here, and what a person removed
+is left alone.
+"""
+
+from __future__ import annotations
+
+import itertools
+import logging
+import threading
+import time
+from collections.abc import Callable, Collection, Iterable, Mapping, Set
+from dataclasses import dataclass
+
+from eurekube_provider.core.errors import LeadershipLost, RegistryError
+from eurekube_provider.core.model import Instance, newest
+from eurekube_provider.eureka.absence import ON_ITS_WAY_SECONDS, may_be_evicted, removed_at
+from eurekube_provider.eureka.apply import write
+from eurekube_provider.eureka.handover import LIST_LAG_SECONDS
+from eurekube_provider.eureka.ownership import Ownership
+from eurekube_provider.eureka.peers import Peers, Sighting
+from eurekube_provider.eureka.renewals import Renewals
+from eurekube_provider.eureka.restart_detection import MEMORY_SECONDS, Restarts
+from eurekube_provider.eureka.uncached_reads import Stocktaking, look_for
+from eurekube_provider.eureka.view import View
+
+_log = logging.getLogger(__name__)
+
+Key = tuple[str, str]
+
+LOOKS_AT_ONCE = 250
+"""So many of what is new are read before the first of them are renewed."""
+
+SPREAD_LOOKS = 30
+"""Where there are more, as after a change of leader, they are read in about so many looks, with two seconds
+between them: on end, 10,000 would cost each server 12 s of its processor, and syncers' changes would wait.
+"""
+
+URGENT_SECONDS = 60.0
+"""What may lapse so soon is read at once."""
+
+MOST_COMPARED = 8
+"""So many others are read where one server lacks something: do servers hold the same at all?"""
+
+
+@dataclass(frozen=True, slots=True)
+class _Drop:
+    """What is renewed no more, or never was.
+
+    :ivar written_at_ms: when its contents were written.
+    :ivar at: when it was looked at.
+    :ivar lacking: the servers that held it no more when its renewal missed it: it was removed there.
+    """
+
+    written_at_ms: int
+    at: float
+    lacking: Set[str] = frozenset()
+
+    def is_to_be_looked_at(self, listed: Instance, now: float) -> bool:
+        """Whether a list shows what was registered since, or may be so old no more."""
+        return listed.written_at_ms > self.written_at_ms or now - self.at > LIST_LAG_SECONDS
+
+
+class Adopted:
+    """The stacks' registrations at one Eureka.
+
+    :param registered: told of what was restored.
+    """
+
+    def __init__(
+        self,
+        peers: Peers,
+        view: View,
+        renewals: Renewals,
+        restarts: Restarts,
+        ownership: Ownership,
+        registered: Callable[[Instance], None],
+    ) -> None:
+        self._peers = peers
+        self._view = view
+        self._renewals = renewals
+        self._restarts = restarts
+        self._ownership = ownership
+        self._registered = registered
+        self._lock = threading.Lock()
+        self._dropped: dict[Key, _Drop] = {}
+        self._suggested: dict[Key, Instance] = {}
+        """What a list shows, and is not known otherwise."""
+        self._portion = LOOKS_AT_ONCE
+        self._compared: list[Key] = []
+        """Some of all that was listed."""
+        self._forgotten: set[Key] = set()
+
+    def stand_by(self) -> None:
+        """Another replica renews."""
+        self._forgotten.clear()
+        with self._lock:
+            self._suggested.clear()
+
+    def take(self, listed: Iterable[Instance]) -> None:
+        """Learn from a list of the whole registry; what is new to us is read by :meth:`look`.
+
+        A list may be half a minute old, or that of a server which missed a removal.
+        """
+        if self._renewals.stands_by:
+            return
+        every = list(listed)
+        ours = {one.key: one for one in every if self._ownership.is_renewed_for_stack(one)}
+        now = time.monotonic()
+        with self._lock:
+            self._dropped = {
+                key: drop
+                for key, drop in self._dropped.items()
+                if key in ours or now - drop.at < MEMORY_SECONDS
+            }
+            dropped = dict(self._dropped)
+        suggested: dict[Key, Instance] = {}
+        for key, instance in ours.items():
+            if key in self._renewals:
+                self._renewals.add(instance, just_registered=False)
+            elif key not in dropped or dropped[key].is_to_be_looked_at(instance, now):
+                suggested[key] = instance
+        suggested = dict(sorted(suggested.items(), key=lambda item: _lapses_at(item[1])))
+        with self._lock:
+            before = self._portion if self._suggested else LOOKS_AT_ONCE
+            self._portion = max(before, -(-len(suggested) // SPREAD_LOOKS))
+            self._suggested = suggested
+            if suggested:
+                some = every[:: -(-len(every) // MOST_COMPARED)]  # of many applications
+                self._compared = [one.key for one in some]
+
+    def look(self) -> None:
+        """Read what a list suggested on every server that answers, and renew what stands there.
+
+        Of very many only a part, which may lapse first; the next look goes on.
+        """
+        while not self._renewals.stands_by:
+            with self._lock:
+                portion = list(itertools.islice(self._suggested.values(), self._portion))
+            if not portion:
+                return
+            try:
+                stock = self._read([one.key for one in portion])
+                for instance in portion:
+                    self._judge(instance, stock)
+            except RegistryError:
+                return  # looked at again soon: whoever reads the list says so
+            with self._lock:
+                for instance in portion:
+                    if self._suggested.get(instance.key) is instance:
+                        del self._suggested[instance.key]
+                following = next(iter(self._suggested.values()), None)
+            if following is not None and _lapses_at(following) > time.time() + URGENT_SECONDS:
+                return
+
+    def _judge(self, listed: Instance, stock: Stocktaking) -> None:
+        """Renew it if it stands."""
+        held = {url: answers[listed.key] for url, answers in stock.by_url.items()}
+        found = newest(held.values())
+        if found is None or not self._ownership.is_renewed_for_stack(found):
+            if not stock.failures:
+                self._drop(listed)
+            return
+        with self._lock:
+            dropped = self._dropped.get(found.key)
+        is_news = dropped is None or dropped.written_at_ms < found.written_at_ms
+        # What was removed before our eyes stands only on those that missed it, even if they alone answer.
+        lacks = self._removed_at(held, ON_ITS_WAY_SECONDS if is_news else 0.0, was_dropped=not is_news)
+        if is_news and may_be_evicted(held, time.time()):
+            lacks = ()
+        elif dropped is not None and not is_news:
+            lacks = lacks or tuple(url for url in dropped.lacking if url in held and held[url] is None)
+        if lacks or (not is_news and stock.failures and not self._restarts.lost_memory):
+            if is_news:
+                _log.warning(
+                    "a stack's registration stands on some servers only and is not renewed: it was removed"
+                    " from the others; if it shall stand, run its stack with a refresh",
+                    extra={**_named(found), "lacking": ", ".join(lacks)},
+                )
+            self._drop(found)
+            return
+        with self._lock:
+            self._dropped.pop(found.key, None)
+        _log.info("renewing for a stack", extra={**_named(found), "owner": found.owner})
+        self._renewals.add(found, just_registered=False)
+
+    def _drop(self, instance: Instance, lacking: Set[str] = frozenset()) -> None:
+        with self._lock:
+            before = self._dropped.get(instance.key)
+            if before is not None and before.written_at_ms == instance.written_at_ms:
+                lacking |= before.lacking
+            self._dropped[instance.key] = _Drop(instance.written_at_ms, time.monotonic(), lacking)
+
+    def lost(self, instance: Instance) -> None:
+        """A server that held it does not, or none does: restored if one forgot it, else dropped."""
+        self._renewals.remove(instance.key)
+        self._view.gone(instance.key)
+        try:
+            answered = self._restarts.notice_all()
+            sighting = self._sight(instance.key)
+            if not self._was_removed(instance, sighting) and (
+                self._is_there(instance, sighting, answered)
+                or self._restarts.lost_memory
+                or instance.key in self._forgotten
+            ):
+                self._forgotten.add(instance.key)
+                self._registered(write(self._peers, sighting.found or instance, None))
+                self._forgotten.discard(instance.key)
+                _log.warning("restored a stack's registration that a server had lost", extra=_named(instance))
+                return
+        except RegistryError as error:
+            _log.warning(
+                "a stack's registration could not be looked at",
+                extra={**_named(instance), "error": str(error)},
+            )
+            self._renewals.add(instance, just_registered=False)
+            return
+        except LeadershipLost:
+            # The next renewal finds it missing again: it is restored as soon as this replica may write.
+            self._renewals.add(instance, just_registered=True)
+            return
+        _log.warning(
+            "a stack's registration was removed by somebody and is renewed no more", extra=_named(instance)
+        )
+        lacking = frozenset(url for url, held in sighting.instances.items() if held is None)
+        self._drop(newest((instance, sighting.found)) or instance, lacking)
+
+    def _was_removed(self, instance: Instance, sighting: Sighting) -> bool:
+        """Whether a server that neither forgot nor evicted it holds it no more, whichever other one was
+        restarted: one of several that accepted its renewal lately, and has run all the time.
+        """
+        if len(self._peers.peers) == 1:
+            return False
+
+        def suspects() -> set[str]:
+            return {
+                url
+                for url, held in sighting.instances.items()
+                if held is None
+                and self._peers.accepted.lately(url, instance)
+                and self._restarts.has_memory(url)
+            }
+
+        if not suspects():
+            return False
+        told = self._restarts.notice()  # after the read: one that was restarted before it says so now
+        return bool(told & suspects())
+
+    def _is_there(self, instance: Instance, sighting: Sighting, answered: Collection[str]) -> bool:
+        """Whether a server holds it, and did not just miss its removal.
+
+        :param answered: the servers of which it is known that they were not restarted just now; another one
+            that lacks it may have forgotten it.
+        """
+        if sighting.found is None:
+            return False
+        told = {url: held for url, held in sighting.instances.items() if held or url in answered}
+        if self._restarts.servers_behind == 1 and any(
+            held is None and self._peers.accepted.lately(url, instance) for url, held in told.items()
+        ):
+            return False
+        return not self._removed_at(told, 0.0)
+
+    def _removed_at(
+        self, held: Mapping[str, Instance | None], seconds: float, *, was_dropped: bool = False
+    ) -> tuple[str, ...]:
+        """See :func:`removed_at`; nowhere where servers do not tell each other what they are told, nor behind
+        a load balancer, where each answer may be another one's.
+
+        :param was_dropped: it is known as removed, and neither a server's restart makes that less certain,
+            nor that there is nothing else by which servers show that they share.
+        """
+        if self._restarts.lost_memory or self._restarts.servers_behind > 1:
+            if not was_dropped:
+                return ()
+            held = {url: one for url, one in held.items() if one or self._restarts.has_memory(url)}
+        urls = removed_at(held, self._restarts.started_by_url, time.time() - seconds)
+        return urls if urls and (was_dropped or self._servers_share()) else ()
+
+    def _servers_share(self) -> bool:
+        """Whether anything that was listed stands on all servers that answer.
+
+        :raises RegistryError: no server answered.
+        """
+        with self._lock:
+            keys = list(self._compared)
+        stock = look_for(self._peers, keys)
+        return any(all(answers[key] is not None for answers in stock.by_url.values()) for key in keys)
+
+    def _read(self, keys: list[Key]) -> Stocktaking:
+        """On every server; behind a load balancer so often that it has sent us to each."""
+        stock = look_for(self._peers, keys)
+        servers = self._restarts.servers_behind
+        for _ in range(servers if servers > 1 else 0):
+            missing = [key for key in keys if stock.newest(key) is None]
+            if not missing:
+                break
+            stock = stock.joined(look_for(self._peers, missing))
+        return stock
+
+    def _sight(self, key: Key) -> Sighting:
+        """Look for it on every server; behind a load balancer so often that it has sent us to each."""
+        sighting = self._peers.read_everywhere(*key)
+        servers = self._restarts.servers_behind
+        for _ in range(servers if servers > 1 else 0):
+            if sighting.found is not None or self._restarts.lost_memory:
+                break
+            sighting = self._peers.read_everywhere(*key)
+        return sighting
+
+
+def _named(instance: Instance) -> dict[str, str]:
+    return {"application": instance.application, "instance": instance.instance_id}
+
+
+def _lapses_at(listed: Instance) -> float:
+    """Unix time at which a server may evict it if nobody renews it; 0 where the list does not say."""
+    ends = listed.lease_ends_ms
+    return 0.0 if ends is None else ends / 1000 + listed.lease.duration_seconds

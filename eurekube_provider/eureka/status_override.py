@@ -1,0 +1,232 @@
+"""A person's hand on the status of instances: out of service on every server, and back.
+
+What is set here is an override: it stands over what the instance's owner says, until it is cleared.
+"""
+
+from __future__ import annotations
+
+import difflib
+import time
+from collections.abc import Container, Sequence
+from dataclasses import dataclass
+
+from eurekube_provider.core.errors import RegistryError, RegistryRejected
+from eurekube_provider.core.model import Instance, Status
+from eurekube_provider.core.text import name_problem
+from eurekube_provider.eureka import batch
+from eurekube_provider.eureka.peer import Peer
+from eurekube_provider.eureka.peers import Peers
+from eurekube_provider.eureka.uncached_reads import look_everywhere, read_each
+
+SETTLE_SECONDS, LONGEST_SETTLE_SECONDS = 2.0, 30.0
+"""How long servers are given to tell each other of an override that was cleared."""
+
+LOOK_SECONDS = 0.5
+
+_ASKED_AT_ONCE = 20
+
+Key = tuple[str, str]
+
+
+@dataclass(frozen=True, slots=True)
+class StatusByServer:
+    """How one instance stands, by every server's uncached read.
+
+    :ivar statuses: by URL, of the servers that answered; None where one does not hold it.
+    :ivar failures: the servers that did not answer, by URL.
+    """
+
+    instance: Instance
+    statuses: dict[str, Status | None]
+    failures: dict[str, RegistryError]
+
+    @property
+    def up_at(self) -> list[str]:
+        """The servers whose callers still find it."""
+        return [url for url, status in self.statuses.items() if status is Status.UP]
+
+    @property
+    def is_up(self) -> bool:
+        """Every server that answered has it UP."""
+        return bool(self.statuses) and set(self.statuses.values()) == {Status.UP}
+
+    @property
+    def is_gone(self) -> bool:
+        """No server that answered holds it."""
+        return not any(self.statuses.values())
+
+
+def instances_named(peers: Peers, word: str) -> list[Instance]:
+    """The instances of an application, in any case, or the one with this id, in whatever application.
+
+    Those of an application are the ones that a server lists, of which each is read by itself: one that is
+    gone is left out, one that came within the last half a minute may be missing. An id is found at once.
+
+    What no request can name is as it was listed: see :func:`can_be_asked_for`.
+
+    :raises RegistryRejected: there is none; names what comes near.
+    :raises RegistryError: no server answers.
+    """
+    listed, _ = peers.list_everywhere()
+    found = [one for one in listed if one.application == word.upper()]
+    found = found or [one for one in listed if one.instance_id == word]
+    if not found:
+        one = peers.find(word)
+        found = [one] if one is not None else []
+    found = _that_stand(peers, found)
+    if not found:
+        applications = sorted({one.application for one in listed} - {word.upper()})
+        near = difflib.get_close_matches(word.upper(), applications, n=1)
+        near = near or difflib.get_close_matches(
+            word, [one.instance_id for one in listed if one.instance_id != word], n=1
+        )
+        hint = f"did you mean {near[0]}?" if near else f"it holds {', '.join(applications) or 'nothing'}"
+        raise RegistryRejected(
+            f"Eureka has neither an application nor an instance {word}; {hint}"
+            " (what came within the last half a minute may not be listed yet, and is found by its id)"
+        )
+    return sorted(found, key=lambda one: one.key)
+
+
+def _that_stand(peers: Peers, listed: Sequence[Instance]) -> list[Instance]:
+    """What is held still, as it is now; what only servers may hold that do not answer, as it was listed."""
+    named = [one for one in listed if can_be_asked_for(one)]
+    if not named:
+        return list(listed)
+    stock = look_everywhere(peers, named)
+    read = ((one, stock.newest(one.key)) for one in named)
+    stand = [found or one for one, found in read if found is not None or stock.failures]
+    return [*stand, *(one for one in listed if not can_be_asked_for(one))]
+
+
+def can_be_asked_for(instance: Instance) -> bool:
+    """Whether a request can name it: a server lets it register, and refuses its id in every URL."""
+    return not name_problem(instance.instance_id)
+
+
+def another_is_up(peers: Peers, application: str, besides: Container[Key]) -> bool:
+    """Whether callers find an instance of the application on every server that answers.
+
+    A server's list names the others. Whether they are UP is read one by one: what a list says of them may
+    have been true half a minute ago.
+
+    :param besides: those that do not count.
+    :raises RegistryError: no server answers.
+    """
+    listed, _ = peers.list_everywhere()
+    others = [
+        one
+        for one in listed
+        if one.application == application and one.key not in besides and can_be_asked_for(one)
+    ]
+    others.sort(key=lambda one: one.status is not Status.UP)  # it is soon found out where one is UP
+    found_up: set[str] = set()
+    for some in batch.portions(others, _ASKED_AT_ONCE):
+        stock = look_everywhere(peers, some)
+        for url, held in stock.by_url.items():
+            if any(one is not None and one.status is Status.UP for one in held.values()):
+                found_up.add(url)
+        if found_up.issuperset(stock.by_url):
+            return True
+    return False
+
+
+def take_out(peers: Peers, instances: Sequence[Instance]) -> list[StatusByServer]:
+    """Put each out of service on every server, and look.
+
+    :raises RegistryError: no server can be asked.
+    """
+    for one in instances:
+
+        def set_out(peer: Peer, one: Instance = one) -> bool:
+            return peer.set_status(one, Status.OUT_OF_SERVICE)
+
+        peers.everywhere(set_out)
+    return look(peers, instances)
+
+
+def put_back(peers: Peers, instances: Sequence[Instance]) -> list[StatusByServer]:
+    """Clear each one's override on every server, and look.
+
+    Who says DOWN meanwhile shows as DOWN over an override, and stays so; anything else is UP at once.
+    What the operator itself put out of service, on the way out, is left alone.
+
+    Servers tell each other a moment later what was set, and a busy one may tell of an override, or of the
+    status that it gave, after it was cleared. So with several servers it is looked, and cleared again, until
+    neither has come back for :data:`SETTLE_SECONDS`, for at most :data:`LONGEST_SETTLE_SECONDS`.
+
+    :raises RegistryError: no server can be asked.
+    """
+    cleared = [one for one in instances if _clear(peers, one)]
+    now = time.monotonic()
+    settled_at, end = now + SETTLE_SECONDS, now + LONGEST_SETTLE_SECONDS
+    while cleared and len(peers.peers) > 1 and now < min(settled_at, end):
+        time.sleep(LOOK_SECONDS)
+        came_back = [one for one in cleared if _clear(peers, one, again=True)]
+        now = time.monotonic()
+        if came_back:
+            settled_at = now + SETTLE_SECONDS
+    return look(peers, instances)
+
+
+def _clear(peers: Peers, instance: Instance, *, again: bool = False) -> bool:
+    """Clear the override on every server; whether there was one.
+
+    :param again: it was cleared before, so that OUT_OF_SERVICE without an override is what is left of it.
+    """
+    held = [found for found in peers.read_everywhere(*instance.key).instances.values() if found]
+    is_leaving = any(found.is_leaving for found in held)
+    is_left = again and any(one.status is Status.OUT_OF_SERVICE and not one.is_overridden for one in held)
+    if is_leaving or not (is_left or any(found.is_overridden for found in held)):
+        return False
+    status = _status_below(held)
+    if is_left:  # clearing does nothing where there is no override
+        peers.everywhere(lambda peer: peer.set_status(instance, status))
+    peers.everywhere(lambda peer: peer.clear_status(instance, status))
+    return True
+
+
+def _status_below(held: Sequence[Instance]) -> Status:
+    """The status that holds when the override is gone, as far as that is known.
+
+    :param held: one instance, as each server holds it.
+    """
+    said = [one.status for one in held if one.status not in (Status.OUT_OF_SERVICE, Status.UP)]
+    return said[0] if said else Status.UP
+
+
+def look(peers: Peers, instances: Sequence[Instance]) -> list[StatusByServer]:
+    """How each stands now. Raises nothing: failures are in the answer."""
+    held, failures = peers.each(lambda peer: read_each(peer, [one.key for one in instances]))
+    return [
+        StatusByServer(
+            one,
+            {url: found.status if (found := there[one.key]) else None for url, there in held.items()},
+            failures,
+        )
+        for one in instances
+    ]
+
+
+def out_since(peers: Peers, instances: Sequence[Instance]) -> float | None:
+    """Since when none of them was UP anywhere, as Unix time by this machine's clock.
+
+    A server changes an instance's time with its status. An owner's update changes it as well, so that the
+    answer may be later than the truth, and never earlier.
+
+    :returns: None where one of them is UP, or a server does not say.
+    """
+    held, failures = peers.each(
+        lambda peer: ([peer.read(*one.key) for one in instances], peer.status().clock_ahead_seconds)
+    )
+    if failures:
+        return None
+    latest = 0.0
+    for there, ahead in held.values():
+        for one in there:
+            if one is None:
+                continue
+            if one.status is Status.UP or one.last_updated_timestamp_ms is None or ahead is None:
+                return None
+            latest = max(latest, one.last_updated_timestamp_ms / 1000 - ahead)
+    return min(latest, time.time()) or None

@@ -1,0 +1,200 @@
+"""What a reconcile of one syncer decides, what it comes to, and what is said of that."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from eurekube_provider.core.errors import ConfigurationError, EurekubeError, RegistryError
+from eurekube_provider.core.identity import Cluster, ClusterOwner
+from eurekube_provider.core.mapping import Desired
+from eurekube_provider.core.model import Instance
+from eurekube_provider.core.plan import Change, Outcome, Plan
+from eurekube_provider.core.registry import Condition, Failing, Registry, Unread
+from eurekube_provider.core.syncer import Syncer
+from eurekube_provider.operator.conditions import ConditionFinding, Reconciled, Report, reason_of, report
+from eurekube_provider.operator.deletion import Deleted
+from eurekube_provider.operator.drain_check import DrainCheck
+from eurekube_provider.operator.index import SyncerKey, key_of
+from eurekube_provider.operator.ownership_transfer import Offered
+from eurekube_provider.operator.registries import Registries
+from eurekube_provider.operator.removal_brake import Hold
+from eurekube_provider.operator.sources import Sources
+
+Object = Mapping[str, Any]
+
+_NOTHING = Outcome()
+_NOTHING_OFFERED = Offered()
+
+
+@dataclass(frozen=True, slots=True)
+class Result:
+    """What a reconcile came to.
+
+    :ivar syncer: the custom resource; None where there is none.
+    :ivar report: what its status shall say; None where nothing is said.
+    :ivar asked: what the syncer asks for, where it was brought in line as far as that is possible.
+    :ivar differing: all that differed, done or not.
+    :ivar held_back: the removals that wait.
+    :ivar deleted: what became of a deleted syncer.
+    :ivar concerned: syncers that must be reconciled because of this.
+    :ivar again_seconds: when to reconcile this one again, although nothing changes.
+    :ivar error: why it must be tried again.
+    """
+
+    syncer: Object | None = None
+    report: Report | None = None
+    asked: Syncer | None = None
+    differing: Plan | None = None
+    outcome: Outcome = _NOTHING
+    held_back: Hold | None = None
+    deleted: Deleted | None = None
+    concerned: frozenset[SyncerKey] = frozenset()
+    again_seconds: float | None = None
+    error: EurekubeError | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Wanted:
+    """What a syncer wants, and where.
+
+    :ivar item: the custom resource, and ``syncer`` what it asks for.
+    :ivar claimed: the names that it has been called by before.
+    :ivar keys: of the desired instances.
+    """
+
+    key: SyncerKey
+    item: Object
+    syncer: Syncer
+    claimed: frozenset[str]
+    owner: str
+    desired: Desired
+    keys: frozenset[tuple[str, str]]
+
+    @property
+    def is_open(self) -> bool:
+        """Whether nothing may be let go of: the syncer is paused, or more may be desired than is known."""
+        return self.syncer.is_paused or self.desired.is_in_doubt
+
+
+@dataclass(frozen=True, slots=True)
+class Decision:
+    """What is to be done for a syncer.
+
+    :ivar steps: at the registry that it names.
+    :ivar strays: what it has at others, by registry, and ``leaves`` what of that may go, by instance.
+    :ivar differing: all that differs, ``steps`` and what waits.
+    :ivar waiting: how many changes a paused syncer has not made.
+    """
+
+    wanted: Wanted
+    registries: Registries
+    steps: Plan
+    differing: Plan
+    offered: Offered = _NOTHING_OFFERED
+    strays: Mapping[str, list[Instance]] = field(default_factory=dict)
+    leaves: Mapping[tuple[str, str], Change] = field(default_factory=dict)
+    held_back: Hold | None = None
+    waiting: int = 0
+
+    @property
+    def name(self) -> str:
+        """Of the registry where the syncer registers."""
+        return self.wanted.syncer.eureka
+
+    @property
+    def registry(self) -> Registry:
+        """Where the syncer registers."""
+        return self.registries[self.name]
+
+    def reconciled(self, outcome: Outcome, trouble: RegistryError | None, drain: str | None) -> Reconciled:
+        """All that conditions are made of, once ``outcome`` came of it.
+
+        :param trouble: see :class:`~eurekube_provider.operator.conditions.Reconciled`, as for ``drain``.
+        """
+        wanted = self.wanted
+        return Reconciled(
+            wanted.syncer.application.upper(),
+            self.registry.known(owner=wanted.owner),
+            len(wanted.desired.instances),
+            drain,
+            syncer=wanted.syncer,
+            desired=wanted.desired,
+            steps=self.steps,
+            outcome=outcome,
+            waiting=self.waiting,
+            braked=self.held_back.message if self.held_back else "",
+            trouble=trouble,
+            claimed=wanted.claimed,
+        )
+
+
+class Reports:
+    """Makes reports; any number of workers may share it."""
+
+    def __init__(
+        self, cluster: Cluster, registries: Registries, sources: Sources, drain_check: DrainCheck
+    ) -> None:
+        self._cluster = cluster
+        self._registries = registries
+        self._sources = sources
+        self._drain_check = drain_check
+
+    def done(self, decided: Decision, outcome: Outcome) -> Report:
+        """When a reconcile went to its end."""
+        trouble = _lasting_failure(decided.registry.condition())
+        return report(decided.reconciled(outcome, trouble, self._drain_check.problem(decided.wanted.key)))
+
+    def waiting(self, decided: Decision, error: RegistryError) -> Result:
+        """While changes wait for a registry that does not answer."""
+        drain = self._drain_check.problem(decided.wanted.key)
+        said = report(decided.reconciled(_NOTHING, error, drain))
+        return Result(decided.wanted.item, said, differing=decided.differing, held_back=decided.held_back)
+
+    def unresponsive(self, key: SyncerKey, name: str, error: RegistryError) -> Result:
+        """While a syncer is not reconciled, since its registry does not answer; perhaps nothing is said."""
+        item = self._sources.syncers.get(*key)
+        if item is None or item["metadata"].get("deletionTimestamp"):
+            return Result()
+        try:
+            syncer = self._sources.parsed(item)
+        except ConfigurationError:
+            return Result()  # which the first reconcile says
+        registry, held, registered = self._registries[name], list[Instance](), None
+        if isinstance(registry.condition(), Unread):
+            registered = (item.get("status") or {}).get("registered", 0)
+        else:
+            held = registry.known(owner=syncer.owner(self._cluster))
+        application, desired = syncer.application.upper(), len(self._sources.desired(syncer).instances)
+        failure, drain = ConditionFinding(reason_of(error), str(error)), self._drain_check.problem(key)
+        return Result(item, report(Reconciled(application, held, desired, drain, failure, registered)))
+
+    def ended_early(
+        self, item: Object, error: EurekubeError, registries: Registries, reason: str = ""
+    ) -> Report:
+        """When a reconcile did not go to its end.
+
+        :param registries: as its workers use them.
+        :param reason: where it is not the error's.
+        """
+        key, before = key_of(item), item.get("status") or {}
+        owned = registries.owned(str(ClusterOwner(self._cluster.name, *key)))
+        held = [one for there in owned.values() for one in there]
+        application, desired, registered = (
+            before.get("application", ""),
+            before.get("desired", len(held)),
+            None,
+        )
+        if isinstance(error, RegistryError) and registries.is_served_unread:
+            held, registered = [], before.get("registered", 0)
+        failure, drain = (
+            ConditionFinding(reason or reason_of(error), str(error)),
+            self._drain_check.problem(key),
+        )
+        return report(Reconciled(application, held, desired, drain, failure, registered))
+
+
+def _lasting_failure(condition: Condition) -> RegistryError | None:
+    """Why a registry cannot be read, where all its syncers are to say so."""
+    return condition.error if isinstance(condition, Failing) and condition.lasts else None

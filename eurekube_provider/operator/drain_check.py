@@ -1,0 +1,260 @@
+"""Whether the pods behind each syncer serve for as long as callers still call them.
+
+The controller tells whom it has reconciled; a while later a thread of its own reads a pod or two of each
+workload behind that syncer. Never on the way of a registration, and kept are sentences, never pods.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from eurekube_provider.core.errors import KubernetesError
+from eurekube_provider.core.liveness import Liveness, liveness_of
+from eurekube_provider.core.objects import Object, is_terminating
+from eurekube_provider.core.prestop import serving_seconds
+from eurekube_provider.core.shortfall import shortfalls
+from eurekube_provider.core.syncer import Mode, Syncer
+from eurekube_provider.kube.access import PODS, KubeAccess
+from eurekube_provider.kube.rate_limiter import PATIENCE_SECONDS
+from eurekube_provider.operator.conditions import joined
+from eurekube_provider.operator.index import SyncerKey
+from eurekube_provider.operator.sources import Sources
+
+_log = logging.getLogger(__name__)
+
+LATER_SECONDS = 5.0
+"""After a reconcile; what changes meanwhile is checked together."""
+
+RETRY_SECONDS = 300.0
+"""After a pod that could not be read."""
+
+PAUSE_SECONDS = 0.1
+"""Between two pods, so that a start with a thousand syncers asks the API server ten times a second."""
+
+MOST_WORKLOADS = 4
+"""As many are checked behind one syncer; a Deployment in mid-rollout counts for two."""
+
+Pod = tuple[str, str]
+"""A pod's name and address: the next pod of a StatefulSet has the same name."""
+
+
+@dataclass(frozen=True, slots=True)
+class Known:
+    """What a pod's spec said.
+
+    :ivar problem: why its callers lose calls when it ends; empty where they do not.
+    :ivar speaks_for_all: whether all pods of its name have the same spec, as those of a ReplicaSet have.
+    """
+
+    problem: str = ""
+    speaks_for_all: bool = True
+
+
+class DrainCheck:
+    """Looks at pods, and remembers what it found; every method may be called from any thread.
+
+    :param needed_seconds: for how long callers may call a pod after its deletion began; 0 to check none.
+    :param changed: called with a syncer of which something else is true now.
+    :param wait_quiet: waits until there is nothing more urgent to do, for so many seconds at most.
+    """
+
+    def __init__(
+        self,
+        access: KubeAccess,
+        sources: Sources,
+        needed_seconds: int,
+        changed: Callable[[SyncerKey], None],
+        wait_quiet: Callable[[float], None] = lambda _: None,
+    ) -> None:
+        self._access = access
+        self._needed_seconds = needed_seconds
+        self._changed = changed
+        self._wait_quiet = wait_quiet
+        self._sources = sources
+        self._condition = threading.Condition()
+        self._is_stopped = False
+        self._due: dict[SyncerKey, tuple[float, Syncer]] = {}
+        self._known: dict[SyncerKey, dict[Pod, Known]] = {}
+        self._problems: dict[SyncerKey, str] = {}
+        self._thread = threading.Thread(target=self._run, name="drains", daemon=True)
+
+    def start(self) -> None:
+        """Begin to check pods. The sources have synced."""
+        if self._needed_seconds:
+            self._thread.start()
+
+    def stop(self) -> None:
+        """Look at nothing more."""
+        with self._condition:
+            self._is_stopped = True
+            self._condition.notify()
+
+    def liveness(self) -> list[Liveness]:
+        """Its thread."""
+        return liveness_of([self._thread])
+
+    def check_soon(self, syncer: Syncer) -> None:
+        """Its endpoints may have changed; returns at once."""
+        if not self._needed_seconds:
+            return
+        key = (syncer.namespace, syncer.name)
+        with self._condition:
+            if not self._due:
+                self._condition.notify()
+            at, _ = self._due.get(key, (time.monotonic() + LATER_SECONDS, None))
+            self._due[key] = (at, syncer)
+
+    def check(self, syncer: Syncer) -> None:
+        """Look at the pods behind a syncer now.
+
+        :raises KubernetesError: one of them cannot be read.
+        """
+        key = (syncer.namespace, syncer.name)
+        pods: list[tuple[Pod, Pod]] = []
+        if syncer.mode is Mode.POD:  # else callers hold the Service's address, which stays
+            _, slices = self._sources.selected(syncer.selector)
+            pods, has_others = representatives(slices)
+            if not pods and not has_others:
+                return  # scaled to zero, say: nothing new is known
+        known: dict[Pod, Known] = {}
+        for first, last in pods:
+            known[first] = self._of(key, first, syncer)
+            if last != first and not known[first].speaks_for_all:
+                known[last] = self._of(key, last, syncer)
+        problem = joined(list(dict.fromkeys(one.problem for one in known.values() if one.problem)))
+        if self._sources.syncers.get(*key) is None:
+            return
+        with self._condition:
+            before = self._problems.get(key)
+            self._known[key], self._problems[key] = known, problem
+        if problem != before:
+            self._changed(key)
+
+    def problem(self, key: SyncerKey) -> str | None:
+        """Why callers lose calls when the pods behind a syncer end; empty where they do not, None where that
+        is not known.
+        """
+        with self._condition:
+            return self._problems.get(key) if self._needed_seconds else ""
+
+    def forget(self, key: SyncerKey) -> None:
+        """The syncer is gone."""
+        with self._condition:
+            for table in (self._due, self._known, self._problems):
+                table.pop(key, None)
+
+    def forget_all(self) -> None:
+        """Another replica checks from now on."""
+        with self._condition:
+            for table in (self._due, self._known, self._problems):
+                table.clear()
+
+    def _run(self) -> None:
+        while (syncer := self._next()) is not None:
+            key = (syncer.namespace, syncer.name)
+            try:
+                self.check(syncer)
+            except KubernetesError as error:
+                _log.warning(
+                    "drain not looked at, tried again",
+                    extra={"syncer": "/".join(key), "error": str(error), "retry_seconds": RETRY_SECONDS},
+                )
+                with self._condition:
+                    self._due.setdefault(key, (time.monotonic() + RETRY_SECONDS, syncer))
+            except Exception:  # noqa: BLE001 - the thread must go on with the others
+                _log.exception("drain not looked at", extra={"syncer": "/".join(key)})
+
+    def _next(self) -> Syncer | None:
+        """Wait for the next syncer whose time has come; None to stop."""
+        with self._condition:
+            while not self._is_stopped:
+                now = time.monotonic()
+                for key, (at, syncer) in self._due.items():
+                    if at <= now:
+                        del self._due[key]
+                        return syncer
+                # What comes meanwhile is not due before: to wake up for each would take time from the rest.
+                next_at = min((at for at, _ in self._due.values()), default=None)
+                self._condition.wait(None if next_at is None else min(next_at - now, LATER_SECONDS))
+            return None
+
+    def _of(self, key: SyncerKey, pod: Pod, syncer: Syncer) -> Known:
+        """What is known of a pod; one that was read cannot have changed."""
+        with self._condition:
+            known = self._known.get(key, {}).get(pod)
+        return known or self._read(syncer.selector.namespace, pod[0])
+
+    def _read(self, namespace: str, name: str) -> Known:
+        """Look at a pod; of one that is not there nothing is said.
+
+        :raises KubernetesError: it cannot be read.
+        """
+        self._wait_quiet(PATIENCE_SECONDS)
+        # A list, since the operator may list pods anyway; of this selector the API server reads one object.
+        query = {"fieldSelector": f"metadata.name={name}"}
+        found = self._access.get(PODS.path(namespace), query)["items"]
+        with self._condition:
+            self._condition.wait_for(lambda: self._is_stopped, PAUSE_SECONDS)
+        return judged(found[0], self._needed_seconds) if found else Known()
+
+
+def representatives(slices: Iterable[Object]) -> tuple[list[tuple[Pod, Pod]], bool]:
+    """The first and the last pod of each workload behind these EndpointSlices, as far as names tell workloads
+    apart; and whether there are endpoints that are no pods.
+
+    Pods of a ReplicaSet, StatefulSet or DaemonSet are named alike but for what follows the last dash. A
+    rolling update takes a StatefulSet's last pod first, and its first pod last.
+    """
+    ends: dict[str, tuple[tuple[int, Pod], tuple[int, Pod]]] = {}
+    has_others = False
+    for endpoint_slice in slices:
+        for endpoint in endpoint_slice.get("endpoints") or ():
+            if is_terminating(endpoint):
+                continue  # nothing mends it any more
+            target: Mapping[str, Any] = endpoint.get("targetRef") or {}
+            if target.get("kind") != "Pod" or not target.get("name"):
+                has_others = True
+                continue
+            name = str(target["name"])
+            rank = (len(name), (name, str(endpoint["addresses"][0])))  # 2 before 10
+            stem = name.rpartition("-")[0] or name
+            first, last = ends.get(stem, (rank, rank))
+            ends[stem] = min(first, rank), max(last, rank)
+    chosen = sorted(ends)[:MOST_WORKLOADS]
+    return [(ends[stem][0][1], ends[stem][1][1]) for stem in chosen], has_others
+
+
+def judged(pod: Object, needed_seconds: int) -> Known:
+    """What a pod's spec says of its end.
+
+    :param needed_seconds: for how long callers may call it after its deletion began.
+    """
+    kind, subject = _workload(pod)
+    spec = pod.get("spec") or {}
+    speaks_for_all = kind in ("Deployment", "ReplicaSet")
+    serves = serving_seconds(spec)
+    if serves >= needed_seconds or pod["metadata"].get("deletionTimestamp"):
+        return Known("", speaks_for_all)
+    found = [f"{one.problem}: {one.remedy}" for one in shortfalls(spec, needed_seconds)]
+    return Known(
+        f"a rolling update loses calls: pods of {subject} serve for {serves} s after their deletion began,"
+        f" and {needed_seconds} s are needed; {joined(found)}. `eurekube doctor --fix` prints the patch",
+        speaks_for_all,
+    )
+
+
+def _workload(pod: Object) -> tuple[str, str]:
+    """Kind, and for a person kind and name, of what a pod is of; the pod itself where nothing owns it."""
+    metadata = pod["metadata"]
+    owners = metadata.get("ownerReferences") or ()
+    owner = next((one for one in owners if one.get("controller")), None)
+    kind, name = (str(owner["kind"]), str(owner["name"])) if owner else ("Pod", str(metadata["name"]))
+    template = (metadata.get("labels") or {}).get("pod-template-hash")
+    if kind == "ReplicaSet" and template and name.endswith(f"-{template}"):
+        kind, name = "Deployment", name.removesuffix(f"-{template}")
+    return kind, f"{kind} {metadata['namespace']}/{name}"

@@ -1,0 +1,258 @@
+"""What was planned and done for each syncer, kept for ``--once`` and ``--dry-run`` to tell."""
+
+from __future__ import annotations
+
+import json
+import logging
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from eurekube_provider.core.condition_types import Reason
+from eurekube_provider.core.model import Instance
+from eurekube_provider.core.plan import Outcome, Plan
+from eurekube_provider.core.quoting import printable_lines
+from eurekube_provider.core.registry import Key, Registry
+from eurekube_provider.kube.access import KubeAccess
+from eurekube_provider.operator.conditions import Report
+from eurekube_provider.operator.index import SyncerKey, key_of
+from eurekube_provider.operator.status import StatusWriter
+
+_log = logging.getLogger(__name__)
+
+PATIENCE_SECONDS = 15.0
+"""For as long ``--once`` waits until everything was read."""
+
+DOUBTED_SECONDS = 60.0
+"""For as long ``--dry-run`` takes lists for old; other replicas may have changed something just before."""
+
+WRITES_SECONDS = 60.0
+"""For as long ``--once`` waits in the end for its statuses and Events: nobody writes them later."""
+
+_FAILED = frozenset(
+    {
+        Reason.EUREKA_UNREACHABLE,
+        Reason.EUREKA_DENIED,
+        Reason.EUREKA_REJECTED,
+        Reason.KUBERNETES_ERROR,
+        Reason.FAILED,
+    }
+)
+"""Reasons of a reconcile that was not carried out; any other tells of the syncer itself."""
+
+
+@dataclass(frozen=True, slots=True)
+class Entry:
+    """What was planned for one owner at one Eureka, and what became of it."""
+
+    steps: Plan
+    outcome: Outcome
+
+    def then(self, steps: Plan, outcome: Outcome) -> Entry:
+        """This and the next reconcile, which a syncer may need in the same pass."""
+        return Entry(
+            Plan(self.steps.changes + steps.changes, steps.refusals),
+            Outcome(self.outcome.done + outcome.done, outcome.failures),
+        )
+
+
+class Ledger:
+    """Keeps the plans.
+
+    :param is_once: the operator ends once everything was reconciled.
+    :param is_dry: no plan is carried out.
+    :param output: ``text`` or ``json``.
+    """
+
+    def __init__(self, *, is_once: bool, is_dry: bool, output: str = "text") -> None:
+        self.is_once = is_once
+        self.is_dry = is_dry
+        self._output = output
+        self._was_printed = False
+        self._keys: dict[str, SyncerKey] = {}
+        self._deleted: frozenset[SyncerKey] = frozenset()
+        self._lock = threading.Lock()
+        self._entries: dict[str, dict[str, Entry]] = {}
+        self._reports: dict[SyncerKey, Report] = {}
+
+    def record(self, plan: Plan, owner: str, name: str, outcome: Outcome) -> None:
+        """Keep what was planned for an owner at the registry of this name, and what became of it."""
+        with self._lock:
+            entries = self._entries.setdefault(owner, {})
+            before = entries.get(name)
+            entries[name] = Entry(plan, outcome) if self.is_dry or not before else before.then(plan, outcome)
+        if self.is_dry and not self.is_once and (before.steps if before else Plan()) != plan:
+            _log.info("this would be done", extra={"owner": owner, "plan": plan.describe()})
+
+    def statuses(self, access: KubeAccess) -> StatusWriter:
+        """A writer of statuses that lets this ledger know of each."""
+        return _Statuses(access, self)
+
+    def note(self, key: SyncerKey, report: Report) -> None:
+        """What one reconcile of a syncer found."""
+        with self._lock:
+            self._reports[key] = report
+
+    @property
+    def has_failed(self) -> bool:
+        """Whether something that should have been done was not, or not everything was reconciled."""
+        with self._lock:
+            return (
+                not self._was_printed
+                or any(self._failures(owner) for owner in self._entries)
+                or any(report.sync_reason in _FAILED for report in self._reports.values())
+                or any(not self._was_seen(owner) for owner in self._keys)
+            )
+
+    def print(self, owners: Mapping[SyncerKey, str], deleted: frozenset[SyncerKey] = frozenset()) -> None:
+        """Print every plan, what became of it, and what is wrong with a syncer.
+
+        :param owners: the owner of each syncer that should have been reconciled.
+        :param deleted: those that were deleted, and waited for an operator to let them go.
+        """
+        with self._lock:
+            self._deleted = deleted
+            self._keys = {owner: key for key, owner in owners.items()}
+            self._was_printed = True
+            every = sorted({*self._keys, *self._entries})
+            if self._output == "json":
+                text = as_json({"dryRun": self.is_dry, "syncers": [self._dict(owner) for owner in every]})
+            else:
+                text = "".join(map(self._text, every)) or "there are no syncers, and nothing is left of one\n"
+        sys.stdout.write(printable_lines(text))
+        sys.stdout.flush()
+
+    def _dict(self, owner: str) -> dict[str, Any]:
+        plans = [entry.steps.to_dict() for entry in self._entries.get(owner, {}).values()]
+        return {
+            "owner": owner,
+            "problem": self._problem(owner),
+            "plans": plans,
+            "released": self._is_released(owner),
+            "failures": self._failures(owner),
+        }
+
+    def _text(self, owner: str) -> str:
+        lines = [f"{owner}:"]
+        problem = self._problem(owner)
+        if problem:
+            lines.append(f"! {problem['reason']}: {problem['message']}")
+        is_released = self._is_released(owner)
+        for entry in self._entries.get(owner, {}).values():
+            if entry.steps or entry.steps.refusals or not is_released:
+                lines += entry.steps.describe().splitlines()
+        if is_released:
+            lines.append(
+                "would be released: it was deleted, and waits for an operator to let it go"
+                if self.is_dry
+                else "released: it was deleted, and waited for an operator to let it go"
+            )
+        lines += [f"failed: {failure['error']}" for failure in self._failures(owner)]
+        return "\n  ".join(lines) + "\n"
+
+    def _is_released(self, owner: str) -> bool:
+        """Whether its syncer was let go, or would be: a deletion that came to its end."""
+        key = self._keys.get(owner)
+        return key in self._deleted and key not in self._reports and not self._failures(owner)
+
+    def _was_seen(self, owner: str) -> bool:
+        key = self._keys[owner]
+        return owner in self._entries or key in self._reports or key in self._deleted
+
+    def _problem(self, owner: str) -> dict[str, str] | None:
+        """What is wrong with the owner's syncer; None also where it has none any more."""
+        key = self._keys.get(owner)
+        if key is None:
+            return None
+        report = self._reports.get(key)
+        if report is None and self._was_seen(owner):
+            return None  # on its way out: its instances go, and nothing is said of them
+        if report is None:
+            return {"reason": "NotLookedAt", "message": "it could not be looked at; the log says why"}
+        if report.is_synced:
+            return None
+        return {"reason": report.sync_reason, "message": report.sync_message}
+
+    def _failures(self, owner: str) -> list[dict[str, str]]:
+        return [
+            {
+                "application": failure.change.instance.application,
+                "instanceId": failure.change.instance.instance_id,
+                "error": str(failure.error),
+            }
+            for entry in self._entries.get(owner, {}).values()
+            for failure in entry.outcome.failures
+        ]
+
+
+class RecordedRegistry:
+    """A registry of which a ledger is told every plan; in a dry run it is read only.
+
+    :param name: of its connection.
+    """
+
+    def __init__(self, registry: Registry, name: str, ledger: Ledger) -> None:
+        self._registry, self._name, self._ledger = registry, name, ledger
+        self._reads_each_until = time.monotonic() + DOUBTED_SECONDS
+        self.start, self.stop, self.liveness = registry.start, registry.stop, registry.liveness
+        self.condition, self.figures = registry.condition, registry.figures
+        self.known, self.get = registry.known, registry.get
+        self.owners, self.up = registry.owners, registry.up
+        self.forgotten, self.give_up = registry.forgotten, registry.give_up
+        self.keep: Callable[[Instance], None] = _nothing if ledger.is_dry else registry.keep
+        self.let_lapse: Callable[[Instance], None] = _nothing if ledger.is_dry else registry.let_lapse
+        self.take_over: Callable[[int], None] = _nothing if ledger.is_dry else registry.take_over
+        self.stand_by: Callable[[], None] = _nothing if ledger.is_dry else registry.stand_by
+
+    def refresh(self, keys: Iterable[Key], *, known_too: bool = False) -> None:
+        """Read each instance while lists may be old, also what one shows: a plan tells what there is."""
+        is_doubted = self._ledger.is_once or time.monotonic() < self._reads_each_until
+        if is_doubted or not known_too:
+            self._registry.refresh(keys, known_too=is_doubted)
+
+    def apply(self, plan: Plan, owner: str) -> Outcome:
+        """Carry out a plan, but not in a dry run; and record it."""
+        outcome = Outcome() if self._ledger.is_dry else self._registry.apply(plan, owner)
+        self._ledger.record(plan, owner, self._name, outcome)
+        return outcome
+
+
+def _nothing(*_: object) -> None:
+    """Do nothing."""
+
+
+class _Statuses(StatusWriter):
+    def __init__(self, access: KubeAccess, ledger: Ledger) -> None:
+        super().__init__(access)
+        self._ledger = ledger
+
+    def report(self, syncer: Mapping[str, Any], report: Report) -> None:
+        """See :meth:`StatusWriter.report`."""
+        self._ledger.note(key_of(syncer), report)
+        super().report(syncer, report)
+
+
+def as_json(value: Mapping[str, Any] | Iterable[Any]) -> str:
+    """JSON for another program, and readable for a person."""
+    return json.dumps(value, indent=2, ensure_ascii=False) + "\n"
+
+
+class DryAccess(KubeAccess):
+    """A Kubernetes API that is read only; a write is answered with what was sent."""
+
+    def request(
+        self,
+        method: str,
+        path: str,
+        query: Mapping[str, str] | None = None,
+        body: Any = None,
+        content_type: str = "application/json",
+        timeout_seconds: float | None = None,
+    ) -> dict[str, Any]:
+        """See :meth:`KubeAccess.request`."""
+        if method == "GET":
+            return super().request(method, path, query, body, content_type, timeout_seconds)
+        return dict(body or {})

@@ -1,0 +1,237 @@
+"""What the controller saw and did lately: for people who ask, never for its own decisions.
+
+Bounded by the number of syncers: of each the last reconcile with its first differences, and of all together
+the last changes.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections import Counter, deque
+from collections.abc import Sequence
+from dataclasses import dataclass
+from enum import StrEnum
+
+from eurekube_provider.core.errors import OwnershipConflict
+from eurekube_provider.core.model import Instance
+from eurekube_provider.core.plan import Action, Change, Outcome, Plan, differences
+from eurekube_provider.operator.conditions import Report
+from eurekube_provider.operator.index import SyncerKey
+from eurekube_provider.runtime.histogram import Histogram
+
+MOST_DIFFERENCES = 50
+"""As many are kept of one reconcile; the rest is counted."""
+
+MOST_CHANGES = 100
+
+
+class ReconcileResult(StrEnum):
+    """What became of a reconcile."""
+
+    SYNCED = "synced"
+    """All is as the syncer asks for."""
+
+    PROBLEM = "problem"
+    """The operator did what it may; the syncer's conditions say what is in the way."""
+
+    ERROR = "error"
+    """Eureka, the Kubernetes API or the operator itself failed: tried again."""
+
+
+@dataclass(frozen=True, slots=True)
+class Difference:
+    """One instance that is not in Eureka as Kubernetes has it.
+
+    :param kubernetes: status and address as they should be; empty where it should not be there.
+    :param eureka: the same as Eureka has it; empty where there is none.
+    :param why: why it still differs.
+    """
+
+    application: str
+    instance_id: str
+    kubernetes: str
+    eureka: str
+    why: str
+
+
+@dataclass(frozen=True, slots=True)
+class LastReconcile:
+    """The last reconcile of one syncer.
+
+    :param at: Unix time.
+    :param held_since: Unix time since when the brake holds removals back; None where it does not.
+    :param differing: how many instances differ, the refused ones included; ``differences`` are the first.
+    """
+
+    at: float
+    report: Report
+    held_since: float | None = None
+    differing: int = 0
+    differences: tuple[Difference, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Recent:
+    """One change of a registration.
+
+    :param at: Unix time.
+    :param action: ``registered``, ``updated``, ``deregistered`` or ``refused``.
+    """
+
+    at: float
+    action: str
+    application: str
+    instance_id: str
+    syncer: SyncerKey
+    why: str
+
+
+_DONE = {
+    Action.REGISTER: "registered",
+    Action.UPDATE: "updated",
+    Action.SET_STATUS: "updated",
+    Action.DEREGISTER: "deregistered",
+}
+
+
+class ReconcileHistory:
+    """Keeps record; any number of workers may share it."""
+
+    def __init__(self) -> None:
+        self.last: dict[SyncerKey, LastReconcile] = {}
+        self.durations = Histogram()
+        self._lock = threading.Lock()
+        self._recent: deque[Recent] = deque(maxlen=MOST_CHANGES)
+        self._refused: dict[SyncerKey, frozenset[tuple[str, str]]] = {}
+        self._results: Counter[tuple[SyncerKey, ReconcileResult]] = Counter()
+        self._succeeded_at: dict[SyncerKey, float] = {}
+
+    def record(
+        self,
+        key: SyncerKey,
+        report: Report,
+        plan: Plan | None = None,
+        outcome: Outcome | None = None,
+        held: tuple[float, str] | None = None,
+    ) -> None:
+        """A reconcile came to an end.
+
+        :param plan: all that differed; None where it did not come so far.
+        :param outcome: what was done about it.
+        :param held: for how many seconds the brake has held removals back, and why.
+        """
+        now = time.time()
+        plan = Plan() if plan is None else plan  # one that only refuses is false
+        outcome = Outcome((), ()) if outcome is None else outcome
+        rest = _left(plan, outcome, held[1] if held else "")
+        refused = {refusal.instance.key: refusal.describe() for refusal in plan.refusals} | {
+            failure.change.instance.key: str(failure.error)
+            for failure in outcome.failures
+            if isinstance(failure.error, OwnershipConflict)
+        }
+        with self._lock:
+            before = self._refused.get(key, frozenset())
+            self._refused[key] = frozenset(refused)
+            for change in outcome.done[-MOST_CHANGES:]:
+                instance = change.instance
+                self._recent.append(Recent(now, _DONE[change.action], *instance.key, key, _why_done(change)))
+            for refused_key, why in refused.items():
+                if refused_key not in before:
+                    self._recent.append(Recent(now, "refused", *refused_key, key, why))
+            if report.is_synced:
+                self._succeeded_at[key] = now
+            self.last[key] = LastReconcile(
+                at=now,
+                report=report,
+                held_since=now - held[0] if held else None,
+                differing=len(rest),
+                differences=tuple(_difference(*item) for item in rest[:MOST_DIFFERENCES]),
+            )
+
+    def count(self, key: SyncerKey, seconds: float, *, failed: bool) -> None:
+        """Count a reconcile that came to an end, well or not."""
+        self.durations.observe(seconds)
+        with self._lock:
+            last = self.last.get(key)
+            if last is None and not failed:
+                return  # the syncer is gone
+            synced = last is not None and last.report.is_synced
+            done = ReconcileResult.SYNCED if synced else ReconcileResult.PROBLEM
+            result = ReconcileResult.ERROR if failed else done
+            self._results[key, result] += 1
+
+    def forget(self, key: SyncerKey, instances: Sequence[Instance] = ()) -> None:
+        """The syncer is gone, and these instances with it."""
+        now = time.time()
+        with self._lock:
+            for instance in instances[-MOST_CHANGES:]:
+                self._recent.append(Recent(now, "deregistered", *instance.key, key, "the syncer was deleted"))
+            for table in (self.last, self._refused, self._succeeded_at):
+                table.pop(key, None)
+            for result in ReconcileResult:
+                self._results.pop((key, result), None)
+
+    def forget_all(self) -> None:
+        """Another replica reconciles from now on; what was done stays."""
+        with self._lock:
+            for table in (self.last, self._refused, self._succeeded_at):
+                table.clear()
+
+    def recent(self) -> list[Recent]:
+        """The last changes, newest first."""
+        with self._lock:
+            return list(reversed(self._recent))
+
+    def results(self) -> Counter[tuple[SyncerKey, ReconcileResult]]:
+        """How many reconciles there were, by syncer and result."""
+        with self._lock:
+            return Counter(self._results)
+
+    def succeeded_at(self) -> dict[SyncerKey, float]:
+        """Unix time of the last reconcile that found or left all in line, by syncer."""
+        with self._lock:
+            return dict(self._succeeded_at)
+
+
+def _left(
+    plan: Plan, outcome: Outcome, held: str
+) -> list[tuple[Action | None, Instance, Instance | None, str]]:
+    """What of a plan still differs: what was refused, failed or was held back."""
+    errors = {id(failure.change): str(failure.error) for failure in outcome.failures}
+    done = {change.instance.key for change in outcome.done}
+    rest: dict[tuple[str, str], tuple[Action | None, Instance, Instance | None, str]] = {
+        refusal.instance.key: (None, refusal.instance, refusal.actual, refusal.describe())
+        for refusal in plan.refusals
+    }
+    for change in plan.changes:
+        error = errors.get(id(change))
+        if error is not None or change.instance.key not in done:
+            rest.setdefault(
+                change.instance.key, (change.action, change.instance, change.actual, error or held)
+            )
+    return list(rest.values())
+
+
+def _difference(action: Action | None, instance: Instance, actual: Instance | None, why: str) -> Difference:
+    fields = ""
+    if actual is not None and action in (Action.UPDATE, Action.SET_STATUS):
+        fields = f"{', '.join(differences(instance, actual))}; "
+    return Difference(
+        *instance.key,
+        kubernetes="" if action is Action.DEREGISTER else _shown(instance),
+        eureka=_shown(actual) if actual else "",
+        why=f"{fields}{why}",
+    )
+
+
+def _shown(instance: Instance) -> str:
+    return f"{instance.status} {instance.ip_address}:{instance.port.number}"
+
+
+def _why_done(change: Change) -> str:
+    if change.action is Action.REGISTER:
+        return f"{_shown(change.instance)} was not in Eureka"
+    if change.action is Action.DEREGISTER or change.actual is None:
+        return "no longer in Kubernetes"
+    return ", ".join(differences(change.instance, change.actual))

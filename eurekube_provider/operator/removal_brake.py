@@ -1,0 +1,133 @@
+"""Holds back removals that look like a broken source: for a minute, or until a person says go on."""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections.abc import Callable, Collection, Mapping
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+from eurekube_provider.core.brake import HOLD_SECONDS, WINDOW_SECONDS, brings, judge, takes_away
+from eurekube_provider.core.errors import KubernetesError
+from eurekube_provider.core.identity import Cluster
+from eurekube_provider.core.plan import Plan
+from eurekube_provider.core.registry import Registry
+from eurekube_provider.core.sliding_window import SlidingWindow
+from eurekube_provider.kube.access import MERGE_PATCH, SYNCERS, KubeAccess
+from eurekube_provider.operator.index import SyncerKey
+from eurekube_provider.operator.sources import Sources
+
+_log = logging.getLogger(__name__)
+
+RELEASE_ANNOTATION = "eurekube.io/release-brake"
+"""With any value on a syncer: the removals are meant; go on at once. Taken off when it was obeyed."""
+
+
+@dataclass(frozen=True, slots=True)
+class Hold:
+    """Removals that wait.
+
+    :param wait_seconds: when to reconcile again.
+    :param held_seconds: for how long they have waited.
+    """
+
+    message: str
+    wait_seconds: float
+    held_seconds: float
+
+
+class Brake:
+    """The brake of one operator; any number of workers may share it.
+
+    :param registries: all of them: an operator's share is that of all that it has registered.
+    """
+
+    def __init__(
+        self,
+        cluster: Cluster,
+        registries: Collection[Registry],
+        access: KubeAccess,
+        sources: Sources,
+        clock: Callable[[], float],
+    ) -> None:
+        self._cluster = cluster
+        self._clock = clock
+        self._registries = registries
+        self._access = access
+        self._sources = sources
+        self._lock = threading.Lock()
+        self._held_since: dict[SyncerKey, tuple[float, str]] = {}  # and until when, as people are told
+        self._window: SlidingWindow[SyncerKey, tuple[str, str]] = SlidingWindow(WINDOW_SECONDS)
+
+    def check(
+        self, key: SyncerKey, syncer: Mapping[str, Any], steps: Plan, owner: str
+    ) -> tuple[Plan, Hold | None]:
+        """What of ``steps`` may be done now, and what the rest waits for."""
+        seen_terminating = self._sources.seen_terminating
+        now = self._clock()
+        leaving = {
+            change.instance.key
+            for change in steps.changes
+            if takes_away(change) and not seen_terminating(change.instance.instance_id)
+        }
+        coming = {change.instance.key for change in steps.changes if brings(change)}
+        with self._lock:
+            recent = self._window.recent(now, key, leaving, coming)
+            self._window.note(now, key, (), coming)
+            if not leaving:
+                self._held_since.pop(key, None)
+                return steps, None
+        judgement = judge(steps, self._up(owner), self._operator_up(), recent, seen_terminating)
+        is_released = bool(judgement.reason) and RELEASE_ANNOTATION in (
+            syncer["metadata"].get("annotations") or {}
+        )
+        with self._lock:
+            if judgement.reason and not is_released:
+                ends = datetime.now(UTC) + timedelta(seconds=HOLD_SECONDS)
+                since, until = self._held_since.setdefault(key, (now, f"{ends:%Y-%m-%dT%H:%M:%SZ}"))
+                waited = now - since
+                if waited < HOLD_SECONDS:
+                    if waited == 0:
+                        _log.warning(
+                            "removals are held back",
+                            extra={"syncer": "/".join(key), "reason": judgement.reason},
+                        )
+                    message = (
+                        f"{judgement.reason}: held back until {until} in case the source is"
+                        f" broken; if it is meant, annotate the syncer with {RELEASE_ANNOTATION}=now"
+                    )
+                    return judgement.held_back(steps), Hold(message, HOLD_SECONDS - waited + 0.1, waited)
+            self._held_since.pop(key, None)
+            self._window.note(now, key, leaving, ())
+        if is_released:
+            self._take_off(key)
+        return steps, None
+
+    def forget(self, key: SyncerKey) -> None:
+        """Nothing of this syncer waits any more."""
+        with self._lock:
+            self._held_since.pop(key, None)
+
+    def forget_all(self) -> None:
+        """Another replica held back and removed meanwhile: what was counted says nothing any more."""
+        with self._lock:
+            self._held_since.clear()
+            self._window.clear()
+
+    def _take_off(self, key: SyncerKey) -> None:
+        """The annotation was obeyed, and shall not release the next hold as well."""
+        _log.warning("a person released the brake", extra={"syncer": "/".join(key)})
+        try:
+            body = {"metadata": {"annotations": {RELEASE_ANNOTATION: None}}}
+            self._access.request("PATCH", SYNCERS.path(*key), body=body, content_type=MERGE_PATCH)
+        except KubernetesError as error:
+            _log.warning("the annotation was not taken off", extra={"error": str(error)})
+
+    def _up(self, owner: str) -> int:
+        return sum(registry.up(owner=owner) for registry in self._registries)
+
+    def _operator_up(self) -> int:
+        """How many instances of this cluster's syncers are UP."""
+        return sum(registry.up(cluster=self._cluster.name) for registry in self._registries)

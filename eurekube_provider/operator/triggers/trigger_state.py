@@ -1,0 +1,315 @@
+"""How it stands with a StackRefresh: its status, written and read.
+
+The status is also the operator's memory: the replica that leads next finds there what was served, when the
+last run began, and whether it was ended.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime
+from typing import Any
+
+from eurekube_provider.core.condition_types import ConditionType
+from eurekube_provider.core.quoting import printable
+from eurekube_provider.core.schedule import Schedule, retry_delay
+from eurekube_provider.core.stack_refresh import Addresses, StackRefresh
+from eurekube_provider.operator.status import condition
+from eurekube_provider.operator.triggers.trigger_run import TriggerOutcome, TriggerResult
+
+RUNNING = "Running"
+"""The outcome of a run that has not ended."""
+
+
+REFUSALS = frozenset({"UnknownTarget", "NotAllowed", "NoMatchingService"})
+"""Why nothing is run, as reasons of conditions."""
+
+_LONGEST_MESSAGE = 2000
+_SERVED = "the last run began after the last change of the addresses"
+
+Object = Mapping[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class TriggerState:
+    """What a status says.
+
+    :ivar is_ready: whether the StackRefresh can work and its last run went well; None before the first one.
+    :ivar is_synced: whether the stack was run for the addresses of now.
+    :ivar braked: why it waits although its time has come; empty where it does not.
+    :ivar last_run: as in the status; None before the first one.
+    :ivar served: see :class:`~eurekube_provider.core.schedule.Schedule`.
+    :ivar runs: how many went well.
+    :ivar failures: how many failed in a row.
+    """
+
+    is_ready: bool | None = None
+    reason: str = "Pending"
+    message: str = "it has not run yet"
+    is_synced: bool = False
+    sync_reason: str = "Pending"
+    sync_message: str = "it has not run yet"
+    is_paused: bool = False
+    braked: str = ""
+    last_run: Mapping[str, Any] | None = None
+    served: str = ""
+    runs: int = 0
+    failures: int = 0
+    services: int = 0
+    addresses: int = 0
+
+    @classmethod
+    def of(cls, item: Object) -> TriggerState:
+        """What an object's status says."""
+        status = item.get("status") or {}
+        conditions = {one["type"]: one for one in status.get("conditions") or ()}
+        known = cls(
+            last_run=status.get("lastRun"),
+            served=str(status.get("servedDigest") or ""),
+            runs=int(status.get("runs") or 0),
+            failures=int(status.get("failures") or 0),
+            services=int(status.get("services") or 0),
+            addresses=int(status.get("addresses") or 0),
+        )
+        ready, synced = conditions.get(ConditionType.READY), conditions.get(ConditionType.SYNCED)
+        if ready is None or synced is None:
+            return known
+        return replace(
+            known,
+            is_ready={"True": True, "False": False}.get(ready["status"]),
+            reason=ready["reason"],
+            message=ready["message"],
+            is_synced=synced["status"] == "True",
+            sync_reason=synced["reason"],
+            sync_message=synced["message"],
+        )
+
+    @property
+    def was_cut_off(self) -> bool:
+        """Whether nobody has seen the end of the last run."""
+        return self.last_run is not None and self.last_run.get("outcome") == RUNNING
+
+    @property
+    def is_unended(self) -> bool:
+        """Whether what the last run asked for goes on."""
+        return self.last_run is not None and self.last_run.get("outcome") == TriggerOutcome.PENDING
+
+    @property
+    def served_addresses(self) -> int:
+        """For how many addresses the last run was."""
+        return int((self.last_run or {}).get("addresses") or 0)
+
+    @property
+    def target(self) -> str:
+        """Whose run the last one was; empty before the first one."""
+        return str((self.last_run or {}).get("target") or "")
+
+    @property
+    def is_again(self) -> bool:
+        """Whether the next run repeats one that did not go well."""
+        return bool(self.failures) or self.is_unended
+
+    @property
+    def begun_at(self) -> datetime | None:
+        """When the last run began."""
+        return _read((self.last_run or {}).get("startTime"))
+
+    def schedule(self, now: float, wall: datetime) -> Schedule:
+        """The schedule that goes on from here, with everything to be looked at.
+
+        :param now: the schedule's clock.
+        :param wall: the same moment by the wall clock, by which the status has its times.
+        """
+
+        def at(key: str) -> float:
+            read = _read((self.last_run or {}).get(key))
+            return now - max(0.0, (wall - read).total_seconds()) if read else -math.inf
+
+        retry_at = at("completionTime") + retry_delay(self.failures) if self.failures else -math.inf
+        return Schedule(
+            served=self.served,
+            begun_at=at("startTime"),
+            failures=self.failures,
+            retry_at=retry_at,
+            is_unended=self.is_unended,
+        ).touched(now)
+
+    def observing(self, addresses: Addresses) -> TriggerState:
+        """What there is in the cluster now."""
+        return replace(self, services=len(addresses), addresses=sum(map(len, addresses.values())))
+
+    def admitted(self, *, is_paused: bool) -> TriggerState:
+        """It can work as it is."""
+        allowed = self._as_last_run() if self.reason in REFUSALS else self
+        return replace(allowed, is_paused=is_paused)
+
+    def refused(self, reason: str, message: str) -> TriggerState:
+        """It cannot work as it is.
+
+        :param reason: one of :data:`REFUSALS`.
+        """
+        return replace(
+            self,
+            is_ready=False,
+            reason=reason,
+            message=message,
+            is_synced=False,
+            sync_reason=reason,
+            sync_message="nothing is run",
+        )
+
+    def in_line(self) -> TriggerState:
+        """What is wanted is what was served."""
+        known = self if self.is_ready else self._as_last_run()
+        return replace(known, braked="", is_synced=True, sync_reason="Served", sync_message=_SERVED)
+
+    def waiting(self, wait_seconds: float) -> TriggerState:
+        """Something else is wanted than what was served, and it is not yet time."""
+        known = self._as_last_run() if self.reason in REFUSALS else self
+        message = f"the addresses have changed; it runs in {wait_seconds:.0f} s"
+        if self.is_paused:
+            message = "the addresses have changed, and spec.paused is true"
+        elif wait_seconds <= 0:
+            message = "the addresses have changed; it runs as soon as its target is free"
+        return replace(known, braked="", is_synced=False, sync_reason="Pending", sync_message=message)
+
+    def held(self, why: str) -> TriggerState:
+        """It is time, and what is wanted looks like a broken source."""
+        known = self._as_last_run() if self.reason in REFUSALS else self
+        return replace(known, braked=why, is_synced=False, sync_reason=ConditionType.BRAKED, sync_message=why)
+
+    def begun(self, refresh: StackRefresh, wall: datetime) -> TriggerState:
+        """A run begins."""
+        run = {
+            "action": str(refresh.action),
+            "target": refresh.target,
+            "outcome": RUNNING,
+            "startTime": stamp(wall),
+            "addresses": self.addresses,
+        }
+        known = self._as_last_run() if self.reason in REFUSALS else self
+        message = f"{refresh.action} of {refresh.target} is running"
+        return replace(
+            known,
+            last_run=run,
+            braked="",
+            served="",
+            is_synced=False,
+            sync_reason=RUNNING,
+            sync_message=message,
+        )
+
+    def ended(
+        self, result: TriggerResult, served: str, seconds: float, wall: datetime, retry_seconds: float
+    ) -> TriggerState:
+        """The run has ended.
+
+        :param served: what it was for.
+        :param retry_seconds: when it is tried again, if it failed.
+        """
+        good = result.outcome.is_good
+        run = {
+            **(self.last_run or {}),
+            "outcome": str(result.outcome),
+            "completionTime": stamp(wall),
+            "duration": duration(seconds),
+            "message": printable(result.message)[:_LONGEST_MESSAGE],
+        }
+        if result.changes:
+            run["changes"] = dict(result.changes)
+        again = f"the last run did not go well; it is tried again in {retry_seconds:.0f} s"
+        is_unended = result.outcome is TriggerOutcome.PENDING
+        if is_unended:
+            again = "what the last run asked for has not ended; it is waited for"
+        ready = replace(self, last_run=run)._as_last_run()  # noqa: SLF001 - another one of ours
+        return replace(
+            ready,
+            served=served if good else "",
+            runs=self.runs + good,
+            failures=0 if good else self.failures + (not is_unended),
+            is_synced=good,
+            sync_reason="Served" if good else "Pending",
+            sync_message=_SERVED if good else again,
+        )
+
+    def _as_last_run(self) -> TriggerState:
+        """Ready, or not, as the last run ended."""
+        run = self.last_run
+        if run is None:
+            fresh = TriggerState()
+            return replace(self, is_ready=None, reason=fresh.reason, message=fresh.message)
+        outcome = str(run.get("outcome"))
+        if outcome == RUNNING:
+            return replace(self, is_ready=None, reason="Pending", message="the end of its run is not known")
+        bad = outcome in (TriggerOutcome.FAILED, TriggerOutcome.LOCKED, TriggerOutcome.PENDING)
+        reason = outcome if bad else "Succeeded"
+        message = str(run.get("message") or f"{run.get('action')} of {run.get('target')}: {outcome}")
+        return replace(self, is_ready=not bad, reason=reason, message=message)
+
+
+def status_of(item: Object, standing: TriggerState, wall: datetime) -> dict[str, Any]:
+    """The status that says ``standing``, for a merge patch: None is to be removed.
+
+    :param item: with its current status, whose transition times are kept.
+    """
+    at = stamp(wall)
+    conditions = [
+        condition(item, ConditionType.READY, standing.reason, standing.message, at, holds=standing.is_ready),
+        condition(
+            item,
+            ConditionType.SYNCED,
+            standing.sync_reason,
+            standing.sync_message,
+            at,
+            holds=standing.is_synced,
+        ),
+    ]
+    before = {one["type"] for one in (item.get("status") or {}).get("conditions") or ()}
+    if standing.is_paused:
+        paused = "spec.paused is true: nothing is run"
+        conditions.append(condition(item, ConditionType.PAUSED, ConditionType.PAUSED, paused, at, holds=True))
+    elif ConditionType.PAUSED in before:
+        conditions.append(condition(item, ConditionType.PAUSED, "Resolved", "no longer so", at, holds=False))
+    if standing.braked:
+        conditions.append(
+            condition(item, ConditionType.BRAKED, ConditionType.BRAKED, standing.braked, at, holds=True)
+        )
+    elif ConditionType.BRAKED in before:
+        conditions.append(condition(item, ConditionType.BRAKED, "Resolved", "no longer so", at, holds=False))
+    run = dict(standing.last_run) if standing.last_run else None
+    if run is not None:
+        for key in ("completionTime", "duration", "message", "changes"):
+            run.setdefault(key, None)
+    return {
+        "observedGeneration": item["metadata"].get("generation", 0),
+        "conditions": conditions,
+        "lastRun": run,
+        "servedDigest": standing.served or None,
+        "runs": standing.runs,
+        "failures": standing.failures,
+        "services": standing.services,
+        "addresses": standing.addresses,
+    }
+
+
+def stamp(wall: datetime) -> str:
+    """RFC 3339, as Kubernetes has it."""
+    return wall.astimezone(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+
+
+def duration(seconds: float) -> str:
+    """A duration as Go and kubectl write it, e.g. ``2m3s`` or ``4.2s``."""
+    if seconds < 60:
+        return f"{seconds:.1f}s"
+    minutes, rest = divmod(round(seconds), 60)
+    hours, minutes = divmod(minutes, 60)
+    return f"{hours}h{minutes}m{rest}s" if hours else f"{minutes}m{rest}s"
+
+
+def _read(text: object) -> datetime | None:
+    try:
+        return datetime.fromisoformat(str(text)) if text else None
+    except ValueError:
+        return None

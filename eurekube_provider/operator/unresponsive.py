@@ -1,0 +1,123 @@
+"""An Eureka that takes requests and does not answer: said at once, not only when the time-outs are over.
+
+A request to a server that hangs ends after seconds, and a syncer's plan is many requests. Until they end the
+status would say what held before.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+
+from eurekube_provider.core.errors import RegistryError
+from eurekube_provider.core.liveness import Liveness, liveness_of
+from eurekube_provider.core.registry import Failing, Registry, Unread, failure_of
+from eurekube_provider.operator.index import SyncerKey
+
+_log = logging.getLogger(__name__)
+
+TELL_AFTER_SECONDS = 1.0
+"""So long a syncer's changes may wait for an Eureka that does not answer before the syncer says so."""
+
+TICK_SECONDS = 0.25
+LONGEST_ROUND_SECONDS = 60.0
+
+Tell = Callable[[RegistryError], None]
+TellAll = Callable[[str, RegistryError], None]
+
+
+@dataclass(frozen=True, slots=True)
+class _UnderWay:
+    registry: Registry
+    since: float
+    tell: Tell
+
+
+class UnresponsiveWatch:
+    """Watches the Eurekas of one operator on a thread of its own; any number of workers may share it.
+
+    :param hangs: called with the name of an Eureka that is silent, again and again, and why it is said to be.
+    :param changed: called with the name of an Eureka when all its syncers are to say so, and when it answers.
+    """
+
+    def __init__(
+        self,
+        registries: Mapping[str, Registry],
+        hangs: TellAll = lambda *_: None,
+        changed: Callable[[str], None] = lambda _: None,
+    ) -> None:
+        self._registries = registries
+        self._hangs = hangs
+        self._changed = changed
+        self._lock = threading.Lock()
+        self._under_way: dict[SyncerKey, _UnderWay] = {}
+        self._silent: set[str] = set()
+        self._went_round_at = time.monotonic()
+        self._stopped = threading.Event()
+        self._thread = threading.Thread(target=self._run, name="silence", daemon=True)
+
+    def start(self) -> None:
+        """Begin to watch."""
+        self._went_round_at = time.monotonic()
+        self._thread.start()
+
+    def stop(self) -> None:
+        """Watch no more."""
+        self._stopped.set()
+
+    def liveness(self) -> list[Liveness]:
+        """Its thread."""
+        return liveness_of([self._thread], time.monotonic() - self._went_round_at, LONGEST_ROUND_SECONDS)
+
+    @contextmanager
+    def watched(self, key: SyncerKey, registry: Registry, tell: Tell | None) -> Iterator[None]:
+        """While changes of a syncer are being made at ``registry``.
+
+        :param tell: called once if it does not answer meanwhile; never after the end. None: nothing waits.
+        """
+        if tell is None:
+            yield
+            return
+        with self._lock:
+            self._under_way[key] = _UnderWay(registry, time.monotonic(), tell)
+        try:
+            yield
+        finally:
+            with self._lock:
+                self._under_way.pop(key, None)
+
+    def check(self) -> None:
+        """Tell of what does not answer now, and of what answers again."""
+        now = time.monotonic()
+        for name, registry in self._registries.items():
+            condition = registry.condition()
+            error, lasts = failure_of(condition), False
+            if isinstance(condition, Failing):
+                lasts = condition.lasts
+            if lasts != (name in self._silent):
+                self._silent ^= {name}
+                self._changed(name)
+            if error is not None and (lasts or isinstance(condition, Unread)):
+                self._hangs(name, error)
+            if error is not None:
+                self._tell_waiting(registry, error, now)
+
+    def _tell_waiting(self, registry: Registry, error: RegistryError, now: float) -> None:
+        """Tell the syncers whose changes have waited for this registry for long enough."""
+        with self._lock:
+            for key, one in list(self._under_way.items()):
+                if one.registry is registry and now - one.since >= TELL_AFTER_SECONDS:
+                    del self._under_way[key]
+                    one.tell(error)
+
+    def _run(self) -> None:
+        while not self._stopped.wait(TICK_SECONDS):
+            self._went_round_at = time.monotonic()
+            try:
+                self.check()
+            except Exception:  # noqa: BLE001 - the thread must look again
+                _log.exception("not told that an Eureka does not answer")

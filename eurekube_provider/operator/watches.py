@@ -1,0 +1,282 @@
+"""What is watched and kept of each kind: the fields that the mapping reads, nodes and pods only while needed.
+
+Ten thousand endpoints stay small that way. What they were mapped to is kept where that is worth its memory.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections import OrderedDict
+from collections.abc import Callable
+from functools import lru_cache
+
+from eurekube_provider.core.errors import KubernetesError
+from eurekube_provider.core.interning import interned
+from eurekube_provider.core.liveness import Liveness
+from eurekube_provider.core.mapping_cache import MappingCache
+from eurekube_provider.core.objects import SERVICE_NAME_LABEL, is_terminating, service_of
+from eurekube_provider.kube.reflector import Reflector
+from eurekube_provider.operator.index import Object, SyncerKey
+
+_SERVICE_FIELDS = ("clusterIP", "externalIPs", "externalTrafficPolicy", "ipFamilies", "ports")
+
+
+def trim_own(item: Object) -> Object:
+    """What is read of a custom resource of ours: all but the field managers."""
+    metadata = {key: value for key, value in item["metadata"].items() if key != "managedFields"}
+    return {**item, "metadata": metadata}
+
+
+def trim_service(service: Object) -> Object:
+    """What the mapping reads of a Service."""
+    metadata, spec = service["metadata"], service.get("spec") or {}
+    return {
+        "metadata": {
+            "namespace": metadata["namespace"],
+            "name": metadata["name"],
+            "labels": metadata.get("labels") or {},
+        },
+        "spec": {key: spec[key] for key in _SERVICE_FIELDS if key in spec},
+        "status": {"loadBalancer": (service.get("status") or {}).get("loadBalancer") or {}},
+    }
+
+
+def trim_slice(endpoint_slice: Object) -> Object:
+    """What the mapping reads of an EndpointSlice; of each endpoint the one address that Services use."""
+    metadata = endpoint_slice["metadata"]
+    service = service_of(endpoint_slice)
+    endpoints = []
+    for endpoint in endpoint_slice.get("endpoints") or ():
+        target = endpoint.get("targetRef") or {}
+        kept: Object = {
+            "addresses": endpoint["addresses"][:1],
+            "conditions": _conditions(tuple((endpoint.get("conditions") or {}).items())),
+        }
+        if target:
+            kept["targetRef"] = {"kind": target.get("kind"), "name": target.get("name")}
+        for field in ("zone", "nodeName"):
+            if endpoint.get(field):
+                kept[field] = interned(endpoint[field])  # a few texts for all endpoints
+        endpoints.append(kept)
+    return {
+        "metadata": {
+            "namespace": metadata["namespace"],
+            "name": metadata["name"],
+            "labels": {SERVICE_NAME_LABEL: service} if service else {},
+        },
+        "addressType": endpoint_slice.get("addressType", "IPv4"),
+        "ports": endpoint_slice.get("ports") or [],
+        "endpoints": endpoints,
+    }
+
+
+@lru_cache(maxsize=64)
+def _conditions(items: tuple[tuple[str, bool | None], ...]) -> Object:
+    """The conditions that are known; thousands of endpoints share a handful of combinations."""
+    return {key: value for key, value in items if value is not None}
+
+
+def trim_node(node: Object) -> Object:
+    """What the mapping reads of a node: whether it is ready, and its addresses."""
+    status = node.get("status") or {}
+    return {
+        "metadata": {"name": node["metadata"]["name"]},
+        "status": {
+            "addresses": [
+                {"type": item["type"], "address": item["address"]} for item in status.get("addresses") or ()
+            ],
+            "conditions": [
+                {"type": item["type"], "status": item["status"]}
+                for item in status.get("conditions") or ()
+                if item["type"] == "Ready"
+            ],
+        },
+    }
+
+
+def trim_pod(pod: Object) -> Object:
+    """What the mapping reads of a pod: its labels."""
+    metadata = pod["metadata"]
+    return {
+        "metadata": {"namespace": metadata["namespace"], "name": metadata["name"]},
+        "labels": {interned(key): value for key, value in (metadata.get("labels") or {}).items()},
+    }
+
+
+Scope = str | None
+"""A namespace, None for the whole cluster."""
+
+MakeReflector = Callable[[Scope, Callable[[], None]], Reflector]
+"""Makes the reflector of a scope, which calls the second argument when its first list is complete."""
+
+
+class OnDemandWatches:
+    """Reflectors of one kind, each of which runs as long as somebody needs it.
+
+    :param concerned: called with a syncer whose objects can be read from now on.
+    """
+
+    def __init__(self, make: MakeReflector, concerned: Callable[[SyncerKey], None]) -> None:
+        self._make = make
+        self._concerned = concerned
+        self._lock = threading.Lock()
+        self._users: dict[Scope, set[SyncerKey]] = {}
+        self._reflectors: dict[Scope, Reflector] = {}
+        self._stopped = False
+
+    def needed(self, user: SyncerKey, scopes: set[Scope]) -> None:
+        """``user`` needs the objects of these scopes and of no others; returns at once."""
+        with self._lock:
+            for scope in [scope for scope, users in self._users.items() if user in users]:
+                if scope in scopes:
+                    continue
+                self._users[scope].discard(user)
+                if not self._users[scope]:
+                    del self._users[scope]
+                    self._reflectors.pop(scope).stop()
+            for scope in scopes:
+                self._users.setdefault(scope, set()).add(user)
+                if scope not in self._reflectors and not self._stopped:
+                    reflector = self._make(scope, lambda scope=scope: self._synced(scope))  # type: ignore[misc]
+                    self._reflectors[scope] = reflector
+                    reflector.start()
+
+    def users(self, scope: Scope) -> set[SyncerKey]:
+        """Who needs the objects of a scope."""
+        with self._lock:
+            return set(self._users.get(scope, ()))
+
+    def reflector(self, scope: Scope) -> Reflector | None:
+        """The objects of a scope once they have been read, None before."""
+        with self._lock:
+            found = self._reflectors.get(scope)
+        return found if found is not None and found.is_synced else None
+
+    def hurry(self) -> None:
+        """See :meth:`Reflector.hurry`."""
+        for one in self._all():
+            one.hurry()
+
+    @property
+    def is_current(self) -> bool:
+        """See :attr:`Sources.is_current`."""
+        return all(one.may_be_led_by for one in self._all() if one.is_synced)
+
+    def liveness(self) -> list[Liveness]:
+        """The threads of all."""
+        return [loop for one in self._all() for loop in one.liveness()]
+
+    def _all(self) -> list[Reflector]:
+        with self._lock:
+            return list(self._reflectors.values())
+
+    @property
+    def failure(self) -> KubernetesError | None:
+        """Why one of the kinds cannot be read; None while all can."""
+        return next((one.failure for one in self._all() if one.failure), None)
+
+    def stop(self) -> None:
+        """Watch nothing any more."""
+        with self._lock:
+            self._stopped = True
+            for reflector in self._reflectors.values():
+                reflector.stop()
+
+    def _synced(self, scope: Scope) -> None:
+        for user in self.users(scope):
+            self._concerned(user)
+
+
+MAPPED_FROM_ENDPOINTS = 1000
+"""Of syncers with so many endpoints it is kept what each slice was mapped to: half a kilobyte an endpoint."""
+
+MOST_RECENT_ENDPOINTS = 5000
+"""Of smaller ones it is kept while they are among the last that were asked for, up to so many endpoints."""
+
+
+class MappingCaches:
+    """What the slices of syncers were mapped to, where that is worth its memory. Threads may share it."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._large: dict[SyncerKey, MappingCache] = {}
+        self._recent: OrderedDict[SyncerKey, tuple[MappingCache, int]] = OrderedDict()
+        self._recent_endpoints = 0
+
+    def of(self, key: SyncerKey, endpoints: int) -> MappingCache:
+        """A syncer's, which has so many endpoints now."""
+        with self._lock:
+            cache = self._drop(key) or MappingCache()
+            if endpoints >= MAPPED_FROM_ENDPOINTS:
+                self._large[key] = cache
+                return cache
+            self._recent[key] = (cache, endpoints)
+            self._recent_endpoints += endpoints
+            while self._recent_endpoints > MOST_RECENT_ENDPOINTS:
+                self._drop(next(iter(self._recent)))
+            return cache
+
+    def forget(self, key: SyncerKey) -> None:
+        """The syncer is gone."""
+        with self._lock:
+            self._drop(key)
+
+    def _drop(self, key: SyncerKey) -> MappingCache | None:
+        recent = self._recent.pop(key, None)
+        if recent is None:
+            return self._large.pop(key, None)
+        self._recent_endpoints -= recent[1]
+        return recent[0]
+
+
+REMEMBERED_SECONDS = 600.0
+"""For as long it is remembered that an endpoint was seen terminating."""
+
+MOST_REMEMBERED = 20_000
+"""Beyond, the oldest are forgotten: the brake doubts then what it need not, for a minute."""
+
+Name = tuple[str, str]
+"""Namespace and pod, or address."""
+
+
+class TerminatingEndpoints:
+    """What was seen terminating lately, and is not back since; any number of threads may share it."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._at: dict[Name, float] = {}
+
+    def note_slice(self, endpoint_slice: Object) -> None:
+        """Take note of a slice as it is now; the next pod of a StatefulSet has the name of the one before."""
+        now = time.monotonic()
+        namespace = endpoint_slice["metadata"]["namespace"]
+        with self._lock:
+            for endpoint in endpoint_slice["endpoints"]:
+                name = (namespace, endpoint.get("targetRef", {}).get("name") or endpoint["addresses"][0])
+                self._at.pop(name, None)
+                if is_terminating(endpoint):
+                    self._note(name, now)
+
+    def note(self, name: Name, now: float) -> None:
+        """One was seen; the oldest ones are forgotten."""
+        with self._lock:
+            self._at.pop(name, None)
+            self._note(name, now)
+
+    def __contains__(self, name: Name) -> bool:
+        with self._lock:
+            return name in self._at
+
+    def _note(self, name: Name, now: float) -> None:
+        """The newest is the last, so that the oldest is the first."""
+        self._at[name] = now
+        while (
+            now - self._at[oldest := next(iter(self._at))] > REMEMBERED_SECONDS
+            or len(self._at) > MOST_REMEMBERED
+        ):
+            del self._at[oldest]
+
+    def __len__(self) -> int:
+        with self._lock:
+            return len(self._at)

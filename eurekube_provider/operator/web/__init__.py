@@ -1,0 +1,1 @@
+"""What the operator shows: the status page, metrics and probes."""

@@ -1,0 +1,257 @@
+"""A small HTTP server for people, probes and scrapers: reads only, and never in the operator's way.
+
+Each response is made by one function from path and query; this module knows nothing of what it shows. A
+connection carries one request and is ended after :data:`LONGEST_SECONDS`, so that whoever opens many and
+says nothing keeps nobody else out for long: beyond :data:`MOST_CONNECTIONS` the oldest one makes room.
+"""
+
+from __future__ import annotations
+
+import logging
+import socket
+import threading
+import time
+from collections.abc import Callable
+from contextlib import suppress
+from dataclasses import dataclass
+from http import HTTPStatus
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from socketserver import BaseServer, TCPServer
+from typing import Any
+from urllib.parse import parse_qsl, urlsplit
+
+from eurekube_provider.core.errors import ConfigurationError
+
+_log = logging.getLogger(__name__)
+
+Address = tuple[str, int]
+"""Host (empty: every one of this machine) and port (0: any that is free)."""
+
+LONGEST_SECONDS = 10.0
+MOST_CONNECTIONS = 32
+
+_READS = ("GET", "HEAD")
+_MOST_FIELDS = 10
+_HEADERS = {
+    "Cache-Control": "no-store",
+    "X-Content-Type-Options": "nosniff",
+    "Referrer-Policy": "no-referrer",
+}
+_NOTHING_ALLOWED = "default-src 'none'; frame-ancestors 'none'"
+
+
+@dataclass(frozen=True, slots=True)
+class Request:
+    """What was asked for.
+
+    :param query: the last value of each field.
+    :param accept: the header ``Accept``.
+    """
+
+    path: str
+    query: dict[str, str]
+    accept: str
+
+
+@dataclass(frozen=True, slots=True)
+class Response:
+    """What is sent back.
+
+    :param policy: the ``Content-Security-Policy``.
+    """
+
+    body: bytes
+    content_type: str = "text/plain; charset=utf-8"
+    status: int = HTTPStatus.OK
+    policy: str = _NOTHING_ALLOWED
+
+
+Handler = Callable[[Request], Response | None]
+"""Makes the response to a request; None where there is nothing at its path."""
+
+
+class WebServer:
+    """The server; listens from the moment that it is made, and answers once started.
+
+    :raises ConfigurationError: the address cannot be listened on.
+    """
+
+    def __init__(self, address: Address, handler: Handler) -> None:
+        try:
+            self._server = _Server(address, handler)
+        except OSError as error:
+            host, port = address
+            raise ConfigurationError(
+                f"--web-address: {shown(host, port)} cannot be listened on ({error.strerror or error}):"
+                " choose another address, or an empty one to do without"
+            ) from None
+        self._thread = threading.Thread(
+            target=self._server.serve_forever, kwargs={"poll_interval": 0.2}, name="web", daemon=True
+        )
+
+    @property
+    def port(self) -> int:
+        """Where it listens."""
+        return int(self._server.server_address[1])
+
+    def start(self) -> None:
+        """Begin to answer."""
+        self._thread.start()
+
+    def stop(self) -> None:
+        """Answer no more."""
+        if self._thread.is_alive():
+            self._server.shutdown()
+            self._thread.join()
+        self._server.server_close()
+
+
+def parse_address(text: str) -> Address | None:
+    """Read ``HOST:PORT``, ``[IPv6]:PORT`` or ``:PORT``; None for an empty text.
+
+    :raises ConfigurationError: it is none of them.
+    """
+    if not text.strip():
+        return None
+    host, separator, port = text.strip().rpartition(":")
+    is_bracketed = host.startswith("[") and host.endswith("]")
+    if (
+        not separator
+        or not (port.isascii() and port.isdigit() and int(port) <= 65535)
+        or (not is_bracketed and (":" in host or "[" in host or "]" in host))
+    ):
+        raise ConfigurationError(
+            f"--web-address: {text!r} must be HOST:PORT, e.g. :8080, 127.0.0.1:8080 or [::1]:8080;"
+            " empty to do without"
+        )
+    return (host[1:-1] if is_bracketed else host, int(port))
+
+
+def shown(host: str, port: int) -> str:
+    """An address as it is written in a URL."""
+    return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
+
+
+class _Server(ThreadingHTTPServer):
+    daemon_threads = True
+    block_on_close = False
+    request_queue_size = 64
+
+    def __init__(self, address: Address, handler: Handler) -> None:
+        self.handler = handler
+        self._connections: dict[Any, float] = {}
+        self._lock = threading.Lock()
+        host, port = address
+        if host:
+            self.address_family, _, _, _, place = socket.getaddrinfo(
+                host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
+            )[0]
+            host = str(place[0])
+        elif socket.has_dualstack_ipv6():
+            self.address_family, host = socket.AF_INET6, "::"
+        super().__init__((host, port), _RequestHandler)
+
+    def server_bind(self) -> None:
+        """Bind; without looking up our own name, as HTTPServer does."""
+        if self.address_family == socket.AF_INET6:
+            both = self.server_address[0] == "::"
+            self.socket.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 0 if both else 1)
+        TCPServer.server_bind(self)
+
+    def process_request(self, request: Any, client_address: Any) -> None:
+        """Give the connection a thread; the oldest makes room where there are too many."""
+        with self._lock:
+            crowded = len(self._connections) >= MOST_CONNECTIONS
+            oldest = next(iter(self._connections)) if crowded else None
+            self._connections.pop(oldest, None)
+            self._connections[request] = time.monotonic()
+        if oldest is not None:
+            _end(oldest)
+        super().process_request(request, client_address)
+
+    def shutdown_request(self, request: Any) -> None:
+        """The connection has had its answer."""
+        with self._lock:
+            self._connections.pop(request, None)
+        super().shutdown_request(request)
+
+    def service_actions(self) -> None:
+        """End what takes too long, however little by little it comes."""
+        limit = time.monotonic() - LONGEST_SECONDS
+        with self._lock:
+            overdue = [request for request, since in self._connections.items() if since < limit]
+            for request in overdue:
+                del self._connections[request]
+        for request in overdue:
+            _end(request)
+
+    def handle_error(self, request: Any, client_address: Any) -> None:  # noqa: ARG002 - its signature
+        """A client that went away is no error of ours."""
+        _log.debug("a connection broke off", exc_info=True)
+
+
+def _end(connection: socket.socket) -> None:
+    """Wake the thread that waits for this connection: it reads the end, and closes it."""
+    with suppress(OSError):
+        connection.shutdown(socket.SHUT_RDWR)
+
+
+class _RequestHandler(BaseHTTPRequestHandler):
+    timeout = LONGEST_SECONDS
+    error_content_type = "text/plain; charset=utf-8"
+    error_message_format = "%(code)d %(message)s\n"
+
+    def __init__(self, request: Any, client_address: Any, server: BaseServer) -> None:
+        assert isinstance(server, _Server)  # noqa: S101 - made by it only
+        self._handler = server.handler
+        self._policy = _NOTHING_ALLOWED
+        super().__init__(request, client_address, server)
+
+    def __getattr__(self, name: str) -> Any:
+        """Every method is known, and all but reading refused."""
+        if name.startswith("do_"):
+            return self._read if name[3:] in _READS else self._refuse
+        raise AttributeError(name)
+
+    def _read(self) -> None:
+        try:
+            parts = urlsplit(self.path)
+            query = dict(parse_qsl(parts.query, max_num_fields=_MOST_FIELDS))
+        except ValueError:
+            self.send_error(HTTPStatus.BAD_REQUEST)
+            return
+        try:
+            response = self._handler(Request(parts.path, query, self.headers.get("Accept", "")))
+        except Exception:  # noqa: BLE001 - the next request must be answered all the same
+            _log.exception("a page could not be made", extra={"path": parts.path})
+            self.send_error(HTTPStatus.INTERNAL_SERVER_ERROR)
+            return
+        if response is None:
+            self.send_error(HTTPStatus.NOT_FOUND)
+            return
+        self._policy = response.policy
+        self.send_response(response.status)
+        self.send_header("Content-Type", response.content_type)
+        self.send_header("Content-Length", str(len(response.body)))
+        self.end_headers()
+        if self.command != "HEAD":
+            self.wfile.write(response.body)
+
+    def _refuse(self) -> None:
+        self.send_error(HTTPStatus.METHOD_NOT_ALLOWED)
+
+    def send_response(self, code: int, message: str | None = None) -> None:
+        """The status line, and what every answer carries."""
+        super().send_response(code, message)
+        for name, value in _HEADERS.items():
+            self.send_header(name, value)
+        self.send_header("Content-Security-Policy", self._policy)
+        if code == HTTPStatus.METHOD_NOT_ALLOWED:
+            self.send_header("Allow", ", ".join(_READS))
+
+    def version_string(self) -> str:
+        """Who answers; which Python it is, is nobody's business."""
+        return "eurekube"
+
+    def log_message(self, *_: object) -> None:
+        """Probes come every few seconds: nobody wants to read of them."""

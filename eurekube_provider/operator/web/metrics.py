@@ -1,0 +1,391 @@
+"""``/metrics`` shows what the operator counts anyway, in Prometheus' words.
+
+Nothing is counted here. A scrape copies the counters that the parts keep, so that it costs them nothing and
+a deleted syncer's labels are gone with it. Labels are few on purpose: syncers, servers, methods and codes,
+never instances.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from typing import Literal
+
+from prometheus_client import CollectorRegistry, GCCollector, PlatformCollector, ProcessCollector
+from prometheus_client.core import (
+    CounterMetricFamily,
+    GaugeMetricFamily,
+    HistogramMetricFamily,
+    Metric,
+)
+from prometheus_client.exposition import choose_encoder
+from prometheus_client.registry import Collector
+
+from eurekube_provider.core.durations import BOUNDS_SECONDS, Distribution
+from eurekube_provider.core.registry import Figures
+from eurekube_provider.operator.web.running_operator import RunningOperator
+from eurekube_provider.version import __version__
+
+Labels = tuple[str, ...]
+Samples = Mapping[Labels, float]
+
+
+@dataclass(frozen=True, slots=True)
+class MetricDefinition:
+    """One metric.
+
+    :param name: as it is scraped, ``_total`` included.
+    :param help: one sentence, and how many series there can be.
+    """
+
+    name: str
+    kind: Literal["counter", "gauge", "histogram"]
+    help: str
+    labels: Labels = ()
+
+
+METRICS = {
+    metric.name: metric
+    for metric in (
+        MetricDefinition(
+            "eurekube_reconcile_total",
+            "counter",
+            "Looks at a syncer, by result: synced, problem (its conditions say which) or error (tried again)."
+            " Labels syncer (namespace/name) and result: at most 3 series a syncer.",
+            ("syncer", "result"),
+        ),
+        MetricDefinition(
+            "eurekube_reconcile_duration_seconds",
+            "histogram",
+            "How long looks took, Eureka's answers included. No labels.",
+        ),
+        MetricDefinition(
+            "eurekube_desired_instances",
+            "gauge",
+            "Instances that a syncer wanted at its last look. Label syncer: 1 series a syncer.",
+            ("syncer",),
+        ),
+        MetricDefinition(
+            "eurekube_registered_instances",
+            "gauge",
+            "Instances of a syncer that are in Eureka, as far as known. Label syncer: 1 series a syncer.",
+            ("syncer",),
+        ),
+        MetricDefinition(
+            "eurekube_refused_instances",
+            "gauge",
+            "Instances that were left alone, being somebody else's or registered by themselves."
+            " Label syncer: 1 series a syncer.",
+            ("syncer",),
+        ),
+        MetricDefinition(
+            "eurekube_drifted_instances",
+            "gauge",
+            "Instances that still differed from Eureka after a syncer's last look, the refused ones left"
+            " aside. Label syncer: 1 series a syncer.",
+            ("syncer",),
+        ),
+        MetricDefinition(
+            "eurekube_braked",
+            "gauge",
+            "1 while a syncer's removals are held back. Label syncer: 1 series a syncer.",
+            ("syncer",),
+        ),
+        MetricDefinition(
+            "eurekube_last_success_timestamp_seconds",
+            "gauge",
+            "Unix time of a syncer's last look that found or left all in line; a syncer that needs none is"
+            " not looked at. Label syncer: at most 1 series a syncer.",
+            ("syncer",),
+        ),
+        MetricDefinition(
+            "eurekube_queue_depth",
+            "gauge",
+            "Syncers that wait for a worker. No labels.",
+        ),
+        MetricDefinition(
+            "eurekube_eureka_requests_total",
+            "counter",
+            "Requests to Eureka, by method and status code (none: no answer)."
+            " Labels method and code: a few dozen series.",
+            ("method", "code"),
+        ),
+        MetricDefinition(
+            "eurekube_eureka_request_duration_seconds",
+            "histogram",
+            "How long requests to Eureka took, answered or not. No labels.",
+        ),
+        MetricDefinition(
+            "eurekube_heartbeats_total",
+            "counter",
+            "Renewals by result: accepted, missing (the server did not hold the instance) or failed (tried"
+            " again); in batches, on each server. Label result: 3 series.",
+            ("result",),
+        ),
+        MetricDefinition(
+            "eurekube_renewals_last_minute",
+            "gauge",
+            "Renewals accepted within the last minute by one server, in the mean of all."
+            " Label eureka (the connection's name): 1 series an Eureka.",
+            ("eureka",),
+        ),
+        MetricDefinition(
+            "eurekube_renewals_expected",
+            "gauge",
+            "Renewals a minute that a server expects of what is renewed here."
+            " Label eureka: 1 series an Eureka.",
+            ("eureka",),
+        ),
+        MetricDefinition(
+            "eurekube_renewals_late_seconds",
+            "gauge",
+            "For how long the renewal is due that has waited longest: above 25 instances may lapse."
+            " Label eureka: 1 series an Eureka.",
+            ("eureka",),
+        ),
+        MetricDefinition(
+            "eurekube_renewals_refused",
+            "gauge",
+            "Instances that Eureka refused to renew when it was asked last."
+            " Label eureka: 1 series an Eureka.",
+            ("eureka",),
+        ),
+        MetricDefinition(
+            "eurekube_registry_share",
+            "gauge",
+            "The part of the registry that is renewed here, 0 to 1: above 0.15 Eureka goes into"
+            " self-preservation when this operator stops. Label eureka: 1 series an Eureka.",
+            ("eureka",),
+        ),
+        MetricDefinition(
+            "eurekube_registry_read_timestamp_seconds",
+            "gauge",
+            "Unix time of the last complete reading of the registry. Label eureka: 1 series an Eureka.",
+            ("eureka",),
+        ),
+        MetricDefinition(
+            "eurekube_peer_up",
+            "gauge",
+            "1 if an Eureka server answered the last request, 0 if not, or with 5xx, 401 or 403."
+            " Label url: 1 series a server.",
+            ("url",),
+        ),
+        MetricDefinition(
+            "eurekube_watch_restarts_total",
+            "counter",
+            "Watches of the Kubernetes API that began anew, by reason: ended (by the server, as asked),"
+            " expired or failed. Labels resource and reason: at most 12 series.",
+            ("resource", "reason"),
+        ),
+        MetricDefinition(
+            "eurekube_refresh_runs_total",
+            "counter",
+            "Runs of a StackRefresh's target, by outcome: Changed, Unchanged, Succeeded, Failed, Locked or"
+            " Pending. Labels refresh (namespace/name) and outcome: at most 6 series a StackRefresh.",
+            ("refresh", "outcome"),
+        ),
+        MetricDefinition(
+            "eurekube_refresh_last_run_seconds",
+            "gauge",
+            "How long the last run took. Label refresh: at most 1 series a StackRefresh.",
+            ("refresh",),
+        ),
+        MetricDefinition(
+            "eurekube_refresh_last_success_timestamp_seconds",
+            "gauge",
+            "Unix time at which a run ended well last, as far as this process knows."
+            " Label refresh: at most 1 series a StackRefresh.",
+            ("refresh",),
+        ),
+        MetricDefinition(
+            "eurekube_refresh_failures",
+            "gauge",
+            "Runs that failed in a row; only from the leader."
+            " Label refresh: at most 1 series a StackRefresh.",
+            ("refresh",),
+        ),
+        MetricDefinition(
+            "eurekube_refresh_synced",
+            "gauge",
+            "1 if the last run began after the last change of the addresses; only from the leader."
+            " Label refresh: at most 1 series a StackRefresh.",
+            ("refresh",),
+        ),
+        MetricDefinition(
+            "eurekube_leader",
+            "gauge",
+            "1 if this replica may write: it leads, or there is no election. No labels.",
+        ),
+        MetricDefinition(
+            "eurekube_build_info",
+            "gauge",
+            "Always 1. Label version: 1 series.",
+            ("version",),
+        ),
+    )
+}
+"""Every metric of ours, by name; ``process_`` and ``python_`` ones are the client library's."""
+
+
+class OperatorCollector(Collector):
+    """Reads the operator at each scrape.
+
+    :param operator: None as long as there is nothing to read.
+    """
+
+    def __init__(self, operator: Callable[[], RunningOperator | None]) -> None:
+        self._operator = operator
+
+    def describe(self) -> Iterable[Metric]:
+        """Names only, so that nothing is read before the first scrape."""
+        return [_family(metric) for metric in METRICS.values()]
+
+    def collect(self) -> Iterable[Metric]:
+        """All families that have something to say."""
+        yield _filled("eurekube_build_info", {(__version__,): 1.0})
+        operator = self._operator()
+        if operator is None:
+            return
+        figures = {name: registry.figures() for name, registry in operator.registries.items()}
+        for name, samples in {
+            **_of_syncers(operator),
+            **_of_registries(figures),
+            **_of_triggers(operator),
+        }.items():
+            yield _filled(name, samples)
+        yield _filled("eurekube_leader", {(): float(operator.is_leader() is not False)})
+        yield _filled("eurekube_queue_depth", {(): float(operator.queue.depth)})
+        yield _filled(
+            "eurekube_watch_restarts_total",
+            {labels: float(count) for labels, count in operator.watch_restarts().items()},
+        )
+        yield _timed("eurekube_reconcile_duration_seconds", operator.controller.history.durations.snapshot())
+        servers = (server for one in figures.values() for server in one.servers)
+        yield _timed(
+            "eurekube_eureka_request_duration_seconds",
+            sum((server.durations for server in servers), Distribution()),
+        )
+
+
+class Metrics:
+    """The registry of everything that is scraped."""
+
+    def __init__(self, operator: Callable[[], RunningOperator | None]) -> None:
+        self._registry = CollectorRegistry()
+        ProcessCollector(registry=self._registry)
+        PlatformCollector(registry=self._registry)
+        GCCollector(registry=self._registry)
+        self._registry.register(OperatorCollector(operator))
+
+    def page(self, accept: str) -> tuple[bytes, str]:
+        """One scrape: the text, in the format that the ``Accept`` header asks for, and its content type."""
+        encode, content_type = choose_encoder(accept)
+        return encode(self._registry), content_type
+
+
+def _of_syncers(operator: RunningOperator) -> dict[str, Samples]:
+    history = operator.controller.history
+    looks = {key: operator.controller.history.last.get(key) for key in operator.sources.syncer_keys()}
+    seen = {key: look for key, look in looks.items() if look is not None}
+
+    def by_syncer(values: Mapping[tuple[str, str], float]) -> Samples:
+        return {("/".join(key),): float(value) for key, value in values.items()}
+
+    return {
+        "eurekube_reconcile_total": {
+            ("/".join(key), str(result)): float(count)
+            for (key, result), count in history.results().items()
+            if key in looks
+        },
+        "eurekube_desired_instances": by_syncer({key: look.report.desired for key, look in seen.items()}),
+        "eurekube_registered_instances": by_syncer({key: operator.registered(key) for key in looks}),
+        "eurekube_refused_instances": by_syncer({key: look.report.refused for key, look in seen.items()}),
+        "eurekube_drifted_instances": by_syncer(
+            {key: max(0, look.differing - look.report.refused) for key, look in seen.items()}
+        ),
+        "eurekube_braked": by_syncer({key: look.held_since is not None for key, look in seen.items()}),
+        "eurekube_last_success_timestamp_seconds": by_syncer(
+            {key: at for key, at in history.succeeded_at().items() if key in looks}
+        ),
+    }
+
+
+def _of_triggers(operator: RunningOperator) -> dict[str, Samples]:
+    if operator.triggers is None:
+        return {}
+    history, standings = operator.triggers.history(), operator.triggers.standings()
+    return {
+        "eurekube_refresh_runs_total": {
+            ("/".join(key), str(outcome)): float(count)
+            for key, one in history.items()
+            for outcome, count in one.outcomes.items()
+        },
+        "eurekube_refresh_last_run_seconds": {
+            ("/".join(key),): one.last_seconds for key, one in history.items()
+        },
+        "eurekube_refresh_last_success_timestamp_seconds": {
+            ("/".join(key),): one.succeeded_at for key, one in history.items() if one.succeeded_at is not None
+        },
+        "eurekube_refresh_failures": {
+            ("/".join(key),): float(one.failures) for key, one in standings.items()
+        },
+        "eurekube_refresh_synced": {("/".join(key),): float(one.is_synced) for key, one in standings.items()},
+    }
+
+
+def _of_registries(registries: Mapping[str, Figures]) -> dict[str, Samples]:
+    counts = registries.values()
+    requests: Counter[Labels] = Counter()
+    up: dict[Labels, float] = {}
+    for server in (server for one in counts for server in one.servers):
+        requests.update(server.requests)
+        if server.is_up is not None:  # two connections may name one server: it is up if both find it so
+            up[server.url,] = min(up.get((server.url,), 1.0), float(server.is_up))
+    return {
+        "eurekube_eureka_requests_total": requests,
+        "eurekube_heartbeats_total": {
+            ("accepted",): float(sum(one.accepted for one in counts)),
+            ("missing",): float(sum(one.missing for one in counts)),
+            ("failed",): float(sum(one.failed for one in counts)),
+        },
+        "eurekube_renewals_last_minute": {
+            (name,): one.renewals_last_minute for name, one in registries.items()
+        },
+        "eurekube_renewals_expected": {
+            (name,): float(one.renewals_expected) for name, one in registries.items()
+        },
+        "eurekube_renewals_late_seconds": {(name,): one.late_seconds for name, one in registries.items()},
+        "eurekube_renewals_refused": {(name,): float(one.refused) for name, one in registries.items()},
+        "eurekube_registry_share": {(name,): one.share for name, one in registries.items()},
+        "eurekube_registry_read_timestamp_seconds": {
+            (name,): one.read_at for name, one in registries.items() if one.read_at is not None
+        },
+        "eurekube_peer_up": up,
+    }
+
+
+def _family(metric: MetricDefinition) -> CounterMetricFamily | GaugeMetricFamily | HistogramMetricFamily:
+    if metric.kind == "counter":
+        return CounterMetricFamily(metric.name, metric.help, labels=metric.labels)
+    if metric.kind == "gauge":
+        return GaugeMetricFamily(metric.name, metric.help, labels=metric.labels)
+    return HistogramMetricFamily(metric.name, metric.help, labels=metric.labels)
+
+
+def _filled(name: str, samples: Samples) -> Metric:
+    family = _family(METRICS[name])
+    assert not isinstance(family, HistogramMetricFamily)  # noqa: S101 - those have _timed
+    for labels, value in samples.items():
+        family.add_metric(labels, value)
+    return family
+
+
+def _timed(name: str, distribution: Distribution) -> Metric:
+    family = HistogramMetricFamily(name, METRICS[name].help)
+    buckets, below = [], 0.0
+    for bound, count in zip((*map(str, BOUNDS_SECONDS), "+Inf"), distribution.counts, strict=True):
+        below += count
+        buckets.append((bound, below))
+    family.add_metric((), buckets, distribution.total_seconds)
+    return family

@@ -1,0 +1,347 @@
+"""What the operator knows, as one document: ``/status.json``, and what the status page is made of.
+
+The keys are stable; ``docs/web.md`` documents them. Nothing here asks a server anything, and no lock is held
+for longer than a copy takes.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping
+from typing import Any, TypedDict
+
+from eurekube_provider.core.condition_types import ConditionType
+from eurekube_provider.core.registry import Figures, Registry, failure_of
+from eurekube_provider.operator.history import LastReconcile
+from eurekube_provider.operator.triggers.rows import RefreshRow, rows
+from eurekube_provider.operator.web.running_operator import RunningOperator
+from eurekube_provider.version import __version__
+
+MOST_STACK_REGISTRATIONS = MOST_STACK_REFRESHES = 50
+
+Object = Mapping[str, Any]
+
+
+class OperatorRow(TypedDict):
+    """Who answers."""
+
+    name: str
+    cluster: str
+    clusterUid: str
+    replica: str
+    role: str
+    version: str
+    startedAt: str
+    kubernetes: str
+    watchNamespaces: list[str]
+    queueDepth: int
+
+
+class HealthRow(TypedDict):
+    """What ``/healthz`` and ``/readyz`` say."""
+
+    live: bool
+    ready: bool
+    problems: list[str]
+
+
+class ServerRow(TypedDict):
+    """One Eureka server."""
+
+    url: str
+    up: bool | None
+    since: str | None
+    error: str
+    startedAt: str | None
+    renewalsLastMinute: int | None
+    renewalsThreshold: int | None
+    selfPreservation: bool | None
+
+
+class EurekaRow(TypedDict):
+    """One Eureka, of one or several servers."""
+
+    name: str
+    servers: list[ServerRow]
+    readAt: str | None
+    error: str
+    registered: int
+    held: int
+    share: float
+    warning: str
+    renewalsLastMinute: float
+    renewalsExpected: int
+
+
+class DifferenceRow(TypedDict):
+    """One instance that is not in Eureka as Kubernetes has it."""
+
+    application: str
+    instanceId: str
+    kubernetes: str
+    eureka: str
+    why: str
+
+
+class SyncerRow(TypedDict):
+    """One EurekaSyncer."""
+
+    namespace: str
+    name: str
+    mode: str
+    application: str
+    ready: bool | None
+    reason: str
+    message: str
+    synced: bool | None
+    syncReason: str
+    syncMessage: str
+    desired: int
+    registered: int
+    refused: int
+    heldSince: str | None
+    lookedAt: str | None
+    differing: int
+    differences: list[DifferenceRow]
+
+
+class StackRow(TypedDict):
+    """A stack's registration that this operator renews."""
+
+    eureka: str
+    application: str
+    instanceId: str
+    status: str
+    address: str
+    owner: str
+
+
+class ChangeRow(TypedDict):
+    """One change of a registration."""
+
+    at: str
+    action: str
+    application: str
+    instanceId: str
+    syncer: str
+    why: str
+
+
+class FilterRow(TypedDict):
+    """What was asked for; empty for everything."""
+
+    syncer: str
+    application: str
+
+
+class Overview(TypedDict):
+    """The whole document."""
+
+    now: str
+    filter: FilterRow
+    operator: OperatorRow
+    health: HealthRow
+    eurekas: list[EurekaRow]
+    syncerCount: int
+    syncers: list[SyncerRow]
+    stackRefreshCount: int
+    stackRefreshes: list[RefreshRow]
+    stackRegistrationCount: int
+    stackRegistrations: list[StackRow]
+    changes: list[ChangeRow]
+
+
+def overview(operator: RunningOperator, syncer: str = "", application: str = "") -> Overview:
+    """Collect what is known now.
+
+    :param syncer: ``namespace/name``: show this one only.
+    :param application: in any case: show what concerns this one only.
+    """
+    wanted = application.upper()
+    figures = {name: registry.figures(in_full=True) for name, registry in operator.registries.items()}
+    problems = [loop.problem for loop in operator.liveness() if loop.problem]
+    missing = operator.not_ready()
+    syncers = [_syncer(operator, item) for item in operator.sources.syncers.objects()]
+
+    def is_shown(of_syncer: str, of_application: str) -> bool:
+        """Whether it was asked for; what is no syncer's is not shown with a single one."""
+        return (not syncer or of_syncer == syncer) and (not wanted or of_application.upper() == wanted)
+
+    shown = [row for row in syncers if is_shown(f"{row['namespace']}/{row['name']}", row["application"])]
+    stacks = [row for row in _stacks(figures) if is_shown("", row["application"])]
+    refreshes = rows(operator.triggers) if operator.triggers else []
+    refreshes = [row for row in refreshes if is_shown("", row["application"])]
+    settings = operator.settings
+    return {
+        "now": _stamp(time.time()),
+        "filter": {"syncer": syncer, "application": application},
+        "operator": {
+            "name": settings.operator_name,
+            "cluster": operator.cluster.name,
+            "clusterUid": operator.cluster.uid,
+            "replica": settings.pod_name,
+            "role": {True: "leader", False: "standby", None: "single"}[operator.is_leader()],
+            "version": __version__,
+            "startedAt": _stamp(operator.started_at),
+            "kubernetes": operator.kubernetes_url,
+            "watchNamespaces": list(settings.watch_namespaces),
+            "queueDepth": operator.queue.depth,
+        },
+        "health": {
+            "live": not problems,
+            "ready": not missing,
+            "problems": [
+                *problems,
+                *missing,
+                *(f"{kind} may be old: {error}" for kind, error in operator.sources.failures.items()),
+            ],
+        },
+        "eurekas": [_eureka(name, one, figures[name]) for name, one in operator.registries.items()],
+        "syncerCount": len(syncers),
+        "syncers": sorted(shown, key=_worst_first),
+        "stackRefreshCount": len(refreshes),
+        "stackRefreshes": refreshes[:MOST_STACK_REFRESHES],
+        "stackRegistrationCount": len(stacks),
+        "stackRegistrations": stacks[:MOST_STACK_REGISTRATIONS],
+        "changes": [
+            {
+                "at": _stamp(recent.at),
+                "action": recent.action,
+                "application": recent.application,
+                "instanceId": recent.instance_id,
+                "syncer": "/".join(recent.syncer),
+                "why": recent.why,
+            }
+            for recent in operator.controller.history.recent()
+            if is_shown("/".join(recent.syncer), recent.application)
+        ],
+    }
+
+
+def _worst_first(row: SyncerRow) -> tuple[bool, bool, str, str]:
+    """The order of the syncers: what callers may not find, then what differs, then all that is well."""
+    return (row["ready"] is True, row["synced"] is True, row["namespace"], row["name"])
+
+
+def _syncer(operator: RunningOperator, item: Object) -> SyncerRow:
+    """One row: our own last look, or what the object's status says where we have not looked (yet)."""
+    metadata, spec = item["metadata"], item.get("spec") or {}
+    key = (metadata["namespace"], metadata["name"])
+    look = operator.controller.history.last.get(key)
+    row: SyncerRow = {
+        "namespace": key[0],
+        "name": key[1],
+        "mode": str(spec.get("mode", "")),
+        "application": str((spec.get("selector") or {}).get("app", "")).upper(),
+        "ready": None,
+        "reason": "NotLookedAt",
+        "message": "the operator has not looked at it yet",
+        "synced": None,
+        "syncReason": "NotLookedAt",
+        "syncMessage": "",
+        "desired": 0,
+        "registered": operator.registered(key),
+        "refused": 0,
+        "heldSince": None,
+        "lookedAt": None,
+        "differing": 0,
+        "differences": [],
+    }
+    return _by_status(row, item.get("status") or {}) if look is None else _by_last(row, look)
+
+
+def _by_last(row: SyncerRow, last: LastReconcile) -> SyncerRow:
+    report = last.report
+    return {
+        **row,
+        "application": report.application or row["application"],
+        "ready": report.is_ready,
+        "reason": report.reason,
+        "message": report.message,
+        "synced": report.is_synced,
+        "syncReason": report.sync_reason,
+        "syncMessage": report.sync_message,
+        "desired": report.desired,
+        "refused": report.refused,
+        "heldSince": None if last.held_since is None else _stamp(last.held_since),
+        "lookedAt": _stamp(last.at),
+        "differing": last.differing,
+        "differences": [
+            {
+                "application": one.application,
+                "instanceId": one.instance_id,
+                "kubernetes": one.kubernetes,
+                "eureka": one.eureka,
+                "why": one.why,
+            }
+            for one in last.differences
+        ],
+    }
+
+
+def _by_status(row: SyncerRow, status: Object) -> SyncerRow:
+    """What another replica wrote there."""
+    conditions = {one.get("type"): one for one in status.get("conditions") or ()}
+    ready, synced = conditions.get(ConditionType.READY), conditions.get(ConditionType.SYNCED) or {}
+    if ready is None:
+        return row
+    return {
+        **row,
+        "application": str(status.get("application") or row["application"]),
+        "ready": {"True": True, "False": False}.get(ready.get("status", "")),
+        "reason": str(ready.get("reason", "")),
+        "message": str(ready.get("message", "")),
+        "synced": {"True": True, "False": False}.get(synced.get("status", "")),
+        "syncReason": str(synced.get("reason", "")),
+        "syncMessage": str(synced.get("message", "")),
+        "desired": int(status.get("desired", 0)),
+        "refused": int(status.get("refused", 0)),
+    }
+
+
+def _eureka(name: str, registry: Registry, figures: Figures) -> EurekaRow:
+    return {
+        "name": name,
+        "servers": [
+            {
+                "url": server.url,
+                "up": server.is_up,
+                "since": None if server.is_up is None else _stamp(server.since),
+                "error": server.error,
+                "startedAt": None if server.started_at is None else _stamp(server.started_at),
+                "renewalsLastMinute": server.renewals_last_minute,
+                "renewalsThreshold": server.renewals_threshold,
+                "selfPreservation": server.is_endangered,
+            }
+            for server in figures.servers
+        ],
+        "readAt": None if figures.read_at is None else _stamp(figures.read_at),
+        "error": str(failure_of(registry.condition()) or ""),
+        "registered": figures.registered,
+        "held": figures.held,
+        "share": round(figures.share, 4),
+        "warning": figures.warning,
+        "renewalsLastMinute": round(figures.renewals_last_minute, 1),
+        "renewalsExpected": figures.renewals_expected,
+    }
+
+
+def _stacks(figures: Mapping[str, Figures]) -> list[StackRow]:
+    return [
+        {
+            "eureka": name,
+            "application": instance.application,
+            "instanceId": instance.instance_id,
+            "status": str(instance.status),
+            "address": f"{instance.ip_address}:{instance.port.number}",
+            "owner": instance.owner or "",
+        }
+        for name, one in figures.items()
+        for instance in one.for_stacks
+    ]
+
+
+def _stamp(seconds: float) -> str:
+    """Unix time as RFC 3339, in UTC."""
+    # Twice as fast as by a datetime, and there is one for each syncer.
+    return time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(seconds))

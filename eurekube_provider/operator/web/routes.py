@@ -1,0 +1,77 @@
+"""Which page is where, and what it is made of."""
+
+from __future__ import annotations
+
+import json
+from http import HTTPStatus
+
+from eurekube_provider.operator.web.http_server import Request, Response
+from eurekube_provider.operator.web.metrics import Metrics
+from eurekube_provider.operator.web.overview import overview
+from eurekube_provider.operator.web.running_operator import RunningOperator
+from eurekube_provider.operator.web.status_page import POLICY, html, without_data
+
+STARTING = "the operator is starting: the Kubernetes API has not said yet which cluster this is"
+STOPPING = "the operator is stopping"
+
+
+class Routes:
+    """Answers for the operator: at first that it starts, and once :meth:`show` was called all there is."""
+
+    def __init__(self) -> None:
+        self._operator: RunningOperator | None = None
+        self._why_not = STARTING
+        self._metrics = Metrics(lambda: self._operator)
+
+    def show(self, operator: RunningOperator) -> None:
+        """The operator is put together."""
+        self._operator = operator
+
+    def close(self) -> None:
+        """The operator ends its loops: they are no sign of life any more, and it is not ready."""
+        self._operator, self._why_not = None, STOPPING
+
+    def __call__(self, request: Request) -> Response | None:
+        """The page at a path; None where there is none."""
+        if request.path == "/healthz":
+            return self._health()
+        if request.path == "/readyz":
+            operator = self._operator
+            return _verdict([self._why_not] if operator is None else operator.not_ready())
+        if request.path == "/metrics":
+            body, content_type = self._metrics.page(request.accept)
+            return Response(body, content_type)
+        if request.path in ("/", "/status.json"):
+            return self._status(request)
+        return None
+
+    def _health(self) -> Response:
+        loops = self._operator.liveness() if self._operator else []
+        problems = [loop.problem for loop in loops if loop.problem]
+        ages = [f"{loop.name}: {loop.age_seconds:.1f} s" for loop in loops if not loop.problem]
+        return _verdict(problems, ages)
+
+    def _status(self, request: Request) -> Response:
+        operator, as_json = self._operator, request.path == "/status.json"
+        if operator is None:
+            if as_json:
+                text = json.dumps({"error": self._why_not})
+                return Response(text.encode(), "application/json", HTTPStatus.SERVICE_UNAVAILABLE)
+            return _page(without_data(self._why_not), HTTPStatus.SERVICE_UNAVAILABLE)
+        query = request.query
+        syncer, application = (query.get(name, "").strip() for name in ("syncer", "application"))
+        document = overview(operator, syncer, application)
+        if as_json:
+            return Response(json.dumps(document, indent=1).encode(), "application/json")
+        return _page(html(document, refreshes=query.get("refresh") != "off"))
+
+
+def _page(text: str, status: HTTPStatus = HTTPStatus.OK) -> Response:
+    return Response(text.encode(), "text/html; charset=utf-8", status, POLICY)
+
+
+def _verdict(problems: list[str], details: list[str] | None = None) -> Response:
+    """``ok`` and what there is to say, or 503 and a sentence for each problem."""
+    status = HTTPStatus.SERVICE_UNAVAILABLE if problems else HTTPStatus.OK
+    lines = [*(problems or ["ok"]), *(details or [])]
+    return Response(("\n".join(lines) + "\n").encode(), status=status)

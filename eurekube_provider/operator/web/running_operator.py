@@ -1,0 +1,87 @@
+"""The running operator, as the status page, the metrics and the probes read it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+
+from eurekube_provider.core.identity import Cluster, ClusterOwner
+from eurekube_provider.core.liveness import Liveness
+from eurekube_provider.core.registry import Registry, Unread
+from eurekube_provider.operator.controller import Controller
+from eurekube_provider.operator.index import SyncerKey
+from eurekube_provider.operator.queue import WorkQueue
+from eurekube_provider.operator.settings import Settings
+from eurekube_provider.operator.sources import Sources
+from eurekube_provider.operator.status import StatusWriter
+from eurekube_provider.operator.triggers.triggers import Triggers
+
+IsLeader = Callable[[], bool | None]
+"""Whether this replica leads; None where there is no election."""
+
+
+@dataclass(frozen=True, slots=True)
+class RunningOperator:
+    """The running operator.
+
+    :param kubernetes_url: the API server.
+    :param registries: one for each Eureka, by the connection's name.
+    :param started_at: Unix time.
+    :param triggers: None where nothing is triggered.
+    """
+
+    settings: Settings
+    cluster: Cluster
+    kubernetes_url: str
+    sources: Sources
+    registries: Mapping[str, Registry]
+    controller: Controller
+    statuses: StatusWriter
+    queue: WorkQueue[SyncerKey]
+    is_leader: IsLeader
+    started_at: float
+    triggers: Triggers | None = None
+
+    def liveness(self) -> list[Liveness]:
+        """All loops that must go on.
+
+        Whether the operator lives is a question to its own threads alone. Neither Eureka nor the Kubernetes
+        API can make it no: a restart would bring neither back, and would end the renewals that still get
+        through.
+        """
+        registries = [loop for registry in self.registries.values() for loop in registry.liveness()]
+        return [
+            *self.sources.liveness(),
+            *registries,
+            *self.controller.liveness(),
+            *self.statuses.liveness(),
+            *(self.triggers.liveness() if self.triggers else ()),
+        ]
+
+    def watch_restarts(self) -> dict[tuple[str, str], int]:
+        """How often watches began anew, by kind and reason."""
+        refreshes = self.triggers.reflectors.restarts if self.triggers else {}
+        return {
+            **self.sources.watch_restarts,
+            **{("refreshes", reason): count for reason, count in refreshes.items()},
+        }
+
+    def not_ready(self) -> list[str]:
+        """A sentence for each thing that was not read yet; none once the operator may act, or stand by."""
+        sentences = []
+        if not self.sources.is_settled:
+            why = "; ".join(f"{kind}: {error}" for kind, error in self.sources.failures.items())
+            sentences.append(
+                f"the Kubernetes objects were not read completely yet{f' ({why})' if why else ''}"
+            )
+        for name, registry in self.registries.items():
+            condition = registry.condition()
+            if isinstance(condition, Unread):
+                why = f" ({condition.error})" if condition.error else ""
+                sentences.append(f"the Eureka {name!r} was not read yet{why}")
+        return sentences
+
+    def registered(self, key: SyncerKey) -> int:
+        """How many instances of a syncer are in Eureka, as far as known."""
+        owner = str(ClusterOwner(self.cluster.name, *key))
+        return sum(len(registry.known(owner=owner)) for registry in self.registries.values())

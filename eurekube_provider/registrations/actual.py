@@ -1,0 +1,108 @@
+"""What Eureka holds of a resource's registrations at this moment, read past its caches."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+from eurekube_provider.core.errors import RegistryError
+from eurekube_provider.core.identity import MEMBER_KEY, SELF_RENEWED
+from eurekube_provider.core.model import Instance
+from eurekube_provider.eureka.bulk import take_stock
+from eurekube_provider.eureka.peers import Peers
+from eurekube_provider.eureka.uncached_reads import Stocktaking, look_for
+from eurekube_provider.registrations.desired import DesiredState, Key
+from eurekube_provider.registrations.registry_lists import LISTS
+
+
+@dataclass(frozen=True, slots=True)
+class ActualState:
+    """What Eureka holds of a resource.
+
+    :ivar ours: everything that is registered for one of the owners, by place.
+    :ivar others: what somebody else has in a place of ours.
+    :ivar unsure: servers that did not answer, and why; what nobody holds may be there.
+    """
+
+    ours: dict[Key, Instance]
+    others: dict[Key, Instance]
+    unsure: dict[str, RegistryError]
+
+    @property
+    def everything(self) -> dict[Key, Instance]:
+        """What stands in the places of the resource, whoever's it is."""
+        return self.ours | self.others
+
+    def surplus(self, wanted: DesiredState) -> list[Instance]:
+        """What is ours, and was registered by an earlier call that is not asked for any more."""
+        keys = wanted.keys
+        return [each for key, each in self.ours.items() if key not in keys]
+
+
+def look(
+    desired: DesiredState,
+    owners: Sequence[str],
+    peers: Peers,
+    listed: Sequence[Instance] | None = None,
+    also: Iterable[Key] = (),
+    *,
+    writes: bool = False,
+    everywhere: bool = True,
+) -> ActualState:
+    """Read past the servers' caches what is in the places of ``desired``, and what else its owners have.
+
+    Which places these are is known from the program, the state and, of an application, Eureka's list. That
+    one is up to 45 s old: what a call that failed left a moment ago may be found by a later look only.
+
+    :param listed: what is in the application, where that was asked a moment ago.
+    :param also: places that a state knows.
+    :param writes: ``desired`` is about to be written or removed, or was a moment ago. Where others renew it,
+        many of its places are then read in batches, which cost the servers little and renew what they find:
+        what is ours, or what came since the list was made, if anything did. Other looks renew nothing.
+    :param everywhere: whether a single place is read from every server, and not from the first that answers
+        and holds something; many are in any case.
+    :raises RegistryError: no server answered.
+    """
+    if listed is None:
+        listed = LISTS.of_application(desired.application, peers) if desired.has_members else ()
+    own = desired.keys
+
+    def is_ours(each: Instance) -> bool:
+        return each.owner in owners or (desired.incarnation is not None and desired.is_its(each))
+
+    suggested = (each.key for each in listed if is_ours(each) and MEMBER_KEY in each.metadata)
+    places = list(dict.fromkeys((*own, *also, *(suggested if desired.has_members else ()))))
+    if len(places) == 1 and not everywhere:
+        stock = Stocktaking({"": {places[0]: peers.read(*places[0])}}, {})
+    else:
+        stock = _read(peers, places, _renewed(desired, owners, listed) if writes else [])
+    held = {key: found for key in places if (found := stock.newest(key)) is not None}
+    return ActualState(
+        ours={
+            key: found
+            for key, found in held.items()
+            # Elsewhere than it is asked for, only what was registered as a member.
+            if is_ours(found) and (key in own or MEMBER_KEY in found.metadata)
+        },
+        others={key: found for key, found in held.items() if not is_ours(found)},
+        unsure=stock.failures,
+    )
+
+
+def _renewed(desired: DesiredState, owners: Sequence[str], listed: Sequence[Instance]) -> list[Instance]:
+    """The places where a renewal does no harm, of what others renew: no stranger is listed there."""
+    if desired.renewer == SELF_RENEWED:
+        return []
+    kept = {each.key for each in listed if each.owner not in owners or each.renewer == SELF_RENEWED}
+    wanted = (each.instance for each in desired.registrations.values())
+    return [instance for instance in wanted if instance.key not in kept]
+
+
+def _read(peers: Peers, keys: Sequence[Key], renewed: Sequence[Instance]) -> Stocktaking:
+    """Read past the servers' caches, of which ``renewed`` in batches if they are many."""
+    if not renewed or not peers.uses_batches(len(renewed)):
+        return look_for(peers, keys)
+    done = {each.key for each in renewed}
+    left = [key for key in keys if key not in done]
+    stock = take_stock(peers, renewed)
+    return stock.joined(look_for(peers, left)) if left else stock

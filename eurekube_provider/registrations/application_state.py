@@ -1,0 +1,136 @@
+"""An EurekaApplication's state: what a program changes of it, and what it says of Eureka."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from eurekube_provider.core.identity import MEMBER_KEY
+from eurekube_provider.core.model import Instance, Status
+from eurekube_provider.core.plan import same_contents
+from eurekube_provider.registrations.actual import ActualState
+from eurekube_provider.registrations.desired import DesiredState, Registration, name_of
+from eurekube_provider.registrations.difference import (
+    StateDifference,
+    at_other_servers,
+    is_still_enforced,
+    is_unfinished,
+)
+from eurekube_provider.registrations.draining import unmarked
+from eurekube_provider.registrations.instance_fields import properties_of
+from eurekube_provider.registrations.members import ID_BASE, MEMBER_INPUTS, fitted
+from eurekube_provider.registrations.properties import (
+    INCARNATION,
+    LEAVING,
+    SEEN_INCARNATION,
+    STILL_ENFORCED,
+    Properties,
+    contains_unknown,
+)
+
+
+def diff(olds: Mapping[str, Any], news: Mapping[str, Any]) -> StateDifference:
+    """Compare what Eureka held when the state was written with what is asked for now.
+
+    Another application is a replacement. So are other servers, as for an EurekaInstance.
+    Everything else updates in place: an instance with another id is registered before the old one goes.
+
+    :param olds: a state's outputs.
+    :param news: checked properties; anything may still be unknown, and counts as a change.
+    """
+    replaces = ["application"] if olds.get("application") != news.get("application") else []
+    if at_other_servers(olds, news):
+        replaces.append("service_url")
+    changes = bool(replaces) or contains_unknown(news) or bool(olds.get("held_by_others"))
+    changes = changes or SEEN_INCARNATION in olds or is_unfinished(olds, news)
+    if not changes and _projected(olds) != _projected(news):
+        have = DesiredState.from_properties(olds)
+        want = DesiredState.from_properties({**news, INCARNATION: have.incarnation})
+        changes = (
+            have.management != want.management
+            or have.registrations.keys() != want.registrations.keys()
+            or any(_differs(have.registrations[key], each) for key, each in want.registrations.items())
+            or _host_names(olds) != _host_names(news)  # which an earlier version wrote otherwise
+        )
+    return StateDifference(changes, tuple(replaces))
+
+
+def outputs(properties: Mapping[str, Any], desired: DesiredState, held: ActualState) -> Properties:
+    """The state: what was written, with what Eureka holds where that differs.
+
+    :param properties: checked properties, or an earlier state.
+    """
+    kept = {key: properties[key] for key in MEMBER_INPUTS if key in properties}
+    instances: dict[str, Properties] = {}
+    statuses: dict[str, str] = {}
+    found_before = properties.get("statuses") or {}
+    others: dict[str, str] = {}
+    seen_incarnation: dict[str, str] = {}
+    is_marked = is_enforced = False
+    for key, each in desired.registrations.items():
+        place = each.instance.key
+        actual = held.ours.get(place) or held.others.get(place)
+        if actual is None:
+            continue
+        is_marked = is_marked or actual.is_leaving
+        asked = each.asked_status or each.status
+        is_enforced = is_enforced or is_still_enforced(actual, asked and asked.value)
+        actual = unmarked(actual)
+        if actual.owner != desired.owner:
+            others[key] = actual.owner or ""
+        elif not desired.is_its(actual):
+            seen_incarnation = {SEEN_INCARNATION: actual.incarnation}
+        # What an earlier refresh found stands among the inputs by now, and is somebody else's all the same.
+        if actual.status is not (each.status or Status.UP) or found_before.get(key) == actual.status.value:
+            statuses[key] = actual.status.value
+        is_settled = same_contents(each.instance, actual) and each.status in (None, actual.status)
+        instances[key] = (
+            dict(properties["instances"][key])
+            if is_settled
+            else fitted(properties, key, _full(actual, with_status=each.status is not None))
+        )
+    for extra in held.surplus(desired):
+        # Left by a call that failed: shown, so that the next one removes it.
+        key = name_of(extra, {})
+        if key in instances:
+            key = f"{key} {extra.instance_id}"
+        instances[key] = fitted(properties, key, _full(extra, with_status=False))
+    kept |= {name: properties[name] for name in ("created", INCARNATION) if properties.get(name)}
+    if is_marked:
+        kept[LEAVING] = True
+    if is_enforced:
+        kept[STILL_ENFORCED] = True
+    told = {"instances": instances, "statuses": statuses, "held_by_others": others}
+    return {**kept, **told, **seen_incarnation}
+
+
+def inputs(outs: Mapping[str, Any]) -> Properties:
+    """The inputs as if the program had asked for what Eureka holds, so that a preview shows drift."""
+    return {key: outs[key] for key in MEMBER_INPUTS if key in outs}
+
+
+def id_of(desired: DesiredState, properties: Mapping[str, Any]) -> str:
+    """What Pulumi calls the resource."""
+    return f"{desired.application}/{properties[ID_BASE]}"
+
+
+def _full(actual: Instance, *, with_status: bool) -> Properties:
+    full = properties_of(actual)
+    full["metadata"].pop(MEMBER_KEY, None)
+    if not with_status:
+        del full["status"]
+    return full
+
+
+def _host_names(properties: Mapping[str, Any]) -> dict[str, Any]:
+    return {key: each.get("host_name") for key, each in (properties.get("instances") or {}).items()}
+
+
+def _projected(properties: Mapping[str, Any]) -> dict[str, Any]:
+    return {key: properties[key] for key in MEMBER_INPUTS if properties.get(key) not in (None, {})}
+
+
+def _differs(have: Registration, want: Registration) -> bool:
+    return not same_contents(have.instance, want.instance) or (
+        have.status is not want.status or have.instance.key != want.instance.key
+    )

@@ -1,0 +1,74 @@
+"""Waits of the plugin process that end when Pulumi is interrupted.
+
+A drain lasts for minutes. On the first Ctrl-C, or a SIGTERM, the engine sends every plugin a Cancel and waits
+for what is under way; on the second one, or when it dies, it hangs up. The plugin is in a process group of
+its own and gets no signal.
+"""
+
+from __future__ import annotations
+
+import sys
+import threading
+import time
+from collections.abc import Callable
+from types import FrameType
+from typing import Any
+
+from eurekube_provider.core.errors import DrainInterrupted
+
+LOOK_SECONDS = 0.2
+"""How often it is looked whether the engine is still there."""
+
+Wait = Callable[[float], None]
+"""Sleeps so many seconds.
+
+:raises DrainInterrupted: it was interrupted.
+"""
+
+
+class Cancellation:
+    """The waits of a process, which are cancelled together."""
+
+    def __init__(self) -> None:
+        self._condition = threading.Condition()
+        self._cancelled = 0
+
+    def cancel(self) -> None:
+        """End the waits of all calls that have begun."""
+        with self._condition:
+            self._cancelled += 1
+            self._condition.notify_all()
+
+    def wait_of_this_call(self) -> Wait:
+        """The wait of a call that begins now, which also ends when whoever made the call is gone."""
+        with self._condition:
+            before = self._cancelled
+        is_heard = _caller_is_there()
+
+        def wait(seconds: float) -> None:
+            end = time.monotonic() + seconds
+            with self._condition:
+                while (left := end - time.monotonic()) > 0:
+                    if self._cancelled != before or not is_heard():
+                        raise DrainInterrupted("interrupted while callers were forgetting it")
+                    self._condition.wait(min(left, LOOK_SECONDS))
+
+        return wait
+
+
+CANCELLATION = Cancellation()
+"""Of this process."""
+
+
+def _caller_is_there() -> Callable[[], bool]:
+    """Whether the engine still waits for the answer to the call that this thread serves.
+
+    The SDK hands gRPC's context to none of a provider's methods; it is found among its own callers' locals.
+    """
+    frame: FrameType | None = sys._getframe()  # noqa: SLF001 - there is no other way to it
+    while frame is not None:
+        context: Any = frame.f_locals.get("context")
+        if callable(getattr(context, "is_active", None)):
+            return lambda: bool(context.is_active())
+        frame = frame.f_back
+    return lambda: True

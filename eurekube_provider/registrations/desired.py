@@ -1,0 +1,212 @@
+"""What a stack asks for: the registrations of one resource, read from its properties or its state.
+
+An EurekaInstance is an EurekaApplication with one registration, but for what tells the members of an
+application from each other.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from eurekube_provider.core.enforcement import Terms
+from eurekube_provider.core.identity import (
+    ENFORCED_KEY,
+    INCARNATION_KEY,
+    MEMBER_KEY,
+    are_of_one_stack,
+)
+from eurekube_provider.core.model import EMPTY, Instance, Status
+from eurekube_provider.registrations.defaults import completed
+from eurekube_provider.registrations.instance_fields import instance_of
+from eurekube_provider.registrations.members import members
+from eurekube_provider.registrations.properties import (
+    ASKED_STATUS,
+    INCARNATION,
+    PROPERTIES,
+    Properties,
+    Scope,
+)
+from eurekube_provider.registrations.values import OnConflict
+
+Key = tuple[str, str]
+
+_MANAGEMENT = tuple(each for each in PROPERTIES if each.scope is Scope.MANAGEMENT)
+
+
+@dataclass(frozen=True, slots=True)
+class Registration:
+    """One instance that is asked for.
+
+    :ivar instance: with owner, renewer and zone in its metadata; its status is UP where none is enforced.
+    :ivar status: the status to enforce; None to start UP and to leave it to people from then on.
+    :ivar asked_status: the status that a state's program enforced; ``status`` is what Eureka held instead.
+    """
+
+    instance: Instance
+    status: Status | None = None
+    asked_status: Status | None = None
+
+    @classmethod
+    def from_properties(cls, properties: Mapping[str, Any]) -> Registration:
+        """Read checked properties, or those of a state; nothing in them may be unknown.
+
+        A state's ``status`` is what Eureka held. It counts as enforced only where ``status_is_enforced``
+        says so. What has its fixed default may be missing.
+        """
+        properties = completed(properties)
+        status = Status(properties["status"]) if properties.get("status") else None
+        if properties.get("status_is_enforced") is False:
+            status = None
+        marks = {INCARNATION_KEY: str(properties[INCARNATION])} if properties.get(INCARNATION) else {}
+        asked = Status(properties[ASKED_STATUS]) if properties.get(ASKED_STATUS) else status
+        if asked not in (None, Status.UP):
+            marks[ENFORCED_KEY] = asked.value
+        instance = instance_of(properties, status or Status.UP, marks)
+        return cls(instance, status, asked)
+
+    def __str__(self) -> str:
+        return f"{self.instance.application} {self.instance.instance_id}"
+
+    def released(self, previous: Registration, have: Instance | None) -> Registration:
+        """This one with the status to bring about once: UP where ours is no longer asked for.
+
+        What a person set since is left alone, as where nothing was ever enforced.
+        """
+        is_over = previous.asked_status is not None and self.status is None
+        if is_over and have is not None and have.status is previous.asked_status:
+            return replace(self, status=Status.UP)
+        return self
+
+
+@dataclass(frozen=True, slots=True)
+class DesiredState:
+    """The registrations of one resource that checked properties, or a state's, ask for.
+
+    :ivar registrations: by the keys that the program gave them; each carries its key in its metadata. An
+        EurekaInstance's has its id for a key.
+    :ivar incarnation: which creation of the resource this is, as their metadata say. Empty for one that was
+        made before there were any; None where there is no state that could say: then every one of the owner's
+        is meant.
+    :ivar has_members: whether they are an EurekaApplication's, of which there may be others than these.
+    :ivar management: all that is the same for its registrations, to be compared.
+    """
+
+    application: str
+    owner: str
+    service_urls: tuple[str, ...]
+    connection: str
+    on_conflict: OnConflict
+    drain_seconds: int
+    renewer: str
+    registrations: Mapping[str, Registration]
+    incarnation: str | None = ""
+    has_members: bool = True
+    management: Mapping[str, Any] = field(default_factory=lambda: EMPTY)
+
+    @classmethod
+    def from_properties(cls, properties: Mapping[str, Any]) -> DesiredState:
+        """Read the checked properties of either kind, or those of a state; nothing in them may be unknown."""
+        has_members = "instances" in properties
+        properties = properties if has_members else completed(properties)
+        incarnation = str(properties.get(INCARNATION) or "")
+        if has_members:
+            found = {
+                key: _member(key, {**full, INCARNATION: incarnation})
+                for key, full in members(properties).items()
+            }
+            for key in (properties.get("statuses") or {}).keys() & found.keys():
+                # Another one than the program's was found.
+                found[key] = replace(found[key], asked_status=None)
+        else:
+            found = {str(properties["instance_id"]): Registration.from_properties(properties)}
+        return cls(
+            application=str(properties["application"]),
+            owner=str(properties["owner"]),
+            service_urls=tuple(str(properties["service_url"]).split(",")),
+            connection=str(properties["connection"]),
+            on_conflict=OnConflict(properties["on_conflict"]),
+            drain_seconds=int(properties["drain_seconds"]),
+            renewer=str(properties["renewer"]),
+            registrations=found,
+            incarnation=incarnation,
+            has_members=has_members,
+            management={
+                **{each.name: each.type(properties[each.name]) for each in _MANAGEMENT},
+                "service_url": frozenset(str(properties["service_url"]).split(",")),
+            },
+        )
+
+    def __str__(self) -> str:
+        return self.application if self.has_members else str(self.only)
+
+    @property
+    def only(self) -> Registration:
+        """An EurekaInstance's registration."""
+        (only,) = self.registrations.values()
+        return only
+
+    @property
+    def keys(self) -> dict[Key, str]:
+        """The program's key of each place in Eureka."""
+        return {each.instance.key: key for key, each in self.registrations.items()}
+
+    @property
+    def instances(self) -> dict[Key, Instance]:
+        """What is asked for at each place in Eureka."""
+        return {each.instance.key: each.instance for each in self.registrations.values()}
+
+    def is_its(self, held: Instance) -> bool:
+        """Whether ``held`` was registered by this creation, and by no other one of the same owner.
+
+        Under another name of the same stack it was, too: an update that renamed the resource may have ended
+        before the state was written.
+        """
+        if self.incarnation not in (None, held.incarnation):
+            return False
+        return held.owner == self.owner or (
+            bool(self.incarnation) and are_of_one_stack(held.owner, self.owner)
+        )
+
+    def terms(self, ours: Iterable[Key]) -> dict[Key, Terms]:
+        """On which terms each is planned.
+
+        :param ours: the places in which this resource has something, under whichever owner.
+        """
+        terms = dict.fromkeys(ours, Terms(adopt=True))
+        for each in self.registrations.values():
+            place = each.instance.key
+            terms[place] = Terms(self.on_conflict is OnConflict.ADOPT or place in terms, each.status)
+        return terms
+
+    def without_state(self, ours: Mapping[Key, Instance] | None = None) -> DesiredState:
+        """This as asked for where there is no state: what the owner has there keeps its incarnation."""
+        kept = dict(self.registrations)
+        for key, each in self.registrations.items():
+            held = (ours or {}).get(each.instance.key)
+            if held is not None and held.owner == self.owner and held.incarnation:
+                metadata = {**each.instance.metadata, INCARNATION_KEY: held.incarnation}
+                kept[key] = replace(each, instance=replace(each.instance, metadata=metadata))
+        return replace(self, registrations=kept, incarnation=None)
+
+    def released(self, previous: DesiredState, ours: Mapping[Key, Instance]) -> DesiredState:
+        """This with UP where a status of ours is no longer asked for."""
+        now = dict(self.registrations)
+        for key, each in self.registrations.items():
+            earlier = previous.registrations.get(key)
+            if earlier is not None and earlier.instance.key == each.instance.key:
+                now[key] = each.released(earlier, ours.get(each.instance.key))
+        return replace(self, registrations=now)
+
+
+def name_of(instance: Instance, keys: Mapping[Key, str]) -> str:
+    """By which key the program, now or once, called an instance."""
+    return keys.get(instance.key) or instance.metadata.get(MEMBER_KEY) or instance.instance_id
+
+
+def _member(key: str, full: Properties) -> Registration:
+    made = Registration.from_properties(full)
+    return replace(
+        made, instance=replace(made.instance, metadata={**made.instance.metadata, MEMBER_KEY: key})
+    )

@@ -1,0 +1,271 @@
+"""A stack's registrations out of service before they are removed, and back where that was given up.
+
+The mark is written before the status, and goes after it: a run that dies in whatever moment leaves what is
+recognised as ours. The next run of the stack puts it back into service, or goes on to remove it. A person's
+OUT_OF_SERVICE carries no mark, and is never touched here.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
+from itertools import chain
+from typing import TypeVar
+
+from eurekube_provider.core.errors import DrainInterrupted, EurekubeError
+from eurekube_provider.core.identity import (
+    ENFORCED_KEY,
+    INCARNATION_KEY,
+    LEAVING_KEY,
+    MEMBER_KEY,
+    OWNER_KEY,
+    RESERVED_PREFIX,
+    SELF_RENEWED,
+)
+from eurekube_provider.core.model import EMPTY, Instance, Status
+from eurekube_provider.core.plan import Policy, plan, same_contents
+from eurekube_provider.eureka.apply import write
+from eurekube_provider.eureka.enforce import clear
+from eurekube_provider.eureka.peers import Peers
+from eurekube_provider.eureka.uncached_reads import read_each
+from eurekube_provider.registrations.properties import ABSENT, HALF_DONE, LEAVING, STILL_ENFORCED
+from eurekube_provider.registrations.registry_lists import LISTS
+
+_T = TypeVar("_T")
+
+THREADS = 8
+"""Single requests under way at once."""
+
+MOST_READ = 64
+"""So many are read one by one to see whether one of them is leaving."""
+
+Key = tuple[str, str]
+_NOTHING: Mapping[Key, Instance] = {}
+Registered = tuple[Peers, Instance]
+
+
+def unmarked(instance: Instance) -> Instance:
+    """An instance without our mark."""
+    if LEAVING_KEY not in instance.metadata:
+        return instance
+    kept = {key: value for key, value in instance.metadata.items() if key != LEAVING_KEY}
+    return replace(instance, metadata=kept)
+
+
+def drain(registered: Iterable[Registered], seconds: float, wait: Callable[[float], None]) -> frozenset[Key]:
+    """Put out of service what callers still call, and wait until they have forgotten it; one wait for all.
+
+    What an earlier drain left out of service is waited for as long: nobody knows for how long it was out.
+    Another run of the stack may go on meanwhile: ``eurekube apply`` knows no lock, and that of a machine that
+    sleeps is broken by a person.
+
+    :param wait: sleeps so many seconds, and raises what ends it before.
+    :returns: the places in which something else was registered meanwhile, which must stay.
+    :raises DrainInterrupted: it was ended, or another run has put one back into service; all is in service
+        again, or marked so that the next run does it.
+    :raises RegistryError: one could not be put out of service; the others are in service again.
+    """
+    leaving = [
+        (peers, one)
+        for peers, one in registered
+        if one.status is Status.UP or (one.is_leaving and one.status is Status.OUT_OF_SERVICE)
+    ]
+    if not leaving or not seconds:
+        return frozenset()
+    why = "interrupted"
+    try:
+        _for_each(_take_out, leaving)
+        wait(seconds)
+        held = _for_each(_newest, leaving)
+        for (_, instance), have in zip(leaving, held, strict=True):
+            if have is not None and _is_same(have, instance) and not have.is_leaving:
+                why = f"another run has put {instance.instance_id} back into service"
+                raise DrainInterrupted(why)
+    except BaseException as error:
+        failed = _for_each(_put_back_or_error, leaving)
+        if isinstance(error, DrainInterrupted):
+            raise DrainInterrupted(_told(leaving, failed, why)) from None
+        raise
+    return frozenset(
+        instance.key
+        for (_, instance), have in zip(leaving, held, strict=True)
+        if have is not None and not _is_same(have, instance)
+    )
+
+
+def was_left(
+    peers: Peers,
+    wanted: Iterable[Instance],
+    in_state: Mapping[Key, Instance] = _NOTHING,
+    tell: Callable[[str], None] = lambda _: None,
+) -> frozenset[str]:
+    """What an earlier run left of these that an update must see to.
+
+    Of many, those are read of which a list shows it, and some others: the list is up to 30 s old. A list
+    alone shows what an update of an application has added.
+
+    :param in_state: what is registered by the state, so that it is to be there as the state has it. What
+        renews itself is not expected: it went when it ended.
+    :param tell: is told, in a sentence, why what is missing cannot be registered again.
+    :returns: of :data:`LEAVING`, :data:`STILL_ENFORCED`, :data:`HALF_DONE` and :data:`ABSENT` those that
+        were found. Nothing is :data:`ABSENT` where somebody else stands at such an address by now: an update
+        could only fail.
+    :raises RegistryError: no server answers.
+    """
+    places = {one.key: one for one in wanted}
+    keys = list(places)
+    if len(keys) > MOST_READ:
+        listed = {one.key: one for one in peers.list_instances() if one.key in places}
+        suggested = [key for key in keys if _left(places[key], listed.get(key), in_state)]
+        keys = [*keys[:2], *keys[-2:], *suggested[:MOST_READ]]
+    held = read_each(peers, keys)
+    found = {key: _left(places[key], have, in_state) for key, have in held.items()}
+    marks: frozenset[str] = frozenset().union(*found.values())
+    if _added(peers, places, held, in_state):
+        marks |= {HALF_DONE}
+    for key, left in found.items():
+        want, owner = places[key], places[key].owner or ""
+        neighbours = LISTS.neighbours([want], owner, peers) if ABSENT in left else ()
+        refusals = plan([want], neighbours, owner, Policy.UPSERT_ONLY).refusals
+        if refusals:
+            name = f"{want.application} {want.instance_id}"
+            tell(f"{name} is gone, and not registered again: {refusals[0].describe()}")
+            return marks - {ABSENT}
+    return marks
+
+
+def _added(
+    peers: Peers,
+    places: Mapping[Key, Instance],
+    held: Mapping[Key, Instance | None],
+    in_state: Mapping[Key, Instance],
+) -> bool:
+    """Whether Eureka holds, of the same creation of an application, what neither program nor state has."""
+    made = {
+        (have.owner, have.application, have.incarnation)
+        for key, have in held.items()
+        if have is not None and have.owner == places[key].owner and have.incarnation and key in in_state
+        if MEMBER_KEY in have.metadata
+    }
+
+    def is_added(each: Instance) -> bool:
+        is_named = each.key in places or each.key in in_state
+        is_made = (each.owner, each.application, each.incarnation) in made
+        return is_made and not is_named and MEMBER_KEY in each.metadata
+
+    listed = (LISTS.of_owner(owner, application, peers) for owner, application, _ in made if owner)
+    suggested = [each.key for each in chain.from_iterable(listed) if is_added(each)]
+    there = read_each(peers, suggested[:MOST_READ])
+    return any(each is not None and is_added(each) for each in there.values())
+
+
+def _left(want: Instance, have: Instance | None, in_state: Mapping[Key, Instance]) -> frozenset[str]:
+    if have is None:
+        is_missed = want.key in in_state and want.renewer != SELF_RENEWED
+        return frozenset({ABSENT} if is_missed else ())
+    if have.owner != want.owner:
+        return frozenset()
+    is_enforced = have.enforced not in ("", want.enforced)
+    before = in_state.get(want.key)
+    stays_enforced = want.enforced and before is not None and before.enforced == want.enforced
+    if stays_enforced and have.incarnation and not have.enforced:
+        is_enforced = have.status.value != want.enforced  # a run that failed had taken it back
+    is_other = before is not None and bool(have.incarnation) and not _is_as_callers_see(have, before)
+    found = {LEAVING: have.is_leaving, STILL_ENFORCED: is_enforced, HALF_DONE: is_other}
+    return frozenset(mark for mark, is_there in found.items() if is_there)
+
+
+def _is_as_callers_see(have: Instance, before: Instance) -> bool:
+    """Whether both say the same to callers and to whoever renews them.
+
+    Other metadata than ours may be changed in Eureka by whoever runs the application.
+    """
+    keys = {key for key in (*have.metadata, *before.metadata) if key.startswith(RESERVED_PREFIX)}
+    keys -= {LEAVING_KEY, ENFORCED_KEY, INCARNATION_KEY, OWNER_KEY}
+    one, other = ({key: each.metadata.get(key) for key in keys} for each in (have, before))
+    return one == other and same_contents(replace(have, metadata=EMPTY), replace(before, metadata=EMPTY))
+
+
+def put_back(peers: Peers, instance: Instance) -> Instance | None:
+    """Undo a drain: into service again, and then without our mark. Does nothing without the mark.
+
+    While a server is away, which may hold our status, the mark stays: without it that status would pass for a
+    person's when the server is back. The next run looks again.
+
+    :returns: what Eureka holds now, None for nothing.
+    :raises RegistryError: a server did not do it; the mark is still there.
+    """
+    have = peers.read(*instance.key)
+    if have is None or have.owner != instance.owner or not have.is_leaving:
+        return have
+    is_certain = clear(peers, have, Status.OUT_OF_SERVICE)
+    have = peers.read(*instance.key)
+    if have is None or have.owner != instance.owner or not have.is_leaving or not is_certain:
+        return have
+    return write(peers, unmarked(have), have)
+
+
+def put_all_back(peers: Peers, instances: Sequence[Instance]) -> None:
+    """Undo the drains of many.
+
+    :raises RegistryError: the first that was not done; the others were.
+    """
+
+    failed = _for_each(_put_back_or_error, [(peers, one) for one in instances])
+    for error in failed:
+        if error is not None:
+            raise error
+
+
+def _take_out(peers: Peers, instance: Instance) -> None:
+    """Mark it, and set its status at once: another run that puts back many meanwhile takes marks off."""
+    _mark(peers, instance)
+    _set_out(peers, instance)
+
+
+def _mark(peers: Peers, instance: Instance) -> None:
+    if not instance.is_leaving:
+        write(peers, replace(instance, metadata={**instance.metadata, LEAVING_KEY: "true"}), instance)
+
+
+def _set_out(peers: Peers, instance: Instance) -> None:
+    peers.set_status(instance, Status.OUT_OF_SERVICE)
+
+
+def _newest(peers: Peers, instance: Instance) -> Instance | None:
+    return peers.read_everywhere(*instance.key).found
+
+
+def _is_same(have: Instance, drained: Instance) -> bool:
+    return (have.owner, have.incarnation) == (drained.owner, drained.incarnation)
+
+
+def _put_back_or_error(peers: Peers, instance: Instance) -> EurekubeError | None:
+    try:
+        put_back(peers, instance)
+    except EurekubeError as error:
+        return error
+    return None
+
+
+def _told(leaving: Sequence[Registered], failed: Sequence[EurekubeError | None], why: str) -> str:
+    """One sentence on what stands now."""
+    first = leaving[0][1]
+    more = f" and {len(leaving) - 1} more" if len(leaving) > 1 else ""
+    named = f"drain {first.application} {first.instance_id}{more}: {why}, and nothing was removed;"
+    errors = [error for error in failed if error is not None]
+    if not errors:
+        return f"{named} in service again, until the next run removes it"
+    return (
+        f"{named} {len(errors)} could not be put back into service and stay out until the next run"
+        f" ({errors[0]})"
+    )
+
+
+def _for_each(work: Callable[[Peers, Instance], _T], registered: Sequence[Registered]) -> list[_T]:
+    """Do it for each, several at once; the first exception is raised when none is under way any more."""
+    if len(registered) == 1:
+        return [work(*registered[0])]
+    with ThreadPoolExecutor(THREADS) as executor:
+        return list(executor.map(lambda each: work(*each), registered))

@@ -1,0 +1,55 @@
+"""From the properties of a registration to an instance, and from what Eureka holds back to properties."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from eurekube_provider.core.identity import ENFORCED_KEY, INCARNATION_KEY, LEAVING_KEY
+from eurekube_provider.core.model import EurekaLease, Instance, Port, Status
+from eurekube_provider.registrations.properties import PROPERTIES, Properties
+
+_PARTS = {"port": Port, "secure_port": Port, "lease": EurekaLease}
+_DESCRIBED = tuple(each for each in PROPERTIES if each.at)
+_NO_METADATA = frozenset({INCARNATION_KEY, LEAVING_KEY, ENFORCED_KEY}) | {
+    each.at[1] for each in _DESCRIBED if each.at[0] == "metadata" and len(each.at) > 1
+}
+"""Metadata that are not a person's: our marks, and what is a property of its own."""
+
+
+def instance_of(properties: Mapping[str, Any], status: Status, marks: Mapping[str, str]) -> Instance:
+    """What is asked for.
+
+    :param properties: complete ones of one registration; nothing in them may be unknown.
+    :param marks: further metadata.
+    """
+    fields: dict[str, Any] = {"metadata": {}}
+    for each in _DESCRIBED:
+        value = properties.get(each.name)
+        field, *within = each.at
+        if value is None or (field == "metadata" and not value):
+            continue
+        if within:
+            fields.setdefault(field, {})[within[0]] = each.type(value)
+        elif field == "metadata":
+            texts = {str(key): str(item) for key, item in value.items()}
+            fields["metadata"] = texts | fields["metadata"]
+        else:
+            fields[field] = each.type(value)
+    fields["metadata"] |= marks
+    parts = {name: made(**fields.pop(name)) for name, made in _PARTS.items()}
+    return Instance(status=status, **parts, **fields)
+
+
+def properties_of(actual: Instance) -> Properties:
+    """What Eureka holds, as the properties that ask for it."""
+    found: Properties = {"status": actual.status.value}
+    for each in _DESCRIBED:
+        field, *within = each.at
+        value = getattr(actual, field)
+        if within:
+            value = value.get(within[0]) if field == "metadata" else getattr(value, within[0])
+        elif field == "metadata":
+            value = {key: item for key, item in sorted(value.items()) if key not in _NO_METADATA}
+        found[each.name] = (value or None) if each.is_optional else "" if value is None else value
+    return found

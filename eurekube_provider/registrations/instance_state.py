@@ -1,0 +1,123 @@
+"""An EurekaInstance's state: what a program changes of it, and what it says of Eureka."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from datetime import UTC, datetime
+from typing import Any
+
+from eurekube_provider.core.model import Instance
+from eurekube_provider.core.plan import same_contents
+from eurekube_provider.registrations.actual import ActualState
+from eurekube_provider.registrations.defaults import completed, shortened
+from eurekube_provider.registrations.desired import DesiredState
+from eurekube_provider.registrations.difference import (
+    StateDifference,
+    at_other_servers,
+    is_still_enforced,
+    is_unfinished,
+)
+from eurekube_provider.registrations.instance_fields import properties_of
+from eurekube_provider.registrations.properties import (
+    ASKED_STATUS,
+    DEFAULT_ID,
+    INCARNATION,
+    INPUTS,
+    LEAVING,
+    SEEN_INCARNATION,
+    STILL_ENFORCED,
+    Properties,
+    contains_unknown,
+)
+
+IDENTITY = ("application", "instance_id")
+"""What names a registration: another one is another registration."""
+
+
+def diff(olds: Mapping[str, Any], news: Mapping[str, Any]) -> StateDifference:
+    """Compare what Eureka held when the state was written with what is asked for now.
+
+    Another application or id is another registration, made before the old one is removed. So is one at
+    other servers. Two lists of URLs without a common one may still lead to the same Eureka: the new one then
+    stands in the old one's place with an incarnation of its own, and the removal of the old one leaves it.
+    Lists that share a URL are the same Eureka and update in place; their order means nothing.
+
+    :param olds: a state's outputs.
+    :param news: checked properties; anything may still be unknown, and counts as a change.
+    """
+    replaces = [name for name in IDENTITY if olds.get(name) != news.get(name)]
+    if at_other_servers(olds, news):
+        replaces.append("service_url")
+    if contains_unknown(news):
+        return StateDifference(changes=True, replaces=tuple(replaces))
+    have = DesiredState.from_properties(olds)
+    want = DesiredState.from_properties({**news, INCARNATION: have.incarnation})
+    changes = (
+        bool(replaces)
+        or is_unfinished(olds, news)
+        or not same_contents(want.only.instance, have.only.instance)
+        or (want.only.status is None) != (have.only.status is None)
+        or (want.only.status is not None and want.only.status != olds.get("status"))
+        or olds.get("seen_owner", have.owner) != have.owner
+        or olds.get(SEEN_INCARNATION, have.incarnation) != have.incarnation
+        or want.management != have.management
+    )
+    return StateDifference(changes, tuple(replaces))
+
+
+def outputs(properties: Mapping[str, Any], desired: DesiredState, held: ActualState) -> Properties:
+    """The state: the checked properties, with what Eureka holds in their place.
+
+    ``owner`` stays what the properties say: it is whom Eureka must name for us to change or remove the
+    instance, and must never become somebody else's. ``seen_owner`` is whom Eureka names. A fixed default
+    that Eureka holds is left out, unless the earlier state has it: a refresh is not to show that it went.
+
+    :param properties: checked properties, or an earlier state.
+    """
+    actual = held.everything[desired.only.instance.key]
+    given, properties = properties.keys(), completed(properties)
+    enforced = properties.get("status_is_enforced", properties.get("status") is not None)
+    asked = properties.get(ASKED_STATUS, properties.get("status"))
+    told = {
+        **{key: properties[key] for key in (*INPUTS, DEFAULT_ID) if key in properties},
+        **properties_of(actual),
+        "owner": properties["owner"],
+        INCARNATION: properties.get(INCARNATION),
+        SEEN_INCARNATION: _seen_incarnation(properties, actual),
+        "overridden_status": actual.overridden_status.value,
+        "last_updated": _iso(actual.last_updated_timestamp_ms),
+        "seen_owner": actual.owner or "",
+        "status_is_enforced": bool(enforced),
+        LEAVING: True if actual.is_leaving else None,
+        STILL_ENFORCED: True if is_still_enforced(actual, asked if enforced else None) else None,
+        ASKED_STATUS: asked if enforced and asked != actual.status.value else None,
+    }
+    told = {key: value for key, value in told.items() if value is not None}
+    return {**shortened(told), **{key: told[key] for key in given & told.keys()}}
+
+
+def inputs(outs: Mapping[str, Any]) -> Properties:
+    """The inputs as if the program had asked for what Eureka holds, so that a preview shows drift."""
+    wanted = {key: outs[key] for key in (*INPUTS, DEFAULT_ID) if key in outs}
+    if not outs["status_is_enforced"]:
+        wanted.pop("status", None)
+    return {**shortened(wanted), "owner": outs["seen_owner"]}
+
+
+def id_of(desired: DesiredState, _properties: Mapping[str, Any]) -> str:
+    """What Pulumi calls the resource."""
+    return "/".join(desired.only.instance.key)
+
+
+def _seen_incarnation(properties: Mapping[str, Any], actual: Instance) -> str | None:
+    """Another one than the state's, which then has to be written again; None for the same."""
+    own = properties.get(INCARNATION) or ""
+    is_other = actual.owner == properties["owner"] and actual.incarnation != own
+    return actual.incarnation if is_other else None
+
+
+def _iso(timestamp_ms: int | None) -> str | None:
+    if timestamp_ms is None:
+        return None
+    moment = datetime.fromtimestamp(timestamp_ms / 1000, UTC)
+    return moment.isoformat(timespec="milliseconds").replace("+00:00", "Z")

@@ -1,0 +1,357 @@
+"""The life of a resource's registrations in Eureka: created, changed, read and removed, one or many alike.
+
+What must change is decided by :func:`~eurekube_provider.core.plan.plan` against what Eureka holds at this
+moment, never against the state: a call that failed half-way is finished by the next one.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import NoReturn
+
+from eurekube_provider.core.enforcement import as_it_may_stand, status_to_reach
+from eurekube_provider.core.errors import (
+    EurekubeError,
+    OwnershipConflict,
+    RegistryError,
+    RegistryRejected,
+    RegistryUnreachable,
+    SomeFailed,
+)
+from eurekube_provider.core.identity import SELF_RENEWED
+from eurekube_provider.core.model import EMPTY, Instance, Status
+from eurekube_provider.core.plan import Action, Change, Plan, Policy, plan, same_contents
+from eurekube_provider.eureka.peers import Peers
+from eurekube_provider.registrations.actual import ActualState, look
+from eurekube_provider.registrations.desired import DesiredState, Key, Registration
+from eurekube_provider.registrations.draining import drain, put_all_back
+from eurekube_provider.registrations.registry_lists import LISTS
+from eurekube_provider.registrations.removal_checks import RemovalChecks
+from eurekube_provider.registrations.rollback import carry_out, errors_of, grouped, take_back, undo_failed
+from eurekube_provider.registrations.values import OnConflict
+
+TOLD_WITHIN_SECONDS = 1.0
+"""Servers tell each other within half a second what they have taken."""
+
+_VERIFY_ATTEMPTS = 5
+
+
+@dataclass(frozen=True, slots=True)
+class Removal:
+    """What became of registrations that were to be removed.
+
+    :ivar left: what belongs to somebody else by now, was registered anew since, or must stay.
+    """
+
+    removed: tuple[Instance, ...] = ()
+    left: tuple[Instance, ...] = ()
+
+
+def create(
+    wanted: DesiredState,
+    peers: Peers,
+    checks: RemovalChecks | None = None,
+    wait: Callable[[float], None] = time.sleep,
+) -> ActualState:
+    """Register all or none: after a failure what was sent is taken back, or the error says what may be left.
+
+    What another incarnation of the same owner has in a place of ours is taken over. What it has elsewhere is
+    the business of the resource that it belongs to, whose removal follows; or else of the next update.
+
+    :returns: what Eureka holds now of this incarnation.
+    :raises OwnershipConflict: somebody else stands there, and nothing is to be adopted.
+    :raises SomeFailed: as well, where there are many; names each that failed.
+    :raises RegistryError: Eureka did not do it, or could not even be asked.
+    """
+    before = _in_service(wanted, [wanted.owner], peers)
+    planned = _planned(wanted, before, peers)
+    failed = _refusals(planned, wanted)
+    if failed:
+        _raise(wanted, "register", failed, "nothing was registered")
+    failed, after = _put(planned, wanted, before, peers)
+    if failed:
+        _raise(wanted, "register", failed, take_back(wanted, before, peers))
+    ours = {place: each for place, each in after.ours.items() if wanted.is_its(each)}
+    return _without_surplus(wanted, replace(after, ours=ours), peers, checks, wait)
+
+
+def update(
+    previous: DesiredState,
+    wanted: DesiredState,
+    peers: Peers,
+    checks: RemovalChecks | None = None,
+    wait: Callable[[float], None] = time.sleep,
+) -> ActualState:
+    """Bring Eureka to ``wanted``. After a failure what was done stays, and nothing was removed.
+
+    Instances of the previous owner are ours too: a renamed stack updates in place. What failed stands again
+    as it stood before.
+
+    :raises OwnershipConflict: as for :func:`create`; so are the other errors.
+    """
+    before = _in_service(wanted, [wanted.owner, previous.owner], peers, previous.keys)
+    if wanted.incarnation is None:
+        wanted = wanted.without_state(before.ours)
+    now = wanted.released(previous, before.ours)
+    planned = _planned(now, before, peers)
+    refused = _refusals(planned, wanted)
+    failed, after = _put(planned, now, before, peers, refused)
+    if failed:
+        if previous.incarnation is not None:
+            failed |= undo_failed(
+                previous, wanted, before, {k: e for k, e in failed.items() if k not in refused}, peers
+            )
+        _raise(wanted, "update", failed, "what was done stays, and the next update goes on from there")
+    return _without_surplus(wanted, after, peers, checks, wait)
+
+
+def preview(wanted: DesiredState, peers: Peers) -> list[str]:
+    """A line for each step of :func:`update`, asked of Eureka, which changes nothing.
+
+    Each begins with ``+``, ``~``, ``-``, ``!`` or, where nothing is to be done, a space.
+
+    :raises RegistryError: no server answered.
+    """
+    before = look(wanted, [wanted.owner], peers, everywhere=False)
+    wanted = wanted.without_state(before.ours)
+    planned = _planned(wanted, before, peers)
+    refused = _refusals(planned, wanted)
+    changed = {change.instance.key for change in planned.changes}
+    lines = []
+    for key, each in sorted(wanted.registrations.items()):
+        if key in refused:
+            lines.append(f"! {refused[key]}")
+        elif each.instance.key in changed:
+            lines.append(_described(each, before.everything.get(each.instance.key)))
+        else:
+            lines.append(f"  {each}")
+    removals = plan([], before.surplus(wanted), wanted.owner).changes
+    return [*lines, *sorted(removal.describe() for removal in removals)]
+
+
+def read(previous: DesiredState, peers: Peers) -> ActualState | None:
+    """Look for all of them on every server.
+
+    :returns: None only where it should hold some and every server says that it holds none.
+    :raises RegistryError: one is not held by those that answered, and not all answered.
+    """
+    held = look(previous, [previous.owner], peers)
+    lost = [each for each in previous.registrations.values() if each.instance.key not in held.everything]
+    if lost and held.unsure:
+        failure = next(iter(held.unsure.values()))
+        more = f" and {len(lost) - 1} more" if len(lost) > 1 else ""
+        raise RegistryUnreachable(
+            f"read {lost[0]}{more}: the servers that answered do not hold it, but whether"
+            f" {', '.join(held.unsure)} does is not known ({failure})",
+            url=failure.url,
+        )
+    return held if held.everything or not previous.registrations else None
+
+
+def delete(
+    previous: DesiredState,
+    peers: Peers,
+    spare: Callable[[Key], bool] = lambda _: False,
+    checks: RemovalChecks | None = None,
+    wait: Callable[[float], None] = time.sleep,
+) -> Removal:
+    """Remove all, after their drain. What belongs to somebody else by now is left alone, and so is what
+    another incarnation of the same owner has registered since.
+
+    A server that is away shall not keep a stack from being removed. It may have taken a moment ago what
+    stands in a place of ours, and have told nobody yet.
+
+    :param spare: whether what is registered at a place must stay.
+    :param wait: sleeps so many seconds; what it raises ends the drain, and puts all back into service.
+    :raises DrainInterrupted: ``wait`` was ended; nothing was removed.
+    :raises RegistryError: no server answered, or one keeps holding what was removed.
+    :raises SomeFailed: the latter, where there are many; names each.
+    """
+    held = look(previous, [previous.owner], peers, writes=True)
+    if held.unsure and any(previous.is_its(each) for each in held.ours.values()):
+        wait(TOLD_WITHIN_SECONDS)
+        held = look(previous, [previous.owner], peers, writes=True)
+    keys = previous.keys
+    spared = {place for place in held.everything if spare(place)}
+    leaving = [each for place, each in held.ours.items() if previous.is_its(each) and place not in spared]
+    anew = _remove(previous, leaving, peers, checks, wait)
+    removed = {each.key: each for each in leaving if each.key not in anew}
+    left = (
+        each
+        for place, each in held.everything.items()
+        if place not in removed and (place in keys or place in held.others or place in anew)
+    )
+    return Removal(tuple(removed.values()), tuple(left))
+
+
+def left_alone(instance: Instance) -> str:
+    """A sentence for a person about what was not removed."""
+    return (
+        f"{instance.application} {instance.instance_id} was registered anew, is asked for by the program"
+        " or belongs to somebody else by now, and was left as it is"
+    )
+
+
+def _planned(wanted: DesiredState, before: ActualState, peers: Peers) -> Plan:
+    """What must change, with what stands at the addresses of what is not there yet.
+
+    :raises RegistryError: who may stand there cannot be read.
+    """
+    desired = list(wanted.instances.values())
+    missing = [each for each in desired if each.key not in before.everything]
+    there = (*before.everything.values(), *LISTS.neighbours(missing, wanted.owner, peers))
+    return plan(desired, there, wanted.owner, Policy.UPSERT_ONLY, wanted.terms(before.ours))
+
+
+def _refusals(planned: Plan, wanted: DesiredState) -> dict[str, EurekubeError]:
+    """Who stands in a place of ours, or at an address of ours, and is not taken over."""
+    keys = wanted.keys
+    hint = f'; give this one another instance_id, or take it over with on_conflict="{OnConflict.ADOPT}"'
+    return {
+        keys[refusal.instance.key]: OwnershipConflict(
+            refusal.describe() + (hint if refusal.actual.key == refusal.instance.key else "")
+        )
+        for refusal in planned.refusals
+    }
+
+
+def _put(
+    planned: Plan,
+    wanted: DesiredState,
+    before: ActualState,
+    peers: Peers,
+    refused: Mapping[str, EurekubeError] = EMPTY,
+) -> tuple[dict[str, EurekubeError], ActualState]:
+    """Carry it out, and read back what became of it; a server may be half a second behind another one.
+
+    :returns: an error by key for what failed, and what Eureka holds now.
+    """
+    failed = {**refused, **errors_of(carry_out(planned, wanted, peers), wanted)}
+    listed = tuple(before.everything.values())
+    try:
+        for attempt in range(_VERIFY_ATTEMPTS):
+            after = look(wanted, [wanted.owner], peers, listed, writes=True, everywhere=False)
+            missed = {key: error for key, error in _unverified(wanted, after).items() if key not in failed}
+            if not missed:
+                break
+            time.sleep(0.2 * (attempt + 1))
+    except RegistryError as error:
+        return failed or dict.fromkeys(wanted.registrations, error), before
+    return {**failed, **missed}, after
+
+
+def _unverified(wanted: DesiredState, after: ActualState) -> dict[str, EurekubeError]:
+    """What Eureka accepted and does not hold; an error by key."""
+    result: dict[str, EurekubeError] = {}
+    for key, each in wanted.registrations.items():
+        held = after.ours.get(each.instance.key)
+        is_there = held is not None and same_contents(as_it_may_stand(each.instance, each.status, held), held)
+        if is_there and held is not None and each.status in (None, held.status):
+            continue
+        holds = "does not hold it" if held is None else "holds something else"
+        result[key] = RegistryRejected(
+            f"Eureka accepted it and {holds}; somebody else may be writing or removing it at the same time"
+        )
+    return result
+
+
+def _described(wanted: Registration, have: Instance | None) -> str:
+    """One line about what is to be done in a place in several steps."""
+    if have is None:
+        return Change(Action.REGISTER, wanted.instance).describe()
+    status = status_to_reach(wanted.status, have) or (Status.UP if have.is_leaving else None)
+    want = replace(wanted.instance, status=have.status if status is None else status)
+    if status is not None:
+        have = replace(have, overridden_status=Status.UNKNOWN)  # enforced, also over a person's
+    return Change(Action.UPDATE, want, have).describe()
+
+
+def _without_surplus(
+    wanted: DesiredState,
+    held: ActualState,
+    peers: Peers,
+    checks: RemovalChecks | None,
+    wait: Callable[[float], None],
+) -> ActualState:
+    """Remove it, now that all that is asked for is there."""
+    surplus = held.surplus(wanted)
+    _remove(wanted, surplus, peers, checks, wait)
+    gone = {each.key for each in surplus}
+    return replace(held, ours={key: each for key, each in held.ours.items() if key not in gone})
+
+
+def _in_service(
+    wanted: DesiredState, owners: Sequence[str], peers: Peers, also: Iterable[Key] = ()
+) -> ActualState:
+    """What Eureka holds, after an interrupted drain of what is asked for was undone.
+
+    What shall go stays as it is, and is drained once more; what is to be out of service stays so, and is the
+    program's wish from now on.
+
+    :raises RegistryError: Eureka did not do it.
+    """
+    before = look(wanted, owners, peers, also=also, writes=True, everywhere=False)
+    is_adopting = wanted.on_conflict is OnConflict.ADOPT
+    there = before.everything if is_adopting else before.ours
+    out = [
+        there[each.instance.key]
+        for each in wanted.registrations.values()
+        if each.instance.key in there and each.status is not Status.OUT_OF_SERVICE
+    ]
+    leaving = [each for each in out if each.is_leaving]
+    if not leaving:
+        return before
+    put_all_back(peers, leaving)
+    return look(wanted, owners, peers, also=also, writes=True, everywhere=False)
+
+
+def _remove(
+    wanted: DesiredState,
+    leaving: Sequence[Instance],
+    peers: Peers,
+    checks: RemovalChecks | None,
+    wait: Callable[[float], None],
+) -> frozenset[Key]:
+    """Drain and remove these.
+
+    :returns: the places in which something else was registered during the drain; that was left.
+    :raises EurekubeError: a server keeps holding one.
+    """
+    if not leaving:
+        return frozenset()
+    anew = drain([(peers, each) for each in leaving], wanted.drain_seconds, wait)
+    leaving = [each for each in leaving if each.key not in anew]
+    later = checks or RemovalChecks(wait)
+    failed: dict[str, EurekubeError] = {}
+    for owner in {each.owner for each in leaving if each.owner}:
+        theirs = replace(wanted, owner=owner, registrations={})
+        removals = plan([], (each for each in leaving if each.owner == owner), owner)
+        outcome = carry_out(removals, theirs, peers, is_fresh=not wanted.drain_seconds)
+        failed |= errors_of(outcome, theirs)
+        for change in outcome.done:
+            if change.instance.renewer != SELF_RENEWED:
+                later.add(peers, change.instance)
+    if checks is None:
+        later.finish()
+    if failed:
+        _raise(wanted, "deregister", failed, "the others were removed")
+    return anew
+
+
+def _raise(wanted: DesiredState, verb: str, failed: Mapping[str, EurekubeError], rest: str) -> NoReturn:
+    """One error that names each that failed, and says what became of the rest.
+
+    :raises EurekubeError: always.
+    """
+    if not wanted.has_members:
+        (error,) = failed.values()
+        told = f"{error}; {rest}" if verb == "register" and isinstance(error, RegistryError) else str(error)
+        if isinstance(error, RegistryError):
+            raise type(error)(told, url=error.url, status_code=error.status_code) from error
+        raise type(error)(f"{verb} {wanted}: {told}") from error
+    total = max(len(wanted.registrations), len(failed))
+    raise SomeFailed(
+        f"{verb} {wanted}: {len(failed)} of {total} instances failed ({rest}): {grouped(failed)}"
+    )

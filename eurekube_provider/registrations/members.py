@@ -1,0 +1,221 @@
+"""The properties of an EurekaApplication: many registrations written once, each with what it has of its own.
+
+What people wrote is kept as short as they wrote it, since all of it lies in their state twice. An instance's
+full properties, as an EurekaInstance would have them, are made from it whenever they are needed.
+
+The names are part of every user's state: renaming one needs a heading State in the CHANGELOG.
+"""
+
+from __future__ import annotations
+
+import difflib
+import math
+from collections.abc import Mapping
+from typing import Any
+
+from eurekube_provider.core.identity import StackOwner, parse_owner
+from eurekube_provider.registrations.properties import (
+    DEFAULT_ID,
+    INCARNATION,
+    Properties,
+    Scope,
+    derived_secrets,
+    names_in,
+    without_secrets,
+)
+from eurekube_provider.registrations.property_check import Checked, CheckFailure, check
+from eurekube_provider.registrations.values import UNKNOWN, Marker
+
+SHARED = names_in(Scope.CONTENTS)
+"""What an instance may have of its own, and else has from its application."""
+
+OWN = names_in(Scope.OWN, Scope.CONTENTS)
+"""What may be written for an instance."""
+
+MANAGEMENT = names_in(Scope.MANAGEMENT)
+"""What is the same for all instances."""
+
+ID_BASE = "id_base"
+"""Bookkeeping beside the inputs: the end of every default id, so that a renamed stack renames no instance."""
+
+MEMBER_INPUTS = (*MANAGEMENT, *SHARED, "instances", ID_BASE)
+
+MEMBER_OUTPUTS = ("statuses", "held_by_others", "created", INCARNATION)
+"""What is only known afterwards: by key statuses other than those asked for and owners other than ours."""
+
+
+def check_members(olds: Mapping[str, Any], news: Mapping[str, Any]) -> Checked:
+    """Normalise ``news``, and refuse what cannot be registered; each problem names its instance.
+
+    :param olds: the checked properties of last time, empty on creation.
+    """
+    written = {key: value for key, value in news.items() if value is not None}
+    unknown = sorted(set(written) - {*MEMBER_INPUTS, *MEMBER_OUTPUTS})
+    problems = [_no_such(key, key, MEMBER_INPUTS) for key in unknown]
+    result, found, warnings = _checked_defaults(olds, written)
+    problems += found
+    base = _id_base(olds, written)
+    if base is not None:
+        result[ID_BASE] = base
+    instances = written.get("instances")
+    if instances is UNKNOWN:
+        return Checked({**result, "instances": UNKNOWN}, tuple(problems))
+    if not isinstance(instances, Mapping):
+        reason = "is required: a map from a key of your own to host_name and what else is particular"
+        return Checked(result, (*problems, CheckFailure("instances", reason)))
+    kept: Properties = {}
+    ids: dict[str, str] = {}
+    told = {problem.property for problem in problems}
+    for key, value in sorted(instances.items()):
+        where = f"instances.{key}"
+        if value is UNKNOWN:
+            kept[key] = value
+            continue
+        if not key or "/" in key or any(letter.isspace() for letter in key):
+            problems.append(
+                CheckFailure(where, "a key must have no slash and no space: it is part of the id")
+            )
+        elif not isinstance(value, Mapping):
+            problems.append(CheckFailure(where, f"must be a map with host_name, not {value!r}"))
+        else:
+            kept[key], instance_id, found, doubts = _checked_member(olds, result, key, value, told)
+            problems += found
+            warnings += doubts
+            other = ids.setdefault(instance_id, key) if isinstance(instance_id, str) else key
+            if other != key:
+                problems.append(
+                    CheckFailure(f"{where}.instance_id", f"{instance_id!r} is that of {other!r} too")
+                )
+    return Checked({**result, "instances": kept}, tuple(problems), tuple(warnings))
+
+
+def members(properties: Mapping[str, Any]) -> dict[str, Properties]:
+    """The full properties of each instance by key, from checked properties or those of a state."""
+    return {key: member_properties(properties, key) for key in properties.get("instances") or {}}
+
+
+def member_properties(properties: Mapping[str, Any], key: str) -> Properties:
+    """The full properties of one instance, as an EurekaInstance would have them."""
+    return check({}, _merged(properties, key, properties["instances"][key])).properties
+
+
+def fitted(properties: Mapping[str, Any], key: str, held: Mapping[str, Any]) -> Properties:
+    """What must be written for an instance to ask for ``held``: what was written, and what differs from it.
+
+    :param held: its full properties as Eureka has them. An address or a text that is not there is written as
+        an empty text, which only a state may have.
+    """
+    written = dict((properties.get("instances") or {}).get(key) or {})
+    for _ in range(2):  # what differs may be the default of another property, which then differs, too
+        full = check({}, _merged(properties, key, written)).properties
+        for name in OWN:
+            if name == "metadata":
+                differing = _differing(full.get(name) or {}, held.get(name) or {})
+                if differing:
+                    written[name] = {**(written.get(name) or {}), **differing}
+            elif full.get(name) != held.get(name):
+                written[name] = "" if held.get(name) is None else held[name]
+    return written
+
+
+def _differing(want: Mapping[str, Any], held: Mapping[str, Any]) -> dict[str, Any]:
+    return {key: held.get(key, "") for key in sorted({*want, *held}) if want.get(key) != held.get(key)}
+
+
+def _checked_defaults(
+    olds: Mapping[str, Any], written: Mapping[str, Any]
+) -> tuple[Properties, list[CheckFailure], list[CheckFailure]]:
+    """The application's own properties, checked as if an instance had them; only what was written is kept."""
+    alone = {key: written[key] for key in (*MANAGEMENT, *SHARED) if key in written}
+    stand_ins = {"host_name": "host", "instance_id": "id", "port": 1}
+    checked = check(_told(olds), {**stand_ins, **alone})
+    kept = {name: checked.properties[name] for name in MANAGEMENT if name in checked.properties}
+    return kept | _as_written(alone, checked.properties), list(checked.problems), list(checked.warnings)
+
+
+def _told(olds: Mapping[str, Any]) -> Properties:
+    """What a check asks of the time before: the metadata that stand already."""
+    return {name: olds[name] for name in ("metadata", "zone") if name in olds}
+
+
+def _checked_member(
+    olds: Mapping[str, Any],
+    application: Mapping[str, Any],
+    key: str,
+    value: Mapping[str, Any],
+    told: set[str],
+) -> tuple[Properties, Any, list[CheckFailure], list[CheckFailure]]:
+    """What an instance has of its own, and its id; what its application has wrong was ``told`` already."""
+    where = f"instances.{key}"
+    written, derived = without_secrets({name: item for name, item in value.items() if item is not None})
+    problems = [_no_such(f"{where}.{name}", name, OWN) for name in sorted(set(written) - set(OWN))]
+    known = {name: item for name, item in written.items() if name in OWN}
+    before = (olds.get("instances") or {}).get(key)
+    checked = check(
+        _told(_merged(olds, key, before)) if before is not None else {}, _merged(application, key, known)
+    )
+    problems += [
+        CheckFailure(f"{where}.{problem.property}", problem.reason)
+        for problem in checked.problems
+        if problem.property in known or problem.property not in told
+    ]
+    kept = _as_written(known, checked.properties) | derived_secrets(derived, checked.properties)
+    warnings = [CheckFailure(f"{where}.{one.property}", one.reason) for one in checked.warnings]
+    return kept, checked.properties.get("instance_id"), problems, warnings
+
+
+def _as_written(written: Mapping[str, Any], checked: Mapping[str, Any]) -> Properties:
+    """The keys that were written, with their normalised values."""
+    kept = {name: checked[name] for name in SHARED if name in written and name in checked}
+    kept |= {name: checked[name] for name in OWN if name in written and name in checked}
+    metadata = written.get("metadata")
+    if isinstance(metadata, Mapping):
+        kept["metadata"] = {
+            name: value for name, value in (checked.get("metadata") or {}).items() if name in metadata
+        }
+        if "zone" in metadata and "zone" in checked:
+            kept["zone"] = checked["zone"]
+    return kept
+
+
+def _merged(application: Mapping[str, Any], key: str, own: Any) -> Properties:
+    """One instance's properties over its application's, metadata key by key."""
+    if not isinstance(own, Mapping):
+        return {}
+    merged: Properties = {name: application[name] for name in (*MANAGEMENT, *SHARED) if name in application}
+    above = merged.get("metadata")
+    if isinstance(own.get("metadata"), Mapping) and "zone" in own["metadata"]:
+        merged.pop("zone", None)
+    merged |= own
+    if isinstance(above, Mapping) and isinstance(own.get("metadata"), Mapping):
+        merged["metadata"] = {**above, **own["metadata"]}
+    if "secure_port" in own and "secure_port_enabled" not in own:
+        merged["secure_port_enabled"] = True  # naming one enables it, here as anywhere
+    if not merged.get("instance_id"):
+        merged["instance_id"] = _default_id(merged, key, application.get(ID_BASE))
+    merged.pop(DEFAULT_ID, None)
+    return merged
+
+
+def _default_id(merged: Mapping[str, Any], key: str, base: Any) -> str | Marker | None:
+    """``<key>.<name>.<stack>.<project>:<application>:<port>``."""
+    application, port = merged.get("application"), merged.get("port")
+    if UNKNOWN in (application, port):
+        return UNKNOWN
+    if not isinstance(application, str) or not isinstance(port, int | float) or base is None:
+        return None
+    if not math.isfinite(port):  # refused by the check
+        return None
+    return f"{key}.{base}:{application.lower()}:{int(port)}"
+
+
+def _id_base(olds: Mapping[str, Any], news: Mapping[str, Any]) -> str | None:
+    if olds.get(ID_BASE):
+        return str(olds[ID_BASE])
+    owner = parse_owner(str(news.get("owner")))
+    return f"{owner.name}.{owner.stack}.{owner.project}" if isinstance(owner, StackOwner) else None
+
+
+def _no_such(where: str, name: str, known: tuple[str, ...]) -> CheckFailure:
+    near = difflib.get_close_matches(name, known, n=1)
+    return CheckFailure(where, "there is no such property" + (f"; {near[0]} is one" if near else ""))

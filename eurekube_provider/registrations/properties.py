@@ -1,0 +1,324 @@
+"""The properties of an EurekaInstance and of an EurekaApplication: each is described here, once.
+
+The check, the difference between two states, the way to an instance and back, and the table in docs/pulumi.md
+are made of these descriptions; the arguments and outputs of the resources, which type checkers read, are held
+to them by a test. The names are part of every user's state: renaming one needs a heading State in the
+CHANGELOG.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from enum import Enum
+from typing import Any
+
+from eurekube_provider.core.identity import OWNER_KEY, RENEWER_KEY
+from eurekube_provider.core.model import EurekaLease
+from eurekube_provider.registrations import values
+from eurekube_provider.registrations.values import UNKNOWN, OnConflict
+
+Properties = dict[str, Any]
+
+
+class Scope(Enum):
+    """Where a property may be written."""
+
+    OWN = "for one instance"
+    CONTENTS = "for one instance, or once for all of an application"
+    MANAGEMENT = "for a resource"
+
+
+@dataclass(frozen=True, slots=True)
+class Property:
+    """One property.
+
+    :ivar check: makes a value that somebody wrote one shape, or raises
+        :class:`~eurekube_provider.registrations.values.BadValue`.
+    :ivar told: what a person reads of it.
+    :ivar at: where an :class:`~eurekube_provider.core.model.Instance` has it: a field, or one in a field.
+    :ivar type: what a value of it is; the engine makes a float of every number.
+    :ivar default: what it is where nothing is given; a state need not hold that.
+    :ivar derive: makes the default from what was checked before it and what was given; None for none.
+    :ivar derived_from: of which others the default is made, so that it is a secret where one of them is.
+    :ivar default_told: the default, for a person; without it, what ``default`` says.
+    :ivar missing: what to say where it is required and not given.
+    """
+
+    name: str
+    scope: Scope
+    check: Callable[[Any], Any]
+    told: str
+    at: tuple[str, ...] = ()
+    type: Callable[[Any], Any] = str
+    default: Any = None
+    derive: Callable[[Mapping[str, Any], Mapping[str, Any]], Any] | None = None
+    derived_from: tuple[str, ...] = ()
+    default_told: str = ""
+    is_required: bool = False
+    missing: str = "is required"
+
+    @property
+    def is_optional(self) -> bool:
+        """Whether an instance need not have it."""
+        return not self.is_required and self.default is None and not self.default_told
+
+
+def _host_alone(checked: Mapping[str, Any], _given: Mapping[str, Any]) -> Any:
+    # As given: a look-up here would make the preview depend on somebody's resolver.
+    host_name = checked.get("host_name")
+    return values.bare_host(host_name) if isinstance(host_name, str) else host_name
+
+
+def _lower_application(checked: Mapping[str, Any], _given: Mapping[str, Any]) -> Any:
+    application = checked.get("application")
+    return application.lower() if isinstance(application, str) else application
+
+
+def _required(name: str, scope: Scope, check: Callable[[Any], Any], told: str, **more: Any) -> Property:
+    return Property(name, scope, check, told, is_required=True, **more)
+
+
+def _whole(name: str, scope: Scope, least: int, most: int, default: int, told: str, *at: str) -> Property:
+    return Property(name, scope, values.whole_number(least, most), told, at, int, default)
+
+
+def _url(name: str) -> Property:
+    told = "as Spring and Netflix show it; Eureka does not call it"
+    return Property(name, Scope.CONTENTS, values.as_url, told, at=(name,))
+
+
+_APPLICATION = "Eureka upper-cases it. **Another one is a replacement**"
+_HOST_NAME = "where Spring calls it: a name or an address that callers can reach"
+_STATUS = (
+    "unset: UP at first, and a person's override is left alone and shown. Set: enforced, also over a"
+    " person's. Taken out of the program again: what we enforced goes back to UP, unless a person changed"
+    " it since"
+)
+_METADATA = (
+    "texts; keys of letters, digits, dots and dashes, not `eurekube.*`; at most 4096 bytes together. Larger"
+    " ones that an earlier release has registered go on with a warning, and nothing can be added to them"
+)
+_LEASE = EurekaLease()
+_DURATION = "how long it stays without a renewal; longer than the time between two"
+_DRAIN = "on removal, how long it stays OUT_OF_SERVICE before"
+_CONNECTION = "the name of one of `eurekube:connections`. Another name for a URL in common updates in place"
+_INSTANCE_ID = (
+    "no slash, backslash, semicolon, percent sign or line end. **Another one is a replacement** of an"
+    " `EurekaInstance`; so is another port under the default id. A renamed stack keeps its ids"
+)
+_OWN, _CONTENTS, _MANAGEMENT = Scope.OWN, Scope.CONTENTS, Scope.MANAGEMENT
+
+PROPERTIES = (
+    _required("application", _MANAGEMENT, values.as_application, _APPLICATION, at=("application",)),
+    _required("host_name", _OWN, values.as_host_name, _HOST_NAME, at=("host_name",)),
+    Property(
+        "ip_address",
+        _OWN,
+        values.as_ip_address,
+        "nothing is resolved",
+        at=("ip_address",),
+        derive=_host_alone,
+        derived_from=("host_name",),
+        default_told="`host_name`",
+    ),
+    _required(
+        "port", _CONTENTS, values.whole_number(1, 65535), "1 to 65535", at=("port", "number"), type=int
+    ),
+    Property(
+        "port_enabled",
+        _CONTENTS,
+        values.as_flag,
+        "whether callers may use it",
+        at=("port", "enabled"),
+        type=bool,
+        default=True,
+    ),
+    _whole(
+        "secure_port",
+        _CONTENTS,
+        1,
+        65535,
+        443,
+        "naming one enables it, and Spring then calls https",
+        *("secure_port", "number"),
+    ),
+    Property(
+        "secure_port_enabled",
+        _CONTENTS,
+        values.as_flag,
+        "Spring calls https whenever it is enabled",
+        at=("secure_port", "enabled"),
+        type=bool,
+        default=False,
+        derive=lambda _, given: "secure_port" in given,  # whoever names one means that
+    ),
+    Property(
+        "vip_address",
+        _CONTENTS,
+        values.as_text,
+        "by which Spring finds it",
+        at=("vip_address",),
+        derive=_lower_application,
+        derived_from=("application",),
+        default_told="the application in lower case",
+    ),
+    Property(
+        "secure_vip_address",
+        _CONTENTS,
+        values.as_text,
+        "by which it is found where https is asked for",
+        at=("secure_vip_address",),
+        derive=lambda checked, _: checked.get("vip_address"),
+        derived_from=("vip_address", "application"),
+        default_told="`vip_address`",
+    ),
+    Property("status", _CONTENTS, values.as_status, _STATUS, default_told="unset"),
+    Property(
+        "zone", _CONTENTS, values.as_text, "`metadata.zone`", ("metadata", "zone"), derived_from=("metadata",)
+    ),
+    Property(
+        "metadata", _CONTENTS, values.as_metadata, _METADATA, ("metadata",), dict, {}, default_told="none"
+    ),
+    _whole(
+        "renewal_interval_seconds",
+        _CONTENTS,
+        1,
+        86400,
+        _LEASE.renewal_interval_seconds,
+        "the time between two renewals",
+        *("lease", "renewal_interval_seconds"),
+    ),
+    _whole(
+        "duration_seconds",
+        _CONTENTS,
+        1,
+        86400,
+        _LEASE.duration_seconds,
+        _DURATION,
+        *("lease", "duration_seconds"),
+    ),
+    *map(_url, ("home_page_url", "status_page_url", "health_check_url", "secure_health_check_url")),
+    _required(
+        "renewer",
+        _MANAGEMENT,
+        values.as_renewer,
+        "who renews it, see below; an empty one is refused",
+        at=("metadata", RENEWER_KEY),
+        missing=values.NO_RENEWER,
+        default_told="`eurekube:operatorName`, else `eurekube`",
+    ),
+    Property(
+        "on_conflict",
+        _MANAGEMENT,
+        values.as_on_conflict,
+        "or `adopt`, see below",
+        default=OnConflict.FAIL.value,
+    ),
+    _whole("drain_seconds", _MANAGEMENT, 0, 3600, 0, _DRAIN),
+    Property("connection", _MANAGEMENT, values.as_text, _CONNECTION, default="default"),
+    _required("service_url", _MANAGEMENT, values.as_service_url, ""),
+    _required("owner", _MANAGEMENT, values.as_owner, "", at=("metadata", OWNER_KEY)),
+    Property(
+        "instance_id",
+        _OWN,
+        values.as_text,
+        _INSTANCE_ID,
+        at=("instance_id",),
+        derived_from=("application", "port"),
+        default_told="`<name>.<stack>.<project>:<application>:<port>`",
+    ),
+)
+"""Each in the order in which it is checked: a default is made of those before it."""
+
+INPUTS = tuple(each.name for each in PROPERTIES)
+
+
+def names_in(*scopes: Scope) -> tuple[str, ...]:
+    """The properties that may be written there."""
+    return tuple(each.name for each in PROPERTIES if each.scope in scopes)
+
+
+GIVEN_BY_THE_PROGRAM = ("service_url", "owner")
+"""What a running program adds: no argument."""
+
+DEFAULT_ID = "instance_id_is_default"
+"""Bookkeeping beside the inputs: a default id survives a renamed stack, one that was removed does not."""
+
+INCARNATION = "incarnation"
+"""Which creation of a registration it is: made once, kept by updates, in no program's hands."""
+
+SEEN_INCARNATION = "seen_incarnation"
+"""Bookkeeping: which one Eureka names instead."""
+
+LEAVING = "leaving"
+"""Whether a drain of ours took it out of service and was interrupted; not there where none was."""
+
+STILL_ENFORCED = "still_enforced"
+"""Whether a status of ours stands that the program does not enforce; not there where none does."""
+
+ABSENT = "absent"
+"""Whether Eureka does not hold what the state has; among the inputs of the update that registers it anew."""
+
+HALF_DONE = "half_done"
+"""Whether Eureka holds what an update wrote and the state does not have; among the inputs of the update that
+undoes it."""
+
+ASKED_STATUS = "asked_status"
+"""The status that is enforced, where Eureka held another one; not there where it did not."""
+
+OUTPUTS = (
+    "overridden_status",
+    "last_updated",
+    "seen_owner",
+    "status_is_enforced",
+    INCARNATION,
+    SEEN_INCARNATION,
+)
+"""What only Eureka tells; in the state, never among the inputs."""
+
+FROM_SECRET = "(derived from a secret)"  # noqa: S105 - it says that there is one
+"""Stands for a property that the check derives from a secret one, so that Pulumi takes it for one as well."""
+
+SECRET_ID = "secret_id"  # noqa: S105 - the name of a property
+"""Among the inputs where the resource's id must not tell what Eureka's id is made of."""
+
+
+def contains_unknown(value: Any) -> bool:
+    """Whether something in ``value`` is not known yet, at any depth."""
+    if isinstance(value, Mapping):
+        return any(contains_unknown(item) for item in value.values())
+    if isinstance(value, list | tuple):
+        return any(contains_unknown(item) for item in value)
+    return value is UNKNOWN
+
+
+def without_secrets(given: Mapping[str, Any]) -> tuple[Properties, list[str]]:
+    """What was given, and the names of what is to be derived from a secret."""
+    derived = [name for name, value in given.items() if value == FROM_SECRET]
+    return {name: value for name, value in given.items() if name not in derived}, derived
+
+
+def derived_secrets(derived: Iterable[str], checked: Mapping[str, Any]) -> Properties:
+    """What was derived from a secret, to be written beside what was given: a refresh would tell it."""
+    found = {name: checked[name] for name in derived if name in checked}
+    return {**found, SECRET_ID: FROM_SECRET} if SECRET_ID in derived else found
+
+
+def table() -> str:
+    """The properties as the table of docs/pulumi.md."""
+    rows = ["| property | default | what it means |", "|---|---|---|"]
+    for each in PROPERTIES:
+        if each.name in GIVEN_BY_THE_PROGRAM:
+            continue
+        default = each.default_told or ("required" if each.is_required else _default_told(each.default))
+        rows.append(f"| `{each.name}` | {default} | {each.told} |")
+    return "\n".join(rows) + "\n"
+
+
+def _default_told(default: Any) -> str:
+    if isinstance(default, bool):
+        return str(default).lower()
+    if default is None:
+        return "none"
+    return f"`{default}`" if isinstance(default, str) else str(default)

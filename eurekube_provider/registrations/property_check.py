@@ -1,0 +1,167 @@
+"""Whether the properties that somebody wrote can be used, and what they are in one shape.
+
+Knows neither Pulumi nor Eureka's wire. Pulumi hands over numbers as floats, drops keys without a value and
+puts a marker where a value is not known yet; after :func:`check` none of that is left but the marker.
+"""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Mapping
+from copy import copy
+from dataclasses import dataclass
+from typing import Any
+
+from eurekube_provider.core.identity import StackOwner, parse_owner
+from eurekube_provider.core.text import metadata_problem, name_problem
+from eurekube_provider.registrations.properties import (
+    DEFAULT_ID,
+    INPUTS,
+    OUTPUTS,
+    PROPERTIES,
+    Properties,
+    Property,
+)
+from eurekube_provider.registrations.values import UNKNOWN, BadValue, Marker, UnfitValue
+
+
+@dataclass(frozen=True, slots=True)
+class CheckFailure:
+    """One property that cannot be used, and what would be right."""
+
+    property: str
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class Checked:
+    """Normalised properties, of use only where there are no problems.
+
+    :ivar warnings: what is no reason to refuse them, and is to be told.
+    """
+
+    properties: Properties
+    problems: tuple[CheckFailure, ...]
+    warnings: tuple[CheckFailure, ...] = ()
+
+
+def default_instance_id(owner: StackOwner, application: str, port: int) -> str:
+    """The id of a registration that names none: ``<name>.<stack>.<project>:<application>:<port>``."""
+    return f"{owner.name}.{owner.stack}.{owner.project}:{application.lower()}:{port}"
+
+
+def check(olds: Mapping[str, Any], news: Mapping[str, Any]) -> Checked:
+    """Normalise ``news``: defaults filled in, whole numbers as integers, keys without a value gone.
+
+    :param olds: the checked properties of last time, empty on creation. A default id is taken over from
+        them as long as application and port are the same, so that a renamed stack renames no instance.
+    """
+    return _Check(olds, news).run()
+
+
+class _Check:
+    """One call of :func:`check`: collects problems instead of raising at the first."""
+
+    def __init__(self, olds: Mapping[str, Any], news: Mapping[str, Any]) -> None:
+        self._olds = olds
+        self._news = {
+            key: value
+            for key, value in news.items()
+            if value is not None and key not in OUTPUTS and key != DEFAULT_ID
+        }
+        self._result: Properties = {}
+        self._problems: list[CheckFailure] = []
+        self._warnings: list[CheckFailure] = []
+
+    def run(self) -> Checked:
+        for key in sorted(set(self._news) - set(INPUTS)):
+            near = difflib.get_close_matches(key, INPUTS, n=1)
+            self._refuse(key, "there is no such property" + (f"; {near[0]} is one" if near else ""))
+        for each in PROPERTIES:
+            if each.name != "instance_id":
+                default = each.default if each.derive is None else each.derive(self._result, self._news)
+                self._keep(each, default)
+        self._metadata()
+        self._lease()
+        self._instance_id()
+        return Checked(self._result, tuple(self._problems), tuple(self._warnings))
+
+    def _metadata(self) -> None:
+        metadata = self._result.get("metadata")
+        if not isinstance(metadata, dict):
+            return
+        self._size_of(metadata)
+        if "zone" not in metadata:
+            return
+        zone = metadata.pop("zone")
+        if self._result.setdefault("zone", zone) != zone:
+            self._refuse("zone", "the metadata has another zone: give it in one place")
+
+    def _size_of(self, metadata: Mapping[str, Any]) -> None:
+        """Refuse metadata that are too large; but what a release before that rule registered may go on."""
+        problem = metadata_problem({key: item for key, item in metadata.items() if item is not UNKNOWN})
+        if not problem:
+            return
+        before = {"zone": self._olds.get("zone"), **(self._olds.get("metadata") or {})}
+        if all(before.get(key) == item for key, item in metadata.items()):
+            goes_on = "they were registered before that was refused, and stay; nothing can be added to them"
+            self._warnings.append(CheckFailure("metadata", f"{problem}; {goes_on}"))
+        else:
+            self._refuse("metadata", problem)
+
+    def _lease(self) -> None:
+        interval = self._result.get("renewal_interval_seconds", UNKNOWN)
+        duration = self._result.get("duration_seconds", UNKNOWN)
+        if isinstance(interval, int) and isinstance(duration, int) and duration <= interval:
+            self._refuse(
+                "duration_seconds",
+                f"{duration} seconds without a renewal are no longer than the {interval} seconds between two"
+                " renewals, so that the instance would come and go; take three times as long",
+            )
+
+    def _instance_id(self) -> None:
+        self._result[DEFAULT_ID] = "instance_id" not in self._news
+        (described,) = (each for each in PROPERTIES if each.name == "instance_id")
+        self._keep(described, self._default_instance_id())
+        value = self._result.get("instance_id")
+        if isinstance(value, str) and (problem := name_problem(value)):
+            self._refuse("instance_id", f"{value!r} {problem}")
+
+    def _default_instance_id(self) -> str | Marker | None:
+        application, port = self._result.get("application"), self._result.get("port")
+        owner = self._result.get("owner")
+        if UNKNOWN in (application, port, owner):
+            return UNKNOWN
+        parsed = parse_owner(owner)
+        if (
+            not isinstance(application, str)
+            or not isinstance(port, int)
+            or not isinstance(parsed, StackOwner)
+        ):
+            return None
+        olds = self._olds
+        if olds.get(DEFAULT_ID) and (olds.get("application"), olds.get("port")) == (application, port):
+            return str(olds["instance_id"])
+        return default_instance_id(parsed, application, port)
+
+    def _keep(self, described: Property, default: Any) -> None:
+        name, value = described.name, self._news.get(described.name)
+        if value is None:
+            if described.is_required:
+                self._refuse(name, described.missing)
+            elif default is not None:
+                self._result[name] = copy(default)
+            return
+        if value is UNKNOWN:
+            self._result[name] = value
+            return
+        try:
+            self._result[name] = described.check(value)
+        except UnfitValue as unfit:
+            self._result[name] = unfit.value
+            self._refuse(name, unfit.reason)
+        except BadValue as refused:
+            self._refuse(name, refused.reason)
+
+    def _refuse(self, name: str, reason: str) -> None:
+        self._problems.append(CheckFailure(name, reason))

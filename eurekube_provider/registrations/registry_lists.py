@@ -1,0 +1,113 @@
+"""What Eureka lists, kept for a moment: who stands at an address, and what an owner has.
+
+A program may register a thousand instances, one by one, and a list costs a server the more the larger its
+registry is. A list only suggests, and is half a minute old: the instance itself is then read past the caches.
+"""
+
+from __future__ import annotations
+
+import itertools
+import threading
+import time
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from weakref import WeakKeyDictionary
+
+from eurekube_provider.core.errors import RegistryError
+from eurekube_provider.core.identity import are_of_one_stack
+from eurekube_provider.core.model import Instance
+from eurekube_provider.eureka.peers import Peers
+from eurekube_provider.eureka.uncached_reads import read_each
+
+LISTED_FOR_SECONDS = 15.0
+"""How long one list serves."""
+
+Address = tuple[str, str, int]
+
+
+@dataclass(frozen=True, slots=True)
+class _Listed:
+    at: float
+    by_address: dict[Address, list[Instance]]
+    error: RegistryError | None
+
+    def all(self) -> Iterator[Instance]:
+        return itertools.chain.from_iterable(self.by_address.values())
+
+
+class _Kept:
+    """The list of one Eureka: who asks while another one does waits for its answer."""
+
+    def __init__(self) -> None:
+        self.lock = threading.Lock()
+        self.listed: _Listed | None = None
+
+
+class RegistryLists:
+    """The lists of the Eurekas that this process asks; any number of threads may share it."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._kept: WeakKeyDictionary[Peers, _Kept] = WeakKeyDictionary()
+
+    def neighbours(self, wanted: Iterable[Instance], owner: str, peers: Peers) -> list[Instance]:
+        """Who stands at the addresses of ``wanted`` and is of another stack, a cluster, or registered itself.
+
+        Another resource of the same stack may be renamed, or moved, and then goes afterwards. Nobody where
+        Eureka gives no list: it may hold nothing yet.
+
+        :raises RegistryError: who may stand there cannot be read.
+        """
+        by_address = self._listed(peers).by_address
+        suggested = [
+            each.key
+            for want in wanted
+            for each in by_address.get(_address(want), ())
+            if each.key != want.key and not are_of_one_stack(each.owner, owner)
+        ]
+        found = read_each(peers, suggested).values()
+        return [each for each in found if each is not None and not are_of_one_stack(each.owner, owner)]
+
+    def of_owner(self, owner: str, application: str, peers: Peers) -> list[Instance]:
+        """What is listed of an owner in an application; nothing where Eureka gives no list."""
+        listed = self._listed(peers).all()
+        return [each for each in listed if each.application == application and each.owner == owner]
+
+    def of_application(self, application: str, peers: Peers) -> list[Instance]:
+        """What is listed in an application.
+
+        :raises RegistryError: Eureka gives no list.
+        """
+        listed = self._listed(peers, is_needed=True)
+        if listed.error is not None:
+            raise listed.error
+        return [each for each in listed.all() if each.application == application]
+
+    def _listed(self, peers: Peers, *, is_needed: bool = False) -> _Listed:
+        with self._lock:
+            kept = self._kept.setdefault(peers, _Kept())
+        with kept.lock:
+            listed = kept.listed
+            is_old = listed is None or time.monotonic() - listed.at > LISTED_FOR_SECONDS
+            if listed is None or is_old or (is_needed and listed.error is not None):
+                listed = kept.listed = _list(peers)
+            return listed
+
+
+LISTS = RegistryLists()
+"""Of this process."""
+
+
+def _list(peers: Peers) -> _Listed:
+    found: dict[Address, list[Instance]] = {}
+    error = None
+    try:
+        for each in peers.list_instances():
+            found.setdefault(_address(each), []).append(each)
+    except RegistryError as failure:
+        error = failure
+    return _Listed(time.monotonic(), found, error)
+
+
+def _address(instance: Instance) -> Address:
+    return instance.application, instance.ip_address, instance.port.number

@@ -1,0 +1,62 @@
+"""Whether somebody renews what a stack registers, as far as Eureka's list shows it.
+
+A registration names its renewer, an operator or a keepalive of that name. A Pulumi resource cannot wait for
+the first renewal. But what has stood for longer than a registration lasts by itself is renewed by somebody;
+where nothing of a renewer has, a person should hear of it before 90 seconds are over.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Iterable
+
+from eurekube_provider.core.identity import SELF_RENEWED
+from eurekube_provider.core.model import Instance
+from eurekube_provider.eureka.peers import Peers
+
+SETTLED_SECONDS = 300.0
+"""A lease of 90 s, eviction each 60 s and a list of half a minute ago are over by then, by any clock."""
+
+
+def is_renewed(listed: Iterable[Instance], renewer: str, now_ms: float) -> bool | None:
+    """Whether a renewer of this name is at work; None where all that names it is too new to tell.
+
+    :param listed: the whole registry, as a list shows it.
+    """
+    written_at = [one.written_at_ms for one in listed if one.renewer == renewer]
+    if not written_at:
+        return False
+    return True if min(written_at) < now_ms - SETTLED_SECONDS * 1000 else None
+
+
+class RenewerCheck:
+    """Looks once for each Eureka and name that this process registers with."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._asked: set[tuple[tuple[str, ...], str]] = set()
+
+    def look(self, peers: Peers, connection: str, renewer: str) -> str:
+        """Look before the first registration; what to tell a person once it is made, mostly nothing."""
+        place = (peers.connection.service_urls, renewer)
+        with self._lock:
+            if renewer == SELF_RENEWED or place in self._asked:
+                return ""
+            self._asked.add(place)
+        try:
+            seen = is_renewed(peers.list_instances(), renewer, time.time() * 1000)
+        except Exception:  # noqa: BLE001 - it is worth no failed registration
+            return ""
+        if seen is not False:
+            return ""
+        return (
+            f"nothing at {', '.join(peers.connection.service_urls)} is renewed by {renewer!r} yet: where no"
+            " operator of that name has this Eureka among its connections (the stack's connection"
+            f" {connection!r}), and no `eurekube keepalive --operator-name {renewer}` runs, what is"
+            " registered now lapses with its Eureka lease, by default after 90 seconds"
+        )
+
+
+RENEWER_CHECK = RenewerCheck()
+"""Of this process, which lives as long as one update."""

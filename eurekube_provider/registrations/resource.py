@@ -1,0 +1,269 @@
+"""The door for every kind of Pulumi provider: check, diff, create, read, update and delete, without Pulumi.
+
+A provider hands over properties with :data:`~eurekube_provider.registrations.values.UNKNOWN` for what is
+not known yet, and without secrets' wrappings. Every call is idempotent.
+"""
+
+from __future__ import annotations
+
+import secrets
+import sys
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime
+from typing import Any, Protocol
+
+from eurekube_provider.core.errors import RegistryError
+from eurekube_provider.core.quoting import printable
+from eurekube_provider.eureka.peers import Peers
+from eurekube_provider.registrations import application_state, instance_state, lifecycle
+from eurekube_provider.registrations.actual import ActualState
+from eurekube_provider.registrations.cancellation import CANCELLATION
+from eurekube_provider.registrations.connections import Setting
+from eurekube_provider.registrations.defaults import shortened
+from eurekube_provider.registrations.desired import DesiredState
+from eurekube_provider.registrations.difference import StateDifference, at_other_servers
+from eurekube_provider.registrations.draining import was_left
+from eurekube_provider.registrations.members import ID_BASE, check_members
+from eurekube_provider.registrations.properties import (
+    INCARNATION,
+    SECRET_ID,
+    Properties,
+    contains_unknown,
+    derived_secrets,
+    without_secrets,
+)
+from eurekube_provider.registrations.property_check import Checked, check
+from eurekube_provider.registrations.removal_checks import REMOVAL_CHECKS
+from eurekube_provider.registrations.renewer_check import RENEWER_CHECK
+from eurekube_provider.registrations.run_resources import RUN_RESOURCES
+from eurekube_provider.registrations.servers import (
+    PEERS,
+    let_go,
+    saying_the_way_out,
+    servers_of,
+    servers_to_leave,
+)
+
+_TOLD_OF_MANY = 3
+"""So many warnings, or instances that were not removed, are told."""
+
+
+@dataclass(frozen=True, slots=True)
+class Created:
+    """A resource that was made: what Pulumi calls it, and its state."""
+
+    id: str
+    properties: Properties
+
+
+@dataclass(frozen=True, slots=True)
+class Found:
+    """What Eureka holds of a resource.
+
+    :ivar properties: its state by now.
+    :ivar inputs: what a program would have to write for that, so that a preview shows drift.
+    :ivar unnamed: the instances that no program names, of which nobody knows what is secret.
+    """
+
+    properties: Properties
+    inputs: Properties
+    unnamed: frozenset[str] = frozenset()
+
+
+class Resource(Protocol):
+    """One kind of resource, as any provider serves it."""
+
+    def check(self, olds: Properties, news: Properties, *, is_update: bool) -> Checked:
+        """Normalise the properties and refuse what Eureka could not hold.
+
+        A preview's asks no server. An update's looks what an earlier run left.
+        """
+
+    def diff(self, olds: Properties, news: Properties) -> StateDifference:
+        """Compare a state with checked properties; asks no server."""
+
+    def create(self, news: Properties) -> Created:
+        """Register all or none."""
+
+    def read(self, olds: Properties) -> Found | None:
+        """What Eureka holds. None only where every server holds nothing of it, or is abandoned."""
+
+    def update(self, olds: Properties, news: Properties) -> Properties:
+        """Bring Eureka to what is asked for; allowed where it names the owner that the state names."""
+
+    def delete(self, olds: Properties) -> None:
+        """Remove. What belongs to somebody else by now is left alone, and that is said."""
+
+
+@dataclass(frozen=True, slots=True)
+class Kind:
+    """What tells one kind of resource from another: how its properties are read and its state is written.
+
+    :ivar stables: the properties that an update never changes.
+    """
+
+    stables: tuple[str, ...]
+    check: Callable[[Mapping[str, Any], Mapping[str, Any]], Checked]
+    shortened: Callable[[Mapping[str, Any]], Properties]
+    diff: Callable[[Mapping[str, Any], Mapping[str, Any]], StateDifference]
+    outputs: Callable[[Mapping[str, Any], DesiredState, ActualState], Properties]
+    inputs: Callable[[Mapping[str, Any]], Properties]
+    id_of: Callable[[DesiredState, Mapping[str, Any]], str]
+
+
+INSTANCE = Kind(
+    instance_state.IDENTITY,
+    check,
+    shortened,
+    instance_state.diff,
+    instance_state.outputs,
+    instance_state.inputs,
+    instance_state.id_of,
+)
+APPLICATION = Kind(
+    ("application", ID_BASE),
+    check_members,
+    dict,
+    application_state.diff,
+    application_state.outputs,
+    application_state.inputs,
+    application_state.id_of,
+)
+
+
+class RegistrationResource(Resource):
+    """An EurekaInstance or an EurekaApplication.
+
+    :param setting: the stack's configuration; credentials come from there, or from the environment.
+    """
+
+    def __init__(self, kind: Kind, setting: Setting) -> None:
+        self._kind = kind
+        self._setting = setting
+
+    def check(self, olds: Properties, news: Properties, *, is_update: bool) -> Checked:
+        """Normalise and refuse, and in an update look what an earlier run left."""
+        written, derived = without_secrets(news)
+        checked = self._kind.check(olds, written)
+        properties = {
+            **self._kind.shortened(checked.properties),
+            **derived_secrets(derived, checked.properties),
+        }
+        for one in checked.warnings[:_TOLD_OF_MANY]:
+            _tell(f"{properties.get('owner')}: {one.property}: {one.reason}")
+        if len(checked.warnings) > _TOLD_OF_MANY:
+            _tell(f"{properties.get('owner')}: and {len(checked.warnings) - _TOLD_OF_MANY} more")
+        if olds and is_update and not checked.problems and not contains_unknown(checked.properties):
+            properties |= self._left_by_an_earlier_run(olds, properties)
+            RUN_RESOURCES.ask_for(properties)
+        return replace(checked, properties=properties)
+
+    def diff(self, olds: Properties, news: Properties) -> StateDifference:
+        """Compare, and note what goes on in place."""
+        difference = self._kind.diff(olds, news)
+        if not difference.replaces:
+            RUN_RESOURCES.add(olds)
+        return difference
+
+    def create(self, news: Properties) -> Created:
+        """Register all or none, under an incarnation of its own.
+
+        A replacement registers the new half before the old one is removed, perhaps in another run, and where
+        it stands in the old one's place its incarnation is all that tells them apart.
+        """
+        news = {**news, INCARNATION: secrets.token_hex(4)}
+        wanted = DesiredState.from_properties(news)
+        peers = self._peers_for_writing(wanted)
+        doubt = RENEWER_CHECK.look(peers, wanted.connection, wanted.renewer)
+        held = lifecycle.create(wanted, peers, REMOVAL_CHECKS, CANCELLATION.wait_of_this_call())
+        if doubt:
+            _tell(doubt)
+        self._finish(wanted)
+        if wanted.has_members:
+            news["created"] = datetime.now(UTC).isoformat()
+        id_ = secrets.token_hex(16) if SECRET_ID in news else self._kind.id_of(wanted, news)
+        return Created(id_, self._kind.outputs(news, wanted, held))
+
+    def read(self, olds: Properties) -> Found | None:
+        """Look for it on every server."""
+        previous = DesiredState.from_properties(olds)
+        peers = servers_to_leave(self._setting, previous.connection, previous.service_urls)
+        with saying_the_way_out(self._setting, previous.connection, previous.service_urls):
+            held = lifecycle.read(previous, peers) if peers else None
+        if held is None:
+            return None
+        outs = self._kind.outputs(olds, previous, held)
+        unnamed = frozenset(outs.get("instances", ())) - previous.registrations.keys()
+        return Found(outs, self._kind.inputs(outs), unnamed)
+
+    def update(self, olds: Properties, news: Properties) -> Properties:
+        """Bring Eureka to what is asked for, and then remove what went."""
+        # One of an earlier release stays without: a removal must know what an update that failed has written.
+        kept = {name: olds.get(name) for name in ("created", INCARNATION)}
+        news = {**news, **kept}
+        previous, wanted = DesiredState.from_properties(olds), DesiredState.from_properties(news)
+        peers = self._peers_for_writing(wanted)
+        wait = CANCELLATION.wait_of_this_call()
+        held = lifecycle.update(previous, wanted, peers, REMOVAL_CHECKS, wait)
+        self._finish(wanted)
+        return self._kind.outputs(news, wanted, held)
+
+    def delete(self, olds: Properties) -> None:
+        """Remove what carries the mark of the state."""
+        previous = DesiredState.from_properties(olds)
+        RUN_RESOURCES.give_back(previous, self._peers)
+        wanted = RUN_RESOURCES.wanted_of(previous)
+        peers = servers_to_leave(self._setting, previous.connection, previous.service_urls)
+        if peers is None:
+            _tell(let_go(str(previous), previous.service_urls))
+            return
+        with saying_the_way_out(self._setting, previous.connection, previous.service_urls, is_leaving=True):
+            removal = lifecycle.delete(
+                previous, peers, wanted.__contains__, REMOVAL_CHECKS, CANCELLATION.wait_of_this_call()
+            )
+            REMOVAL_CHECKS.finish()
+        for instance in removal.left[:_TOLD_OF_MANY]:
+            _tell(lifecycle.left_alone(instance))
+        if len(removal.left) > _TOLD_OF_MANY:
+            _tell(f"and so were {len(removal.left) - _TOLD_OF_MANY} more")
+
+    def _left_by_an_earlier_run(self, olds: Properties, properties: Properties) -> Properties:
+        """Marks for what an earlier run left in Eureka of what a state has, so that an update must see to it.
+
+        A state that was written before that run does not say so. Servers that do not answer are no reason to
+        fail: the next refresh shows it.
+        """
+        wanted = DesiredState.from_properties(properties)
+        moved = at_other_servers(olds, properties)
+        in_state = {} if moved else DesiredState.from_properties(olds).instances
+        peers = self._peers(wanted)
+        if peers in PEERS.silent:
+            return {}
+        try:
+            left = was_left(peers, wanted.instances.values(), in_state, _tell)
+        except RegistryError:
+            PEERS.silent.add(peers)
+            return {}
+        return dict.fromkeys(sorted(left), True)
+
+    def _peers(self, of: DesiredState) -> Peers:
+        return servers_of(self._setting, of.connection, of.service_urls)
+
+    def _peers_for_writing(self, wanted: DesiredState) -> Peers:
+        """The servers; what is registered there from now on was not left by a removal of this process."""
+        peers = self._peers(wanted)
+        for place in wanted.keys:
+            REMOVAL_CHECKS.forget(peers, place)
+        return peers
+
+    @staticmethod
+    def _finish(wanted: DesiredState) -> None:
+        """Check what a change of an application removed."""
+        if wanted.has_members:
+            REMOVAL_CHECKS.finish()
+
+
+def _tell(sentence: str) -> None:
+    """Say it on standard error, which Pulumi shows."""
+    print(printable(sentence), file=sys.stderr, flush=True)

@@ -1,0 +1,176 @@
+"""What becomes of a registration that was sent and failed: nobody's state would ever remove it.
+
+The engine drops a resource whose creation failed, and the program that follows may ask for another id. What
+was sent would then be renewed for ever.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
+
+from eurekube_provider.core.errors import EurekubeError, RegistryError, RegistryUnreachable
+from eurekube_provider.core.model import Instance, Status
+from eurekube_provider.core.plan import Outcome, Plan, Policy, plan
+from eurekube_provider.eureka import apply
+from eurekube_provider.eureka.peers import Peers
+from eurekube_provider.registrations.actual import ActualState, look
+from eurekube_provider.registrations.desired import DesiredState, name_of
+from eurekube_provider.registrations.draining import unmarked
+
+THREADS = 8
+"""Single requests under way at once."""
+
+_TOLD_OF_MANY = 3
+"""So many requests that remove what may be left are named."""
+
+
+def carry_out(planned: Plan, wanted: DesiredState, peers: Peers, *, is_fresh: bool = True) -> Outcome:
+    """Carry out a plan for a resource.
+
+    :param is_fresh: whether it was made of what was read a moment ago.
+    """
+    with ThreadPoolExecutor(THREADS) as executor:
+        return apply.apply(
+            planned,
+            wanted.owner,
+            peers,
+            executor=executor,
+            leases=len(wanted.registrations),
+            is_fresh=is_fresh and len(planned.changes) <= THREADS,
+        )
+
+
+def errors_of(outcome: Outcome, wanted: DesiredState) -> dict[str, EurekubeError]:
+    """An error for what failed, by the key that the program gave it."""
+    keys = wanted.keys
+    return {name_of(failure.change.instance, keys): failure.error for failure in outcome.failures}
+
+
+def take_back(wanted: DesiredState, before: ActualState, peers: Peers) -> str:
+    """Remove what was not there before, and give back what was taken over, a person's status included.
+
+    Nothing is touched that this creation did not write.
+
+    :param before: what was read before it was sent.
+    :returns: the end of a sentence that says how that went, and what is left to do.
+    """
+    places = [each.instance for each in wanted.registrations.values()]
+    failed: dict[str, EurekubeError] = {}
+    try:
+        now = look(wanted, [wanted.owner], peers, writes=True)
+    except RegistryError as error:
+        return f"{left_over(peers, places)} (it could not be taken back: {error})"
+    if now.unsure and not now.everything:
+        return left_over(peers, places)
+    written = {place: each for place, each in now.ours.items() if wanted.is_its(each)}
+    overwritten = {
+        place: there
+        for place, there in before.everything.items()
+        if place in written and not wanted.is_its(there)
+    }
+    taken_over: list[Instance] = []
+    for place, there in overwritten.items():
+        is_contents_only = there.overridden_status is written[place].overridden_status
+        if wanted.has_members and place in before.ours and is_contents_only:
+            taken_over.append(there)
+            continue
+        try:
+            restore(there, written[place], peers)
+        except RegistryError as error:
+            failed[wanted.keys[place]] = error
+    added = [each for place, each in written.items() if place not in before.everything]
+    back = plan(taken_over, written.values(), wanted.owner, Policy.UPSERT_ONLY)
+    done = carry_out(back, wanted, peers) + carry_out(plan([], added, wanted.owner), wanted, peers)
+    failed |= errors_of(done, wanted)
+    if failed:
+        left = [each.instance for key, each in wanted.registrations.items() if key in failed]
+        return f"{left_over(peers, left)} (it could not be taken back: {grouped(failed)})"
+    if wanted.has_members:
+        return "the others were taken back"
+    if not written:
+        return "nothing of it is left"
+    return "what was registered was taken back" if added else "what stood there before was given back"
+
+
+def undo_failed(
+    previous: DesiredState,
+    wanted: DesiredState,
+    before: ActualState,
+    failed: Mapping[str, EurekubeError],
+    peers: Peers,
+) -> dict[str, EurekubeError]:
+    """Bring back what stood there before an update that failed, so that it is what the state says.
+
+    A status that was enforced, and that the program no longer asks for next time, would else stay. What was
+    to be adopted is given back. What was not there before is left to the next update.
+
+    :returns: the errors, each of which says how that went.
+    """
+    told: dict[str, EurekubeError] = {}
+    is_away = ""
+    for key, error in failed.items():
+        sent = wanted.registrations[key].instance if key in wanted.registrations else None
+        there = before.everything.get(sent.key) if sent is not None else None
+        if sent is None or there is None or (sent.key in before.ours and not previous.is_its(there)):
+            continue
+        try:
+            how = is_away or _undo(sent, there, peers, is_ours=sent.key in before.ours)
+        except RegistryError as failure:
+            how = f"what stands there now is not known, and the next refresh shows it ({failure})"
+            is_away = how if isinstance(failure, RegistryUnreachable) else ""
+        told[key] = _retold(error, f"{error}; {how}")
+    return told
+
+
+def _undo(sent: Instance, before: Instance, peers: Peers, *, is_ours: bool) -> str:
+    held = peers.read(*before.key)
+    written = {(one.owner, one.incarnation) for one in ((sent, before) if is_ours else (sent,))}
+    if held is not None and (held.owner, held.incarnation) in written:
+        restore(before, held, peers)
+    return "what stood there before stands there again"
+
+
+def restore(before: Instance, held: Instance, peers: Peers) -> None:
+    """Have ``before`` stand again in place of ``held``; what a drain of ours had left out, in service."""
+    if before.is_leaving:
+        before = replace(unmarked(before), status=Status.UP, overridden_status=Status.UNKNOWN)
+    if held.is_overridden and not before.is_overridden:
+        peers.clear_status(held, before.status)
+        held = replace(held, status=before.status, overridden_status=Status.UNKNOWN)
+    if before.overridden_status is not held.overridden_status:
+        if held.status is before.overridden_status:
+            # Setting the status that stands does nothing. Nobody calls what is STARTING.
+            held = apply.write(peers, replace(held, status=Status.STARTING), held)
+        peers.set_status(held, before.overridden_status)
+        held = replace(held, status=before.status, overridden_status=before.overridden_status)
+    if before.is_overridden:
+        before = replace(before, status=Status.UP)  # a server believes DOWN over an override
+    apply.write(peers, before, held)
+
+
+def left_over(peers: Peers, sent: Iterable[Instance]) -> str:
+    """What may be registered although the creation failed, and how it goes."""
+    url = peers.connection.service_urls[0]
+    paths = [f"{url}/apps/{each.application}/{each.instance_id}" for each in sent]
+    more = f" and {len(paths) - _TOLD_OF_MANY} more" if len(paths) > _TOLD_OF_MANY else ""
+    return (
+        "it may be registered all the same: the next update takes it over if it asks for the same name and"
+        f" id, otherwise remove it with an HTTP DELETE of {', '.join(paths[:_TOLD_OF_MANY])}{more}"
+    )
+
+
+def grouped(failed: Mapping[str, EurekubeError]) -> str:
+    """Keys that failed for the same reason stand together."""
+    reasons: dict[str, list[str]] = {}
+    for key, error in sorted(failed.items()):
+        reasons.setdefault(str(error), []).append(key)
+    return "; ".join(f"{', '.join(keys)} ({reason})" for reason, keys in reasons.items())
+
+
+def _retold(error: EurekubeError, message: str) -> EurekubeError:
+    """``error`` with another message."""
+    if isinstance(error, RegistryError):
+        return type(error)(message, url=error.url, status_code=error.status_code)
+    return type(error)(message)

@@ -1,0 +1,106 @@
+"""What the program of this run asks for, and what a resource that is removed has taken over of it.
+
+A move that was taken back has two resources in the state for a while: the engine finds the first one
+unchanged, and has the second one removed, which may have registered itself in the first one's place. Either
+may be an EurekaInstance or an EurekaApplication, of the same name or, where it adopted, of another.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
+
+from eurekube_provider.core.identity import are_of_one_stack
+from eurekube_provider.eureka.peers import Peers
+from eurekube_provider.registrations.desired import DesiredState, Key
+from eurekube_provider.registrations.lifecycle import update
+from eurekube_provider.registrations.properties import Properties
+from eurekube_provider.registrations.rollback import THREADS
+
+
+class RunResources:
+    """The resources of this run that go on; any number of threads may share it."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._states: list[Properties] = []
+        self._places: dict[Key, list[DesiredState]] = {}
+        self._asked_for: list[Properties] = []
+        self._wanted: dict[Key, list[DesiredState]] = {}
+
+    def add(self, state: Properties) -> None:
+        """The engine compared it with the program, and it is no replacement."""
+        with self._lock:
+            self._states.append(state)
+
+    def ask_for(self, properties: Properties) -> None:
+        """The program of this run has a resource with these checked properties, and the state has it, too."""
+        with self._lock:
+            self._asked_for.append(properties)
+
+    def wanted_of(self, leaving: DesiredState) -> frozenset[Key]:
+        """The places of ``leaving`` that a resource of the program has at the same servers.
+
+        Only a state that was edited by hand has a copy of a resource, with the same mark: what it names is
+        removed with nobody but the last of them. Refreshes and removals check no properties.
+        """
+        with self._lock:
+            _place(self._asked_for, self._wanted)
+            return frozenset(
+                place
+                for place in leaving.keys
+                for other in self._wanted.get(place, ())
+                if are_of_one_stack(other.owner, leaving.owner)
+                and not set(other.service_urls).isdisjoint(leaving.service_urls)
+            )
+
+    def give_back(self, leaving: DesiredState, find: Callable[[DesiredState], Peers]) -> None:
+        """Give what goes on its registrations back where ``leaving``, which is to be removed, has them.
+
+        :param find: the servers of a resource.
+        :raises EurekubeError: Eureka cannot be asked, or did not do it.
+        """
+
+        def run(pair: tuple[DesiredState, DesiredState]) -> None:
+            standing, taker = pair
+            peers = find(standing)
+            held = peers.read(*standing.only.instance.key)
+            if held is not None and taker.is_its(held) and not standing.is_its(held):
+                update(taker, standing, peers)
+
+        pairs = [
+            (_alone(other, place), _alone(leaving, place))
+            for place in leaving.keys
+            for other in self._taken_by(leaving, place)
+        ]
+        if pairs:
+            with ThreadPoolExecutor(min(THREADS, len(pairs))) as executor:
+                list(executor.map(run, pairs))
+
+    def _taken_by(self, leaving: DesiredState, place: Key) -> list[DesiredState]:
+        """What other creations that go on have in a place of ``leaving``."""
+        with self._lock:
+            _place(self._states, self._places)
+            others = self._places.get(place, ())
+            # The same incarnation under another owner is the same resource, renamed by an update since.
+            return [other for other in others if other.incarnation != leaving.incarnation]
+
+
+RUN_RESOURCES = RunResources()
+"""Of this process."""
+
+
+def _place(states: list[Properties], places: dict[Key, list[DesiredState]]) -> None:
+    """Have what was noted since stand where it is registered."""
+    while states:
+        desired = DesiredState.from_properties(states.pop())
+        for place in desired.keys:
+            places.setdefault(place, []).append(desired)
+
+
+def _alone(desired: DesiredState, place: Key) -> DesiredState:
+    """One registration of a resource, as if there were no other."""
+    found = {key: each for key, each in desired.registrations.items() if each.instance.key == place}
+    return replace(desired, registrations=found, has_members=False)

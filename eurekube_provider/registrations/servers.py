@@ -1,0 +1,90 @@
+"""The servers at which a resource is registered, or was: shared by all resources of this process."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+
+from eurekube_provider.core.errors import RegistryDenied, RegistryUnreachable
+from eurekube_provider.core.quoting import printable
+from eurekube_provider.eureka.connection import Connection
+from eurekube_provider.eureka.peers import Peers
+from eurekube_provider.registrations.connections import (
+    NAMESPACE,
+    Setting,
+    abandoned_urls,
+    connection_of_state,
+    connection_to,
+)
+
+
+class SharedPeers:
+    """One :class:`Peers` for each connection: its pooled sessions serve every thread.
+
+    :ivar silent: who was asked for nothing but a look, and gave no answer: one time-out is enough.
+    """
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._made: dict[Connection, Peers] = {}
+        self.silent: set[Peers] = set()
+
+    def of(self, connection: Connection) -> Peers:
+        """The servers of a connection."""
+        with self._lock:
+            if connection not in self._made:
+                self._made[connection] = Peers(connection)
+            return self._made[connection]
+
+
+PEERS = SharedPeers()
+"""Of this process."""
+
+
+def servers_of(setting: Setting, connection: str, service_urls: Iterable[str]) -> Peers:
+    """The servers of a state or of checked inputs, with what credentials are configured for them today."""
+    return PEERS.of(connection_of_state(setting, service_urls, name=connection))
+
+
+def servers_to_leave(setting: Setting, connection: str, service_urls: Iterable[str]) -> Peers | None:
+    """The servers of what is only looked for or removed; None where nobody is to be asked any more."""
+    abandoned = abandoned_urls(setting)
+    left = [url for url in service_urls if url not in abandoned]
+    return servers_of(setting, connection, left) if left else None
+
+
+def let_go(what: str, service_urls: Iterable[str]) -> str:
+    """A sentence for a person about what was not looked for."""
+    return printable(f"{what} at {', '.join(service_urls)} was let go of: {NAMESPACE}:abandonedUrls says so")
+
+
+@contextmanager
+def saying_the_way_out(
+    setting: Setting, connection: str, service_urls: Iterable[str], *, is_leaving: bool = False
+) -> Iterator[None]:
+    """Let an error of servers that are not configured any more say how to go on without them.
+
+    :param is_leaving: say so of configured ones, too: what is there is to be removed.
+    """
+    try:
+        yield
+    except (RegistryUnreachable, RegistryDenied) as error:
+        urls = ",".join(service_urls)
+        is_known = connection_to(setting, urls.split(","), name=connection) is not None
+        hints = []
+        if isinstance(error, RegistryDenied) and not is_known:
+            hints.append(
+                "credentials are sent only to URLs that are configured: name this one in a connection of its"
+                f" own with its credentials (pulumi config set --path {NAMESPACE}:connections.old.url {urls},"
+                " and user and password beside it)"
+            )
+        if not is_known or (is_leaving and isinstance(error, RegistryUnreachable)):
+            hints.append(
+                "where these servers are gone for good, or are known by another URL now, let go of what they"
+                f" hold: pulumi config set {NAMESPACE}:abandonedUrls {urls}"
+            )
+        if not hints:
+            raise
+        message = "; ".join((str(error), *hints))
+        raise type(error)(message, url=error.url, status_code=error.status_code) from error

@@ -1,0 +1,210 @@
+"""The kinds of values that properties have: each makes a value one shape, or says what would be right."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from enum import Enum, StrEnum
+from typing import Any, Final
+
+from eurekube_provider.core.addresses import Address
+from eurekube_provider.core.errors import ConfigurationError, InvalidInstance
+from eurekube_provider.core.identity import RESERVED_PREFIX, StackOwner, check_metadata_key, parse_owner
+from eurekube_provider.core.model import Status
+from eurekube_provider.core.text import name_problem, text_problem
+from eurekube_provider.eureka.connection import Connection
+
+
+class Marker(Enum):
+    """Stands where a value is not known before something else is created."""
+
+    UNKNOWN = "unknown"
+
+
+UNKNOWN: Final = Marker.UNKNOWN
+
+
+class OnConflict(StrEnum):
+    """What to do when the instance is there already and belongs to somebody else."""
+
+    FAIL = "fail"
+    ADOPT = "adopt"
+
+
+SETTABLE_STATUSES = (Status.UP, Status.DOWN, Status.STARTING, Status.OUT_OF_SERVICE)
+
+NO_RENEWER = (
+    "a registration that nobody renews lapses after 90 seconds and drives Eureka into self-preservation:"
+    " name the operator that shall renew it (by default eurekube), or write 'self' if the application"
+    " sends its own renewals"
+)
+
+
+class BadValue(Exception):
+    """A value cannot be used; becomes a problem of the property."""
+
+    def __init__(self, reason: str) -> None:
+        super().__init__(reason)
+        self.reason = reason
+
+
+class UnfitValue(BadValue):
+    """A value must not be registered. What stands already may have it, and so it is kept to be read."""
+
+    def __init__(self, reason: str, value: Any) -> None:
+        super().__init__(reason)
+        self.value = value
+
+
+# One function for each kind of value: returns the normalised one, or raises BadValue.
+
+
+def as_text(value: Any) -> str:
+    """A text that is not empty."""
+    if not isinstance(value, str) or not value.strip():
+        raise BadValue(f"{_quoted(value)} must be a text that is not empty")
+    return _readable(value.strip())
+
+
+def _readable(text: str) -> str:
+    """A text that all of Eureka's clients can read. It is not repeated, since it may be a secret."""
+    if problem := text_problem(text):
+        raise UnfitValue(problem, text)
+    return text
+
+
+def as_application(value: Any) -> str:
+    """An application's name, in upper case as Eureka has it."""
+    if not isinstance(value, str) or not value.strip():
+        return as_text(value)
+    name = value.strip().upper()
+    if problem := name_problem(name):
+        raise UnfitValue(f"{value!r} {problem}", name)
+    return name
+
+
+def bare_host(host_name: str) -> str:
+    """A host name or address without the brackets that an IPv6 address has in a URL."""
+    bare = host_name.removeprefix("[").removesuffix("]")
+    return bare if ":" in bare else host_name
+
+
+def _host(value: Any) -> str:
+    text = as_text(value)
+    if "/" in text or any(letter.isspace() for letter in text):
+        raise BadValue(f"{value!r} must be a bare host name or address, without http:// and without a path")
+    return text
+
+
+def as_host_name(value: Any) -> str:
+    """A host name or address as callers write it in a URL."""
+    return Address.of(bare_host(_host(value))).host_name
+
+
+def as_ip_address(value: Any) -> str:
+    """An address, or a name in its place, without brackets."""
+    return bare_host(_host(value))
+
+
+def whole_number(least: int, most: int) -> Callable[[Any], int]:
+    """What makes a whole number between two others."""
+
+    def normalise(value: Any) -> int:
+        is_number = isinstance(value, int | float) and not isinstance(value, bool)
+        if not is_number or value % 1 != 0 or not least <= value <= most:
+            raise BadValue(f"{_quoted(value)} must be a whole number from {least} to {most}")
+        return int(value)
+
+    return normalise
+
+
+def as_flag(value: Any) -> bool:
+    """True or false."""
+    if not isinstance(value, bool):
+        raise BadValue(f"{_quoted(value)} must be true or false")
+    return value
+
+
+def as_status(value: Any) -> str:
+    """A status that a program may enforce."""
+    if value not in SETTABLE_STATUSES:
+        raise BadValue(
+            f"{value!r} must be one of {', '.join(SETTABLE_STATUSES)}; leave it out to start UP and to leave"
+            " a person's override alone"
+        )
+    return str(value)
+
+
+def as_on_conflict(value: Any) -> str:
+    """One of :class:`OnConflict`."""
+    if value not in tuple(OnConflict):
+        raise BadValue(f"{value!r} must be {OnConflict.FAIL} or {OnConflict.ADOPT}")
+    return str(value)
+
+
+def as_metadata(value: Any) -> dict[str, Any]:
+    """A map of texts whose keys arrive at clients as they are."""
+    if not isinstance(value, Mapping):
+        raise BadValue(f"{_quoted(value)} must be a map of texts")
+    result: dict[str, Any] = {}
+    problems = []
+    for key, item in sorted(value.items()):
+        if key.startswith(RESERVED_PREFIX):
+            raise BadValue(f"key {key!r}: keys that start with {RESERVED_PREFIX} are Eurekube's own")
+        try:
+            check_metadata_key(key)
+        except InvalidInstance as error:
+            raise BadValue(error.reason) from None
+        if isinstance(item, Mapping | list | tuple):
+            raise BadValue(f"the value of {key!r} must be a text, since Eureka's metadata are not nested")
+        if item is UNKNOWN:
+            result[key] = item
+        elif item is not None:
+            result[key] = _shown(item)
+            if problem := text_problem(result[key]):
+                problems.append(f"the value of {key!r} {problem}")
+    if problems:
+        raise UnfitValue("; ".join(problems), result)
+    return result
+
+
+def as_url(value: Any) -> str:
+    """A URL of http or https."""
+    text = as_text(value)
+    if not text.startswith(("http://", "https://")):
+        raise BadValue(f"{value!r} must start with http:// or https://")
+    return text
+
+
+def as_renewer(value: Any) -> str:
+    """Who renews a registration."""
+    if not isinstance(value, str) or not value.strip():
+        raise BadValue(NO_RENEWER)
+    return _readable(value.strip())
+
+
+def as_service_url(value: Any) -> str:
+    """The URLs of one Eureka, with a comma between them."""
+    try:
+        return ",".join(Connection.parse(as_text(value)).service_urls)
+    except ConfigurationError as error:
+        raise BadValue(str(error)) from None
+
+
+def as_owner(value: Any) -> str:
+    """Whom a registration belongs to: a resource of a stack."""
+    if not isinstance(parse_owner(str(value)), StackOwner):
+        raise BadValue(f"{value!r} must be stack/<organization>/<project>/<stack>/<name>")
+    return _readable(str(value))
+
+
+def _shown(value: Any) -> str:
+    """A scalar as a person would write it: Pulumi's 8080.0 is 8080, True is true."""
+    if isinstance(value, bool):
+        return str(value).lower()
+    if isinstance(value, float) and value % 1 == 0:
+        return str(int(value))
+    return str(value)
+
+
+def _quoted(value: Any) -> str:
+    return repr(value) if isinstance(value, str) else _shown(value)

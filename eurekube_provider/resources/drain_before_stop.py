@@ -1,0 +1,90 @@
+"""The transform DrainBeforeStop: Deployments and StatefulSets whose pods end only when no caller knows them.
+
+It wraps :func:`~eurekube_provider.core.prestop.drained_workload`, and knows only how Pulumi hands over what
+is secret, or not known yet.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import pulumi
+from pulumi.runtime import rpc
+
+from eurekube_provider.core.drain_time import Drain
+from eurekube_provider.core.errors import ConfigurationError
+from eurekube_provider.core.prestop import Change, PreStopHook, drained_workload
+from eurekube_provider.resources.labels import OPERATOR_APP, SELECTOR_LABEL
+from eurekube_provider.resources.program import ProgramError
+
+_KINDS = {"kubernetes:apps/v1:Deployment": "Deployment", "kubernetes:apps/v1:StatefulSet": "StatefulSet"}
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class DrainBeforeStop:
+    """Gives pods a preStop that waits, a grace period that lets it, and ``minReadySeconds``.
+
+    For ``ResourceOptions(transforms=[...])`` of a resource or a component, whose children it then changes as
+    well, or for ``pulumi.runtime.register_resource_transform``. The operator's own pods are left as they are.
+
+    :ivar drain: how long callers still call what has left Eureka; default 120 s.
+    :ivar hook: ``exec`` where the cluster is older than 1.30 and images have a ``sleep``.
+    :ivar containers: the names of those that get a preStop; default all, since a sidecar that ends at once
+        takes the application's calls with it.
+    :ivar match_labels: only pods that carry these labels.
+    """
+
+    drain: Drain = field(default_factory=Drain)
+    hook: PreStopHook | str = PreStopHook.SLEEP
+    containers: Sequence[str] = ()
+    match_labels: Mapping[str, str] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        if self.hook not in list(PreStopHook):
+            raise ProgramError(f"DrainBeforeStop: hook must be {' or '.join(PreStopHook)}, not {self.hook!r}")
+        if isinstance(self.containers, str):
+            raise ProgramError(f"DrainBeforeStop: containers must be a list: write [{self.containers!r}]")
+
+    def __call__(self, args: pulumi.ResourceTransformArgs) -> pulumi.ResourceTransformResult | None:
+        """Change one resource that is about to be registered; None for one that is no workload.
+
+        :raises ProgramError: one of its containers has a preStop already.
+        """
+        kind = _KINDS.get(args.type_)
+        if kind is None or "spec" not in args.props:
+            return None
+
+        def drained(spec: Mapping[str, Any]) -> Mapping[str, Any]:
+            if not self._is_meant(spec):
+                return spec
+            try:
+                return drained_workload(
+                    kind, spec, self.drain, PreStopHook(self.hook), self.containers, _within
+                )
+            except ConfigurationError as error:
+                raise ProgramError(f"{kind} {args.name!r}: DrainBeforeStop: {error}") from None
+
+        return pulumi.ResourceTransformResult(
+            props={**args.props, "spec": _within(args.props["spec"], drained)}, opts=args.opts
+        )
+
+    def _is_meant(self, spec: Mapping[str, Any]) -> bool:
+        """By the labels of its pods; those that are not known yet are none."""
+        labels: Any = spec
+        for key in ("template", "metadata", "labels"):
+            labels = labels.get(key) if isinstance(labels, Mapping) else None
+        known = labels if isinstance(labels, Mapping) else {}
+        if known.get(SELECTOR_LABEL) == OPERATOR_APP:
+            return False
+        return all(known.get(key) == value for key, value in self.match_labels.items())
+
+
+def _within(value: Any, change: Change) -> Any:
+    """``change`` of a value that may be an output, or wrapped as a secret."""
+    if rpc.is_rpc_secret(value):
+        return pulumi.Output.secret(rpc.unwrap_rpc_secret(value)).apply(change)
+    if isinstance(value, pulumi.Output | pulumi.output.Unknown):
+        return pulumi.Output.from_input(value).apply(change)
+    return change(value)

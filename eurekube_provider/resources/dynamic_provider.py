@@ -1,0 +1,138 @@
+"""The dynamic provider of both resources: Pulumi's dictionaries in, ``registrations.resource`` behind.
+
+Pulumi's plugin process imports it, outside of any program.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from typing import Any, ClassVar
+
+import pulumi
+from pulumi.dynamic import (
+    CheckFailure,
+    CheckResult,
+    ConfigureRequest,
+    CreateResult,
+    DiffResult,
+    ReadResult,
+    ResourceProvider,
+    UpdateResult,
+)
+from pulumi.runtime import rpc
+
+from eurekube_provider.registrations.connections import NAMESPACE
+from eurekube_provider.registrations.properties import Properties
+from eurekube_provider.registrations.resource import Kind, RegistrationResource
+from eurekube_provider.registrations.values import UNKNOWN
+from eurekube_provider.resources.plugin import set_up
+from eurekube_provider.resources.program_inputs import IN_UPDATE
+
+SIGNATURE, SECRET = "4dabf18193072939515e22adb298388d", "1b47061264138c4ac30d75fd1eb44270"
+"""How a secret is written on the way to Pulumi's engine; sdk/go/common/resource/sig of pulumi/pulumi."""
+
+
+class RegistrationProvider(ResourceProvider):
+    """Serves one kind of resource. A state names its subclasses, which have no attributes of their own."""
+
+    kind: ClassVar[Kind]
+    serialize_as_secret_always = False  # there is nothing in it
+
+    def configure(self, req: ConfigureRequest) -> None:
+        """Keep the stack's configuration; credentials come from there, or from the environment."""
+        self._config = req.config
+        set_up()
+
+    def check(self, _olds: Properties, news: Properties) -> CheckResult:
+        """Normalise the properties and refuse what Eureka could not hold."""
+        given = read_in(news)
+        is_update = given.pop(IN_UPDATE, None) is not None
+        checked = self._resource.check(read_in(_olds), given, is_update=is_update)
+        return CheckResult(
+            write_out(checked.properties),
+            [CheckFailure(problem.property, problem.reason) for problem in checked.problems],
+        )
+
+    def diff(self, _id: str, _olds: Properties, _news: Properties) -> DiffResult:
+        """Compare as instances, never as dictionaries."""
+        difference = self._resource.diff(read_in(_olds), read_in(_news))
+        return DiffResult(
+            changes=difference.changes,
+            replaces=list(difference.replaces),
+            stables=list(self.kind.stables),
+        )
+
+    def create(self, props: Properties) -> CreateResult:
+        """Register."""
+        created = self._resource.create(read_in(props))
+        return CreateResult(created.id, created.properties)
+
+    def read(self, id_: str, props: Properties) -> ReadResult:
+        """What Eureka holds, and a blank id for nothing."""
+        found = self._resource.read(read_in(props))
+        if found is None:
+            return ReadResult(id_="", outs={})
+        # What no program names may hold what was a secret of one, and no state says so.
+        outs, inputs = (
+            {**each, "instances": {**each["instances"], **_secret(each["instances"], found.unnamed)}}
+            if found.unnamed
+            else each
+            for each in (found.properties, found.inputs)
+        )
+        return ReadResult(id_, outs, inputs)
+
+    def update(self, _id: str, _olds: Properties, _news: Properties) -> UpdateResult:
+        """Register what came and changed, then remove what went."""
+        return UpdateResult(self._resource.update(read_in(_olds), read_in(_news)))
+
+    def delete(self, _id: str, _props: Properties) -> None:
+        """Remove."""
+        self._resource.delete(read_in(_props))
+
+    @property
+    def _resource(self) -> RegistrationResource:
+        return RegistrationResource(self.kind, self._setting)
+
+    def _setting(self, key: str) -> str | None:
+        config = getattr(self, "_config", None)
+        value = config.get(f"{NAMESPACE}:{key}") if config is not None else None
+        return value if isinstance(value, str) or value is None else json.dumps(value)
+
+
+def read_in(properties: Mapping[str, Any]) -> Properties:
+    """Pulumi's dictionary as ours: without its own keys, and with one marker for what is unknown.
+
+    What this provider has made a secret comes without that again: the engine keeps the secrets.
+    """
+    return {key: _marked(value) for key, value in properties.items() if not key.startswith("__")}
+
+
+def write_out(properties: Mapping[str, Any]) -> Properties:
+    """Ours as Pulumi's."""
+    return {key: _unmarked(value) for key, value in properties.items()}
+
+
+def as_secret(value: Any) -> Properties:
+    """``value`` as Pulumi's engine reads a secret: encrypted in the state, and shown to nobody."""
+    return {SIGNATURE: SECRET, "value": value}
+
+
+def _secret(instances: Mapping[str, Any], names: frozenset[str]) -> Properties:
+    return {name: as_secret(instances[name]) for name in names}
+
+
+def _marked(value: Any) -> Any:
+    if isinstance(value, Mapping):
+        if value.get(SIGNATURE) == SECRET:
+            return _marked(value["value"])
+        return {key: _marked(item) for key, item in value.items()}
+    if isinstance(value, list):
+        return [_marked(item) for item in value]
+    return UNKNOWN if isinstance(value, pulumi.output.Unknown) or value == rpc.UNKNOWN else value
+
+
+def _unmarked(value: Any) -> Any:
+    if isinstance(value, Mapping):
+        return {key: _unmarked(item) for key, item in value.items()}
+    return rpc.UNKNOWN if value is UNKNOWN else value

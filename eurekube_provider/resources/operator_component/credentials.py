@@ -1,0 +1,245 @@
+"""What the operator shows to Eureka, and whom it trusts: from a Secret of its own, or one that is there."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass, fields
+from typing import NotRequired, TypedDict
+
+import pulumi
+from pulumi_kubernetes.core.v1 import (
+    EnvVarSourceArgs,
+    KeyToPathArgs,
+    ProjectedVolumeSourceArgs,
+    SecretKeySelectorArgs,
+    SecretProjectionArgs,
+    VolumeArgs,
+    VolumeMountArgs,
+    VolumeProjectionArgs,
+)
+
+from eurekube_provider.core.errors import ConfigurationError
+from eurekube_provider.core.objects import is_object_name
+from eurekube_provider.resources.arguments import as_arguments
+from eurekube_provider.resources.labels import OPERATOR_APP
+
+CREDENTIALS = f"{OPERATOR_APP}-eureka"
+"""The Secret that the component makes."""
+
+_DIRECTORY = "/etc/eurekube"
+_VOLUME = "eureka"
+
+
+@dataclass(frozen=True, slots=True)
+class Part:
+    """One of the things that a Secret may hold.
+
+    :ivar name: of the component's argument.
+    :ivar key: in the Secret that the component makes; of what is a file, also the file's name.
+    :ivar variable: by which the operator learns it, or its file.
+    """
+
+    name: str
+    key: str
+    variable: str
+    is_file: bool = False
+
+
+CA = Part("ca_certificate", "ca.crt", "EUREKA_CA_FILE", is_file=True)
+PARTS = (
+    Part("user", "user", "EUREKA_USER"),
+    Part("password", "password", "EUREKA_PASSWORD"),
+    Part("token", "token", "EUREKA_TOKEN"),
+    CA,
+    Part("client_certificate", "tls.crt", "EUREKA_CLIENT_CERTIFICATE", is_file=True),
+    Part("client_key", "tls.key", "EUREKA_CLIENT_KEY", is_file=True),
+)
+
+_IN_CLEAR = ("EUREKA_PASSWORD", "EUREKA_TOKEN")
+
+
+@dataclass(kw_only=True, slots=True)
+class EurekaSecretArgs:
+    """A Secret in the operator's namespace that somebody else makes, e.g. External Secrets or Sealed Secrets.
+
+    The operator takes from it what a key is given for, and no more.
+
+    :ivar name: the Secret's name.
+    :ivar user_key: under which key the Secret has the user, e.g. ``username``; the others likewise.
+    :ivar client_key_key: the client certificate's key, unless that lies beside the certificate.
+    """
+
+    name: pulumi.Input[str]
+    user_key: str | None = None
+    password_key: str | None = None
+    token_key: str | None = None
+    ca_certificate_key: str | None = None
+    client_certificate_key: str | None = None
+    client_key_key: str | None = None
+
+
+class EurekaSecretArgsDict(TypedDict):
+    """A dictionary with what :class:`EurekaSecretArgs` has."""
+
+    name: pulumi.Input[str]
+    user_key: NotRequired[str | None]
+    password_key: NotRequired[str | None]
+    token_key: NotRequired[str | None]
+    ca_certificate_key: NotRequired[str | None]
+    client_certificate_key: NotRequired[str | None]
+    client_key_key: NotRequired[str | None]
+
+
+@dataclass(frozen=True, slots=True)
+class Source:
+    """Where the pods find one part: a key of a Secret."""
+
+    part: Part
+    secret: pulumi.Input[str]
+    key: str
+
+    @property
+    def path(self) -> str:
+        """The file in the container, of a part that is one."""
+        return f"{_DIRECTORY}/{self.part.key}"
+
+
+class Credentials:
+    """Everything that an operator has for Eureka.
+
+    :param given: the component's own arguments, by the names of :data:`PARTS`; None for what is not given.
+    :param secret: the Secret that is there already, None for none.
+    """
+
+    def __init__(
+        self, given: Mapping[str, pulumi.Input[str] | None], secret: EurekaSecretArgs | None
+    ) -> None:
+        self._secret = secret
+        self.own = {part.key: value for part in PARTS if (value := given.get(part.name)) is not None}
+        """What stands in the Secret that the component makes, by key."""
+        self.sources = [Source(part, CREDENTIALS, part.key) for part in PARTS if part.key in self.own]
+        if secret is not None:
+            keys = ((part, getattr(secret, f"{part.name}_key")) for part in PARTS)
+            self.sources += [Source(part, secret.name, key) for part, key in keys if key is not None]
+
+    def check(self, environment: Collection[str]) -> None:
+        """Refuse what the operator could not start with, or what would stand in clear.
+
+        :param environment: the names of the further variables.
+        :raises ConfigurationError: one sentence that names the argument, and repeats no value.
+        """
+        if self._secret is not None:
+            self._check_secret(self._secret)
+        said = {source.part.name for source in self.sources}
+        for source in self.sources:
+            if source.part.variable in environment:
+                raise ConfigurationError(
+                    f"environment must not set {source.part.variable}: {self._word(source.part.name)} says it"
+                )
+        for variable in _IN_CLEAR:
+            if variable in environment:
+                name = variable.removeprefix("EUREKA_").lower()
+                raise ConfigurationError(
+                    f"environment must not set {variable}, which would stand in clear in the Deployment: give"
+                    f" {name}, or eureka_secret with a {name}_key"
+                )
+        if "token" in said and said & {"user", "password"}:
+            raise ConfigurationError(
+                "Eureka takes a user and password or a bearer token, not both: leave"
+                f" {self._word('token')} away, or the others"
+            )
+        if "password" in said and "user" not in said and "EUREKA_USER" not in environment:
+            raise ConfigurationError(
+                f"{self._word('password')} means nothing without a user: add {self._word('user')}, or"
+                " EUREKA_USER to environment"
+            )
+        if "client_key" in said and "client_certificate" not in said:
+            raise ConfigurationError(
+                f"{self._word('client_key')} means nothing without its certificate: add"
+                f" {self._word('client_certificate')}"
+            )
+
+    def variables(self) -> dict[str, str]:
+        """The variables that name files."""
+        return {source.part.variable: source.path for source in self.sources if source.part.is_file}
+
+    def references(self) -> dict[str, EnvVarSourceArgs]:
+        """The variables whose values only the Secret has."""
+        return {
+            source.part.variable: EnvVarSourceArgs(
+                secret_key_ref=SecretKeySelectorArgs(name=source.secret, key=source.key)
+            )
+            for source in self.sources
+            if not source.part.is_file
+        }
+
+    def volume(self) -> list[VolumeArgs]:
+        """The files, in one directory whichever Secret they come from."""
+        files = [
+            VolumeProjectionArgs(
+                secret=SecretProjectionArgs(
+                    name=source.secret, items=[KeyToPathArgs(key=source.key, path=source.part.key)]
+                )
+            )
+            for source in self.sources
+            if source.part.is_file
+        ]
+        return [VolumeArgs(name=_VOLUME, projected=ProjectedVolumeSourceArgs(sources=files))] if files else []
+
+    def mount(self) -> list[VolumeMountArgs]:
+        """Where they are."""
+        if not self.variables():
+            return []
+        return [VolumeMountArgs(name=_VOLUME, mount_path=_DIRECTORY, read_only=True)]
+
+    def _check_secret(self, secret: EurekaSecretArgs) -> None:
+        keys = {
+            item.name: value
+            for item in fields(secret)
+            if item.name != "name" and (value := getattr(secret, item.name)) is not None
+        }
+        if isinstance(secret.name, str):
+            _check_name(secret.name)
+        if not keys:
+            raise ConfigurationError(
+                "eureka_secret takes nothing from the Secret: say under which keys it has what, e.g."
+                " user_key='username' and password_key='password'"
+            )
+        for name, key in keys.items():
+            if not isinstance(key, str) or not re.fullmatch(r"[-._a-zA-Z0-9]{1,253}", key):
+                raise ConfigurationError(
+                    f"eureka_secret: {name} must be one of the Secret's keys, which consist of letters,"
+                    " digits, '-', '_' and '.'"
+                )
+        own = [part.name for part in PARTS if part.key in self.own]
+        for name in own:
+            if name != CA.name or f"{CA.name}_key" in keys:
+                raise ConfigurationError(
+                    f"{name} and eureka_secret cannot both be given: the operator has"
+                    f" {'it' if f'{name}_key' in keys else 'its credentials'} from one of them"
+                )
+
+    def _word(self, name: str) -> str:
+        """What a person calls a part: the argument, or where it stands in the Secret that is there."""
+        return name if self._secret is None or name == CA.name else f"eureka_secret.{name}_key"
+
+
+def secret_args(given: EurekaSecretArgs | EurekaSecretArgsDict | None) -> EurekaSecretArgs | None:
+    """Either form as the class.
+
+    :raises ConfigurationError: a key that is none of its arguments, or no name.
+    """
+    return None if given is None else as_arguments(EurekaSecretArgs, given, "eureka_secret: ")
+
+
+def _check_name(name: str) -> None:
+    if not is_object_name(name):
+        raise ConfigurationError(
+            f"eureka_secret: the name {name!r} must be a Secret's: small letters, digits, '-' and '.'"
+        )
+    if name == CREDENTIALS:
+        raise ConfigurationError(
+            f"eureka_secret: {name} is the Secret that this component makes itself, and takes away where it"
+            " is not needed: call the other one otherwise"
+        )

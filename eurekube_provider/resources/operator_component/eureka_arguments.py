@@ -1,0 +1,143 @@
+"""The named connections of an operator beside the default one: entries of its file, and their credentials.
+
+What a stack registers at a named connection is renewed by an operator that knows this Eureka, and by nobody
+else.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, NotRequired, TypedDict
+
+import pulumi
+
+from eurekube_provider.core.errors import ConfigurationError
+from eurekube_provider.core.objects import is_object_name
+from eurekube_provider.eureka.connection import BatchMode, split_credentials
+from eurekube_provider.resources.arguments import as_arguments
+
+DEFAULT_CONNECTION = "default"
+
+_FILES = {
+    "password": "password-file",
+    "token": "token-file",
+    "ca_certificate": "ca-file",
+    "client_certificate": "client-certificate",
+    "client_key": "client-key",
+}
+"""What is kept in a Secret, and the key by which the operator's file names it."""
+
+
+@dataclass(kw_only=True, slots=True)
+class EurekaConnectionArgs:
+    """Another Eureka that the operator serves.
+
+    :ivar urls: service URLs without credentials.
+    :ivar user: for HTTP basic authentication, in clear; ``password`` and what follows is kept in a Secret.
+    :ivar token: a bearer token instead of user and password.
+    :ivar ca_certificate: PEM text of the authorities to trust for https.
+    :ivar client_certificate: PEM text of the certificate to show (mTLS), and ``client_key`` of its key.
+    :ivar proxy: URL of a proxy, without credentials.
+    :ivar zone: servers of this zone are asked first, of URLs such as ``zone-a=http://...``.
+    :ivar mode: ``auto``, ``rest`` or ``batch``.
+    """
+
+    urls: Sequence[str]
+    user: str | None = None
+    password: pulumi.Input[str] | None = None
+    token: pulumi.Input[str] | None = None
+    ca_certificate: pulumi.Input[str] | None = None
+    client_certificate: pulumi.Input[str] | None = None
+    client_key: pulumi.Input[str] | None = None
+    proxy: str | None = None
+    zone: str | None = None
+    mode: str | None = None
+
+
+class EurekaConnectionArgsDict(TypedDict):
+    """A dictionary with what :class:`EurekaConnectionArgs` has."""
+
+    urls: Sequence[str]
+    user: NotRequired[str | None]
+    password: NotRequired[pulumi.Input[str] | None]
+    token: NotRequired[pulumi.Input[str] | None]
+    ca_certificate: NotRequired[pulumi.Input[str] | None]
+    client_certificate: NotRequired[pulumi.Input[str] | None]
+    client_key: NotRequired[pulumi.Input[str] | None]
+    proxy: NotRequired[str | None]
+    zone: NotRequired[str | None]
+    mode: NotRequired[str | None]
+
+
+Given = Mapping[str, EurekaConnectionArgs | EurekaConnectionArgsDict]
+
+
+def connection_args(given: Given) -> dict[str, EurekaConnectionArgs]:
+    """Either form as the class, checked, by name.
+
+    :raises ConfigurationError: one sentence that names the connection; no credential is repeated.
+    """
+    if not isinstance(given, Mapping):
+        raise ConfigurationError("connections must be a map from names to connections with urls")
+    found = {}
+    for name, one in sorted(given.items()):
+        where = f"connections: {name}"
+        if not isinstance(name, str) or not is_object_name(name) or "." in name or len(name) > 63:
+            raise ConfigurationError(f"{where} must be a name of small letters, digits and dashes")
+        if name == DEFAULT_CONNECTION:
+            raise ConfigurationError(f"{where} is what eureka_urls and the arguments beside it describe")
+        found[name] = as_arguments(EurekaConnectionArgs, one, f"{where}: ")
+        _check(where, found[name])
+    return found
+
+
+def connections_in_file(connections: Mapping[str, EurekaConnectionArgs], directory: str) -> dict[str, Any]:
+    """What the operator's configuration file says of them.
+
+    :param directory: where their secrets are in the container.
+    """
+    return {
+        name: {
+            "url": list(one.urls),
+            **{key: value for key in ("user", "proxy", "zone", "mode") if (value := getattr(one, key))},
+            **{
+                key: f"{directory}/{_secret(name, part)}"
+                for part, key in _FILES.items()
+                if getattr(one, part) is not None
+            },
+        }
+        for name, one in connections.items()
+    }
+
+
+def connection_secrets(connections: Mapping[str, EurekaConnectionArgs]) -> dict[str, pulumi.Input[str]]:
+    """What is kept in a Secret, by the names of the files."""
+    return {
+        _secret(name, part): value
+        for name, one in connections.items()
+        for part in _FILES
+        if (value := getattr(one, part)) is not None
+    }
+
+
+def _secret(name: str, part: str) -> str:
+    return f"connection.{name}.{part.replace('_', '-')}"
+
+
+def _check(where: str, one: EurekaConnectionArgs) -> None:
+    if not isinstance(one.urls, Collection) or isinstance(one.urls, str | bytes | Mapping) or not one.urls:
+        raise ConfigurationError(f"{where}: urls must be a list, e.g. ['http://eureka:8761/eureka']")
+    for url in (*(text.partition("=")[2] or text for text in one.urls), *([one.proxy] if one.proxy else [])):
+        if "@" in url or split_credentials(url)[1] is not None:
+            raise ConfigurationError(
+                f"{where}: no URL may carry credentials, which would stand in clear: give user and password"
+            )
+    if one.token is not None and (one.user is not None or one.password is not None):
+        raise ConfigurationError(f"{where}: Eureka takes a user and password or a bearer token, not both")
+    if one.password is not None and one.user is None:
+        raise ConfigurationError(f"{where}: password means nothing without a user")
+    if one.client_key is not None and one.client_certificate is None:
+        raise ConfigurationError(f"{where}: client_key means nothing without client_certificate")
+    if one.mode is not None and one.mode not in tuple(BatchMode):
+        raise ConfigurationError(f"{where}: mode {one.mode!r} must be one of {', '.join(BatchMode)}")

@@ -1,0 +1,43 @@
+"""What the Prometheus Operator is told: whom to scrape, and when to alert."""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+from eurekube_provider.resources.files import documents
+from eurekube_provider.resources.operator_component.operator_arguments import EurekubeOperatorArgs
+
+MONITORING_API = "monitoring.coreos.com/v1"
+
+
+def service_monitor(labels: dict[str, str], args: EurekubeOperatorArgs) -> dict[str, Any]:
+    """The ``spec`` of a ServiceMonitor.
+
+    :param labels: those of the operator's Service.
+    """
+    return {
+        "namespaceSelector": {"matchNames": [args.namespace]},
+        "selector": {"matchLabels": labels},
+        "endpoints": [{"port": "http", "path": "/metrics", "interval": "30s"}],
+    }
+
+
+def prometheus_rule(args: EurekubeOperatorArgs) -> dict[str, Any]:
+    """The ``spec`` of the PrometheusRule: the alerts of ``examples/monitoring``, for this operator's pods."""
+    (document,) = documents("monitoring", "examples/monitoring")
+    groups = [
+        {
+            **group,
+            "name": f"{group['name']}-{args.namespace}",
+            "rules": [_own(rule, args) for rule in group["rules"]],
+        }
+        for group in document["spec"]["groups"]
+    ]
+    return {"groups": groups}
+
+
+def _own(rule: dict[str, Any], args: EurekubeOperatorArgs) -> dict[str, Any]:
+    """A rule that looks at one operator only, by the label that every scraped series has."""
+    selected = re.sub(r"\beurekube_\w+", rf'\g<0>{{namespace="{args.namespace}"}}', rule["expr"])
+    return {**rule, "expr": selected}

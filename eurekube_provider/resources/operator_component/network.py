@@ -1,0 +1,57 @@
+"""The operator's NetworkPolicy: who may call its pods, and whom they may call.
+
+A policy knows addresses and labels, no names, so that whom the pods may call is told by the port.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from pulumi_kubernetes.meta.v1 import LabelSelectorArgs, LabelSelectorRequirementArgs
+from pulumi_kubernetes.networking.v1 import (
+    NetworkPolicyEgressRuleArgs,
+    NetworkPolicyIngressRuleArgs,
+    NetworkPolicyPeerArgs,
+    NetworkPolicyPortArgs,
+    NetworkPolicySpecArgs,
+)
+
+from eurekube_provider.resources.operator_component.operator_arguments import (
+    EurekubeOperatorArgs,
+    operator_selector,
+)
+
+_DNS = 53
+_API_SERVER = (443, 6443)
+"""The Service's port, and the usual one of the servers behind it, which is what most networks look at."""
+
+
+def operator_network_policy(name: str, args: EurekubeOperatorArgs) -> NetworkPolicySpecArgs:
+    """The ``spec`` of the NetworkPolicy of the operator of this name."""
+    ports = {*_API_SERVER, *args.eureka_ports, *args.egress_ports}
+    callers = LabelSelectorArgs(
+        match_expressions=[
+            LabelSelectorRequirementArgs(
+                key="kubernetes.io/metadata.name", operator="In", values=list(args.web_namespaces)
+            )
+        ]
+    )
+    return NetworkPolicySpecArgs(
+        pod_selector=LabelSelectorArgs(match_labels=operator_selector(name)),
+        policy_types=["Ingress", "Egress"],
+        ingress=[
+            NetworkPolicyIngressRuleArgs(
+                ports=[NetworkPolicyPortArgs(port="http", protocol="TCP")],
+                from_=[NetworkPolicyPeerArgs(namespace_selector=callers)] if args.web_namespaces else None,
+            )
+        ],
+        egress=[
+            NetworkPolicyEgressRuleArgs(
+                ports=[NetworkPolicyPortArgs(port=_DNS, protocol="UDP"), *_tcp([_DNS, *sorted(ports)])]
+            )
+        ],
+    )
+
+
+def _tcp(ports: Iterable[int]) -> list[NetworkPolicyPortArgs]:
+    return [NetworkPolicyPortArgs(port=port, protocol="TCP") for port in ports]

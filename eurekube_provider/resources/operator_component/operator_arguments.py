@@ -1,0 +1,324 @@
+"""What an EurekubeOperator is made from, and what is refused before anything is made."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Collection, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, NotRequired, TypedDict
+from urllib.parse import urlsplit
+
+import pulumi
+
+from eurekube_provider import __version__
+from eurekube_provider.core.errors import ConfigurationError
+from eurekube_provider.core.identity import check_cluster_name
+from eurekube_provider.core.objects import is_object_name
+from eurekube_provider.eureka.connection import split_credentials
+from eurekube_provider.resources.arguments import as_arguments
+from eurekube_provider.resources.labels import OPERATOR_APP, SELECTOR_LABEL
+from eurekube_provider.resources.operator_component.credentials import (
+    PARTS,
+    Credentials,
+    EurekaSecretArgs,
+    EurekaSecretArgsDict,
+    secret_args,
+)
+from eurekube_provider.resources.operator_component.eureka_arguments import (
+    EurekaConnectionArgs,
+    EurekaConnectionArgsDict,
+    connection_args,
+    connection_secrets,
+    connections_in_file,
+)
+from eurekube_provider.resources.operator_component.target_arguments import DIRECTORY, check_targets
+from eurekube_provider.resources.program import ProgramError
+
+DEFAULT_IMAGE = "ghcr.io/eurekube/eurekube-operator"
+
+ACCOUNT = OPERATOR_APP
+"""The name of the ServiceAccount, and of what lives beside it in its namespace."""
+
+WEB_PORT = 8080
+"""Where the container serves health, metrics and the status page, under the port name ``http``."""
+
+_OWN_VARIABLES = {
+    "WEB_ADDRESS": f"probes and Service rely on port {WEB_PORT}",
+    "OPERATOR_NAME": "operator_name is the argument for it",
+    "LEASE_NAME": "the rights name the Lease that follows from operator_name",
+}
+"""Variables that nobody else may set, and why."""
+
+_LISTS = {
+    "eureka_urls": "['http://eureka:8761/eureka']",
+    "watch_namespaces": "['shop']",
+    "web_namespaces": "['monitoring']",
+    "egress_ports": "[3128]",
+}
+"""The arguments that are lists, each with one that can be used."""
+
+
+@dataclass(kw_only=True, slots=True)
+class EurekubeOperatorArgs:
+    """What an EurekubeOperator is made from.
+
+    :ivar eureka_urls: service URLs without credentials.
+    :ivar user: for HTTP basic authentication; kept in a Secret, as is ``password``.
+    :ivar token: a bearer token instead of user and password; kept in the same Secret.
+    :ivar ca_certificate: PEM text of the authorities to trust for https; kept in the same Secret.
+    :ivar client_certificate: PEM text of the certificate to show (mTLS), and ``client_key`` of its key,
+        unless that stands in the certificate's text; kept in the same Secret.
+    :ivar eureka_secret: a Secret that is there already instead of these; only ``ca_certificate`` may be
+        given beside it.
+    :ivar connections: further Eurekas by name, which syncers and registrations name as their ``connection``:
+        the operator registers and renews there as well.
+    :ivar namespace: where the operator lives.
+    :ivar create_namespace: whether that is made with the operator, and removed with it and all that is in it.
+        False for one that is there already, and stays. From True to False, what was made stays as well.
+    :ivar operator_name: whom registrations name as their renewer, and part of the name of the Lease.
+    :ivar cluster_name: part of every instance id; default the first 8 characters of kube-system's UID.
+    :ivar watch_namespaces: the namespaces to look at, and to have rights in; empty for all.
+    :ivar image: the operator's image; one that names no tag or digest itself gets ``tag``.
+    :ivar tag: default this package's version.
+    :ivar replicas: one leads, the others take over when it goes. 0 where the operator runs elsewhere.
+    :ivar resources: requests and limits of the container.
+    :ivar environment: further variables, e.g. ``LOG_LEVEL``; not those that follow from other arguments.
+        Values are texts, numbers too.
+    :ivar targets: what StackRefreshes may have run, by name, with the keys that docs/triggers.md has.
+    :ivar target_secrets: what targets name as ``/etc/eurekube-targets/NAME``, by that name; kept in a Secret,
+        and read when the operator starts.
+    :ivar network_policy: whether a NetworkPolicy lets the pods be called at their web port only, and call
+        only DNS, the Kubernetes API (443, 6443) and the ports of ``eureka_urls``.
+    :ivar web_namespaces: with ``network_policy``, the namespaces that may call the web port, e.g. that of
+        Prometheus; empty for all.
+    :ivar egress_ports: with ``network_policy``, further TCP ports that may be called: of a proxy, a webhook,
+        another Eureka, an API server at another port.
+    :ivar service_monitor: whether a ServiceMonitor has the Prometheus Operator scrape the pods.
+    :ivar prometheus_rule: whether a PrometheusRule brings the alerts.
+    :ivar monitoring_labels: on both, where Prometheus selects by labels, e.g. ``release``.
+    :ivar keep_crds: whether the CRD, and with it every syncer of the cluster, outlives this component.
+        Decide once: from False to True, Pulumi removes the CRD that it owned, and every syncer with it.
+    """
+
+    eureka_urls: Sequence[str]
+    user: pulumi.Input[str] | None = None
+    password: pulumi.Input[str] | None = None
+    token: pulumi.Input[str] | None = None
+    ca_certificate: pulumi.Input[str] | None = None
+    client_certificate: pulumi.Input[str] | None = None
+    client_key: pulumi.Input[str] | None = None
+    eureka_secret: EurekaSecretArgs | EurekaSecretArgsDict | None = None
+    connections: Mapping[str, EurekaConnectionArgs | EurekaConnectionArgsDict] = field(default_factory=dict)
+    namespace: str = "eurekube-system"
+    create_namespace: bool = True
+    operator_name: str = "eurekube"
+    cluster_name: str | None = None
+    watch_namespaces: Sequence[str] = ()
+    image: pulumi.Input[str] = DEFAULT_IMAGE
+    tag: pulumi.Input[str] | None = None
+    replicas: int = 3
+    resources: Mapping[str, Mapping[str, str]] = field(
+        default_factory=lambda: {
+            "requests": {"cpu": "50m", "memory": "128Mi"},
+            "limits": {"memory": "512Mi"},
+        }
+    )
+    environment: Mapping[str, pulumi.Input[str]] = field(default_factory=dict)
+    targets: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
+    target_secrets: Mapping[str, pulumi.Input[str]] = field(default_factory=dict)
+    network_policy: bool = False
+    web_namespaces: Sequence[str] = ()
+    egress_ports: Sequence[int] = ()
+    service_monitor: bool = False
+    prometheus_rule: bool = False
+    monitoring_labels: Mapping[str, str] = field(default_factory=dict)
+    keep_crds: bool = True
+
+    @property
+    def lease_name(self) -> str:
+        """The Lease that the replicas share."""
+        return f"{self.operator_name}-leader"
+
+    @property
+    def image_reference(self) -> pulumi.Input[str]:
+        """The image with its tag or digest."""
+        if isinstance(self.image, str) and isinstance(self.tag, str | None):
+            return _reference((self.image, self.tag))
+        return pulumi.Output.all(self.image, self.tag).apply(lambda both: _reference((both[0], both[1])))
+
+    @property
+    def eureka_ports(self) -> list[int]:
+        """The TCP ports of the service URLs, each once."""
+        named = [text for one in connection_args(self.connections).values() for text in one.urls]
+        parts = [urlsplit(url) for url in (*self.eureka_urls, *(_without_zone(text) for text in named))]
+        return sorted({part.port or (443 if part.scheme == "https" else 80) for part in parts})
+
+    @property
+    def credentials(self) -> Credentials:
+        """What it has for Eureka.
+
+        :raises ConfigurationError: ``eureka_secret`` is a dictionary with other keys than its arguments.
+        """
+        given = {part.name: getattr(self, part.name) for part in PARTS}
+        return Credentials(given, secret_args(self.eureka_secret))
+
+    @property
+    def file_content(self) -> dict[str, Any]:
+        """What stands in the operator's configuration file; empty for none."""
+        connections = connections_in_file(connection_args(self.connections), DIRECTORY)
+        content = {"targets": self.targets, "connections": connections}
+        return {key: value for key, value in content.items() if value}
+
+    @property
+    def file_secrets(self) -> dict[str, pulumi.Input[str]]:
+        """What the file names, by the names of the files."""
+        return {**self.target_secrets, **connection_secrets(connection_args(self.connections))}
+
+    def check(self) -> None:
+        """Refuse what would only fail in the cluster, or stand in clear in the Deployment.
+
+        :raises ProgramError: one sentence that names the argument.
+        """
+        try:
+            self._check()
+        except ConfigurationError as error:
+            raise ProgramError(f"EurekubeOperator: {error}") from None
+
+    def _check(self) -> None:
+        for name, example in _LISTS.items():
+            _check_list(name, getattr(self, name), example)
+        for name in ("watch_namespaces", "web_namespaces"):
+            _check_namespaces(name, getattr(self, name))
+        _check_environment(self.environment)
+        if not self.eureka_urls:
+            raise ConfigurationError("eureka_urls needs at least one service URL")
+        for url in self.eureka_urls:
+            if split_credentials(url)[1] is not None:
+                raise ConfigurationError(
+                    "eureka_urls must not carry credentials, which would stand in clear in the Deployment:"
+                    " give user and password instead"
+                )
+        self.credentials.check(self.environment)
+        if not isinstance(self.replicas, int) or self.replicas < 0:
+            raise ConfigurationError(f"replicas must be a whole number from 0 on, not {self.replicas!r}")
+        for name, why in _OWN_VARIABLES.items():
+            if name in self.environment:
+                raise ConfigurationError(f"environment must not set {name}: {why}")
+        if isinstance(self.image, str) and self.tag is not None and _names_tag(self.image):
+            raise ConfigurationError(f"the image {self.image!r} has a tag or digest already: give no tag")
+        if not isinstance(self.create_namespace, bool):
+            raise ConfigurationError("create_namespace must be true or false")
+        for port in self.egress_ports:
+            if not isinstance(port, int) or not 1 <= port <= 65535:
+                raise ConfigurationError(f"egress_ports: {port!r} must be a port from 1 to 65535")
+        for name in ("web_namespaces", "egress_ports"):
+            if getattr(self, name) and not self.network_policy:
+                raise ConfigurationError(f"{name} means nothing without network_policy")
+        if not isinstance(self.operator_name, str) or not is_object_name(self.lease_name):
+            raise ConfigurationError(
+                f"operator_name {self.operator_name!r} must be lower case letters, digits, '-' and '.', at"
+                " most 246 characters: the replicas' Lease is named by it"
+            )
+        if self.cluster_name:
+            check_cluster_name(self.cluster_name)
+        check_targets(self.targets, self.target_secrets)
+        own = [name for name in ("targets", "connections") if getattr(self, name)]
+        connection_args(self.connections)
+        if own and "CONFIG" in self.environment:
+            raise ConfigurationError(
+                f"environment must not set CONFIG: the {own[0]} are in a file of their own"
+            )
+
+
+class EurekubeOperatorArgsDict(TypedDict):
+    """A dictionary with what :class:`EurekubeOperatorArgs` has."""
+
+    eureka_urls: Sequence[str]
+    user: NotRequired[pulumi.Input[str] | None]
+    password: NotRequired[pulumi.Input[str] | None]
+    token: NotRequired[pulumi.Input[str] | None]
+    ca_certificate: NotRequired[pulumi.Input[str] | None]
+    client_certificate: NotRequired[pulumi.Input[str] | None]
+    client_key: NotRequired[pulumi.Input[str] | None]
+    eureka_secret: NotRequired[EurekaSecretArgs | EurekaSecretArgsDict | None]
+    connections: NotRequired[Mapping[str, EurekaConnectionArgs | EurekaConnectionArgsDict]]
+    namespace: NotRequired[str]
+    create_namespace: NotRequired[bool]
+    operator_name: NotRequired[str]
+    cluster_name: NotRequired[str | None]
+    watch_namespaces: NotRequired[Sequence[str]]
+    image: NotRequired[pulumi.Input[str]]
+    tag: NotRequired[pulumi.Input[str] | None]
+    replicas: NotRequired[int]
+    resources: NotRequired[Mapping[str, Mapping[str, str]]]
+    environment: NotRequired[Mapping[str, pulumi.Input[str]]]
+    targets: NotRequired[Mapping[str, Mapping[str, Any]]]
+    target_secrets: NotRequired[Mapping[str, pulumi.Input[str]]]
+    network_policy: NotRequired[bool]
+    web_namespaces: NotRequired[Sequence[str]]
+    egress_ports: NotRequired[Sequence[int]]
+    service_monitor: NotRequired[bool]
+    prometheus_rule: NotRequired[bool]
+    monitoring_labels: NotRequired[Mapping[str, str]]
+    keep_crds: NotRequired[bool]
+
+
+def operator_args(given: EurekubeOperatorArgs | EurekubeOperatorArgsDict) -> EurekubeOperatorArgs:
+    """Either form as the class, checked.
+
+    :raises ProgramError: one sentence that names the argument.
+    """
+    try:
+        args = as_arguments(EurekubeOperatorArgs, given)
+    except ConfigurationError as error:
+        raise ProgramError(f"EurekubeOperator: {error}") from None
+    args.check()
+    return args
+
+
+def _check_list(name: str, value: Any, example: str) -> None:
+    """Refuse a single text, which would be taken letter by letter, and what can be read only once.
+
+    The value is not repeated, since URLs may carry credentials.
+    """
+    if not isinstance(value, Collection) or isinstance(value, str | bytes | Mapping):
+        raise ConfigurationError(
+            f"{name} must be a list, not {type(value).__name__}: write it as {example}, also where it has one"
+            " entry"
+        )
+
+
+def _check_namespaces(name: str, namespaces: Collection[Any]) -> None:
+    for namespace in namespaces:
+        if not isinstance(namespace, str) or not is_object_name(namespace):
+            raise ConfigurationError(
+                f"{name}: {namespace!r} must be a namespace's name: lower case letters, digits and '-', in"
+                " quotes if it is a number"
+            )
+
+
+def _check_environment(environment: Any) -> None:
+    if not isinstance(environment, Mapping):
+        raise ConfigurationError("environment must be a map of texts, e.g. {'LOG_LEVEL': 'DEBUG'}")
+    for name, value in environment.items():
+        if not isinstance(value, str | pulumi.Output | Awaitable | None):
+            raise ConfigurationError(f"environment: {name} must be text: put its value in quotes")
+
+
+def _without_zone(text: str) -> str:
+    """The URL of ``zone-a=http://...``."""
+    return text[text.find("http") :]
+
+
+def _names_tag(image: str) -> bool:
+    """Whether the last part has a tag or a digest; what stands before it may have a port."""
+    return "@" in image or ":" in image.rpartition("/")[2]
+
+
+def _reference(image_and_tag: tuple[str, str | None]) -> str:
+    image, tag = image_and_tag
+    return image if _names_tag(image) else f"{image}:{tag or __version__}"
+
+
+def operator_selector(name: str) -> dict[str, str]:
+    """The labels by which the pods of the operator of this name are found."""
+    return {SELECTOR_LABEL: OPERATOR_APP, "app.kubernetes.io/instance": name}

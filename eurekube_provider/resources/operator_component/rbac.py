@@ -1,0 +1,113 @@
+"""The operator's rights: as much as :mod:`eurekube_provider.kube.rights` says, where it is needed."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import pulumi
+from pulumi_kubernetes.meta.v1 import ObjectMetaArgs
+from pulumi_kubernetes.rbac.v1 import PolicyRuleArgs, RoleRefArgs, SubjectArgs
+from pulumi_kubernetes.rbac.v1.ClusterRole import ClusterRole
+from pulumi_kubernetes.rbac.v1.ClusterRoleBinding import ClusterRoleBinding
+from pulumi_kubernetes.rbac.v1.Role import Role
+from pulumi_kubernetes.rbac.v1.RoleBinding import RoleBinding
+
+from eurekube_provider.kube.rights import CLUSTER, WORK, Rule, election, pulumi_stack
+from eurekube_provider.resources.operator_component.operator_arguments import ACCOUNT, EurekubeOperatorArgs
+
+
+class Rights:
+    """Makes the roles of one operator, and binds them to its ServiceAccount.
+
+    :param labels: of every object.
+    :param parent: the component.
+    """
+
+    def __init__(
+        self, name: str, args: EurekubeOperatorArgs, labels: dict[str, str], parent: pulumi.Resource
+    ) -> None:
+        self._name = name
+        self._args = args
+        self._labels = labels
+        self._parent = parent
+        # Outside of the operator's namespace another operator may have rights as well.
+        self._shared = f"{ACCOUNT}-{args.namespace}"
+
+    def for_work(self) -> list[pulumi.Resource]:
+        """All namespaces: one ClusterRole. Listed ones: a Role in each, and what has no namespace."""
+        namespaces = self._args.watch_namespaces
+        role = ClusterRole(
+            f"{self._name}-role",
+            metadata=self._metadata(self._shared),
+            rules=_rules([*CLUSTER] if namespaces else [*WORK, *CLUSTER]),
+            opts=self._after(),
+        )
+        binding = ClusterRoleBinding(
+            f"{self._name}-binding",
+            metadata=self._metadata(self._shared),
+            role_ref=_role_ref("ClusterRole", self._shared),
+            subjects=self._subjects(),
+            opts=self._after(role),
+        )
+        rights: list[pulumi.Resource] = [role, binding]
+        for namespace in namespaces:
+            names = f"{self._name}-role-{namespace}", f"{self._name}-binding-{namespace}"
+            rights += self._local(names, self._metadata(self._shared, namespace), WORK)
+        return rights
+
+    def for_election(self, namespace: pulumi.Resource) -> list[pulumi.Resource]:
+        """A Role in the operator's own namespace, where the Lease is."""
+        names = f"{self._name}-election", f"{self._name}-election"
+        metadata = self._metadata(ACCOUNT, self._args.namespace)
+        return self._local(names, metadata, election(self._args.lease_name), namespace)
+
+    def for_stacks(self, stacks: Sequence[tuple[str, str]]) -> list[pulumi.Resource]:
+        """For each Stack that is a target, a Role in its namespace, which must be there."""
+        rights: list[pulumi.Resource] = []
+        for namespace, stack in stacks:
+            names = f"{self._name}-stack-{namespace}-{stack}", f"{self._name}-stack-{namespace}-{stack}"
+            metadata = self._metadata(f"{self._shared}-{stack}", namespace)
+            rights += self._local(names, metadata, [pulumi_stack(stack)])
+        return rights
+
+    def _local(
+        self,
+        names: tuple[str, str],
+        metadata: ObjectMetaArgs,
+        rules: Sequence[Rule],
+        *needed: pulumi.Resource,
+    ) -> list[pulumi.Resource]:
+        role = Role(names[0], metadata=metadata, rules=_rules(rules), opts=self._after(*needed))
+        binding = RoleBinding(
+            names[1],
+            metadata=metadata,
+            role_ref=_role_ref("Role", str(metadata.name)),
+            subjects=self._subjects(),
+            opts=self._after(role),
+        )
+        return [role, binding]
+
+    def _metadata(self, name: str, namespace: str | None = None) -> ObjectMetaArgs:
+        return ObjectMetaArgs(name=name, namespace=namespace, labels=dict(self._labels))
+
+    def _after(self, *resources: pulumi.Resource) -> pulumi.ResourceOptions:
+        return pulumi.ResourceOptions(parent=self._parent, depends_on=list(resources))
+
+    def _subjects(self) -> list[SubjectArgs]:
+        return [SubjectArgs(kind="ServiceAccount", name=ACCOUNT, namespace=self._args.namespace)]
+
+
+def _role_ref(kind: str, name: str) -> RoleRefArgs:
+    return RoleRefArgs(api_group="rbac.authorization.k8s.io", kind=kind, name=name)
+
+
+def _rules(rules: Sequence[Rule]) -> list[PolicyRuleArgs]:
+    return [
+        PolicyRuleArgs(
+            api_groups=list(rule.api_groups),
+            resources=list(rule.resources),
+            resource_names=list(rule.resource_names) or None,
+            verbs=list(rule.verbs),
+        )
+        for rule in rules
+    ]

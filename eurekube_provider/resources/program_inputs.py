@@ -1,0 +1,47 @@
+"""What a running program gives a resource that registers, beside what is written for it."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pulumi
+
+from eurekube_provider.core.identity import StackOwner
+from eurekube_provider.registrations.connections import DEFAULT_CONNECTION
+from eurekube_provider.registrations.properties import Properties
+from eurekube_provider.resources.arguments import Default, as_dictionary
+from eurekube_provider.resources.program import (
+    is_rendered,
+    program_connection,
+    program_organization,
+    program_renewer,
+)
+
+IN_UPDATE = "in_update"
+"""Among what a program gives that is not previewed, and in no state: only then a check may ask Eureka."""
+
+
+def stack_owner(name: str) -> str:
+    """Whom a resource of the running program registers for."""
+    return str(StackOwner(program_organization(), pulumi.get_project(), pulumi.get_stack(), name))
+
+
+def given_properties(name: str, args: Any) -> Properties:
+    """The arguments of the resource ``name``, with what the running program's configuration adds to them.
+
+    :raises ProgramError: no Eureka is configured, or not under the connection that is named.
+    """
+    given = {"renewer": Default.FROM_CONFIG, **as_dictionary(args)}
+    if given["renewer"] is Default.FROM_CONFIG:
+        given["renewer"] = program_renewer()
+    elif given["renewer"] is None:
+        given["renewer"] = ""  # None would vanish on the way to the check, which says what is wrong with it
+    connection = given.get("connection") or DEFAULT_CONNECTION
+    if not is_rendered.get() and not pulumi.runtime.is_dry_run():
+        given[IN_UPDATE] = True
+    return {
+        **given,
+        "connection": None if connection == DEFAULT_CONNECTION else connection,
+        "service_url": ",".join(program_connection(connection).service_urls),
+        "owner": stack_owner(name),
+    }

@@ -1,0 +1,250 @@
+"""The stack's configuration as the arguments of its resources: what ``__main__.py`` starts from."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterable, Mapping
+from dataclasses import MISSING, dataclass, field, fields
+from pathlib import Path
+from typing import Any, TypeVar
+
+import pulumi
+from pulumi.runtime import is_config_secret
+
+from eurekube_provider.core.errors import ConfigurationError
+from eurekube_provider.core.wording import nearest
+from eurekube_provider.eureka.connection import BatchMode, Connection
+from eurekube_provider.registrations.connections import DEFAULT_CONNECTION, NAMESPACE, connection_names
+from eurekube_provider.resources.arguments import EurekaInstanceArgs
+from eurekube_provider.resources.operator_component import (
+    EurekaConnectionArgs,
+    EurekaSecretArgs,
+    EurekubeOperatorArgs,
+)
+from eurekube_provider.resources.program import (
+    ProgramError,
+    is_rendered,
+    program_connection,
+    program_renewer,
+    program_setting,
+    warn_of_open_credentials,
+)
+from eurekube_provider.resources.syncer_component import EurekaSyncerArgs
+
+_T = TypeVar("_T")
+
+_OPERATOR_KEYS = (
+    "namespace",
+    "create_namespace",
+    "image",
+    "tag",
+    "replicas",
+    "watch_namespaces",
+    "resources",
+    "environment",
+    "eureka_secret",
+    "targets",
+    "network_policy",
+    "web_namespaces",
+    "egress_ports",
+    "service_monitor",
+    "prometheus_rule",
+    "monitoring_labels",
+    "keep_crds",
+)
+"""What ``eurekube:operator`` may say; the rest follows from the other keys."""
+
+
+@dataclass(frozen=True, slots=True)
+class StackSettings:
+    """Everything that the program can be told, see the ``config`` of Pulumi.yaml.
+
+    :ivar kubeconfig: relative to the program's directory where it is not absolute; None for the default
+        provider's way to the cluster.
+    :ivar context: one of the kubeconfig; None for its current one.
+    :ivar namespaces: those that the program makes, and removes.
+    :ivar syncers: arguments by resource name, as are ``registrations``.
+    """
+
+    operator: EurekubeOperatorArgs
+    kubeconfig: Path | None = None
+    context: str | None = None
+    namespaces: tuple[str, ...] = ()
+    syncers: Mapping[str, EurekaSyncerArgs] = field(default_factory=dict)
+    registrations: Mapping[str, EurekaInstanceArgs] = field(default_factory=dict)
+
+    @classmethod
+    def load(cls) -> StackSettings:
+        """Read the running program's configuration.
+
+        :raises ProgramError: a key is missing or wrong; one sentence that names it.
+        """
+        try:
+            return cls._load()
+        except ProgramError:
+            raise
+        except ConfigurationError as error:
+            raise ProgramError(str(error)) from None
+
+    @classmethod
+    def _load(cls) -> StackSettings:
+        warn_of_open_credentials()
+        return cls(
+            operator=_operator(),
+            kubeconfig=_kubeconfig(),
+            context=program_setting("context"),
+            namespaces=tuple(_texts("namespaces")),
+            syncers=_named("syncers", EurekaSyncerArgs),
+            registrations=_named("registrations", EurekaInstanceArgs),
+        )
+
+
+def _operator() -> EurekubeOperatorArgs:
+    written = _value("operator", dict) or {}
+    given = _arguments("operator", EurekubeOperatorArgs, written, _OPERATOR_KEYS)
+    connection = program_connection()
+    secret = given["eureka_secret"] = _eureka_secret(given.get("eureka_secret"))
+    ca_certificate = connection.ca_file.read_text("utf-8") if connection.ca_file else None
+    return EurekubeOperatorArgs(
+        **given,
+        connections=_connections(is_own="CONFIG" in (given.get("environment") or {}), secret=secret),
+        **(_credentials(connection) if secret is None else {}),
+        eureka_urls=connection.service_urls,
+        ca_certificate=None if secret is not None and secret.ca_certificate_key else ca_certificate,
+        operator_name=program_renewer(),
+        cluster_name=program_setting("clusterName"),
+    )
+
+
+def _connections(*, is_own: bool, secret: EurekaSecretArgs | None) -> dict[str, EurekaConnectionArgs]:
+    """The stack's named connections, so that its operator renews what the stack registers there.
+
+    :param is_own: whether the operator has a configuration file of somebody else's, which says it.
+    :param secret: with one, the operator gets none of the stack's own credentials, and no connection that
+        has some.
+    """
+    if is_own:
+        return {}
+    found = {}
+    for name in connection_names(program_setting):
+        if name == DEFAULT_CONNECTION:
+            continue
+        one = program_connection(name)
+        credentials = _credentials(one)
+        if secret is not None and any(credentials.values()):
+            continue
+        found[name] = EurekaConnectionArgs(
+            urls=list(one.service_urls),
+            **credentials,
+            ca_certificate=one.ca_file.read_text("utf-8") if one.ca_file else None,
+            mode=None if one.mode is BatchMode.AUTO else str(one.mode),
+        )
+    return found
+
+
+def _credentials(connection: Connection) -> dict[str, Any]:
+    """What this stack itself shows to Eureka; only what there is, and secret but for the user."""
+    files = (connection.client_certificate, connection.client_key)
+    certificate, key = (path.read_text("utf-8") if path else None for path in files)
+    secrets = {
+        "password": connection.password,
+        "token": connection.token,
+        # the key may stand in it
+        "client_certificate": certificate,
+        "client_key": key,
+    }
+    kept = {name: pulumi.Output.secret(value) for name, value in secrets.items() if value is not None}
+    return {"user": connection.user, **kept}
+
+
+def _eureka_secret(written: Any) -> EurekaSecretArgs | None:
+    if written is None:
+        return None
+    where = "operator.eurekaSecret"
+    if not isinstance(written, dict):
+        raise ConfigurationError(f"{NAMESPACE}:{where} must be an object with a name")
+    known = [item.name for item in _fields(EurekaSecretArgs)]
+    return EurekaSecretArgs(**_arguments(where, EurekaSecretArgs, written, known))
+
+
+def _kubeconfig() -> Path | None:
+    text = program_setting("kubeconfig")
+    if text is None:
+        return None
+    # Relative as it is written: it is an input of Pulumi's Kubernetes provider, which runs in the program's
+    # directory as well, and the state is shared by machines that keep the project in folders of their own.
+    path = Path(text).expanduser()
+    if not path.is_file() and not is_rendered.get():  # only the engine's provider reads it here
+        raise ConfigurationError(
+            f"{NAMESPACE}:kubeconfig: {path.absolute()} does not exist; start the cluster first"
+            f" (make lab-up), or set {NAMESPACE}:kubeconfig to one that is there"
+        )
+    return path
+
+
+def _texts(key: str) -> list[str]:
+    values = _value(key, list) or []
+    for value in values:
+        if not isinstance(value, str):
+            raise ConfigurationError(f"{NAMESPACE}:{key}: {value!r} must be a name")
+    return values
+
+
+def _named(key: str, kind: type[_T]) -> dict[str, _T]:
+    """A list of objects that each have a ``name``, as arguments by that name."""
+    result: dict[str, _T] = {}
+    for number, entry in enumerate(_value(key, list) or []):
+        where = f"{key}[{number}]"
+        if not isinstance(entry, dict) or not isinstance(entry.get("name"), str):
+            raise ConfigurationError(f"{NAMESPACE}:{where} must be an object with a name")
+        name = entry["name"]
+        if name in result:
+            raise ConfigurationError(f"{NAMESPACE}:{where}: there are two of the name {name!r}")
+        known = tuple(item.name for item in _fields(kind) if item.name != "name")
+        rest = {item: value for item, value in entry.items() if item != "name"}
+        result[name] = kind(**_arguments(where, kind, rest, known))
+    return result
+
+
+def _arguments(
+    where: str, kind: type[Any], written: Mapping[str, Any], known: Iterable[str]
+) -> dict[str, Any]:
+    """The keys of an object in the configuration, which are camelCase, as arguments."""
+    names = {_camel(name): name for name in known}
+    for key in written:
+        if key not in names:
+            raise ConfigurationError(f"{NAMESPACE}:{where}: there is no key {key!r}; {nearest(key, names)}")
+    given = {names[key]: value for key, value in written.items() if value is not None}
+    for item in _fields(kind):
+        required = item.default is MISSING and item.default_factory is MISSING
+        if required and item.name in names.values() and item.name not in given:
+            raise ConfigurationError(f"{NAMESPACE}:{where}: {_camel(item.name)} is required")
+    return given
+
+
+def _fields(kind: type[Any]) -> tuple[Any, ...]:
+    return fields(kind)
+
+
+def _camel(name: str) -> str:
+    return re.sub(r"_([a-z])", lambda match: match.group(1).upper(), name)
+
+
+def _value(key: str, kind: type[_T]) -> _T | None:
+    text = program_setting(key)
+    if text is None:
+        return None
+    if is_config_secret(f"{NAMESPACE}:{key}"):
+        raise ConfigurationError(
+            f"{NAMESPACE}:{key} must not be a secret, since its parts go into properties in clear: only"
+            f" {NAMESPACE}:url, {NAMESPACE}:user and {NAMESPACE}:password may be one"
+        )
+    try:
+        value = json.loads(text)
+    except ValueError:
+        value = text
+    if not isinstance(value, kind):
+        word = "a list" if kind is list else "an object"
+        raise ConfigurationError(f"{NAMESPACE}:{key} must be {word}, not {text!r}")
+    return value

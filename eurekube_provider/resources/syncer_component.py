@@ -1,0 +1,210 @@
+"""The component EurekaSyncer: asks the operator to keep a Service's endpoints in Eureka."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Literal, NotRequired, TypedDict
+
+import pulumi
+from pulumi_kubernetes.apiextensions.CustomResource import CustomResource
+from pulumi_kubernetes.meta.v1 import ObjectMetaArgs
+
+from eurekube_provider.core.errors import ConfigurationError
+from eurekube_provider.resources.arguments import as_arguments
+from eurekube_provider.resources.labels import object_labels
+from eurekube_provider.resources.program import ProgramError
+
+Text = pulumi.Input[str]
+_WAITING = {"pulumi.com/waitFor": "condition=Ready"}
+"""For the Kubernetes provider only: it does not reach the cluster by ``eurekube render``."""
+
+Advertise = Literal["Auto", "LoadBalancer", "ExternalIP", "NodePort", "ClusterIP", "ClusterDNS"]
+
+
+@dataclass(kw_only=True, slots=True)
+class EurekaSyncerArgs:
+    """What an EurekaSyncer is made from; only what is given here is written into the object.
+
+    :ivar namespace: where the syncer lives.
+    :ivar app: the label ``app`` of the Service, or its name. One of ``app`` and ``match_labels`` is needed.
+    :ivar match_labels: labels of the Service; with ``app``, both must match.
+    :ivar selector_namespace: the Service's namespace; default the syncer's own. Another one only where the
+        operator's configuration allows it.
+    :ivar mode: ``pod``: each endpoint becomes an instance. ``service``: the Service becomes one.
+    :ivar name: the object's name; default the resource's name.
+    :ivar application: the application's name in Eureka; default ``app``, required without it.
+    :ivar vip_address: the name that Spring clients look up; default the application, in lower case.
+    :ivar secure_vip_address: the same for https; default ``vip_address``.
+    :ivar port: name or number; default the only TCP port, else the one named ``http``.
+    :ivar secure_port: name or number of the port for https, which Spring calls whenever it is given.
+    :ivar advertise: the Service's address in mode service; default ``Auto``: load balancer, external IP,
+        cluster IP.
+    :ivar nodes: with advertise ``NodePort``: at how many ready nodes it is registered; default 1.
+    :ivar metadata: fixed values.
+    :ivar metadata_from_labels: labels of the Service that become metadata.
+    :ivar metadata_from_pod_labels: labels of the pod that become metadata, in mode pod.
+    :ivar home_page_path: default ``/``; as the two others, a path that starts with a slash.
+    :ivar status_page_path: default none.
+    :ivar health_check_path: default none.
+    :ivar renewal_interval_seconds: default 30.
+    :ivar duration_seconds: default 90; Eureka forgets an instance after twice this time without a renewal.
+    :ivar policy: ``UpsertOnly`` deregisters nothing while the syncer is there; default ``Sync``.
+    :ivar paused: while true nothing is changed: what is registered is renewed, and comes back where it was
+        forgotten.
+    :ivar not_ready: what becomes of endpoints that are not ready; default ``Down``.
+    :ivar on_termination: what is done when the deletion of a pod begins; default ``Deregister``.
+    :ivar eureka: a connection of the operator's configuration; default ``default``.
+    :ivar wait_ready_seconds: how long ``up`` waits for the condition ``Ready``, without which it fails: all
+        that the syncer asks for is in Eureka then. Default: it does not wait.
+    """
+
+    namespace: Text
+    app: Text | None = None
+    match_labels: pulumi.Input[Mapping[str, Text]] | None = None
+    selector_namespace: Text | None = None
+    mode: pulumi.Input[Literal["pod", "service"]] | Text = "pod"
+    name: Text | None = None
+    application: Text | None = None
+    vip_address: Text | None = None
+    secure_vip_address: Text | None = None
+    port: pulumi.Input[int] | Text | None = None
+    secure_port: pulumi.Input[int] | Text | None = None
+    advertise: pulumi.Input[Advertise] | Text | None = None
+    nodes: pulumi.Input[int] | None = None
+    metadata: pulumi.Input[Mapping[str, Text]] | None = None
+    metadata_from_labels: pulumi.Input[Sequence[Text]] | None = None
+    metadata_from_pod_labels: pulumi.Input[Sequence[Text]] | None = None
+    home_page_path: Text | None = None
+    status_page_path: Text | None = None
+    health_check_path: Text | None = None
+    renewal_interval_seconds: pulumi.Input[int] | None = None
+    duration_seconds: pulumi.Input[int] | None = None
+    policy: pulumi.Input[Literal["Sync", "UpsertOnly"]] | Text | None = None
+    paused: pulumi.Input[bool] | None = None
+    not_ready: pulumi.Input[Literal["Down", "Remove"]] | Text | None = None
+    on_termination: pulumi.Input[Literal["Deregister", "OutOfService"]] | Text | None = None
+    eureka: Text | None = None
+    wait_ready_seconds: int | None = None
+
+
+class EurekaSyncerArgsDict(TypedDict):
+    """A dictionary with what :class:`EurekaSyncerArgs` has."""
+
+    namespace: Text
+    app: NotRequired[Text | None]
+    match_labels: NotRequired[pulumi.Input[Mapping[str, Text]] | None]
+    selector_namespace: NotRequired[Text | None]
+    mode: NotRequired[pulumi.Input[Literal["pod", "service"]] | Text]
+    name: NotRequired[Text | None]
+    application: NotRequired[Text | None]
+    vip_address: NotRequired[Text | None]
+    secure_vip_address: NotRequired[Text | None]
+    port: NotRequired[pulumi.Input[int] | Text | None]
+    secure_port: NotRequired[pulumi.Input[int] | Text | None]
+    advertise: NotRequired[pulumi.Input[Advertise] | Text | None]
+    nodes: NotRequired[pulumi.Input[int] | None]
+    metadata: NotRequired[pulumi.Input[Mapping[str, Text]] | None]
+    metadata_from_labels: NotRequired[pulumi.Input[Sequence[Text]] | None]
+    metadata_from_pod_labels: NotRequired[pulumi.Input[Sequence[Text]] | None]
+    home_page_path: NotRequired[Text | None]
+    status_page_path: NotRequired[Text | None]
+    health_check_path: NotRequired[Text | None]
+    renewal_interval_seconds: NotRequired[pulumi.Input[int] | None]
+    duration_seconds: NotRequired[pulumi.Input[int] | None]
+    policy: NotRequired[pulumi.Input[Literal["Sync", "UpsertOnly"]] | Text | None]
+    paused: NotRequired[pulumi.Input[bool] | None]
+    not_ready: NotRequired[pulumi.Input[Literal["Down", "Remove"]] | Text | None]
+    on_termination: NotRequired[pulumi.Input[Literal["Deregister", "OutOfService"]] | Text | None]
+    eureka: NotRequired[Text | None]
+    wait_ready_seconds: NotRequired[int | None]
+
+
+class EurekaSyncer(pulumi.ComponentResource):
+    """A syncer of the cluster.
+
+    Give it ``depends_on=[operator]``: the operator serves its finalizer, so that the syncer must go first.
+
+    :raises ProgramError: it would select nothing, or wait for no time.
+    """
+
+    name: pulumi.Output[str]
+    namespace: pulumi.Output[str]
+
+    def __init__(
+        self,
+        name: str,
+        args: EurekaSyncerArgs | EurekaSyncerArgsDict,
+        opts: pulumi.ResourceOptions | None = None,
+    ) -> None:
+        try:
+            args = as_arguments(EurekaSyncerArgs, args)
+        except ConfigurationError as error:
+            raise ProgramError(f"EurekaSyncer {name!r}: {error}") from None
+        if args.app is None and args.match_labels is None:
+            raise ProgramError(f"EurekaSyncer {name!r}: app or match_labels must say which Service is meant")
+        patience = args.wait_ready_seconds
+        if patience is not None and (not isinstance(patience, int) or patience < 1):
+            raise ProgramError(
+                f"EurekaSyncer {name!r}: wait_ready_seconds must be a whole number from 1 on,"
+                f" not {patience!r}"
+            )
+        super().__init__("eurekube:index:EurekaSyncer", name, None, opts)
+        self.name = pulumi.Output.from_input(args.name or name)
+        self.namespace = pulumi.Output.from_input(args.namespace)
+        CustomResource(
+            name,
+            api_version="eurekube.io/v1alpha1",
+            kind="EurekaSyncer",
+            metadata=ObjectMetaArgs(
+                name=args.name or name,
+                namespace=args.namespace,
+                labels=object_labels("syncer", name),
+                annotations=_WAITING if patience else None,
+            ),
+            spec=syncer_spec(args),
+            opts=pulumi.ResourceOptions(
+                parent=self, custom_timeouts=_timeouts(patience) if patience else None
+            ),
+        )
+        self.register_outputs({"name": self.name, "namespace": self.namespace})
+
+
+def syncer_spec(args: EurekaSyncerArgs) -> dict[str, Any]:
+    """The ``spec`` of the custom resource: what was given, under the names of the CRD."""
+    selector = _given(namespace=args.selector_namespace, app=args.app, matchLabels=args.match_labels)
+    lease = _given(
+        renewalIntervalSeconds=args.renewal_interval_seconds, durationSeconds=args.duration_seconds
+    )
+    return _given(
+        mode=args.mode,
+        selector=selector,
+        application=args.application,
+        vipAddress=args.vip_address,
+        secureVipAddress=args.secure_vip_address,
+        port=args.port,
+        securePort=args.secure_port,
+        advertise=args.advertise,
+        nodes=args.nodes,
+        metadata=args.metadata,
+        metadataFromLabels=args.metadata_from_labels,
+        metadataFromPodLabels=args.metadata_from_pod_labels,
+        homePagePath=args.home_page_path,
+        statusPagePath=args.status_page_path,
+        healthCheckPath=args.health_check_path,
+        lease=lease or None,
+        policy=args.policy,
+        paused=args.paused,
+        notReady=args.not_ready,
+        onTermination=args.on_termination,
+        eureka=args.eureka,
+    )
+
+
+def _timeouts(seconds: int) -> pulumi.CustomTimeouts:
+    """Not for the deletion, which waits for the operator, and that for Eureka."""
+    return pulumi.CustomTimeouts(create=f"{seconds}s", update=f"{seconds}s")
+
+
+def _given(**fields: Any) -> dict[str, Any]:
+    return {key: value for key, value in fields.items() if value is not None}

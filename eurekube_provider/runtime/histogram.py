@@ -1,0 +1,29 @@
+"""A histogram of durations: counts by upper bound, cheap enough for every request."""
+
+from __future__ import annotations
+
+import threading
+from bisect import bisect_left
+
+from eurekube_provider.core.durations import BOUNDS_SECONDS, Distribution
+
+
+class Histogram:
+    """Counts durations; any number of threads may share it."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._counts = [0] * (len(BOUNDS_SECONDS) + 1)
+        self._total_seconds = 0.0
+
+    def observe(self, seconds: float) -> None:
+        """Count one."""
+        place = bisect_left(BOUNDS_SECONDS, seconds)
+        with self._lock:
+            self._counts[place] += 1
+            self._total_seconds += seconds
+
+    def snapshot(self) -> Distribution:
+        """Return what was observed so far."""
+        with self._lock:
+            return Distribution(tuple(self._counts), self._total_seconds)

@@ -1,0 +1,89 @@
+"""Structured logs: one JSON object a line with stable keys, or plain lines for a terminal.
+
+Whatever ends up on standard error goes this way: other libraries' logs, Python's warnings, and exceptions
+that nobody caught. docs/logs.md lists the keys.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import sys
+import threading
+from datetime import UTC, datetime
+from types import TracebackType
+
+from eurekube_provider.core.quoting import printable, printable_json, printable_lines
+
+_STANDARD = frozenset(vars(logging.makeLogRecord({}))) | {"message", "asctime", "taskName"}
+
+
+def set_up(log_format: str, level: str) -> None:
+    """Send all logs to standard error.
+
+    :param log_format: ``json`` or ``text``.
+    :param level: name of the lowest level that is shown.
+    """
+    handler = logging.StreamHandler(sys.stderr)
+    handler.setFormatter(JsonFormatter() if log_format == "json" else TextFormatter())
+    logging.basicConfig(level=level, handlers=[handler], force=True)
+    # It warns of each try that failed; what becomes of the request is told by whoever sent it.
+    logging.getLogger("urllib3").setLevel(logging.ERROR)
+    logging.captureWarnings(capture=True)
+    sys.excepthook = _uncaught
+    threading.excepthook = lambda failed: _uncaught(failed.exc_type, failed.exc_value, failed.exc_traceback)
+
+
+def _uncaught(
+    kind: type[BaseException], error: BaseException | None, traceback: TracebackType | None
+) -> None:
+    if error is not None and not issubclass(kind, SystemExit):
+        logging.getLogger("eurekube_provider.operator.logs").critical(
+            "an exception that nobody caught", exc_info=(kind, error, traceback)
+        )
+
+
+_OF_LINES = frozenset({"plan", "said", "where"})
+"""Keys of texts that have several lines."""
+
+
+class JsonFormatter(logging.Formatter):
+    """Keys ``time``, ``level``, ``logger``, ``message``, then those of the record's ``extra``.
+
+    An extra key that has the name of one of the first four gets an underscore before it.
+    """
+
+    def format(self, record: logging.LogRecord) -> str:
+        """One line."""
+        stamp = datetime.fromtimestamp(record.created, UTC)
+        line: dict[str, object] = {
+            "time": stamp.isoformat(timespec="milliseconds").replace("+00:00", "Z"),
+            "level": record.levelname.lower(),
+            "logger": record.name.removeprefix("eurekube_provider."),
+            "message": record.getMessage(),
+        }
+        line |= {f"_{key}" if key in line else key: value for key, value in _extra(record).items()}
+        if record.exc_info:
+            line["exception"] = self.formatException(record.exc_info)
+        return printable_json(json.dumps(line, default=str, ensure_ascii=False))
+
+
+class TextFormatter(logging.Formatter):
+    """``12:34:56.789 INFO  message key=value ...``."""
+
+    def format(self, record: logging.LogRecord) -> str:
+        """One line, and the traceback below it."""
+        stamp = datetime.fromtimestamp(record.created, UTC).astimezone()
+        pairs = "".join(
+            f" {key}={printable_lines(str(value)) if key in _OF_LINES else printable(str(value))}"
+            for key, value in _extra(record).items()
+        )
+        clock = f"{stamp:%H:%M:%S}.{stamp.microsecond // 1000:03d}"
+        line = f"{clock} {record.levelname:<7} {printable(record.getMessage())}{pairs}"
+        if record.exc_info:
+            line += "\n" + printable_lines(self.formatException(record.exc_info))
+        return line
+
+
+def _extra(record: logging.LogRecord) -> dict[str, object]:
+    return {key: value for key, value in vars(record).items() if key not in _STANDARD}

@@ -1,0 +1,1 @@
+"""A stack's program without Pulumi's engine: rendered, applied and removed."""

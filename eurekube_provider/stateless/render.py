@@ -1,0 +1,375 @@
+"""The program without an engine: what it would make, from a run under the SDK's mocks.
+
+The same ``__main__.py``, the same components, the same checks. No server is asked but by the program's own
+lookups, and no state is kept. The Pulumi SDK keeps its settings for the whole process, so that one process
+renders one stack.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import logging
+import os
+import runpy
+import signal
+import sys
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import pulumi
+import yaml
+from google.protobuf import json_format
+from pulumi.runtime import mocks, rpc, set_all_config
+from pulumi.runtime.stack import run_pulumi_func
+
+from eurekube_provider.core.errors import ConfigurationError
+from eurekube_provider.core.identity import APPLICATION_TYPE, INSTANCE_TYPE, StackOwner
+from eurekube_provider.core.model import EMPTY
+from eurekube_provider.eureka.connection import Connection
+from eurekube_provider.registrations.connections import NAMESPACE, configured_connection, connection_names
+from eurekube_provider.registrations.members import check_members, members
+from eurekube_provider.registrations.properties import DEFAULT_ID, Properties
+from eurekube_provider.registrations.property_check import check
+from eurekube_provider.resources.labels import STACK_LABEL, stack_label
+from eurekube_provider.resources.program import is_rendered
+from eurekube_provider.stateless.project import Project
+from eurekube_provider.stateless.secret_masks import (
+    HIDDEN,
+    KubernetesObject,
+    Place,
+    masked,
+    masked_at,
+    secret_places,
+    secret_texts,
+    without_data,
+)
+
+DEFAULT_ORGANIZATION = "organization"
+"""What Pulumi says on backends that know no organizations."""
+
+_CHECKS = {INSTANCE_TYPE: check, APPLICATION_TYPE: check_members}
+_CREDENTIALS = frozenset({f"{NAMESPACE}:password", f"{NAMESPACE}:token"})
+
+_ORDER = (
+    "CustomResourceDefinition",
+    "Namespace",
+    "ServiceAccount",
+    "Secret",
+    "ConfigMap",
+    "ClusterRole",
+    "ClusterRoleBinding",
+    "Role",
+    "RoleBinding",
+    "NetworkPolicy",
+    "Service",
+    "Deployment",
+)
+"""What others need comes first; a kind that is not named follows, and syncers are last."""
+
+
+@dataclass(frozen=True, slots=True)
+class Rendered:
+    """What a stack's program makes.
+
+    :ivar objects: Kubernetes objects, in the order in which they can be applied.
+    :ivar registrations: the checked properties of each EurekaInstance, by name.
+    :ivar applications: those of each EurekaApplication, by name.
+    :ivar kubeconfig: what ``eurekube:kubeconfig`` names; None for kubectl's own way.
+    :ivar context: what ``eurekube:context`` names.
+    :ivar connections: how the stack reaches each Eureka that is configured or named, by name.
+    :ivar secrets: the secret texts of all registrations and applications.
+    :ivar secrets_of: the same of each, by its name.
+    :ivar secret_fields: where in an object something is secret, by the object's place among ``objects``.
+    """
+
+    project: str
+    stack: str
+    organization: str
+    objects: list[KubernetesObject]
+    registrations: dict[str, Properties]
+    applications: dict[str, Properties]
+    kubeconfig: Path | None
+    context: str | None
+    connections: dict[str, Connection]
+    secrets: frozenset[str]
+    secrets_of: Mapping[str, frozenset[str]] = field(default_factory=lambda: EMPTY)
+    secret_fields: tuple[frozenset[Place], ...] = ()
+
+    @property
+    def label(self) -> str:
+        """The value of the label on every object of this stack."""
+        return stack_label(self.project, self.stack)
+
+    def owner(self, name: str) -> StackOwner:
+        """Whom Eureka names as the owner of a registration of this stack."""
+        return StackOwner(self.organization, self.project, self.stack, name)
+
+    def objects_yaml(self, *, show_secrets: bool = False) -> str:
+        """The objects as YAML documents, the same text every time."""
+        documents = self.objects if show_secrets else self._shown
+        return yaml.safe_dump_all(
+            documents, sort_keys=True, default_flow_style=False, explicit_start=True, width=110
+        )
+
+    @property
+    def masked(self) -> list[KubernetesObject]:
+        """The objects of which something is hidden where secrets are not to be shown."""
+        return [item for item, shown in zip(self.objects, self._shown, strict=True) if item != shown]
+
+    @property
+    def _shown(self) -> list[KubernetesObject]:
+        pairs = zip(self.objects, self.secret_fields, strict=True)
+        return [without_data(masked_at(item, fields)) for item, fields in pairs]
+
+    def concealed(self, line: str) -> str:
+        """A line about a registration, with nothing in it that the program keeps secret of any."""
+        for secret in sorted(self.secrets, key=len, reverse=True):
+            line = line.replace(secret, HIDDEN)
+        return line
+
+    def registrations_json(self, *, show_secrets: bool = False) -> str:
+        """The registrations as a JSON object by name, the same text every time.
+
+        Those of an EurekaApplication stand there as ``<name>/<key>``, with all that they have from it.
+        """
+        everything = {name: (name, properties) for name, properties in self.registrations.items()}
+        for name, application in self.applications.items():
+            everything |= {f"{name}/{key}": (name, full) for key, full in members(application).items()}
+        shown = {}
+        for title, (name, properties) in everything.items():
+            written = {key: value for key, value in properties.items() if key != DEFAULT_ID}
+            shown[title] = (
+                written if show_secrets else masked(written, self.secrets_of.get(name, frozenset()))
+            )
+        return json.dumps(shown, indent=2, sort_keys=True) + "\n"
+
+
+class _Collector(mocks.Mocks):
+    """Takes note of every resource; answers with its inputs, of a registration as the check leaves them.
+
+    :ivar registrations: the checked properties of everything that is to be registered, by type and by name.
+    :ivar secrets: what :class:`Rendered` has as ``secrets_of``.
+    :ivar secret_fields: where something is secret, by a resource's type and name.
+    """
+
+    def __init__(self) -> None:
+        self.resources: list[mocks.MockResourceArgs] = []
+        self.registrations: dict[str, dict[str, Properties]] = {kind: {} for kind in _CHECKS}
+        self.secrets: dict[str, set[str]] = defaultdict(set)
+        self.secret_fields: dict[tuple[str, str], frozenset[Place]] = {}
+
+    def call(self, args: mocks.MockCallArgs) -> tuple[dict[Any, Any], list[tuple[str, str]] | None]:
+        raise ConfigurationError(
+            f"the program calls {args.token}, which needs Pulumi's engine: it cannot be rendered"
+        )
+
+    def new_resource(self, args: mocks.MockResourceArgs) -> tuple[str | None, dict[Any, Any]]:
+        self.resources.append(args)
+        if args.typ not in _CHECKS:
+            return f"{args.name}-id", args.inputs
+        written = {key: value for key, value in _plain(args.inputs).items() if key != "__provider"}
+        checked = _CHECKS[args.typ]({}, written)
+        if checked.problems:
+            reasons = "; ".join(f"{problem.property}: {problem.reason}" for problem in checked.problems)
+            raise ConfigurationError(f"the registration {args.name!r} cannot be made: {reasons}")
+        self.registrations[args.typ][args.name] = checked.properties
+        return f"{args.name}-id", checked.properties
+
+
+class _Monitor(mocks.MockMonitor):
+    """Hands resources to the collector, and looks for secrets where they stand.
+
+    In what the SDK's mocks hand on, a whole property is secret as soon as anything in it is.
+    """
+
+    def __init__(self, collector: _Collector) -> None:
+        super().__init__(collector)
+        self._collector = collector
+
+    def RegisterResource(self, request: Any) -> Any:  # noqa: N802 - as the SDK calls it
+        inputs = json_format.MessageToDict(request.object)  # type: ignore[no-untyped-call]
+        if request.type in _CHECKS:
+            self._collector.secrets[request.name].update(secret_texts(inputs))
+        self._collector.secret_fields[request.type, request.name] = frozenset(secret_places(inputs))
+        return super().RegisterResource(request)  # type: ignore[no-untyped-call]
+
+
+def render(
+    project_directory: Path,
+    stack: str,
+    overrides: Mapping[str, str] | None = None,
+    organization: str = DEFAULT_ORGANIZATION,
+) -> Rendered:
+    """Run the program of a project for one of its stacks, and collect what it makes.
+
+    :param overrides: configuration that wins over the stack's file, e.g. ``{"eurekube:url": ...}``.
+    :param organization: where ``eurekube:organization`` does not say it.
+    :raises ConfigurationError: the project, the stack or its configuration is wrong.
+    :raises InvalidInstance: a registration is wrong.
+    """
+    project = Project.load(project_directory)
+    configuration = project.configuration(stack, overrides or {})
+    organization = configuration.get(f"{NAMESPACE}:organization") or organization
+    kubeconfig = configuration.get(f"{NAMESPACE}:kubeconfig")
+    directory = project.program.parent
+    collector = _Collector()
+    with _in_directory(directory):
+        # Nobody wrote them into the stack's file, where they would stand in clear.
+        given = [key for key in overrides or {} if key in _CREDENTIALS]
+        _run(project, stack, organization, configuration, given, collector)
+        made = collector.registrations
+        connections = _connections(
+            configuration, (*made[INSTANCE_TYPE].values(), *made[APPLICATION_TYPE].values())
+        )
+    label = stack_label(project.name, stack)
+    made_objects = [
+        (_object(resource, label), collector.secret_fields[resource.typ, resource.name])
+        for resource in collector.resources
+        if resource.typ.startswith("kubernetes:") and "apiVersion" in resource.inputs
+    ]
+    objects = sorted(_crds_once(made_objects), key=lambda made: _place(made[0]))
+    return Rendered(
+        project=project.name,
+        stack=stack,
+        organization=organization,
+        objects=[item for item, _ in objects],
+        registrations=dict(sorted(made[INSTANCE_TYPE].items())),
+        applications=dict(sorted(made[APPLICATION_TYPE].items())),
+        kubeconfig=directory / Path(kubeconfig).expanduser() if kubeconfig else None,
+        context=configuration.get(f"{NAMESPACE}:context") or None,
+        connections=connections,
+        secrets=frozenset[str]().union(*collector.secrets.values()),
+        secrets_of={name: frozenset(texts) for name, texts in collector.secrets.items()},
+        secret_fields=tuple(fields for _, fields in objects),
+    )
+
+
+def _run(
+    project: Project,
+    stack: str,
+    organization: str,
+    configuration: dict[str, str],
+    secret_keys: list[str],
+    collector: _Collector,
+) -> None:
+    quiet = logging.getLogger("eurekube.render")
+    quiet.setLevel(logging.WARNING)
+    interrupt = signal.getsignal(signal.SIGINT)
+    loop = asyncio.new_event_loop()
+    asyncio.set_event_loop(loop)
+    try:
+        mocks.set_mocks(
+            collector,
+            project=project.name,
+            stack=stack,
+            preview=False,
+            logger=quiet,
+            monitor=_Monitor(collector),
+            organization=organization,
+        )
+        set_all_config(configuration, secret_keys)
+        is_rendered.set(True)
+        loop.run_until_complete(run_pulumi_func(_program(project.program)))
+    except pulumi.RunError as error:
+        raise ConfigurationError(str(error)) from None
+    finally:
+        signal.signal(signal.SIGINT, interrupt)  # the program set its own, for Pulumi's sake
+        _cancel_all(loop)
+        loop.close()
+        asyncio.set_event_loop(None)
+
+
+def _cancel_all(loop: asyncio.AbstractEventLoop) -> None:
+    """What a failure left waiting would complain of it on standard error, above the one sentence."""
+    waiting = asyncio.all_tasks(loop)
+    for task in waiting:
+        task.cancel()
+    loop.run_until_complete(asyncio.gather(*waiting, return_exceptions=True))
+
+
+def _program(file: Path) -> Callable[[], None]:
+    def run() -> None:
+        runpy.run_path(str(file), run_name="__main__")
+
+    if not file.is_file():
+        raise ConfigurationError(f"the program {file} does not exist")
+    return run
+
+
+@contextmanager
+def _in_directory(directory: Path) -> Any:
+    """As Pulumi runs a program: in that of ``main``, which is where modules are found first."""
+    before = Path.cwd()
+    os.chdir(directory)
+    sys.path.insert(0, str(directory))
+    try:
+        yield
+    finally:
+        sys.path.remove(str(directory))
+        os.chdir(before)
+
+
+def _object(resource: mocks.MockResourceArgs, label: str) -> KubernetesObject:
+    """The inputs as the API wants them: whole numbers, no wrapped secrets, nothing of Pulumi's own."""
+    made: KubernetesObject = _plain(resource.inputs)
+    metadata = made.setdefault("metadata", {})
+    if "name" not in metadata:
+        raise ConfigurationError(
+            f"{made.get('kind')} {resource.name!r} has no metadata.name: Pulumi's engine would make one up"
+        )
+    annotations = {
+        key: value
+        for key, value in (metadata.pop("annotations", None) or {}).items()
+        if not key.startswith("pulumi.com/")
+    }
+    if annotations:
+        metadata["annotations"] = annotations
+    if made["kind"] != "CustomResourceDefinition":  # a CRD is the cluster's, and outlives the stack
+        metadata["labels"] = {**(metadata.get("labels") or {}), STACK_LABEL: label}
+    return made
+
+
+def _crds_once(
+    objects: Iterable[tuple[KubernetesObject, frozenset[Place]]],
+) -> list[tuple[KubernetesObject, frozenset[Place]]]:
+    """Several operators bring the same CRD, each for itself."""
+    found: list[tuple[KubernetesObject, frozenset[Place]]] = []
+    for made in objects:
+        if made[0]["kind"] != "CustomResourceDefinition" or made not in found:
+            found.append(made)
+    return found
+
+
+def _plain(value: Any) -> Any:
+    value = rpc.unwrap_rpc_secret(value)
+    if isinstance(value, dict):
+        return {key: _plain(item) for key, item in value.items() if item is not None}
+    if isinstance(value, list):
+        return [_plain(item) for item in value]
+    if isinstance(value, float) and value.is_integer():
+        return int(value)
+    return value
+
+
+def _place(item: KubernetesObject) -> tuple[int, str, str, str]:
+    kind = str(item["kind"])
+    rank = _ORDER.index(kind) if kind in _ORDER else len(_ORDER) + (kind == "EurekaSyncer")
+    return rank, kind, item["metadata"].get("namespace", ""), item["metadata"]["name"]
+
+
+def _connections(
+    configuration: Mapping[str, str], registrations: Iterable[Properties]
+) -> dict[str, Connection]:
+    """Those that are configured, where something that is no longer rendered may be, and those in use."""
+
+    def setting(key: str) -> str | None:
+        return configuration.get(f"{NAMESPACE}:{key}")
+
+    used = {str(properties["connection"]) for properties in registrations}
+    names = sorted(used.union(connection_names(setting)))
+    return {name: configured_connection(setting, name=name) for name in names}

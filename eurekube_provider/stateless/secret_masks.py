@@ -1,0 +1,84 @@
+"""What a stack's program keeps secret, found in what it makes, and hidden where that is printed."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable, Iterator
+from typing import Any
+
+from pulumi.runtime import rpc
+
+HIDDEN = "[secret]"
+_SHORTEST_HIDDEN = 3
+
+KubernetesObject = dict[str, Any]
+Place = tuple[str | int, ...]
+"""Where something stands in an object."""
+
+
+def secret_texts(value: Any, *, inside: bool = False) -> Iterator[str]:
+    """The texts in a resource's inputs that are secret; shorter ones than Pulumi hides are left out."""
+    inside = inside or rpc.is_rpc_secret(value)
+    value = rpc.unwrap_rpc_secret(value)
+    if isinstance(value, dict):
+        value = list(value.values())
+    if isinstance(value, list):
+        for item in value:
+            yield from secret_texts(item, inside=inside)
+    elif inside and isinstance(value, str) and len(value) >= _SHORTEST_HIDDEN:
+        yield value
+
+
+def secret_places(value: Any, at: Place = ()) -> Iterator[Place]:
+    """Where in a resource's inputs something is secret."""
+    if rpc.is_rpc_secret(value):
+        yield at
+    elif isinstance(value, dict):
+        for key, item in value.items():
+            yield from secret_places(item, (*at, key))
+    elif isinstance(value, list):
+        for number, item in enumerate(value):
+            yield from secret_places(item, (*at, number))
+
+
+def masked_at(value: Any, fields: Iterable[Place]) -> Any:
+    """``value`` with what stands at ``fields`` hidden, and nothing else."""
+    below: dict[str | int, list[Place]] = defaultdict(list)
+    for place in fields:
+        if not place:
+            return _all_hidden(value)
+        below[place[0]].append(place[1:])
+    if isinstance(value, dict):
+        return {key: masked_at(item, below[key]) if key in below else item for key, item in value.items()}
+    if isinstance(value, list):
+        return [masked_at(item, below[at]) if at in below else item for at, item in enumerate(value)]
+    return value
+
+
+def _all_hidden(value: Any) -> Any:
+    if isinstance(value, dict):
+        return {key: _all_hidden(item) for key, item in value.items()}
+    return [_all_hidden(item) for item in value] if isinstance(value, list) else HIDDEN
+
+
+def masked(value: Any, secrets: frozenset[str]) -> Any:
+    """A registration's properties with each text hidden that has something secret of the same one in it.
+
+    What is secret may be in others of its properties as well: an address is made of a host name.
+    """
+    if isinstance(value, dict):
+        return {key: masked(item, secrets) for key, item in value.items()}
+    return HIDDEN if isinstance(value, str) and any(secret in value for secret in secrets) else value
+
+
+def without_data(item: KubernetesObject) -> KubernetesObject:
+    """A Secret without its data.
+
+    All of it stands under ``data``, where a cluster refuses what is no base64: a Secret that is there keeps
+    its contents where somebody applies what was rendered to be read.
+    """
+    names = sorted({*(item.get("data") or ()), *(item.get("stringData") or ())})
+    if item["kind"] != "Secret" or not names:
+        return item
+    rest = {key: value for key, value in item.items() if key != "stringData"}
+    return {**rest, "data": dict.fromkeys(names, HIDDEN)}

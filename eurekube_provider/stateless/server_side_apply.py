@@ -1,0 +1,185 @@
+"""Kubernetes objects applied and found again without a state: server-side apply, and a label."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterable
+from enum import Enum
+from typing import Any
+
+from eurekube_provider.core.errors import KubernetesError
+from eurekube_provider.kube.access import APPLY_PATCH, ApiResource, KubeAccess
+from eurekube_provider.resources.labels import STACK_LABEL
+from eurekube_provider.stateless.secret_masks import KubernetesObject
+
+FIELD_MANAGER = "eurekube"
+
+_PATIENCE_SECONDS = 10.0
+_POLL_SECONDS = 0.2
+_COMPUTED = ("managedFields", "resourceVersion", "generation")
+
+
+class Effect(Enum):
+    """What applying an object did, or would do; the value is its sign in a plan."""
+
+    CREATED = "+"
+    CHANGED = "~"
+    UNCHANGED = " "
+    LEFT = "!"
+    """A namespace that somebody else made: it is not written to, and not removed with the stack."""
+
+
+class Objects:
+    """The objects of one cluster, addressed by what their YAML says."""
+
+    def __init__(self, access: KubeAccess) -> None:
+        self._access = access
+        self._kinds: dict[str, dict[str, tuple[ApiResource, bool]]] = {}
+
+    def apply(self, item: KubernetesObject) -> Effect:
+        """Make ``item`` so, taking over the fields that it names.
+
+        :raises KubernetesError: the API refused.
+        """
+        path = self._path(item, patience_seconds=_PATIENCE_SECONDS)
+        before = self._find(path)
+        if _is_foreign(before, item):
+            return Effect.LEFT
+        after = self._patch(path, item, {})
+        if item["kind"] == "CustomResourceDefinition":
+            self._wait_until(lambda: _is_established(self._access.get(path)), item, "established")
+        if before is None:
+            return Effect.CREATED
+        same = _version(before) == _version(after)
+        return Effect.UNCHANGED if same else Effect.CHANGED
+
+    def preview(self, item: KubernetesObject) -> Effect:
+        """What :meth:`apply` would do, asked of the server, which changes nothing."""
+        try:
+            path = self._path(item)
+        except KubernetesError as error:
+            if error.status_code == 404:  # its CRD is yet to come
+                return Effect.CREATED
+            raise
+        before = self._find(path)
+        if before is None:
+            return Effect.CREATED
+        if _is_foreign(before, item):
+            return Effect.LEFT
+        after = self._patch(path, item, {"dryRun": "All"})
+        return Effect.UNCHANGED if _contents(before) == _contents(after) else Effect.CHANGED
+
+    def of_stack(self, label: str, kinds: Iterable[tuple[str, str]]) -> list[KubernetesObject]:
+        """The objects with the stack's label.
+
+        :param kinds: pairs of apiVersion and kind; one that the cluster does not know has none.
+        """
+        found: list[KubernetesObject] = []
+        for api_version, kind in kinds:
+            known = self._resources(api_version).get(kind)
+            if known is None:
+                continue
+            listed = self._access.get(known[0].path(), {"labelSelector": f"{STACK_LABEL}={label}"})
+            found += [{**item, "apiVersion": api_version, "kind": kind} for item in listed["items"]]
+        return found
+
+    def delete(self, item: KubernetesObject) -> None:
+        """Begin to delete; one that is not there is no error."""
+        try:
+            self._access.request("DELETE", self._path(item), body={"propagationPolicy": "Background"})
+        except KubernetesError as error:
+            if error.status_code != 404:
+                raise
+
+    def is_gone(self, item: KubernetesObject) -> bool:
+        """Whether the object is not there."""
+        return self._find(self._path(item)) is None
+
+    def _find(self, path: str) -> KubernetesObject | None:
+        try:
+            return self._access.get(path)
+        except KubernetesError as error:
+            if error.status_code == 404:
+                return None
+            raise
+
+    def _patch(self, path: str, item: KubernetesObject, query: dict[str, str]) -> KubernetesObject:
+        query = {"fieldManager": FIELD_MANAGER, "force": "true", **query}
+        return self._access.request("PATCH", path, query, item, APPLY_PATCH)
+
+    def _path(self, item: KubernetesObject, patience_seconds: float = 0.0) -> str:
+        """The object's URL. A kind whose CRD has just come is served a moment later."""
+        api_version, kind = item["apiVersion"], item["kind"]
+        deadline = time.monotonic() + patience_seconds
+        while (known := self._resources(api_version).get(kind)) is None:
+            if time.monotonic() >= deadline:
+                raise KubernetesError(
+                    f"the cluster knows no {kind} of {api_version}: its CRD is missing", status_code=404
+                )
+            time.sleep(_POLL_SECONDS)
+        resource, is_namespaced = known
+        namespace = item["metadata"].get("namespace", "default") if is_namespaced else None
+        return resource.path(namespace, item["metadata"]["name"])
+
+    def _resources(self, api_version: str) -> dict[str, tuple[ApiResource, bool]]:
+        if api_version in self._kinds:
+            return self._kinds[api_version]
+        group, _, version = api_version.rpartition("/")
+        try:
+            answer = self._access.get(f"/apis/{api_version}" if group else f"/api/{version}")
+        except KubernetesError as error:
+            if error.status_code == 404:
+                return {}
+            raise
+        kinds = {
+            str(entry["kind"]): (ApiResource(group, version, entry["name"]), bool(entry["namespaced"]))
+            for entry in answer["resources"]
+            if "/" not in entry["name"]
+        }
+        self._kinds[api_version] = kinds
+        return kinds
+
+    def _wait_until(self, is_so: Callable[[], bool], item: KubernetesObject, state: str) -> None:
+        deadline = time.monotonic() + _PATIENCE_SECONDS
+        while not is_so():
+            if time.monotonic() >= deadline:
+                raise KubernetesError(
+                    f"{describe(item)} is not {state} after {_PATIENCE_SECONDS:.0f} s;"
+                    " kubectl describe tells why"
+                )
+            time.sleep(_POLL_SECONDS)
+
+
+def describe(item: KubernetesObject) -> str:
+    """A kind and a name for a person, e.g. ``Deployment eurekube-system/eurekube-operator``."""
+    metadata = item["metadata"]
+    namespace = f"{metadata['namespace']}/" if metadata.get("namespace") else ""
+    return f"{item['kind']} {namespace}{metadata['name']}"
+
+
+def identity(item: KubernetesObject) -> tuple[str, str, str]:
+    """What names an object in a cluster, whatever its version."""
+    metadata = item["metadata"]
+    return str(item["kind"]), metadata.get("namespace", ""), metadata["name"]
+
+
+def _is_foreign(before: KubernetesObject | None, item: KubernetesObject) -> bool:
+    """Whether it is a namespace that is there without the label of the stack that would make it."""
+    if before is None or item["kind"] != "Namespace":
+        return False
+    labels = [(one["metadata"].get("labels") or {}).get(STACK_LABEL) for one in (before, item)]
+    return labels[0] != labels[1]
+
+
+def _is_established(crd: KubernetesObject) -> bool:
+    conditions = (crd.get("status") or {}).get("conditions") or []
+    return any(entry["type"] == "Established" and entry["status"] == "True" for entry in conditions)
+
+
+def _version(item: KubernetesObject) -> Any:
+    return item["metadata"].get("resourceVersion")
+
+
+def _contents(item: KubernetesObject) -> KubernetesObject:
+    metadata = {key: value for key, value in item["metadata"].items() if key not in _COMPUTED}
+    return {**item, "metadata": metadata}

@@ -1,0 +1,218 @@
+"""A rendered stack's registrations, at each Eureka that it names: made, shown and removed without a state.
+
+What the stack made before is found again by its owner in Eureka. The functions that carry it out are those of
+the dynamic providers.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Container, Iterable
+from dataclasses import dataclass, replace
+
+from eurekube_provider.core.identity import MEMBER_KEY, StackOwner, parse_owner
+from eurekube_provider.core.model import Instance
+from eurekube_provider.eureka.peers import Peers
+from eurekube_provider.eureka.uncached_reads import look_everywhere
+from eurekube_provider.registrations import lifecycle
+from eurekube_provider.registrations.actual import look
+from eurekube_provider.registrations.connections import DEFAULT_CONNECTION
+from eurekube_provider.registrations.desired import DesiredState, Registration
+from eurekube_provider.registrations.draining import Registered, drain
+from eurekube_provider.registrations.removal_checks import RemovalChecks
+from eurekube_provider.registrations.values import OnConflict
+from eurekube_provider.stateless.render import Rendered
+
+LATE = (
+    "  Eureka's list is older than this apply: what another apply registered in the last 30 s, and the"
+    " program does not have, may be there still; apply once more in 30 s"
+)
+
+Report = Callable[[str], None]
+"""Takes one line for a person."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Forgotten:
+    """What the stack has in Eureka and is not rendered."""
+
+    connection: str
+    instance: Instance
+
+
+class StackRegistrations:
+    """The Eurekas of a rendered stack, and what it has there.
+
+    :param report: gets a line for each registration that is looked at; it ends with the connection's name in
+        brackets where that is not the default one.
+    :param wait: sleeps so many seconds; what it raises ends a drain, and puts back what was taken out.
+    """
+
+    def __init__(
+        self, rendered: Rendered, report: Report, wait: Callable[[float], None] = time.sleep
+    ) -> None:
+        self._rendered = rendered
+        self._report = report
+        self._wait = wait
+        made = (*rendered.registrations.values(), *rendered.applications.values())
+        self._resources = [DesiredState.from_properties(each).without_state() for each in made]
+        self._peers = {name: Peers(connection) for name, connection in rendered.connections.items()}
+        self._made: dict[str, list[Instance]] = {}
+
+    def register(self) -> None:
+        """Make Eureka as the program says; what an application no longer has goes once the rest is there.
+
+        :raises EurekubeError: the first that failed; what was done stays.
+        """
+        for desired in self._resources:
+            peers = self._peers[desired.connection]
+            lines = lifecycle.preview(desired, peers)
+            held = lifecycle.update(desired, desired, peers)
+            self._made.setdefault(desired.connection, []).extend(held.ours.values())
+            for line in lines:
+                self._say(line, desired.connection)
+
+    def remove_forgotten(self) -> None:
+        """Remove what the stack has in Eureka and is not rendered, as far as the list shows it.
+
+        :raises EurekubeError: the first that failed.
+        """
+        late = [name for name in self._peers if self._is_late(name)]
+        self._remove(self._forgotten(self._resources))
+        for name in late:
+            self._say(LATE, name)
+
+    def preview(self) -> None:
+        """Report what the two before would do.
+
+        :raises RegistryError: an Eureka cannot be asked.
+        """
+        for desired in self._resources:
+            for line in lifecycle.preview(desired, self._peers[desired.connection]):
+                self._say(line, desired.connection)
+        for each in self._forgotten(self._resources):
+            self._say_removed(each.instance, each.connection)
+
+    def remove_all(self) -> None:
+        """Remove everything of the stack, what is rendered with the drain that it asks for, all in one wait.
+
+        :raises EurekubeError: the first that failed.
+        """
+        anew = self._drain()
+        checks = RemovalChecks()
+        for desired in self._resources:
+            self._remove_resource(replace(desired, drain_seconds=0), checks, anew.__contains__)
+        checks.finish()
+        self._remove(each for each in self._forgotten([]) if each.instance.key not in anew)
+
+    def _drain(self) -> Container[tuple[str, str]]:
+        """Take out all that asks for a drain, and wait for the longest.
+
+        :returns: the places in which another run of the stack has registered something meanwhile.
+        :raises RegistryError: an Eureka cannot be asked; all is in service again.
+        """
+        leaving: list[Registered] = []
+        for desired in self._resources:
+            if desired.drain_seconds:
+                peers = self._peers[desired.connection]
+                held = look(desired, [desired.owner], peers)
+                leaving += [(peers, each) for each in held.ours.values()]
+        longest = max((each.drain_seconds for each in self._resources), default=0)
+        return drain(leaving, longest, self._wait)
+
+    def _forgotten(self, resources: Iterable[DesiredState]) -> list[_Forgotten]:
+        """What Eureka lists, belongs to the stack, and is none of these.
+
+        A list is up to 30 s old: what an earlier run registered shortly before this one may be found by the
+        next run only. What it names is read by itself.
+        """
+        wanted: dict[tuple[str, str], str] = {}
+        updated: set[tuple[str, str | None, str]] = set()
+        for desired in resources:
+            wanted |= dict.fromkeys(desired.keys, desired.connection)
+            if desired.has_members:  # an update removes what it has too many
+                updated.add((desired.connection, desired.owner, desired.application))
+        found: list[_Forgotten] = []
+        for name, peers in self._peers.items():
+            for instance in self._held_at(peers):
+                is_member = MEMBER_KEY in instance.metadata
+                if is_member and (name, instance.owner, instance.application) in updated:
+                    continue
+                elsewhere = wanted.get(instance.key)
+                if elsewhere is None or not self._is_the_same(instance, name, elsewhere):
+                    found.append(_Forgotten(name, instance))
+        return sorted(found, key=lambda each: (each.connection, each.instance.key))
+
+    def _held_at(self, peers: Peers) -> list[Instance]:
+        """What the stack has at one Eureka, as far as its servers' lists know, each as it stands now."""
+        there, _ = peers.list_everywhere()  # one may have forgotten what another one holds
+        listed = [each for each in there if self._owns(each)]
+        if not listed:
+            return []
+        stock = look_everywhere(peers, listed)
+        held = (stock.newest(each.key) for each in listed)
+        return [each for each in held if each is not None and self._owns(each)]
+
+    def _is_late(self, name: str) -> bool:
+        """Whether a list lacks what was just made, and so may lack what was made shortly before."""
+        made = self._made.get(name, ())
+        listed = {each.key: each for each in self._peers[name].list_instances()} if made else {}
+        return any(
+            (there := listed.get(each.key)) is None
+            or there.last_dirty_timestamp_ms != each.last_dirty_timestamp_ms
+            for each in made
+        )
+
+    def _owns(self, instance: Instance) -> bool:
+        owner = parse_owner(instance.owner)
+        return isinstance(owner, StackOwner) and owner == self._rendered.owner(owner.name)
+
+    def _is_the_same(self, instance: Instance, here: str, wanted_at: str) -> bool:
+        """Whether what is held ``here`` is what is wanted: two connections may lead to one Eureka."""
+        if here == wanted_at:
+            return True
+        there = self._peers[wanted_at].read(*instance.key)
+        return there is not None and there.last_dirty_timestamp_ms == instance.last_dirty_timestamp_ms
+
+    def _remove(self, forgotten: Iterable[_Forgotten]) -> None:
+        checks = RemovalChecks()
+        members: dict[tuple[str, str, str], set[tuple[str, str]]] = {}
+        for each in forgotten:
+            group = (each.connection, each.instance.owner or "", each.instance.application)
+            if MEMBER_KEY in each.instance.metadata:
+                members.setdefault(group, set()).add(each.instance.key)
+            else:
+                alone = {each.instance.instance_id: Registration(each.instance)}
+                single = replace(self._resource(*group), registrations=alone, has_members=False)
+                self._remove_resource(single, checks)
+        for group, keys in members.items():
+
+            def is_spared(place: tuple[str, str], removed: Container[tuple[str, str]] = keys) -> bool:
+                return place not in removed
+
+            self._remove_resource(self._resource(*group), checks, is_spared)
+        checks.finish()
+
+    def _resource(self, connection: str, owner: str, application: str) -> DesiredState:
+        """A resource that asks for nothing."""
+        urls = self._rendered.connections[connection].service_urls
+        return DesiredState(application, owner, urls, connection, OnConflict.FAIL, 0, "", {}, None)
+
+    def _remove_resource(
+        self,
+        desired: DesiredState,
+        checks: RemovalChecks,
+        spare: Callable[[tuple[str, str]], bool] = lambda _: False,
+    ) -> None:
+        removal = lifecycle.delete(desired, self._peers[desired.connection], spare, checks)
+        for instance in removal.removed:
+            self._say_removed(instance, desired.connection)
+        for instance in removal.left:
+            self._say(f"! {lifecycle.left_alone(instance)}", desired.connection)
+
+    def _say_removed(self, instance: Instance, connection: str) -> None:
+        self._say(f"- {instance.application} {instance.instance_id}", connection)
+
+    def _say(self, line: str, connection: str) -> None:
+        line = self._rendered.concealed(line)
+        self._report(line if connection == DEFAULT_CONNECTION else f"{line} [{connection}]")

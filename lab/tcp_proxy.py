@@ -1,0 +1,88 @@
+"""A proxy for bytes that nobody looks into, such as TLS: open, broken, silent, or closed.
+
+Unlike :class:`~lab.proxy.Proxy` it ends no TLS and knows no requests, so that clients see the server's own
+certificate, and a watch that lasts for minutes goes through as it is.
+"""
+
+import socket
+import threading
+from contextlib import suppress
+from typing import BinaryIO
+
+from lab.ports import HOST
+from lab.proxy import Fault, Proxy
+
+_CHUNK = 65536
+_CONNECT_SECONDS = 2.0
+
+
+class TcpProxy(Proxy):
+    """Stands before the server on `target_port`; clients use `port`.
+
+    It can `refuse`, `hang` (no byte comes through, on no connection), `cut` (once, all connections that are
+    open) and `mute` (the connections that are open fall silent for good, as when a firewall forgot them;
+    new ones work). What was silent is reset when it heals.
+    """
+
+    def __init__(self, target_port: int, *, port: int | None = None) -> None:
+        super().__init__(target_port, port=port)
+        self._silent: set[socket.socket] = set()
+
+    def heal(self) -> None:
+        """Let everything through from now on."""
+        super().heal()
+        with self._changed:
+            silent, self._silent = self._silent, set()
+        _reset(silent)
+
+    def cut(self) -> None:
+        """Break the connections that are open; new ones work."""
+        with self._changed:
+            connections = set(self._connections)
+        _reset(connections)
+
+    def mute(self) -> None:
+        """Have the connections that are open say nothing any more."""
+        with self._changed:
+            self._silent |= self._connections
+
+    def _pass_on(self, connection: socket.socket, requests: BinaryIO) -> None:  # noqa: ARG002 - bytes, no requests
+        server = socket.create_connection((HOST, self.target_port), _CONNECT_SECONDS)
+        server.settimeout(None)
+        answers = threading.Thread(
+            target=self._pump,
+            args=(connection, server, connection),
+            name=f"tcp-proxy-{self.port}",
+            daemon=True,
+        )
+        answers.start()
+        try:
+            self._pump(connection, connection, server)
+        finally:
+            _reset({server})
+            answers.join()
+            server.close()
+            with self._changed:
+                self._silent.discard(connection)
+
+    def _pump(self, connection: socket.socket, source: socket.socket, target: socket.socket) -> None:
+        """Carry bytes one way until either end is gone."""
+        with suppress(OSError):
+            while data := source.recv(_CHUNK):
+                if not self._is_silent(connection):
+                    target.sendall(data)
+        _reset({source, target})
+
+    def _is_silent(self, connection: socket.socket) -> bool:
+        """What was swallowed once is missed by what follows: silence lasts until the connection's end."""
+        with self._changed:
+            if self._orders.fault is Fault.HANG:
+                self._silent.add(connection)
+            return connection in self._silent
+
+
+def _reset(connections: set[socket.socket]) -> None:
+    """End connections; their threads wake up and close them."""
+    for connection in connections:
+        with suppress(OSError):
+            connection.shutdown(socket.SHUT_RDWR)

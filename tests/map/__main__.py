@@ -1,0 +1,49 @@
+"""``python -m tests.map [NAME...]``: which files a usual change must touch.
+
+Each change is made in a copy of the repository, and its tests are run there. With ``--each`` the edits of one
+file after the other are left out, too: a test must fail for each.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+import tempfile
+from pathlib import Path
+
+from tests.map.change import Change, changes
+from tests.map.copy import Copy
+
+
+def main() -> int:
+    """Print the files of all changes, or of those named; 1 unless all pass their tests."""
+    parser = argparse.ArgumentParser(prog="python -m tests.map", description=__doc__)
+    parser.add_argument("names", nargs="*", metavar="NAME", help="changes, or a part of their names")
+    parser.add_argument("--each", action="store_true", help="try each change without each of its files, too")
+    arguments = parser.parse_args()
+    wrong = 0
+    with tempfile.TemporaryDirectory(prefix="map-") as folder:
+        copy = Copy(Path(folder))
+        for change in changes():
+            if not arguments.names or any(name in change.name for name in arguments.names):
+                wrong += _show(change, copy, each=arguments.each)
+    return 1 if wrong else 0
+
+
+def _show(change: Change, copy: Copy, *, each: bool) -> int:
+    """Print one change; how much is wrong with it."""
+    failures = copy.tried(change)
+    print(f"{change.title}: {len(change.sources)} files ({change.example})")
+    wrong = 1 if failures else 0
+    for file, lines in change.sources.items():
+        note = ""
+        if each and not failures and not copy.tried(change.without(file)):
+            note, wrong = "  NO TEST MISSES IT", wrong + 1
+        print(f"  {file:<58} {lines:3} lines{note}", flush=True)
+    if failures:
+        print(f"  ITS TESTS FAIL:\n{failures}")
+    return wrong
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,101 @@
+"""A usual change of the code, as the edits that make it and the tests that it must pass.
+
+Changes stand in the ``.toml`` files beside this module. An edit replaces whole lines as they stand in a file:
+where the code has moved on, it says so instead of changing something else.
+"""
+
+from __future__ import annotations
+
+import re
+import tomllib
+from collections import Counter
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+ROOT = Path(__file__).parents[2]
+"""The repository's."""
+
+FOLDER = Path(__file__).parent
+
+
+class DoesNotApply(Exception):
+    """The code is not what an edit changes."""
+
+
+@dataclass(frozen=True, slots=True)
+class Edit:
+    """New lines in the place of old ones in a file, or a new file where there are no old ones."""
+
+    file: str
+    old: str
+    new: str
+
+    def applied(self, text: str) -> str:
+        """Return ``text`` of :attr:`file` with the edit.
+
+        :raises DoesNotApply: the old lines are not there, or more than once.
+        """
+        place = re.compile(f"^{re.escape(self.old)}", re.MULTILINE)
+        found = len(place.findall(text))
+        if found != 1:
+            raise DoesNotApply(f"{self.file} has these lines {found} times, not once:\n{self.old}")
+        return place.sub(lambda _: self.new, text)
+
+
+@dataclass(frozen=True, slots=True)
+class Change:
+    """One usual change.
+
+    :ivar title: what is added.
+    :ivar example: what the edits add.
+    :ivar edits: all of them, the tests' included.
+    :ivar tests: pytest's ids: they pass with all edits, and one fails where those of any file are left out.
+    """
+
+    name: str
+    title: str
+    example: str
+    edits: tuple[Edit, ...]
+    tests: tuple[str, ...]
+
+    @property
+    def sources(self) -> Mapping[str, int]:
+        """The files that are no tests, each with how many lines are new in it."""
+        lines = Counter[str]()
+        for edit in self.edits:
+            if not edit.file.startswith("tests/"):
+                before = edit.old.splitlines()
+                lines[edit.file] += sum(line not in before for line in edit.new.splitlines())
+        return lines
+
+    def without(self, file: str) -> Change:
+        """Return the change without its edits of one file."""
+        kept = tuple(edit for edit in self.edits if edit.file != file)
+        return Change(self.name, self.title, self.example, kept, self.tests)
+
+    def applied(self, read: Callable[[str], str]) -> dict[str, str]:
+        """Return the new text of each file.
+
+        :param read: gives the text of a file by its path from the repository's root.
+        :raises DoesNotApply: the code is not what an edit changes.
+        """
+        texts: dict[str, str] = {}
+        for edit in self.edits:
+            if edit.old:
+                before = texts.get(edit.file)
+                texts[edit.file] = edit.applied(read(edit.file) if before is None else before)
+            else:
+                texts[edit.file] = edit.new
+        return texts
+
+
+def changes(folder: Path = FOLDER) -> list[Change]:
+    """Read all changes, in the order of their files."""
+    return [_read(path) for path in sorted(folder.glob("*.toml"))]
+
+
+def _read(path: Path) -> Change:
+    written = tomllib.loads(path.read_text(encoding="utf-8"))
+    edits = tuple(Edit(one["file"], one.get("old", ""), one["new"]) for one in written["edits"])
+    return Change(path.stem, written["title"], written["example"], edits, tuple(written["tests"]))

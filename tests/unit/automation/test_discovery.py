@@ -1,0 +1,327 @@
+"""What a preview means for discovery, as a reviewer and a machine read it.
+
+The previews in ``summaries`` were printed by a real Pulumi CLI for stacks in a real Eureka and cluster, and
+trimmed: no source positions, no providers. After a change on purpose,
+EUREKUBE_WRITE_GOLDEN=1 writes the expected texts anew; read what they say then.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+from markdown_it import MarkdownIt
+from pulumi.runtime.rpc import UNKNOWN
+
+from eurekube_provider.automation.discovery import ChangeKind, Concern, Discovery, DiscoveryChange
+from eurekube_provider.automation.markdown import LARGEST, code, comment, drift_report
+from eurekube_provider.automation.steps import MASKED
+from eurekube_provider.automation.summary import summarise, summarise_drift
+from eurekube_provider.automation.transcript import read_transcript
+from eurekube_provider.cli.main import main
+from eurekube_provider.core.errors import ConfigurationError
+from eurekube_provider.core.identity import APPLICATION_TYPE
+
+FOLDER = Path(__file__).parent / "summaries"
+KINDS = [
+    "first",
+    "nothing",
+    "gain-and-loss",
+    "change",
+    "replacement",
+    "removal",
+    "refused",
+    "renewer",
+    "foreign-owner",
+    "brake",
+    "after-drift",
+    "offline",
+    "untold",
+    "syncers",
+    "thousand",
+]
+
+
+def previewed(name: str) -> Discovery:
+    """The summary of one of the previews."""
+    return summarise(read_transcript((FOLDER / name).read_text()))
+
+
+def golden(name: str, text: str) -> str:
+    """What is expected."""
+    path = FOLDER / name
+    if os.environ.get("EUREKUBE_WRITE_GOLDEN"):
+        path.write_text(text)
+    return path.read_text()
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_comment_tells_what_would_happen(kind: str, capsys: pytest.CaptureFixture[str]) -> None:
+    """The command prints it, short enough for a comment."""
+    assert main(["summary", str(FOLDER / f"{kind}.json")]) == 0
+    text = capsys.readouterr().out
+    assert text == golden(f"{kind}.md", text)
+    assert len(text) < 2_000
+
+
+@pytest.mark.parametrize("kind", [kind for kind in KINDS if kind != "thousand"])
+def test_a_machine_reads_the_same_as_json(kind: str, capsys: pytest.CaptureFixture[str]) -> None:
+    """With nothing folded or left out."""
+    assert main(["summary", "--format", "json", str(FOLDER / f"{kind}.json")]) == 0
+    text = capsys.readouterr().out
+    assert text == golden(f"{kind}.summary.json", text)
+
+
+def test_a_thousand_instances_are_told_one_by_one_to_a_machine() -> None:
+    """500 come, 200 go, 300 get another zone, and 200 stay."""
+    (application,) = previewed("thousand.json").applications
+    assert (application.before, application.after) == (700, 1000)
+    assert [len(application.of(kind)) for kind in ChangeKind] == [500, 200, 0, 300]
+    assert {tuple(each.details.items()) for each in application.of(ChangeKind.CHANGES)} == {
+        (("zone", ("", "zone-b")),)
+    }
+    last = application.of(ChangeKind.REGISTERS)[-1]
+    assert (last.name, last.address) == ("i1199", "192.0.6.199:8080")
+
+
+def test_an_event_log_says_the_same_and_how_many_there_are() -> None:
+    """It tells what stays, too, so that the instances can be counted."""
+    document, log = previewed("replacement.json"), previewed("replacement.events")
+    (moved,) = log.applications
+    assert (moved.before, moved.after) == (1, 1)
+    assert replace(log, applications=(replace(moved, before=None, after=None),)) == document
+
+
+def test_drift_is_told_from_the_stacks_side() -> None:
+    """The state is the old, and what Eureka holds the new: who is gone, and what was changed by hand."""
+    found = summarise_drift(read_transcript((FOLDER / "drift.events").read_text()))
+    text = drift_report(found)
+    assert text == golden("drift.md", text)
+
+
+def previewed_application(old: dict[str, Any] | None, new: dict[str, Any] | None) -> Discovery:
+    """The summary of what happens to the EurekaApplication ``billing``."""
+    urn = f"urn:pulumi:dev::shop::{APPLICATION_TYPE}::billing"
+    shared = {
+        "application": "BILLING",
+        "port": 8080,
+        "id_base": "billing.dev.shop",
+        "service_url": "http://e",
+    }
+    step: dict[str, Any] = {
+        "op": "delete" if new is None else "create" if old is None else "update",
+        "urn": urn,
+    }
+    for state, given in (("oldState", old), ("newState", new)):
+        if given is not None:
+            properties = {**shared, **given}
+            step[state] = {"type": APPLICATION_TYPE, "inputs": properties, "outputs": properties}
+    return summarise(read_transcript(json.dumps({"steps": [step], "changeSummary": {step["op"]: 1}})))
+
+
+def unknowns(summary: Discovery) -> list[str]:
+    """What it says that it cannot tell."""
+    assert {each.concern for each in summary.warnings} <= {Concern.UNKNOWN}
+    return [each.text for each in summary.warnings]
+
+
+A, B = {"host_name": "192.0.2.1"}, {"host_name": "192.0.2.2"}
+
+
+def test_an_instance_that_is_not_known_yet_is_one_all_the_same() -> None:
+    """It is counted and named; whether one that is there already changes is not said."""
+    summary = previewed_application(
+        {"instances": {"a": A, "b": B}}, {"instances": {"a": UNKNOWN, "c": UNKNOWN}}
+    )
+    assert unknowns(summary) == ["known in the update only: instances.a, instances.c"]
+    (application,) = summary.applications
+    assert (application.before, application.after) == (2, 2)
+    assert [(each.kind, each.name, each.address) for each in application.changes] == [
+        (ChangeKind.REGISTERS, "c", "(known in the update only)"),
+        (ChangeKind.LEAVES, "b", "192.0.2.2:8080"),
+    ]
+    elsewhere = {"instances": {"a": UNKNOWN}, "service_url": "http://f"}
+    (application,) = previewed_application({"instances": {"a": A}}, elsewhere).applications
+    (change,) = application.changes
+    assert (change.kind, change.details) == (ChangeKind.MOVES, {"service_url": ("http://e", "http://f")})
+
+
+def test_what_only_a_state_has_is_no_change_of_an_instance() -> None:
+    """Where one instance comes, those that stay are not told to change."""
+    written = {"created": "2026-11-23T03:56:42+00:00", "incarnation": "0920f666"}
+    found: dict[str, Any] = {"statuses": {}, "held_by_others": {}}
+    old = {"instances": {"a": A}, "still_enforced": True, **written, **found}
+    (application,) = previewed_application(old, {"instances": {"a": A, "b": B}}).applications
+    assert [(each.kind, each.name) for each in application.changes] == [(ChangeKind.REGISTERS, "b")]
+
+
+def test_what_callers_of_an_old_url_may_lose_is_counted() -> None:
+    """Only Eureka knows whether two URLs lead to it; lists that share one are the same, in any order."""
+    old = {"instances": {"a": A, "b": B}, "statuses": {"b": "DOWN"}, "drain_seconds": 9}
+    summary = previewed_application(old, {"instances": {"a": A, "b": B}, "service_url": "http://f"})
+    (warned,) = summary.warnings
+    assert (warned.concern, warned.about) == (Concern.BRAKE, "BILLING")
+    assert warned.text == (
+        "callers that ask http://e lose all 1 instances, out of service for 9 s before, unless it leads to"
+        " the same Eureka as http://f: then nothing goes"
+    )
+    one_more = previewed_application(
+        {**old, "service_url": "http://e,http://d"},
+        {"instances": {"a": A, "b": B}, "service_url": "http://d,http://c"},
+    )
+    assert one_more.warnings == ()
+    (application,) = one_more.applications
+    assert (application.before, application.after) == (2, 2)
+    assert {each.kind for each in application.changes} == {ChangeKind.CHANGES}
+    one_way, the_other = ({**old, "service_url": urls} for urls in ("http://e,http://d", "http://d,http://e"))
+    assert not previewed_application(one_way, the_other).applications
+
+
+@pytest.mark.parametrize(
+    ("mark", "told"),
+    [
+        (UNKNOWN, "known in the update only: metadata, instances.b.metadata"),
+        (MASKED, "secret, and so not told: metadata, instances.b.metadata"),
+    ],
+)
+def test_metadata_that_is_not_told_is_not_taken_for_none(mark: str, told: str) -> None:
+    """Neither an application's nor an instance's: what was there is not said to go."""
+    old = {"metadata": {"tier": "gold"}, "instances": {"a": A, "b": {**B, "metadata": {"rack": "7"}}}}
+    new = {"metadata": mark, "instances": {"a": A, "b": {**B, "metadata": mark}}}
+    summary = previewed_application(old, new)
+    assert unknowns(summary) == [told]
+    (application,) = summary.applications
+    shown = "(known in the update only)" if mark == UNKNOWN else mark
+    assert {each.name: each.details for each in application.changes} == {
+        "a": {"metadata": ("tier=gold", shown)},
+        "b": {"metadata": ("tier=gold, rack=7", shown)},
+    }
+
+
+@pytest.mark.parametrize("is_there", ["before", "after", "before and after"])
+def test_secret_instances_are_not_told(is_there: str) -> None:
+    """Nor are they said to come, to go, or to stay as they are."""
+    old = {"instances": MASKED} if "before" in is_there else None
+    new = {"instances": MASKED} if "after" in is_there else None
+    summary = previewed_application(old, new)
+    assert (unknowns(summary), summary.applications) == (["secret, and so not told: instances"], ())
+    assert "Nothing changes" not in comment(summary)
+
+
+def test_a_drain_that_is_not_known_yet_is_none() -> None:
+    """One that is a number is told."""
+    changes: list[DiscoveryChange] = []
+    for drain_seconds in (100.0, UNKNOWN, MASKED):
+        (application,) = previewed_application(
+            {"drain_seconds": drain_seconds, "instances": {"a": A}}, None
+        ).applications
+        changes += application.changes
+    assert [each.drain_seconds for each in changes] == [100, 0, 0]
+
+
+def test_a_secret_is_the_same_in_a_document_and_in_events() -> None:
+    """Events have an object in its place, of which nothing is shown."""
+    assert '"ciphertext"' in (FOLDER / "untold.events").read_text()
+    assert previewed("untold.events") == previewed("untold.json")
+
+
+@pytest.mark.parametrize("kind", [kind for kind in KINDS if kind != "thousand"])
+@pytest.mark.parametrize("mark", [UNKNOWN, MASKED])
+def test_every_property_may_be_untold(kind: str, mark: str) -> None:
+    """Each by itself, before or after, however deep it lies: there is a comment, without Pulumi's mark."""
+    document = json.loads((FOLDER / f"{kind}.json").read_text())
+    states = [step[name] for step in document["steps"] for name in ("oldState", "newState") if name in step]
+    maps = [state[name] for state in states for name in ("inputs", "outputs") if name in state]
+    while maps:
+        properties = maps.pop()
+        for name, value in properties.items():
+            maps += [value] if isinstance(value, dict) else []
+            properties[name] = mark
+            summary = summarise(read_transcript(json.dumps(document)))
+            assert UNKNOWN not in comment(summary)
+            assert UNKNOWN not in json.dumps(summary.to_json())
+            properties[name] = value
+
+
+def test_what_a_program_writes_is_never_markup() -> None:
+    """A value cannot close its code span, break the table, fold something away or call people."""
+    (application,) = previewed("gain-and-loss.json").applications
+    nasty = "`</details>\n\n| @everyone #7 GH-8 a/b#9 **safe** www.x.y http://z <img src=x> [x](http://y)\x1b\u202e"
+    change = DiscoveryChange(ChangeKind.CHANGES, nasty, nasty, details={nasty: (nasty, nasty)})
+    changed = replace(application, application=nasty, changes=(change,))
+    summary = replace(previewed("brake.json"), applications=(changed,))
+    text = comment(replace(summary, warnings=tuple(replace(each, text=nasty) for each in summary.warnings)))
+    shown = "`'</details> ¦ @everyone #7 GH-8 a/b#9 **safe** www.x.y http://z <img src=x> [x](http://y)`"
+    assert code(nasty) == shown
+    page = MarkdownIt("commonmark", {"html": True}).enable("table").render(text)
+    assert page.count("<details>") == page.count("</details>") == page.count("<table>") == 1
+    assert "<img" not in page
+    assert "<a " not in page
+    outside = re.sub("<code>.*?</code>", "", page)
+    for sign in ("@everyone", "#7", "GH-8", "b#9", "safe", "www", "http:"):
+        assert sign not in outside
+    assert all(line.isprintable() for line in text.split("\n"))
+
+
+def test_a_comment_never_grows_beyond_what_a_forge_takes() -> None:
+    """Details go first; the counts stay."""
+    summary = previewed("gain-and-loss.json")
+    (application,) = summary.applications
+    changes = tuple(
+        DiscoveryChange(ChangeKind.CHANGES, f"i{n}", details={"x": ("y" * 500, str(n))}) for n in range(30)
+    )
+    many = [replace(application, application=f"A{n}", changes=changes) for n in range(40)]
+    text = comment(replace(summary, applications=tuple(many)))
+    assert len(text) <= LARGEST
+    assert "| `A39` |  |  |  | 30 | 2 → 2 |" in text
+    text = comment(replace(summary, applications=tuple(many) * 100))
+    assert len(text) <= LARGEST + 10
+    # What is left out is left out by whole lines: a code span that was cut open would be markup.
+    evil = replace(application, application="@everyone " * 29, changes=())
+    for length in range(7):
+        text = comment(replace(summary, stack="x" * length, applications=(evil,) * 5000))
+        page = MarkdownIt("commonmark", {"html": True}).enable("table").render(text)
+        assert "@everyone" not in re.sub("<code>.*?</code>", "", page)
+        assert text.count("<details>") == text.count("</details>")
+
+
+def test_a_value_that_is_long_is_cut() -> None:
+    """Nobody reads it, and it would take the place of the others."""
+    assert code("x" * 10_000) == f"`{'x' * 300}…`"
+
+
+def test_drift_elsewhere_is_drift() -> None:
+    """Where only other resources were changed, it is not said that nothing was."""
+    found = summarise_drift(read_transcript((FOLDER / "drift.events").read_text()))
+    nothing = replace(found, applications=(), syncers=(), refused=(), warnings=(), other_changes={})
+    assert "Nothing was changed behind the stack's back." in drift_report(nothing)
+    text = drift_report(replace(nothing, other_changes={"update": 2}))
+    assert "Nothing was changed" not in text
+    assert "No registration and no syncer was changed behind the stack's back; other resources were." in text
+    assert "Other resources: 2 update." in text
+    assert "changed" not in drift_report(replace(nothing, has_failed=True))
+
+
+@pytest.mark.parametrize(
+    "text", ["", "Previewing update (dev):", "[]", '{"steps": [{}]}', "{}", '{"x": 1}\n{']
+)
+def test_something_else_is_refused_with_a_sentence(text: str, tmp_path: Path) -> None:
+    """It says what is wanted, or that there is nothing in it."""
+    with pytest.raises(ConfigurationError, match="neither"):
+        read_transcript(text)
+    (tmp_path / "it").write_text(text)
+    assert main(["summary", str(tmp_path / "it")]) == 1
+    assert main(["summary", str(tmp_path / "missing")]) == 1
+
+
+def test_the_summary_is_json_all_through() -> None:
+    """Nothing in it needs more than JSON has."""
+    summary = previewed("foreign-owner.json")
+    assert json.loads(json.dumps(summary.to_json()))["refused"][0]["name"] == "billing"
+    assert not summary.is_empty
+    assert previewed("nothing.json").is_empty

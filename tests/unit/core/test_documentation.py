@@ -1,0 +1,38 @@
+"""docs/syncer.md names what the custom resource EurekaSyncer has."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from eurekube_provider.core.condition_types import ConditionType, Reason
+from eurekube_provider.resources.files import crd_documents
+
+PAGE = (Path(__file__).parents[3] / "docs" / "syncer.md").read_text(encoding="utf-8")
+
+
+def properties(schema: dict[str, Any], prefix: str = "") -> Iterator[str]:
+    """All fields of a schema, nested ones by their dotted names."""
+    for name, one in schema["properties"].items():
+        if "properties" in one:
+            yield from properties(one, f"{prefix}{name}.")
+        else:
+            yield f"{prefix}{name}"
+
+
+def test_each_field_of_the_spec_has_a_row() -> None:
+    """With its dotted name, as a user writes it; and no row is of a field that is not there."""
+    (document,) = (crd for crd in crd_documents() if crd["spec"]["names"]["kind"] == "EurekaSyncer")
+    schema = document["spec"]["versions"][0]["schema"]["openAPIV3Schema"]["properties"]["spec"]
+    table = PAGE.partition("## Fields")[2].partition("\n## ")[0].partition("### ")[0]
+    assert re.findall(r"^\| `([\w.]+)` \|", table, re.MULTILINE) == list(properties(schema))
+
+
+@pytest.mark.parametrize("name", [*ConditionType, *Reason])
+def test_each_condition_and_reason_is_named(name: str) -> None:
+    """Where its meaning stands."""
+    assert f"`{name}`" in PAGE.partition("## Conditions")[2]

@@ -1,0 +1,529 @@
+"""From Services and EndpointSlices to instances: what becomes UP or DOWN, what is left out and said."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from eurekube_provider.core import mapping
+from eurekube_provider.core.errors import ConfigurationError
+from eurekube_provider.core.identity import Cluster
+from eurekube_provider.core.mapping import Desired, desired_instances
+from eurekube_provider.core.mapping_cache import MappingCache
+from eurekube_provider.core.model import Instance, Port, Status
+from eurekube_provider.core.objects import Problem, app_of
+from eurekube_provider.core.ports import Ports, choose_ports
+from eurekube_provider.core.syncer import Mode, Selector, Syncer
+from tests.unit import strategies
+
+CLUSTER = Cluster("eks", "0b2c1d3e-4f5a-6789-abcd-ef0123456789")
+OWNER = "cluster/eks/team/reviews"
+HTTP = {"name": "http", "port": 8080, "protocol": "TCP"}
+Object = dict[str, Any]
+_POD: Object = {"mode": "pod", "selector": {"app": "rating"}}
+
+
+def syncer(mode: Mode = Mode.POD, app: str = "rating", **fields: Any) -> Syncer:
+    """A syncer of another namespace and name than what it selects."""
+    given: dict[str, Any] = {"selector": Selector("shop", app), "application": app, **fields}
+    return Syncer("team", "reviews", mode, **given)
+
+
+def service(name: str = "rating", app: str | None = "rating", **spec: Any) -> Object:
+    """A Service of the namespace ``shop``."""
+    return {
+        "metadata": {"namespace": "shop", "name": name, "labels": {"app": app} if app else {}},
+        "spec": spec,
+        "status": {},
+    }
+
+
+def endpoint(
+    address: str, pod: str | None = None, zone: str | None = None, /, **conditions: bool | None
+) -> Object:
+    """An endpoint; of a pod where one is named."""
+    result: Object = {"addresses": [address], "conditions": conditions}
+    if pod:
+        result["targetRef"] = {"kind": "Pod", "name": pod}
+    if zone:
+        result["zone"] = zone
+    return result
+
+
+def endpoint_slice(
+    *endpoints: Object, name: str = "rating-x", of: str = "rating", family: str = "IPv4", ports: Any = (HTTP,)
+) -> Object:
+    """An EndpointSlice of a Service."""
+    return {
+        "metadata": {"namespace": "shop", "name": name, "labels": {"kubernetes.io/service-name": of}},
+        "addressType": family,
+        "ports": list(ports),
+        "endpoints": list(endpoints),
+    }
+
+
+def pods(*slices: Object, services: list[Object] | None = None, **fields: Any) -> Desired:
+    """What a syncer in pod mode wants of these slices."""
+    return desired_instances(syncer(**fields), services or [service()], slices, CLUSTER)
+
+
+def whole(described: Object, *slices: Object, nodes: list[Object] | None = None, **fields: Any) -> Desired:
+    """What a syncer in service mode wants of this Service."""
+    return desired_instances(syncer(Mode.SERVICE, **fields), [described], slices, CLUSTER, nodes=nodes)
+
+
+def statuses(desired: Desired) -> dict[str, str]:
+    """Address and status of each instance."""
+    return {instance.ip_address: instance.status.value for instance in desired.instances}
+
+
+def test_a_ready_pod() -> None:
+    """A ready pod is one instance, UP, under its own id, with owner, cluster and zone in its metadata."""
+    desired = pods(endpoint_slice(endpoint("10.0.0.1", "rating-1", "zone-a", ready=True)))
+    (instance,) = desired.instances
+    assert instance.key == ("RATING", "rating-1.shop.eks:rating:8080")
+    assert (instance.host_name, instance.ip_address, instance.port) == ("10.0.0.1", "10.0.0.1", Port(8080))
+    assert instance.status is Status.UP
+    assert instance.metadata == {
+        "eurekube.owner": OWNER,
+        "eurekube.cluster-uid": CLUSTER.uid,
+        "zone": "zone-a",
+    }
+    assert (instance.vip_address, instance.secure_vip_address) == ("rating", "rating")
+    assert instance.home_page_url == "http://10.0.0.1:8080/"
+    assert desired.problems == ()
+
+
+@pytest.mark.parametrize(
+    ("conditions", "expected"),
+    [
+        ({"ready": True}, {"10.0.0.1": "UP"}),
+        ({"ready": False}, {"10.0.0.1": "DOWN"}),
+        ({"ready": None}, {"10.0.0.1": "UP"}),
+        ({}, {"10.0.0.1": "UP"}),
+        ({"ready": False, "serving": True, "terminating": True}, {}),
+        ({"ready": True, "terminating": True}, {}),
+        ({"ready": True, "terminating": False}, {"10.0.0.1": "UP"}),
+    ],
+)
+def test_conditions(conditions: dict[str, bool | None], expected: dict[str, str]) -> None:
+    """Ready or unknown is UP, not ready is DOWN, and whoever terminates is out at once."""
+    assert statuses(pods(endpoint_slice(endpoint("10.0.0.1", "a", **conditions)))) == expected
+
+
+def test_terminating_ids_are_named() -> None:
+    """Who was seen on the way out is told apart from who vanished."""
+    desired = pods(endpoint_slice(endpoint("10.0.0.1", "a", terminating=True), endpoint("10.0.0.2", "b")))
+    assert desired.terminating == {"a.shop.eks:rating:8080"}
+    assert statuses(desired) == {"10.0.0.2": "UP"}
+
+
+def test_a_terminating_pod_in_an_older_slice_stays_out() -> None:
+    """While slices are rewritten a pod may stand in two: terminating in one of them is terminating."""
+    desired = pods(
+        endpoint_slice(endpoint("10.0.0.1", "a", ready=True), name="rating-1"),
+        endpoint_slice(endpoint("10.0.0.1", "a", terminating=True), name="rating-2"),
+    )
+    assert statuses(desired) == {}
+
+
+def test_several_slices_are_one_application() -> None:
+    """All slices of a Service count; those of another Service do not."""
+    desired = pods(
+        endpoint_slice(endpoint("10.0.0.1", "a"), name="rating-1"),
+        endpoint_slice(endpoint("10.0.0.2", "b"), name="rating-2"),
+        endpoint_slice(endpoint("10.0.0.3", "c"), of="other"),
+    )
+    assert statuses(desired) == {"10.0.0.1": "UP", "10.0.0.2": "UP"}
+
+
+@pytest.mark.parametrize("order", [(True, False), (False, True)])
+def test_an_endpoint_in_two_slices_is_one_instance(order: tuple[bool, bool]) -> None:
+    """An endpoint that moves between slices is there once, and ready if either says so."""
+    desired = pods(
+        *(
+            endpoint_slice(endpoint("10.0.0.1", "a", ready=ready), name=f"rating-{number}")
+            for number, ready in enumerate(order)
+        )
+    )
+    assert [(one.ip_address, one.status) for one in desired.instances] == [("10.0.0.1", Status.UP)]
+
+
+@pytest.mark.parametrize(
+    ("families", "expected"),
+    [(["IPv6", "IPv4"], "fd00::1"), (["IPv4", "IPv6"], "10.0.0.1"), (["IPv4"], "10.0.0.1"), ([], "10.0.0.1")],
+)
+def test_a_dual_stack_pod_is_one_instance(families: list[str], expected: str) -> None:
+    """Of a pod with two addresses the one of the Service's first family is registered."""
+    slices = (
+        endpoint_slice(endpoint("10.0.0.1", "a"), name="rating-4"),
+        endpoint_slice(endpoint("fd00::1", "a"), name="rating-6", family="IPv6"),
+    )
+    desired = pods(*slices, services=[service(ipFamilies=families)])
+    assert statuses(desired) == {expected: "UP"}
+
+
+def test_ipv6_addresses_are_bracketed_where_urls_are_built() -> None:
+    """An IPv6 address is plain as address, and in brackets as host name, from which Spring builds URLs."""
+    (instance,) = pods(endpoint_slice(endpoint("fd00::1", "a"), family="IPv6")).instances
+    assert instance.host_name == "[fd00::1]"
+    assert instance.home_page_url == "http://[fd00::1]:8080/"
+
+
+def test_named_addresses_are_left_alone() -> None:
+    """Slices of host names (FQDN) are no pods."""
+    assert pods(endpoint_slice(endpoint("db.example.com"), family="FQDN")).instances == ()
+
+
+@pytest.mark.parametrize("target", [None, {"kind": "Node", "name": "node-1"}, {"kind": "Pod"}])
+def test_without_a_pod_the_address_names_the_instance(target: Object | None) -> None:
+    """Endpoints that somebody wrote by hand have no pod: their address is part of the id."""
+    written = {**endpoint("192.0.2.7"), "targetRef": target}
+    (instance,) = pods(endpoint_slice(written)).instances
+    assert instance.instance_id == "192.0.2.7.shop.eks:rating:8080"
+
+
+@pytest.mark.parametrize(
+    ("ports", "expected"),
+    [
+        ([{"port": 80}], 80),
+        ([{"port": 80, "name": "grpc", "protocol": "TCP"}], 80),
+        ([{"port": 53, "protocol": "UDP"}, {"port": 80}], 80),
+        ([{"port": 90, "name": "admin"}, {"port": 80, "name": "http"}], 80),
+        ([{"port": None}, {"port": 80}], 80),
+    ],
+)
+def test_the_port_that_callers_use(ports: list[Object], expected: int) -> None:
+    """It is the only TCP port, or the one named http."""
+    assert choose_ports(ports, None, None, "x") == Ports(Port(expected))
+
+
+@pytest.mark.parametrize(
+    ("ports", "reason", "words"),
+    [
+        (None, "NoPort", ["shop/rating"]),
+        ([], "NoPort", ["shop/rating"]),
+        ([{"port": 53, "protocol": "UDP"}], "NoPort", ["TCP"]),
+        ([{"port": 80, "name": "a"}, {"port": 90}], "AmbiguousPort", ["a=80", "(unnamed)=90", "http"]),
+    ],
+)
+def test_ports_that_leave_a_doubt(ports: list[Object] | None, reason: str, words: list[str]) -> None:
+    """Without one clear port nothing is guessed, and the message names what there is."""
+    problem = choose_ports(ports, None, None, "Service shop/rating")
+    assert isinstance(problem, Problem)
+    assert problem.reason == reason
+    assert all(word in problem.message for word in words)
+
+
+def test_a_problem_with_one_slice_hides_none_of_the_others() -> None:
+    """What can be mapped is mapped, and the rest is said once."""
+    desired = pods(
+        endpoint_slice(endpoint("10.0.0.1", "a"), name="rating-1"),
+        endpoint_slice(endpoint("10.0.0.2", "b"), name="rating-2", ports=()),
+    )
+    assert statuses(desired) == {"10.0.0.1": "UP"}
+    assert [problem.reason for problem in desired.problems] == ["NoPort"]
+    assert "shop/rating-2" in desired.problems[0].message
+
+
+def test_a_slice_without_endpoints_is_no_problem() -> None:
+    """A Service that is scaled to zero wants nothing and lacks nothing."""
+    assert pods(endpoint_slice(ports=())) == Desired()
+
+
+def test_services_are_selected_by_label_then_by_name() -> None:
+    """The label app names the application; the Service's own name counts only where it has no such label."""
+    assert app_of(service("x", app="rating")) == "rating"
+    assert app_of(service("rating", app=None)) == "rating"
+    slices = [
+        endpoint_slice(endpoint("10.0.0.1", "a"), of="labelled"),
+        endpoint_slice(endpoint("10.0.0.2", "b"), of="rating"),
+    ]
+    labelled = pods(*slices, services=[service("labelled"), service("rating", app="other")])
+    assert statuses(labelled) == {"10.0.0.1": "UP"}
+    named = pods(*slices, services=[service("rating", app=None)])
+    assert statuses(named) == {"10.0.0.2": "UP"}
+
+
+@pytest.mark.parametrize("order", [("one", "two"), ("two", "one")])
+def test_two_services_over_one_pod(order: tuple[str, str]) -> None:
+    """A pod behind two Services of the application is there once, UP if it is ready for one of them."""
+    desired = pods(
+        endpoint_slice(endpoint("10.0.0.1", "a", ready=False), of=order[0]),
+        endpoint_slice(endpoint("10.0.0.1", "a", ready=True), of=order[1]),
+        services=[service("one"), service("two")],
+    )
+    assert statuses(desired) == {"10.0.0.1": "UP"}
+
+
+def test_no_matching_service() -> None:
+    """A syncer that selects nothing wants nothing, and says what it looked for and where."""
+    desired = pods(services=[service("other", app=None)])
+    assert desired.instances == ()
+    (problem,) = desired.problems
+    assert problem.reason == "NoMatchingService"
+    assert "namespace shop" in problem.message
+    assert "app=rating" in problem.message
+
+
+@pytest.mark.parametrize(
+    ("status", "spec", "expected"),
+    [
+        ({"loadBalancer": {"ingress": [{"ip": "192.0.2.1"}]}}, {"clusterIP": "10.96.0.1"}, "192.0.2.1"),
+        (
+            {"loadBalancer": {"ingress": [{"hostname": "lb.example"}]}},
+            {"clusterIP": "10.96.0.1"},
+            "lb.example",
+        ),
+        ({"loadBalancer": {"ingress": [{}, {"ip": "192.0.2.2"}]}}, {}, "192.0.2.2"),
+        ({"loadBalancer": {}}, {"clusterIP": "10.96.0.1"}, "10.96.0.1"),
+        (None, {"clusterIP": "10.96.0.1"}, "10.96.0.1"),
+    ],
+)
+def test_the_address_of_a_whole_service(status: Object | None, spec: Object, expected: str) -> None:
+    """In service mode callers go to the load balancer, else to the cluster IP."""
+    described = {**service(ports=[{"port": 80}], **spec), "status": status}
+    (instance,) = whole(described, endpoint_slice(endpoint("10.0.0.1"))).instances
+    assert instance.key == ("RATING", "rating.svc.shop.eks:rating:80")
+    assert (instance.host_name, instance.ip_address) == (expected, expected)
+    assert instance.owner == OWNER
+
+
+@pytest.mark.parametrize("cluster_ip", ["None", "", None], ids=["headless", "empty", "missing"])
+def test_a_headless_service_has_no_address(cluster_ip: str | None) -> None:
+    """In service mode a headless Service cannot be registered, and the message says what to do."""
+    desired = whole(service(ports=[{"port": 80}], clusterIP=cluster_ip))
+    assert [problem.reason for problem in desired.problems] == ["NoAddress"]
+    assert "mode pod" in desired.problems[0].message
+
+
+@pytest.mark.parametrize(
+    ("endpoints", "expected"),
+    [
+        ([endpoint("10.0.0.1", ready=True)], Status.UP),
+        ([endpoint("10.0.0.1", ready=False), endpoint("10.0.0.2", ready=True)], Status.UP),
+        ([endpoint("10.0.0.1", ready=False)], Status.DOWN),
+        ([endpoint("10.0.0.1", ready=True, terminating=True)], Status.DOWN),
+        ([], Status.DOWN),
+    ],
+)
+def test_a_whole_service_is_up_with_one_ready_endpoint(endpoints: list[Object], expected: Status) -> None:
+    """In service mode one endpoint that can be called is enough; without any the Service is DOWN."""
+    described = service(ports=[{"port": 80}], clusterIP="10.96.0.1")
+    (instance,) = whole(described, endpoint_slice(*endpoints)).instances
+    assert instance.status is expected
+
+
+def test_the_custom_resource_is_read() -> None:
+    """A syncer selects in its own namespace unless it names another one."""
+    document: Object = {
+        "metadata": {"namespace": "team", "name": "reviews"},
+        "spec": {"mode": "service", "selector": {"app": "rating"}},
+    }
+    assert Syncer.from_object(document) == Syncer(
+        "team",
+        "reviews",
+        Mode.SERVICE,
+        Selector("team", "rating"),
+        "rating",
+        vip_address="rating",
+        secure_vip_address="rating",
+    )
+    document["spec"]["selector"]["namespace"] = "shop"
+    assert Syncer.from_object(document).selector.namespace == "shop"
+    assert Syncer.from_object(document).owner(CLUSTER) == OWNER
+
+
+@pytest.mark.parametrize(
+    ("spec", "words"),
+    [
+        (None, "spec.mode"),
+        ({"mode": "node", "selector": {"app": "x"}}, "spec.mode is 'node'"),
+        ({"mode": "pod"}, "spec.selector.app"),
+        ({"mode": "pod", "selector": {"app": ""}}, "spec.selector.app"),
+        ({"mode": "pod", "selector": {"matchLabels": {"a": "b"}}}, "spec.application is missing"),
+        ({**_POD, "advertise": "Host"}, "spec.advertise is 'Host'; it must be Auto, LoadBalancer"),
+        ({**_POD, "policy": "CreateOnly"}, "spec.policy is 'CreateOnly'; it must be Sync or UpsertOnly"),
+        ({**_POD, "notReady": "Stay"}, "spec.notReady is 'Stay'"),
+        ({**_POD, "onTermination": "Wait"}, "spec.onTermination is 'Wait'"),
+        ({**_POD, "metadata": {"eurekube.owner": "me"}}, "spec.metadata has 'eurekube.owner'"),
+        ({**_POD, "metadataFromLabels": ["eurekube/owner"]}, "spec.metadataFromLabels has 'eurekube/owner'"),
+    ],
+)
+def test_a_resource_that_an_older_crd_let_through(spec: Object | None, words: str) -> None:
+    """What the schema would have refused is a configuration error that names syncer and field."""
+    document = {"metadata": {"namespace": "team", "name": "reviews"}, "spec": spec}
+    with pytest.raises(ConfigurationError) as caught:
+        Syncer.from_object(document)
+    assert "EurekaSyncer team/reviews" in str(caught.value)
+    assert words in str(caught.value)
+
+
+_app_names = st.sampled_from(["rating", "order", "other"])
+
+
+@given(
+    st.sampled_from(Mode),
+    strategies.services(_app_names),
+    strategies.slices(_app_names),
+)
+def test_whatever_the_cluster_holds(mode: Mode, services: list[Object], slices: list[Object]) -> None:
+    """Nothing that the API may hold raises; ids are unique, nobody terminating is in, all have the owner."""
+    desired = desired_instances(syncer(mode), services, slices, CLUSTER)
+    found = [instance.instance_id for instance in desired.instances]
+    assert sorted(set(found)) == sorted(found)
+    assert desired.terminating.isdisjoint(found)
+    assert all(instance.owner == OWNER for instance in desired.instances)
+    assert all(instance.application == "RATING" for instance in desired.instances)
+    assert {instance.status for instance in desired.instances} <= {Status.UP, Status.DOWN}
+    assert all(problem.reason and problem.message for problem in desired.problems)
+
+
+@given(strategies.services(_app_names), strategies.slices(_app_names), st.randoms())
+def test_the_order_of_objects_means_nothing(
+    services: list[Object], slices: list[Object], random: Any
+) -> None:
+    """The same objects in another order want the same ids in the same states."""
+    shuffled_services, shuffled_slices = (
+        random.sample(services, len(services)),
+        random.sample(slices, len(slices)),
+    )
+    before = desired_instances(syncer(), services, slices, CLUSTER)
+    after = desired_instances(syncer(), shuffled_services, shuffled_slices, CLUSTER)
+    assert {(one.instance_id, one.status) for one in before.instances} == {
+        (one.instance_id, one.status) for one in after.instances
+    }
+    assert before.terminating == after.terminating
+
+
+@pytest.mark.parametrize(
+    "bad", [("10.0.0.9", "a\\b"), ("10.0.0.9", "b\ufffe"), ("10.0.0.9", "c", "zone\uffff")]
+)
+def test_one_hand_written_endpoint_does_not_break_eurekas_list(bad: tuple[str, ...]) -> None:
+    """Kubernetes takes any pod's name and zone in a slice; Eureka's clients do not, and the others stay."""
+    found = pods(endpoint_slice(endpoint(*bad), endpoint("10.0.0.1", "good", "a")))
+    assert statuses(found) == {"10.0.0.1": "UP"}
+    (problem,) = found.problems
+    assert problem.reason == "InvalidInstance"
+    assert "EndpointSlice shop/rating-x" in problem.message
+    assert found.is_in_doubt
+
+
+def test_labels_count_among_the_metadata() -> None:
+    """What is too much in sum is not registered, whatever it is made of; the reason says how much it is."""
+    described = service()
+    described["metadata"]["labels"]["size"] = "x" * 63
+    fixed = {f"k{number}": "x" * 1000 for number in range(4)}
+    one = endpoint_slice(endpoint("10.0.0.1", "a"))
+    assert pods(one, services=[described], metadata=fixed).problems == ()
+    for found in (
+        pods(one, services=[described], metadata=fixed | {"z": "y" * 30}, metadata_from_labels=("size",)),
+        whole(
+            {**described, "spec": {"clusterIP": "10.1.0.1", "ports": [HTTP]}},
+            one,
+            metadata=fixed | {"z": "y" * 30},
+            metadata_from_labels=("size",),
+        ),
+    ):
+        assert found.instances == ()
+        assert "4106 bytes together" in found.problems[0].message
+
+
+@pytest.mark.parametrize(
+    ("spec", "reason"),
+    [
+        ({"metadata": {"a": "b\ufffe"}}, "the value of 'a' has the character U+FFFE"),
+        ({"metadata": {"a": "\ud800"}}, "U+D800"),
+        ({"metadata": {"a:b": "c"}}, "key 'a:b' would not arrive as written"),
+        ({"metadata": {f"k{number}": "x" * 1024 for number in range(5)}}, "5130 bytes together"),
+        ({"application": "a\\b"}, "could never read or remove it again"),
+        ({"vipAddress": "a\uffff"}, "spec.vipAddress has the character U+FFFF"),
+        ({"homePagePath": "/\ufffe"}, "spec.homePagePath has the character U+FFFE"),
+    ],
+)
+def test_a_syncer_that_would_break_eurekas_list_is_refused(spec: Object, reason: str) -> None:
+    """Also where an older CRD took it; the reason names the object and the field."""
+    metadata = {"namespace": "shop", "name": "rating"}
+    with pytest.raises(ConfigurationError, match="EurekaSyncer shop/rating") as refused:
+        Syncer.from_object({"metadata": metadata, "spec": {**_POD, **spec}})
+    assert reason in str(refused.value)
+
+
+_endpoints = st.lists(
+    st.builds(
+        lambda number, state: endpoint(f"10.0.0.{number}", f"pod-{number}", **state),
+        st.integers(1, 6),
+        st.sampled_from(
+            [{}, {"ready": True}, {"ready": False}, {"ready": False, "terminating": True}, {"ready": None}]
+        ),
+    ),
+    max_size=4,
+)
+_worlds = st.lists(
+    st.tuples(
+        st.lists(st.tuples(st.sampled_from("abc"), _endpoints), max_size=3),
+        st.sampled_from(["1", "2"]),
+        st.sampled_from([HTTP, {"name": "web", "port": 9090}]),
+        st.sampled_from([{}, {"vip_address": "other"}, {"metadata_from_labels": ("version",)}]),
+    ),
+    max_size=6,
+)
+
+
+@given(_worlds)
+def test_what_was_mapped_before_makes_no_difference(worlds: list[Any]) -> None:
+    """Whatever changes of slices, Service and syncer, it is as if all had been mapped anew."""
+    mapped = MappingCache()
+    slices: dict[str, Object] = {}
+    for changed, version, port, fields in worlds:
+        for name, endpoints in changed:
+            slices[name] = endpoint_slice(*endpoints, name=name, ports=(port,))
+        labelled = service()
+        labelled["metadata"]["labels"]["version"] = version
+        given = (syncer(**fields), [labelled], list(slices.values()), CLUSTER)
+        assert desired_instances(*given, mapped=mapped) == desired_instances(*given)
+
+
+def test_an_unchanged_slice_is_mapped_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A change of one slice of a large Service costs that slice; what is gone is not kept."""
+    count = 0
+
+    def counted(*given: Any) -> Any:
+        nonlocal count
+        count += 1
+        return choose_ports(*given)
+
+    monkeypatch.setattr(mapping, "choose_ports", counted)
+    slices = [endpoint_slice(endpoint(f"10.0.0.{n}"), name=f"s-{n}") for n in range(50)]
+    mapped, costs = MappingCache(), []
+    for _ in range(3):
+        count = 0
+        desired = desired_instances(syncer(), [service()], slices, CLUSTER, mapped=mapped)
+        costs.append((len(desired.instances), count))
+        slices[7] = endpoint_slice(endpoint("10.0.1.7"), endpoint("10.0.1.8"), name="s-7")
+    assert costs == [(50, 50), (51, 1), (51, 1)]
+    desired_instances(syncer(), [service()], slices[:10], CLUSTER, mapped=mapped)
+    assert len(mapped) == 10
+    desired_instances(syncer(), [service("reviews")], slices[:10], CLUSTER, mapped=mapped)
+    assert len(mapped) == 0
+
+
+def test_an_unchanged_endpoint_of_a_slice_that_changed_is_mapped_once() -> None:
+    """Its instance is the one from before; what differs in anything is mapped anew."""
+    mapped = MappingCache()
+
+    def seen(*endpoints: Object, ports: tuple[Object, ...] = (HTTP,)) -> dict[str, Instance]:
+        slices = [endpoint_slice(*endpoints, ports=ports)]
+        desired = desired_instances(syncer(), [service()], slices, CLUSTER, mapped=mapped)
+        assert desired == desired_instances(syncer(), [service()], slices, CLUSTER)
+        return {one.ip_address: one for one in desired.instances}
+
+    first = seen(endpoint("10.0.0.1", "a"), endpoint("10.0.0.2", "b"))
+    then = seen(endpoint("10.0.0.1", "a"), endpoint("10.0.0.2", "b", ready=False), endpoint("10.0.0.3", "c"))
+    assert then["10.0.0.1"] is first["10.0.0.1"]
+    assert then["10.0.0.2"] != first["10.0.0.2"]
+    moved = seen(endpoint("10.0.0.1", "a"), ports=({"name": "web", "port": 9090},))
+    assert moved["10.0.0.1"].port.number == 9090

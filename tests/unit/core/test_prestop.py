@@ -1,0 +1,137 @@
+"""preStop in pod templates: what a pod's spec grants to its callers, and how it is given what they need."""
+
+from __future__ import annotations
+
+import copy
+from typing import Any
+
+import pytest
+
+from eurekube_provider.core.drain_time import Drain
+from eurekube_provider.core.errors import ConfigurationError
+from eurekube_provider.core.prestop import PreStopHook, drained_workload, serving_seconds
+
+TUNED = Drain(client_fetch_seconds=5, load_balancer_cache_seconds=0)
+
+
+def container(name: str = "app", prestop: dict[str, Any] | None = None, **more: Any) -> dict[str, Any]:
+    """A container that serves, with this preStop."""
+    lifecycle = {"lifecycle": {"preStop": prestop}} if prestop else {}
+    return {"name": name, "image": name, "ports": [{"containerPort": 8080}], **lifecycle, **more}
+
+
+def workload(*containers: dict[str, Any], grace: int | None = None, **spec: Any) -> dict[str, Any]:
+    """The spec of a Deployment or StatefulSet."""
+    pod: dict[str, Any] = {"containers": list(containers or (container(),))}
+    if grace is not None:
+        pod["terminationGracePeriodSeconds"] = grace
+    return {"template": {"metadata": {"labels": {"app": "rating"}}, "spec": pod}, **spec}
+
+
+@pytest.mark.parametrize(
+    ("hook", "grace", "expected"),
+    [
+        (None, None, 0),
+        ({"sleep": {"seconds": 20}}, None, 20),
+        ({"sleep": {"seconds": 120}}, None, 30),
+        ({"sleep": {"seconds": 120}}, 150, 120),
+        ({"sleep": {"seconds": 120}}, 60, 60),
+        ({"sleep": {"seconds": 120}}, 0, 0),
+        ({"exec": {"command": ["sleep", "100"]}}, 150, 100),
+        ({"exec": {"command": ["/bin/sh", "-c", "curl -X POST localhost/drain; sleep 90 && true"]}}, 150, 90),
+        ({"exec": {"command": ["/usr/bin/sleep", "15"]}}, 150, 15),
+        ({"exec": {"command": ["sleep", "120s"]}}, 150, 120),
+        ({"exec": {"command": ["sh", "-c", "sleep 1.5m; kill 1"]}}, 150, 90),
+        ({"exec": {"command": ["sleep", "1m", "30s"]}}, 150, 90),
+        ({"exec": {"command": ["sh", "-c", "sleep 1m 30s && sleep 5"]}}, 150, 95),
+        ({"exec": {"command": ["sh", "-c", "sleep $WAIT; sleep 15x"]}}, 150, 0),
+        ({"exec": {"command": ["/app/oversleep", "15"]}}, 150, 0),
+        ({"httpGet": {"path": "/drain", "port": 8080}}, 150, 0),
+    ],
+)
+def test_how_long_a_pod_serves(hook: dict[str, Any] | None, grace: int | None, expected: int) -> None:
+    """The sleep of its preStop, as far as the grace period lets it."""
+    assert serving_seconds(workload(container(prestop=hook), grace=grace)["template"]["spec"]) == expected
+
+
+def test_the_first_server_that_ends_counts() -> None:
+    """A sidecar with a port that ends at once takes the calls with it; one without a port serves nobody."""
+    app = container(prestop={"sleep": {"seconds": 100}})
+    without_port = {"name": "logs", "image": "logs"}
+    assert serving_seconds(workload(app, container("proxy"), grace=150)["template"]["spec"]) == 0
+    assert serving_seconds(workload(app, without_port, grace=150)["template"]["spec"]) == 100
+    assert serving_seconds(workload(without_port, grace=150)["template"]["spec"]) == 0
+
+
+@pytest.mark.parametrize("kind", ["Deployment", "StatefulSet"])
+@pytest.mark.parametrize("hook", list(PreStopHook))
+def test_what_is_written_is_what_is_needed(kind: str, hook: PreStopHook) -> None:
+    """Read back, every container serves for as long as the callers need, and may end as slowly as before."""
+    before = workload(container(), container("proxy"), grace=60, replicas=3)
+    untouched = copy.deepcopy(before)
+    after = drained_workload(kind, before, TUNED, hook)
+    assert before == untouched
+    pod = after["template"]["spec"]
+    assert serving_seconds(pod) == TUNED.prestop_seconds == 60
+    assert pod["terminationGracePeriodSeconds"] == 60 + 60
+    assert after["minReadySeconds"] == 60
+    assert (after["replicas"], after["template"]["metadata"]) == (3, before["template"]["metadata"])
+    assert "progressDeadlineSeconds" not in after
+
+
+def test_what_is_longer_already_stays() -> None:
+    """A rollout that was slow on purpose is not hurried; a postStart is kept."""
+    started = {"postStart": {"exec": {"command": ["/warm-up"]}}}
+    after = drained_workload("Deployment", workload(container(lifecycle=started), minReadySeconds=300), TUNED)
+    assert after["minReadySeconds"] == 300
+    (made,) = after["template"]["spec"]["containers"]
+    assert made["lifecycle"] == {**started, "preStop": {"sleep": {"seconds": 60}}}
+
+
+@pytest.mark.parametrize(
+    ("client_fetch_seconds", "given", "expected"),
+    [
+        (5, {}, None),
+        (5, {"progressDeadlineSeconds": 61}, 61),
+        (5, {"progressDeadlineSeconds": 60}, 60 + 600),
+        (5, {"progressDeadlineSeconds": 30.0}, 60 + 600),
+        (5, {"progressDeadlineSeconds": 90, "minReadySeconds": 120}, 120 + 600),
+        (5, {"minReadySeconds": 600}, 600 + 600),
+        (570, {}, 625 + 600),
+        (570, {"progressDeadlineSeconds": 900}, 900),
+    ],
+)
+def test_a_rollout_may_take_as_long_as_its_pods_need(
+    client_fetch_seconds: float, given: dict[str, Any], expected: int | None
+) -> None:
+    """The API server refuses a deadline within which no pod can become available."""
+    drain = Drain(client_fetch_seconds=client_fetch_seconds, load_balancer_cache_seconds=0)
+    after = drained_workload("Deployment", workload(**given), drain)
+    assert after.get("progressDeadlineSeconds") == expected
+    assert after["minReadySeconds"] < (expected or 600)
+
+
+def test_a_stateful_set_has_no_deadline() -> None:
+    """The API server knows none there."""
+    after = drained_workload("StatefulSet", workload(), Drain(client_fetch_seconds=600))
+    assert "progressDeadlineSeconds" not in after
+
+
+def test_a_prestop_that_is_there_is_refused() -> None:
+    """Somebody meant something by it."""
+    there = workload(container(), container("proxy", prestop={"exec": {"command": ["/drain"]}}))
+    with pytest.raises(ConfigurationError, match="the container 'proxy' has a preStop already"):
+        drained_workload("Deployment", there, TUNED)
+
+
+def test_containers_can_be_named() -> None:
+    """Those get a preStop, and whatever the others have is theirs."""
+    theirs = {"exec": {"command": ["/drain"]}}
+    there = workload(container(), container("proxy", prestop=theirs))
+    app, proxy = drained_workload("Deployment", there, TUNED, containers=("app",))["template"]["spec"][
+        "containers"
+    ]
+    assert app["lifecycle"]["preStop"] == {"sleep": {"seconds": 60}}
+    assert proxy["lifecycle"]["preStop"] == theirs
+    with pytest.raises(ConfigurationError, match="there is no container 'web'; there are app, proxy"):
+        drained_workload("Deployment", there, TUNED, containers=("web",))

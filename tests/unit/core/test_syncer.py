@@ -1,0 +1,549 @@
+"""What each field of an EurekaSyncer makes of an instance."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from eurekube_provider.core.addresses import Address, node_addresses, service_address
+from eurekube_provider.core.brake import judge
+from eurekube_provider.core.identity import (
+    CLUSTER_UID_KEY,
+    LEAVING_KEY,
+    NODE_KEY,
+    OWNER_KEY,
+    Cluster,
+    metadata_key,
+)
+from eurekube_provider.core.mapping import desired_instances, leaving
+from eurekube_provider.core.model import EurekaLease, Instance, Port, Status
+from eurekube_provider.core.objects import Problem
+from eurekube_provider.core.plan import Action, plan
+from eurekube_provider.core.ports import Ports, choose_ports
+from eurekube_provider.core.sliding_window import RecentChanges
+from eurekube_provider.core.syncer import Advertise, Mode, NotReady, Selector, Syncer
+from eurekube_provider.eureka.view import View
+from tests.unit import strategies
+from tests.unit.core.test_mapping import (
+    CLUSTER,
+    OWNER,
+    endpoint,
+    endpoint_slice,
+    pods,
+    service,
+    statuses,
+    syncer,
+    whole,
+)
+
+Object = dict[str, Any]
+HTTP: Object = {"name": "http", "port": 8080, "protocol": "TCP", "nodePort": 30080}
+HTTPS: Object = {"name": "https", "port": 8443, "protocol": "TCP", "nodePort": 30443}
+ADMIN: Object = {"name": "admin", "port": 9090, "protocol": "TCP", "nodePort": 30090}
+
+
+def one(ports: Any = (HTTP,), /, **fields: Any) -> Instance:
+    """The instance of one ready pod."""
+    (instance,) = pods(endpoint_slice(endpoint("10.0.0.1", "a"), ports=ports), **fields).instances
+    return instance
+
+
+def node(name: str, *, ready: bool = True, **addresses: str) -> Object:
+    """A node with these addresses by type."""
+    return {
+        "metadata": {"name": name},
+        "status": {
+            "addresses": [{"type": kind, "address": address} for kind, address in addresses.items()],
+            "conditions": [{"type": "Ready", "status": "True" if ready else "Unknown"}],
+        },
+    }
+
+
+def test_application_and_vip_addresses() -> None:
+    """The names that callers look up are the syncer's, whatever the Service is called."""
+    instance = one(application="ratings", vip_address="stars", secure_vip_address="stars-tls")
+    assert instance.key == ("RATINGS", "a.shop.eks:ratings:8080")
+    assert (instance.vip_address, instance.secure_vip_address) == ("stars", "stars-tls")
+
+
+def test_default_names_are_read_from_the_selector() -> None:
+    """Application and VIP addresses follow from selector.app; each follows from the one before."""
+    metadata = {"namespace": "shop", "name": "x"}
+
+    def names(**spec: Any) -> tuple[str, str, str]:
+        syncer = Syncer.from_object(
+            {"metadata": metadata, "spec": {"mode": "pod", "selector": {"app": "Rating"}, **spec}}
+        )
+        return syncer.application, syncer.vip_address, syncer.secure_vip_address
+
+    assert names() == ("Rating", "rating", "rating")
+    assert names(application="Stars") == ("Stars", "stars", "stars")
+    assert names(application="Stars", vipAddress="s") == ("Stars", "s", "s")
+    assert names(secureVipAddress="t") == ("Rating", "rating", "t")
+
+
+@pytest.mark.parametrize(
+    ("app", "match_labels", "expected"),
+    [
+        ("rating", {}, True),
+        ("other", {}, False),
+        ("", {"team": "a"}, True),
+        ("", {"team": "a", "tier": "web"}, True),
+        ("", {"team": "b"}, False),
+        ("rating", {"team": "a"}, True),
+        ("rating", {"team": "b"}, False),
+        ("other", {"team": "a"}, False),
+        ("", {"missing": ""}, False),
+    ],
+)
+def test_selection(app: str, match_labels: dict[str, str], expected: bool) -> None:
+    """By app, by labels, or by both, and then both must match."""
+    described = service()
+    described["metadata"]["labels"] |= {"team": "a", "tier": "web"}
+    assert Selector("shop", app, match_labels).selects(described) is expected
+
+
+@pytest.mark.parametrize(
+    ("selector", "words"),
+    [
+        (Selector("shop", "x"), "has the label app=x nor, without that label, the name x"),
+        (Selector("shop", "", {"b": "2", "a": "1"}), "has the labels a=1,b=2"),
+        (Selector("shop", "x", {"a": "1"}), "the name x, together with the labels a=1"),
+    ],
+)
+def test_a_selector_that_finds_nothing(selector: Selector, words: str) -> None:
+    """The sentence says what was looked for and where."""
+    (problem,) = pods(selector=selector).problems
+    assert problem.reason == "NoMatchingService"
+    assert problem.message.startswith("no Service in namespace shop")
+    assert words in problem.message
+
+
+@pytest.mark.parametrize(
+    ("ports", "port", "secure", "expected"),
+    [
+        ([HTTP], None, None, Ports(Port(8080))),
+        ([ADMIN, HTTP], None, None, Ports(Port(8080))),
+        ([ADMIN, HTTP], "admin", None, Ports(Port(9090))),
+        ([ADMIN, HTTP], 9090, None, Ports(Port(9090))),
+        ([ADMIN, HTTP], "9090", None, Ports(Port(9090))),
+        ([{"port": 1}, {"name": "8080", "port": 2}, HTTP], "8080", None, Ports(Port(2))),
+        ([HTTPS], None, "https", Ports(Port(8443, enabled=False), Port(8443))),
+        ([HTTPS, ADMIN], None, "https", Ports(Port(8443, enabled=False), Port(8443))),
+        ([HTTPS, HTTP, ADMIN], None, 8443, Ports(Port(8080), Port(8443))),
+        ([HTTPS, HTTP, ADMIN], "admin", 8443, Ports(Port(9090), Port(8443))),
+        ([HTTP], None, "http", Ports(Port(8080, enabled=False), Port(8080))),
+    ],
+)
+def test_the_ports_that_are_chosen(ports: list[Object], port: Any, secure: Any, expected: Ports) -> None:
+    """What the syncer names wins; plain calls are off where only https is named."""
+    assert choose_ports(ports, port, secure, "x") == expected
+
+
+@pytest.mark.parametrize(
+    ("ports", "port", "secure", "words"),
+    [
+        ([HTTP], "grpc", None, ["spec.port", "grpc", "there are http=8080"]),
+        ([HTTP], 80, None, ["no TCP port 80"]),
+        ([{**HTTP, "protocol": "UDP"}], "http", None, ["it has no TCP port"]),
+        ([HTTP], None, "https", ["spec.securePort", "https"]),
+        ([HTTP], "nope", "http", ["spec.port", "nope"]),
+        ([], None, "https", ["spec.securePort", "it has no TCP port"]),
+    ],
+)
+def test_a_port_that_is_not_there(ports: list[Object], port: Any, secure: Any, words: list[str]) -> None:
+    """The problem names the field, and the ports that there are."""
+    problem = choose_ports(ports, port, secure, "Service shop/rating")
+    assert isinstance(problem, Problem)
+    assert problem.reason == "NoPort"
+    assert all(word in problem.message for word in words)
+
+
+def test_several_ports_point_to_the_field() -> None:
+    """Where nothing is clear the message says which field helps."""
+    problem = choose_ports([HTTPS, ADMIN], None, None, "x")
+    assert isinstance(problem, Problem)
+    assert (problem.reason, "spec.port" in problem.message) == ("AmbiguousPort", True)
+
+
+def test_a_problem_keeps_what_is_registered() -> None:
+    """Doubt about a port leaves a doubt about the whole; a selector that finds nothing leaves none."""
+    assert pods(endpoint_slice(endpoint("10.0.0.1", "a")), port="nope").is_in_doubt
+    assert not pods(services=[service("other", app=None)]).is_in_doubt
+
+
+def test_urls() -> None:
+    """Paths become URLs: https where there is a secure port, the health check for each enabled port."""
+    paths = {"home_page_path": "/ui", "status_page_path": "/info", "health_check_path": "/health"}
+    plain = one(**paths)
+    assert plain.home_page_url == "http://10.0.0.1:8080/ui"
+    assert plain.status_page_url == "http://10.0.0.1:8080/info"
+    assert (plain.health_check_url, plain.secure_health_check_url) == ("http://10.0.0.1:8080/health", "")
+    both = one([HTTP, HTTPS], secure_port="https", **paths)
+    assert both.home_page_url == "https://10.0.0.1:8443/ui"
+    assert both.status_page_url == "https://10.0.0.1:8443/info"
+    assert both.health_check_url == "http://10.0.0.1:8080/health"
+    assert both.secure_health_check_url == "https://10.0.0.1:8443/health"
+    secure = one([HTTPS], secure_port="https", **paths)
+    assert (secure.health_check_url, secure.secure_health_check_url) == ("", "https://10.0.0.1:8443/health")
+    bare = one()
+    assert (bare.home_page_url, bare.status_page_url, bare.health_check_url) == (
+        "http://10.0.0.1:8080/",
+        "",
+        "",
+    )
+
+
+def test_lease() -> None:
+    """The Eureka lease is the syncer's."""
+    assert one(lease=EurekaLease(10, 30)).lease == EurekaLease(10, 30)
+
+
+@pytest.mark.parametrize(
+    ("interval", "duration", "is_short"),
+    [(30, 90, False), (30, 24, False), (30, 23, True), (1, 9, True), (1, 10, False), (5, 11, True)],
+)
+def test_a_lease_that_is_too_short(interval: int, duration: int, is_short: bool) -> None:
+    """Twice the duration must outlast a fail-over and one interval; the message says what would do."""
+    syncer = Syncer("a", "b", Mode.POD, Selector("a", "b"), "b", lease=EurekaLease(interval, duration))
+    problem = syncer.lease_problem
+    assert (problem is not None) is is_short
+    if problem is not None:
+        enough = int(problem.message.rpartition(" ")[2])
+        assert replace(syncer, lease=EurekaLease(interval, enough)).lease_problem is None
+        assert replace(syncer, lease=EurekaLease(interval, enough - 1)).lease_problem is not None
+
+
+def test_metadata_and_who_wins() -> None:
+    """Fixed values over pod labels, over Service labels, over the zone; ours over all; no empty values."""
+    described = service()
+    described["metadata"]["labels"] |= {"team": "service", "tier": "web", "empty": "", "zone": "label"}
+    labels = {"team": "pod", "app.kubernetes.io/version": "1_2"}
+    desired = desired_instances(
+        Syncer(
+            "team",
+            "reviews",
+            Mode.POD,
+            Selector("shop", "rating"),
+            "rating",
+            metadata={"tier": "fixed", OWNER_KEY: "forged"},
+            metadata_from_labels=("team", "tier", "empty", "zone", "missing"),
+            metadata_from_pod_labels=("team", "app.kubernetes.io/version"),
+        ),
+        [described],
+        [endpoint_slice(endpoint("10.0.0.1", "a", "zone-a"))],
+        CLUSTER,
+        labels_of_pod=lambda name: labels if name == "a" else {},
+    )
+    assert desired.instances[0].metadata == {
+        "zone": "label",
+        "team": "pod",
+        "tier": "fixed",
+        "app.kubernetes.io.version": "1_2",
+        OWNER_KEY: OWNER,
+        CLUSTER_UID_KEY: CLUSTER.uid,
+    }
+
+
+def test_pods_that_were_not_read_change_nothing() -> None:
+    """Before the labels are known nothing is registered without them, and nothing is removed."""
+    desired = pods(endpoint_slice(endpoint("10.0.0.1", "a")), metadata_from_pod_labels=("version",))
+    assert ([problem.reason for problem in desired.problems], desired.instances) == (["PodsNotRead"], ())
+    assert desired.is_in_doubt
+
+
+@given(
+    st.lists(st.text("ab/._-1", min_size=1, max_size=6), max_size=4),
+    st.dictionaries(st.text("ab/._-1", min_size=1, max_size=6), st.text("aB1._-", max_size=3), max_size=4),
+)
+def test_labels_become_metadata_the_same_way_every_time(wanted: list[str], labels: dict[str, str]) -> None:
+    """Every label that is asked for and has a value is there under the key that fits, and no other."""
+    described = service()
+    described["metadata"]["labels"] |= labels
+    found = pods(
+        endpoint_slice(endpoint("10.0.0.1", "a")), services=[described], metadata_from_labels=tuple(wanted)
+    ).instances[0]
+    expected = {metadata_key(label) for label in wanted if labels.get(label)}
+    assert set(found.metadata) == expected | {OWNER_KEY, CLUSTER_UID_KEY}
+
+
+@pytest.mark.parametrize(
+    ("advertise", "expected"),
+    [
+        (Advertise.AUTO, "192.0.2.1"),
+        (Advertise.LOAD_BALANCER, "192.0.2.1"),
+        (Advertise.EXTERNAL_IP, "198.51.100.1"),
+        (Advertise.CLUSTER_IP, "10.96.0.1"),
+        (Advertise.NODE_PORT, "10.64.0.1"),
+        (Advertise.CLUSTER_DNS, "10.96.0.1"),
+    ],
+)
+def test_a_service_that_has_everything(advertise: Advertise, expected: str) -> None:
+    """Each kind of address is the one that its name says, at the port that belongs to it."""
+    described = {
+        **service(ports=[HTTP], clusterIP="10.96.0.1", externalIPs=["198.51.100.1"]),
+        "status": {"loadBalancer": {"ingress": [{"ip": "192.0.2.1"}]}},
+    }
+    nodes = [node("n", InternalIP="10.64.0.1")]
+    (instance,) = whole(
+        described, endpoint_slice(endpoint("10.0.0.1")), nodes=nodes, advertise=advertise
+    ).instances
+    assert instance.ip_address == expected
+    assert instance.port == Port(30080 if advertise is Advertise.NODE_PORT else 8080)
+    is_dns = advertise is Advertise.CLUSTER_DNS
+    assert instance.host_name == ("rating.shop.svc.cluster.local" if is_dns else expected)
+    assert instance.status is Status.UP
+
+
+@pytest.mark.parametrize(
+    ("spec", "expected"),
+    [
+        ({"clusterIP": "10.96.0.1", "externalIPs": ["198.51.100.1", "198.51.100.2"]}, "198.51.100.1"),
+        ({"clusterIP": "10.96.0.1", "externalIPs": []}, "10.96.0.1"),
+        ({"clusterIP": "None", "externalIPs": ["2001:db8::1"]}, "2001:db8::1"),
+    ],
+)
+def test_the_order_of_auto(spec: Object, expected: str) -> None:
+    """Without a load balancer's address the first external IP, then the cluster IP."""
+    (instance,) = whole(service(ports=[HTTP], **spec)).instances
+    assert instance.ip_address == expected
+
+
+@pytest.mark.parametrize(
+    ("advertise", "words"),
+    [
+        (Advertise.LOAD_BALANCER, "no load balancer's address in its status"),
+        (Advertise.EXTERNAL_IP, "no external IP"),
+        (Advertise.AUTO, "neither a load balancer's address nor an IP"),
+        (Advertise.NODE_PORT, "no node of the cluster is ready"),
+    ],
+)
+def test_an_address_that_is_not_there(advertise: Advertise, words: str) -> None:
+    """Nothing else is taken instead, what is registered is kept, and the message says what is missing."""
+    desired = whole(service(ports=[HTTP], clusterIP="None"), nodes=[], advertise=advertise)
+    (problem,) = desired.problems
+    assert (problem.reason, words in problem.message, desired.is_in_doubt) == ("NoAddress", True, True)
+
+
+def test_cluster_dns() -> None:
+    """The Service's DNS name in the cluster's domain; a headless Service has no address beside it."""
+    headless = service(ports=[HTTP], clusterIP="None")
+    found = service_address(headless, [], Advertise.CLUSTER_DNS, "corp.example", None)
+    assert found == Address("rating.shop.svc.corp.example", "rating.shop.svc.corp.example")
+    domain = Cluster("eks", "uid", "corp.example")
+    syncer = Syncer(
+        "a", "b", Mode.SERVICE, Selector("shop", "rating"), "rating", advertise=Advertise.CLUSTER_DNS
+    )
+    (instance,) = desired_instances(
+        syncer, [service(ports=[HTTP], clusterIP="10.96.0.1")], [], domain
+    ).instances
+    assert (instance.host_name, instance.ip_address) == ("rating.shop.svc.corp.example", "10.96.0.1")
+
+
+@pytest.mark.parametrize(
+    ("nodes", "expected"),
+    [
+        ([node("b", InternalIP="10.64.0.2"), node("a", InternalIP="10.64.0.1")], "10.64.0.1"),
+        ([node("a", ready=False, InternalIP="10.64.0.1"), node("b", InternalIP="10.64.0.2")], "10.64.0.2"),
+        (
+            [node("a", InternalIP="10.64.0.1"), node("b", InternalIP="10.64.0.2", ExternalIP="192.0.2.2")],
+            "192.0.2.2",
+        ),
+        ([node("a", Hostname="a"), node("b", InternalIP="fd00::2")], "fd00::2"),
+    ],
+)
+def test_the_node_of_a_node_port(nodes: list[Object], expected: str) -> None:
+    """The first ready node by name, external addresses before internal ones."""
+    found = service_address(service(), [], Advertise.NODE_PORT, "x", nodes)
+    assert isinstance(found, Address)
+    assert found.ip_address == expected
+
+
+def test_a_local_node_port_is_where_an_endpoint_is() -> None:
+    """With externalTrafficPolicy Local other nodes would drop the call."""
+    nodes = [node("a", InternalIP="10.64.0.1"), node("b", InternalIP="10.64.0.2")]
+    described = service(externalTrafficPolicy="Local")
+    slices = [
+        endpoint_slice(
+            {**endpoint("10.0.0.1", ready=False), "nodeName": "a"}, {**endpoint("10.0.0.2"), "nodeName": "b"}
+        )
+    ]
+    found = service_address(described, slices, Advertise.NODE_PORT, "x", nodes)
+    assert found == Address("10.64.0.2", "10.64.0.2")
+    gone = [endpoint_slice({**endpoint("10.0.0.2"), "nodeName": "c"})]
+    nowhere = service_address(described, gone, Advertise.NODE_PORT, "x", nodes)
+    assert isinstance(nowhere, Problem)
+    assert "externalTrafficPolicy Local" in nowhere.message
+
+
+@pytest.mark.parametrize("traffic", ["Local", "Cluster"])
+def test_a_node_port_without_a_ready_endpoint_is_down(traffic: str) -> None:
+    """Also where only a node with an endpoint would do: doubt about the address must not keep it UP."""
+    nodes = [node("a", InternalIP="10.64.0.1"), node("b", InternalIP="10.64.0.2")]
+    described = service(ports=[HTTP], externalTrafficPolicy=traffic)
+    desired = whole(described, nodes=nodes, advertise=Advertise.NODE_PORT)
+    (instance,) = desired.instances
+    assert (instance.status, instance.ip_address) == (Status.DOWN, "10.64.0.1")
+    assert not desired.is_in_doubt
+
+
+def at_nodes(nodes: list[Object], most: int = 3, *, ready: bool = True) -> tuple[Instance, ...]:
+    """What a syncer wants that advertises a Service's node port."""
+    wanted = syncer(Mode.SERVICE, advertise=Advertise.NODE_PORT, nodes=most)
+    slices = [endpoint_slice(endpoint("10.0.0.1", ready=ready))]
+    return desired_instances(wanted, [service(ports=[HTTP])], slices, CLUSTER, nodes=nodes).instances
+
+
+def places(instances: tuple[Instance, ...]) -> dict[str, str]:
+    """Ids and addresses."""
+    return {instance.instance_id: instance.ip_address for instance in instances}
+
+
+def test_a_node_port_is_registered_at_several_nodes() -> None:
+    """The first node has the Service's id; the others stay, whichever nodes come and go."""
+    nodes = [node(f"n-{number}", InternalIP=f"10.64.0.{number}") for number in range(9)]
+    own = "rating.svc.shop.eks:rating:30080"
+    before = places(at_nodes(nodes))
+    assert (len(before), before[own]) == (3, "10.64.0.0")
+    assert places(at_nodes(nodes, most=1)) == {own: "10.64.0.0"}
+    others = {one: address for one, address in before.items() if one != own}
+    assert others == {f"rating.svc.n-{one[-1]}.shop.eks:rating:30080": one for one in others.values()}
+    assert [NODE_KEY in one.metadata for one in at_nodes(nodes)] == [False, True, True]
+    chosen = {int(address[-1]) for address in before.values()}
+    left = [nodes[number] for number in range(9) if number in chosen or number % 2]
+    assert places(at_nodes(left)) == before
+    # The first one goes: its instance moves to the next, and no other is lost.
+    after = places(at_nodes(nodes[1:]))
+    assert (len(after), after[own]) == (3, "10.64.0.1")
+    assert others.keys() - after.keys() <= {"rating.svc.n-1.shop.eks:rating:30080"}
+    picked = {tuple(sorted(name for name, _ in found[1:])) for found in map(_at_nine, range(20))}
+    assert len(picked) > 5  # others for other Services
+
+
+def _at_nine(number: int) -> tuple[tuple[str, Address], ...]:
+    """Where a Service of that number is called."""
+    nodes = [node(f"n-{one}", InternalIP=f"10.64.0.{one}") for one in range(9)]
+    found = node_addresses(service(f"rating-{number}"), [], nodes, most=3)
+    assert not isinstance(found, Problem)
+    return found
+
+
+def test_a_service_at_several_nodes_is_no_mass() -> None:
+    """Without a ready endpoint it is DOWN at all nodes at once, as one: the brake does not doubt it."""
+    nodes = [node(f"n-{number}", InternalIP=f"10.64.0.{number}") for number in range(9)]
+    ready, unready = at_nodes(nodes), at_nodes(nodes, ready=False)
+    view = View()
+    for instance in ready:
+        view.registered(instance)
+    steps = plan(unready, ready, OWNER)
+    assert (len(steps.changes), view.up(owner=OWNER)) == (3, 1)
+    assert judge(steps, view.up(owner=OWNER), 1, RecentChanges(), lambda _: False).reason == ""
+
+
+def test_a_node_port_waits_for_the_nodes() -> None:
+    """Before the nodes are known nothing is changed; a Service without node ports is a problem."""
+    described = service(ports=[HTTP], clusterIP="10.96.0.1")
+    desired = whole(described, advertise=Advertise.NODE_PORT)
+    assert ([problem.reason for problem in desired.problems], desired.is_in_doubt) == (["NodesNotRead"], True)
+    bare = service(ports=[{"name": "http", "port": 80}], clusterIP="10.96.0.1")
+    (problem,) = whole(bare, nodes=[node("a", InternalIP="x")], advertise=Advertise.NODE_PORT).problems
+    assert (problem.reason, "nodePort" in problem.message) == ("NoPort", True)
+
+
+def test_not_ready_can_mean_removed() -> None:
+    """With notReady Remove only ready endpoints are there, in both modes."""
+    slices = endpoint_slice(endpoint("10.0.0.1", "a", ready=False), endpoint("10.0.0.2", "b"))
+    assert statuses(pods(slices, not_ready=NotReady.REMOVE)) == {"10.0.0.2": "UP"}
+    described = service(ports=[HTTP], clusterIP="10.96.0.1")
+    assert whole(described, slices, not_ready=NotReady.REMOVE).instances[0].status is Status.UP
+    unready = endpoint_slice(endpoint("10.0.0.1", "a", ready=False))
+    desired = whole(described, unready, not_ready=NotReady.REMOVE)
+    assert (desired.instances, desired.problems) == ((), ())
+
+
+def test_publish_not_ready_addresses() -> None:
+    """Kubernetes calls such endpoints ready although they do not serve: UP. Terminating still leaves."""
+    slices = endpoint_slice(
+        endpoint("10.0.0.1", "a", ready=True, serving=False),
+        endpoint("10.0.0.2", "b", ready=True, serving=True, terminating=True),
+    )
+    assert statuses(pods(slices)) == {"10.0.0.1": "UP"}
+
+
+def test_on_the_way_out_of_service() -> None:
+    """What terminates is put out of service once, with our mark; what a person put there stays as it is."""
+    here = pods(endpoint_slice(endpoint("10.0.0.1", "a"), endpoint("10.0.0.2", "b"))).instances
+    persons = replace(here[1], status=Status.OUT_OF_SERVICE, overridden_status=Status.OUT_OF_SERVICE)
+    going = pods(
+        endpoint_slice(
+            endpoint("10.0.0.1", "a", terminating=True),
+            endpoint("10.0.0.2", "b", terminating=True),
+            endpoint("10.0.0.3", "c", terminating=True),
+        )
+    )
+    first, second = leaving(going, [here[0], persons])
+    assert (first.status, first.metadata[LEAVING_KEY]) == (Status.OUT_OF_SERVICE, "true")
+    assert second == persons
+    assert leaving(going, [first, second]) == [first, second]
+    steps = plan([first, second], [here[0], persons], OWNER)
+    assert [change.action for change in steps.changes] == [Action.UPDATE, Action.SET_STATUS]
+    assert {change.instance.key for change in steps.changes} == {first.key}
+
+
+def test_a_pod_of_the_same_name_comes_back() -> None:
+    """A StatefulSet's next pod is UP although its predecessor left out of service; a person's wish stands."""
+    (wanted,) = pods(endpoint_slice(endpoint("10.0.0.1", "a-0"))).instances
+    out = {"status": Status.OUT_OF_SERVICE, "overridden_status": Status.OUT_OF_SERVICE}
+    ours = replace(wanted, metadata={**wanted.metadata, LEAVING_KEY: "true"}, **out)  # type: ignore[arg-type]
+    steps = plan([wanted], [ours], OWNER)
+    assert [change.action for change in steps.changes] == [Action.SET_STATUS]
+    update, back = plan([wanted], [replace(ours, ip_address="10.0.0.9")], OWNER).changes
+    assert (update.action, back.action) == (Action.UPDATE, Action.SET_STATUS)
+    assert (update.instance.metadata, back.instance) == (ours.metadata, wanted)
+    assert plan([wanted], [replace(wanted, **out)], OWNER).changes == ()  # type: ignore[arg-type]
+
+
+_names = st.sampled_from(["rating", "order"])
+_references = st.none() | st.sampled_from(["http", "grpc", 80]) | st.integers(1, 65535)
+
+
+@given(
+    st.sampled_from(Mode),
+    st.sampled_from(Advertise),
+    _references,
+    _references,
+    st.sampled_from(NotReady),
+    strategies.services(_names),
+    strategies.slices(_names),
+)
+def test_whatever_is_asked_for(
+    mode: Mode,
+    advertise: Advertise,
+    port: Any,
+    secure_port: Any,
+    not_ready: NotReady,
+    services: list[Object],
+    slices: list[Object],
+) -> None:
+    """No combination raises; whoever is there can be called, and by https only if asked for."""
+    syncer = Syncer(
+        "team",
+        "reviews",
+        mode,
+        Selector("shop", "rating"),
+        "rating",
+        port=port,
+        secure_port=secure_port,
+        advertise=advertise,
+        not_ready=not_ready,
+    )
+    nodes = [node("a", InternalIP="10.64.0.1")]
+    desired = desired_instances(syncer, services, slices, CLUSTER, nodes=nodes)
+    for instance in desired.instances:
+        assert instance.port.enabled or instance.secure_port.enabled
+        assert instance.secure_port.enabled == (secure_port is not None)
+        assert not_ready is NotReady.DOWN or instance.status is Status.UP

@@ -1,0 +1,304 @@
+"""What the doctor says of syncers, of what Eureka holds, and of its servers."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from eurekube_provider.core.identity import Cluster
+from eurekube_provider.core.model import Instance, Port, Status
+from eurekube_provider.core.syncer import Syncer
+from eurekube_provider.doctor import registry_checks
+from eurekube_provider.doctor.checks import Requirements, findings_of
+from eurekube_provider.doctor.finding import Fault, Finding
+from eurekube_provider.doctor.reader import EurekaSnapshot, Snapshot
+from eurekube_provider.doctor.syncer_checks import (
+    condition_findings,
+    host_name_findings,
+    lease_findings,
+    secure_port_findings,
+)
+from eurekube_provider.doctor.workload_checks import Workload
+from eurekube_provider.eureka.self_preservation import ServerFigures
+
+CLUSTER = Cluster("lab", "uid-1")
+NOW = 1_800_000_000.0
+
+
+def item(mode: str = "pod", conditions: Any = None, **spec: Any) -> dict[str, Any]:
+    """An EurekaSyncer of the Service rating."""
+    found = {
+        "metadata": {"namespace": "shop", "name": "rating"},
+        "spec": {"mode": mode, "selector": {"app": "rating"}, **spec},
+    }
+    return found if conditions is None else {**found, "status": {"conditions": conditions}}
+
+
+def syncer(mode: str = "pod", **spec: Any) -> Syncer:
+    """The same, read."""
+    return Syncer.from_object(item(mode, **spec))
+
+
+def service(*ports: dict[str, Any], **spec: Any) -> dict[str, Any]:
+    """The Service."""
+    metadata = {"namespace": "shop", "name": "rating", "labels": {"app": "rating"}}
+    return {"metadata": metadata, "spec": {"ports": list(ports), "selector": {"app": "rating"}, **spec}}
+
+
+def endpoints(*ports: dict[str, Any]) -> dict[str, Any]:
+    """Its EndpointSlice: one pod at 10.0.0.1."""
+    labels = {"kubernetes.io/service-name": "rating"}
+    metadata = {"namespace": "shop", "name": "rating-x", "labels": labels}
+    return {"metadata": metadata, "ports": list(ports), "endpoints": [{"addresses": ["10.0.0.1"]}]}
+
+
+def deployment(**container: Any) -> Workload:
+    """What runs its pods."""
+    one = {"name": "app", "ports": [{"name": "web", "containerPort": 8443}], **container}
+    template = {"metadata": {"labels": {"app": "rating"}}, "spec": {"containers": [one]}}
+    metadata = {"namespace": "shop", "name": "rating"}
+    return Workload("Deployment", {"metadata": metadata, "spec": {"template": template}})
+
+
+def instance(place: str = "10.0.0.1", app: str = "rating", host: str = "", **more: Any) -> Instance:
+    """An instance that registered itself, unless an owner is given."""
+    owner = more.pop("owner", "")
+    metadata = {"eurekube.owner": owner} if owner else {}
+    return Instance(
+        app, f"{host or place}:{app}", host or place, place, Port(8080), metadata=metadata, **more
+    )
+
+
+def test_a_lease_that_is_too_short() -> None:
+    """The patch names the shortest that will do."""
+    assert list(lease_findings(syncer())) == []
+    (finding,) = lease_findings(syncer(lease={"renewalIntervalSeconds": 5, "durationSeconds": 8}))
+    assert finding.patch is not None
+    assert finding.patch.body == {"spec": {"lease": {"durationSeconds": 12}}}
+    mended = syncer(lease={"renewalIntervalSeconds": 5, "durationSeconds": 12})
+    assert list(lease_findings(mended)) == []
+
+
+@pytest.mark.parametrize(
+    ("made", "better"),
+    [
+        (service({"nodePort": 30080}), "NodePort"),
+        (service(externalIPs=["192.0.2.1"]), "ExternalIP"),
+        ({**service(), "status": {"loadBalancer": {"ingress": [{"ip": "192.0.2.1"}]}}}, "LoadBalancer"),
+        (service(), None),
+    ],
+)
+def test_a_name_that_only_pods_resolve(made: Any, better: str | None) -> None:
+    """What callers outside can reach is taken instead, where there is something."""
+    (finding,) = host_name_findings(syncer("service", advertise="ClusterDNS"), [made], "cluster.local")
+    assert "rating.shop.svc.cluster.local" in finding.problem
+    assert (finding.patch.body["spec"]["advertise"] if finding.patch else None) == better
+    assert list(host_name_findings(syncer("service"), [made], "cluster.local")) == []
+
+
+@pytest.mark.parametrize(
+    ("port", "container", "sign"),
+    [
+        ({"name": "http", "port": 8443}, {}, "it is named http"),
+        ({"name": "http-alt", "port": 8443}, {}, "it is named http-alt"),
+        ({"name": "web", "port": 8443, "appProtocol": "http"}, {}, "its appProtocol is http"),
+        ({"name": "web", "port": 8443}, {"readinessProbe": {"httpGet": {"port": "web"}}}, "a probe asks it"),
+        ({"name": "web", "port": 8443}, {}, ""),
+        (
+            {"name": "https", "port": 8443},
+            {"readinessProbe": {"httpGet": {"port": "web", "scheme": "HTTPS"}}},
+            "",
+        ),
+    ],
+)
+def test_https_on_a_port_that_speaks_http(port: Any, container: Any, sign: str) -> None:
+    """Kubernetes often knows; without a sign nothing is said."""
+    asked = syncer(securePort=8443)
+    found = list(secure_port_findings(asked, service(), [endpoints(port)], [deployment(**container)]))
+    assert [sign in one.problem for one in found] == ([True] if sign else [])
+    if found:
+        assert found[0].patch is not None
+        assert found[0].patch.body == {"spec": {"securePort": None}}
+    assert list(secure_port_findings(syncer(), service(), [endpoints(port)], [])) == []
+
+
+def condition(kind: str, status: str, reason: str = "", message: str = "why") -> dict[str, str]:
+    """A condition of a syncer."""
+    return {"type": kind, "status": status, "reason": reason or kind, "message": message}
+
+
+SYNCED = condition("Synced", "True")
+
+
+@pytest.mark.parametrize(
+    ("conditions", "said"),
+    [
+        (None, "no operator has looked at it"),
+        ([condition("Ready", "True"), SYNCED], None),
+        ([condition("Ready", "True"), SYNCED, condition("Braked", "False", "Resolved")], None),
+        ([condition("Ready", "True"), SYNCED, condition("Paused", "True")], None),
+        ([condition("Ready", "False", "NoneUp"), SYNCED], "its operator says NoneUp: why"),
+        (
+            [condition("Ready", "True", "InstancesUp"), condition("Synced", "False", "SelfRegistered")],
+            None,
+        ),
+        (
+            [
+                condition("Ready", "False", "Conflict"),
+                condition("Synced", "False", "Conflict"),
+                condition("Conflict", "True"),
+            ],
+            "its operator says Conflict: why",
+        ),
+        (
+            [
+                condition("Ready", "False", "NoMatchingService"),
+                condition("Synced", "False", "NoMatchingService"),
+            ],
+            "its operator says NoMatchingService: why",
+        ),
+    ],
+)
+def test_what_the_operator_says(conditions: Any, said: str | None) -> None:
+    """Once; what has a finding of its own, or was a person's wish, is passed over."""
+    found = [one.problem for one in condition_findings(item(conditions=conditions), syncer())]
+    assert found == ([said] if said else [])
+
+
+def test_a_pod_that_registers_itself() -> None:
+    """At an endpoint of the syncer's, under its name; not elsewhere, and not what we registered."""
+    port = {"name": "http", "port": 8080}
+
+    def found(*held: Instance, runs: tuple[Workload, ...] = (deployment(),)) -> list[Finding]:
+        made = service(port), [endpoints(port)]
+        others = registry_checks.self_registered_by_address(held)
+        return list(registry_checks.self_registered_findings(syncer(), *made, runs, others))
+
+    (finding,) = found(instance(), instance("10.9.9.9"))
+    assert finding.subject == "Deployment shop/rating"
+    assert finding.patch is not None
+    assert finding.patch.body["spec"]["template"]["spec"]["containers"][0]["env"] == [
+        {"name": "EUREKA_CLIENT_REGISTER_WITH_EUREKA", "value": "false"}
+    ]
+    assert found(instance(owner="cluster/lab/shop/rating"), instance(app="else")) == []
+    (finding,) = found(instance(), runs=())
+    assert (finding.subject, finding.patch) == ("Service shop/rating", None)
+
+
+def test_host_names_of_what_registered_itself() -> None:
+    """A pod's name, or a name of the cluster's; a machine's short name is its network's matter."""
+    pods = {"10.0.0.1": registry_checks.Pod("rating-1", "10.0.0.1", deployment())}
+
+    def found(one: Instance, served: frozenset[str] = frozenset()) -> list[Finding]:
+        return list(registry_checks.host_name_findings([one], pods, served, "corp.example"))
+
+    (finding,) = found(instance(host="rating-1"))
+    assert (finding.subject, finding.patch is not None) == ("Deployment shop/rating", True)
+    assert found(instance(host="rating-1"), frozenset({"10.0.0.1"})) == []
+    for host in ("10.0.0.1", "rating.example.com"):
+        assert found(instance(host=host)) == []
+    assert found(instance("192.0.2.1", host="vm-1")) == []
+    for host in ("a.b.svc.corp.example", "a.b.svc.cluster.local", "a.b.svc"):
+        (finding,) = found(instance("192.0.2.1", host=host))
+        assert (finding.subject, finding.patch) == (f"RATING {host}:rating", None)
+    assert found(instance(host="a.b.svc", owner="cluster/lab/shop/rating")) == []
+
+
+def test_one_port_for_both() -> None:
+    """Spring takes the secure one."""
+    (finding,) = registry_checks.secure_port_findings([instance(secure_port=Port(8080)), instance()])
+    assert finding.fault is Fault.SECURE_PORT_BY_MISTAKE
+
+
+def test_vip_addresses_that_differ_in_case() -> None:
+    """Who registered itself is not renamed: the syncer follows, keeping its other names."""
+    ours = instance("10.0.0.2", vip_address="rating,stars", owner="cluster/lab/shop/rating")
+    theirs = instance("192.0.2.1", vip_address="Rating")
+    held = [ours, theirs]
+    (finding,) = registry_checks.vip_findings(held, [syncer(vipAddress="rating,stars")], CLUSTER)
+    assert finding.patch is not None
+    assert finding.patch.body == {"spec": {"vipAddress": "Rating,stars"}}
+    (finding,) = registry_checks.vip_findings(held, [], CLUSTER)
+    assert (finding.subject, finding.patch) == ("VIP address Rating", None)
+    assert list(registry_checks.vip_findings([theirs, instance(vip_address="Rating")], [], CLUSTER)) == []
+
+
+def test_one_spelling_of_somebody_elses_outvotes_nobody() -> None:
+    """Whoever may register in Eureka does not decide how we call a thousand instances of ours."""
+    ours = [instance(f"10.0.0.{n}", vip_address="rating", owner="cluster/eks/shop/rating") for n in range(5)]
+    theirs = instance("192.0.2.1", vip_address="RaTiNg")
+    (finding,) = registry_checks.vip_findings([*ours, theirs], [syncer(vipAddress="rating")], CLUSTER)
+    assert (finding.subject, finding.patch) == ("VIP address rating", None)
+    assert "spell it rating everywhere" in finding.remedy
+
+
+def test_self_preservation_is_judged_by_who_should_have_renewed() -> None:
+    """Instances that came a moment ago lower no share of heartbeats that anybody missed."""
+    old, new = int((NOW - 3600) * 1000), int((NOW - 30) * 1000)
+    few, enough = ServerFigures(17, 4), ServerFigures(17, 18)
+
+    def found(figures: ServerFigures, stamp: int) -> list[Finding]:
+        held = [instance(f"10.0.0.{number}", last_dirty_timestamp_ms=stamp) for number in range(10)]
+        return list(registry_checks.preservation_findings("http://e", figures, held, NOW))
+
+    assert [one.fault for one in found(few, old)] == [Fault.SELF_PRESERVATION_NEAR]
+    assert found(few, new) == []
+    assert found(ServerFigures(17, 0), new) == []
+    assert found(enough, old) == []
+
+
+def test_servers_that_disagree() -> None:
+    """One finding, which names the first of them and each server's word."""
+    differing = [
+        (("RATING", f"r-{number}"), {"http://a": Status.UP, "http://b": None}) for number in range(7)
+    ]
+    (finding,) = registry_checks.disagreement_findings("default", differing)
+    assert "RATING r-0 (UP at http://a, not there at http://b)" in finding.problem
+    assert "and 2 more" in finding.problem
+    assert list(registry_checks.disagreement_findings("default", [])) == []
+
+
+def test_a_namespace_is_not_blamed_for_others() -> None:
+    """Asked for one, the doctor judges of Eureka's instances only what this one has to do with."""
+    strange = instance("192.0.2.1", "else", secure_port=Port(8080))
+    related = instance("192.0.2.2", "Rating", secure_port=Port(8080))
+    snapshot = Snapshot(
+        CLUSTER,
+        syncers=(item(conditions=[condition("Ready", "True"), SYNCED]),),
+        eurekas={"default": EurekaSnapshot("default", (strange, related))},
+    )
+    assert len(findings_of(snapshot, Requirements(), NOW)) == 2
+    (finding,) = findings_of(snapshot, Requirements(), NOW, ["shop"])
+    assert finding.subject == "RATING 192.0.2.2:Rating"
+
+
+def test_a_syncer_that_cannot_be_read_hides_no_other() -> None:
+    """An older CRD accepted it."""
+    bad = item()
+    bad["spec"]["mode"] = "both"
+    (finding,) = findings_of(Snapshot(CLUSTER, syncers=(bad,)), Requirements(), NOW)
+    assert "spec.mode is 'both'" in finding.problem
+
+
+def test_all_checks_see_what_a_syncer_selects() -> None:
+    """Its Service, its slices and its workload; those of other Services and namespaces are not blamed."""
+    port = {"name": "http", "port": 8080}
+    other = {**service(port), "metadata": {"namespace": "shop", "name": "other"}}
+    elsewhere = {**service(port), "metadata": {"namespace": "else", "name": "rating"}}
+    snapshot = Snapshot(
+        CLUSTER,
+        syncers=(item(conditions=[condition("Ready", "True"), SYNCED]),),
+        services=(elsewhere, service(port), other),
+        slices=(endpoints(port),),
+        workloads=(deployment(),),
+        eurekas={"default": EurekaSnapshot("default", (instance(),))},
+    )
+    found = findings_of(snapshot, Requirements(), NOW)
+    assert {one.fault for one in found} == {
+        Fault.SELF_REGISTERED,
+        Fault.NO_READINESS_PROBE,
+        Fault.NO_PRE_STOP,
+        Fault.MIN_READY_TOO_SHORT,
+    }
+    assert {one.subject for one in found} == {"Deployment shop/rating"}

@@ -1,0 +1,202 @@
+"""What the doctor says of workloads, and the patches that it prints for them."""
+
+from __future__ import annotations
+
+import shlex
+from typing import Any
+
+import pytest
+
+from eurekube_provider.core.drain_time import Drain
+from eurekube_provider.core.prestop import PreStopHook
+from eurekube_provider.doctor.finding import Fault, Finding, Patch, PatchKind, combined
+from eurekube_provider.doctor.workload_checks import (
+    Workload,
+    drain_findings,
+    environment_patch,
+    readiness_findings,
+    speaks_http,
+)
+
+SOUND = {"preStop": {"sleep": {"seconds": 120}}}
+
+
+def container(name: str = "app", lifecycle: Any = None, **more: Any) -> dict[str, Any]:
+    """A container that serves at 8080."""
+    hook = {"lifecycle": lifecycle} if lifecycle else {}
+    return {"name": name, "ports": [{"name": "http", "containerPort": 8080}], **hook, **more}
+
+
+def workload(
+    *containers: dict[str, Any], grace: int | None = 150, kind: str = "Deployment", **spec: Any
+) -> Workload:
+    """A workload of the namespace shop, ready for long enough unless told otherwise."""
+    pod: dict[str, Any] = {"containers": list(containers)}
+    if grace is not None:
+        pod["terminationGracePeriodSeconds"] = grace
+    metadata = {"namespace": "shop", "name": "rating", "labels": {"app": "rating"}}
+    if kind == "Pod":
+        return Workload(kind, {"metadata": metadata, "spec": pod})
+    template = {"metadata": {"labels": {"app": "rating"}}, "spec": pod}
+    return Workload(
+        kind, {"metadata": metadata, "spec": {"minReadySeconds": 120, "template": template, **spec}}
+    )
+
+
+def found(one: Workload, hook: PreStopHook = PreStopHook.SLEEP, **drain: float) -> list[Finding]:
+    """What is found of its end."""
+    return list(drain_findings(one, Drain(**drain), hook))
+
+
+def body(finding: Finding) -> Any:
+    """What its patch changes."""
+    assert finding.patch is not None
+    return finding.patch.body
+
+
+def test_nothing_is_said_of_a_workload_that_drains() -> None:
+    """A preStop as long as the arithmetic, a grace period that is longer, ready for as long before."""
+    assert found(workload(container(lifecycle=SOUND))) == []
+    assert found(workload(container(lifecycle=SOUND), {"name": "logs"})) == []  # serves nobody
+
+
+def test_a_pod_that_ends_at_once() -> None:
+    """The patch gives a preStop and the time for it, to the container that lacks it alone."""
+    (finding,) = found(workload(container(), container("proxy", SOUND), grace=None))[:1]
+    assert finding.fault is Fault.NO_PRE_STOP
+    assert "container app has no preStop and ends at once" in finding.problem
+    assert body(finding) == {
+        "spec": {
+            "template": {
+                "spec": {
+                    "terminationGracePeriodSeconds": 150,
+                    "containers": [{"name": "app", "lifecycle": SOUND}],
+                }
+            }
+        }
+    }
+
+
+def test_older_clusters_sleep_by_a_command() -> None:
+    """Before 1.30 the kubelet does not."""
+    (finding,) = found(workload(container()), PreStopHook.EXEC)
+    (patched,) = body(finding)["spec"]["template"]["spec"]["containers"]
+    assert patched["lifecycle"] == {"preStop": {"exec": {"command": ["sleep", "120"]}}}
+
+
+@pytest.mark.parametrize(
+    ("hook", "mended"),
+    [
+        ({"sleep": {"seconds": 5}}, {"sleep": {"seconds": 120}}),
+        ({"exec": {"command": ["sleep", "10"]}}, {"exec": {"command": ["sleep", "120"]}}),
+        ({"exec": {"command": ["/bin/sleep", "10"]}}, {"exec": {"command": ["/bin/sleep", "120"]}}),
+        (
+            {"exec": {"command": ["sh", "-c", "curl -X POST :80/x; sleep 10 && true"]}},
+            {"exec": {"command": ["sh", "-c", "curl -X POST :80/x; sleep 120 && true"]}},
+        ),
+    ],
+)
+def test_a_sleep_that_is_too_short_is_made_longer(hook: Any, mended: Any) -> None:
+    """What else its preStop does stays as it is."""
+    (finding,) = found(workload(container(lifecycle={"preStop": hook})))
+    assert finding.fault is Fault.PRE_STOP_TOO_SHORT
+    (patched,) = body(finding)["spec"]["template"]["spec"]["containers"]
+    assert patched["lifecycle"]["preStop"] == mended
+
+
+@pytest.mark.parametrize(
+    "hook", [{"httpGet": {"path": "/drain", "port": 8080}}, {"exec": {"command": ["sh", "-c", "drain"]}}]
+)
+def test_a_prestop_that_does_something_else_is_not_overwritten(hook: Any) -> None:
+    """A person must say how it waits; the sentence says for how long."""
+    (finding,) = found(workload(container(lifecycle={"preStop": hook})))
+    assert (finding.fault, finding.patch) == (Fault.NO_PRE_STOP, None)
+    assert "sleep for 120 s, after what it does already" in finding.remedy
+
+
+def test_a_grace_period_that_cuts_the_sleep_off() -> None:
+    """Kubernetes' own default of 30 s does, and says nothing."""
+    long = {"preStop": {"exec": {"command": ["sleep", "200"]}}}
+    (finding,) = found(workload(container(lifecycle=long), grace=None))
+    assert finding.fault is Fault.GRACE_PERIOD_TOO_SHORT
+    assert body(finding) == {"spec": {"template": {"spec": {"terminationGracePeriodSeconds": 230}}}}
+
+
+def test_tuned_caches_ask_for_less() -> None:
+    """What is expected follows from the caches, as they were given."""
+    short = workload(container(lifecycle={"preStop": {"sleep": {"seconds": 60}}}), minReadySeconds=60)
+    assert found(short, client_fetch_seconds=5, load_balancer_cache_seconds=0) == []
+    assert [one.fault for one in found(short)] == [Fault.PRE_STOP_TOO_SHORT, Fault.MIN_READY_TOO_SHORT]
+
+
+def test_a_rollout_that_is_too_fast() -> None:
+    """With a deadline for it that the API server accepts."""
+    (finding,) = found(workload(container(lifecycle=SOUND), minReadySeconds=0))
+    assert body(finding) == {"spec": {"minReadySeconds": 120}}
+    (finding,) = found(workload(container(lifecycle=SOUND), progressDeadlineSeconds=60, minReadySeconds=0))
+    assert body(finding) == {"spec": {"minReadySeconds": 120, "progressDeadlineSeconds": 720}}
+
+
+def test_readiness() -> None:
+    """The patch tries the port; a container without one can only be told of."""
+    (finding,) = readiness_findings(workload(container(), container("proxy", readinessProbe={"exec": {}})))
+    (patched,) = body(finding)["spec"]["template"]["spec"]["containers"]
+    assert patched == {"name": "app", "readinessProbe": {"tcpSocket": {"port": 8080}, "periodSeconds": 2}}
+    (finding,) = readiness_findings(workload({"name": "app"}))
+    assert (finding.fault, finding.patch) == (Fault.NO_READINESS_PROBE, None)
+
+
+def test_a_pod_of_something_else_gets_no_patch() -> None:
+    """A Rollout's, say: what is wrong is said all the same, but not of rollouts that are not known."""
+    one = workload(container(), kind="Pod")
+    assert [(each.fault, each.patch) for each in found(one)] == [(Fault.NO_PRE_STOP, None)]
+    assert one.subject == "Pod shop/rating"
+
+
+def test_which_container_gets_a_variable() -> None:
+    """The one that listens at the instance's port, else the first that serves."""
+    two = workload({"name": "logs"}, container("proxy", ports=[{"containerPort": 80}]), container())
+    for port, name in ((8080, "app"), (80, "proxy"), (9, "proxy")):
+        patch = environment_patch(two, "X", "1", port)
+        assert patch is not None
+        assert patch.body["spec"]["template"]["spec"]["containers"] == [
+            {"name": name, "env": [{"name": "X", "value": "1"}]}
+        ]
+
+
+def test_a_probe_that_speaks_http() -> None:
+    """By the port's name or number, and only in plain http."""
+    for probe, expected in (
+        ({"httpGet": {"port": "http"}}, True),
+        ({"httpGet": {"port": 8080, "scheme": "HTTP"}}, True),
+        ({"httpGet": {"port": 8080, "scheme": "HTTPS"}}, False),
+        ({"httpGet": {"port": "admin"}}, False),
+        ({"tcpSocket": {"port": 8080}}, False),
+    ):
+        assert speaks_http(workload(container(livenessProbe=probe)), 8080) is expected
+
+
+def test_one_patch_for_each_object() -> None:
+    """Containers and variables are merged by name, and of two times the longer one counts."""
+    one = workload(container(), container("proxy"), grace=None, minReadySeconds=0)
+    findings = [*found(one), *readiness_findings(one)]
+    patch = environment_patch(one, "X", "1")
+    findings.append(Finding(Fault.SELF_REGISTERED, one.subject, "", "", patch))
+    (merged,) = combined(findings)
+    spec = merged.body["spec"]
+    assert spec["minReadySeconds"] == 120
+    assert spec["template"]["spec"]["terminationGracePeriodSeconds"] == 150
+    assert [(each["name"], sorted(each)) for each in spec["template"]["spec"]["containers"]] == [
+        ("app", ["env", "lifecycle", "name", "readinessProbe"]),
+        ("proxy", ["lifecycle", "name", "readinessProbe"]),
+    ]
+    assert combined([Finding(Fault.PEERS_DISAGREE, "", "", "")]) == []
+
+
+def test_a_command_for_a_shell() -> None:
+    """Quoted, whatever is in it."""
+    patch = Patch("deployment", "shop", "it", PatchKind.MERGE, {"spec": {"x": "it's $HOME"}})
+    assert shlex.split(patch.command) == [
+        *("kubectl", "patch", "deployment", "it", "--namespace", "shop"),
+        *("--type", "merge", "--patch", '{"spec": {"x": "it\'s $HOME"}}'),
+    ]

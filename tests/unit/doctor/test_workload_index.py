@@ -1,0 +1,56 @@
+"""Which workload runs the pods of a Service, and which one a pod belongs to."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from eurekube_provider.doctor.workload_checks import Workload
+from eurekube_provider.doctor.workload_index import WorkloadIndex
+
+
+def workload(name: str, namespace: str = "shop", **labels: str) -> Workload:
+    """A Deployment whose pods carry these labels, and whose selector wants all of them."""
+    spec = {"selector": {"matchLabels": labels}, "template": {"metadata": {"labels": labels}}}
+    return Workload("Deployment", {"metadata": {"namespace": namespace, "name": name}, "spec": spec})
+
+
+def service(**selector: str) -> dict[str, Any]:
+    """A Service of the namespace shop."""
+    return {"metadata": {"namespace": "shop"}, "spec": {"selector": selector}}
+
+
+def pod(**labels: str) -> dict[str, Any]:
+    """A pod of the namespace shop."""
+    return {"metadata": {"namespace": "shop", "labels": labels}}
+
+
+ONE = workload("one", app="rating", track="stable", part="shop")
+OTHER = workload("other", app="rating", track="canary", part="shop")
+ELSEWHERE = workload("one", "else", app="rating", track="stable", part="shop")
+INDEX = WorkloadIndex([ONE, OTHER, ELSEWHERE])
+
+
+def test_a_service_selects_the_pods_of_workloads() -> None:
+    """By all labels of its selector, in its namespace, in the order given; without a selector none."""
+    assert INDEX.of_service(service(app="rating")) == [ONE, OTHER]
+    assert INDEX.of_service(service(app="rating", track="canary")) == [OTHER]
+    assert INDEX.of_service(service(app="rating", track="none")) == []
+    assert INDEX.of_service(service()) == []
+    assert WorkloadIndex([ELSEWHERE]).of_service(service(app="rating")) == []
+
+
+def test_a_pod_belongs_to_the_workload_whose_selector_it_fits() -> None:
+    """It may carry more labels; one that lacks any belongs to none; of several the first counts."""
+    assert INDEX.of_pod(pod(app="rating", track="canary", part="shop", hash="1")) is OTHER
+    assert INDEX.of_pod(pod(app="rating", part="shop")) is None
+    assert INDEX.of_pod({"metadata": {"namespace": "shop"}}) is None
+    twice = WorkloadIndex([workload("b", app="rating"), ONE])
+    assert twice.of_pod(pod(app="rating", track="stable", part="shop")) == workload("b", app="rating")
+
+
+def test_a_pod_without_a_workload_is_its_own() -> None:
+    """A workload of the kind Pod has labels, and no selector that other pods could fit."""
+    alone = Workload("Pod", {"metadata": {"namespace": "shop", "name": "a", "labels": {"app": "rating"}}})
+    index = WorkloadIndex([alone])
+    assert index.of_service(service(app="rating")) == [alone]
+    assert index.of_pod(pod(app="rating")) is None

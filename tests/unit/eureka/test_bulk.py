@@ -1,0 +1,247 @@
+"""Changes in batches, to several servers of the model: what another client registered a moment ago stays."""
+
+from __future__ import annotations
+
+import json
+import threading
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from unittest import mock
+
+import pytest
+
+from eurekube_provider.core.errors import OwnershipConflict, RegistryUnreachable
+from eurekube_provider.core.identity import LEAVING_KEY, OWNER_KEY
+from eurekube_provider.core.model import Instance, Port, Status
+from eurekube_provider.eureka import fan_out as inquiry_module
+from eurekube_provider.eureka import peers as peers_module
+from eurekube_provider.eureka.batch import ItemResponse
+from eurekube_provider.eureka.bulk import change_many
+from eurekube_provider.eureka.connection import BatchMode, Connection
+from eurekube_provider.eureka.peer import Peer
+from eurekube_provider.eureka.peers import Peers
+from lab.waiting import wait_until
+from tests.explore.world import World, owned
+from tests.model.cluster import Cluster
+
+URLS = tuple(f"http://eureka-{number}:8761/eureka" for number in (1, 2, 3))
+OURS, THEIRS = "cluster/eks/shop/rating", "cluster/other/shop/rating"
+
+
+class InlineExecutor:
+    """In place of a server's own threads."""
+
+    def __init__(self, *_: object) -> None:
+        pass
+
+    def submit(self, work: Callable[[], None]) -> bool:
+        """Do it now."""
+        work()
+        return True
+
+
+class Seen:
+    """An observer that has seen no id before, and what it was told of each."""
+
+    def __init__(self) -> None:
+        self.told: list[tuple[str, str]] = []
+
+    def registered(self, instance: Instance) -> None:
+        """Remember it."""
+        self.told.append(("registered", instance.instance_id))
+
+    def leaving(self, instance: Instance) -> None:
+        """Remember it."""
+        self.told.append(("leaving", instance.instance_id))
+
+    def found(self, instance: Instance) -> None:
+        """Remember it."""
+        self.told.append(("found", instance.instance_id))
+
+    def gone(self, instance: Instance) -> None:
+        """Remember it."""
+        self.told.append(("gone", instance.instance_id))
+
+    def is_known(self, owner: str) -> bool:
+        """It is."""
+        return bool(owner)
+
+    def is_new(self, key: tuple[str, str]) -> bool:
+        """It is."""
+        return bool(key)
+
+    def lost_override(self, key: tuple[str, str]) -> Status:
+        """Nothing was lost."""
+        assert key
+        return Status.UNKNOWN
+
+
+class Known(Seen):
+    """An observer to which no id is new."""
+
+    def is_new(self, key: tuple[str, str]) -> bool:
+        """It is not."""
+        return not key
+
+
+def test_a_slow_server_is_written_to_as_well(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nothing of a batch is forwarded: one that is left behind by the others gets it all the same, soon."""
+    monkeypatch.setattr(inquiry_module, "GRACE_SECONDS", 0.05)
+    one = instance(OURS, 1)
+    slow, held, lock = URLS[2], {url: set[str]() for url in URLS}, threading.Lock()
+
+    def carry_out(peer: Peer, items: Sequence[bytes]) -> list[ItemResponse]:
+        if peer.url == slow:
+            time.sleep(0.3)
+        answers = []
+        with lock:
+            for item in map(json.loads, items):
+                there = held[peer.url]
+                if item["action"] == "Register":
+                    there.add(item["id"])
+                elif item["action"] == "Cancel":
+                    there.discard(item["id"])
+                answers.append(ItemResponse(200 if item["id"] in there else 404))
+        return answers
+
+    monkeypatch.setattr(Peer, "batch", carry_out)
+    monkeypatch.setattr(Peer, "read", lambda peer, _, name: one if name in held[peer.url] else None)
+    peers = Peers(Connection(URLS, mode=BatchMode.BATCH), waits_for_all=False)
+    owners = {one.key: OURS}
+    assert change_many(peers, [one], (), owners, None) == {}
+    assert one.instance_id in held[URLS[0]]
+    wait_until(lambda: one.instance_id in held[slow], "the registration", 10.0)
+    assert change_many(peers, (), [one], owners, None) == {}
+    assert one.instance_id not in held[URLS[0]]
+    wait_until(lambda: one.instance_id not in held[slow], "the removal", 10.0)
+    peers.close()
+
+
+def instance(owner: str, number: int, timestamp_ms: int | None = None) -> Instance:
+    """One that says by its port whose it is."""
+    return Instance(
+        "rating",
+        f"{number:04}",
+        "10.0.0.1",
+        "10.0.0.1",
+        Port(8080 if owner == OURS else 9090),
+        metadata={OWNER_KEY: owner},
+        last_dirty_timestamp_ms=timestamp_ms,
+    )
+
+
+def owner_on(cluster: Cluster, url: str, number: int) -> str | None:
+    """Whose it is on a server."""
+    held = cluster.servers[url].registry.get("RATING", f"{number:04}")
+    return held.fields["metadata"][OWNER_KEY] if held else None
+
+
+@pytest.mark.parametrize("age_seconds", [0, 300], ids=["new", "by a clock five minutes behind"])
+@pytest.mark.parametrize("is_split", [False, True], ids=["forwarded", "split"])
+@pytest.mark.parametrize("at", URLS)
+@pytest.mark.parametrize("number", [0, 1], ids=["first", "second"])
+def test_an_id_that_another_client_took_a_moment_ago(
+    number: int, at: str, is_split: bool, age_seconds: int
+) -> None:
+    """One server knows of it, no list does: no server holds ours even for a moment, and we hear of it."""
+    cluster = Cluster(URLS)
+    cluster.clock.advance(3_600_000)
+    if is_split:
+        cluster.cut = {(one, other) for one in URLS for other in URLS if at in (one, other)}
+    before = cluster.clock.now_ms - age_seconds * 1000
+    world, seen, held = World(cluster), Seen(), set[str | None]()
+    world.watch = lambda _: held.update(owner_on(cluster, url, number) for url in URLS)
+    with owned(world), mock.patch.object(peers_module, "PeerExecutor", InlineExecutor):
+        peers = Peers(Connection(URLS, mode=BatchMode.BATCH))
+        peers.peers[URLS.index(at)].register(instance(THEIRS, number, before))
+        wanted = [instance(OURS, each) for each in (0, 1)]
+        failures = change_many(peers, wanted, (), {one.key: OURS for one in wanted}, seen)
+        cluster.clock.advance(5_000)
+    assert {key: type(error) for key, error in failures.items()} == {wanted[number].key: OwnershipConflict}
+    assert seen.told == [("found", f"{number:04}"), ("registered", f"{1 - number:04}")]
+    assert held == {THEIRS, None}
+    assert {owner_on(cluster, url, 1 - number) for url in URLS} == {OURS}
+
+
+@pytest.mark.parametrize("number", [0, 1], ids=["first", "second"])
+def test_an_id_that_another_client_takes_at_this_moment(number: int) -> None:
+    """It comes after the look, to one server: theirs stays, the others hear of it, and so do we."""
+    cluster = Cluster(URLS)
+    cluster.clock.advance(3_600_000)
+    world, seen = World(cluster), Seen()
+    with owned(world), mock.patch.object(peers_module, "PeerExecutor", InlineExecutor):
+        peers = Peers(Connection(URLS, mode=BatchMode.BATCH))
+        theirs = instance(THEIRS, number, cluster.clock.now_ms)
+        send = peers.peers[0].batch
+        looks = iter([True])
+
+        def comes_between(items: list[bytes]) -> object:
+            answers = send(items)
+            if next(looks, False):
+                peers.peers[0].register(theirs)
+            return answers
+
+        wanted = [instance(OURS, each) for each in (0, 1)]
+        with mock.patch.object(peers.peers[0], "batch", comes_between):
+            failures = change_many(peers, wanted, (), {one.key: OURS for one in wanted}, seen)
+        cluster.clock.advance(5_000)
+    assert list(failures) == [theirs.key]
+    assert ("found", theirs.instance_id) in seen.told
+    assert {owner_on(cluster, url, number) for url in URLS} == {THEIRS}
+
+
+def test_what_stands_everywhere_is_not_registered_again() -> None:
+    """A leader looks at what its list lacked: it begins no new Eureka lease, and no client hears of it."""
+    cluster = Cluster(URLS)
+    cluster.clock.advance(3_600_000)
+    world = World(cluster)
+    with owned(world), mock.patch.object(peers_module, "PeerExecutor", InlineExecutor):
+        peers = Peers(Connection(URLS, mode=BatchMode.BATCH))
+        wanted = [instance(OURS, each) for each in (0, 1)]
+        owners = {one.key: OURS for one in wanted}
+        assert not change_many(peers, wanted, (), owners, Seen())
+        cluster.cut = {(one, other) for one in URLS for other in URLS}
+        peers.peers[2].deregister(*wanted[1].key)  # which one server alone heard of
+        world.trace.clear()
+        assert not change_many(peers, wanted, (), owners, None)
+    sent = [line for line in world.trace if "Register" in line]
+    assert {line.split()[1] for line in sent} == set(URLS)
+    assert all("0001" in line and "Register:0000" not in line for line in sent)
+    assert {owner_on(cluster, url, 1) for url in URLS} == {OURS}
+
+
+def test_what_a_list_did_not_show_to_be_out_by_us_keeps_our_mark_in_a_batch() -> None:
+    """As with single requests; what a person put out of service has none."""
+    cluster = Cluster(URLS[:1])
+    with owned(World(cluster)):
+        peers = Peers(Connection(URLS[:1], mode=BatchMode.BATCH))
+        marked = replace(instance(OURS, 0), metadata={OWNER_KEY: OURS, LEAVING_KEY: "true"})
+        standing = [marked, instance(OURS, 1)]
+        owners = {one.key: OURS for one in standing}
+        assert not change_many(peers, standing, (), owners, Seen())
+        for one in standing:
+            peers.peers[0].set_status(one, Status.OUT_OF_SERVICE)
+        wanted = [replace(instance(OURS, each), health_check_url="http://a/") for each in (0, 1)]
+        assert not change_many(peers, wanted, (), owners, Known())
+        found = [peers.peers[0].read(*one.key) for one in standing]
+    assert [one.is_leaving for one in found if one] == [True, False]
+    assert all(one and one.health_check_url for one in found)
+
+
+def test_a_batch_without_an_answer_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The server may be frozen and carry it out when it is back: what is removed by then is looked for so."""
+    one, told = instance(OURS, 1), list[Instance]()
+
+    def carry_out(peer: Peer, items: Sequence[bytes]) -> list[ItemResponse]:
+        if peer.url == URLS[1]:
+            raise RegistryUnreachable("frozen")
+        return [ItemResponse(200 if json.loads(item)["action"] == "Register" else 404) for item in items]
+
+    monkeypatch.setattr(Peer, "batch", carry_out)
+    monkeypatch.setattr(Peer, "register", lambda *_: None)
+    peers = Peers(Connection(URLS[:2], mode=BatchMode.BATCH))
+    peers.unanswered_many = told.extend
+    change_many(peers, [one], (), {one.key: OURS}, None)
+    peers.close()
+    assert [(sent.key, sent.status) for sent in told] == [(one.key, Status.UP)]

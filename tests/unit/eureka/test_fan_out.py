@@ -1,0 +1,230 @@
+"""Several servers asked at once: who is waited for, and for how long, where one of them hangs."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Iterator
+
+import pytest
+
+from eurekube_provider.core.errors import LeadershipLost, RegistryUnreachable
+from eurekube_provider.core.model import Instance, Port
+from eurekube_provider.eureka import fan_out as inquiry_module
+from eurekube_provider.eureka import peers as peers_module
+from eurekube_provider.eureka.connection import Connection
+from eurekube_provider.eureka.fan_out import GRACE_SECONDS, patience
+from eurekube_provider.eureka.peer import Peer
+from eurekube_provider.eureka.peer_threads import PeerExecutor
+from eurekube_provider.eureka.peers import Peers
+from lab.waiting import wait_until
+
+URLS = tuple(f"http://{name}/eureka" for name in ("one", "two", "three"))
+LONG_SECONDS = 30.0
+
+
+class Cluster:
+    """Three servers, of which some hang until the test ends, as those do that time out."""
+
+    def __init__(self, *, waits_for_all: bool = False) -> None:
+        self.peers = Peers(Connection(URLS), waits_for_all=waits_for_all)
+        self.hanging: set[str] = set()
+        self.asked: list[str] = []
+        self.healed = threading.Event()
+
+    def ask(self, peer: Peer) -> str:
+        """A question to one server."""
+        self.asked.append(peer.url)
+        if peer.url in self.hanging:
+            self.healed.wait(LONG_SECONDS)
+            raise RegistryUnreachable(f"{peer.url} did not answer", url=peer.url)
+        return peer.url
+
+    def each(self, *, asks_avoided: bool = False) -> tuple[set[str], set[str], float]:
+        """Who answered, who did not, and the seconds that it took."""
+        started = time.monotonic()
+        answers, failures = self.peers.each(self.ask, asks_avoided=asks_avoided)
+        return set(answers), set(failures), time.monotonic() - started
+
+
+@pytest.fixture
+def cluster() -> Iterator[Cluster]:
+    """Servers for somebody who tells them later what they missed."""
+    made = Cluster()
+    yield made
+    made.healed.set()
+    made.peers.close()
+
+
+@pytest.mark.parametrize(
+    ("answered_after", "expected"),
+    [([], None), ([0.01], 0.01 + GRACE_SECONDS), ([0.01, 3.0], 6.0), ([3.0, 0.01], 6.0)],
+)
+def test_how_long_the_others_are_waited_for(answered_after: list[float], expected: float | None) -> None:
+    """For a grace, or as long again as the slowest took; for as long as it takes where nobody answered."""
+    assert patience(answered_after, GRACE_SECONDS) == expected
+
+
+def test_one_that_hangs_is_waited_for_once(cluster: Cluster) -> None:
+    """The first question is given up after a grace, and the next ones are not even put."""
+    cluster.hanging = {URLS[0]}
+    answered, failed, seconds = cluster.each()
+    assert (answered, failed) == (set(URLS[1:]), {URLS[0]})
+    assert GRACE_SECONDS <= seconds < LONG_SECONDS / 3
+    cluster.asked.clear()
+    answered, failed, seconds = cluster.each()
+    assert (answered, failed, set(cluster.asked)) == (set(URLS[1:]), {URLS[0]}, set(URLS[1:]))
+    assert seconds < GRACE_SECONDS
+
+
+def test_all_that_wait_for_it_wait_together(cluster: Cluster, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Far more questions than it has threads: none of them waits for another one's turn."""
+    monkeypatch.setattr(inquiry_module, "GRACE_SECONDS", 2.0)
+    cluster.hanging = {URLS[2]}
+    started = time.monotonic()
+    found: list[tuple[set[str], set[str], float]] = []
+    threads = [threading.Thread(target=lambda: found.append(cluster.each())) for _ in range(40)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert [(answered, failed) for answered, failed, _ in found] == [(set(URLS[:2]), {URLS[2]})] * 40
+    assert time.monotonic() - started < 2 * 2.0
+    cluster.asked.clear()
+    cluster.healed.set()
+    cluster.hanging.clear()
+    wait_until(lambda: URLS[2] in cluster.each(asks_avoided=True)[0], "its return", LONG_SECONDS)
+    assert cluster.asked.count(URLS[2]) < 40  # what was given up before it was put is never put
+
+
+def test_nobody_else_answers(cluster: Cluster) -> None:
+    """Then all are waited for, and one that fails at once is no reason to leave the others behind."""
+    cluster.hanging = set(URLS[:2])
+    real = cluster.ask
+
+    def ask(peer: Peer) -> str:
+        if peer.url == URLS[2]:
+            raise RegistryUnreachable("refused", url=peer.url)
+        return real(peer)
+
+    cluster.ask = ask  # type: ignore[method-assign]
+    threading.Timer(3 * GRACE_SECONDS, cluster.healed.set).start()
+    answered, failed, seconds = cluster.each()
+    assert (answered, failed) == (set(), set(URLS))
+    assert seconds >= 2 * GRACE_SECONDS
+    with pytest.raises(RegistryUnreachable):
+        cluster.peers.everywhere(cluster.ask)
+
+
+def test_one_that_answers_again_is_asked_again(cluster: Cluster) -> None:
+    """As soon as a question that goes to those who are avoided, too, finds it well."""
+    cluster.hanging = {URLS[1]}
+    cluster.each()
+    cluster.hanging.clear()
+    assert cluster.each()[1] == {URLS[1]}
+    assert cluster.each(asks_avoided=True)[1] == set()
+    assert cluster.each()[1] == set()
+
+
+def test_who_cannot_tell_later_waits_for_all() -> None:
+    """A process that ends soon must know what became of each server."""
+    cluster = Cluster(waits_for_all=True)
+    cluster.hanging = {URLS[0]}
+    threading.Timer(3 * GRACE_SECONDS, cluster.healed.set).start()
+    assert cluster.each()[2] >= 2 * GRACE_SECONDS
+    assert set(cluster.asked) == set(URLS)
+    cluster.asked.clear()
+    assert cluster.each()[:2] == (set(URLS[1:]), {URLS[0]})
+    assert set(cluster.asked) == set(URLS)
+    cluster.peers.close()
+
+
+@pytest.mark.parametrize("waits_for_all", [False, True])
+def test_who_asks_after_the_end_is_told(waits_for_all: bool) -> None:
+    """Whoever stops an operator closes its connections while others may still ask: nobody waits for ever."""
+    cluster = Cluster(waits_for_all=waits_for_all)
+    cluster.peers.close()
+    assert cluster.each()[:2] == (set(), set(URLS))
+    assert cluster.asked == []
+
+
+def test_what_must_not_be_written_is_told(cluster: Cluster) -> None:
+    """An error that is none of a server's ends the question, once nobody is at it any more."""
+
+    def ask(peer: Peer) -> str:
+        if peer.url == URLS[0]:
+            raise LeadershipLost("not sent")
+        return cluster.ask(peer)
+
+    with pytest.raises(LeadershipLost):
+        cluster.peers.each(ask)
+    assert set(cluster.asked) == set(URLS[1:])
+
+
+def test_a_question_within_a_question(cluster: Cluster) -> None:
+    """It is answered, though all threads of a server may be waiting for the same."""
+    answers, failures = cluster.peers.each(lambda _: cluster.peers.each(cluster.ask))
+    assert failures == {}
+    assert all(set(found) == set(URLS) for found, _ in answers.values())
+
+
+class Hasty:
+    """Peers whose servers say whether they were asked in haste."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch, answer: Callable[[str, bool], bool]) -> None:
+        monkeypatch.setattr(peers_module, "HASTE_SECONDS", 0.05)
+        self.asked: list[tuple[str, bool]] = []
+        self.peers = Peers(Connection(URLS), waits_for_all=False)
+
+        def read(peer: Peer, *_: str) -> Instance:
+            in_haste = peer.timeout_seconds is not None
+            self.asked.append((peer.url, in_haste))
+            if not answer(peer.url, in_haste):
+                time.sleep(peer.timeout_seconds or 0.0)
+                raise RegistryUnreachable("did not answer", url=peer.url)
+            return Instance("A", "a", "a", "192.0.2.1", Port(1))
+
+        monkeypatch.setattr(Peer, "read", read)
+        monkeypatch.setattr(Peer, "deregister", lambda *_: True)
+
+
+def test_where_another_one_can_be_asked_none_is_waited_for_long(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The first server hangs: the others are asked soon, and first from then on."""
+    hasty = Hasty(monkeypatch, lambda url, _: url != URLS[0])
+    hasty.peers.read("A", "a")
+    hasty.peers.read("A", "a")
+    assert hasty.asked == [(URLS[0], True), (URLS[1], True), (URLS[1], True)]
+
+
+def test_where_all_are_slow_one_is_given_its_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Haste is no reason for an error: once nobody was quick, they are asked as if there were one only."""
+    hasty = Hasty(monkeypatch, lambda _, in_haste: not in_haste)
+    hasty.peers.read("A", "a")
+    assert hasty.asked == [*((url, True) for url in URLS), (URLS[0], False)]
+
+
+def test_an_executor_makes_threads_as_it_needs_them() -> None:
+    """One for work that comes one after the other, never more than it may have, and none after its end."""
+    executor = PeerExecutor("test", most=3)
+    running: list[str] = []
+    gate = threading.Event()
+
+    def work() -> None:
+        running.append(threading.current_thread().name)
+        gate.wait(LONG_SECONDS)
+
+    for _ in range(5):
+        executor.submit(work)
+    wait_until(lambda: len(running) == 3, "three at once", LONG_SECONDS)
+    assert len(set(running)) == 3
+    gate.set()
+    wait_until(lambda: len(running) == 5, "the rest", LONG_SECONDS)
+    assert len(set(running)) == 3
+    executor.close()
+    executor.submit(work)
+    wait_until(
+        lambda: not any(thread.name.startswith("test-") for thread in threading.enumerate()),
+        "the threads' end",
+        LONG_SECONDS,
+    )
+    assert len(running) == 5

@@ -1,0 +1,70 @@
+"""Credentials that are renewed while a process runs."""
+
+from __future__ import annotations
+
+import base64
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from eurekube_provider.eureka.connection import Connection
+from eurekube_provider.eureka.transport import EurekaResponse, Transport
+
+URL = "http://127.0.0.1:9/eureka"
+
+
+class Server(Transport):
+    """Takes one password or token, and answers some paths with 403 whoever asks."""
+
+    def __init__(self, connection: Connection, accepts: str) -> None:
+        super().__init__(URL, connection)
+        self.accepts = accepts
+        self.shown: list[str] = []
+
+    def _send(
+        self,
+        method: str,
+        target: str,
+        body: bytes | None,
+        headers: Mapping[str, str],
+        timeout_seconds: float | None,
+    ) -> EurekaResponse:
+        assert (method, body, timeout_seconds) == ("GET", None, None)
+        kind, _, text = headers["Authorization"].partition(" ")
+        secret = text if kind == "Bearer" else base64.b64decode(text).decode().partition(":")[2]
+        self.shown.append(secret)
+        return EurekaResponse(
+            401 if secret != self.accepts else 403 if target.endswith("warming") else 200, {}, b""
+        )
+
+    def codes(self, *paths: str) -> list[int]:
+        """What requests of these paths are answered with."""
+        return [self.request("GET", path).status_code for path in paths]
+
+
+@pytest.mark.parametrize("given", [{"user": "me", "password": "old"}, {"token": "old"}])
+def test_a_file_is_believed_once_the_server_takes_what_is_in_it(
+    given: dict[str, Any], tmp_path: Path
+) -> None:
+    """Not before: it may be ahead of the server, and a 403 may mean something else."""
+    file = tmp_path / "secret"
+    file.write_text("old")
+    server = Server(Connection((URL,), secret_file=file, **given), "old")
+    assert server.codes("/apps", "/warming") == [200, 403]
+    file.write_text("new")
+    assert server.codes("/apps", "/warming", "/apps") == [200, 403, 200]
+    server.accepts = "new"
+    assert server.codes("/apps", "/apps") == [200, 200]
+    assert server.shown[-3:] == ["old", "new", "new"]
+    file.unlink()
+    server.accepts = "newer"
+    assert server.codes("/apps") == [401]
+
+
+def test_without_a_file_nothing_is_sent_twice() -> None:
+    """What is refused stays refused."""
+    server = Server(Connection((URL,), "me", "old"), "new")
+    assert server.codes("/apps") == [401]
+    assert server.shown == ["old"]

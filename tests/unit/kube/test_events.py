@@ -1,0 +1,203 @@
+"""Kubernetes Events: written beside the work, once, and in a form that the API takes."""
+
+from __future__ import annotations
+
+import threading
+import time
+from itertools import pairwise
+from typing import Any
+
+import pytest
+
+from eurekube_provider.core.errors import KubernetesError
+from eurekube_provider.kube import events as module
+from eurekube_provider.kube.events import EventRecorder, EventType
+from eurekube_provider.kube.rate_limiter import STOP_SECONDS, RateLimiter
+from eurekube_provider.operator.dry_run import Ledger
+from eurekube_provider.operator.run import longest_write_seconds
+from lab.waiting import wait_until
+
+SYNCER = {
+    "apiVersion": "eurekube.io/v1alpha1",
+    "kind": "EurekaSyncer",
+    "metadata": {"namespace": "shop", "name": "rating", "uid": "u-1"},
+}
+
+
+class Access:
+    """An API that takes Events, or refuses them."""
+
+    def __init__(self) -> None:
+        self.events: list[dict[str, Any]] = []
+        self.error: KubernetesError | None = None
+        self.answers = threading.Event()
+        self.answers.set()
+
+    def request(self, method: str, path: str, body: Any = None) -> Any:
+        """Take an Event."""
+        assert (method, path) == ("POST", "/apis/events.k8s.io/v1/namespaces/shop/events")
+        assert self.answers.wait(60)
+        self.events.append(body)
+        if self.error:
+            raise self.error
+        return {}
+
+
+def recorder(access: Access) -> EventRecorder:
+    """A recorder of the operator's pod ``pod-1``."""
+    result = EventRecorder(access, "eurekube.io/operator", "pod-1")  # type: ignore[arg-type]
+    result.start()
+    return result
+
+
+def test_an_event() -> None:
+    """An Event names the object, the operator, what happened, and whether a person should act."""
+    access = Access()
+    events = recorder(access)
+    events.record(SYNCER, EventType.WARNING, "Conflict", "theirs")
+    events.stop()
+    (event,) = access.events
+    assert event["regarding"] == {
+        "apiVersion": "eurekube.io/v1alpha1",
+        "kind": "EurekaSyncer",
+        "namespace": "shop",
+        "name": "rating",
+        "uid": "u-1",
+    }
+    assert event["metadata"]["namespace"] == "shop"
+    assert event["metadata"]["name"].startswith("rating.")
+    assert (event["type"], event["reason"], event["note"]) == ("Warning", "Conflict", "theirs")
+    assert (event["reportingController"], event["reportingInstance"]) == ("eurekube.io/operator", "pod-1")
+    assert event["eventTime"].endswith("Z")
+
+
+def test_what_repeats_is_written_once() -> None:
+    """The same note about the same object is one Event; another note, reason or object is another."""
+    access = Access()
+    events = recorder(access)
+    for _ in range(3):
+        events.record(SYNCER, EventType.NORMAL, "Registered", "1 instance")
+    events.record(SYNCER, EventType.NORMAL, "Registered", "2 instances")
+    events.record(SYNCER, EventType.NORMAL, "Deregistered", "1 instance")
+    other = {**SYNCER, "metadata": {"namespace": "shop", "name": "order", "uid": "u-2"}}
+    events.record(other, EventType.NORMAL, "Registered", "1 instance")
+    events.stop()
+    assert len(access.events) == 4
+    assert len({event["metadata"]["name"] for event in access.events}) == 4
+
+
+def test_long_notes_are_cut() -> None:
+    """The API takes notes of at most 1024 bytes, and names of at most 253."""
+    access = Access()
+    events = recorder(access)
+    long = {**SYNCER, "metadata": {"namespace": "shop", "name": "x" * 253, "uid": "u"}}
+    events.record(long, EventType.NORMAL, "Registered", "y" * 2000)
+    events.record(long, EventType.NORMAL, "Registered", "é" * 1000)
+    events.record(long, EventType.NORMAL, "Registered", "z" * 1024)
+    events.stop()
+    event, accented, whole = access.events
+    assert len(event["note"].encode()) == 1024
+    assert event["note"].endswith("y…")
+    assert len(accented["note"].encode()) == 1023
+    assert accented["note"].endswith("é…")
+    assert whole["note"] == "z" * 1024
+    assert len(event["metadata"]["name"]) <= 253
+
+
+def test_an_event_that_is_refused_stops_nothing() -> None:
+    """An API that takes no Events is logged, and the next one is tried."""
+    access = Access()
+    access.error = KubernetesError("forbidden", status_code=403)
+    events = recorder(access)
+    events.record(SYNCER, EventType.NORMAL, "Registered", "1 instance")
+    events.record(SYNCER, EventType.NORMAL, "Registered", "2 instances")
+    events.stop()
+    assert len(access.events) == 2
+
+
+def test_what_is_counted_is_added_up() -> None:
+    """The first shows at once; what follows within a short time is one Event with the sum of it."""
+    access = Access()
+    events = recorder(access)
+    for count in (1, 2, 3):
+        events.tally(SYNCER, "Registered", count, "of RATING registered")
+    events.tally(SYNCER, "Deregistered", 1, "of RATING deregistered")
+    events.stop()
+    assert [(event["reason"], event["note"]) for event in access.events] == [
+        ("Registered", "1 instance of RATING registered"),
+        ("Deregistered", "1 instance of RATING deregistered"),
+        ("Registered", "5 instances of RATING registered"),
+    ]
+
+
+def test_a_sum_does_not_wait_for_the_next_change(monkeypatch: pytest.MonkeyPatch) -> None:
+    """After a while it is written by itself, and what comes once nothing was left to count begins anew."""
+    monkeypatch.setattr(module, "TALLY_SECONDS", 0.05)
+    access = Access()
+    events = recorder(access)
+    events.tally(SYNCER, "Registered", 1, "registered")
+    events.tally(SYNCER, "Registered", 1, "registered")
+    wait_until(lambda: len(access.events) == 2, "the sum", 10)
+    time.sleep(0.2)  # twice the interval of 0.1 s in which nothing came
+    began = time.monotonic()
+    events.tally(SYNCER, "Registered", 1, "registered")
+    wait_until(lambda: len(access.events) == 3, "a new Event", 10)
+    assert time.monotonic() - began < 5
+    events.stop()
+    assert {event["note"] for event in access.events} == {"1 instance registered"}
+
+
+def test_a_count_that_goes_on_is_told_more_and_more_seldom(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each sum comes after twice the time of the one before, up to a limit."""
+    monkeypatch.setattr(module, "TALLY_SECONDS", 0.2)
+    monkeypatch.setattr(module, "LONGEST_TALLY_SECONDS", 0.6)
+    access = Access()
+    events = recorder(access)
+    told = []
+    for number in range(5):
+        events.tally(SYNCER, "Registered", 1, "registered")
+        events.tally(SYNCER, "Registered", 1, "registered")
+        wait_until(lambda: len(access.events) > number, "the next sum", 10)  # noqa: B023
+        told.append(time.monotonic())
+    events.stop()
+    pauses = [later - earlier for earlier, later in pairwise(told)]
+    assert all(pause >= least for pause, least in zip(pauses, (0.1, 0.3, 0.5, 0.5), strict=True)), pauses
+    assert sum(pauses) < 5
+
+
+def test_thousands_at_once_cost_as_much_each_as_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A first look at a large cluster has something to say of each syncer."""
+    monkeypatch.setattr(RateLimiter, "pause", staticmethod(lambda _: None))
+    access = Access()
+    events = EventRecorder(access, "eurekube.io/operator", "pod-1")  # type: ignore[arg-type]
+    began = time.process_time()
+    for number in range(5000):
+        one = {**SYNCER, "metadata": {"namespace": "shop", "name": "rating", "uid": str(number)}}
+        events.tally(one, "Registered", 1, "of RATING registered")
+        events.record(one, EventType.WARNING, "Conflict", "theirs")
+    events.start()
+    wait_until(lambda: len(access.events) == 10_000, "all of them", 60)
+    assert time.process_time() - began < 2.0
+    events.stop()
+
+
+def test_a_single_look_waits_for_its_events() -> None:
+    """Nobody writes them after it: an API server that takes long keeps its end, but no operator's."""
+    once, goes_on = Ledger(is_once=True, is_dry=False), Ledger(is_once=False, is_dry=True)
+    told, untold = threading.Event(), threading.Event()
+    told.set()
+    assert [longest_write_seconds(each, untold) for each in (None, goes_on)] == [STOP_SECONDS, STOP_SECONDS]
+    assert longest_write_seconds(once, told) == STOP_SECONDS
+    patience = longest_write_seconds(once, untold)
+    assert patience >= 10 * STOP_SECONDS
+
+    access, answers = Access(), threading.Event()
+    access.answers = answers
+    events = recorder(access)
+    for number in range(3):
+        events.record(SYNCER, EventType.NORMAL, "Registered", f"{number} instances")
+    events.stop(0.01)
+    assert len(access.events) < 3
+    threading.Timer(0.1, answers.set).start()
+    events.stop(patience)
+    assert len(access.events) == 3

@@ -1,0 +1,92 @@
+"""The rate limiter: who has much to write leaves the server to others, and each key has its pace."""
+
+from __future__ import annotations
+
+import time
+
+import pytest
+
+from eurekube_provider.kube.rate_limiter import RateLimiter
+
+
+def limiter(quiet_seconds: float = 10.0) -> RateLimiter[str]:
+    """One for intervals from 0.5 to 10 s."""
+    return RateLimiter(lambda _: None, 0.5, 10.0, quiet_seconds)
+
+
+def test_what_was_never_written_may_be_written_at_once() -> None:
+    """Each key by itself."""
+    pace = limiter()
+    pace.wrote("a", 100.0)
+    assert (pace.allowed_at("a"), pace.allowed_at("b")) == (100.5, 0.0)
+
+
+def test_the_interval_doubles_while_there_is_always_more() -> None:
+    """Up to the longest; what is urgent never waits for more than the shortest; quiet begins anew."""
+    pace = limiter()
+    now, intervals = 100.0, []
+    pace.wrote("a", now)
+    for _ in range(7):
+        intervals.append(pace.allowed_at("a") - now)
+        assert pace.allowed_at("a", is_urgent=True) - now == 0.5
+        now = pace.allowed_at("a")
+        pace.wrote("a", now)
+    assert intervals == [0.5, 1.0, 2.0, 4.0, 8.0, 10.0, 10.0]
+    pace.wrote("a", now + 20.5)
+    assert pace.allowed_at("a") - now == 21.0
+
+
+def test_what_is_held_is_not_allowed_before() -> None:
+    """However urgent it is."""
+    pace = limiter()
+    pace.hold("a", 105.0)
+    pace.wrote("a", 100.0)
+    assert pace.allowed_at("a", is_urgent=True) == 105.0
+
+
+def test_the_earliest_turn_of_a_key_counts() -> None:
+    """It is taken once, in the order of time."""
+    pace = limiter()
+    assert pace.plan("a", 3.0)
+    assert pace.plan("b", 2.0)
+    assert pace.plan("a", 1.0)
+    assert not pace.plan("a", 2.5)
+    assert pace.take_turn(0.5) is None
+    assert pace.wait_seconds(0.5) == 0.5
+    assert [pace.take_turn(9.0) for _ in range(3)] == ["a", "b", None]
+    assert pace.wait_seconds(9.0) is None
+
+
+def test_what_is_forgotten_has_neither_pace_nor_turn() -> None:
+    """One key, or all."""
+    for one in (True, False):
+        pace = limiter()
+        pace.plan("a", 1.0)
+        pace.wrote("a", 100.0)
+        pace.hold("a", 200.0)
+        if one:
+            pace.forget("a")
+        else:
+            pace.clear()
+        assert (pace.take_turn(9.0), pace.allowed_at("a")) == (None, 0.0)
+
+
+def test_a_write_waits_for_quiet_for_a_while() -> None:
+    """As long as it has time, and not at all once it has none."""
+    waited: list[float] = []
+    pace = RateLimiter[str](waited.append, 0.5, 10.0, 10.0)
+    pace.wait(time.monotonic() + 2.0)
+    pace.wait(time.monotonic() - 1.0)
+    assert len(waited) == 1
+    assert 1.5 < waited[0] <= 2.0
+
+
+@pytest.mark.parametrize(("write", "expected"), [(0.0, 0.01), (0.02, 0.08), (9.0, 0.25)])
+def test_a_pause_is_as_long_as_the_server_is_busy(
+    monkeypatch: pytest.MonkeyPatch, write: float, expected: float
+) -> None:
+    """Four times the write, within limits."""
+    slept: list[float] = []
+    monkeypatch.setattr(time, "sleep", slept.append)
+    limiter().pause(write)
+    assert slept == [expected]

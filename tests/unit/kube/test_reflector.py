@@ -1,0 +1,568 @@
+"""The local copy of the objects of one kind, against a small API server that fails in every way."""
+
+from __future__ import annotations
+
+import json
+import socket
+import threading
+from collections.abc import Callable, Iterator
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from typing import Any
+from urllib.parse import parse_qsl, urlsplit
+
+import pytest
+from kubernetes import client
+
+from eurekube_provider.core.errors import KubernetesError
+from eurekube_provider.kube import reflector as module
+from eurekube_provider.kube.access import PAGE_SIZE, SERVICES, KubeAccess
+from eurekube_provider.kube.reflector import Reflector
+from lab.waiting import wait_until
+
+Object = dict[str, Any]
+Query = dict[str, str]
+PATH = "/api/v1/services"
+WAIT_SECONDS = 10
+
+
+def thing(name: str, version: int = 1, **fields: Any) -> Object:
+    """An object of the API."""
+    return {"metadata": {"namespace": "shop", "name": name, "resourceVersion": str(version)}, **fields}
+
+
+class Api:
+    """An API server of one kind of objects: a list in pages, and watches that tests feed.
+
+    Each watch gets the next of ``scripts``: events (dictionaries), raw bytes, or ``CLOSE`` (end it cleanly),
+    ``BREAK`` (cut the connection); afterwards it stays open and silent until the test is over.
+    """
+
+    CLOSE, BREAK = "close", "break"
+
+    def __init__(self) -> None:
+        self.items: list[Object] = []
+        self.version = 10
+        self.page_size = 1000
+        self.lists: list[Query] = []
+        self.watches: list[Query] = []
+        self.scripts: list[list[Any]] = []
+        self.refusals: list[tuple[int, bytes]] = []
+        self.over = threading.Event()
+        api = self
+
+        class Handler(BaseHTTPRequestHandler):
+            protocol_version = "HTTP/1.1"
+            disable_nagle_algorithm = True
+
+            def do_GET(self) -> None:
+                parts = urlsplit(self.path)
+                query = dict(parse_qsl(parts.query))
+                if parts.path != PATH:
+                    self.send(404, b"{}")
+                elif query.get("watch") == "true":
+                    self.watch(query)
+                elif api.refusals:
+                    api.lists.append(query)
+                    self.send(*api.refusals.pop(0))
+                else:
+                    self.list(query)
+
+            def list(self, query: Query) -> None:
+                api.lists.append(query)
+                start = int(query.get("continue", "0"))
+                page = api.items[start : start + api.page_size]
+                rest = start + api.page_size < len(api.items)
+                metadata = {"resourceVersion": str(api.version)}
+                if rest:
+                    metadata["continue"] = str(start + api.page_size)
+                self.send(200, json.dumps({"items": page, "metadata": metadata}).encode())
+
+            def watch(self, query: Query) -> None:
+                script = api.scripts.pop(0) if api.scripts else []
+                api.watches.append(query)
+                if script and isinstance(script[0], tuple):
+                    self.send(*script[0])
+                    return
+                self.send_response(200)
+                self.send_header("Transfer-Encoding", "chunked")
+                self.end_headers()
+                for step in script:
+                    if step == Api.CLOSE:
+                        self.chunk(b"")
+                        return
+                    if step == Api.BREAK:
+                        self.close_connection = True
+                        self.wfile.flush()
+                        self.connection.shutdown(socket.SHUT_RDWR)
+                        return
+                    if isinstance(step, threading.Event):
+                        step.wait(WAIT_SECONDS)
+                        continue
+                    self.chunk(step if isinstance(step, bytes) else json.dumps(step).encode() + b"\n")
+                api.over.wait(60)
+                self.close_connection = True
+
+            def chunk(self, data: bytes) -> None:
+                self.wfile.write(f"{len(data):x}\r\n".encode() + data + b"\r\n")
+                self.wfile.flush()
+
+            def send(self, status: int, body: bytes) -> None:
+                self.send_response(status)
+                self.send_header("Content-Length", str(len(body)))
+                self.end_headers()
+                self.wfile.write(body)
+
+            def log_message(self, *_: Any) -> None:
+                """Say nothing."""
+
+        self.server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+        self.server.daemon_threads = True
+        self.thread = threading.Thread(target=self.server.serve_forever, args=(0.02,), daemon=True)
+        self.thread.start()
+        self.url = f"http://127.0.0.1:{self.server.server_port}"
+        configuration = client.Configuration(host=self.url)
+        configuration.retries = False
+        configuration.connection_pool_maxsize = 4
+        self.access = KubeAccess(client.ApiClient(configuration))
+
+    def stop(self) -> None:
+        """End it."""
+        self.over.set()
+        self.server.shutdown()
+        self.server.server_close()
+        self.thread.join()
+
+
+Change = tuple[Object | None, Object | None]
+
+
+class Copy(Reflector):
+    """A reflector of Services that remembers what it told."""
+
+    def __init__(self, access: KubeAccess, trim: Callable[[Object], Object] = lambda item: item) -> None:
+        self.told: list[Change] = []
+        super().__init__(access, SERVICES, trim, lambda old, new: self.told.append((old, new)))
+
+    @property
+    def names(self) -> list[str]:
+        """The names of all objects, sorted."""
+        return sorted(item["metadata"]["name"] for item in self.objects())
+
+
+@pytest.fixture
+def api(monkeypatch: pytest.MonkeyPatch) -> Iterator[Api]:
+    """An API server, and back-offs that fit a test."""
+    monkeypatch.setattr(module, "FIRST_DELAY_SECONDS", 0.01)
+    running = Api()
+    yield running
+    running.stop()
+
+
+@pytest.fixture
+def copy(api: Api) -> Iterator[Copy]:
+    """A reflector that is not started yet."""
+    reflector = Copy(api.access)
+    yield reflector
+    reflector.stop()
+
+
+def awaited(condition: Callable[[], object], what: str) -> None:
+    """Wait for what another thread does."""
+    wait_until(condition, what, WAIT_SECONDS)
+
+
+def test_it_lists_in_pages(api: Api, copy: Copy) -> None:
+    """All pages of the first list are there, and told as new, before it counts as synced."""
+    api.items = [thing(name) for name in "abcde"]
+    api.page_size = 2
+    assert not copy.is_synced
+    copy.start()
+    assert copy.wait_synced(WAIT_SECONDS)
+    assert copy.names == list("abcde")
+    assert [query.get("continue") for query in api.lists] == [None, "2", "4"]
+    assert all(query["limit"] == str(PAGE_SIZE) for query in api.lists)
+    assert [(old, new and new["metadata"]["name"]) for old, new in copy.told] == [
+        (None, name) for name in "abcde"
+    ]
+    assert copy.get("shop", "a") == thing("a")
+    assert copy.get("shop", "z") is None
+    assert copy.objects("elsewhere") == []
+
+
+def test_it_follows_changes(api: Api, copy: Copy) -> None:
+    """What is added, modified or deleted is told with the object before and after."""
+    api.items = [thing("a")]
+    new, old = thing("b", 11), thing("a", 12, spec=1)
+    api.scripts = [
+        [
+            {"type": "ADDED", "object": new},
+            {"type": "MODIFIED", "object": old},
+            {"type": "DELETED", "object": thing("b", 13)},
+        ]
+    ]
+    copy.start()
+    awaited(lambda: len(copy.told) == 4, "all changes")
+    assert copy.told == [(None, thing("a")), (None, new), (thing("a"), old), (new, None)]
+    assert copy.names == ["a"]
+    assert api.watches[0]["resourceVersion"] == "10"
+    assert api.watches[0]["allowWatchBookmarks"] == "true"
+
+
+def test_events_cut_anywhere(api: Api, copy: Copy) -> None:
+    """An event may come in pieces, and several in one."""
+    line = b"".join(
+        json.dumps({"type": "ADDED", "object": thing(name, 11, text="é\\n")}).encode() + b"\n"
+        for name in "abc"
+    )
+    api.scripts = [[line[:5], line[5:90], line[90:]]]
+    copy.start()
+    awaited(lambda: copy.names == ["a", "b", "c"], "all three")
+
+
+def test_only_what_is_kept_counts(api: Api) -> None:
+    """A change of nothing that the copy keeps is told to nobody."""
+    copy = Copy(
+        api.access, lambda item: {"metadata": {k: item["metadata"][k] for k in ("namespace", "name")}}
+    )
+    api.items = [thing("a")]
+    api.scripts = [
+        [
+            {"type": "MODIFIED", "object": thing("a", 11, status=1)},
+            {"type": "ADDED", "object": thing("b", 12)},
+        ]
+    ]
+    copy.start()
+    awaited(lambda: copy.names == ["a", "b"], "the later change")
+    copy.stop()
+    assert len(copy.told) == 2
+    assert copy.get("shop", "a") == {"metadata": {"namespace": "shop", "name": "a"}}
+
+
+def test_a_watch_that_ends_goes_on_from_its_last_version(api: Api, copy: Copy) -> None:
+    """After the usual end of a watch the next one continues; nothing is listed again."""
+    api.scripts = [
+        [{"type": "ADDED", "object": thing("a", 11)}, Api.CLOSE],
+        [{"type": "ADDED", "object": thing("b", 12)}],
+    ]
+    copy.start()
+    awaited(lambda: copy.names == ["a", "b"], "both")
+    assert [query["resourceVersion"] for query in api.watches] == ["10", "11"]
+    assert len(api.lists) == 1
+
+
+def test_a_copy_is_current_only_while_somebody_tells_of_changes(
+    api: Api, copy: Copy, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Not while a watch that broke is waited with; who must know now has it listed anew."""
+    monkeypatch.setattr(module, "FIRST_DELAY_SECONDS", 60.0)
+    go = threading.Event()
+    api.items = [thing("a")]
+    api.scripts = [[go, Api.BREAK], []]
+    copy.start()
+    awaited(lambda: len(api.watches) == 1 and copy.is_current, "the first watch")
+    go.set()
+    awaited(lambda: not copy.is_current, "the end of the watch")
+    api.items = [thing("b")]
+    copy.hurry()
+    awaited(lambda: copy.is_current, "a new list")
+    assert copy.names == ["b"]
+    assert len(api.lists) == 2
+
+
+def test_a_watch_that_goes_on_is_current_when_it_has_settled(
+    api: Api, copy: Copy, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It is opened, and may say at once that it expired: only then nothing was missed."""
+    monkeypatch.setattr(module, "SETTLE_SECONDS", 0.3)
+    api.items = [thing("a")]
+    api.scripts = [[Api.BREAK], []]
+    copy.start()
+    awaited(lambda: len(api.watches) == 2 and copy.is_current, "the second watch")
+    assert len(api.lists) == 1
+
+
+def test_bookmarks_carry_on(api: Api, copy: Copy) -> None:
+    """A bookmark changes no object, and a later watch continues from it."""
+    bookmark = {"type": "BOOKMARK", "object": {"metadata": {"resourceVersion": "99"}}}
+    api.scripts = [[bookmark, Api.CLOSE], []]
+    copy.start()
+    awaited(lambda: len(api.watches) == 2, "the second watch")
+    assert api.watches[1]["resourceVersion"] == "99"
+    assert copy.told == []
+
+
+@pytest.mark.parametrize("cut", [Api.BREAK, b'{"type": "ADDED", "obj\n'], ids=["connection", "JSON"])
+def test_a_broken_watch_is_taken_up_again(api: Api, copy: Copy, cut: Any) -> None:
+    """After a break the copy stands, says what is wrong, and continues."""
+    api.items = [thing("a")]
+    api.scripts = [
+        [{"type": "ADDED", "object": thing("b", 11)}, cut],
+        [{"type": "ADDED", "object": thing("c", 12)}],
+    ]
+    copy.start()
+    awaited(lambda: copy.names == ["a", "b", "c"], "all three")
+    assert [query["resourceVersion"] for query in api.watches] == ["10", "11"]
+    awaited(lambda: copy.failure is None, "no failure any more")
+
+
+def test_while_the_api_is_away_the_copy_stands(api: Api, copy: Copy) -> None:
+    """Nothing is forgotten or told while the API cannot be reached, and the failure says why."""
+    api.items = [thing("a")]
+    copy.start()
+    assert copy.wait_synced(WAIT_SECONDS)
+    awaited(lambda: api.watches, "the watch")
+    api.stop()
+    awaited(lambda: copy.failure is not None, "the failure")
+    assert api.url in str(copy.failure)
+    assert copy.names == ["a"]
+    assert len(copy.told) == 1
+
+
+@pytest.mark.parametrize(
+    "expired",
+    [
+        (410, b'{"message": "too old", "reason": "Expired"}'),
+        {"type": "ERROR", "object": {"kind": "Status", "code": 410, "message": "too old"}},
+    ],
+    ids=["answer", "event"],
+)
+def test_an_expired_watch_lists_anew(api: Api, copy: Copy, expired: Any) -> None:
+    """After a 410 the differences between old and new list are told, and nothing else."""
+    api.items = [thing("a"), thing("b")]
+    changed = threading.Event()
+    api.scripts = [[{"type": "ADDED", "object": thing("c", 11)}, changed, Api.CLOSE], [expired]]
+    copy.start()
+    awaited(lambda: copy.names == ["a", "b", "c"], "the first state")
+    api.items, api.version = [thing("a"), thing("b", 20, spec=1), thing("d", 21)], 30
+    changed.set()
+    awaited(lambda: len(api.watches) == 3, "the third watch")
+    assert copy.names == ["a", "b", "d"]
+    assert copy.told[3:] == [
+        (thing("b"), thing("b", 20, spec=1)),
+        (None, thing("d", 21)),
+        (thing("c", 11), None),
+    ]
+    assert [query["resourceVersion"] for query in api.watches] == ["10", "11", "30"]
+
+
+def test_another_error_event_lists_anew_in_the_end(api: Api, copy: Copy) -> None:
+    """A watch that goes on being refused for another reason is given up after a few tries."""
+    error = {"type": "ERROR", "object": {"kind": "Status", "code": 500, "message": "no such version"}}
+    api.items = [thing("a")]
+    api.scripts = [[error, Api.CLOSE]] * module.ANEW_AFTER_FAILURES
+    copy.start()
+    awaited(lambda: len(api.lists) == 2, "the second list")
+    awaited(lambda: len(api.watches) == module.ANEW_AFTER_FAILURES + 1, "the watch after it")
+    assert copy.names == ["a"]
+
+
+def test_an_api_with_too_much_to_do_is_not_asked_for_lists(
+    api: Api, copy: Copy, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What it answers with 429 is the watch, not its version: a list would cost it far more."""
+    monkeypatch.setattr(module, "LONGEST_DELAY_SECONDS", 0.01)
+    api.items = [thing("a")]
+    api.scripts = [[(429, b'{"message": "too many requests"}')]] * 10
+    copy.start()
+    awaited(lambda: len(api.watches) == 11, "the watch after it")
+    assert len(api.lists) == 1
+    assert {query["resourceVersion"] for query in api.watches} == {"10"}
+
+
+def test_lists_become_rarer_the_longer_watches_are_refused(
+    api: Api, copy: Copy, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The version was not the reason: a list after 3, 6 and 12 failures, and not after each."""
+    monkeypatch.setattr(module, "LONGEST_DELAY_SECONDS", 60.0)  # a round that takes longer ends the count
+    monkeypatch.setattr(module, "backoff", lambda *_: 0.0)
+    monkeypatch.setattr(module, "SHORTEST_WATCH_SECONDS", 60.0)
+    api.items = [thing("a")]
+    api.scripts = [[(500, b'{"message": "etcd"}')]] * 20
+    copy.start()
+    awaited(lambda: len(api.watches) == 21, "the watch after it")
+    assert len(api.lists) == 4  # one after every third would be seven
+
+
+@pytest.mark.parametrize(
+    ("refusal", "words"),
+    [
+        (
+            (403, b'{"message": "forbidden: list services", "reason": "Forbidden"}'),
+            ["403", "forbidden: list"],
+        ),
+        ((503, b"<html>"), ["503", "<html>"]),
+        ((500, b""), ["500", "no text"]),
+    ],
+    ids=["403", "503", "500"],
+)
+def test_a_refused_list(api: Api, copy: Copy, refusal: tuple[int, bytes], words: list[str]) -> None:
+    """A refused list is asked for again; until then nothing counts as synced, and the reason is said."""
+    api.items = [thing("a")]
+    api.refusals = [refusal] * 3
+    failures: list[str] = []
+
+    def is_synced() -> bool:
+        if copy.failure:
+            failures.append(str(copy.failure))
+        return copy.is_synced
+
+    copy.start()
+    awaited(is_synced, "the list")
+    assert failures
+    assert all(word in failures[0] for word in [*words, PATH])
+    assert copy.failure is None
+
+
+def test_a_page_that_expires_starts_the_list_again(api: Api, copy: Copy) -> None:
+    """A 410 in the middle of a list throws the pages away; the next list is complete."""
+    api.items = [thing(name) for name in "abc"]
+    api.page_size = 2
+    api.refusals = [(410, b'{"message": "continue token expired"}')]
+    copy.start()
+    assert copy.wait_synced(WAIT_SECONDS)
+    assert copy.names == ["a", "b", "c"]
+
+
+def test_a_list_that_is_no_json(api: Api, copy: Copy) -> None:
+    """A proxy's page with status 200 neither ends the reflector nor counts as an empty list."""
+    api.items = [thing("a")]
+    api.refusals = [(200, b"<html>")]
+    copy.start()
+    assert copy.wait_synced(WAIT_SECONDS)
+    assert copy.names == ["a"]
+
+
+def test_a_stopped_copy_tells_nobody(api: Api, copy: Copy) -> None:
+    """After the stop no listener is called."""
+    later = threading.Event()
+    api.scripts = [[later, {"type": "ADDED", "object": thing("a", 11)}, Api.CLOSE]]
+    copy.start()
+    awaited(lambda: api.watches, "the watch")
+    copy.stop()
+    later.set()
+    awaited(lambda: not any(one.is_alive for one in copy.liveness()), "the end")
+    assert copy.told == []
+    assert len(api.watches) == 1
+
+
+def test_errors_say_what_the_api_said(api: Api) -> None:
+    """An error of the API has its sentence, its code and its machine-readable reason."""
+    api.refusals = [(409, b'{"message": "already there", "reason": "AlreadyExists"}')]
+    with pytest.raises(
+        KubernetesError, match=f"GET {PATH}: the Kubernetes API answered 409: already there"
+    ) as caught:
+        api.access.get(PATH)
+    assert (caught.value.status_code, caught.value.reason) == (409, "AlreadyExists")
+
+
+def test_an_api_that_is_away_is_named() -> None:
+    """Where nobody listens the message names the server and the request."""
+    with socket.socket() as unused:
+        unused.bind(("127.0.0.1", 0))
+        url = f"http://127.0.0.1:{unused.getsockname()[1]}"
+        configuration = client.Configuration(host=url)
+        configuration.retries = False
+        access = KubeAccess(client.ApiClient(configuration))
+        with pytest.raises(
+            KubernetesError, match=f"GET {PATH}: no answer from the Kubernetes API at {url}"
+        ) as caught:
+            access.get(PATH)
+    assert caught.value.status_code is None
+
+
+def test_a_server_that_ends_every_watch_at_once_is_not_hammered(
+    api: Api, copy: Copy, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A watch that ends at once without an event, as behind a broken proxy, counts as a failure each time."""
+    waited: list[int] = []
+
+    def pause(failures: int, *_: float) -> float:
+        waited.append(failures)
+        return 0.001
+
+    monkeypatch.setattr(module, "backoff", pause)
+    api.scripts = [[Api.CLOSE]] * 5
+    copy.start()
+    awaited(lambda: len(api.watches) == 6, "one that stays open")
+    assert waited == [1, 2, 3, 4, 5]
+
+
+def test_a_back_off_can_be_cut_short(api: Api, copy: Copy, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Somebody else has heard from the API server: it is asked at once."""
+    monkeypatch.setattr(module, "FIRST_DELAY_SECONDS", 3600.0)
+    monkeypatch.setattr(module, "LONGEST_DELAY_SECONDS", 3600.0)
+    api.refusals = [(503, b"{}")]
+    copy.start()
+    awaited(lambda: copy.failure is not None, "the failure")
+
+    def is_back() -> bool:
+        copy.hurry()
+        return copy.is_synced
+
+    awaited(is_back, "the list")
+
+
+DENIED = (403, b'{"message": "forbidden"}')
+
+
+def test_a_denial_stands_until_the_api_says_otherwise(
+    api: Api, copy: Copy, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A connection that breaks, or a server that is busy, says nothing of rights."""
+    monkeypatch.setattr(module, "LONGEST_DELAY_SECONDS", 0.05)
+    api.refusals = [DENIED, (503, b"{}"), (503, b"{}"), DENIED, *[(500, b"")] * 5]
+    seen: set[tuple[int | None, bool]] = set()
+
+    def is_synced() -> bool:
+        if copy.failure is not None:
+            seen.add((copy.failure.status_code, copy.is_refused))
+        return copy.is_synced
+
+    copy.start()
+    awaited(is_synced, "the list")
+    assert {code for code, _ in seen} >= {500, 503}
+    assert {refused for code, refused in seen if code != 403} == {True}
+    assert (copy.is_refused, copy.is_shut_out) == (False, False)
+
+
+def test_who_hurries_waits_for_another_word_of_what_was_denied(
+    api: Api, copy: Copy, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A copy that was denied may be had again by now: until the API has said so once more, it is old."""
+    monkeypatch.setattr(module, "FIRST_DELAY_SECONDS", 3600.0)
+    monkeypatch.setattr(module, "LONGEST_DELAY_SECONDS", 3600.0)
+    api.scripts = [[DENIED], [DENIED]]
+    copy.start()
+    awaited(lambda: copy.is_shut_out, "the denial")
+    asked = threading.Event()
+    pages = api.access.pages
+
+    def slow(path: str) -> Iterator[Object]:
+        assert asked.wait(WAIT_SECONDS)
+        yield from pages(path)
+
+    monkeypatch.setattr(api.access, "pages", slow)
+    copy.hurry()
+    assert (copy.is_shut_out, copy.is_current) == (False, False)
+    asked.set()
+    awaited(lambda: copy.is_shut_out, "the next denial")
+    copy.hurry()
+    awaited(lambda: copy.is_current, "the copy")
+    assert not copy.is_shut_out
+
+
+def test_a_copy_that_was_listed_since_is_level_although_no_watch_stays(
+    api: Api, copy: Copy, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A proxy may end each watch at once: who comes to lead would wait for ever."""
+    monkeypatch.setattr(module, "LONGEST_DELAY_SECONDS", 0.05)
+    api.scripts = [[Api.CLOSE]] * 1000
+    copy.start()
+    assert copy.wait_synced(WAIT_SECONDS)
+    assert not copy.is_level
+    for name in ("a", "b"):
+        awaited(lambda: not copy.is_current, "the watch's end")
+        api.items.append(thing(name))
+        copy.hurry()
+        awaited(lambda: copy.is_level, "the list")
+        assert name in copy.names

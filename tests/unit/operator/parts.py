@@ -1,0 +1,171 @@
+"""An operator's real parts, of which none is started and none asks a server."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any
+
+from kubernetes import client
+
+from eurekube_provider.core.identity import Cluster, ClusterOwner
+from eurekube_provider.core.model import Instance, Port, Status
+from eurekube_provider.core.plan import Outcome, plan
+from eurekube_provider.eureka.connection import Connection
+from eurekube_provider.eureka.eureka_registry import EurekaRegistry
+from eurekube_provider.eureka.peers import Peers
+from eurekube_provider.kube.access import KubeAccess
+from eurekube_provider.kube.events import EventRecorder
+from eurekube_provider.operator.conditions import Report
+from eurekube_provider.operator.controller import Controller
+from eurekube_provider.operator.drain_check import DrainCheck
+from eurekube_provider.operator.index import SyncerKey
+from eurekube_provider.operator.queue import WorkQueue
+from eurekube_provider.operator.reconciler import Reconciler
+from eurekube_provider.operator.settings import Settings
+from eurekube_provider.operator.sources import Sources
+from eurekube_provider.operator.status import StatusPublisher, StatusWriter
+from eurekube_provider.operator.triggers.triggers import Triggers
+from eurekube_provider.operator.web.running_operator import RunningOperator
+
+CLUSTER = Cluster("lab", "uid-1")
+URL = "http://127.0.0.1:9/eureka"
+
+
+class Told:
+    """Parts, and what a test has them know."""
+
+    def __init__(self, eurekas: Sequence[str] = ("default",)) -> None:
+        connection = Connection.parse(URL)
+        settings = Settings(dict.fromkeys(eurekas, connection), pod_name="pod-1")
+        access = self._access = KubeAccess(client.ApiClient(client.Configuration(host="http://127.0.0.1:1")))
+        queue: WorkQueue[SyncerKey] = WorkQueue()
+        statuses = StatusWriter(access)
+        self.registries = registries = {
+            name: EurekaRegistry(Peers(connection), CLUSTER, "eurekube", 15.0) for name in eurekas
+        }
+        self.registry = registries[eurekas[0]]
+        self.concerned: list[SyncerKey] = []
+        self.may_write = True
+
+        def concerned(key: SyncerKey) -> None:
+            self.concerned.append(key)
+            queue.add(key)
+
+        self.sources = Sources(access, CLUSTER, (), concerned)
+        self.drain_check = DrainCheck(access, self.sources, 0, queue.add)
+        self.reconciler = self.configured(settings)
+        publisher = StatusPublisher(EventRecorder(access, "c", "i"), statuses)
+        self.controller = Controller(
+            settings,
+            CLUSTER,
+            registries,
+            self.sources,
+            self.reconciler,
+            publisher,
+            self.drain_check,
+            queue,
+        )
+        self.parts = RunningOperator(
+            settings,
+            CLUSTER,
+            "http://127.0.0.1:1",
+            self.sources,
+            registries,
+            self.controller,
+            statuses,
+            queue,
+            is_leader=lambda: None,
+            started_at=0.0,
+        )
+
+    def configured(self, settings: Settings, *, reads_each: bool = False) -> Reconciler:
+        """A reconciler for the same registries and sources."""
+        return Reconciler(
+            settings,
+            CLUSTER,
+            self._access,
+            self.registries,
+            self.sources,
+            self.drain_check,
+            lambda: self.may_write,
+            reads_each=reads_each,
+        )
+
+    def leads(self, answer: bool | None) -> RunningOperator:
+        """The parts of a replica that leads, or does not, or knows no election."""
+        return replace(self.parts, is_leader=lambda: answer)
+
+    def syncer(self, name: str, namespace: str = "shop", **more: Any) -> SyncerKey:
+        """A syncer that the cluster has."""
+        (reflector,) = self.sources.syncers.reflectors
+        spec = {"mode": "pod", "selector": {"app": name}}
+        item: dict[str, Any] = {"metadata": {"namespace": namespace, "name": name}, "spec": spec, **more}
+        reflector.take("ADDED", item)
+        return (namespace, name)
+
+    def refresh(self, name: str, namespace: str = "shop", target: str = "prod", **more: Any) -> None:
+        """A StackRefresh that the cluster has."""
+        if self.parts.triggers is None:
+            access = self._access
+            events = EventRecorder(access, "c", "i")
+            triggers = Triggers(self.parts.settings, "lab", access, events, lambda _: ([], []), {})
+            self.parts = replace(self.parts, triggers=triggers)
+        assert self.parts.triggers is not None
+        (reflector,) = self.parts.triggers.reflectors.reflectors
+        spec = {"selector": {"app": name}, "action": "Up", "target": target}
+        reflector.take("ADDED", {"metadata": {"namespace": namespace, "name": name}, "spec": spec, **more})
+
+    def removed(self, key: SyncerKey) -> None:
+        """The cluster has it no more."""
+        (reflector,) = self.sources.syncers.reflectors
+        reflector.take("DELETED", {"metadata": {"namespace": key[0], "name": key[1]}})
+
+    def instances(self, key: SyncerKey, count: int, *, registered: bool = True) -> list[Instance]:
+        """Instances of a syncer, in Eureka or not."""
+        owner = str(ClusterOwner(CLUSTER.name, *key))
+        made = [
+            Instance(
+                key[1],
+                f"{key[1]}-{number}.{key[0]}.lab:{key[1]}:8080",
+                "10.0.0.1",
+                f"10.0.{number // 250}.{number % 250 + 1}",
+                Port(8080),
+                metadata={"eurekube.owner": owner},
+            )
+            for number in range(count)
+        ]
+        for instance in made if registered else ():
+            self.registry.view.registered(instance)
+            self.registry.renewals.add(instance, just_registered=True)
+        return made
+
+    def synced(self, key: SyncerKey, count: int) -> None:
+        """A look that found all in line."""
+        application = key[1].upper()
+        self.instances(key, count)
+        report = Report(True, "Synced", "all there", application, count, count)
+        self.controller.history.record(key, report)
+        self.controller.history.count(key, 0.02, failed=False)
+
+    def conflict(self, key: SyncerKey, why: str = "belongs to somebody else") -> None:
+        """A look that found one instance of two taken by somebody."""
+        mine, taken = self.instances(key, 2, registered=False)
+        self.registry.view.registered(mine)
+        other = replace(taken, status=Status.DOWN, metadata={"eurekube.owner": "stack/o/p/s/n"})
+        steps = plan([mine, taken], [mine, other], mine.owner or "")
+        assert len(steps.refusals) == 1
+        problems = {"Conflict": why}
+        report = Report(True, "InstancesUp", why, key[1].upper(), 2, 1, 1, problems, False, "Conflict", why)
+        self.controller.history.record(key, report, steps, Outcome((), ()))
+        self.controller.history.count(key, 0.02, failed=False)
+
+    def braked(self, key: SyncerKey, count: int, seconds: float) -> None:
+        """A look whose removals the brake holds back."""
+        there = self.instances(key, count)
+        steps = plan([], there, there[0].owner or "")
+        why = "all would vanish"
+        problems = {"Braked": why}
+        report = Report(True, "InstancesUp", why, key[1].upper(), 0, 0, 0, problems, False, "Braked", why)
+        self.controller.history.record(key, report, steps, Outcome((), ()), (seconds, "held back"))
+        self.controller.history.count(key, 0.02, failed=False)

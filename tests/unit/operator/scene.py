@@ -1,0 +1,148 @@
+"""A syncer, its Service and endpoints, for tests of what is done with it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
+
+from eurekube_provider.core.plan import Action, Change, Outcome, Plan
+from eurekube_provider.eureka.apply import apply
+from eurekube_provider.eureka.connection import Connection
+from eurekube_provider.eureka.eureka_registry import EurekaRegistry
+from eurekube_provider.kube.reflector import ReflectorGroup
+from eurekube_provider.operator.conditions import Report
+from eurekube_provider.operator.decision import Result
+from eurekube_provider.operator.deletion import FINALIZER
+from eurekube_provider.operator.index import SyncerKey
+from tests.unit.fake_eureka import FakeEureka, FakeServers
+from tests.unit.operator.parts import Told
+
+KEY = ("shop", "rating")
+WEB: list[dict[str, Any]] = [{"name": "web", "port": 8080}]
+BOTH = [*WEB, {"name": "metrics", "port": 9090}]
+READY, TERMINATING = {"ready": True}, {"ready": False, "terminating": True}
+
+
+CarryOut = Callable[[Plan, str, EurekaRegistry], Outcome]
+
+
+class Scene:
+    """A syncer, its Service and endpoints; what would be sent to Eureka is taken as done.
+
+    :param unread: of which kind there is no list yet.
+    """
+
+    def __init__(self, *, unread: str = "", **spec: Any) -> None:
+        self.told = Told(("default", "elsewhere"))
+        self.elsewhere = self.told.registries["elsewhere"]
+        self.reconciler = self.told.reconciler
+        self.result = Result()
+        self.sent: list[Change] = []
+        self.carry_out: CarryOut = self._taken_as_done
+        for registry in (self.told.registry, self.elsewhere):
+            registry.reachability.read()
+            registry.apply = self._applies_at(registry)  # type: ignore[method-assign,assignment]
+        sources = self.told.sources
+        self.concerned = self.told.concerned
+        kinds = {"syncers": sources.syncers, "services": sources.services, "slices": sources.slices}
+        for kind, group in kinds.items():
+            if kind != unread:
+                self.read(group)
+        self.spec = {"mode": "pod", "selector": {"app": "rating"}, **spec}
+        self.told.syncer("rating")
+        self.edited()
+        (services,) = sources.services.reflectors
+        service = {"namespace": "shop", "name": "rating", "labels": {"app": "rating"}}
+        services.take("ADDED", {"metadata": service, "spec": {}})
+
+    @staticmethod
+    def read(group: ReflectorGroup) -> None:
+        """Nothing is there yet, and that is known."""
+        (reflector,) = group.reflectors
+        reflector.take_list([{"metadata": {"resourceVersion": "1"}, "items": []}])
+
+    def edited(self, *, status: dict[str, Any] | None = None, **spec: Any) -> None:
+        """The syncer as it is from now on."""
+        self.spec = self.spec | spec
+        (syncers,) = self.told.sources.syncers.reflectors
+        metadata = {"namespace": "shop", "name": "rating", "uid": "u", "finalizers": [FINALIZER]}
+        kind = {"apiVersion": "eurekube.io/v1alpha1", "kind": "EurekaSyncer"}
+        status = status or {}
+        self.syncer: dict[str, Any] = {**kind, "metadata": metadata, "spec": self.spec, "status": status}
+        syncers.take("MODIFIED", self.syncer)
+
+    def serves(self, **pods: dict[str, bool]) -> None:
+        """Its endpoints are registered, and what was sent for it is forgotten."""
+        self.endpoints(WEB, **pods)
+        self.reconcile()
+        self.sent.clear()
+
+    def endpoints(self, ports: list[dict[str, Any]], **pods: dict[str, bool]) -> None:
+        """The slice is so now."""
+        (slices,) = self.told.sources.slices.reflectors
+        endpoints = [
+            {
+                "addresses": [f"10.0.0.{number}"],
+                "conditions": conditions,
+                "targetRef": {"kind": "Pod", "name": name},
+            }
+            for number, (name, conditions) in enumerate(pods.items(), 1)
+        ]
+        labels = {"kubernetes.io/service-name": "rating"}
+        metadata = {"namespace": "shop", "name": "rating-1", "labels": labels}
+        slices.take(
+            "MODIFIED",
+            {"metadata": metadata, "addressType": "IPv4", "ports": ports, "endpoints": endpoints},
+        )
+
+    def reconcile(self, key: SyncerKey = KEY, served: str = "") -> list[Change]:
+        """What a reconcile of the syncer sends, or of another one."""
+        self.sent.clear()
+        self.result = self.reconciler.reconcile(key, served)
+        return list(self.sent)
+
+    @property
+    def report(self) -> Report:
+        """What the last reconcile says."""
+        assert self.result.report is not None
+        return self.result.report
+
+    def may(self, **settings: Any) -> None:
+        """What the operator's configuration says from now on."""
+        self.reconciler = self.told.configured(replace(self.told.parts.settings, **settings))
+
+    def real(self) -> FakeEureka:
+        """Carry out from now on, at a server's stand-in."""
+        eureka, registry = FakeEureka(), self.told.registry
+        (peer,) = registry.peers.peers
+        registry.peers.peers = FakeServers({peer.url: eureka})(Connection.parse(peer.url)).peers
+
+        def carry_out(steps: Plan, owner: str, registry: EurekaRegistry) -> Outcome:
+            self.sent += steps.changes
+            return apply(steps, owner, registry.peers, registry.instances)
+
+        self.carry_out = carry_out
+        return eureka
+
+    def ready(self) -> tuple[bool | None, str]:
+        """What the last reconcile says of the condition Ready."""
+        return self.report.is_ready, self.report.reason
+
+    def renewed(self, registry: EurekaRegistry | None = None) -> set[str]:
+        """The pods whose instances are renewed."""
+        held = (registry or self.told.registry).renewals.held()
+        return {instance.instance_id.partition(".")[0] for instance in held}
+
+    def _applies_at(self, registry: EurekaRegistry) -> Callable[[Plan, str], Outcome]:
+        return lambda steps, owner: self.carry_out(steps, owner, registry)
+
+    def _taken_as_done(self, steps: Plan, _owner: str, registry: EurekaRegistry) -> Outcome:
+        for change in steps.changes:
+            if change.action is Action.DEREGISTER:
+                registry.instances.leaving(change.instance)
+                registry.instances.gone(change.instance)
+            else:
+                registry.instances.registered(change.instance)
+        self.sent += steps.changes
+        return Outcome(steps.changes)

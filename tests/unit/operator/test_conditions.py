@@ -1,0 +1,200 @@
+"""What Ready and Synced say of one look."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from eurekube_provider.core.errors import OwnershipConflict, RegistryDenied, RegistryUnreachable
+from eurekube_provider.core.identity import LEAVING_KEY, OWNER_KEY
+from eurekube_provider.core.mapping import Desired
+from eurekube_provider.core.model import EurekaLease, Instance, Port, Status
+from eurekube_provider.core.objects import Problem
+from eurekube_provider.core.plan import Action, Change, Failure, Outcome, Plan, Refusal, RefusalReason
+from eurekube_provider.core.syncer import Mode, Selector, Syncer
+from eurekube_provider.operator.conditions import ConditionFinding, Reconciled, Report
+from eurekube_provider.operator.conditions import report as report_of
+
+SYNCER = Syncer("shop", "rating", Mode.POD, Selector("shop", "rating"), "rating")
+DONE = Outcome((), ())
+
+
+def instances(*states: Status) -> tuple[Instance, ...]:
+    """Instances of the syncer in these states."""
+    return tuple(
+        Instance(
+            "rating", f"{n}", f"10.0.0.{n}", f"10.0.0.{n}", Port(80), status=s, metadata={OWNER_KEY: "o"}
+        )
+        for n, s in enumerate(states)
+    )
+
+
+def report(
+    syncer: Syncer,
+    desired: Desired,
+    steps: Plan,
+    outcome: Outcome,
+    there: tuple[Instance, ...],
+    **more: object,
+) -> Report:
+    """What a reconcile that went to its end says."""
+    given = {"syncer": syncer, "desired": desired, "steps": steps, "outcome": outcome, **more}
+    return report_of(Reconciled(syncer.application.upper(), there, len(desired.instances), **given))  # type: ignore[arg-type]
+
+
+def failure_report(
+    application: str, reason: str, message: str, there: tuple[Instance, ...], desired: int, drain: str = ""
+) -> Report:
+    """What a reconcile that ended early says."""
+    return report_of(Reconciled(application, there, desired, drain, ConditionFinding(reason, message)))
+
+
+def found(there: tuple[Instance, ...], *problems: Problem, **more: object) -> Report:
+    """The report of a look that wanted two instances, UP."""
+    wanted = Desired(instances(Status.UP, Status.UP), problems)
+    return report(SYNCER, wanted, Plan(), DONE, there, **more)
+
+
+def said(one: Report) -> tuple[bool | None, str, bool, str]:
+    """Both conditions, with their reasons."""
+    return one.is_ready, one.reason, one.is_synced, one.sync_reason
+
+
+def test_all_is_well() -> None:
+    """Everything desired is UP."""
+    one = found(instances(Status.UP, Status.UP))
+    assert said(one) == (True, "Synced", True, "Synced")
+    assert (one.desired, one.registered, one.refused) == (2, 2, 0)
+    assert one.message == "2 instances of RATING in Eureka"
+
+
+def test_nothing_is_desired() -> None:
+    """A Service that is scaled to zero is as it should be."""
+    assert said(report(SYNCER, Desired(), Plan(), DONE, ())) == (True, "Synced", True, "Synced")
+
+
+def test_none_is_up() -> None:
+    """Eureka says what Kubernetes says, and still callers find nobody."""
+    down = instances(Status.DOWN, Status.DOWN)
+    one = report(SYNCER, Desired(down), Plan(), DONE, down)
+    assert said(one) == (False, "NoneUp", True, "Synced")
+
+
+def test_a_problem_with_something_up() -> None:
+    """Callers find an instance, so it is Ready; Synced and the problem's condition say what is wrong."""
+    one = found(instances(Status.UP), Problem("NoPort", "which?"))
+    assert said(one) == (True, "InstancesUp", False, "NoPort")
+    assert one.message == "1 instance of RATING UP; which?"
+    assert one.problems == {"NoPort": "which?"}
+
+
+def test_a_problem_with_nothing_up() -> None:
+    """Ready says what is in the way."""
+    assert said(found((), Problem("NoPort", "which?"))) == (False, "NoPort", False, "NoPort")
+
+
+@pytest.mark.parametrize("kind", [RegistryUnreachable, RegistryDenied])
+def test_eureka_cannot_be_asked(kind: type[RegistryUnreachable]) -> None:
+    """What callers find is not known, whatever was there before."""
+    reason = "EurekaUnreachable" if kind is RegistryUnreachable else "EurekaDenied"
+    one = found(instances(Status.UP, Status.UP), trouble=kind("no answer"))
+    assert said(one) == (False, reason, False, reason)
+
+
+def test_refusals_and_failures() -> None:
+    """A conflict that the plan saw and one that was only seen when writing are both told and counted."""
+    mine = instances(Status.UP)[0]
+    theirs = replace(mine, metadata={OWNER_KEY: "theirs"})
+    refused = Plan((), (Refusal(RefusalReason.SELF_REGISTERED, mine, theirs),))
+    failure = Failure(Change(Action.REGISTER, mine), OwnershipConflict("belongs to others"))
+    one = report(SYNCER, Desired((mine,)), refused, Outcome((), (failure,)), ())
+    assert set(one.problems) == {"Conflict", "SelfRegistered"}
+    assert (one.refused, one.sync_reason) == (2, "Conflict")
+    beside = report(SYNCER, Desired((mine,)), Plan(doubled=refused.refusals), Outcome(), (mine,))
+    assert set(beside.problems) == {"SelfRegistered"}
+
+
+def test_paused() -> None:
+    """A paused syncer is in sync as long as nothing waits."""
+    paused = replace(SYNCER, is_paused=True)
+    both = instances(Status.UP, Status.UP)
+    idle = report(paused, Desired(both), Plan(), DONE, both)
+    assert said(idle) == (True, "Synced", True, "Synced")
+    assert set(idle.problems) == {"Paused"}
+    waiting = report(paused, Desired(both), Plan(), DONE, both, waiting=3)
+    assert said(waiting) == (True, "InstancesUp", False, "Paused")
+    assert "3 changes wait" in waiting.problems["Paused"]
+
+
+def test_a_short_lease_is_only_to_be_known() -> None:
+    """It keeps nothing from Eureka."""
+    both = instances(Status.UP, Status.UP)
+    one = report(replace(SYNCER, lease=EurekaLease(5, 6)), Desired(both), Plan(), DONE, both)
+    assert said(one) == (True, "Synced", True, "Synced")
+    assert set(one.problems) == {"LeaseTooShort"}
+
+
+def test_a_drain_that_is_too_short_is_only_to_be_known() -> None:
+    """What Eureka holds is right all the same, also in a look that ended early; unknown is not mended."""
+    both = instances(Status.UP, Status.UP)
+    one = report(SYNCER, Desired(both), Plan(), DONE, both, drain="too short")
+    assert said(one) == (True, "Synced", True, "Synced")
+    assert (one.problems, one.unknown) == ({"DrainTooShort": "too short"}, frozenset())
+    early = failure_report("RATING", "NotAllowed", "no", both, 2, "too short")
+    assert said(early) == (False, "NotAllowed", False, "NotAllowed")
+    assert early.problems == {"NotAllowed": "no", "DrainTooShort": "too short"}
+    unknown = report(SYNCER, Desired(both), Plan(), DONE, both, drain=None)
+    assert (dict(unknown.problems), set(unknown.unknown)) == ({}, {"DrainTooShort"})
+
+
+def test_a_look_that_ended_early() -> None:
+    """What stands in Eureka can still be called; nothing is known to be in sync."""
+    one = failure_report("RATING", "KubernetesError", "no", instances(Status.UP), 2)
+    assert said(one) == (True, "InstancesUp", False, "KubernetesError")
+    assert (one.desired, one.registered) == (2, 1)
+
+
+@pytest.mark.parametrize("reason", ["NotAllowed", "UnknownEureka"])
+def test_a_refused_syncer_is_not_ready(reason: str) -> None:
+    """Nobody sees to it that callers find what there is, and the message says what is left."""
+    one = failure_report("RATING", reason, "no", instances(Status.UP, Status.DOWN), 3)
+    assert said(one) == (False, reason, False, reason)
+    assert one.message.startswith("no; Eureka holds 2 instances of RATING (1 UP): renewed until")
+    assert (one.desired, one.registered) == (3, 2)
+    assert said(failure_report("", "NotAllowed", "no", (), 0)) == (False, "NotAllowed", False, "NotAllowed")
+
+
+BRAKED = "all 2 instances would go: held back until 2026-01-01T00:01:00Z"
+NOTHING_MATCHES = Problem("NoMatchingService", "no Service in namespace shop is called rating")
+
+
+def test_a_wrong_selector_on_a_serving_syncer() -> None:
+    """It asks for an application that is not there: what Eureka holds and until when is said at once."""
+    wrong = replace(SYNCER, selector=Selector("shop", "ratnig"), application="ratnig")
+    two = instances(Status.UP, Status.UP)
+    one = report(wrong, Desired(problems=(NOTHING_MATCHES,)), Plan(), DONE, two, braked=BRAKED)
+    assert said(one) == (False, "NoMatchingService", False, "Braked")
+    assert one.message == f"{NOTHING_MATCHES.message}; Eureka holds 2 instances of RATING (2 UP), {BRAKED}"
+    assert (one.desired, one.registered) == (0, 2)
+
+
+def test_nobody_knows_whether_what_the_brake_holds_can_be_called() -> None:
+    """No endpoint is ready by what Kubernetes says, and the brake doubts that: not ready, and not unready."""
+    two = instances(Status.UP, Status.UP)
+    for desired in ((), instances(Status.DOWN, Status.DOWN)):
+        one = report(SYNCER, Desired(desired), Plan(), DONE, two, braked=BRAKED)
+        assert said(one) == (None, "Braked", False, "Braked")
+        assert "Eureka holds 2 instances of RATING (2 UP)" in one.message
+        assert "until 2026" in one.message
+    one = report(SYNCER, Desired(two[:1]), Plan(), DONE, two, braked=BRAKED)
+    assert said(one) == (True, "InstancesUp", False, "Braked")  # one is ready beyond doubt
+
+
+def test_what_is_on_its_way_out_is_not_counted() -> None:
+    """Three of three, while the fourth is out of service until its endpoint is gone."""
+    three = instances(Status.UP, Status.UP, Status.UP)
+    mark = {OWNER_KEY: "o", LEAVING_KEY: "true"}
+    out = replace(instances(Status.UP)[0], instance_id="out", status=Status.OUT_OF_SERVICE, metadata=mark)
+    one = report(SYNCER, Desired(three), Plan(), DONE, (*three, out))
+    assert (one.registered, one.desired) == (3, 3)

@@ -1,0 +1,323 @@
+"""Which syncers the controller has reconciled, when, and what is said meanwhile."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Iterator
+
+import pytest
+
+from eurekube_provider.core.errors import ConfigurationError, RegistryUnreachable
+from eurekube_provider.core.plan import Outcome, Plan
+from eurekube_provider.core.registry import Failing
+from eurekube_provider.eureka import reachability
+from eurekube_provider.eureka.eureka_registry import EurekaRegistry
+from eurekube_provider.eureka.reachability import Reachability
+from eurekube_provider.operator import unresponsive
+from eurekube_provider.operator.conditions import Report
+from eurekube_provider.operator.controller import WORKERS
+from eurekube_provider.operator.decision import Result
+from eurekube_provider.operator.index import SyncerKey
+from lab.waiting import wait_until
+from tests.unit.operator.parts import Told
+from tests.unit.operator.scene import KEY, READY, WEB, Scene
+
+
+class Running:
+    """A controller that runs, for a syncer whose Eureka a test plays."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setattr(unresponsive, "TICK_SECONDS", 0.02)
+        self.scene = Scene()
+        self.controller = self.scene.told.controller
+        self.registry = self.scene.told.registry
+        for one in self.scene.told.registries.values():
+            monkeypatch.setattr(one, "take_over", lambda _: None)
+
+    def start(self) -> None:
+        """Have the workers ready; nobody leads."""
+        self.controller.start()
+        self.controller.take_over()
+
+    def report(self) -> Report | None:
+        """What was said last of the syncer."""
+        last = self.controller.history.last.get(KEY)
+        return last.report if last else None
+
+    def says(self, reason: str) -> bool:
+        """Whether that is the reason of Ready now."""
+        said = self.report()
+        return said is not None and said.reason == reason
+
+
+@pytest.fixture
+def running(monkeypatch: pytest.MonkeyPatch) -> Iterator[Running]:
+    """Ended by the test."""
+    made = Running(monkeypatch)
+    yield made
+    made.controller.stop()
+
+
+def test_an_eureka_that_hangs_is_said_while_changes_wait_for_it(
+    running: Running, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Not only when the requests have timed out; what a reconcile ends with is said after that."""
+    monkeypatch.setattr(unresponsive, "TELL_AFTER_SECONDS", 0.05)
+    monkeypatch.setattr(reachability, "SILENT_AFTER_SECONDS", 0.05)
+    scene = running.scene
+    scene.endpoints(WEB, a=READY)
+    running.start()
+    running.controller.lead()
+    wait_until(lambda: running.says("Synced"), "the first", 10)
+    (peer,) = running.registry.peers.peers
+    hangs, carry_out = threading.Event(), scene.carry_out
+
+    def hang(steps: Plan, owner: str, registry: EurekaRegistry) -> Outcome:
+        peer.traffic.begin()
+        assert hangs.wait(20)
+        peer.traffic.count("GET", "200", 0.0)
+        return carry_out(steps, owner, registry)
+
+    scene.carry_out = hang
+    scene.endpoints(WEB, a=READY, b=READY)
+    try:
+        wait_until(lambda: running.says("EurekaUnreachable"), "it", 10)
+        report = running.report()
+        assert report is not None
+        assert (report.is_ready, report.sync_reason) == (False, "EurekaUnreachable")
+        assert f"{peer.url} was asked and has not answered since" in report.message
+        assert "Eureka holds 1 instance of RATING (1 UP)" in report.message
+    finally:
+        hangs.set()
+    wait_until(lambda: running.says("Synced"), "its end", 10)
+    wait_until(lambda: running.controller.is_idle, "no more", 10)
+    assert running.says("Synced")
+
+
+def test_an_eureka_that_hangs_is_said_of_all_its_syncers(monkeypatch: pytest.MonkeyPatch) -> None:
+    """All are reconciled as soon as it is silent for seconds, and again when it is heard."""
+    monkeypatch.setattr(reachability, "SILENT_AFTER_SECONDS", 0.05)
+    monkeypatch.setattr(reachability, "LONG_SILENCE_SECONDS", 0.05)
+    scene = Scene()
+    scene.endpoints(WEB, a=READY)
+    scene.reconcile()
+    registry = scene.told.registry
+    changes: list[bool] = []
+    watch = unresponsive.UnresponsiveWatch(
+        {"default": registry},
+        changed=lambda _: changes.append(isinstance(registry.condition(), Failing)),
+    )
+    (peer,) = registry.peers.peers
+    watch.check()
+    peer.traffic.begin()
+
+    def is_noticed() -> bool:
+        watch.check()
+        return bool(changes)
+
+    wait_until(is_noticed, "trouble", 10)
+    watch.check()
+    scene.reconcile()
+    assert (changes, scene.ready()) == ([True], (False, "EurekaUnreachable"))
+    peer.traffic.count("GET", "none", 5.0)  # timed out, and asked again
+    peer.traffic.begin()
+    watch.check()
+    peer.traffic.count("GET", "200", 0.1)
+    watch.check()
+    scene.reconcile()
+    assert (changes, scene.ready()) == ([True, False], (True, "Synced"))
+
+
+@pytest.mark.parametrize("was_read", [True, False])
+def test_an_eureka_that_hangs_is_said_before_it_was_taken_over(
+    was_read: bool, running: Running, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Nobody reconciles its syncers until then; once that is over the first reconcile says what there is."""
+    monkeypatch.setattr(reachability, "SILENT_AFTER_SECONDS", 0.05)
+    monkeypatch.setattr(reachability, "LONG_SILENCE_SECONDS", 60.0)
+    scene, answers, registry = running.scene, threading.Event(), running.registry
+    scene.endpoints(WEB, a=READY, b=READY)
+    if was_read:
+        scene.reconcile()
+    else:
+        registry.reachability = Reachability(registry.peers)
+        scene.edited(status={"registered": 7})
+    (peer,) = registry.peers.peers
+    monkeypatch.setattr(registry, "take_over", lambda _: answers.wait(20))
+    peer.traffic.begin()
+    running.start()
+    try:
+        time.sleep(0.2)
+        assert running.report() is None  # who stands by says nothing
+        running.controller.lead()
+        wait_until(lambda: running.says("EurekaUnreachable"), "it", 10)
+        report = running.report()
+        assert report is not None
+        assert f"{peer.url} was asked and has not answered since" in report.message
+        if was_read:
+            assert "by what is known, Eureka holds 2 instances of RATING (2 UP)" in report.message
+            assert report.registered == 2
+        else:
+            assert "what Eureka holds is not known before it was read" in report.message
+            assert report.message.endswith("wanted there: 2 instances of RATING")
+            assert (report.desired, report.registered) == (2, 7)
+    finally:
+        peer.traffic.count("GET", "200", 0.1)
+        registry.reachability.read()
+        answers.set()
+    wait_until(lambda: running.says("Synced"), "the take-over", 10)
+    wait_until(lambda: running.controller.is_idle, "no more", 10)
+    assert running.says("Synced")
+
+
+def test_a_former_leader_says_nothing_of_its_last_reconcile(running: Running) -> None:
+    """What it last saw is over, and would stand in its metrics until it leads again."""
+    running.scene.endpoints(WEB, a=READY)
+    running.start()
+    running.controller.lead()
+    history = running.controller.history
+    wait_until(lambda: running.says("Synced") and running.controller.is_idle, "it", 10)
+    assert (set(history.last), set(history.succeeded_at())) == ({KEY}, {KEY})
+    recent = history.recent()
+    wait_until(running.controller.pause, "all that was begun", 10)
+    running.controller.stand_by()
+    assert (history.last, history.succeeded_at()) == ({}, {})
+    assert history.recent() == recent
+
+
+def test_an_eureka_that_comes_and_goes_concerns_its_own_syncers() -> None:
+    """And whoever has something left there; those of other Eurekas have nothing to do with it."""
+    scene = Scene()
+    moved = scene.told.syncer("moved")
+    other = scene.told.syncer("other", spec={"mode": "pod", "selector": {"app": "x"}, "eureka": "elsewhere"})
+    controller, queue = scene.told.controller, scene.told.parts.queue
+    assert {queue.get("default") for _ in range(2)} | {queue.get("elsewhere")} == {KEY, moved, other}
+    for key in (KEY, moved, other):
+        queue.done(key)
+    (left,) = scene.told.instances(moved, 1, registered=False)
+    scene.elsewhere.view.registered(left)
+    controller.registry_changed("elsewhere")
+    assert (queue.get("default"), queue.get("elsewhere")) == (moved, other)
+    assert queue.depth == 0
+
+
+class Apart:
+    """A controller that runs, with two Eurekas of which one hangs until it is freed."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.told = Told(("default", "hanging"))
+        self.freed = threading.Event()
+        self.looked_at: list[SyncerKey] = []
+        self.controller = self.told.controller
+        monkeypatch.setattr(self.told.reconciler, "decide", self._decide)
+        for name, registry in self.told.registries.items():
+            registry.reachability.read()
+            waits = self.freed.wait if name == "hanging" else (lambda: None)
+            monkeypatch.setattr(registry, "take_over", lambda _, waits=waits: waits())
+        self.controller.start()
+
+    def syncers(self, eureka: str, count: int) -> list[SyncerKey]:
+        """So many syncers that name an Eureka."""
+        spec = {"mode": "pod", "selector": {"app": "x"}, "eureka": eureka}
+        return [self.told.syncer(f"{eureka}-{number}", spec=spec) for number in range(count)]
+
+    def lead(self) -> None:
+        """Take over and lead."""
+        self.controller.take_over()
+        self.controller.lead()
+
+    def end(self) -> float:
+        """Stop; how many seconds that took."""
+        started = time.monotonic()
+        self.controller.stop()
+        return time.monotonic() - started
+
+    def has_taken_over(self, name: str) -> bool:
+        """Whether the thread that takes an Eureka over has ended."""
+        return not any(thread.name == f"take-over-{name}" for thread in threading.enumerate())
+
+    def _decide(self, key: SyncerKey, served: str) -> Result:
+        if served == "hanging":
+            self.freed.wait(60.0)
+        self.looked_at.append(key)
+        return Result()
+
+
+@pytest.fixture
+def apart(monkeypatch: pytest.MonkeyPatch) -> Iterator[Apart]:
+    """Ended by the test."""
+    made = Apart(monkeypatch)
+    yield made
+    made.freed.set()
+    made.end()
+
+
+def test_an_eureka_that_hangs_holds_up_its_own_syncers_only(apart: Apart) -> None:
+    """Though there are more of them than workers; and the rest is reconciled when it goes on."""
+    apart.freed.set()
+    apart.lead()
+    wait_until(lambda: apart.controller.is_idle, "a start", 30.0)
+    apart.freed.clear()
+    stuck, well = apart.syncers("hanging", 2 * WORKERS), apart.syncers("default", 20)
+    wait_until(lambda: set(well) <= set(apart.looked_at), "those that answer", 30.0)
+    assert not set(stuck) & set(apart.looked_at)
+    for _ in range(2):
+        apart.told.registries["hanging"].reachability.failed(RegistryUnreachable("hangs"))
+    assert apart.end() < 5.0  # the next leader waits for this one's end
+    apart.freed.set()
+
+
+def test_an_eureka_that_hangs_is_taken_over_by_itself(apart: Apart) -> None:
+    """The others' syncers are reconciled before it answers, and its own as soon as it does."""
+    stuck, well = apart.syncers("hanging", 3), apart.syncers("default", 3)
+    apart.lead()
+    wait_until(lambda: set(well) <= set(apart.looked_at), "those that answer", 30.0)
+    assert not apart.controller.is_idle
+    assert not set(stuck) & set(apart.looked_at)
+    apart.freed.set()
+    wait_until(lambda: set(stuck) <= set(apart.looked_at), "the rest", 30.0)
+
+
+def test_nobody_is_reconciled_where_the_operator_must_not_work(apart: Apart) -> None:
+    """Another cluster of our name was found at the first read, which was that of the take-over."""
+    stuck, well = apart.syncers("hanging", 3), apart.syncers("default", 3)
+    apart.lead()
+    apart.told.registries["hanging"].reachability.refuse(ConfigurationError("in use by another cluster"))
+    apart.freed.set()
+    wait_until(lambda: set(well) <= set(apart.looked_at), "the others", 30.0)
+    wait_until(lambda: apart.has_taken_over("hanging"), "it", 30.0)
+    assert not apart.controller.is_idle
+    assert not set(stuck) & set(apart.looked_at)
+
+
+def test_who_lost_the_lease_meanwhile_takes_nothing_over(
+    apart: Apart, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The Eureka that answers too late is neither renewed at nor reconciled."""
+    stuck = apart.syncers("hanging", 3)
+    stood_by: list[str] = []
+    monkeypatch.setattr(apart.told.registries["hanging"], "stand_by", lambda: stood_by.append("again"))
+    apart.lead()
+    apart.controller.pause()
+    apart.controller.stand_by()
+    apart.freed.set()
+    wait_until(lambda: len(stood_by) == 2, "the late one's end", 30.0)
+    assert not set(stuck) & set(apart.looked_at)
+
+
+def test_a_take_over_of_a_former_term_ends_nothing_of_the_next(
+    apart: Apart, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its Eureka answers when this replica has lost the Lease and leads again: that term takes it over."""
+    stuck = apart.syncers("hanging", 3)
+    stood_by: list[str] = []
+    monkeypatch.setattr(apart.told.registries["hanging"], "stand_by", lambda: stood_by.append("once"))
+    apart.lead()
+    apart.controller.pause()
+    apart.controller.stand_by()
+    apart.lead()
+    apart.freed.set()
+    wait_until(lambda: set(stuck) <= set(apart.looked_at), "the new term", 30.0)
+    wait_until(lambda: apart.has_taken_over("hanging"), "both", 30.0)
+    assert stood_by == ["once"]

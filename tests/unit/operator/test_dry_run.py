@@ -1,0 +1,170 @@
+"""A rehearsal sends no write, and the ledger tells what was planned, done and not done."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+from kubernetes import client
+
+from eurekube_provider.core.errors import KubernetesError, RegistryUnreachable
+from eurekube_provider.core.model import Instance, Port
+from eurekube_provider.core.plan import Action, Change, Failure, Outcome, Plan
+from eurekube_provider.core.registry import Registry
+from eurekube_provider.kube.access import KubeAccess
+from eurekube_provider.operator.conditions import Report
+from eurekube_provider.operator.dry_run import DryAccess, Ledger, RecordedRegistry
+
+RATING = Instance("RATING", "a", "10.0.0.1", "10.0.0.1", Port(8080))
+OWNER = "cluster/c/shop/rating"
+REGISTER = Plan((Change(Action.REGISTER, RATING),))
+NOTHING = Outcome((), ())
+
+
+class Played:
+    """A registry that answers for another one, and writes down what it was asked to change."""
+
+    def __init__(self, outcome: Outcome = NOTHING) -> None:
+        self.outcome = outcome
+        self.asked: list[str] = []
+
+    def apply(self, plan: Plan, _owner: str) -> Outcome:
+        """Do all of it, or what a test says."""
+        self.asked.append("apply")
+        return Outcome(plan.changes) if self.outcome == NOTHING else self.outcome
+
+    def __getattr__(self, name: str) -> Any:
+        return lambda *_, **__: self.asked.append(name)
+
+
+def recorded(ledger: Ledger, outcome: Outcome = NOTHING, name: str = "default") -> RecordedRegistry:
+    """A registry of which the ledger is told."""
+    played: Any = Played(outcome)
+    return RecordedRegistry(played, name, ledger)
+
+
+def test_a_dry_registry_is_asked_and_never_told() -> None:
+    """Reads go through; nothing else does."""
+    played: Any = Played()
+    dry: Registry = RecordedRegistry(played, "default", Ledger(is_once=True, is_dry=True))
+    dry.take_over(5)
+    dry.keep(RATING)
+    dry.let_lapse(RATING)
+    dry.stand_by()
+    assert dry.apply(REGISTER, OWNER) == NOTHING
+    assert played.asked == []
+    dry.start()
+    dry.refresh([RATING.key])
+    dry.known(owner=OWNER)
+    assert played.asked == ["start", "refresh", "known"]
+
+
+def test_a_dry_cluster_is_asked_and_never_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Reads go through; anything else is answered with what was sent."""
+
+    def request(self: KubeAccess, method: str, *_: Any) -> dict[str, Any]:  # noqa: ARG001
+        raise KubernetesError(f"sent {method}")
+
+    monkeypatch.setattr(KubeAccess, "request", request)
+    access = DryAccess(client.ApiClient(client.Configuration(host="http://127.0.0.1:1")))
+    for method in ("POST", "PUT", "PATCH", "DELETE"):
+        assert access.request(method, "/x", body={"a": 1}) == {"a": 1}
+    with pytest.raises(KubernetesError, match="sent GET"):
+        access.get("/x")
+
+
+def report(reason: str) -> Report:
+    """What a look found."""
+    is_well = reason == "Synced"
+    return Report(is_well, reason, "said so", is_synced=is_well, sync_reason=reason, sync_message="said so")
+
+
+def told(ledger: Ledger, capsys: pytest.CaptureFixture[str]) -> str:
+    """What is printed of one syncer."""
+    ledger.print({("shop", "rating"): OWNER})
+    return capsys.readouterr().out
+
+
+def test_a_dry_plan_is_kept_and_not_carried_out(capsys: pytest.CaptureFixture[str]) -> None:
+    """The last look counts, since nothing has changed by the one before."""
+    ledger = Ledger(is_once=True, is_dry=True)
+    registry = recorded(ledger)
+    for _ in range(2):
+        assert registry.apply(REGISTER, OWNER) == NOTHING
+    ledger.note(("shop", "rating"), report("Synced"))
+    assert told(ledger, capsys) == f"{OWNER}:\n  + RATING a UP 10.0.0.1:8080\n  1 to register\n"
+    assert not ledger.has_failed
+
+
+def test_connections_with_the_same_urls_are_kept_apart(capsys: pytest.CaptureFixture[str]) -> None:
+    """They may differ in what a server lets them see: the plan of one says nothing of the other's."""
+    ledger = Ledger(is_once=True, is_dry=True, output="json")
+    for name, plan in (("one", REGISTER), ("other", Plan())):
+        recorded(ledger, name=name).apply(plan, OWNER)
+    (syncer,) = json.loads(told(ledger, capsys))["syncers"]
+    assert [len(plan["changes"]) for plan in syncer["plans"]] == [1, 0]
+
+
+def test_two_looks_in_one_pass_add_up(capsys: pytest.CaptureFixture[str]) -> None:
+    """A syncer may be looked at again before the pass ends: what the first look did is still told."""
+    ledger = Ledger(is_once=True, is_dry=False, output="json")
+    registry = recorded(ledger)
+    registry.apply(REGISTER, OWNER)
+    registry.apply(Plan(), OWNER)
+    ledger.note(("shop", "rating"), report("Synced"))
+    (syncer,) = json.loads(told(ledger, capsys))["syncers"]
+    assert [change["action"] for change in syncer["plans"][0]["changes"]] == ["register"]
+    assert not ledger.has_failed
+
+
+@pytest.mark.parametrize(
+    ("reason", "failed"),
+    [
+        ("Synced", False),
+        ("NoMatchingService", False),
+        ("Braked", False),
+        ("EurekaDenied", True),
+        ("Failed", True),
+    ],
+)
+def test_which_problems_are_failures(reason: str, failed: bool, capsys: pytest.CaptureFixture[str]) -> None:
+    """What is wrong with a syncer is told; what could not be carried out ends with 1 as well."""
+    ledger = Ledger(is_once=True, is_dry=False)
+    ledger.note(("shop", "rating"), report(reason))
+    assert (f"! {reason}: said so" in told(ledger, capsys)) is (reason != "Synced")
+    assert ledger.has_failed is failed
+
+
+def test_what_was_not_done(capsys: pytest.CaptureFixture[str]) -> None:
+    """A change that failed is told with its error."""
+    failure = Failure(REGISTER.changes[0], RegistryUnreachable("no connection to http://a/e"))
+    ledger = Ledger(is_once=True, is_dry=False)
+    recorded(ledger, Outcome((), (failure,))).apply(REGISTER, OWNER)
+    ledger.note(("shop", "rating"), report("Synced"))
+    assert "failed: no connection to http://a/e" in told(ledger, capsys)
+    assert ledger.has_failed
+
+
+def test_a_syncer_that_was_not_looked_at(capsys: pytest.CaptureFixture[str]) -> None:
+    """Silence is no success, and neither is a pass that was interrupted."""
+    ledger = Ledger(is_once=True, is_dry=False)
+    assert ledger.has_failed
+    assert "! NotLookedAt" in told(ledger, capsys)
+    assert ledger.has_failed
+
+
+def test_a_syncer_on_its_way_out(capsys: pytest.CaptureFixture[str]) -> None:
+    """A deleted syncer has no status any more: its plan is all that there is to tell."""
+    ledger = Ledger(is_once=True, is_dry=False)
+    recorded(ledger).apply(Plan((Change(Action.DEREGISTER, RATING, RATING),)), OWNER)
+    assert told(ledger, capsys) == f"{OWNER}:\n  - RATING a\n  1 to deregister\n"
+    assert not ledger.has_failed
+
+
+def test_no_syncer_at_all(capsys: pytest.CaptureFixture[str]) -> None:
+    """Nothing to do is said, and is no failure."""
+    ledger = Ledger(is_once=True, is_dry=False)
+    ledger.print({})
+    assert capsys.readouterr().out == "there are no syncers, and nothing is left of one\n"
+    assert not ledger.has_failed

@@ -1,0 +1,732 @@
+"""What a reconcile does with one syncer, on real parts that ask no server."""
+
+from __future__ import annotations
+
+import threading
+import time
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from eurekube_provider.core.errors import (
+    KubernetesError,
+    LeadershipLost,
+    RegistryUnreachable,
+)
+from eurekube_provider.core.identity import ClusterOwner
+from eurekube_provider.core.model import Instance, Status
+from eurekube_provider.core.plan import Action, Outcome, Plan
+from eurekube_provider.core.syncer import Syncer
+from eurekube_provider.eureka.eureka_registry import EurekaRegistry
+from eurekube_provider.eureka.reachability import Reachability
+from eurekube_provider.eureka.restart_detection import Restarts
+from eurekube_provider.kube import reflector
+from eurekube_provider.kube.access import KubeAccess
+from eurekube_provider.operator import deletion, ownership_transfer
+from eurekube_provider.operator.deletion import FINALIZER
+from eurekube_provider.operator.dry_run import Ledger, RecordedRegistry
+from lab.waiting import wait_until
+from tests.unit.operator.parts import CLUSTER
+from tests.unit.operator.quiet_api import QuietApi
+from tests.unit.operator.scene import BOTH, KEY, READY, TERMINATING, WEB, Scene
+
+
+@pytest.mark.parametrize("is_looked_at", [True, False])
+def test_in_doubt_what_said_goodbye_goes_and_the_rest_stays(is_looked_at: bool) -> None:
+    """A port that cannot be chosen says nothing of pods that were seen terminating, looked at then or not."""
+    scene = Scene()
+    scene.endpoints(WEB, a=READY, b=READY, c=READY)
+    scene.reconcile()
+    assert scene.renewed() == {"a", "b", "c"}
+    scene.endpoints(BOTH, a=READY, b=READY, c=READY)
+    assert scene.reconcile() == []
+    scene.endpoints(BOTH, a=TERMINATING, b=TERMINATING, c=READY)
+    if is_looked_at:
+        scene.reconcile()
+    scene.endpoints(BOTH, d=READY)
+    scene.reconcile()
+    assert scene.renewed() == {"c"}
+
+
+REFUSED: dict[str, dict[str, Any]] = {
+    "UnknownEureka": {"eureka": "defualt"},
+    "NotAllowed": {"application": "orders"},
+    "unreadable": {"mode": "pods"},
+}
+
+
+@pytest.mark.parametrize("is_looked_at", [True, False])
+@pytest.mark.parametrize("refused", REFUSED)
+def test_what_said_goodbye_leaves_a_refused_syncer(refused: str, is_looked_at: bool) -> None:
+    """The rest stays and is renewed, nothing is registered, and Ready says why."""
+    scene = Scene()
+    scene.endpoints(WEB, a=READY, b=READY, c=READY)
+    scene.reconcile()
+    scene.edited(**REFUSED[refused])
+    assert scene.reconcile() == []
+    scene.concerned.clear()
+    scene.endpoints(WEB, a=TERMINATING, b=TERMINATING, c=READY)
+    assert scene.concerned == [KEY]
+    if is_looked_at:
+        scene.reconcile()
+    scene.endpoints(WEB, d=READY)  # c vanished without a goodbye
+    scene.reconcile()
+    assert scene.renewed() == {"c"}
+    assert scene.ready() == (False, "UnknownEureka" if refused == "UnknownEureka" else "NotAllowed")
+    report = scene.report
+    assert "Eureka holds 1 instance of RATING (1 UP)" in report.message
+    assert report.registered == 1
+
+
+@pytest.mark.parametrize(
+    ("limit", "renewed"), [({"paused": True}, {"a", "b"}), ({"policy": "UpsertOnly"}, {"b"})]
+)
+def test_a_refused_syncer_removes_no_more_than_it_may(limit: dict[str, Any], renewed: set[str]) -> None:
+    """A paused one changes nothing, and with UpsertOnly what said goodbye may lapse."""
+    scene = Scene(**limit)
+    scene.edited(paused=False)
+    scene.endpoints(WEB, a=READY, b=READY)
+    scene.reconcile()
+    scene.edited(eureka="nowhere", **limit)
+    scene.endpoints(WEB, a=TERMINATING, b=READY)
+    assert scene.reconcile() == []
+    assert scene.renewed() == renewed
+
+
+KEEPS: dict[str, dict[str, Any]] = {
+    **REFUSED,
+    "in doubt": {"port": "none"},
+    "paused": {"paused": True},
+    "paused, and in doubt": {"paused": True, "port": "none"},
+    "paused, and refused": {"paused": True, "eureka": "nowhere"},
+}
+
+
+@pytest.mark.parametrize("is_restarted", [True, False])
+@pytest.mark.parametrize("keeps", KEEPS)
+def test_what_eureka_forgot_of_what_is_kept_comes_back(
+    keeps: str, is_restarted: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As it stood, where the same endpoint is still ready; what a person removed does not."""
+    scene = Scene()
+    scene.endpoints(WEB, a=READY, b=READY, c=READY, d=READY)
+    scene.reconcile()
+    registry = scene.told.registry
+    registry.restarts.notice = lambda *_: frozenset()  # type: ignore[method-assign]
+    monkeypatch.setattr(Restarts, "lost_memory", is_restarted)
+    scene.edited(**KEEPS[keeps])
+    assert scene.reconcile() == []
+    scene.endpoints(WEB, a=READY, b={"ready": False}, d=READY, c=READY)  # c and d have other addresses now
+    held = registry.view.owned(str(ClusterOwner(CLUSTER.name, *KEY)))
+    registry.recovery.missing(held, None)
+    assert registry.view.owned(held[0].owner or "") == []
+    (kept,) = [one for one in held if one.instance_id.startswith("a.")]
+    assert [(one.action, one.instance) for one in scene.reconcile()] == (
+        [(Action.REGISTER, kept)] if is_restarted else []
+    )
+    assert scene.reconcile() == []
+
+
+def test_what_was_forgotten_is_not_kept_for_who_wants_it_no_more(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Who is let in registers what it wants; what it does not is put back for it at no later time."""
+    scene = Scene()
+    scene.endpoints(WEB, a=READY, b=READY)
+    scene.reconcile()
+    registry = scene.told.registry
+    held = registry.view.owned(str(ClusterOwner(CLUSTER.name, *KEY)))
+    monkeypatch.setattr(Restarts, "lost_memory", True)
+    registry.recovery.missing(held, None)
+    scene.edited(application="stars")
+    scene.may(publish=frozenset({("shop", "stars")}))
+    assert {one.instance.application for one in scene.reconcile()} == {"STARS"}
+    scene.edited(eureka="nowhere")
+    assert scene.reconcile() == []
+
+
+@pytest.mark.parametrize(
+    "answer", [[], [{"metadata": {"name": "b"}}], None], ids=["gone", "there", "no answer"]
+)
+@pytest.mark.parametrize("keeps", ["UnknownEureka", "in doubt", "paused"])
+def test_a_pod_that_ended_unseen_leaves_who_registers_nothing(
+    keeps: str, answer: list[Any] | None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Only where fellows of it are there still, and the API server has no pod of that name."""
+    asked: list[Any] = []
+
+    def get(_: object, path: str, query: dict[str, str]) -> dict[str, Any]:
+        asked.append((path, query["fieldSelector"]))
+        if answer is None:
+            raise KubernetesError("no answer")
+        return {"items": answer}
+
+    monkeypatch.setattr(KubeAccess, "get", get)
+    scene = Scene()
+    scene.endpoints(WEB, a=READY, b=READY)
+    scene.reconcile()
+    scene.edited(**KEEPS[keeps])
+    scene.endpoints(WEB, a=READY)
+    may_go = keeps != "paused"
+    found = [(one.action, one.instance.instance_id[0]) for one in scene.reconcile()]
+    assert found == ([(Action.DEREGISTER, "b")] if may_go and answer == [] else [])
+    assert asked == ([("/api/v1/namespaces/shop/pods", "metadata.name=b")] if may_go else [])
+    scene.endpoints(WEB, c=READY)
+    assert scene.reconcile() == [], "none of its fellows says that the slices are whole"
+
+
+def test_with_upsert_only_what_stays_at_another_eureka_lapses() -> None:
+    """Once it stands where the syncer wants it now."""
+    scene = Scene(policy="UpsertOnly")
+    scene.endpoints(WEB, a=READY)
+    scene.reconcile()
+    scene.edited(eureka="elsewhere")
+    scene.reconcile()
+    assert (scene.renewed(), scene.renewed(scene.elsewhere)) == (set(), {"a"})
+    owner = Syncer.from_object(scene.syncer).owner(CLUSTER)
+    assert scene.told.registry.view.owned(owner)
+
+
+RENAMED = ("shop", "ratings")
+
+
+def renamed(scene: Scene, **spec: Any) -> None:
+    """Another syncer for the same endpoints, which is refused as long as the first one is there."""
+    (syncers,) = scene.told.sources.syncers.reflectors
+    metadata = {"namespace": "shop", "name": "ratings", "uid": "v", "finalizers": [FINALIZER]}
+    syncers.take("ADDED", {**scene.syncer, "metadata": metadata, "spec": {**scene.spec, **spec}})
+    scene.reconcile(RENAMED)
+    assert scene.sent == []
+    assert "Conflict" in scene.report.problems
+
+
+def deleted(scene: Scene, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The first one is being deleted."""
+    monkeypatch.setattr(deletion, "set_finalizer", lambda *_, **__: None)
+    (syncers,) = scene.told.sources.syncers.reflectors
+    before: dict[str, Any] = scene.syncer["metadata"]
+    metadata = {**before, "deletionTimestamp": "2026-01-01T00:00:00Z"}
+    syncers.take("MODIFIED", {**scene.syncer, "metadata": metadata})
+
+
+def test_a_renamed_syncer_leaves_no_gap(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What the other one wants is never taken out: it passes as it stands, a person's status included."""
+    scene = Scene()
+    scene.endpoints(WEB, a=READY, b=READY, c=READY)
+    scene.reconcile()
+    view = scene.told.registry.view
+    old, new = (str(ClusterOwner(CLUSTER.name, *key)) for key in (KEY, RENAMED))
+    held = {one.instance_id.partition(".")[0]: one for one in view.owned(old)}
+    by_a_person = replace(held["b"], status=Status.OUT_OF_SERVICE, overridden_status=Status.OUT_OF_SERVICE)
+    view.registered(by_a_person)
+    scene.sent.clear()
+    renamed(scene, policy="UpsertOnly")
+    scene.endpoints(WEB, a=READY, b=READY)
+    deleted(scene, monkeypatch)
+    sent = {(one.action, one.instance.instance_id.partition(".")[0]) for one in scene.reconcile()}
+    assert sent == {(Action.UPDATE, "a"), (Action.UPDATE, "b"), (Action.DEREGISTER, "c")}
+    after = {one.instance_id.partition(".")[0]: one for one in view.owned(new)}
+    assert {pod: one.status for pod, one in after.items()} == {"a": Status.UP, "b": Status.OUT_OF_SERVICE}
+    assert scene.renewed() == {"a", "b"}
+    assert RENAMED in scene.result.concerned
+    scene.sent.clear()
+    scene.reconcile(RENAMED)
+    assert [one.action for one in scene.sent] == []
+    assert scene.report.is_synced
+
+
+@pytest.mark.parametrize("policy", ["Sync", "UpsertOnly"])
+def test_what_a_syncer_gives_up_passes_to_who_wants_it(policy: str) -> None:
+    """It lives on, and asks for something else: nothing that another one wants is taken out or may lapse."""
+    scene = Scene(policy=policy)
+    scene.endpoints(WEB, a=READY, b=READY)
+    scene.reconcile()
+    old, new = (str(ClusterOwner(CLUSTER.name, *key)) for key in (KEY, RENAMED))
+    scene.sent.clear()
+    renamed(scene)
+    scene.edited(application="stars")
+    scene.may(publish=frozenset({("shop", "stars")}))
+    found = scene.reconcile()
+    assert [one.action for one in found] == [Action.UPDATE] * 2 + [Action.REGISTER] * 2
+    view = scene.told.registry.view
+    assert {one.application for one in view.owned(old)} == {"STARS"}
+    assert {one.instance_id.partition(".")[0] for one in view.owned(new)} == {"a", "b"}
+    assert len(scene.told.registry.renewals) == 4
+    assert RENAMED in scene.result.concerned
+
+
+@pytest.mark.parametrize("spec", [{"paused": True}, {"port": "none"}])
+def test_a_syncer_that_is_not_sure_gives_nothing_away(spec: dict[str, Any]) -> None:
+    """It is paused, or cannot tell what it wants: what it has stays its own."""
+    scene = Scene()
+    scene.serves(a=READY)
+    renamed(scene)
+    scene.edited(**{"mode": "service", **spec})
+    assert scene.reconcile() == []
+    owner = str(ClusterOwner(CLUSTER.name, *KEY))
+    assert len(scene.told.registry.view.owned(owner)) == 1
+
+
+def test_a_dry_run_shows_what_passes_to_another_syncer(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """And does not say that it would leave."""
+    scene = Scene()
+    scene.serves(a=READY, b=READY)
+    renamed(scene)
+    scene.endpoints(WEB, a=READY)
+    deleted(scene, monkeypatch)
+    ledger = Ledger(is_once=True, is_dry=True)
+    recorded = {name: RecordedRegistry(one, name, ledger) for name, one in scene.told.registries.items()}
+    scene.told.registry.apply = recorded["default"].apply  # type: ignore[method-assign]
+    scene.elsewhere.apply = recorded["elsewhere"].apply  # type: ignore[method-assign]
+    scene.reconcile()
+    scene.reconcile()
+    old, new = (str(ClusterOwner(CLUSTER.name, *key)) for key in (KEY, RENAMED))
+    ledger.print({KEY: old}, frozenset({KEY}))
+    assert capsys.readouterr().out.splitlines() == [
+        f"{old}:",
+        f"  ~ RATING a.shop.lab:rating:8080 metadata.eurekube.owner: {old} -> {new}",
+        "  - RATING b.shop.lab:rating:8080",
+        "  1 to update, 1 to deregister",
+        "  would be released: it was deleted, and waits for an operator to let it go",
+    ]
+
+
+@pytest.mark.parametrize("is_deleted", [True, False])
+def test_what_is_found_while_others_are_asked_is_offered_as_well(
+    is_deleted: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Of two instances one is read as the syncer's only while the other one is handed over."""
+    scene = Scene()
+    scene.serves(a=READY, b=READY)
+    renamed(scene)
+    view = scene.told.registry.view
+    (late,) = [one for one in view.application("rating") if one.instance_id.startswith("b.")]
+    view.gone(late.key)
+    if is_deleted:
+        deleted(scene, monkeypatch)
+    else:
+        scene.edited(selector={"app": "none"})
+    released: list[bool] = []
+    monkeypatch.setattr(deletion, "set_finalizer", lambda *_, **__: released.append(True))
+    carry_out = scene.carry_out
+
+    def finds(steps: Plan, owner: str, registry: EurekaRegistry) -> Outcome:
+        if not scene.sent:
+            view.registered(late)
+        return carry_out(steps, owner, registry)
+
+    scene.carry_out = finds
+    looks = [scene.reconcile()]
+    assert view.get(late.key) is not None
+    assert KEY in scene.result.concerned
+    scene.carry_out = carry_out
+    looks.append(scene.reconcile())
+    assert [one.action for look in looks for one in look] == [Action.UPDATE] * 2
+    owners = {one.owner for one in view.application("rating")}
+    assert owners == {str(ClusterOwner(CLUSTER.name, *RENAMED))}
+    assert released == ([True] if is_deleted else [])
+
+
+@pytest.mark.parametrize("is_read", [True, False])
+@pytest.mark.parametrize("waits_at_once", [True, False])
+def test_what_another_syncer_may_want_waits_until_that_is_known(
+    waits_at_once: bool, is_read: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its pods are being read for the first time; where they cannot be read, it passes as it stands."""
+    monkeypatch.setattr(ownership_transfer, "SUCCESSOR_SECONDS", 20.0 if is_read else 0.5)
+    api = QuietApi(monkeypatch)
+    api.lists_answer.clear()
+    scene = Scene()
+    scene.told.registry.refresh = lambda *_, **__: None  # type: ignore[method-assign]
+    scene.reconciler = scene.told.configured(scene.told.parts.settings, reads_each=waits_at_once)
+    scene.serves(a=READY)
+    (syncers,) = scene.told.sources.syncers.reflectors
+    metadata = {"namespace": "shop", "name": "ratings", "uid": "v", "finalizers": [FINALIZER]}
+    labels = {"metadataFromPodLabels": ["version"]}
+    syncers.take("ADDED", {**scene.syncer, "metadata": metadata, "spec": {**scene.spec, **labels}})
+    deleted(scene, monkeypatch)
+    released: list[Any] = []
+    monkeypatch.setattr(deletion, "set_finalizer", lambda *_, **__: released.append(True))
+    if is_read:
+        threading.Timer(0.5, api.lists_answer.set).start()
+    found = scene.reconcile()
+    if not waits_at_once:
+        assert (found, released, scene.renewed()) == ([], [], {"a"})
+        while not found:
+            assert scene.result.again_seconds is not None
+            time.sleep(scene.result.again_seconds)
+            found = scene.reconcile()
+    scene.told.sources.stop()
+    api.end()
+    assert [one.action for one in found] == [Action.UPDATE]
+    assert released == [True]
+    assert scene.renewed() == {"a"}
+    scene.reconcile(RENAMED)
+    (held,) = scene.told.registry.view.owned(str(ClusterOwner(CLUSTER.name, *RENAMED)))
+    assert held.status is Status.UP
+
+
+def test_a_wait_that_ran_out_shortens_no_later_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Where the pods of another syncer cannot be read for a while, and then again."""
+    scene, now = Scene(), 0.0
+    scene.serves(a=READY)
+    scene.told.syncer("ratings", spec={**scene.spec, "metadataFromPodLabels": ["version"]})
+    monkeypatch.setattr(ownership_transfer, "elapsed_seconds", lambda: now)
+    scene.edited(selector={"app": "none"})
+    awaited = {}
+    scene.may()
+    scene.carry_out = lambda steps, *_: Outcome.of(
+        steps.changes, [RegistryUnreachable("away")] * len(steps.changes)
+    )
+    for now in (0.0, 4.0, 6.0, 20.0, 100.0, 104.0, 106.0):
+        scene.reconcile()
+        awaited[now] = scene.result.again_seconds == ownership_transfer.SUCCESSOR_POLL_SECONDS
+    scene.told.sources.stop()
+    assert [at for at, waits_on in awaited.items() if waits_on] == [0.0, 4.0, 100.0, 104.0]
+
+
+@pytest.mark.parametrize("spec", [{"paused": True}, {"eureka": "elsewhere"}])
+def test_nothing_passes_to_a_syncer_that_does_not_register_it(
+    spec: dict[str, Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A deleted syncer's instances leave; what stood in the way of others is looked at again at once."""
+    scene = Scene()
+    scene.serves(a=READY)
+    renamed(scene)
+    (syncers,) = scene.told.sources.syncers.reflectors
+    other = syncers.get(*RENAMED)
+    assert other is not None
+    syncers.take("MODIFIED", {**other, "spec": {**other["spec"], **spec}})
+    deleted(scene, monkeypatch)
+    assert [one.action for one in scene.reconcile()] == [Action.DEREGISTER]
+    assert RENAMED in scene.result.concerned
+
+
+@pytest.mark.parametrize("is_handed_over", [True, False])
+def test_a_deletion_ends_no_renewal_of_another_syncers(
+    is_handed_over: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Two syncers want the same: the one that goes is looked at again and again, and the other one is not."""
+    scene = Scene()
+    eureka = scene.real()
+    scene.serves(a=READY, b=READY)
+    renamed(scene)
+    if is_handed_over:
+        deleted(scene, monkeypatch)
+        scene.reconcile()  # what then fails, say to let the finalizer go, is tried again
+    else:
+        monkeypatch.setattr(deletion, "set_finalizer", lambda *_, **__: None)
+        (syncers,) = scene.told.sources.syncers.reflectors
+        other = syncers.get(*RENAMED)
+        assert other is not None
+        syncers.take("MODIFIED", {**other, "metadata": {**other["metadata"], "deletionTimestamp": "x"}})
+    for key in (RENAMED, KEY) if is_handed_over else (RENAMED,):
+        scene.reconcile(key)
+    assert scene.renewed() == {"a", "b"}
+    heir = RENAMED if is_handed_over else KEY
+    assert {one.owner for one in eureka.held.values()} == {str(ClusterOwner(CLUSTER.name, *heir))}
+
+
+def test_what_cannot_be_handed_over_keeps_nothing_elsewhere(monkeypatch: pytest.MonkeyPatch) -> None:
+    """One Eureka refuses: nothing is taken out there, and what the syncer left elsewhere goes anyway."""
+    scene = Scene()
+    scene.endpoints(WEB, a=READY)
+    scene.reconcile()
+    owner = Syncer.from_object(scene.syncer).owner(CLUSTER)
+    for instance in scene.told.registry.view.owned(owner):
+        scene.elsewhere.view.registered(instance)
+    scene.sent.clear()
+    renamed(scene)
+    deleted(scene, monkeypatch)
+    carry_out = scene.carry_out
+
+    def fails(steps: Plan, owner: str, registry: EurekaRegistry) -> Outcome:
+        if registry is scene.elsewhere:
+            return carry_out(steps, owner, registry)
+        return Outcome.of(steps.changes, [RegistryUnreachable("away")] * len(steps.changes))
+
+    scene.carry_out = fails
+    scene.reconcile()
+    assert "away" in str(scene.result.error)
+    assert scene.elsewhere.view.owned(owner) == []
+    assert len(scene.told.registry.view.owned(owner)) == 1
+
+
+def test_who_comes_to_lead_waits_for_nodes_as_well(monkeypatch: pytest.MonkeyPatch) -> None:
+    """An address of a node that is gone must not come back by an old copy; where nodes may not be read, none
+    does.
+    """
+    monkeypatch.setattr(reflector, "FIRST_DELAY_SECONDS", 3600.0)
+    monkeypatch.setattr(reflector, "LONGEST_DELAY_SECONDS", 3600.0)
+    api, scene = QuietApi(monkeypatch), Scene(mode="service", advertise="NodePort")
+    sources = scene.told.sources
+    sources.start()
+    wait_until(lambda: api.lists["nodes"] and sources.is_current, "all lists", 20)
+    assert "reflector-nodes-all" in [loop.name for loop in sources.liveness()]
+    api.refuse("nodes", 500)
+    wait_until(lambda: not sources.is_current, "the end of the watch", 20)
+    lists = api.lists["nodes"]
+    api.refuse("nodes", 403)
+    sources.hurry()
+    wait_until(lambda: sources.is_current, "the denial", 20)
+    assert api.lists["nodes"] == lists + 1
+    sources.stop()
+    api.end()
+
+
+OTHERS = ("other", "rating")
+"""A syncer of another namespace that publishes the same name."""
+
+
+def others(scene: Scene) -> list[Instance]:
+    """What it has in Eureka, at an address of its own."""
+    theirs = [
+        replace(one, ip_address="10.1.0.1") for one in scene.told.instances(OTHERS, 1, registered=False)
+    ]
+    for one in theirs:
+        scene.told.registry.view.registered(one)
+    return theirs
+
+
+def test_a_namespace_does_not_take_the_name_of_another() -> None:
+    """A label on one's own Service is not enough: nothing is registered, and the status says whose it is."""
+    scene = Scene()
+    theirs = others(scene)
+    scene.endpoints(WEB, a=READY)
+    assert scene.reconcile() == []
+    found = scene.report
+    assert found.sync_reason == "Conflict"
+    assert "instances of other/rating" in found.problems["Conflict"]
+    assert "--reserve other=rating,shop=rating" in found.problems["Conflict"]
+    for one in theirs:
+        scene.told.registry.view.gone(one.key)
+    assert len(scene.reconcile()) == 1
+
+
+def test_a_vip_address_is_a_name_as_well() -> None:
+    """Callers look it up: an application of one's own with another's VIP address would be called for it."""
+    scene = Scene(application="mine", vipAddress="mine,rating")
+    scene.may(publish=frozenset({("*", "*")}))
+    others(scene)
+    scene.endpoints(WEB, a=READY)
+    assert scene.reconcile() == []
+
+
+@pytest.mark.parametrize(
+    "status",
+    [
+        {"names": ["rating"]},
+        {"application": "RATING", "lastSyncTime": "2026-01-02T03:04:05Z"},
+    ],
+)
+def test_namespaces_that_share_a_name_already_go_on(status: dict[str, Any]) -> None:
+    """Also after all was scaled to zero, or an Eureka lost its memory; an older operator's status will do."""
+    scene = Scene()
+    scene.edited(status=status)
+    others(scene)
+    scene.endpoints(WEB, a=READY)
+    assert len(scene.reconcile()) == 1
+    assert scene.report.names == frozenset({"rating"})
+
+
+def test_who_is_called_by_a_name_may_register_more() -> None:
+    """What stands in Eureka counts, whatever the status says."""
+    scene = Scene()
+    scene.endpoints(WEB, a=READY)
+    scene.reconcile()
+    others(scene)
+    scene.endpoints(WEB, a=READY, b=READY)
+    assert len(scene.reconcile()) == 1
+
+
+def test_a_name_is_not_claimed_by_nothing() -> None:
+    """A syncer without an instance would else be let in before the one whose name it is."""
+    scene = Scene()
+    scene.endpoints(WEB)
+    scene.reconcile()
+    assert scene.report.names == frozenset()
+
+
+@pytest.mark.parametrize(
+    ("pairs", "is_let_in"),
+    [
+        ({("shop", "rating"), ("other", "rating")}, True),
+        ({("*", "*")}, True),
+        ({("other", "rating")}, False),
+        ({("other", "rat*"), ("*", "*")}, False),
+    ],
+)
+def test_reserved_names(pairs: set[tuple[str, str]], is_let_in: bool) -> None:
+    """The namespaces of a name share it, and no other may have it, whoever comes first."""
+    for is_taken in (True, False):
+        scene = Scene()
+        scene.may(reserve=frozenset(pairs))
+        if is_taken:
+            others(scene)
+        scene.endpoints(WEB, a=READY)
+        assert len(scene.reconcile()) == is_let_in
+
+
+def test_what_is_registered_under_a_name_that_is_reserved_now_stays() -> None:
+    """Configuration that forgets somebody costs no call: nothing is added, and nothing is taken out."""
+    scene = Scene()
+    scene.endpoints(WEB, a=READY)
+    scene.reconcile()
+    scene.may(reserve=frozenset({("other", "rating")}))
+    scene.endpoints(WEB, a=READY, b=READY)
+    assert scene.reconcile() == []
+    assert scene.renewed() == {"a"}
+    assert scene.report.sync_reason == "NotAllowed"
+
+
+def test_what_a_deleted_syncer_left_at_two_eurekas() -> None:
+    """Where one of them is away the other one is cleaned up all the same, and at once."""
+    scene = Scene()
+    scene.endpoints(WEB, a=READY, b=READY)
+    scene.reconcile()
+    owner = Syncer.from_object(scene.syncer).owner(CLUSTER)
+    for instance in scene.told.registry.view.owned(owner):
+        scene.elsewhere.view.registered(instance)
+    for _ in range(2):
+        scene.told.registry.reachability.failed(RegistryUnreachable("hangs"))
+    scene.told.removed(KEY)
+    scene.reconcile(served="elsewhere")
+    assert "hangs" in str(scene.result.error)
+    assert (len(scene.sent), scene.elsewhere.view.owned(owner)) == (2, [])
+    assert len(scene.told.registry.view.owned(owner)) == 2
+    assert scene.told.controller.worker_group_of(KEY) == "default"
+
+
+def test_who_may_not_write_begins_nothing() -> None:
+    """Another replica may lead by now: neither a finalizer nor a registration is begun."""
+    scene = Scene()
+    scene.endpoints(WEB, a=READY)
+    scene.told.may_write = False
+    with pytest.raises(LeadershipLost):
+        scene.reconcile()
+    assert scene.sent == []
+    scene.told.may_write = True
+    assert [one.action for one in scene.reconcile()] == [Action.REGISTER]
+
+
+@pytest.mark.parametrize("is_deleted", [False, True])
+def test_nothing_is_changed_before_the_registry_was_read(
+    is_deleted: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What stands there is not known: nothing is registered, and no deleted syncer let go as clean."""
+    scene = Scene()
+    scene.endpoints(WEB, a=READY)
+    if is_deleted:
+        deleted(scene, monkeypatch)
+    scene.told.registry.reachability = Reachability(scene.told.registry.peers)
+    scene.reconcile()
+    assert "has not been read yet" in str(scene.result.error)
+    assert scene.sent == []
+
+
+def test_a_syncer_whose_namespace_cannot_be_read_is_not_deleted() -> None:
+    """It is not in our copy, and may be in the cluster: what it has stays, and is renewed."""
+    scene = Scene(unread="syncers")
+    scene.endpoints(WEB, a=READY)
+    scene.reconcile()
+    scene.told.removed(KEY)
+    for instance in scene.told.registry.renewals.held():
+        scene.told.registry.renewals.remove(instance.key)
+    assert scene.reconcile() == []
+    assert scene.renewed() == {"a"}
+    scene.read(scene.told.sources.syncers)
+    assert [one.action for one in scene.reconcile()] == [Action.DEREGISTER]
+
+
+def test_a_namespace_that_was_not_read_says_nothing_of_its_endpoints() -> None:
+    """Its slices have not been listed: there seem to be none, and what is registered stays."""
+    scene = Scene(unread="slices")
+    scene.told.instances(KEY, 2)
+    scene.endpoints(WEB)
+    assert scene.reconcile() == []
+    assert scene.renewed() == {"rating-0", "rating-1"}
+    assert scene.report.sync_reason == "NamespaceNotRead"
+
+
+def test_a_paused_syncer_changes_nothing() -> None:
+    """Neither what comes nor what says goodbye; what stands there is renewed."""
+    scene = Scene()
+    scene.endpoints(WEB, a=READY, b=READY)
+    scene.reconcile()
+    scene.edited(paused=True)
+    scene.endpoints(WEB, a=TERMINATING, b=READY, c=READY)
+    assert scene.reconcile() == []
+    assert scene.renewed() == {"a", "b"}
+
+
+def test_what_a_paused_syncer_had_comes_back_as_it_stood(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Where Eureka forgot it: not as the syncer would have it now, nor what it never registered."""
+    scene = Scene()
+    scene.endpoints(WEB, a=READY, b=READY)
+    scene.reconcile()
+    registry = scene.told.registry
+    held = registry.view.owned(str(ClusterOwner(CLUSTER.name, *KEY)))
+    scene.edited(paused=True, metadata={"color": "red"})
+    scene.endpoints(WEB, a=READY, b=TERMINATING, c=READY)
+    monkeypatch.setattr(Restarts, "lost_memory", True)
+    registry.recovery.missing(held, None)
+    (kept,) = [one for one in held if one.instance_id.startswith("a.")]
+    assert [(one.action, one.instance) for one in scene.reconcile()] == [(Action.REGISTER, kept)]
+    assert "1 changes wait" in scene.report.message  # to register c
+    assert scene.reconcile() == []
+    assert scene.renewed() == {"a"}
+
+
+def test_what_moves_to_another_eureka_is_missed_by_nobody() -> None:
+    """It leaves the first one only once it stands at the second; with UpsertOnly it is left there."""
+    scene = Scene()
+    scene.endpoints(WEB, a=READY)
+    scene.reconcile()
+    scene.edited(eureka="elsewhere", policy="UpsertOnly")
+    assert [one.action for one in scene.reconcile()] == [Action.REGISTER]
+    owner = Syncer.from_object(scene.syncer).owner(CLUSTER)
+    (moved,) = scene.elsewhere.view.owned(owner)
+    scene.elsewhere.view.gone(moved.key)
+    scene.edited(policy="Sync")
+    carry_out = scene.carry_out
+
+    def refused(steps: Plan, owner: str, registry: EurekaRegistry) -> Outcome:
+        """No registration is taken."""
+        return carry_out(Plan(steps.of(Action.DEREGISTER)), owner, registry)
+
+    scene.carry_out = refused
+    scene.reconcile()
+    assert len(scene.told.registry.view.owned(owner)) == 1
+    scene.carry_out = carry_out
+    assert [one.action for one in scene.reconcile()] == [Action.REGISTER, Action.DEREGISTER]
+    assert scene.told.registry.view.owned(owner) == []
+
+
+def test_what_is_left_at_another_eureka_is_under_the_brake() -> None:
+    """The syncer moved, and its source broke: what still stands at the first Eureka is held back, too."""
+    scene = Scene()
+    scene.endpoints(WEB, a=READY, b=READY)
+    scene.reconcile()
+    scene.edited(eureka="elsewhere")
+    scene.endpoints(WEB)
+    assert scene.reconcile() == []
+    assert "Braked" in scene.report.problems
+    assert scene.renewed() == {"a", "b"}
+
+
+@pytest.mark.parametrize(
+    ("spec", "flag"),
+    [
+        ({"application": "billing"}, "--publish shop=billing"),
+        ({"vipAddress": "rating,billing"}, "--publish shop=billing"),
+        ({"selector": {"app": "rating", "namespace": "other"}}, "--cross-namespace shop=other"),
+    ],
+)
+def test_what_a_syncer_may_not_publish(spec: dict[str, Any], flag: str) -> None:
+    """Another name than its Service's, or another namespace's Services, unless the configuration lets it."""
+    scene = Scene(**spec)
+    scene.endpoints(WEB, a=READY)
+    assert scene.reconcile() == []
+    assert scene.report.sync_reason == "NotAllowed"
+    assert flag in scene.report.problems["NotAllowed"]

@@ -1,0 +1,90 @@
+"""The order in which an operator starts and ends, on parts that only write down what they are told."""
+
+from __future__ import annotations
+
+import threading
+from types import SimpleNamespace
+from typing import Any
+from unittest.mock import Mock
+
+import pytest
+
+from eurekube_provider.core.errors import RegistryUnreachable
+from eurekube_provider.core.registry import Well
+from eurekube_provider.eureka.connection import Connection
+from eurekube_provider.eureka.reachability import Reachability
+from eurekube_provider.operator import run as module
+from eurekube_provider.operator.settings import Settings
+from tests.unit.operator.parts import URL, Told
+
+PARTS = (
+    "Controller",
+    "EventRecorder",
+    "KubeAccess",
+    "Leadership",
+    "EurekaRegistry",
+    "Sources",
+    "StatusWriter",
+    "Triggers",
+)
+
+
+def ended(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """What each part was told since the operator was told to stop, e.g. ``Leadership.release``."""
+    parts, stop = Mock(), threading.Event()
+    for name in PARTS:
+        made = getattr(parts, name)
+        maker = Mock(return_value=made)
+        monkeypatch.setattr(module, name, Mock(return_value=made, load=maker, connected=maker))
+    parts.KubeAccess.guarded.return_value = parts.KubeAccess
+    parts.KubeAccess.get.return_value = {"metadata": {"uid": "uid"}}
+    parts.Sources.unread_namespaces.return_value = {}
+    parts.Sources.syncer_keys.return_value = []
+    parts.EurekaRegistry.condition.return_value = Well()
+    parts.Leadership.follow.side_effect = lambda *_: parts.reset_mock()
+    monkeypatch.setattr("eurekube_provider.operator.selfcheck.Later", parts.Later)
+    monkeypatch.setattr("gc.freeze", lambda: None)
+    connections = {"default": Connection.parse(URL)}
+    module.run(Settings(connections, cluster_name="lab", leader_elect=False, web_address=""), stop)
+    return [name for name, _, _ in parts.mock_calls]
+
+
+def test_the_lease_is_released_when_nothing_is_under_way_and_renewals_end_last(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """The next leader may write at once; and what it has not found yet must not lapse meanwhile."""
+    told = ended(monkeypatch)
+    order = [
+        "Sources.stop",
+        "Leadership.close",
+        "Controller.stop",
+        "Leadership.release",
+        "EurekaRegistry.stop",
+    ]
+    assert [name for name in told if name in order] == order
+    of_registry = {name for name in told if name.startswith("EurekaRegistry.")}
+    assert of_registry == {"EurekaRegistry.condition", "EurekaRegistry.stop"}
+
+
+def test_nothing_is_begun_before_cluster_and_registry_were_read() -> None:
+    """A first list that is missing would look like a cluster, or an Eureka, without anything in it."""
+    registry = Told().registry
+    sources: Any = SimpleNamespace(is_synced=False, is_settled=False, failures={}, unread_namespaces=dict)
+
+    def waits() -> bool:
+        """Whether it is waited until it is told to stop."""
+        stop = threading.Event()
+        threading.Timer(0.1, stop.set).start()
+        return not module.wait_until_read(sources, {"default": registry}, stop, float("inf"))
+
+    assert waits()
+    sources.is_settled = True
+    assert waits()
+    registry.reachability.read()
+    sources.is_settled = False
+    assert waits()
+    sources.is_settled = True
+    assert not waits()
+    registry.reachability = Reachability(registry.peers)
+    registry.reachability.failed(RegistryUnreachable("away"))
+    assert not waits()  # each syncer says so, and nothing is changed there before it answers

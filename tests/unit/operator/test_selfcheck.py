@@ -1,0 +1,286 @@
+"""The self-check: what is missing is named with what does not work and what to do."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from kubernetes import client
+
+from eurekube_provider.core.errors import (
+    KubernetesError,
+    RegistryDenied,
+    RegistryError,
+    RegistryRejected,
+    RegistryUnreachable,
+)
+from eurekube_provider.eureka.batch import ItemResponse
+from eurekube_provider.eureka.connection import BatchMode, Connection
+from eurekube_provider.eureka.peer import Peer, ServerStatus
+from eurekube_provider.eureka.peers import Peers
+from eurekube_provider.kube.access import KubeAccess
+from eurekube_provider.kube.rights import CLUSTER, WORK, election, pulumi_stack
+from eurekube_provider.operator import selfcheck
+from eurekube_provider.operator.selfcheck import (
+    CONSEQUENCES,
+    KINDS,
+    REVIEWS,
+    CheckResult,
+    Later,
+    Verdict,
+    check_eureka,
+    check_kubernetes,
+    text,
+)
+from eurekube_provider.operator.settings import Settings
+from eurekube_provider.operator.triggers.targets import PulumiStack
+
+Attributes = dict[str, str]
+
+
+class FakeAccess(KubeAccess):
+    """An API that allows what ``allows`` says; ``crd`` and ``reviews`` may be errors that it answers with."""
+
+    def __init__(
+        self,
+        allows: Callable[[Attributes], bool] = lambda _: True,
+        crd: KubernetesError | None = None,
+        reviews: KubernetesError | None = None,
+    ) -> None:
+        super().__init__(client.ApiClient(client.Configuration(host="http://127.0.0.1:1")))
+        self.allows, self.crd, self.reviews = allows, crd, reviews
+        self.kinds = list(KINDS)
+        self.asked: list[Attributes] = []
+
+    def request(
+        self,
+        method: str,
+        path: str,
+        query: Any = None,  # noqa: ARG002
+        body: Any = None,
+        content_type: str = "",  # noqa: ARG002
+        timeout_seconds: float | None = None,  # noqa: ARG002
+    ) -> dict[str, Any]:
+        """Answer a look at the CRD, or a review."""
+        if method == "GET":
+            assert path == "/apis/eurekube.io/v1alpha1"
+            if self.crd:
+                raise self.crd
+            return {"resources": [{"name": name} for name in self.kinds]}
+        assert (method, path) == ("POST", REVIEWS)
+        if self.reviews:
+            raise self.reviews
+        attributes = body["spec"]["resourceAttributes"]
+        self.asked.append(attributes)
+        return {"status": {"allowed": self.allows(attributes)}}
+
+
+def warnings(findings: list[CheckResult]) -> list[tuple[str, str, str]]:
+    """Check, subject and detail of what hampers."""
+    return [(one.check, one.subject, one.detail) for one in findings if one.verdict is Verdict.WARNING]
+
+
+def test_nothing_is_missing() -> None:
+    """Every right of the operator's roles is asked for, once, in all namespaces."""
+    access = FakeAccess()
+    findings = check_kubernetes(access, ())
+    assert warnings(findings) == []
+    expected = [
+        (group, resource, verb)
+        for rule in (*CLUSTER, *WORK)
+        for group in rule.api_groups
+        for resource in rule.resources
+        for verb in rule.verbs
+    ]
+    asked = [
+        (
+            one.get("group", ""),
+            "/".join(filter(None, (one["resource"], one.get("subresource")))),
+            one["verb"],
+        )
+        for one in access.asked
+    ]
+    assert asked == expected
+    assert not any("namespace" in one for one in access.asked)
+    assert "all is well" in text(findings)
+
+
+def test_missing_verbs_are_named_by_namespace() -> None:
+    """Only what is missing is named, where it is missing, and what does not work without it."""
+    access = FakeAccess(
+        lambda asked: not (asked.get("namespace") == "b" and asked["verb"] in ("watch", "create"))
+    )
+    found = warnings(check_kubernetes(access, ("a", "b")))
+    assert [subject for _, subject, _ in found] == [
+        "watch services in namespace b",
+        "watch endpointslices in namespace b",
+        "watch pods in namespace b",
+        "create events in namespace b",
+    ]
+    assert "no Events are written; everything else works" in found[-1][2]
+    assert "take the namespace off --watch-namespace" in found[-1][2]
+
+
+def test_the_right_to_tell_clusters_apart() -> None:
+    """The one right outside of the watched namespaces is for one object, by its name."""
+    access = FakeAccess(lambda asked: asked["resource"] != "namespaces")
+    ((_, subject, detail),) = warnings(check_kubernetes(access, ("a",)))
+    assert subject == "get namespaces kube-system"
+    assert "cannot start" in detail
+    assert access.asked[0] == {"verb": "get", "resource": "namespaces", "name": "kube-system"}
+
+
+def test_every_right_has_its_consequence() -> None:
+    """Whoever adds a right says what does not work without it."""
+    rules = (*WORK, *CLUSTER, *election("lease"), pulumi_stack("shop"))
+    assert {resource for rule in rules for resource in rule.resources} == set(CONSEQUENCES)
+
+
+def test_the_right_to_be_elected() -> None:
+    """It is needed in the Lease's namespace, and only where there is an election."""
+    access = FakeAccess(lambda asked: asked["resource"] != "leases")
+    found = warnings(check_kubernetes(access, ("a",), ("ops", "eurekube-leader")))
+    assert [subject for _, subject, _ in found] == [
+        "get, update, watch leases eurekube-leader in namespace ops",
+        "create leases in namespace ops",
+    ]
+    assert warnings(check_kubernetes(access, ("a",))) == []
+
+
+def test_without_the_crd() -> None:
+    """The command that mends it is named, and the rights are looked at all the same."""
+    access = FakeAccess(crd=KubernetesError("not found", status_code=404))
+    ((check, _, detail),) = warnings(check_kubernetes(access, ()))
+    assert check == "crd"
+    assert "kubectl apply -f crds/eurekasyncers.eurekube.io.yaml" in detail
+    assert access.asked
+
+
+def test_without_the_crd_of_stack_refreshes() -> None:
+    """Registering works all the same: a note, no warning."""
+    access = FakeAccess()
+    access.kinds.remove("stackrefreshes")
+    findings = check_kubernetes(access, ())
+    assert warnings(findings) == []
+    (note,) = (one for one in findings if one.verdict is Verdict.NOTE)
+    assert "kubectl apply -f crds/stackrefreshes.eurekube.io.yaml" in note.detail
+
+
+def test_a_stack_that_is_a_target() -> None:
+    """The right to have it run is for this one, in its namespace."""
+    access = FakeAccess(lambda asked: asked["resource"] != "stacks" or asked["verb"] != "patch")
+    ((_, subject, detail),) = warnings(check_kubernetes(access, (), None, [PulumiStack("pulumi", "prod")]))
+    assert subject == "patch stacks prod in namespace pulumi"
+    assert "pulumiStack cannot run" in detail
+
+
+@pytest.mark.parametrize(
+    ("access", "subject", "words"),
+    [
+        (FakeAccess(crd=KubernetesError("no answer")), "http://127.0.0.1:1", "no answer"),
+        (FakeAccess(crd=KubernetesError("broken", status_code=500)), "eurekasyncers", "broken"),
+        (FakeAccess(reviews=KubernetesError("no", status_code=403)), "all", "cannot be found out"),
+    ],
+)
+def test_an_api_that_does_not_tell(access: FakeAccess, subject: str, words: str) -> None:
+    """What cannot be found out is one warning, not one for each right."""
+    ((_, found, detail),) = warnings(check_kubernetes(access, ()))
+    assert found == subject
+    assert words in detail
+
+
+class FakePeer(Peer):
+    """A server that says ``answer`` of itself."""
+
+    def __init__(self, url: str, answer: ServerStatus | RegistryError, *, batches: bool = True) -> None:
+        super().__init__(url, Connection((url,)))
+        self.answer, self.batches = answer, batches
+
+    def status(self) -> ServerStatus:
+        """The answer."""
+        if isinstance(self.answer, RegistryError):
+            raise self.answer
+        return self.answer
+
+    def batch(self, items: Any) -> list[ItemResponse]:
+        """Nothing, or 404 where there are no batches."""
+        if not self.batches:
+            raise RegistryRejected("no batches here", status_code=404)
+        return [ItemResponse(200) for _ in items]
+
+
+def status(*replicas: str, ahead: float = 0.0) -> ServerStatus:
+    """A server that forwards to these."""
+    return ServerStatus("0 days 00:03", 1, replicas, (), (), ahead)
+
+
+def eureka(*servers: FakePeer, mode: BatchMode = BatchMode.AUTO) -> list[CheckResult]:
+    """What is found of these servers."""
+    peers = Peers(Connection(tuple(server.url for server in servers), mode=mode))
+    peers.peers = servers
+    return check_eureka("default", peers)
+
+
+def test_servers_that_answer() -> None:
+    """Reachable, and batches can be used where every server is configured."""
+    found = eureka(FakePeer("http://a/e", status("http://b/e")), FakePeer("http://b/e", status("http://a/e")))
+    assert [(one.check, one.verdict) for one in found] == [
+        ("eureka", Verdict.OK),
+        ("eureka", Verdict.OK),
+        ("batches", Verdict.OK),
+    ]
+
+
+@pytest.mark.parametrize(
+    ("server", "words"),
+    [
+        (
+            FakePeer("http://a/e", status("http://u:p4ss@c/e")),
+            "http://a/e forwards to http://c/e, which is not",
+        ),
+        (FakePeer("http://a/e", status(), batches=False), "they are refused: no batches here"),
+    ],
+)
+def test_why_batches_cannot_be_used(server: FakePeer, words: str) -> None:
+    """Worth knowing, and no warning; a replica's credentials do not show."""
+    found = eureka(server)
+    assert warnings(found) == []
+    assert words in found[-1].detail
+    assert "p4ss" not in found[-1].detail
+
+
+def test_a_chosen_mode_is_not_judged() -> None:
+    """Whoever chose rest or batch knows."""
+    assert eureka(FakePeer("http://a/e", status()), mode=BatchMode.REST)[-1].detail == "the mode is rest"
+
+
+@pytest.mark.parametrize(
+    ("answer", "words"),
+    [
+        (RegistryUnreachable("no connection to http://a/e"), "not reachable: no connection"),
+        (RegistryDenied("answered 401"), "refuses us: answered 401"),
+        (RegistryRejected("not Eureka's"), "not Eureka's"),
+        (status(ahead=90.0), "90 s ahead of this machine's"),
+        (status(ahead=-90.0), "90 s behind this machine's"),
+    ],
+)
+def test_servers_that_hamper(answer: ServerStatus | RegistryError, words: str) -> None:
+    """Each is named by its URL, with what is wrong."""
+    ((_, subject, detail),) = warnings(eureka(FakePeer("http://a/e", answer)))
+    assert subject == "default http://a/e"
+    assert words in detail
+
+
+def test_an_operator_that_ends_at_once_leaves_no_check_behind(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What was to be looked at later is not asked of a cluster that the operator has done with."""
+    asked: list[object] = []
+    monkeypatch.setattr(selfcheck, "check", asked.append)
+    before = set(threading.enumerate())
+    checking = Later(Settings({"default": Connection.parse("http://eureka.example/eureka")}))
+    (thread,) = set(threading.enumerate()) - before
+    checking.close()
+    thread.join(5)
+    assert not thread.is_alive()
+    assert not asked

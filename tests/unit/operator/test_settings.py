@@ -1,0 +1,394 @@
+"""The operator's flags and environment: what they mean, and one sentence for each that cannot be used."""
+
+from __future__ import annotations
+
+import argparse
+import re
+from pathlib import Path
+
+import pytest
+
+from eurekube_provider.core.errors import ConfigurationError
+from eurekube_provider.eureka.connection import BatchMode, Connection
+from eurekube_provider.kube.elector import Timing
+from eurekube_provider.operator.__main__ import add_flags
+from eurekube_provider.operator.options import TEXT, Option, texts_of
+from eurekube_provider.operator.settings import OPTIONS, Settings, add_settings, flags_page, settings_from
+
+ROOT = Path(__file__).parents[3]
+URL = {"EUREKA_URL": "http://a/eureka"}
+SECRET = "pa55-w0rd"
+
+
+def parser() -> argparse.ArgumentParser:
+    """The operator's command line."""
+    result = argparse.ArgumentParser(allow_abbrev=False)
+    add_settings(result)
+    return result
+
+
+def settings(*flags: str, **environment: str) -> Settings:
+    """The settings of these flags and variables, with a Eureka URL."""
+    return settings_from(vars(parser().parse_args(flags)), {**URL, **environment})
+
+
+def default(of: Settings) -> Connection:
+    """The connection that --eureka-url describes."""
+    return of.connections["default"]
+
+
+def test_defaults() -> None:
+    """A Eureka URL is all that must be said."""
+    result = settings(POD_NAME="pod-1")
+    assert result == Settings(connections=result.connections, pod_name="pod-1", lease_name="eurekube-leader")
+    assert default(result) == Connection(("http://a/eureka",))
+    assert (result.resync_seconds, result.log_format, result.log_level) == (15.0, "json", "INFO")
+
+
+def test_flags_win_over_the_environment() -> None:
+    """Where both say something, the flag counts; an empty one says nothing."""
+    result = settings("--cluster-name", "flag", "--eureka-url=http://b/e", CLUSTER_NAME="variable")
+    assert result.cluster_name == "flag"
+    assert default(result).service_urls == ("http://b/e",)
+    assert settings("--cluster-name=", CLUSTER_NAME="variable").cluster_name == "variable"
+    assert settings(CLUSTER_NAME=" ").cluster_name is None
+
+
+@pytest.mark.parametrize(
+    ("variable", "value", "field", "expected"),
+    [
+        ("OPERATOR_NAME", "blue", "operator_name", "blue"),
+        ("CLUSTER_NAME", "eks", "cluster_name", "eks"),
+        ("TAKE_OVER_CLUSTER", "True", "take_over_cluster", True),
+        ("WATCH_NAMESPACE", "a, b,,a", "watch_namespaces", ("a", "b")),
+        ("CROSS_NAMESPACE", "a=b,c=*", "cross_namespace", frozenset({("a", "b"), ("c", "*")})),
+        ("PUBLISH", "a=X", "publish", frozenset({("a", "X")})),
+        ("RESERVE", "a=X,b=*", "reserve", frozenset({("a", "X"), ("b", "*")})),
+        ("CONTEXT", "dev", "context", "dev"),
+        ("CLUSTER_DOMAIN", "example.org.", "cluster_domain", "example.org"),
+        ("LEADER_ELECT", "false", "leader_elect", False),
+        ("LEASE_NAME", "one.lease", "lease_name", "one.lease"),
+        ("LEASE_NAMESPACE", "ops", "lease_namespace", "ops"),
+        ("LEASE_DURATION_SECONDS", "30", "lease_timing", Timing(lease_duration_seconds=30)),
+        ("RENEW_DEADLINE_SECONDS", "8", "lease_timing", Timing(renew_deadline_seconds=8)),
+        ("RETRY_PERIOD_SECONDS", "1", "lease_timing", Timing(retry_period_seconds=1)),
+        ("RELEASE_AFTER_SECONDS", "5", "release_after_seconds", 5.0),
+        ("RESYNC_SECONDS", "0.5", "resync_seconds", 0.5),
+        ("DRAIN_SECONDS", "60", "needed_drain_seconds", 60),
+        ("DRAIN_SECONDS", "0", "needed_drain_seconds", 0),
+        ("WEB_ADDRESS", "[::1]:80", "web_address", "[::1]:80"),
+        ("WEB_ADDRESS", "", "web_address", ""),
+        ("LOG_FORMAT", "text", "log_format", "text"),
+        ("LOG_LEVEL", "debug", "log_level", "DEBUG"),
+    ],
+)
+def test_the_environment_says_the_same(variable: str, value: str, field: str, expected: object) -> None:
+    """Each flag's variable is its name in capitals, and both are read alike."""
+    flag = "--" + variable.lower().replace("_", "-")
+    assert getattr(settings(**{variable: value}), field) == expected
+    assert getattr(settings(flag, value), field) == expected
+
+
+def test_names_that_may_be_published() -> None:
+    """By namespace and name, in any case; a star is any."""
+    result = settings(PUBLISH="shop=Ratings,platform=*")
+    assert result.may_publish("shop", "RATINGS")
+    assert not result.may_publish("shop", "stars")
+    assert result.may_publish("platform", "stars")
+    assert not settings().may_publish("shop", "ratings")
+
+
+def test_the_lease_is_the_operators_own() -> None:
+    """Named for it, and in its pod's namespace unless told otherwise."""
+    assert settings(OPERATOR_NAME="blue").lease_name == "blue-leader"
+    assert settings(POD_NAMESPACE="ops").lease_namespace == "ops"
+    assert settings(POD_NAMESPACE="ops", LEASE_NAMESPACE="other").lease_namespace == "other"
+    with pytest.raises(ConfigurationError, match=r"'Blue'-leader must be .* set --lease-name"):
+        settings(OPERATOR_NAME="Blue")
+    with pytest.raises(ConfigurationError, match="--renew-deadline-seconds: 20"):
+        settings(RENEW_DEADLINE_SECONDS="20")
+
+
+def test_the_drain_follows_from_the_lease() -> None:
+    """Callers' caches at their defaults, and until another replica has taken over."""
+    assert settings().needed_drain_seconds == 120
+    longer = settings(LEASE_DURATION_SECONDS="30", RETRY_PERIOD_SECONDS="5")
+    assert longer.needed_drain_seconds == 138
+
+
+def test_kubeconfig_of_the_environment_is_the_clients() -> None:
+    """KUBECONFIG may list several files, and is left to the Kubernetes client."""
+    assert settings(KUBECONFIG="/a:/b").kubeconfig is None
+    assert settings("--kubeconfig", "/a").kubeconfig == "/a"
+
+
+@pytest.mark.parametrize(
+    ("flag", "value"),
+    [
+        ("--resync-seconds", "soon"),
+        ("--resync-seconds", "0"),
+        ("--resync-seconds", "nan"),
+        ("--resync-seconds", "1e9"),
+        ("--drain-seconds", "-1"),
+        ("--drain-seconds", "1.5"),
+        ("--drain-seconds", "86401"),
+        ("--log-format", "xml"),
+        ("--log-level", "LOUD"),
+        ("--take-over-cluster", "yes"),
+        ("--cross-namespace", "a"),
+        ("--cross-namespace", "=b"),
+    ],
+)
+def test_a_value_that_cannot_be_used(flag: str, value: str) -> None:
+    """The message names the flag and repeats the value."""
+    with pytest.raises(ConfigurationError) as caught:
+        settings(flag, value)
+    assert str(caught.value).startswith(f"{flag}: ")
+    assert value.upper() in str(caught.value).upper()
+    assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("flag", "value", "words"),
+    [
+        ("--cluster-name", "EKS", "--cluster-name: cluster name 'EKS'"),
+        ("--eureka-ca-file", "/none.pem", "--eureka-ca-file: '/none.pem' is no file"),
+        ("--eureka-url", "a:8761", "--eureka-url: the Eureka URL 'a:8761'"),
+        ("--eureka-zone", "c", "EUREKA_URL: no Eureka URL belongs to the zone 'c'"),
+    ],
+)
+def test_values_that_others_check(flag: str, value: str, words: str) -> None:
+    """Names, files and URLs are checked by those who use them, who say what is wrong with which."""
+    with pytest.raises(ConfigurationError) as caught:
+        settings(flag, value)
+    assert words in str(caught.value)
+
+
+def test_no_eureka() -> None:
+    """Without a URL the message says where to set one."""
+    with pytest.raises(ConfigurationError, match="--eureka-url or EUREKA_URL"):
+        settings_from({}, {})
+
+
+def test_secrets_are_no_flags() -> None:
+    """Flags can be read by every process of the machine: they name files with secrets."""
+    secret = {name for name in vars(parser().parse_args([])) if re.search("password|secret|token", name)}
+    assert secret == {"eureka_password_file", "eureka_token_file"}
+    with pytest.raises(SystemExit):
+        settings("--eureka-password", SECRET)
+
+
+def test_every_flag_names_its_variable() -> None:
+    """Whoever reads the help finds the environment's name of each flag."""
+    helps = re.split(r"^  --", parser().format_help(), flags=re.MULTILINE)
+    told = {text.split(maxsplit=1)[0].replace("-", "_"): text for text in helps[1:]}
+    assert told.keys() == vars(parser().parse_args([])).keys()
+    assert [name for name, text in told.items() if name.upper() not in text] == []
+
+
+def test_secrets_from_files(tmp_path: Path) -> None:
+    """A mounted file wins over a variable, and its line end is no part of the secret."""
+    path = tmp_path / "password"
+    path.write_text(f"{SECRET}\n")
+    result = settings(EUREKA_USER="ann", EUREKA_PASSWORD="x", EUREKA_PASSWORD_FILE=str(path))
+    assert default(result).password == SECRET
+
+
+def test_a_secrets_file_that_is_not_there(tmp_path: Path) -> None:
+    """The message names the variable, the file and why."""
+    with pytest.raises(
+        ConfigurationError, match=r"EUREKA_PASSWORD_FILE: .*none cannot be read \(No such file"
+    ):
+        settings(EUREKA_PASSWORD_FILE=str(tmp_path / "none"))
+
+
+def test_nothing_shows_a_secret() -> None:
+    """Settings can be printed: no password is in them."""
+    result = settings(EUREKA_USER="ann", EUREKA_PASSWORD=SECRET)
+    assert default(result).password == SECRET
+    assert SECRET not in repr(result)
+
+
+@pytest.mark.parametrize(
+    ("pairs", "source", "target", "expected"),
+    [
+        ("", "a", "a", True),
+        ("", "a", "b", False),
+        ("a=b", "a", "b", True),
+        ("a=b", "b", "a", False),
+        ("a=*", "a", "z", True),
+        ("*=b", "z", "b", True),
+        ("*=*", "y", "z", True),
+        ("a=b", "c", "b", False),
+    ],
+)
+def test_who_may_select_where(pairs: str, source: str, target: str, expected: bool) -> None:
+    """Other namespaces' Services may be published only where a pair allows it."""
+    assert settings(CROSS_NAMESPACE=pairs).may_select(source, target) is expected
+
+
+def test_watched_namespaces() -> None:
+    """All namespaces are watched, or those that are named."""
+    assert settings().watches("any")
+    assert settings(WATCH_NAMESPACE="a").watches("a")
+    assert not settings(WATCH_NAMESPACE="a").watches("b")
+
+
+def written(tmp_path: Path, text: str) -> str:
+    """A configuration file."""
+    path = tmp_path / "eurekube.yaml"
+    path.write_text(text)
+    return str(path)
+
+
+def test_a_file_says_the_same(tmp_path: Path) -> None:
+    """Its keys are the flags' names; lists may be lists, numbers numbers, and truths truths."""
+    password = tmp_path / "password"
+    password.write_text(f"{SECRET}\n")
+    file = written(
+        tmp_path,
+        f"""
+        eureka-url: [http://a/e, http://b/e]
+        eureka-user: ann
+        eureka-password-file: {password}
+        eureka-mode: rest
+        watch-namespace: [shop, billing]
+        cross-namespace: a=b, c=*
+        resync-seconds: 7
+        take-over-cluster: true
+        eureka-zone:
+        """,
+    )
+    result = settings_from({"config": file}, {})
+    assert default(result) == Connection(
+        ("http://a/e", "http://b/e"), user="ann", password=SECRET, mode=BatchMode.REST, secret_file=password
+    )
+    assert result.watch_namespaces == ("shop", "billing")
+    assert result.cross_namespace == {("a", "b"), ("c", "*")}
+    assert (result.resync_seconds, result.take_over_cluster) == (7.0, True)
+    assert result == settings_from({}, {"CONFIG": file})
+
+
+def test_flag_then_environment_then_file_then_default(tmp_path: Path) -> None:
+    """The nearest to whoever starts the operator wins, for each setting on its own; secrets, too."""
+    password = tmp_path / "password"
+    password.write_text("from-file")
+    file = written(
+        tmp_path,
+        f"""
+        operator-name: file
+        log-level: error
+        connections:
+          default: {{url: "http://file/e", user: file, password-file: {password}, mode: batch}}
+        """,
+    )
+    flags = {"config": file, "operator_name": "flag"}
+    result = settings_from(flags, {"OPERATOR_NAME": "variable", "EUREKA_USER": "variable"})
+    assert (result.operator_name, result.log_level, result.resync_seconds) == ("flag", "ERROR", 15.0)
+    assert default(result) == Connection(
+        ("http://file/e",), user="variable", password="from-file", mode=BatchMode.BATCH, secret_file=password
+    )
+    plain = default(settings_from(flags, {"EUREKA_PASSWORD": "variable"}))
+    assert (plain.password, plain.secret_file) == ("variable", None)
+    other = tmp_path / "other"
+    other.write_text("from-flag")
+    near = {**flags, "eureka_password_file": str(other)}
+    assert default(settings_from(near, {"EUREKA_PASSWORD": "variable"})).password == "from-flag"
+
+
+def test_named_connections(tmp_path: Path) -> None:
+    """Further Eureka clusters have names, and URLs, credentials and modes of their own."""
+    token = tmp_path / "token"
+    token.write_text("t0ken")
+    file = written(
+        tmp_path,
+        f"""
+        connections:
+          eu-1: {{url: "http://eu/e", token-file: {token}, proxy: "http://proxy:1"}}
+          us: {{url: ["z=http://us-1/e", "y=http://us-2/e"], zone: y}}
+        """,
+    )
+    result = settings_from({"config": file}, {**URL, "EUREKA_USER": "ann", "EUREKA_PASSWORD": SECRET})
+    assert result.connections == {
+        "default": Connection(("http://a/eureka",), user="ann", password=SECRET),
+        "eu-1": Connection(("http://eu/e",), token="t0ken", proxy="http://proxy:1", secret_file=token),
+        "us": Connection(("http://us-2/e", "http://us-1/e")),
+    }
+    assert "t0ken" not in repr(result)
+
+
+@pytest.mark.parametrize(
+    ("text", "sentence"),
+    [
+        (
+            "watch-namespaces: a",
+            "FILE: watch-namespaces: there is no such key; did you mean watch-namespace?",
+        ),
+        ("colour: red", "FILE: colour: there is no such key; there are eureka-url, "),
+        ("config: x.yaml", "FILE: config: there is no such key"),
+        ("log-level: [a]", "FILE: log-level: ['a'] must be text"),
+        ("cluster-name: 012", "FILE: cluster-name: 10 must be text; put it in quotes"),
+        ("eureka-zone: no", "FILE: eureka-zone: False must be text; put it in quotes"),
+        ("resync-seconds: {a: 1}", "FILE: resync-seconds: {'a': 1} must be a number of seconds"),
+        ("resync-seconds: true", "FILE: resync-seconds: True must be a number of seconds"),
+        ("resync-seconds: soon", "FILE: resync-seconds: 'soon' must be a number of seconds between"),
+        ("take-over-cluster: 1", "FILE: take-over-cluster: 1 must be true or false"),
+        ("watch-namespace: [1]", "FILE: watch-namespace: 1 must be text; put it in quotes"),
+        ("eureka-password: x", "FILE: eureka-password: a secret must not stand in this file"),
+        ("targets: [a]", "FILE: targets: must be names with a kind each"),
+        ("eureka-token-file: /none", "FILE: eureka-token-file: /none cannot be read (No such file"),
+        ("[a]", "FILE: must be keys with values"),
+        ("a: [", "FILE: this is no YAML in line 1"),
+        ("connections: [a]", "FILE: connections: must be names with a url each"),
+        ("connections: {A: {}}", "FILE: connections: 'A' must be a name of small letters"),
+        ("connections: {1: {}}", "FILE: connections: 1 must be a name of small letters"),
+        ("connections: {a: http://a/e}", "FILE: connections: a: must be keys such as url"),
+        ("connections: {a: {user: x}}", "FILE: connections: a: there is no url"),
+        ("connections: {a: {URL: x}}", "FILE: connections: a: URL: there is no such key"),
+        ("connections: {a: {password: x}}", "FILE: connections: a: password: a secret must not stand in"),
+        ("connections: {a: {url: b}}", "FILE: connections: a: url: the Eureka URL 'b' cannot be used"),
+        (
+            "connections: {a: {url: http://a/e, mode: x}}",
+            "FILE: connections: a: mode: 'x' must be one of auto",
+        ),
+        (
+            "{eureka-user: a, connections: {default: {user: b}}}",
+            "FILE: connections: default: user: eureka-user says the same once more",
+        ),
+    ],
+)
+def test_what_is_wrong_in_a_file(tmp_path: Path, text: str, sentence: str) -> None:
+    """One sentence: which file, which key, what is wrong, and what would do."""
+    file = written(tmp_path, text)
+    with pytest.raises(ConfigurationError) as caught:
+        settings_from({"config": file}, URL)
+    assert str(caught.value).startswith(sentence.replace("FILE", file))
+    assert "\n" not in str(caught.value)
+
+
+def test_a_file_that_is_not_there() -> None:
+    """The message says who named it."""
+    with pytest.raises(ConfigurationError, match=r"^CONFIG: /none.yaml cannot be read \(No such file"):
+        settings_from({}, {**URL, "CONFIG": "/none.yaml"})
+
+
+def test_an_option_may_have_a_meaning_for_an_empty_text() -> None:
+    """An empty text says nothing, unless the option says what it means."""
+    for empty, expected in ((None, "unset"), ("off", "off")):
+        option = Option("a", "X", TEXT, "unset", "", empty=empty)
+        assert option.read(texts_of([option], {"a": ""}, {}).get("a")) == expected
+        assert option.read(texts_of([option], {}, {"A": " "}).get("a")) == expected
+
+
+def test_actions_are_no_settings() -> None:
+    """What is asked for in one start is a flag only: a file cannot make every start a dry run."""
+    result = argparse.ArgumentParser()
+    add_flags(result)
+    names = {name.replace("_", "-") for name in vars(result.parse_args([]))}
+    actions = {"once", "dry-run", "check", "output"}
+    assert names - {option.name for option in OPTIONS} == {"config", *actions}
+
+
+def test_the_page_of_flags_is_what_the_options_say() -> None:
+    """docs/flags.md is written from the table: `make flags`."""
+    assert flags_page() == (ROOT / "docs" / "flags.md").read_text()

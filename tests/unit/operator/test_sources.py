@@ -1,0 +1,422 @@
+"""What is kept of the cluster's objects, and which syncers a change concerns."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from kubernetes import client
+
+from eurekube_provider.core.errors import KubernetesError
+from eurekube_provider.core.identity import Cluster, pod_instance_id
+from eurekube_provider.core.mapping import desired_instances
+from eurekube_provider.core.syncer import Advertise, Mode, Selector, Syncer
+from eurekube_provider.kube.access import KubeAccess
+from eurekube_provider.kube.reflector import ReflectorGroup
+from eurekube_provider.operator.index import Index
+from eurekube_provider.operator.sources import Sources
+from eurekube_provider.operator.watches import (
+    OnDemandWatches,
+    trim_node,
+    trim_own,
+    trim_pod,
+    trim_service,
+    trim_slice,
+)
+from lab.waiting import wait_until
+from tests.unit import strategies
+from tests.unit.operator.parts import CLUSTER
+from tests.unit.operator.parts import Told as RunningOperator
+
+Object = dict[str, Any]
+
+_names = st.sampled_from(["rating", "order"])
+
+
+@given(
+    st.sampled_from(Mode),
+    st.sampled_from(Advertise),
+    strategies.services(_names),
+    strategies.slices(_names),
+)
+def test_what_is_left_out_means_nothing(
+    mode: Mode, advertise: Advertise, services: list[Object], slices: list[Object]
+) -> None:
+    """The mapping finds the same in the kept fields as in the whole objects, and trimming twice is once."""
+    syncer = Syncer("shop", "x", mode, Selector("shop", "rating"), "rating", advertise=advertise)
+    cluster = Cluster("eks", "uid")
+    kept_services, kept_slices = [trim_service(one) for one in services], [trim_slice(one) for one in slices]
+    assert desired_instances(syncer, kept_services, kept_slices, cluster) == desired_instances(
+        syncer, services, slices, cluster
+    )
+    assert [trim_service(one) for one in kept_services] == kept_services
+    assert [trim_slice(one) for one in kept_slices] == kept_slices
+
+
+def test_field_managers_are_left_out() -> None:
+    """A syncer is kept whole, but for the list of who wrote which field."""
+    syncer: Object = {"metadata": {"name": "a", "managedFields": [{}], "uid": "u"}, "spec": {"mode": "pod"}}
+    assert trim_own(syncer) == {"metadata": {"name": "a", "uid": "u"}, "spec": {"mode": "pod"}}
+
+
+class Told:
+    """Sources that are fed by hand, and whom they told."""
+
+    def __init__(self) -> None:
+        self.concerned: list[tuple[str, str]] = []
+        self.changed: list[Object] = []
+        self.is_overwritten = False
+        access = KubeAccess(client.ApiClient(client.Configuration(host="http://127.0.0.1:1")))
+        self.sources = Sources(access, CLUSTER, (), self.concerned.append, lambda _: self.is_overwritten)
+        self.sources.follow_services(self.changed.append)
+
+    def syncer(self, old: Object | None, new: Object | None) -> list[tuple[str, str]]:
+        """Whom a change of a syncer concerns."""
+        return self._change(self.sources.syncers, old, new)
+
+    def service(self, old: Object | None, new: Object | None) -> list[tuple[str, str]]:
+        """Whom a change of a Service concerns."""
+        return self._change(self.sources.services, old, new)
+
+    def _change(self, kind: ReflectorGroup, old: Object | None, new: Object | None) -> list[tuple[str, str]]:
+        (reflector,) = kind.reflectors
+        if old is not None:
+            reflector.take("MODIFIED", old)
+        elif new is not None:
+            reflector.take("DELETED", new)
+        self.concerned.clear()
+        self.changed.clear()
+        if new is not None:
+            reflector.take("MODIFIED" if old else "ADDED", new)
+        elif old is not None:
+            reflector.take("DELETED", old)
+        return sorted(self.concerned)
+
+
+def syncer(
+    name: str = "rating", app: str = "rating", namespace: str | None = None, **metadata: Any
+) -> Object:
+    """A syncer in ``team``."""
+    selector = {"app": app, **({"namespace": namespace} if namespace else {})}
+    return {
+        "metadata": {"namespace": "team", "name": name, "uid": "u", **metadata},
+        "spec": {"mode": "pod", "selector": selector},
+    }
+
+
+def service(name: str, app: str | None = None, namespace: str = "team") -> Object:
+    """A Service."""
+    return {"metadata": {"namespace": namespace, "name": name, "labels": {"app": app} if app else {}}}
+
+
+def test_a_syncer_concerns_itself() -> None:
+    """A new, changed or deleted syncer is looked at."""
+    told = Told()
+    key = ("team", "rating")
+    assert told.syncer(None, syncer()) == [key]
+    assert told.syncer(syncer(), syncer(app="other")) == [key]
+    assert told.syncer(syncer(app="other"), syncer(app="other", deletionTimestamp="now")) == [key]
+    assert told.syncer(syncer(app="other"), None) == [key]
+
+
+def test_our_own_status_is_no_reason_to_look() -> None:
+    """A change of status or version comes from ourselves."""
+    told = Told()
+    told.syncer(None, syncer())
+    assert told.syncer(syncer(), {**syncer(resourceVersion="2"), "status": {"desired": 1}}) == []
+
+
+def test_somebody_elses_status_is_a_reason_to_look() -> None:
+    """What the API server carried out late of a leader that was killed."""
+    told = Told()
+    told.syncer(None, syncer())
+    told.is_overwritten = True
+    before = syncer(resourceVersion="2")
+    assert told.syncer(before, {**syncer(resourceVersion="3"), "status": {"desired": 1}}) == [
+        ("team", "rating")
+    ]
+    assert told.syncer(before, syncer(resourceVersion="3")) == [], "a change of labels"
+
+
+def test_a_service_concerns_those_who_select_it() -> None:
+    """By label or name, in the namespace that a syncer selects in."""
+    told = Told()
+    told.syncer(None, syncer("one"))
+    told.syncer(None, syncer("two"))
+    told.syncer(None, syncer("away", namespace="shop"))
+    assert told.service(None, service("rating")) == [("team", "one"), ("team", "two")]
+    assert told.service(None, service("x", app="rating", namespace="shop")) == [("team", "away")]
+    assert told.service(None, service("rating", app="other")) == []
+
+
+def test_a_relabelled_service_concerns_both_sides() -> None:
+    """A Service that changes its label leaves one syncer and comes to another."""
+    told = Told()
+    told.syncer(None, syncer("one", app="a"))
+    told.syncer(None, syncer("two", app="b"))
+    assert told.service(service("x", app="a"), service("x", app="b")) == [("team", "one"), ("team", "two")]
+
+
+def test_a_syncer_that_selects_elsewhere_is_left_in_peace() -> None:
+    """After its selector changed, or it was deleted, the old Service concerns it no more."""
+    told = Told()
+    told.syncer(None, syncer())
+    told.syncer(syncer(), syncer(app="other"))
+    assert told.service(None, service("rating")) == []
+    assert told.service(None, service("other")) == [("team", "rating")]
+    told.syncer(syncer(app="other"), None)
+    assert told.service(None, service("other")) == []
+    assert [one["metadata"]["name"] for one in told.changed] == ["other"], "others are told all the same"
+
+
+def test_labels_select_too() -> None:
+    """A syncer that names labels is concerned by the Services that have all of them, or had."""
+    told = Told()
+    selecting: Object = {
+        "metadata": {"namespace": "team", "name": "one", "uid": "u"},
+        "spec": {
+            "mode": "pod",
+            "application": "x",
+            "selector": {"matchLabels": {"tier": "web", "team": "a"}},
+        },
+    }
+    told.syncer(None, selecting)
+
+    def labelled(**labels: str) -> Object:
+        return {"metadata": {"namespace": "team", "name": "s", "labels": labels}}
+
+    assert told.service(None, labelled(tier="web")) == []
+    assert told.service(labelled(tier="web"), labelled(tier="web", team="a")) == [("team", "one")]
+    assert told.service(labelled(tier="web", team="a"), labelled(team="a")) == [("team", "one")]
+    assert told.service(labelled(team="a"), labelled(team="a", tier="db")) == []
+
+
+def test_a_syncer_that_cannot_be_read_selects_nothing() -> None:
+    """It is looked at, so that its status says why; no Service concerns it."""
+    told = Told()
+    broken: Object = {"metadata": {"namespace": "team", "name": "x", "uid": "u"}, "spec": {"mode": "pod"}}
+    assert told.syncer(None, broken) == [("team", "x")]
+    assert told.service(None, service("x")) == []
+
+
+class Counting(dict[str, Any]):
+    """An object that counts how often it is looked into."""
+
+    looks = 0
+
+    def __getitem__(self, key: str) -> Any:
+        Counting.looks += 1
+        return super().__getitem__(key)
+
+
+def test_a_look_costs_its_own_services_only() -> None:
+    """However many Services and slices the namespace has, those of others are not looked into."""
+    index = Index()
+    for number in range(200):
+        name = f"other-{number}"
+        index.service_changed(None, Counting(service(name)))
+        index.slice_changed(
+            None,
+            Counting(
+                metadata={
+                    "namespace": "team",
+                    "name": f"{name}-x",
+                    "labels": {"kubernetes.io/service-name": name},
+                }
+            ),
+        )
+    own = service("rating")
+    own_slice = {
+        "metadata": {
+            "namespace": "team",
+            "name": "rating-x",
+            "labels": {"kubernetes.io/service-name": "rating"},
+        }
+    }
+    index.service_changed(None, own)
+    index.slice_changed(None, own_slice)
+    Counting.looks = 0
+    assert index.selected(Selector("team", "rating")) == ([own], [own_slice])
+    assert index.selected(Selector("elsewhere", "rating")) == ([], [])
+    assert Counting.looks == 0
+    index.slice_changed(own_slice, None)
+    index.service_changed(own, None)
+    assert index.selected(Selector("team", "rating")) == ([], [])
+
+
+class Watched:
+    """A reflector that only says whether it runs."""
+
+    def __init__(self, on_synced: Callable[[], None]) -> None:
+        self.on_synced = on_synced
+        self.is_synced = self.is_running = False
+        self.failure = None
+
+    def start(self) -> None:
+        """Run."""
+        self.is_running = True
+
+    def stop(self) -> None:
+        """End."""
+        self.is_running = False
+
+    def sync(self) -> None:
+        """The first list is complete."""
+        self.is_synced = True
+        self.on_synced()
+
+
+def test_what_is_needed_on_demand_is_watched_only_then() -> None:
+    """The first syncer that needs a namespace's pods starts the watch, the last one ends it."""
+    made: dict[str | None, Watched] = {}
+    concerned: list[tuple[str, str]] = []
+
+    def make(scope: str | None, on_synced: Callable[[], None]) -> Any:
+        made[scope] = Watched(on_synced)
+        return made[scope]
+
+    pods = OnDemandWatches(make, concerned.append)
+    one, two = ("team", "one"), ("team", "two")
+    pods.needed(one, set())
+    assert made == {}
+    pods.needed(one, {"shop"})
+    pods.needed(two, {"shop"})
+    first = made["shop"]
+    assert (first.is_running, pods.reflector("shop"), concerned) == (True, None, [])
+    first.sync()
+    assert sorted(concerned) == [one, two]
+    assert id(pods.reflector("shop")) == id(first)
+    pods.needed(one, {"mall"})
+    assert (first.is_running, made["mall"].is_running, pods.users("shop")) == (True, True, {two})
+    pods.needed(two, set())
+    assert (first.is_running, pods.reflector("shop")) == (False, None)
+    pods.needed(two, {"shop"})
+    assert made["shop"] is not first
+    pods.stop()
+    assert not any(reflector.is_running for reflector in made.values())
+
+
+def test_of_pods_and_nodes_little_is_kept() -> None:
+    """A pod's labels; a node's addresses, and whether it is ready."""
+    pod = {"metadata": {"namespace": "shop", "name": "a", "labels": {"v": "1"}, "annotations": {"x": "y"}}}
+    assert trim_pod(pod) == {"metadata": {"namespace": "shop", "name": "a"}, "labels": {"v": "1"}}
+    ready = {"type": "Ready", "status": "True", "lastHeartbeatTime": "now"}
+    node = {
+        "metadata": {"name": "n", "labels": {}},
+        "status": {
+            "addresses": [{"type": "InternalIP", "address": "10.64.0.1"}],
+            "conditions": [ready, {"type": "DiskPressure", "status": "False"}],
+            "images": [{}],
+        },
+    }
+    assert trim_node(node) == {
+        "metadata": {"name": "n"},
+        "status": {
+            "addresses": [{"type": "InternalIP", "address": "10.64.0.1"}],
+            "conditions": [{"type": "Ready", "status": "True"}],
+        },
+    }
+
+
+class TwoNamespaces(KubeAccess):
+    """Nothing is in ``open``; of ``closed`` only the syncers may be listed, which are none."""
+
+    def __init__(self) -> None:
+        super().__init__(client.ApiClient(client.Configuration(host="http://127.0.0.1:1")))
+        self.is_open = False
+        self.ended = threading.Event()
+
+    def request(self, method: str, path: str, *_: Any, **__: Any) -> Object:
+        """A list."""
+        if "/closed/" in path and not self.is_open and "eurekasyncers" not in path:
+            raise KubernetesError(f"{method} {path}: forbidden", status_code=403)
+        return {"metadata": {"resourceVersion": "1"}, "items": []}
+
+    def watch(self, *_: Any, **__: Any) -> Iterator[Object]:
+        """Silence."""
+        self.ended.wait(60)
+        yield from ()
+
+
+def test_a_namespace_that_may_not_be_read_stops_no_other() -> None:
+    """It is named with the reason, nothing is certain in it, and it is read as soon as that is allowed."""
+    access = TwoNamespaces()
+    sources = Sources(access, CLUSTER, ("open", "closed"), lambda _: None)
+
+    def reasons(namespace: str) -> list[tuple[str, bool]]:
+        wanted = Syncer(namespace, "x", Mode.POD, Selector(namespace, "rating"), "rating")
+        desired = sources.desired(wanted)
+        return [(problem.reason, desired.is_in_doubt) for problem in desired.problems]
+
+    assert not sources.is_settled
+    sources.start()
+    try:
+        wait_until(lambda: sources.is_settled, "all but one namespace", 20)
+        assert not sources.is_synced
+        assert set(sources.unread_namespaces()) == {"closed"}
+        assert "forbidden" in sources.unread_namespaces()["closed"]
+        assert sources.knows_syncers_of("closed")
+        assert reasons("open") == [("NoMatchingService", False)]
+        assert reasons("closed") == [("NamespaceNotRead", True)]
+        assert sources.is_current  # as far as we may know
+        access.is_open = True
+        sources.hurry()
+        wait_until(lambda: sources.is_synced, "the other one", 20)
+        assert reasons("closed") == [("NoMatchingService", False)]
+    finally:
+        sources.stop()
+        access.ended.set()
+
+
+def test_a_cluster_that_may_not_be_read_is_no_single_namespace() -> None:
+    """Without any right nothing is settled: a new replica must not replace one that works."""
+    access = TwoNamespaces()
+    sources = Sources(access, CLUSTER, (), lambda _: None)
+    for group in (sources.syncers, sources.services, sources.slices):
+        group.reflectors[0].failure = KubernetesError("forbidden", status_code=403)
+    assert not sources.is_settled
+    assert not sources.knows_syncers_of("open")
+
+
+def test_only_what_syncers_select_counts_as_wanted() -> None:
+    """A large cluster that has just begun to move is no reason for batches."""
+    told = RunningOperator()
+    told.syncer("rating")
+    told.syncer("order", spec={"mode": "service", "selector": {"app": "order"}, "eureka": "other"})
+    told.syncer("gone", metadata={"namespace": "shop", "name": "gone", "deletionTimestamp": "now"})
+    told.syncer("odd", spec={"mode": "pod"})
+    (services,) = told.sources.services.reflectors
+    (slices,) = told.sources.slices.reflectors
+    for name, count in {"rating": 3, "order": 4, "foreign": 900, "gone": 5}.items():
+        services.take("ADDED", service(name, namespace="shop"))
+        metadata = {"namespace": "shop", "name": name, "labels": {"kubernetes.io/service-name": name}}
+        endpoints = [{"addresses": [f"10.0.0.{number}"]} for number in range(count)]
+        slices.take("ADDED", {"metadata": metadata, "endpoints": endpoints})
+    assert told.sources.wanted_at() == {"default": 3, "other": 1}
+    assert sorted(told.sources.syncers_at("other")) == [("shop", "gone"), ("shop", "order")]
+    assert sorted(told.sources.syncers_at("default")) == [
+        ("shop", "gone"),
+        ("shop", "odd"),
+        ("shop", "rating"),
+    ]
+
+
+@pytest.mark.parametrize("pod", ["rating-1", "rating.1", "10.0.0.1", "2001:db8::1"])
+def test_what_terminates_is_looked_up_by_what_the_id_says(pod: str) -> None:
+    """Pod, or address where there is none, and namespace, whatever signs they have."""
+    sources = Told().sources
+    (slices,) = sources.slices.reflectors
+    target = {"kind": "Pod", "name": pod} if "rating" in pod else None
+    leaves = {"addresses": ["10.0.0.1" if target else pod], "conditions": {"terminating": True}}
+    metadata = {"namespace": "shop", "name": "s", "labels": {"kubernetes.io/service-name": "rating"}}
+    endpoints = [{**leaves, "targetRef": target} if target else leaves]
+    slices.take("ADDED", {"metadata": metadata, "addressType": "IPv4", "ports": [], "endpoints": endpoints})
+    seen = [
+        sources.seen_terminating(pod_instance_id(pod, namespace, CLUSTER.name, "rating", 8080))
+        for namespace in ("shop", "other")
+    ]
+    assert seen == [True, False]

@@ -1,0 +1,364 @@
+"""A syncer's status: conditions whose times mean something, written beside the work."""
+
+from __future__ import annotations
+
+import threading
+import time
+from dataclasses import replace
+from datetime import UTC, datetime
+from typing import Any
+
+import pytest
+
+from eurekube_provider.core.errors import KubernetesError
+from eurekube_provider.kube.rate_limiter import RateLimiter
+from eurekube_provider.operator import status as module
+from eurekube_provider.operator.conditions import Report, joined
+from eurekube_provider.operator.status import StatusWriter, status_of
+from lab.waiting import wait_until
+
+EARLIER = datetime(2026, 1, 2, 3, 4, 5, tzinfo=UTC)
+LATER = datetime(2026, 1, 2, 3, 5, 0, tzinfo=UTC)
+SYNCED = Report(
+    is_ready=True,
+    reason="Synced",
+    message="all well",
+    is_synced=True,
+    sync_reason="Synced",
+    sync_message="all well",
+    application="RATING",
+    desired=2,
+    registered=2,
+)
+CONFLICT = Report(
+    is_ready=False,
+    reason="Conflict",
+    message="theirs",
+    is_synced=False,
+    sync_reason="Conflict",
+    sync_message="theirs",
+    desired=2,
+    registered=1,
+    refused=1,
+    problems={"Conflict": "theirs"},
+)
+
+
+def syncer(status: dict[str, Any] | None = None, generation: int = 1, name: str = "rating") -> dict[str, Any]:
+    """A syncer with its current status."""
+    return {"metadata": {"namespace": "shop", "name": name, "generation": generation}, "status": status}
+
+
+def condition(status: dict[str, Any], kind: str) -> dict[str, Any]:
+    """The condition of this type."""
+    (found,) = [item for item in status["conditions"] if item["type"] == kind]
+    return dict(found)
+
+
+def test_the_first_status() -> None:
+    """A syncer that never had a status gets a complete one."""
+    assert status_of(syncer(), SYNCED, EARLIER) == {
+        "observedGeneration": 1,
+        "conditions": [
+            {
+                "type": kind,
+                "status": "True",
+                "reason": "Synced",
+                "message": "all well",
+                "observedGeneration": 1,
+                "lastTransitionTime": "2026-01-02T03:04:05Z",
+            }
+            for kind in ("Ready", "Synced")
+        ],
+        "application": "RATING",
+        "instances": "2/2",
+        "desired": 2,
+        "registered": 2,
+        "refused": 0,
+        "names": [],
+        "lastSyncTime": "2026-01-02T03:04:05Z",
+    }
+
+
+def test_a_transition_time_is_kept_while_nothing_turns() -> None:
+    """Another reason or generation is no transition; only another state is."""
+    before = status_of(syncer(), SYNCED, EARLIER)
+    same = status_of(syncer(before, generation=2), SYNCED, LATER)
+    assert condition(same, "Ready")["lastTransitionTime"] == "2026-01-02T03:04:05Z"
+    assert condition(same, "Ready")["observedGeneration"] == 2
+    turned = status_of(syncer(before), CONFLICT, LATER)
+    assert condition(turned, "Ready")["lastTransitionTime"] == "2026-01-02T03:05:00Z"
+
+
+def test_a_problem_is_a_condition_of_its_own() -> None:
+    """Ready says that something is wrong, and the problem's condition says what."""
+    status = status_of(syncer(), CONFLICT, EARLIER)
+    assert condition(status, "Ready")["status"] == "False"
+    assert condition(status, "Conflict")["status"] == "True"
+    assert condition(status, "Conflict")["message"] == "theirs"
+    assert "lastSyncTime" not in status
+    assert (status["instances"], status["refused"]) == ("1/2", 1)
+
+
+def test_a_problem_that_is_over_is_resolved() -> None:
+    """A condition that was True turns False with a new time, and one that never was stays absent."""
+    before = status_of(syncer(), CONFLICT, EARLIER)
+    after = status_of(syncer(before), SYNCED, LATER)
+    resolved = condition(after, "Conflict")
+    assert (resolved["status"], resolved["reason"]) == ("False", "Resolved")
+    assert resolved["lastTransitionTime"] == "2026-01-02T03:05:00Z"
+    assert [item["type"] for item in after["conditions"]] == ["Ready", "Synced", "Conflict"]
+
+
+def test_what_is_not_known_yet_stays_as_it_is() -> None:
+    """An operator that has just begun to lead resolves nothing that it has not looked at."""
+    short = replace(SYNCED, problems={"DrainTooShort": "20 s"})
+    before = status_of(syncer(), short, EARLIER)
+    after = status_of(syncer(before, 2), replace(SYNCED, unknown=frozenset({"DrainTooShort"})), LATER)
+    assert condition(after, "DrainTooShort") == condition(before, "DrainTooShort")
+    never = status_of(syncer(), replace(SYNCED, unknown=frozenset({"DrainTooShort"})), EARLIER)
+    assert [item["type"] for item in never["conditions"]] == ["Ready", "Synced"]
+
+
+def test_long_messages_are_cut() -> None:
+    """A message never makes the API refuse the status."""
+    long = replace(CONFLICT, message="x" * 100_000)
+    assert len(condition(status_of(syncer(), long, EARLIER), "Ready")["message"]) <= 32768
+
+
+def test_many_sentences_are_counted() -> None:
+    """The first few are told, and how many more there are."""
+    assert joined(["a", "b"]) == "a; b"
+    assert joined(["a", "b", "c", "d", "e"]) == "a; b; c; and 2 more"
+
+
+class Access:
+    """An API that takes what is written, fails when told to, and can be held up."""
+
+    def __init__(self) -> None:
+        self.written: list[tuple[str, dict[str, Any]]] = []
+        self.sent: list[dict[str, Any]] = []
+        self.error: KubernetesError | None = None
+        self.asked = 0
+        self.go_on = threading.Event()
+        self.go_on.set()
+
+    def request(
+        self, method: str, path: str, query: Any = None, body: Any = None, content_type: str = ""
+    ) -> Any:
+        """Take a write."""
+        assert (method, query, content_type) == ("PATCH", None, "application/merge-patch+json")
+        self.asked += 1
+        self.sent.append(body["status"])
+        self.go_on.wait(5)
+        if self.error:
+            raise self.error
+        self.written.append((path, body["status"]))
+        return {"metadata": {"resourceVersion": str(1000 + self.asked)}}
+
+
+def test_only_the_newest_is_written() -> None:
+    """While one write is under way, of all further reports of a syncer the last counts."""
+    access = Access()
+    access.go_on.clear()
+    writer = StatusWriter(access)  # type: ignore[arg-type]
+    writer.start()
+    writer.report(syncer(), SYNCED)
+    wait_until(lambda: access.asked == 1, "the first write", 5)
+    writer.report(syncer(), SYNCED)
+    writer.report(syncer(), CONFLICT)
+    access.go_on.set()
+    writer.stop()
+    assert [status["registered"] for _, status in access.written] == [2, 1]
+    path = "/apis/eurekube.io/v1alpha1/namespaces/shop/eurekasyncers/rating/status"
+    assert {written for written, _ in access.written} == {path}
+
+
+def test_what_stands_there_already_is_not_written() -> None:
+    """The time of the last look alone is not worth a write."""
+    access = Access()
+    writer = StatusWriter(access)  # type: ignore[arg-type]
+    writer.start()
+    writer.report(syncer(status_of(syncer(), SYNCED, EARLIER)), SYNCED)
+    writer.stop()
+    assert access.written == []
+
+
+def test_what_we_wrote_is_known_before_the_watch_brings_it() -> None:
+    """A second report of the same is no second write, although the object at hand is still the old one."""
+    access = Access()
+    writer = StatusWriter(access)  # type: ignore[arg-type]
+    writer.start()
+    writer.report(syncer(), SYNCED)
+    wait_until(lambda: access.written, "the first write", 5)
+    writer.report(syncer(), SYNCED)
+    writer.stop()
+    assert len(access.written) == 1
+
+
+def test_what_was_perhaps_written_is_written_over() -> None:
+    """The answer to a write was lost: it may stand, although something else was known to stand before."""
+    access = Access()
+    writer = StatusWriter(access)  # type: ignore[arg-type]
+    writer.start()
+    writer.report(syncer(), SYNCED)
+    wait_until(lambda: access.written, "the first write", 5)
+    access.error = KubernetesError("no answer")
+    writer.report(syncer(), CONFLICT)
+    wait_until(lambda: access.asked == 2, "the write that is lost", 5)
+    access.error = None
+    writer.report(syncer(), SYNCED)
+    writer.stop()
+    assert [status["registered"] for _, status in access.written] == [2, 2]
+
+
+def test_a_syncer_that_is_gone_is_no_error() -> None:
+    """A 404 is not tried again."""
+    access = Access()
+    access.error = KubernetesError("gone", status_code=404)
+    writer = StatusWriter(access)  # type: ignore[arg-type]
+    writer.start()
+    writer.report(syncer(), SYNCED)
+    wait_until(lambda: access.asked == 1, "the write", 5)
+    writer.stop()
+    assert access.asked == 1
+
+
+def test_a_stop_does_not_hammer_an_api_that_refuses() -> None:
+    """What cannot be written at the end is tried at most once more, and the stop does not wait for it."""
+    access = Access()
+    access.error = KubernetesError("away", status_code=503)
+    writer = StatusWriter(access)  # type: ignore[arg-type]
+    writer.start()
+    writer.report(syncer(), SYNCED)
+    wait_until(lambda: access.asked == 1, "the first try", 5)
+    started = time.monotonic()
+    writer.stop()
+    asked, elapsed = access.asked, time.monotonic() - started
+    access.error = None  # lets the thread end
+    assert asked <= 3
+    assert elapsed < 2
+
+
+def test_a_turn_does_not_wait_for_counts(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Counts that go on changing are written more and more seldom; a condition that turns is written soon."""
+    monkeypatch.setattr(module, "SHORTEST_INTERVAL_SECONDS", 0.1)
+    monkeypatch.setattr(module, "LONGEST_INTERVAL_SECONDS", 1000.0)
+    access = Access()
+    writer = StatusWriter(access)  # type: ignore[arg-type]
+    writer.start()
+    for count in range(6):
+        writer.report(syncer(), replace(SYNCED, registered=count))
+        wait_until(lambda: len(access.written) > count, "the write", 30)  # noqa: B023
+    began = time.monotonic()
+    writer.report(syncer(), replace(SYNCED, registered=6))
+    writer.report(syncer(), CONFLICT)
+    wait_until(lambda: len(access.written) == 7, "the turn", 30)
+    assert time.monotonic() - began < 3.2, "counts would have waited for this time"
+    writer.report(syncer(), replace(CONFLICT, registered=0))
+    writer.stop()
+    assert [status["registered"] for _, status in access.written] == [0, 1, 2, 3, 4, 5, 1, 0]
+
+
+def test_a_write_that_ends_after_another_replica_leads_is_not_remembered() -> None:
+    """What that one writes meanwhile would stay, were it taken for what stands there."""
+    access = Access()
+    access.go_on.clear()
+    writer = StatusWriter(access)  # type: ignore[arg-type]
+    writer.start()
+    writer.report(syncer(), SYNCED)
+    wait_until(lambda: access.asked == 1, "the write", 5)
+    writer.forget_all()
+    access.go_on.set()
+    wait_until(lambda: access.written, "its end", 5)
+    writer.report(syncer(status_of(syncer(), CONFLICT, EARLIER)), SYNCED)
+    wait_until(lambda: len(access.written) == 2, "the second write", 5)
+    writer.stop()
+
+
+def test_a_syncer_that_is_gone_takes_no_other_ones_write_along() -> None:
+    """What was written of another one while the first was forgotten is remembered."""
+    access = Access()
+    writer = StatusWriter(access)  # type: ignore[arg-type]
+    writer.start()
+    writer.report(syncer(), SYNCED)
+    wait_until(lambda: access.written, "the first write", 5)
+    access.go_on.clear()
+    writer.report(syncer(), CONFLICT)
+    wait_until(lambda: access.asked == 2, "the second write", 5)
+    writer.forget(("shop", "another"))
+    access.go_on.set()
+    wait_until(lambda: len(access.written) == 2, "its end", 5)
+    writer.report(syncer(status_of(syncer(), CONFLICT, EARLIER)), SYNCED)
+    wait_until(lambda: len(access.written) == 3, "the third write", 5)
+    writer.stop()
+
+
+def standing(status: dict[str, Any], version: int) -> dict[str, Any]:
+    """The syncer with this status, as the watch brings it."""
+    found = syncer(status)
+    found["metadata"]["resourceVersion"] = str(version)
+    return found
+
+
+def test_a_late_status_of_another_replica_is_written_over() -> None:
+    """The API server carried out what a leader asked for that was killed since; nothing else is reported."""
+    access = Access()
+    writer = StatusWriter(access)  # type: ignore[arg-type]
+    writer.start()
+    assert not writer.is_overwritten(standing(status_of(syncer(), CONFLICT, EARLIER), 8))
+    writer.report(standing({}, 7), SYNCED)
+    wait_until(lambda: access.written, "the first write", 5)
+    theirs = status_of(syncer(), CONFLICT, EARLIER)
+    ours = access.sent[0]
+    wait_until(lambda: writer.is_overwritten(standing(theirs, 1009)), "a newer one", 5)
+    assert not writer.is_overwritten(standing(theirs, 1000)), "it is older than what was written"
+    assert not writer.is_overwritten(standing(ours, 1009)), "it says the same"
+    writer.report(standing(theirs, 1009), SYNCED)
+    wait_until(lambda: len(access.written) == 2, "the second write", 5)
+    writer.stop()
+
+
+def test_a_late_status_over_one_that_was_found_right_is_written_over() -> None:
+    """Who begins to lead writes nothing where all is said already, and knows what should stand there."""
+    access = Access()
+    writer = StatusWriter(access)  # type: ignore[arg-type]
+    writer.start()
+    writer.report(standing(status_of(syncer(), SYNCED, EARLIER), 7), SYNCED)
+    theirs = standing(status_of(syncer(), CONFLICT, EARLIER), 8)
+    wait_until(lambda: writer.is_overwritten(theirs), "the first report", 5)
+    writer.forget(("shop", "rating"))
+    assert not writer.is_overwritten(theirs)
+    writer.stop()
+    assert not access.written
+
+
+def test_the_status_that_is_being_written_is_ours() -> None:
+    """The watch may bring it before the answer comes."""
+    access = Access()
+    writer = StatusWriter(access)  # type: ignore[arg-type]
+    writer.start()
+    writer.report(standing(status_of(syncer(), SYNCED, EARLIER), 7), SYNCED)
+    theirs = standing(status_of(syncer(), replace(SYNCED, registered=1), EARLIER), 1009)
+    wait_until(lambda: writer.is_overwritten(theirs), "the first report", 5)
+    access.go_on.clear()
+    writer.report(standing(status_of(syncer(), SYNCED, EARLIER), 7), CONFLICT)
+    wait_until(lambda: access.asked == 1, "the write", 5)
+    assert not writer.is_overwritten(standing(access.sent[0], 1001))
+    assert writer.is_overwritten(theirs)
+    access.go_on.set()
+    writer.stop()
+
+
+def test_thousands_at_once_cost_as_much_each_as_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Who begins to lead a large cluster reports of each syncer; those that wait are not gone through."""
+    monkeypatch.setattr(RateLimiter, "pause", staticmethod(lambda _: None))
+    access = Access()
+    writer = StatusWriter(access)  # type: ignore[arg-type]
+    began = time.process_time()
+    for number in range(5000):
+        writer.report(syncer(name=str(number)), SYNCED)
+    writer.start()
+    wait_until(lambda: len(access.written) == 5000, "all of them", 60)
+    assert time.process_time() - began < 1.5
+    writer.stop()

@@ -1,0 +1,34 @@
+"""Which endpoints were seen terminating: for a while, and until they are back."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from eurekube_provider.operator.watches import REMEMBERED_SECONDS, TerminatingEndpoints
+
+
+def test_goodbyes_are_remembered_for_a_while() -> None:
+    """The oldest are forgotten one by one; one that is seen again is no longer among the oldest."""
+    goodbyes = TerminatingEndpoints()
+    for name, at in (("a", 0.0), ("b", 1.0), ("a", 2.0), ("c", REMEMBERED_SECONDS + 1.5)):
+        goodbyes.note(("shop", name), at)
+    assert [("shop", name) in goodbyes for name in ("a", "b", "c")] == [True, False, True]
+
+
+def test_a_pod_that_is_back_has_not_left() -> None:
+    """The next pod of a StatefulSet has the same name, and the brake must doubt that it vanishes."""
+
+    def endpoint(*, terminating: bool) -> dict[str, Any]:
+        return {
+            "addresses": ["10.0.0.1"],
+            "targetRef": {"kind": "Pod", "name": "db-0"},
+            "conditions": {"ready": False, "terminating": terminating},
+        }
+
+    goodbyes = TerminatingEndpoints()
+    for terminating, has_left in ((False, False), (True, True), (False, False), (True, True)):
+        goodbyes.note_slice(
+            {"metadata": {"namespace": "shop"}, "endpoints": [endpoint(terminating=terminating)]}
+        )
+        assert (("shop", "db-0") in goodbyes) is has_left
+    assert ("other", "db-0") not in goodbyes

@@ -1,0 +1,115 @@
+"""What may run beside what: one run of a stack, and room for those that went well."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from eurekube_provider.core.stack_refresh import StackAction
+from eurekube_provider.operator.triggers import runs as module
+from eurekube_provider.operator.triggers.runs import MOST_AT_ALL, Order, Place, Runs
+from eurekube_provider.operator.triggers.targets import Automation, PulumiStack, Target, Webhook, targets_from
+from eurekube_provider.operator.triggers.trigger_run import TriggerOutcome, TriggerResult, TriggerRun
+from lab.waiting import wait_until
+
+HEAVY = [f"heavy-{number}" for number in range(6)]
+LIGHT = [f"light-{number}" for number in range(40)]
+
+
+class Played:
+    """Targets whose runs end when the test says so."""
+
+    def __init__(self) -> None:
+        self.open = threading.Event()
+        self.error: Exception | None = None
+        self.has_ended = threading.Event()
+        places = {name: Place(name, is_heavy=name in HEAVY) for name in (*HEAVY, *LIGHT)}
+        places |= {"same": Place(HEAVY[0])}
+        self.runs = Runs(dict.fromkeys(places, self._run), self.has_ended.set, places)
+
+    def _run(self, _: TriggerRun) -> TriggerResult:
+        if self.error is not None:
+            raise self.error
+        self.open.wait(30)
+        return TriggerResult(TriggerOutcome.SUCCEEDED, "ran")
+
+    def begin(self, target: str, *, is_again: bool = False) -> bool:
+        """Begin a run, if it may."""
+        if not self.runs.may_begin(target, is_again=is_again):
+            return False
+        order = Order(("shop", target), "u", 1, target, "w", is_again)
+        self.runs.begin(
+            order, lambda event: TriggerRun("shop", target, StackAction.UP, "eks", {}, "k", 1, 60.0, event)
+        )
+        return True
+
+
+@pytest.fixture
+def played() -> Iterator[Played]:
+    """Nothing runs yet."""
+    one = Played()
+    yield one
+    one.open.set()
+    one.runs.join(30)
+
+
+def test_one_run_of_a_stack_at_a_time(played: Played) -> None:
+    """Whichever target names it."""
+    assert played.begin(HEAVY[0])
+    assert not played.begin("same")
+    played.open.set()
+    wait_until(played.runs.take_ended, "the run to end", 20)
+    assert played.begin("same")
+
+
+def test_dead_targets_leave_room(played: Played, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What failed before takes half of the slots at most; what hangs holds one for a minute only."""
+    assert [played.begin(name, is_again=True) for name in HEAVY[:3]] == [True, True, False]
+    assert [played.begin(name) for name in HEAVY[2:5]] == [True, True, False]
+    assert played.runs.frees_at() is not None
+    assert played.begin(LIGHT[0])  # it wants no processor
+    monkeypatch.setattr(module, "SLOT_SECONDS", 0.0)
+    assert played.begin(HEAVY[4])
+    assert played.runs.frees_at() is None
+
+
+def test_what_only_waits_has_many_slots(played: Played) -> None:
+    """And a bound all the same, of which failures take half at most."""
+    begun = [played.begin(name, is_again=True) for name in LIGHT[:20]]
+    assert begun.count(True) == MOST_AT_ALL // 2
+    assert [played.begin(name) for name in LIGHT[20:]].count(True) == MOST_AT_ALL // 2
+
+
+def test_what_a_library_says_is_told_to_nobody(played: Played, caplog: pytest.LogCaptureFixture) -> None:
+    """It may show the header that it was given to send: neither status nor log repeats it."""
+    played.error = ValueError(f"Bearer hidden{len(LIGHT)}")
+    assert played.begin(LIGHT[0])
+    assert played.has_ended.wait(20)
+    (ended,) = played.runs.take_ended()
+    assert ended.result.message == "the run broke off (ValueError); the operator's log says where"
+    assert "hidden40" not in "".join(str(vars(record)) for record in caplog.records)
+
+
+def test_targets_that_name_one_stack_share_a_lane(tmp_path: Path) -> None:
+    """By whatever name, and from whatever folder."""
+    written = {}
+    for name, stack in (("a", "dev"), ("b", "organization/shop/dev"), ("c", "prod")):
+        folder = tmp_path / name
+        folder.mkdir()
+        (folder / "Pulumi.yaml").write_text("name: shop\nruntime: python\n")
+        written[name] = {"kind": "automation", "namespaces": "*", "stack": stack, "work-dir": str(folder)}
+    found = targets_from(written, "x: targets")
+    assert found["a"].lane == found["b"].lane != found["c"].lane
+    everybody = frozenset("*")
+    others = [
+        Target("d", PulumiStack("pulumi", "dev"), everybody),
+        Target("e", Webhook("http://h"), everybody),
+        Target("f", Webhook("http://h"), everybody),
+        Target("g", Automation("dev", "/srv"), everybody),
+    ]
+    assert len({one.lane for one in others} | {found["a"].lane}) == 5
+    assert Target("h", PulumiStack("pulumi", "dev"), everybody).lane == others[0].lane
+    assert [one.is_heavy for one in others] == [False, False, False, True]

@@ -1,0 +1,165 @@
+"""The HTTP server itself: what it refuses, what it says with each answer, and who cannot stop it."""
+
+from __future__ import annotations
+
+import socket
+import threading
+from collections.abc import Iterator
+
+import pytest
+import requests
+
+from eurekube_provider.core.errors import ConfigurationError
+from eurekube_provider.operator.web import http_server as module
+from eurekube_provider.operator.web.http_server import Request, Response, WebServer, parse_address, shown
+from lab.waiting import wait_until
+
+
+def site(request: Request) -> Response | None:
+    """One page that repeats its query, one that fails, and nothing else."""
+    if request.path == "/broken":
+        raise ValueError("broken")
+    return Response(request.query.get("say", "hello").encode()) if request.path == "/" else None
+
+
+@pytest.fixture
+def web() -> Iterator[WebServer]:
+    """A server on this machine."""
+    server = WebServer(("127.0.0.1", 0), site)
+    server.start()
+    yield server
+    server.stop()
+
+
+def ask(web: WebServer, path: str = "/", method: str = "GET") -> requests.Response:
+    """One request."""
+    return requests.request(method, f"http://127.0.0.1:{web.port}{path}", timeout=30, allow_redirects=False)
+
+
+def test_reads_are_answered(web: WebServer) -> None:
+    """GET with the body, HEAD without; a query's fields arrive decoded."""
+    assert ask(web, "/?say=a%20b").text == "a b"
+    head = ask(web, method="HEAD")
+    assert (head.status_code, head.text, head.headers["Content-Length"]) == (200, "", "5")
+
+
+@pytest.mark.parametrize("method", ["POST", "PUT", "DELETE", "PATCH", "OPTIONS", "TRACE", "FROBNICATE"])
+def test_whatever_is_no_read_is_refused(web: WebServer, method: str) -> None:
+    """405, and which methods there are."""
+    answer = ask(web, method=method)
+    assert (answer.status_code, answer.headers["Allow"]) == (405, "GET, HEAD")
+
+
+@pytest.mark.parametrize("path", ["/nowhere", "/../etc/passwd", "/%2e%2e/etc/passwd", "/index.html"])
+def test_only_known_paths_exist(web: WebServer, path: str) -> None:
+    """No path is looked for in any directory."""
+    with socket.create_connection(("127.0.0.1", web.port), timeout=30) as connection:
+        connection.sendall(f"GET {path} HTTP/1.0\r\n\r\n".encode())
+        assert connection.makefile("rb").readline().split()[1] == b"404"
+
+
+@pytest.mark.parametrize("path", ["/", "/nowhere", "/broken"])
+def test_every_answer_is_safe_to_open(web: WebServer, path: str) -> None:
+    """Nothing may be loaded, framed, guessed or stored."""
+    headers = ask(web, path).headers
+    assert headers["X-Content-Type-Options"] == "nosniff"
+    assert headers["Cache-Control"] == "no-store"
+    assert headers["Content-Security-Policy"].startswith("default-src 'none'")
+    assert headers["Server"] == "eurekube"
+
+
+def test_a_page_that_fails_is_one_answer(web: WebServer) -> None:
+    """500 without the reason, which is in the log; the next request is answered."""
+    answer = ask(web, "/broken")
+    assert (answer.status_code, "broken" in answer.text) == (500, False)
+    assert ask(web).status_code == 200
+
+
+def test_too_many_fields_are_a_bad_request(web: WebServer) -> None:
+    """A query is not worked on without end."""
+    assert ask(web, "/?" + "&".join(f"a{number}=1" for number in range(100))).status_code == 400
+
+
+def test_silent_clients_keep_nobody_out(web: WebServer) -> None:
+    """More connections than there is room for, none of which says anything: a probe is answered."""
+    silent = [
+        socket.create_connection(("127.0.0.1", web.port), timeout=30)
+        for _ in range(module.MOST_CONNECTIONS * 2)
+    ]
+    try:
+        assert ask(web).status_code == 200
+        wait_until(lambda: _threads() <= module.MOST_CONNECTIONS, "the oldest to be ended", 30)
+    finally:
+        for connection in silent:
+            connection.close()
+
+
+def test_a_slow_client_is_ended(monkeypatch: pytest.MonkeyPatch) -> None:
+    """One that sends its request little by little has as long as any other."""
+    monkeypatch.setattr(module, "LONGEST_SECONDS", 0.5)
+    server = WebServer(("127.0.0.1", 0), site)
+    server.start()
+    with socket.create_connection(("127.0.0.1", server.port), timeout=30) as connection:
+        connection.sendall(b"GET / HTTP/1.0\r\n")
+        connection.settimeout(0.1)
+
+        def is_ended() -> bool:
+            try:
+                connection.sendall(b"X-Slow: 1\r\n")
+                return connection.recv(1) == b""
+            except TimeoutError:
+                return False
+            except OSError:
+                return True
+
+        wait_until(is_ended, "the connection to be ended", 30)
+    server.stop()
+
+
+def _threads() -> int:
+    return sum("process_request_thread" in thread.name for thread in threading.enumerate())
+
+
+def test_a_taken_port_is_one_sentence(web: WebServer) -> None:
+    """It names the address, what is wrong, and what to do."""
+    with pytest.raises(ConfigurationError) as caught:
+        WebServer(("127.0.0.1", web.port), site)
+    assert str(caught.value) == (
+        f"--web-address: 127.0.0.1:{web.port} cannot be listened on (Address already in use):"
+        " choose another address, or an empty one to do without"
+    )
+
+
+def test_without_a_host_it_listens_everywhere() -> None:
+    """On IPv4 as well as, where there is one, on IPv6."""
+    server = WebServer(("", 0), site)
+    server.start()
+    assert ask(server).text == "hello"
+    server.stop()
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        (":8080", ("", 8080)),
+        ("127.0.0.1:1", ("127.0.0.1", 1)),
+        ("[::1]:9", ("::1", 9)),
+        ("localhost:0", ("localhost", 0)),
+        ("", None),
+        (" ", None),
+    ],
+)
+def test_addresses(text: str, expected: tuple[str, int] | None) -> None:
+    """As people write them."""
+    assert parse_address(text) == expected
+    if expected:
+        assert shown(*expected) == text
+
+
+@pytest.mark.parametrize(
+    "text", ["8080", "::1:8080", "host:", "host:99999", "host:-1", "[::1]", "a]:1", "h:٣"]
+)
+def test_other_texts_are_no_addresses(text: str) -> None:
+    """One sentence that shows what would do."""
+    with pytest.raises(ConfigurationError, match="must be HOST:PORT"):
+        parse_address(text)

@@ -1,0 +1,208 @@
+"""What is scraped: names, truth, what disappears, and what it costs."""
+
+from __future__ import annotations
+
+import re
+import time
+from pathlib import Path
+from typing import TypedDict, get_type_hints
+
+import yaml
+from prometheus_client.parser import text_string_to_metric_families
+
+from eurekube_provider.core.durations import BOUNDS_SECONDS
+from eurekube_provider.operator.conditions import Report
+from eurekube_provider.operator.history import ReconcileResult
+from eurekube_provider.operator.triggers.rows import RefreshRow
+from eurekube_provider.operator.web import overview
+from eurekube_provider.operator.web.metrics import METRICS, Metrics
+from eurekube_provider.operator.web.running_operator import RunningOperator
+from eurekube_provider.runtime.histogram import Histogram
+from tests.unit.operator.parts import URL, Told
+
+DOCS = (Path(__file__).parents[4] / "docs" / "web.md").read_text()
+Samples = dict[tuple[str, tuple[tuple[str, str], ...]], float]
+
+
+def scraped(parts: RunningOperator | None) -> Samples:
+    """All samples, by name and labels."""
+    body, _ = Metrics(lambda: parts).page("")
+    return {
+        (sample.name, tuple(sorted(sample.labels.items()))): sample.value
+        for family in text_string_to_metric_families(body.decode())
+        for sample in family.samples
+    }
+
+
+def of(samples: Samples, syncer: str) -> dict[str, float]:
+    """The samples with this syncer and no other label."""
+    return {name: value for (name, labels), value in samples.items() if labels == (("syncer", syncer),)}
+
+
+def test_counts_of_a_syncer_are_those_of_its_last_look() -> None:
+    """Desired, registered, refused, drifted and braked, each with the syncer's name."""
+    told = Told()
+    told.synced(told.syncer("rating"), 3)
+    told.conflict(told.syncer("order"))
+    told.braked(told.syncer("billing"), 2, 10.0)
+    samples = scraped(told.parts)
+    rating = of(samples, "shop/rating")
+    assert time.time() - rating.pop("eurekube_last_success_timestamp_seconds") < 60
+    assert rating == {
+        "eurekube_desired_instances": 3,
+        "eurekube_registered_instances": 3,
+        "eurekube_refused_instances": 0,
+        "eurekube_drifted_instances": 0,
+        "eurekube_braked": 0,
+    }
+    order, billing = of(samples, "shop/order"), of(samples, "shop/billing")
+    assert (order["eurekube_refused_instances"], order["eurekube_drifted_instances"]) == (1, 0)
+    assert (billing["eurekube_drifted_instances"], billing["eurekube_braked"]) == (2, 1)
+    assert "eurekube_last_success_timestamp_seconds" not in order
+    results = {
+        dict(labels)["syncer"]: dict(labels)["result"]
+        for name, labels in samples
+        if name == "eurekube_reconcile_total"
+    }
+    assert results == {"shop/rating": "synced", "shop/order": "problem", "shop/billing": "problem"}
+
+
+def test_failed_looks_are_errors() -> None:
+    """Also the first one, of which nothing else is known."""
+    told = Told()
+    key = told.syncer("rating")
+    told.controller.history.count(key, 1.0, failed=True)
+    assert told.controller.history.results() == {(key, ReconcileResult.ERROR): 1}
+
+
+def test_labels_of_a_deleted_syncer_disappear() -> None:
+    """Nothing in the page names it any more, whichever comes first: its end or its last look."""
+    told = Told()
+    kept, gone, late = (told.syncer(name) for name in ("kept", "gone", "late"))
+    for key in (kept, gone, late):
+        told.synced(key, 1)
+    told.removed(gone)
+    told.controller.history.forget(gone)
+    told.removed(late)
+    told.controller.history.record(late, Report(True, "Synced", ""))
+    syncers = {dict(labels).get("syncer") for _, labels in scraped(told.parts)}
+    assert syncers == {None, "shop/kept"}
+
+
+def test_requests_renewals_and_servers() -> None:
+    """What the Eureka client counted itself."""
+    told = Told()
+    (peer,) = told.registry.peers.peers
+    peer.traffic.count("GET", "200", 0.004)
+    peer.traffic.count("PUT", "none", 2.0)
+    peer.traffic.judge("away")
+    samples = scraped(told.leads(False))
+    assert samples["eurekube_eureka_requests_total", (("code", "200"), ("method", "GET"))] == 1
+    assert samples["eurekube_eureka_requests_total", (("code", "none"), ("method", "PUT"))] == 1
+    assert samples["eurekube_peer_up", (("url", URL),)] == 0
+    assert samples["eurekube_eureka_request_duration_seconds_count", ()] == 2
+    assert samples["eurekube_eureka_request_duration_seconds_bucket", (("le", "0.005"),)] == 1
+    assert samples["eurekube_eureka_request_duration_seconds_sum", ()] == 2.004
+    assert samples["eurekube_heartbeats_total", (("result", "accepted"),)] == 0
+    assert samples["eurekube_leader", ()] == 0
+    assert scraped(told.parts)["eurekube_leader", ()] == 1
+
+
+def test_watch_restarts_by_kind_and_reason() -> None:
+    """The kinds are those of the operator's sources."""
+    told = Told()
+    told.sources.slices.reflectors[0].restarts["expired"] += 2
+    samples = scraped(told.parts)
+    assert samples["eurekube_watch_restarts_total", (("reason", "expired"), ("resource", "slices"))] == 2
+
+
+def test_a_boundary_counts_as_below() -> None:
+    """Prometheus' ``le``: a value that is equal to a bucket's bound is in it."""
+    histogram = Histogram()
+    histogram.observe(BOUNDS_SECONDS[0])
+    histogram.observe(BOUNDS_SECONDS[-1] + 1)
+    counts = histogram.snapshot().counts
+    assert (counts[0], counts[-1], sum(counts)) == (1, 1, 2)
+
+
+def test_before_there_are_parts() -> None:
+    """Version and process only; a scrape at the start is no error."""
+    names = {name for name, _ in scraped(None)}
+    assert {name for name in names if name.startswith("eurekube_")} == {"eurekube_build_info"}
+    assert {"process_resident_memory_bytes", "python_info"} <= names
+
+
+def test_openmetrics_for_those_who_ask() -> None:
+    """The Accept header decides on the format."""
+    told = Told()
+    body, content_type = Metrics(lambda: told.parts).page("application/openmetrics-text; version=1.0.0")
+    assert content_type.startswith("application/openmetrics-text")
+    assert body.endswith(b"# EOF\n")
+
+
+def test_names_follow_the_conventions() -> None:
+    """Base units, ``_total`` on counters alone, and no label that an instance could widen."""
+    for metric in METRICS.values():
+        assert metric.name.startswith("eurekube_")
+        assert metric.name.endswith("_total") == (metric.kind == "counter")
+        assert not re.search(r"_(ms|milliseconds|minutes|bytes_total)$", metric.name)
+        assert not {"instance", "instance_id", "pod"} & set(metric.labels)
+        assert all(re.search(rf"\b{label}\b", metric.help) for label in metric.labels)
+        assert "series" in metric.help or "No labels." in metric.help
+
+
+def test_every_metric_is_documented_and_no_other() -> None:
+    """docs/web.md names each with its type and labels."""
+    rows = re.findall(r"^\| `(eurekube_\w+)` \| (\w+) \| ([^|]*) \|", DOCS, re.MULTILINE)
+    documented = {name: (kind, tuple(re.findall(r"`(\w+)`", labels))) for name, kind, labels in rows}
+    assert documented == {metric.name: (str(metric.kind), metric.labels) for metric in METRICS.values()}
+
+
+def test_every_key_of_the_document_is_documented() -> None:
+    """docs/web.md names each key of ``/status.json`` in the row of its object, and no other."""
+    rows: dict[str, set[str]] = {}
+    for where, keys in re.findall(r"^\| `([\w.\[\]]+)` \| ((?:`\w+`(?:, )?)+) \|", DOCS, re.MULTILINE):
+        rows[where] = set(re.findall(r"`(\w+)`", keys))
+    expected: dict[str, type[TypedDict]] = {  # type: ignore[valid-type]
+        "document": overview.Overview,
+        "filter": overview.FilterRow,
+        "operator": overview.OperatorRow,
+        "health": overview.HealthRow,
+        "eurekas[]": overview.EurekaRow,
+        "eurekas[].servers[]": overview.ServerRow,
+        "syncers[]": overview.SyncerRow,
+        "syncers[].differences[]": overview.DifferenceRow,
+        "stackRefreshes[]": RefreshRow,
+        "stackRegistrations[]": overview.StackRow,
+        "changes[]": overview.ChangeRow,
+    }
+    assert rows == {where: set(get_type_hints(kind)) for where, kind in expected.items()}
+
+
+def test_a_scrape_is_cheap_with_many() -> None:
+    """100 syncers with 10,000 instances: the work does not grow with the instances."""
+    told = Told()
+    for number in range(100):
+        told.synced(told.syncer(f"app-{number}"), 100)
+    metrics = Metrics(lambda: told.parts)
+    metrics.page("")
+    best = min(_seconds(lambda: metrics.page("")) for _ in range(5))
+    assert best < 0.25  # about 0.01 s on an idle machine
+
+
+def _seconds(call: object) -> float:
+    started = time.thread_time()
+    call()  # type: ignore[operator]
+    return time.thread_time() - started
+
+
+def test_the_example_rules_name_metrics_that_exist() -> None:
+    """With labels that they have, so that no alert is silent for a wrong name."""
+    path = Path(__file__).parents[4] / "examples" / "monitoring" / "rules.yaml"
+    (group,) = yaml.safe_load(path.read_text())["spec"]["groups"]
+    assert len(group["rules"]) >= 5
+    for rule in group["rules"]:
+        used = set(re.findall(r"eurekube_\w+", rule["expr"]))
+        assert used <= set(METRICS), rule["alert"]
+        labels = {label for name in used for label in METRICS[name].labels}
+        assert set(re.findall(r"\$labels\.(\w+)", str(rule["annotations"]))) <= labels, rule["alert"]

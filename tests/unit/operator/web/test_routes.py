@@ -1,0 +1,141 @@
+"""When the operator calls itself stuck or not ready; and that servers that are away are no reason."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Iterator
+from types import SimpleNamespace
+
+import pytest
+
+from eurekube_provider.core.errors import RegistryUnreachable
+from eurekube_provider.core.liveness import Liveness, liveness_of
+from eurekube_provider.core.registry import failure_of
+from eurekube_provider.eureka import renewals
+from eurekube_provider.kube import reflector
+from eurekube_provider.operator import controller
+from eurekube_provider.operator.decision import Result
+from eurekube_provider.operator.web.http_server import Request
+from eurekube_provider.operator.web.routes import Routes
+from lab.waiting import wait_until
+from tests.unit.operator.parts import Told
+from tests.unit.operator.quiet_api import QuietApi
+
+
+@pytest.fixture
+def told() -> Iterator[Told]:
+    """Parts whose loops a test may start; nothing of theirs can be reached."""
+    result = Told()
+    yield result
+    result.sources.stop()
+    result.controller.stop()
+    result.registry.stop()
+
+
+def asked(told: Told, path: str) -> tuple[int, str]:
+    """What the site answers."""
+    site = Routes()
+    site.show(told.parts)
+    answer = site(Request(path, {}, ""))
+    assert answer is not None
+    return answer.status, answer.body.decode()
+
+
+def test_a_thread_that_ended_is_a_problem() -> None:
+    """One that was never started is none."""
+    ended = threading.Thread(target=lambda: None, name="ended")
+    ended.start()
+    ended.join()
+    loops = liveness_of([ended, threading.Thread(name="not started")])
+    assert [loop.problem for loop in loops] == ["ended: its thread has ended"]
+
+
+def test_no_progress_is_a_problem_after_a_while() -> None:
+    """Each loop has its own patience."""
+    assert Liveness("a", is_alive=True, age_seconds=9, longest_seconds=10).problem == ""
+    assert (
+        "a: no progress for 11 s" in Liveness("a", is_alive=True, age_seconds=11, longest_seconds=10).problem
+    )
+
+
+def test_servers_that_are_away_keep_it_alive_but_not_ready(told: Told) -> None:
+    """Neither Eureka nor the Kubernetes API answers: all loops go on, and say what is missing."""
+    told.registry.start()
+    told.sources.start()
+    wait_until(lambda: failure_of(told.registry.condition()), "Eureka to fail", 30)
+    wait_until(lambda: len(told.sources.failures) == 3, "the cluster to fail", 30)
+    assert asked(told, "/healthz")[0] == 200
+    status, text = asked(told, "/readyz")
+    assert status == 503
+    assert "the Kubernetes objects were not read completely yet" in text
+    assert "the Eureka 'default' was not read yet" in text
+
+
+def test_a_stuck_ticker_is_named(told: Told, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Renewals that are not handed out any more would let every registration lapse."""
+    release = threading.Event()
+    monkeypatch.setattr(renewals, "LONGEST_TICK_SECONDS", 0.5)
+    monkeypatch.setattr(told.registry.peers, "uses_batches", lambda _: release.wait(60))
+    told.registry.renewals.start()
+    try:
+        wait_until(lambda: asked(told, "/healthz")[0] == 503, "the ticker to be missed", 30)
+        assert "renewals: no progress" in asked(told, "/healthz")[1]
+    finally:
+        release.set()
+    wait_until(lambda: asked(told, "/healthz")[0] == 200, "the ticker to go on", 30)
+
+
+def test_a_stuck_worker_is_named_while_eureka_answers(told: Told, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A look that never ends is a fault of ours, unless Eureka is away and it waits for time-outs."""
+    release = threading.Event()
+    monkeypatch.setattr(controller, "LONGEST_RECONCILE_SECONDS", 0.5)
+    monkeypatch.setattr(told.reconciler, "decide", lambda *_: release.wait(60) and Result())
+    told.syncer("rating")
+    told.controller.start()
+    told.controller.all_changed()
+    told.parts.queue.resume()
+    try:
+        wait_until(lambda: asked(told, "/healthz")[0] == 503, "the worker to be missed", 30)
+        told.registry.reachability.read()
+        for _ in range(2):
+            told.registry.reachability.failed(RegistryUnreachable("away"))
+        assert asked(told, "/healthz")[0] == 200
+    finally:
+        release.set()
+
+
+def test_a_silent_reflector_is_named(told: Told, monkeypatch: pytest.MonkeyPatch) -> None:
+    """One that neither lists nor hears a bookmark for minutes does not follow the cluster any more."""
+    api, now = QuietApi(monkeypatch), time.monotonic()
+    clock = SimpleNamespace(monotonic=lambda: now)
+    monkeypatch.setattr(reflector, "time", clock)
+    told.sources.slices.start()
+    wait_until(lambda: told.sources.slices.is_synced, "the list", 20)
+    assert asked(told, "/healthz")[0] == 200
+    now += 301
+    assert asked(told, "/healthz") == (
+        503,
+        "reflector-endpointslices-all: no progress for 301 s (at most 300 s are expected)\n",
+    )
+    api.end()
+
+
+def test_before_and_after_there_are_parts() -> None:
+    """It is alive from the first moment, and ready only while it runs."""
+    site = Routes()
+
+    def statuses() -> list[int]:
+        answers = [site(Request(path, {}, "")) for path in ("/healthz", "/readyz", "/", "/status.json")]
+        return [answer.status for answer in answers if answer]
+
+    assert statuses() == [200, 503, 503, 503]
+    told = Told()
+    site.show(told.parts)
+    assert statuses() == [200, 503, 200, 200]
+    for group in (told.sources.syncers, told.sources.services, told.sources.slices):
+        group.reflectors[0].take_list([{"metadata": {"resourceVersion": "1"}, "items": []}])
+    told.registry.reachability.read()
+    assert statuses() == [200, 200, 200, 200]
+    site.close()
+    assert statuses() == [200, 503, 503, 503]

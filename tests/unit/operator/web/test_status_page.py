@@ -1,0 +1,307 @@
+"""What the status page and its document say, and that no name can become markup."""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import json
+import subprocess
+import sys
+from dataclasses import replace
+from datetime import UTC, datetime, timedelta
+from html.parser import HTMLParser
+from typing import Any
+
+import pytest
+
+from eurekube_provider.core.errors import RegistryUnreachable
+from eurekube_provider.core.model import Instance, Port, Status
+from eurekube_provider.core.plan import Failure, Outcome, plan
+from eurekube_provider.eureka.front_pages import FigureReader
+from eurekube_provider.eureka.self_preservation import ServerFigures
+from eurekube_provider.operator.conditions import Report
+from eurekube_provider.operator.history import MOST_CHANGES, MOST_DIFFERENCES
+from eurekube_provider.operator.triggers.trigger_state import stamp
+from eurekube_provider.operator.web.overview import Overview, overview
+from eurekube_provider.operator.web.status_page import POLICY, html, without_data
+from tests.unit.operator.parts import URL, Told
+
+HOSTILE = "<script>alert('1')</script>\"'&<img src=x onerror=alert(1)>"
+
+
+class Page(HTMLParser):
+    """What a browser makes of a page: elements, attributes, text."""
+
+    def __init__(self, text: str) -> None:
+        super().__init__()
+        self.tags: set[str] = set()
+        self.attributes: set[str] = set()
+        self.open: list[str] = []
+        self.words: list[str] = []
+        self.feed(text)
+        self.text = " ".join(self.words)
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.tags.add(tag)
+        self.attributes |= {name for name, _ in attrs}
+        if tag not in ("meta", "input", "option"):
+            self.open.append(tag)
+
+    def handle_endtag(self, tag: str) -> None:
+        assert self.open.pop() == tag
+
+    def handle_data(self, data: str) -> None:
+        if self.open and self.open[-1] != "style":
+            self.words.append(data)
+
+
+def run_status(reason: str, **more: Any) -> dict[str, Any]:
+    """The status of a StackRefresh whose run of ten minutes ago failed for this reason."""
+    begun = stamp(datetime.now(UTC) - timedelta(minutes=10))
+    condition = {"status": "False", "reason": reason, "message": f"{reason}: exit status 255"}
+    return {
+        "conditions": [{"type": "Ready", **condition}, {"type": "Synced", **condition}],
+        "lastRun": {"outcome": reason, "startTime": begun},
+        "failures": 3,
+        **more,
+    }
+
+
+def seen(told: Told, syncer: str = "", application: str = "") -> Overview:
+    """The document, no server's front page being known."""
+    return overview(told.parts, syncer, application)
+
+
+def test_hostile_names_stay_text() -> None:
+    """Whatever a name holds, it is shown as it is written and is no element, no attribute, no script."""
+    told = Told()
+    told.conflict(told.syncer("rating"), HOSTILE)
+    told.syncer("order", HOSTILE, status={"conditions": [{"type": "Ready", "status": HOSTILE}]})
+    evil = Instance("A", "b", HOSTILE, HOSTILE, Port(1), metadata={"eurekube.owner": f"stack/{HOSTILE}"})
+    told.registry.renewals.add(evil, just_registered=True)
+    told.registry.peers.peers[0].traffic.judge(HOSTILE)
+    told.refresh(HOSTILE, HOSTILE, HOSTILE, status=run_status(HOSTILE))
+    harmless = Told()
+    harmless.refresh("rating", status=run_status("Failed"))
+    harmless.conflict(harmless.syncer("rating"))
+    harmless.syncer("order", "shop")
+    plain = replace(evil, ip_address="10.0.0.1", metadata={"eurekube.owner": "stack/x"})
+    harmless.registry.renewals.add(plain, just_registered=True)
+    harmless.registry.peers.peers[0].traffic.judge("away")
+    document = seen(told, application=HOSTILE)
+    assert HOSTILE in Page(html(seen(told))).text
+    expected = Page(html(seen(harmless)))
+    for page in (Page(html(seen(told))), Page(html({**seen(told), "filter": document["filter"]}))):
+        assert page.open == []
+        assert (page.tags - {"a"}, page.attributes) == (expected.tags - {"a"}, expected.attributes)
+    assert "<script" not in html(seen(told)) + without_data(HOSTILE)
+
+
+def test_the_pages_own_style_is_the_only_one_allowed() -> None:
+    """The policy has the hash of the style as it is sent."""
+    style = html(seen(Told())).partition("<style>")[2].partition("</style>")[0]
+    digest = base64.b64encode(hashlib.sha256(style.encode()).digest()).decode()
+    assert f"style-src 'sha256-{digest}'" in POLICY
+    assert "prefers-color-scheme" in style
+
+
+def test_who_does_not_look_at_the_page_does_not_pay_for_it() -> None:
+    """The operator starts without the template engine, which takes memory in every replica."""
+    program = "import sys, eurekube_provider.operator.__main__; sys.exit('jinja2' in sys.modules)"
+    assert subprocess.run([sys.executable, "-c", program]).returncode == 0
+
+
+def test_a_conflict_is_shown_with_both_sides() -> None:
+    """Which instance, what Kubernetes has, what Eureka has, and whose it is."""
+    told = Told()
+    told.conflict(told.syncer("rating"))
+    (row,) = seen(told)["syncers"]
+    assert (row["synced"], row["syncReason"], row["desired"], row["registered"], row["refused"]) == (
+        False,
+        "Conflict",
+        2,
+        1,
+        1,
+    )
+    (difference,) = row["differences"]
+    assert (difference["kubernetes"], difference["eureka"]) == ("UP 10.0.0.2:8080", "DOWN 10.0.0.2:8080")
+    assert "belongs to stack/o/p/s/n" in difference["why"]
+    text = Page(html(seen(told))).text
+    assert "What differs, and why" in text
+    assert "DOWN 10.0.0.2:8080" in text
+
+
+def test_what_differs_is_told_of_a_syncer_that_is_ready() -> None:
+    """Callers find some of its instances, so that it is ready; what is wrong with it shows all the same."""
+    told = Told()
+    key = told.syncer("rating")
+    told.syncer("absent")
+    well, wrong = Report(True, "Synced", ""), Report(True, "InstancesUp", "2 UP", is_synced=False)
+    told.controller.history.record(key, replace(wrong, sync_reason="Braked", sync_message="3 would go"))
+    told.controller.history.record(told.syncer("alright"), well)
+    rows = seen(told)["syncers"]
+    assert [row["name"] for row in rows] == ["absent", "rating", "alright"]
+    assert [row["synced"] for row in rows] == [None, False, True]
+    assert (rows[1]["ready"], rows[1]["syncReason"], rows[1]["syncMessage"]) == (True, "Braked", "3 would go")
+    text = Page(html(seen(told))).text
+    assert "Braked" in text
+    assert "3 would go" in text
+
+
+def test_a_refusal_is_told_once() -> None:
+    """A refused instance is looked at every few seconds, and is one recent change."""
+    told = Told()
+    key = told.syncer("rating")
+    told.conflict(key)
+    told.conflict(key)
+    assert [row["action"] for row in seen(told)["changes"]] == ["refused"]
+
+
+def test_removals_that_wait_say_since_when() -> None:
+    """The brake's hold shows with its age, and what still stands in Eureka."""
+    told = Told()
+    told.braked(told.syncer("rating"), 3, 42.0)
+    (row,) = seen(told)["syncers"]
+    assert row["heldSince"]
+    assert (row["registered"], row["desired"], row["differing"]) == (3, 0, 3)
+    assert {one["kubernetes"] for one in row["differences"]} == {""}
+    assert "braked for" in Page(html(seen(told))).text
+
+
+def test_a_failed_change_says_what_failed() -> None:
+    """What could not be sent differs still, and the error is the reason."""
+    told = Told()
+    key = told.syncer("rating")
+    have = told.instances(key, 1)[0]
+    want = replace(have, status=Status.DOWN)
+    steps = plan([want], [have], have.owner or "")
+    failed = Outcome((), (Failure(steps.changes[0], RegistryUnreachable("nobody answers")),))
+    told.controller.history.record(key, Report(False, "EurekaUnreachable", "x"), steps, failed)
+    (difference,) = seen(told)["syncers"][0]["differences"]
+    assert difference["why"] == "status: UP -> DOWN; nobody answers"
+
+
+def test_many_differences_are_counted_and_the_first_shown() -> None:
+    """The page stays readable, and says how many there are."""
+    told = Told()
+    told.braked(told.syncer("rating"), 10_000, 1.0)
+    (row,) = seen(told)["syncers"]
+    assert (row["differing"], len(row["differences"])) == (10_000, MOST_DIFFERENCES)
+    page = html(seen(told))
+    assert f"and {10_000 - MOST_DIFFERENCES} more" in Page(page).text
+    assert len(page) < 100_000
+
+
+def test_recent_changes_are_the_newest() -> None:
+    """More changes than are kept: the newest remain, newest first."""
+    told = Told()
+    key = told.syncer("rating")
+    there = told.instances(key, 150, registered=False)
+    steps = plan(there, [], there[0].owner or "")
+    told.controller.history.record(key, Report(True, "Synced", ""), steps, Outcome(steps.changes, ()))
+    changes = seen(told)["changes"]
+    assert len(changes) == MOST_CHANGES
+    assert changes[0]["instanceId"] == there[-1].instance_id
+    assert {(row["action"], row["syncer"]) for row in changes} == {("registered", "shop/rating")}
+
+
+@pytest.mark.parametrize(
+    ("syncer", "application", "expected"),
+    [
+        ("", "", ["order", "rating"]),
+        ("shop/rating", "", ["rating"]),
+        ("rating", "", []),
+        ("", "Order", ["order"]),
+        ("shop/rating", "order", []),
+    ],
+)
+def test_the_filter_names_a_syncer_or_an_application(
+    syncer: str, application: str, expected: list[str]
+) -> None:
+    """Syncers, their differences and their changes: only what was asked for."""
+    told = Told()
+    for name in ("rating", "order"):
+        told.conflict(told.syncer(name))
+    data = seen(told, syncer, application)
+    assert [row["name"] for row in data["syncers"]] == expected
+    assert sorted(row["syncer"] for row in data["changes"]) == [f"shop/{name}" for name in expected]
+    assert data["syncerCount"] == 2
+
+
+def test_a_standby_shows_what_the_leader_wrote() -> None:
+    """Where this replica has not looked, the object's status speaks."""
+    told = Told()
+    conditions = [{"type": "Ready", "status": "False", "reason": "Conflict", "message": "taken"}]
+    told.syncer("rating", status={"conditions": conditions, "desired": 3, "application": "RATING"})
+    told.syncer("order")
+    data = overview(told.leads(False))
+    assert data["operator"]["role"] == "standby"
+    rating = next(row for row in data["syncers"] if row["name"] == "rating")
+    order = next(row for row in data["syncers"] if row["name"] == "order")
+    assert (rating["ready"], rating["reason"], rating["desired"]) == (False, "Conflict", 3)
+    assert (order["ready"], order["reason"]) == (None, "NotLookedAt")
+
+
+def test_a_stack_refresh_shows_how_its_last_run_went() -> None:
+    """The status says it to every replica; a page of one syncer has none, one of an application its own."""
+    told = Told()
+    told.refresh("rating", status=run_status("Failed", addresses=3))
+    told.refresh("order", target="ci")
+    data = seen(told)
+    order, rating = data["stackRefreshes"]
+    assert (order["name"], order["target"], order["ready"], order["lastRunAt"]) == ("order", "ci", None, None)
+    assert (rating["ready"], rating["synced"], rating["outcome"]) == (False, False, "Failed")
+    assert (rating["failures"], rating["addresses"], rating["nextRunAt"]) == (3, 3, None)
+    text = Page(html(data)).text
+    assert "Stack refreshes (2)" in text
+    assert "10 min ago" in text
+    assert "3 failed in a row: Failed: exit status 255" in text
+    assert [row["name"] for row in seen(told, application="Rating")["stackRefreshes"]] == ["rating"]
+    assert seen(told, syncer="shop/rating")["stackRefreshCount"] == 0
+    assert "Stack refreshes" not in Page(html(seen(Told()))).text
+
+
+def test_a_next_run_says_in_what_time() -> None:
+    """And that it is due once its time has come: its target may be busy."""
+    told = Told()
+    told.refresh("rating")
+    data = seen(told)
+    now = datetime.fromisoformat(data["now"])
+    for seconds, expected in ((90, "in 90 s"), (180, "in 3 min"), (0, "due")):
+        (row,) = data["stackRefreshes"]
+        row["nextRunAt"] = stamp(now + timedelta(seconds=seconds))
+        assert expected in Page(html(data)).words
+
+
+def test_servers_show_their_own_figures(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Up or away with the reason, and the renewals that the front page shows."""
+    told = Told()
+    (peer,) = told.registry.peers.peers
+    peer.traffic.judge("no connection")
+    pages = {URL: ServerFigures(threshold=10, last_minute=9)}
+    monkeypatch.setattr(FigureReader, "latest", lambda _, url: pages.get(url))
+    data = overview(told.parts)
+    (server,) = data["eurekas"][0]["servers"]
+    assert (server["up"], server["error"], server["selfPreservation"]) == (False, "no connection", True)
+    text = Page(html(data)).text
+    assert "9 in the last minute, threshold 10" in text
+    assert "away" in text
+
+
+def test_the_document_is_plain_json() -> None:
+    """Everything in it can be written as JSON and read back."""
+    told = Told()
+    told.conflict(told.syncer("rating"))
+    told.refresh("rating", status=run_status("Failed"))
+    document = seen(told)
+    assert json.loads(json.dumps(document)) == document
+
+
+def test_refreshing_can_be_switched_off() -> None:
+    """A page that is being read need not jump; links and form keep the choice and the filter."""
+    told = Told()
+    told.syncer("rating")
+    assert 'http-equiv="refresh"' in html(seen(told))
+    still = html(seen(told, "shop/rating"), refreshes=False)
+    assert 'http-equiv="refresh"' not in still
+    assert 'href="./?syncer=shop%2Frating"' in still

@@ -1,0 +1,39 @@
+"""What the state of a registration need not hold."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from eurekube_provider.registrations.defaults import FIXED, completed, shortened
+from tests.unit.registrations.test_properties import checked
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {},
+        {"port_enabled": False},
+        {"secure_port": 8443},
+        {"secure_port": 443},
+        {"secure_port": 8443, "secure_port_enabled": False},
+        {"metadata": {"tier": "1"}, "zone": "a"},
+        {"duration_seconds": 120, "renewal_interval_seconds": 60},
+        {"drain_seconds": 5, "on_conflict": "adopt", "connection": "eu"},
+    ],
+)
+def test_what_is_left_out_comes_back(changes: dict[str, Any]) -> None:
+    """Whatever was written."""
+    assert completed(shortened(checked(**changes))) == checked(**changes)
+
+
+def test_only_what_differs_from_its_default_is_kept() -> None:
+    """Whether or not it was written, so that a refresh, which cannot know that, says the same."""
+    assert set() == FIXED.keys() & shortened(checked()).keys()
+    assert shortened(checked(drain_seconds=0, secure_port=443.0)) == {
+        **shortened(checked()),
+        "secure_port": 443,
+        "secure_port_enabled": True,  # who names the port means it
+    }
+    assert FIXED.keys() & shortened(checked(drain_seconds=5)).keys() == {"drain_seconds"}

@@ -1,0 +1,212 @@
+"""What changes between a state and a program, and what a state says of Eureka."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from eurekube_provider.core.enforcement import sent_first
+from eurekube_provider.core.identity import ENFORCED_KEY
+from eurekube_provider.core.model import EurekaLease, Instance, Status
+from eurekube_provider.registrations.actual import ActualState
+from eurekube_provider.registrations.defaults import FIXED, completed, shortened
+from eurekube_provider.registrations.desired import DesiredState, Registration
+from eurekube_provider.registrations.difference import StateDifference
+from eurekube_provider.registrations.instance_state import diff, inputs
+from eurekube_provider.registrations.instance_state import outputs as outputs_of
+from eurekube_provider.registrations.property_check import check
+from eurekube_provider.registrations.values import UNKNOWN
+from tests.unit.registrations.test_properties import LEAST, checked
+
+
+def actual_of(properties: dict[str, Any], **changes: Any) -> Instance:
+    """What Eureka holds after such a registration."""
+    instance = replace(
+        Registration.from_properties(properties).instance, last_updated_timestamp_ms=1_700_000_000_000
+    )
+    return replace(instance, **changes)
+
+
+def outputs(properties: dict[str, Any], held: Instance) -> dict[str, Any]:
+    """The state where Eureka holds this."""
+    desired = DesiredState.from_properties(properties)
+    is_ours = held.owner == desired.owner
+    places = {held.key: held}
+    return outputs_of(properties, desired, ActualState(*((places, {}) if is_ours else ({}, places)), {}))
+
+
+def state(held: dict[str, Any] | None = None, **changes: Any) -> dict[str, Any]:
+    """The state after a registration was made, as Pulumi hands it back: with floats, without Nones."""
+    properties = shortened(checked(**changes))
+    outs = outputs(properties, actual_of(properties, **(held or {})))
+    return {key: float(value) if type(value) is int else value for key, value in outs.items()}
+
+
+def test_nothing_changes_where_the_same_is_asked_for() -> None:
+    """Floats, keys without a value and what Eureka computes are no change."""
+    assert StateDifference(changes=False) == diff(state(), checked())
+    assert StateDifference(changes=False) == diff(state(status="DOWN"), checked(status="DOWN"))
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"host_name": "192.0.2.11"},
+        {"metadata": {"tier": "1"}},
+        {"zone": "zone-b"},
+        {"status": "DOWN"},
+        {"secure_port": 8443},
+        {"renewer": "self"},
+        {"duration_seconds": 120},
+        {"home_page_url": "http://billing/"},
+        {"drain_seconds": 10},
+        {"on_conflict": "adopt"},
+        {"vip_address": "Billing"},
+        {"metadata": {"tier": UNKNOWN}},
+        {"host_name": UNKNOWN},
+    ],
+)
+def test_contents_update_in_place(changes: dict[str, Any]) -> None:
+    """All but what names a registration."""
+    assert StateDifference(changes=True) == diff(state(), checked(**changes))
+
+
+@pytest.mark.parametrize(
+    ("changes", "replaces"),
+    [
+        ({"application": "invoices"}, ("application", "instance_id")),
+        ({"application": "invoices", "instance_id": "billing.dev.shop:billing:8080"}, ("application",)),
+        ({"instance_id": "legacy"}, ("instance_id",)),
+        ({"port": 9090}, ("instance_id",)),
+        ({"port": UNKNOWN}, ("instance_id",)),
+    ],
+)
+def test_another_name_is_another_registration(changes: dict[str, Any], replaces: tuple[str, ...]) -> None:
+    """It is registered before the old one is removed: nobody misses it in between."""
+    assert StateDifference(changes=True, replaces=replaces) == diff(state(), checked(**changes))
+
+
+def test_another_port_under_an_id_of_ones_own_updates_in_place() -> None:
+    """Only the default id is made of the port."""
+    assert StateDifference(changes=True) == diff(
+        state(instance_id="legacy"), checked(instance_id="legacy", port=9090)
+    )
+
+
+def test_other_servers_are_a_replacement_and_the_new_one_comes_first() -> None:
+    """Both URLs may lead to the same Eureka, where the old one's removal finds another incarnation."""
+    assert StateDifference(changes=True, replaces=("service_url",)) == diff(
+        state(), checked(service_url="http://other:8761/eureka")
+    )
+
+
+def test_one_more_server_of_the_same_eureka_updates_in_place() -> None:
+    """Lists that share a URL are one Eureka."""
+    both = "http://eureka:8761/eureka,http://eureka-2:8761/eureka"
+    assert StateDifference(changes=True) == diff(state(), checked(service_url=both))
+
+
+def test_a_renamed_stack_updates_in_place() -> None:
+    """The owner is written anew, and the id stays."""
+    olds = state()
+    renamed = check(olds, {**LEAST, "owner": "stack/organization/shop/production/billing"})
+    assert StateDifference(changes=True) == diff(olds, renamed.properties)
+
+
+def test_drift_is_a_change() -> None:
+    """After a refresh the state says what Eureka holds, not what was asked for."""
+    assert diff(state(held={"host_name": "192.0.2.99"}), checked()).changes
+    assert diff(state(held={"status": Status.OUT_OF_SERVICE}, status="UP"), checked(status="UP")).changes
+
+
+def test_a_persons_override_is_no_drift_where_no_status_is_asked_for() -> None:
+    """Unset means: start UP, and leave it to people from then on."""
+    held = {"status": Status.OUT_OF_SERVICE, "overridden_status": Status.OUT_OF_SERVICE}
+    assert StateDifference(changes=False) == diff(state(held=held), checked())
+
+
+def test_to_enforce_a_status_no_longer_is_a_change() -> None:
+    """The state must forget it, or every refresh would bring it back among the inputs."""
+    assert diff(state(status="UP"), checked()).changes
+
+
+def test_somebody_elses_instance_shows_and_never_becomes_ours() -> None:
+    """The state's owner is whom we may remove: it must not follow what Eureka says."""
+    properties = checked()
+    stolen = {"eurekube.owner": "cluster/a/b/c", "eurekube.renewer": "eurekube"}
+    olds = outputs(properties, actual_of(properties, metadata=stolen))
+    assert (properties["owner"], "cluster/a/b/c") == (olds["owner"], olds["seen_owner"])
+    assert diff(olds, properties).changes
+
+
+def test_inputs_after_a_refresh_are_what_eureka_holds() -> None:
+    """So that a preview shows each difference as a difference of inputs."""
+    properties = checked(metadata={"tier": "1"})
+    held = actual_of(properties, host_name="192.0.2.99", status=Status.DOWN)
+    olds = outputs(properties, held)
+    assert {**properties, "host_name": "192.0.2.99"} == completed(inputs(olds))
+    assert inputs(olds) == shortened(inputs(olds))
+
+
+def test_inputs_carry_the_status_only_where_it_is_enforced() -> None:
+    """Otherwise a refresh would turn a person's override into something that was asked for."""
+    properties = checked(status="UP")
+    held = actual_of(properties, status=Status.DOWN)
+    assert inputs(outputs(properties, held))["status"] == "DOWN"
+
+
+def test_no_fixed_default_comes_into_the_state_and_none_goes() -> None:
+    """An earlier release wrote them all: a refresh is not to show that they went."""
+    properties = checked(duration_seconds=120)
+    assert state(duration_seconds=120).keys() & FIXED.keys() == {"duration_seconds"}
+    olds = {**state(duration_seconds=120), **completed(shortened(properties))}
+    held = actual_of(properties, lease=EurekaLease())
+    assert outputs(olds, held) == {**olds, "duration_seconds": 90}
+    assert "duration_seconds" not in outputs(shortened(checked()), held)
+
+
+def test_the_state_tells_when_eureka_last_changed_it() -> None:
+    """As a date that a person can read."""
+    assert state()["last_updated"] == "2023-11-14T22:13:20.000Z"
+
+
+OUT = Status.OUT_OF_SERVICE
+
+
+@pytest.mark.parametrize(
+    ("held", "expected"),
+    [(OUT, Status.UP), (Status.DOWN, None), (Status.UP, None), (None, None)],
+)
+def test_a_status_that_is_no_longer_enforced_goes_unless_a_person_changed_it(
+    held: Status | None, expected: Status | None
+) -> None:
+    """It is brought back to UP once; what somebody set since, or removed, is theirs."""
+    previous = Registration.from_properties(state(status=OUT.value))
+    wanted = Registration.from_properties(checked())
+    have = replace(wanted.instance, status=held) if held else None
+    assert wanted.released(previous, have).status is expected
+    assert wanted.released(wanted, replace(wanted.instance, status=OUT)).status is None
+
+
+def test_a_status_that_is_lifted_at_one_server_keeps_its_mark() -> None:
+    """Another server may hold it still, and the run may be killed before it is lifted there."""
+    wanted = Registration.from_properties(checked())
+    marks = {**wanted.instance.metadata, ENFORCED_KEY: f"{OUT} UP"}
+    lifted = replace(wanted.instance, status=Status.UP, metadata=marks)
+    assert sent_first(wanted.instance, None, lifted).enforced == f"{OUT} UP"
+    assert not sent_first(wanted.instance, None, replace(lifted, metadata=wanted.instance.metadata)).enforced
+
+
+def test_under_a_persons_status_up_is_sent() -> None:
+    """A server believes DOWN and STARTING over an override: callers would lose the instance's own UP."""
+    wanted = Registration.from_properties(checked(status="DOWN"))
+    persons = replace(wanted.instance, status=OUT, overridden_status=OUT)
+    assert sent_first(wanted.instance, Status.DOWN, persons).status is Status.UP
+    down = replace(persons, status=Status.DOWN)
+    assert sent_first(wanted.instance, None, down).status is Status.UP
+    assert (
+        sent_first(wanted.instance, Status.DOWN, replace(wanted.instance, status=Status.UP)).status
+        is Status.DOWN
+    )

@@ -1,0 +1,223 @@
+"""Many registrations written once: what is checked, what is kept, and what each comes to."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from eurekube_provider.registrations.application_state import diff
+from eurekube_provider.registrations.difference import StateDifference
+from eurekube_provider.registrations.members import check_members, fitted, members
+from eurekube_provider.registrations.properties import contains_unknown
+from eurekube_provider.registrations.values import UNKNOWN
+from tests.unit.registrations.test_properties import LEAST, OWNER
+
+ALL = {
+    "application": "Billing",
+    "port": 8080.0,
+    "renewer": "eurekube",
+    "service_url": "http://eureka:8761/eureka",
+    "owner": OWNER,
+    "instances": {"a": {"host_name": "192.0.2.1"}, "b": {"host_name": "192.0.2.2"}},
+}
+
+
+def checked(olds: dict[str, Any] | None = None, **changes: Any) -> dict[str, Any]:
+    """The properties of an application that must be right."""
+    result = check_members(olds or {}, {**ALL, **changes})
+    assert result.problems == ()
+    return result.properties
+
+
+def reasons(**changes: Any) -> dict[str, str]:
+    """What is wrong, by property."""
+    return {each.property: each.reason for each in check_members({}, {**ALL, **changes}).problems}
+
+
+def test_only_what_was_written_is_kept() -> None:
+    """It lies in the state twice; defaults are made when they are needed."""
+    assert checked(metadata={"tier": 1.0}, secure_port=None) == {
+        "application": "BILLING",
+        "port": 8080,
+        "metadata": {"tier": "1"},
+        "instances": ALL["instances"],
+        "id_base": "billing.dev.shop",
+        "renewer": "eurekube",
+        "on_conflict": "fail",
+        "drain_seconds": 0,
+        "connection": "default",
+        "service_url": "http://eureka:8761/eureka",
+        "owner": OWNER,
+    }
+
+
+def test_an_instance_has_what_its_application_has() -> None:
+    """Unless it has its own; of the metadata, key by key."""
+    made = members(
+        checked(
+            metadata={"tier": "1", "team": "a", "zone": "zone-a"},
+            instances={
+                "a": {"host_name": "h", "metadata": {"tier": "2", "zone": "zone-b"}, "secure_port": 8443.0},
+                "b": {"host_name": "i", "port": 9090.0, "instance_id": "own"},
+            },
+        )
+    )
+    assert made["a"]["metadata"] == {"tier": "2", "team": "a"}
+    assert (made["a"]["zone"], made["b"]["zone"]) == ("zone-b", "zone-a")
+    assert (made["a"]["secure_port"], made["a"]["secure_port_enabled"]) == (8443, True)
+    assert (made["a"]["instance_id"], made["b"]["instance_id"]) == ("a.billing.dev.shop:billing:8080", "own")
+    assert (made["a"]["port"], made["b"]["port"]) == (8080, 9090)
+
+
+def test_checking_twice_changes_nothing() -> None:
+    """The checked properties are normal."""
+    once = checked(metadata={"zone": "a", "n": 1.0}, instances={"a": {"host_name": "h", "port": 1.0}})
+    assert check_members(once, once).properties == once
+
+
+def test_ids_survive_a_renamed_stack() -> None:
+    """Their end is taken over from last time."""
+    olds = checked()
+    renamed = checked(olds, owner="stack/organization/shop/production/invoices")
+    assert members(renamed)["a"]["instance_id"] == members(olds)["a"]["instance_id"]
+    assert diff(olds, renamed) == StateDifference(changes=True)
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"instances": UNKNOWN},
+        {"instances": {"a": UNKNOWN}},
+        {"instances": {"a": {"host_name": UNKNOWN, "metadata": {"x": UNKNOWN}}}},
+        {"port": UNKNOWN},
+        {"metadata": UNKNOWN},
+        {"application": UNKNOWN},
+    ],
+)
+def test_unknown_values_pass(changes: dict[str, Any]) -> None:
+    """In a preview anything may be unknown, and counts as a change."""
+    news = checked(**changes)
+    assert contains_unknown(news)
+    assert diff(checked(), news).changes
+
+
+@pytest.mark.parametrize(
+    ("changes", "where", "reason"),
+    [
+        ({"instances": None}, "instances", "is required"),
+        ({"instances": ["a"]}, "instances", "a map from a key"),
+        ({"instances": {"a/b": {"host_name": "h"}}}, "instances.a/b", "no slash"),
+        ({"instances": {"a": {}}}, "instances.a.host_name", "is required"),
+        (
+            {"instances": {"a": {"host_name": "h", "hostname": "h"}}},
+            "instances.a.hostname",
+            "host_name is one",
+        ),
+        ({"instances": {"a": {"host_name": "h", "port": 0}}}, "instances.a.port", "from 1 to 65535"),
+        ({"instances": {"a": {"host_name": "h"}}, "port": None}, "instances.a.port", "is required"),
+        ({"instances": {"a": {"host_name": "h", "renewer": "x"}}}, "instances.a.renewer", "no such property"),
+        ({"port": 70000}, "port", "from 1 to 65535"),
+        ({"renewer": ""}, "renewer", "lapses after 90 seconds"),
+        ({"instance": {}}, "instance", "instances is one"),
+        (
+            {
+                "instances": {
+                    "a": {"host_name": "h", "instance_id": "x"},
+                    "b": {"host_name": "i", "instance_id": "x"},
+                }
+            },
+            "instances.b.instance_id",
+            "that of 'a' too",
+        ),
+    ],
+)
+def test_what_cannot_be_used_is_refused_where_it_stands(
+    changes: dict[str, Any], where: str, reason: str
+) -> None:
+    """Once, and not once more for each instance."""
+    found = reasons(**changes)
+    assert reason in found[where]
+    assert list(found) == [where]
+
+
+@pytest.mark.parametrize(
+    "differs",
+    [
+        {"host_name": "192.0.2.99"},
+        {"metadata": {"tier": "2", "added": "x"}},
+        {"metadata": {}},
+        {"zone": None},
+        {"secure_port": 8443, "secure_port_enabled": True},
+        {"vip_address": "other"},
+        {"home_page_url": "http://x/"},
+    ],
+)
+def test_what_is_written_fits_what_is_held(differs: dict[str, Any]) -> None:
+    """The properties of what Eureka holds come to exactly that, with little more than what differs."""
+    properties = checked(metadata={"tier": "1"}, zone="zone-a")
+    held = {**members(properties)["a"], **differs}
+    written = fitted(properties, "a", held)
+    made = members({**properties, "instances": {"a": written}})["a"]
+    gone = {key: "" for key in properties["metadata"] if key not in held["metadata"]}
+    wanted = {**held, "metadata": {**gone, **held["metadata"]}}
+    assert made == {key: value for key, value in wanted.items() if value is not None}
+    assert len(written) <= 2 + len(differs)
+
+
+def test_another_application_or_other_servers_are_a_replacement() -> None:
+    """Everything else updates in place, other ids too."""
+    olds = checked()
+    assert diff(olds, checked(olds)) == StateDifference(changes=False)
+    assert diff(olds, checked(olds, port=9090)) == StateDifference(changes=True)
+    assert diff(olds, checked(olds, application="x")).replaces == ("application",)
+    other = diff(olds, checked(olds, service_url="http://other/eureka"))
+    assert other == StateDifference(changes=True, replaces=("service_url",))
+
+
+def test_a_host_that_was_once_registered_without_brackets_is_a_change() -> None:
+    """The check brackets the state's as well; Eureka holds it as it was written."""
+    news = checked(instances={"a": {"host_name": "fd00::1"}})
+    assert news["instances"]["a"]["host_name"] == "[fd00::1]"
+    assert not diff(news, news).changes
+    assert diff({**news, "instances": {"a": {"host_name": "fd00::1"}}}, news).changes
+
+
+def test_what_belongs_to_others_is_a_change() -> None:
+    """So that an update tries, and says whose it is."""
+    assert diff({**checked(), "held_by_others": {"a": "cluster/a/b/c"}}, checked()).changes
+
+
+def test_the_defaults_are_those_of_a_single_registration() -> None:
+    """What is written for one instance means the same in both resources."""
+    from eurekube_provider.registrations.property_check import check
+
+    alone = check({}, {**LEAST, "instance_id": "x"}).properties
+    (one,) = members(checked(instances={"a": {"host_name": "192.0.2.10", "instance_id": "x"}})).values()
+    assert one == alone
+
+
+@pytest.mark.parametrize("port", [float("inf"), float("-inf"), float("nan")])
+def test_a_port_without_an_end_is_refused(port: float) -> None:
+    """As any other that is no port, with its name."""
+    application = {**ALL, "instances": {"a": {"host_name": "192.0.2.1", "port": port}}}
+    (problem,) = check_members({}, application).problems
+    assert problem.property == "instances.a.port"
+    assert "must be a whole number from 1 to 65535" in problem.reason
+
+
+@pytest.mark.parametrize("where", ["application", "instance"])
+def test_large_metadata_of_an_earlier_release_go_on(where: str) -> None:
+    """Those of the application and those of an instance, which has both."""
+
+    def written(metadata: dict[str, str]) -> dict[str, Any]:
+        own = {"host_name": "h", **({"metadata": metadata} if where == "instance" else {})}
+        above = {"metadata": metadata} if where == "application" else {}
+        return {**ALL, **above, "instances": {"a": own}}
+
+    large = {"a": "b" * 5000, "zone": "z"}
+    olds = check_members({}, written(large)).properties
+    found = check_members(olds, written(large))
+    assert not found.problems
+    assert "more than 4096" in found.warnings[-1].reason
+    assert "more than 4096" in check_members(olds, written({**large, "c": "d"})).problems[0].reason

@@ -1,0 +1,50 @@
+"""Eureka's list, asked for once by all resources of a run."""
+
+from __future__ import annotations
+
+from typing import Any, cast
+
+import pytest
+
+from eurekube_provider.core.errors import RegistryUnreachable
+from eurekube_provider.core.model import Instance, Port
+from eurekube_provider.eureka.peers import Peers
+from eurekube_provider.registrations.registry_lists import RegistryLists
+
+OWNER = "stack/organization/shop/dev/billing"
+ONE = Instance("BILLING", "a", "h", "192.0.2.1", Port(8080), metadata={"eurekube.owner": OWNER})
+
+
+class Listing:
+    """An Eureka that is asked for lists alone."""
+
+    def __init__(self, *answers: Any) -> None:
+        self.answers = list(answers)
+
+    def list_instances(self) -> list[Instance]:
+        """The next answer."""
+        answer = self.answers.pop(0)
+        if isinstance(answer, Exception):
+            raise answer
+        return cast("list[Instance]", answer)
+
+
+def test_one_list_serves_all_for_a_while() -> None:
+    """An application's look and the neighbours of a single registration are found in it."""
+    peers = cast("Peers", Listing([ONE]))
+    lists = RegistryLists()
+    for _ in range(3):
+        assert lists.of_application("BILLING", peers) == [ONE]
+        assert lists.of_application("RATING", peers) == []
+        assert lists.of_owner(OWNER, "BILLING", peers) == [ONE]
+        assert lists.neighbours([ONE], OWNER, peers) == []
+
+
+def test_a_list_that_fails_is_asked_for_again_by_who_needs_it() -> None:
+    """A single registration goes on without; an application must know what it has too many."""
+    peers = cast("Peers", Listing(RegistryUnreachable("away"), RegistryUnreachable("away"), [ONE]))
+    lists = RegistryLists()
+    assert lists.of_owner(OWNER, "BILLING", peers) == []
+    with pytest.raises(RegistryUnreachable):
+        lists.of_application("BILLING", peers)
+    assert lists.of_application("BILLING", peers) == [ONE]

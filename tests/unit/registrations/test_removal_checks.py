@@ -1,0 +1,153 @@
+"""Second looks: one wait for many removals, and never a look at what was registered anew."""
+
+from __future__ import annotations
+
+import threading
+from dataclasses import replace
+from typing import Any, cast
+
+import pytest
+
+from eurekube_provider.core.errors import RegistryUnreachable
+from eurekube_provider.core.identity import OWNER_KEY
+from eurekube_provider.core.model import Instance, Port
+from eurekube_provider.eureka.connection import Connection
+from eurekube_provider.eureka.peers import Peers, Sighting
+from eurekube_provider.registrations.removal_checks import (
+    FORWARDED_WITHIN_SECONDS,
+    TOGETHER_SECONDS,
+    RemovalChecks,
+)
+
+Key = tuple[str, str]
+
+
+class Server:
+    """One of two servers that hold what they are given."""
+
+    def __init__(self) -> None:
+        self.held: dict[Key, Instance] = {}
+
+    def read(self, application: str, instance_id: str) -> Instance | None:
+        """What is there."""
+        return self.held.get((application, instance_id))
+
+
+class Cluster:
+    """Two servers, as far as looks ask them."""
+
+    def __init__(self) -> None:
+        self.connection = Connection(("http://a/eureka", "http://b/eureka"))
+        self.peers = (Server(), Server())
+
+    def uses_batches(self, _leases: int) -> bool:
+        """Few instances."""
+        return False
+
+    def everywhere(self, ask: Any) -> tuple[dict[str, Any], dict[str, Any]]:
+        """Both answer."""
+        return {str(number): ask(peer) for number, peer in enumerate(self.peers)}, {}
+
+    def deregister(self, application: str, instance_id: str) -> Sighting:
+        """Remove from both."""
+        for peer in self.peers:
+            peer.held.pop((application, instance_id), None)
+        return Sighting({}, {})
+
+
+def instance(number: int, at: int = 1000) -> Instance:
+    """One that was removed."""
+    owner = {OWNER_KEY: "stack/o/p/s/n"}
+    return Instance("A", str(number), "h", "h", Port(1), metadata=owner, last_dirty_timestamp_ms=at)
+
+
+def test_many_removals_wait_once_and_what_came_back_goes() -> None:
+    """The look is for all of them."""
+    cluster, waits = Cluster(), list[float]()
+    looks = RemovalChecks(waits.append)
+    for number in range(5):
+        looks.add(cast("Peers", cluster), instance(number))
+    cluster.peers[1].held[("A", "3")] = instance(3)
+    looks.finish()
+    assert len(waits) == 1
+    assert 0 < waits[0] <= FORWARDED_WITHIN_SECONDS + TOGETHER_SECONDS
+    assert cluster.peers[1].held == {}
+    looks.finish()  # nothing is left to wait for
+
+
+def test_what_was_registered_anew_stays() -> None:
+    """It is newer than what was removed; or this process said that it would come."""
+    cluster = Cluster()
+    looks = RemovalChecks(lambda _: None)
+    looks.add(cast("Peers", cluster), instance(1))
+    looks.add(cast("Peers", cluster), instance(2))
+    looks.forget(cast("Peers", cluster), ("A", "2"))
+    cluster.peers[0].held = {("A", "1"): instance(1, at=1001), ("A", "2"): instance(2)}
+    looks.finish()
+    assert set(cluster.peers[0].held) == {("A", "1"), ("A", "2")}
+
+
+def test_what_is_somebody_elses_by_now_stays() -> None:
+    """Also with a clock that is behind ours, by which it seems to be as old as what was removed."""
+    cluster = Cluster()
+    looks = RemovalChecks(lambda _: None)
+    looks.add(cast("Peers", cluster), instance(1))
+    theirs = replace(instance(1), metadata={OWNER_KEY: "stack/o/p/other/n"})
+    cluster.peers[0].held = {theirs.key: theirs}
+    looks.finish()
+    assert cluster.peers[0].held == {theirs.key: theirs}
+
+
+def test_while_one_looks_the_others_go_on() -> None:
+    """Whoever comes meanwhile leaves its look to the one who waits."""
+    cluster = Cluster()
+    waiting, go_on = threading.Event(), threading.Event()
+
+    def wait(_seconds: float) -> None:
+        waiting.set()
+        assert go_on.wait(30)
+
+    looks = RemovalChecks(wait)
+    looks.add(cast("Peers", cluster), instance(1))
+    first = threading.Thread(target=looks.finish)
+    first.start()
+    assert waiting.wait(30)
+    cluster.peers[0].held[("A", "2")] = instance(2)
+    looks.add(cast("Peers", cluster), instance(2))
+    looks.finish()  # returns at once
+    assert first.is_alive()
+    go_on.set()
+    first.join(30)
+    assert cluster.peers[0].held == {}
+
+
+def test_a_failure_is_its_own_removals(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Who looks for another one tells of its failure and does not fail; the rest is looked at."""
+    cluster = Cluster()
+    looks = RemovalChecks(lambda _: None)
+    other = threading.Thread(target=looks.add, args=(cluster, instance(1)))
+    other.start()
+    other.join(30)
+    looks.add(cast("Peers", cluster), instance(2))
+    deregister = cluster.deregister
+
+    def refuse(application: str, instance_id: str) -> Sighting:
+        if instance_id == stuck:
+            raise RegistryUnreachable("one server keeps it")
+        return deregister(application, instance_id)
+
+    monkeypatch.setattr(cluster, "deregister", refuse)
+    stuck = "1"
+    cluster.peers[0].held = {("A", "1"): instance(1), ("A", "2"): instance(2)}
+    looks.finish()
+    assert capsys.readouterr().err == (
+        "A 1 was removed, and may have come back by a renewal that was under way: one server keeps it\n"
+    )
+    assert set(cluster.peers[0].held) == {("A", "1")}
+    stuck = "2"
+    looks.add(cast("Peers", cluster), instance(2))
+    cluster.peers[0].held = {("A", "2"): instance(2)}
+    with pytest.raises(RegistryUnreachable, match="one server keeps it"):
+        looks.finish()

@@ -1,0 +1,282 @@
+"""The dynamic provider as Pulumi holds it: pickled, light, and with the arguments it was promised."""
+
+from __future__ import annotations
+
+import base64
+import json
+import os
+import pickle
+import subprocess
+import sys
+from dataclasses import fields
+from pathlib import Path
+from typing import Any
+
+import pulumi
+import pulumi.dynamic.dynamic as dynamic
+import pytest
+from pulumi.output import Unknown
+from pulumi.runtime import rpc
+
+import eurekube_provider
+from eurekube_provider.core.plan import same_contents
+from eurekube_provider.eureka.codec import instance_from_json, instance_to_json
+from eurekube_provider.registrations.desired import DesiredState
+from eurekube_provider.registrations.instance_fields import properties_of
+from eurekube_provider.registrations.members import ID_BASE, MEMBER_INPUTS, MEMBER_OUTPUTS, OWN
+from eurekube_provider.registrations.properties import INPUTS, OUTPUTS, PROPERTIES, Property, table
+from eurekube_provider.resources.application import ApplicationProvider, EurekaApplication
+from eurekube_provider.resources.arguments import (
+    ApplicationInstanceArgs,
+    ApplicationInstanceArgsDict,
+    EurekaApplicationArgs,
+    EurekaApplicationArgsDict,
+    EurekaInstanceArgs,
+    EurekaInstanceArgsDict,
+)
+from eurekube_provider.resources.instance import EurekaInstance, InstanceProvider
+from eurekube_provider.resources.program import ProgramError, check_options, program_organization
+from tests.contract.plugin import EACH
+from tests.unit.registrations.test_instance_state import state
+from tests.unit.registrations.test_properties import LEAST, checked
+
+PICKLED = {
+    InstanceProvider: (
+        b"\x95@\x00\x00\x00\x00\x00\x00\x00\x8c$eurekube_provider.resources.instance\x94"
+        b"\x8c\x10InstanceProvider\x94\x93\x94)\x81\x94."
+    ),
+    ApplicationProvider: (
+        b"\x95F\x00\x00\x00\x00\x00\x00\x00\x8c'eurekube_provider.resources.application\x94"
+        b"\x8c\x13ApplicationProvider\x94\x93\x94)\x81\x94."
+    ),
+}
+"""What stands in users' states behind the two bytes that name pickle's protocol: 4, from Python 3.14 on 5."""
+
+PROVIDERS = pytest.mark.parametrize("provider", list(PICKLED))
+
+
+@PROVIDERS
+def test_the_pickled_provider_is_frozen(provider: type[InstanceProvider | ApplicationProvider]) -> None:
+    """It stands in every user's state: another path or an attribute would break their next refresh."""
+    pickled = base64.b64decode(dynamic.serialize_provider(provider()))
+    assert pickled == bytes((0x80, pickle.DEFAULT_PROTOCOL)) + PICKLED[provider]
+    assert not provider.serialize_as_secret_always
+
+
+@PROVIDERS
+@pytest.mark.parametrize("protocol", [4, 5])
+def test_every_python_reads_what_another_wrote(
+    provider: type[InstanceProvider | ApplicationProvider], protocol: int
+) -> None:
+    """Whoever moves on to a newer Python, or back, keeps the stack."""
+    written = bytes((0x80, protocol)) + PICKLED[provider]
+    assert type(pickle.loads(written)) is provider  # noqa: S301 - our own bytes
+
+
+def test_the_type_tokens_are_frozen() -> None:
+    """They are part of every URN."""
+    assert EurekaInstance._resource_type_name == "dynamic/eurekube:EurekaInstance"  # noqa: SLF001 - Pulumi's
+    assert EurekaApplication._resource_type_name == "dynamic/eurekube:EurekaApplication"  # noqa: SLF001 - Pulumi's
+
+
+@pytest.mark.parametrize(
+    ("statement", "forbidden"),
+    [
+        ("import eurekube_provider", ("pulumi", "kubernetes", "requests")),
+        (
+            "import eurekube_provider.resources.instance",
+            ("kubernetes", "pulumi_kubernetes", "eurekube_provider.kube"),
+        ),
+        (
+            "import eurekube_provider.resources.application",
+            ("kubernetes", "pulumi_kubernetes", "eurekube_provider.kube"),
+        ),
+    ],
+)
+def test_importing_loads_no_more_than_needed(statement: str, forbidden: tuple[str, ...]) -> None:
+    """The operator does without Pulumi, and Pulumi's plugin process without a Kubernetes client."""
+    program = f"import sys; {statement}; print(*sys.modules)"
+    modules = subprocess.run(
+        [sys.executable, "-c", program], capture_output=True, text=True, check=True
+    ).stdout.split()
+    assert [name for name in forbidden if name in modules] == []
+
+
+def test_public_names_are_there() -> None:
+    """Each can be imported, and only those are listed."""
+    for name in eurekube_provider.__all__:
+        assert getattr(eurekube_provider, name) is not None
+    assert set(eurekube_provider.__all__) <= set(dir(eurekube_provider))
+    with pytest.raises(AttributeError, match="NoSuchName"):
+        _ = eurekube_provider.NoSuchName
+
+
+def test_both_forms_of_the_arguments_are_the_same() -> None:
+    """Whoever writes a dictionary can write all that the class takes, and every argument is a property."""
+    names = {field.name for field in fields(EurekaInstanceArgs)}
+    assert names == set(EurekaInstanceArgsDict.__annotations__)
+    assert names == set(INPUTS) - {"service_url", "owner"}
+    all_names = {field.name for field in fields(EurekaApplicationArgs)}
+    assert all_names == set(EurekaApplicationArgsDict.__annotations__)
+    assert all_names == set(MEMBER_INPUTS) - {"service_url", "owner", ID_BASE}
+    own_names = {field.name for field in fields(ApplicationInstanceArgs)}
+    assert own_names == set(ApplicationInstanceArgsDict.__annotations__) == set(OWN)
+
+
+def test_every_property_has_a_row_in_the_documentation() -> None:
+    """docs/pulumi.md has the table that is made of the descriptions: `make properties`."""
+    assert table() in (Path(__file__).parents[3] / "docs" / "pulumi.md").read_text(encoding="utf-8")
+
+
+@pytest.mark.parametrize("described", [each for each in PROPERTIES if each.at], ids=lambda each: each.name)
+def test_every_property_goes_to_eureka_and_comes_back(described: Property) -> None:
+    """Another value is another instance, which is written as a change and read as that value."""
+    others = {**{name: each[0] for name, each in EACH.items()}, "owner": "stack/a/b/c/d"}
+    name, value = described.name, others[described.name]
+    wanted = checked(**{name: value})
+    before, after = (DesiredState.from_properties(each).only.instance for each in (checked(), wanted))
+    assert before.key != after.key or not same_contents(before, after)
+    sent = instance_from_json(instance_to_json(after))
+    assert properties_of(sent)[name] == wanted[name]
+    assert InstanceProvider().diff("id", state(), wanted).changes
+
+
+def test_every_property_is_an_output() -> None:
+    """What Eureka holds can be used by other resources."""
+    declared = set(EurekaInstance.__annotations__)
+    assert set() == {*INPUTS, *OUTPUTS} - declared - {"status_is_enforced", "seen_incarnation"}
+    assert {*MEMBER_INPUTS, *MEMBER_OUTPUTS} == set(EurekaApplication.__annotations__)
+
+
+@pytest.mark.parametrize("unknown", [rpc.UNKNOWN, Unknown()])  # type: ignore[no-untyped-call]
+def test_both_spellings_of_unknown_pass_through_a_preview(unknown: Any) -> None:
+    """Check gives the engine its own marker back; diff says that something changes."""
+    news = {**LEAST, "host_name": unknown, "metadata": {"a": unknown}, "__provider": "x"}
+    result = InstanceProvider().check({}, news)
+    assert result.failures == []
+    assert (
+        result.inputs["host_name"],
+        result.inputs["ip_address"],
+        result.inputs["metadata"],
+    ) == (rpc.UNKNOWN, rpc.UNKNOWN, {"a": rpc.UNKNOWN})
+    assert InstanceProvider().diff("id", state(), result.inputs).changes
+
+
+PROGRAM = """
+import asyncio, json, sys
+
+import pulumi
+from pulumi.runtime.stack import run_pulumi_func
+
+from eurekube_provider import EurekaInstance
+from eurekube_provider.registrations.defaults import FIXED
+from eurekube_provider.resources.instance import InstanceProvider
+
+class Echo(pulumi.runtime.Mocks):
+    def new_resource(self, args):
+        written = {key: value for key, value in args.inputs.items() if key != "__provider"}
+        return args.name, InstanceProvider().check({}, written).inputs
+
+    def call(self, args):
+        raise AssertionError(f"the program calls nothing: {args.token}")
+
+async def look():
+    made = []
+    given = {"application": "Billing", "host_name": "192.0.2.10", "port": 8080, "secure_port": 8443}
+    given["duration_seconds"] = pulumi.Output.from_input(120)
+    given["renewal_interval_seconds"] = pulumi.Output.from_input(30)
+    given["drain_seconds"] = pulumi.Output.from_input(None)
+    given["on_conflict"], given["port_enabled"] = "fail", True
+    await run_pulumi_func(lambda: made.append(EurekaInstance("billing", given)))
+    plain = {**given, "secure_port_enabled": False}
+    await run_pulumi_func(lambda: made.append(EurekaInstance("plain", plain)))
+    assert await made[1].secure_port_enabled.future() is False
+    names = [*FIXED, "ip_address", "vip_address", "secure_vip_address", "zone", "home_page_url"]
+    names += ["port", "instance_id"]
+    print(json.dumps({name: await getattr(made[0], name).future() for name in names}))
+    assert not hasattr(made[0], "nonsense")
+
+loop = asyncio.new_event_loop()
+asyncio.set_event_loop(loop)
+pulumi.runtime.set_mocks(Echo(), project="shop", stack="dev", preview=sys.argv[1] == "preview")
+loop.run_until_complete(look())
+"""
+"""An engine that answers with what the check leaves, which is what the provider leaves, too."""
+
+
+@pytest.mark.parametrize("operation", ["preview", "update"])
+def test_what_is_not_in_the_state_is_an_output_all_the_same(operation: str) -> None:
+    """Whether nobody wrote it, or it was written or turned out to be its default; also in a preview."""
+    told = subprocess.run(
+        [sys.executable, "-c", PROGRAM, operation],
+        env={**os.environ, "EUREKA_URL": "http://eureka:8761/eureka"},
+        capture_output=True,
+        text=True,
+        check=True,
+    ).stdout
+    assert json.loads(told) == {
+        "connection": "default",
+        "drain_seconds": 0,
+        "duration_seconds": 120,
+        "home_page_url": None,
+        "instance_id": "billing.dev.shop:billing:8080",
+        "ip_address": "192.0.2.10",
+        "metadata": {},
+        "on_conflict": "fail",
+        "port": 8080,
+        "port_enabled": True,
+        "renewal_interval_seconds": 30,
+        "secure_port": 8443,
+        "secure_port_enabled": True,
+        "secure_vip_address": "billing",
+        "vip_address": "billing",
+        "zone": None,
+    }
+
+
+def test_problems_reach_pulumi_with_their_property() -> None:
+    """Pulumi shows them beside the property."""
+    failures = InstanceProvider().check({}, {**LEAST, "port": 0.0}).failures
+    assert [(failure.property, failure.reason) for failure in failures] == [
+        ("port", "0 must be a whole number from 1 to 65535")
+    ]
+
+
+def test_diff_tells_pulumi_what_it_needs() -> None:
+    """Changes and replacements; the new one always comes before the old one goes."""
+    result = InstanceProvider().diff("id", state(), checked(service_url="http://other/eureka"))
+    assert (result.changes, result.replaces) == (True, ["service_url"])
+    assert not result.delete_before_replace
+
+
+@pytest.mark.parametrize(
+    ("kind", "lookup"), [(EurekaInstance, "get_instance"), (EurekaApplication, "get_application")]
+)
+def test_what_dynamic_resources_cannot_do_is_said(
+    kind: Any, lookup: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """In a sentence of the program's, before anything is asked or made."""
+    with pytest.raises(ProgramError, match=rf"'x': ResourceOptions\(id=.*use {lookup}\(\)"):
+        kind("x", {}, pulumi.ResourceOptions(id="A/b"))
+    with pytest.raises(ProgramError, match='take over what is there with on_conflict="adopt"'):
+        kind("x", {}, pulumi.ResourceOptions(import_="A/b"))
+    warnings: list[str] = []
+    monkeypatch.setattr(pulumi.log, "warn", warnings.append)
+    check_options("EurekaInstance", "x", None, lookup)
+    check_options("EurekaInstance", "x", pulumi.ResourceOptions(protect=True), lookup)
+    assert warnings == []
+    timeouts = pulumi.CustomTimeouts(create="1m")
+    check_options("EurekaInstance", "x", pulumi.ResourceOptions(custom_timeouts=timeouts), lookup)
+    assert ["custom_timeouts are ignored" in text for text in warnings] == [True]
+
+
+def test_the_organization_of_an_owner(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Where a backend knows none, two people's stacks of one name would be one owner."""
+    said: dict[str, str] = {}
+    monkeypatch.setattr("eurekube_provider.resources.program.get_config", said.get)
+    assert program_organization() == "organization"
+    said["eurekube:organization"] = "alice"
+    assert program_organization() == "alice"
+    said["eurekube:organization"] = "a/b"
+    with pytest.raises(ProgramError, match="eurekube:organization: 'a/b' must have no slash"):
+        program_organization()

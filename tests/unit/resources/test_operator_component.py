@@ -1,0 +1,330 @@
+"""The arguments of an EurekubeOperator: what follows from them, and what is refused."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from dataclasses import fields
+from typing import Any
+
+import pulumi
+import pytest
+
+from eurekube_provider import (
+    EurekaSecretArgs,
+    EurekaSecretArgsDict,
+    EurekubeOperatorArgs,
+    EurekubeOperatorArgsDict,
+    __version__,
+)
+from eurekube_provider.resources.files import crd_documents
+from eurekube_provider.resources.operator_component.credentials import CREDENTIALS, PARTS
+from eurekube_provider.resources.operator_component.operator_arguments import operator_args
+from eurekube_provider.resources.program import ProgramError
+
+
+def args(**more: Any) -> EurekubeOperatorArgs:
+    """With a service URL."""
+    return EurekubeOperatorArgs(**{"eureka_urls": ["http://eureka:8761/eureka"], **more})
+
+
+@pytest.mark.parametrize(
+    ("given", "expected"),
+    [
+        ({}, f"ghcr.io/eurekube/eurekube-operator:{__version__}"),
+        ({"tag": "edge"}, "ghcr.io/eurekube/eurekube-operator:edge"),
+        ({"image": "registry:5000/eurekube", "tag": "1.2"}, "registry:5000/eurekube:1.2"),
+        ({"image": "registry:5000/eurekube"}, f"registry:5000/eurekube:{__version__}"),
+        ({"image": "registry:5000/eurekube:own"}, "registry:5000/eurekube:own"),
+        ({"image": "eurekube@sha256:0123"}, "eurekube@sha256:0123"),
+    ],
+)
+def test_image_and_tag(given: dict[str, str], expected: str) -> None:
+    """This version of the default image, unless told otherwise."""
+    assert args(**given).image_reference == expected
+
+
+def test_ports_of_eureka() -> None:
+    """Those of the URLs, and of their schemes where they name none."""
+    urls = ["http://a:8761/eureka", "https://b/eureka", "http://c/eureka", "http://d:8761/eureka"]
+    assert args(eureka_urls=urls).eureka_ports == [80, 443, 8761]
+
+
+@pytest.mark.parametrize(
+    ("given", "sentence"),
+    [
+        ({"eureka_urls": []}, "eureka_urls needs at least one service URL"),
+        ({"eureka_urls": ["http://me:s3cret@eureka/eureka"]}, "eureka_urls must not carry credentials"),
+        ({"replicas": "3"}, "replicas must be a whole number from 0 on"),
+        ({"environment": {"WEB_ADDRESS": ""}}, "environment must not set WEB_ADDRESS: probes and Service"),
+        (
+            {"environment": {"LEASE_NAME": "x"}},
+            "environment must not set LEASE_NAME: the rights name the Lease",
+        ),
+        ({"environment": {"OPERATOR_NAME": "x"}}, "environment must not set OPERATOR_NAME"),
+        ({"image": "a:1", "tag": "2"}, "the image 'a:1' has a tag or digest already"),
+        ({"egress_ports": [8080]}, "egress_ports means nothing without network_policy"),
+        ({"web_namespaces": ["monitoring"]}, "web_namespaces means nothing without network_policy"),
+        ({"network_policy": True, "egress_ports": [0]}, "egress_ports: 0 must be a port from 1 to 65535"),
+        (
+            {"watch_namespaces": "shop"},
+            "watch_namespaces must be a list, not str: write it as ['shop'], also where it has one entry",
+        ),
+        (
+            {"watch_namespaces": (name for name in ("shop",))},
+            "watch_namespaces must be a list, not generator",
+        ),
+        ({"watch_namespaces": {"shop": None}}, "watch_namespaces must be a list, not dict"),
+        ({"watch_namespaces": [""]}, "watch_namespaces: '' must be a namespace's name"),
+        ({"watch_namespaces": [1]}, "watch_namespaces: 1 must be a namespace's name"),
+        (
+            {"network_policy": True, "web_namespaces": "monitoring"},
+            "web_namespaces must be a list, not str: write it as ['monitoring']",
+        ),
+        (
+            {"network_policy": True, "web_namespaces": ["Shop"]},
+            "web_namespaces: 'Shop' must be a namespace's name",
+        ),
+        ({"network_policy": True, "egress_ports": "8080"}, "egress_ports must be a list, not str: write"),
+        ({"network_policy": True, "egress_ports": 8080}, "egress_ports must be a list, not int: write"),
+        ({"eureka_urls": "http://me:s3cret@eureka/eureka"}, "eureka_urls must be a list, not str: write"),
+        (
+            {"environment": {"RESYNC_SECONDS": 30}},
+            "environment: RESYNC_SECONDS must be text: put its value in quotes",
+        ),
+        ({"environment": {"TAKE_OVER_CLUSTER": True}}, "environment: TAKE_OVER_CLUSTER must be text"),
+        ({"environment": "LOG_LEVEL=DEBUG"}, "environment must be a map of texts, e.g. {'LOG_LEVEL'"),
+        ({"operator_name": "Team A"}, "operator_name 'Team A' must be lower case letters, digits, '-' and"),
+        ({"operator_name": "x" * 247}, "at most 246 characters: the replicas' Lease is named by it"),
+        ({"operator_name": 7}, "operator_name 7 must be"),
+        ({"cluster_name": "A_B"}, "cluster name 'A_B'"),
+        ({"targets": {"ci": "webhook"}}, "targets: ci must be an object with a kind"),
+        ({"targets": {"prod": {"kind": "pulumiStack", "stack": "prod"}}}, "stack must be NAMESPACE/NAME"),
+        (
+            {"targets": {"ci": {"kind": "webhook", "secret-file": "/etc/eurekube-targets/key"}}},
+            "targets: ci: secret-file is /etc/eurekube-targets/key: add 'key' to target_secrets",
+        ),
+        ({"target_secrets": {"key": "s3cret"}}, "target_secrets means nothing without targets"),
+        ({"connections": {"eu": {"urls": "http://a/e"}}}, "connections: eu: urls must be a list"),
+        ({"connections": {"EU": {"urls": ["http://a/e"]}}}, "connections: EU must be a name"),
+        ({"connections": {"default": {"urls": ["http://a/e"]}}}, "is what eureka_urls"),
+        ({"connections": {"eu": {"url": ["http://a/e"]}}}, "connections: eu: "),
+        ({"connections": {"eu": {"urls": ["http://u:s3cret@a/e"]}}}, "no URL may carry credentials"),
+        ({"connections": {"eu": {"urls": ["z=http://u:s3cret@a/e"]}}}, "no URL may carry credentials"),
+        (
+            {"connections": {"eu": {"urls": ["http://a/e"], "token": "t", "user": "u"}}},
+            "user and password or a bearer token, not both",
+        ),
+        (
+            {"connections": {"eu": {"urls": ["http://a/e"], "mode": "fast"}}},
+            "must be one of auto, rest, batch",
+        ),
+        (
+            {"connections": {"eu": {"urls": ["http://a/e"]}}, "environment": {"CONFIG": "x"}},
+            "must not set CONFIG: the connections are in a file",
+        ),
+        ({"targets": {"ci": {"kind": "webhook"}}, "environment": {"CONFIG": "x"}}, "must not set CONFIG"),
+        ({"password": "s3cret"}, "password means nothing without a user: add user, or EUREKA_USER"),
+        (
+            {"user": "me", "token": "s3cret"},
+            "a user and password or a bearer token, not both: leave token away",
+        ),
+        (
+            {"client_key": "s3cret"},
+            "client_key means nothing without its certificate: add client_certificate",
+        ),
+        (
+            {"environment": {"EUREKA_TOKEN": "s3cret"}},
+            "must not set EUREKA_TOKEN, which would stand in clear",
+        ),
+        (
+            {"user": "me", "environment": {"EUREKA_USER": "you"}},
+            "environment must not set EUREKA_USER: user says it",
+        ),
+    ],
+)
+def test_what_cannot_work_is_refused(given: dict[str, Any], sentence: str) -> None:
+    """In one sentence, before anything is made, and without a credential in it."""
+    with pytest.raises(ProgramError) as refused:
+        args(**given).check()
+    assert str(refused.value).startswith("EurekubeOperator: ")
+    assert sentence in str(refused.value)
+    assert "s3cret" not in str(refused.value)
+
+
+def secret(**keys: Any) -> dict[str, Any]:
+    """The Secret ``bridge``, of somebody else, with these keys."""
+    return {"eureka_secret": EurekaSecretArgs(name="bridge", **keys)}
+
+
+@pytest.mark.parametrize(
+    ("given", "sentence"),
+    [
+        (secret(), "eureka_secret takes nothing from the Secret: say under which keys"),
+        ({"eureka_secret": {"user_key": "user"}}, "eureka_secret: name is required"),
+        ({"eureka_secret": {"name": "bridge", "pasword_key": "x"}}, "'pasword_key'; password_key is one"),
+        (
+            {"eureka_secret": "bridge"},
+            "eureka_secret: the arguments must be EurekaSecretArgs or a dictionary",
+        ),
+        (
+            {"eureka_secret": EurekaSecretArgs(name="A_B", token_key="token")},
+            "the name 'A_B' must be a Secret's",
+        ),
+        (
+            {"eureka_secret": EurekaSecretArgs(name=CREDENTIALS, token_key="token")},
+            "is the Secret that this component makes itself",
+        ),
+        (secret(token_key="my s3cret!"), "token_key must be one of the Secret's keys"),
+        (secret(token_key=""), "token_key must be one of the Secret's keys"),
+        (
+            {**secret(user_key="user", password_key="password"), "password": "s3cret"},
+            "password and eureka_secret cannot both be given: the operator has it from one of them",
+        ),
+        (
+            {**secret(token_key="token"), "user": "me"},
+            "user and eureka_secret cannot both be given: the operator has its credentials from one of them",
+        ),
+        (
+            {**secret(ca_certificate_key="ca.crt"), "ca_certificate": "PEM"},
+            "ca_certificate and eureka_secret cannot both be given",
+        ),
+        (secret(password_key="password"), "eureka_secret.password_key means nothing without a user"),
+        (secret(user_key="user", token_key="token"), "not both: leave eureka_secret.token_key away"),
+        (secret(client_key_key="tls.key"), "add eureka_secret.client_certificate_key"),
+        (
+            {**secret(user_key="user"), "environment": {"EUREKA_USER": "me"}},
+            "must not set EUREKA_USER: eureka_secret.user_key says it",
+        ),
+    ],
+)
+def test_a_secret_that_cannot_serve_is_refused(given: dict[str, Any], sentence: str) -> None:
+    """Exactly one place says each thing, and what goes together is complete."""
+    test_what_cannot_work_is_refused(given, sentence)
+
+
+@pytest.mark.parametrize(
+    "given",
+    [
+        {**secret(password_key="password"), "environment": {"EUREKA_USER": "me"}},
+        {**secret(token_key="token"), "ca_certificate": "PEM"},
+        secret(ca_certificate_key="ca.crt"),
+        secret(client_certificate_key="both.pem"),
+        {"user": "me", "password": "s3cret", "client_certificate": "PEM"},
+    ],
+)
+def test_what_may_stand_together(given: dict[str, Any]) -> None:
+    """A user that is no secret, an authority that everybody may know, a key beside its certificate."""
+    args(**given).check()
+
+
+@pytest.mark.parametrize(
+    "given",
+    [
+        {"watch_namespaces": ("shop", "7")},
+        {"watch_namespaces": {"shop": 1}.keys()},
+        {"network_policy": True, "web_namespaces": ["monitoring"], "egress_ports": (3128,)},
+        {"environment": {"RESYNC_SECONDS": "30", "LOG_LEVEL": pulumi.Output.secret("DEBUG")}},
+        {"operator_name": "team-a.eu"},
+        {"operator_name": "x" * 246},
+    ],
+)
+def test_what_can_be_used(given: dict[str, Any]) -> None:
+    """Whatever can be read twice is a list, and what is known later may be text."""
+    args(**given).check()
+
+
+def test_both_forms_of_the_arguments_are_the_same() -> None:
+    """Whoever writes a dictionary can write all that the class takes, and gets the same."""
+    assert {one.name for one in fields(EurekubeOperatorArgs)} == set(EurekubeOperatorArgsDict.__annotations__)
+    keys = {one.name for one in fields(EurekaSecretArgs)}
+    assert (
+        keys == set(EurekaSecretArgsDict.__annotations__) == {"name", *(f"{one.name}_key" for one in PARTS)}
+    )
+    written: EurekubeOperatorArgsDict = {"eureka_urls": ["http://eureka/eureka"], "replicas": 1}
+    assert operator_args(written) == EurekubeOperatorArgs(eureka_urls=["http://eureka/eureka"], replicas=1)
+
+
+@pytest.mark.parametrize(
+    ("given", "sentence"),
+    [
+        ({"replica": 1}, "EurekubeOperator: there is no argument 'replica'; replicas is one"),
+        ({}, "EurekubeOperator: eureka_urls is required"),
+        ({"eureka_urls": []}, "EurekubeOperator: eureka_urls needs at least one"),
+        (
+            "http://eureka/eureka",
+            "EurekubeOperator: the arguments must be EurekubeOperatorArgs or a dictionary",
+        ),
+    ],
+)
+def test_a_dictionary_that_cannot_be_used_is_refused(given: Any, sentence: str) -> None:
+    """As the class would be, and what the class could not even hold."""
+    with pytest.raises(ProgramError) as refused:
+        operator_args(given)
+    assert sentence in str(refused.value)
+
+
+PROGRAM = """
+import asyncio, contextvars, json
+import pulumi
+from pulumi.runtime import mocks
+from pulumi.runtime.stack import run_pulumi_func
+from eurekube_provider import EurekubeOperator
+
+found = {}
+
+class Echo(mocks.Mocks):
+    def call(self, args):
+        return {}
+    def new_resource(self, args):
+        return args.name, args.inputs
+
+class Monitor(mocks.MockMonitor):
+    def RegisterResource(self, request):
+        if ":CustomResourceDefinition" in request.type:
+            former = [alias.spec.name for alias in request.aliases if alias.spec.name]
+            found.setdefault(request.name, []).append(former)
+        return super().RegisterResource(request)
+
+class Cluster(pulumi.ComponentResource):
+    def __init__(self, name):
+        super().__init__("own:index:Cluster", name)
+
+def operator(name, parent=None, **more):
+    args = {"eureka_urls": ["http://eureka/eureka"], "namespace": name, **more}
+    EurekubeOperator(name, args, pulumi.ResourceOptions(parent=parent))
+
+def program():
+    for name in ("one", "two"):
+        operator(name)
+        operator(f"inner-{name}", Cluster(name))
+        operator(f"owner-{name}", keep_crds=False)
+
+def run():
+    loop = asyncio.new_event_loop()
+    asyncio.set_event_loop(loop)
+    mocks.set_mocks(Echo(), project="shop", stack="dev", monitor=Monitor(Echo()))
+    loop.run_until_complete(run_pulumi_func(program))
+
+for _ in range(2):
+    contextvars.Context().run(run)
+print(json.dumps(found))
+"""
+"""Six operators in one program, which runs twice in a process, as inline programs do."""
+
+
+def test_each_component_has_crds_of_its_own() -> None:
+    """By its name. One that may stand in a state of 0.1.0, where they had no such name, goes on from there.
+
+    The engine takes such an alias once. It is the first component's where CRDs are kept, so that a wrong
+    guess changes nothing; of others the engine refuses two.
+    """
+    told = subprocess.run([sys.executable, "-c", PROGRAM], capture_output=True, text=True, check=True).stdout
+    expected: dict[str, list[list[str]]] = {}
+    for crd in (document["metadata"]["name"] for document in crd_documents()):
+        for name in ("one", "inner-one", "owner-one", "owner-two"):
+            expected[f"{name}-{crd}"] = [[crd]] * 2
+        for name in ("two", "inner-two"):
+            expected[f"{name}-{crd}"] = [[]] * 2
+    assert json.loads(told) == expected

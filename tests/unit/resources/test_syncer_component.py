@@ -1,0 +1,123 @@
+"""The component's arguments as the custom resource has them."""
+
+from __future__ import annotations
+
+from dataclasses import fields
+from typing import Any
+
+import pytest
+
+from eurekube_provider.core.syncer import Syncer
+from eurekube_provider.resources.files import crd_documents
+from eurekube_provider.resources.program import ProgramError
+from eurekube_provider.resources.syncer_component import (
+    EurekaSyncer,
+    EurekaSyncerArgs,
+    EurekaSyncerArgsDict,
+    syncer_spec,
+)
+
+FULL: dict[str, Any] = {
+    "app": "rating",
+    "match_labels": {"team": "stars"},
+    "selector_namespace": "shop",
+    "mode": "pod",
+    "application": "ratings",
+    "vip_address": "stars",
+    "secure_vip_address": "stars-tls",
+    "port": "http",
+    "secure_port": 8443,
+    "advertise": "Auto",
+    "nodes": 5,
+    "metadata": {"team": "stars"},
+    "metadata_from_labels": ["version"],
+    "metadata_from_pod_labels": ["pod-template-hash"],
+    "home_page_path": "/",
+    "status_page_path": "/info",
+    "health_check_path": "/health",
+    "renewal_interval_seconds": 10,
+    "duration_seconds": 30,
+    "policy": "Sync",
+    "paused": False,
+    "not_ready": "Remove",
+    "on_termination": "OutOfService",
+    "eureka": "eu-west",
+}
+
+
+def test_only_what_was_given_is_written() -> None:
+    """The defaults stay the schema's, so that they may change there."""
+    assert syncer_spec(EurekaSyncerArgs(namespace="team", app="rating")) == {
+        "mode": "pod",
+        "selector": {"app": "rating"},
+    }
+
+
+def test_every_argument_has_its_field_and_every_field_its_argument() -> None:
+    """All of them given, the spec has every property of the schema, and the operator reads it."""
+    others = {"namespace", "name", "wait_ready_seconds"}
+    assert {*FULL, *others} == {item.name for item in fields(EurekaSyncerArgs)}
+    spec = syncer_spec(EurekaSyncerArgs(namespace="team", **FULL))
+    (document,) = (crd for crd in crd_documents() if crd["spec"]["names"]["kind"] == "EurekaSyncer")
+    schema = document["spec"]["versions"][0]["schema"]["openAPIV3Schema"]["properties"]["spec"]["properties"]
+    assert set(spec) == set(schema)
+    assert set(spec["selector"]) == set(schema["selector"]["properties"])
+    assert set(spec["lease"]) == set(schema["lease"]["properties"])
+    syncer = Syncer.from_object({"metadata": {"namespace": "team", "name": "x"}, "spec": spec})
+    assert (syncer.port, syncer.secure_port, syncer.eureka) == ("http", 8443, "eu-west")
+
+
+def test_a_syncer_that_selects_nothing_is_refused() -> None:
+    """Before anything is made, in one sentence."""
+    with pytest.raises(ProgramError, match="'rating': app or match_labels must say which Service"):
+        EurekaSyncer("rating", EurekaSyncerArgs(namespace="shop"))
+
+
+def test_both_forms_of_the_arguments_are_the_same() -> None:
+    """A dictionary has the names of the class, and a misspelt one is refused in a sentence."""
+    assert set(EurekaSyncerArgsDict.__annotations__) == {item.name for item in fields(EurekaSyncerArgs)}
+    with pytest.raises(ProgramError, match="'rating': app or match_labels must say which Service"):
+        EurekaSyncer("rating", {"namespace": "shop"})
+    misspelt: Any = {"namespace": "shop", "aplication": "rating"}
+    with pytest.raises(ProgramError, match=r"'rating': there is no argument 'aplication'; .*application"):
+        EurekaSyncer("rating", misspelt)
+    nowhere: Any = {"app": "rating"}
+    with pytest.raises(ProgramError, match="'rating': namespace is required"):
+        EurekaSyncer("rating", nowhere)
+
+
+@pytest.mark.parametrize("wrong", [0, -1, 2.5, "60"])
+def test_no_time_to_wait_for_ready(wrong: Any) -> None:
+    """Before anything is made."""
+    with pytest.raises(ProgramError, match="'rating': wait_ready_seconds must be a whole number from 1 on"):
+        EurekaSyncer("rating", EurekaSyncerArgs(namespace="shop", app="rating", wait_ready_seconds=wrong))
+
+
+def schemas(schema: dict[str, Any], path: str = "") -> list[tuple[str, dict[str, Any]]]:
+    """Every schema in a schema, by path."""
+    found = [(path, schema)]
+    for name, inner in schema.get("properties", {}).items():
+        found += schemas(inner, f"{path}.{name}")
+    for word in ("items", "additionalProperties"):
+        if word in schema:
+            found += schemas(schema[word], f"{path}[]")
+    return found
+
+
+@pytest.mark.parametrize("document", crd_documents(), ids=lambda crd: crd["spec"]["names"]["kind"])
+def test_everything_has_its_bounds(document: dict[str, Any]) -> None:
+    """No number, text, list or map of the schema is without a limit; that also keeps the rules' cost low."""
+    root = document["spec"]["versions"][0]["schema"]["openAPIV3Schema"]["properties"]
+    missing = []
+    for part in ("spec", "status"):
+        for path, schema in schemas(root[part], part):
+            kind = "intOrString" if schema.get("x-kubernetes-int-or-string") else schema["type"]
+            needed = {
+                "string": () if {"enum", "format"} & set(schema) else ("maxLength",),
+                "integer": ("minimum",),
+                "intOrString": ("minimum", "maximum", "maxLength"),
+                "array": ("maxItems",),
+                "object": () if "properties" in schema else ("maxProperties",),
+            }.get(kind, ())
+            missing += [f"{path}: {word}" for word in needed if word not in schema]
+    assert missing == []

@@ -1,0 +1,76 @@
+"""Every line on standard error is one JSON object, wherever it comes from."""
+
+from __future__ import annotations
+
+import ast
+import json
+import logging
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+from eurekube_provider.runtime.logs import JsonFormatter
+
+ROOT = Path(__file__).parents[3]
+PROGRAM = """
+import logging, threading, warnings
+from eurekube_provider.runtime import logs
+logs.set_up("json", "INFO")
+logging.getLogger("eurekube_provider.operator").info("plain", extra={"syncer": "shop/rating"})
+logging.getLogger("somebody.else").warning("of a %s", "library")
+warnings.warn("old ways", DeprecationWarning, stacklevel=1)
+warnings.warn("unsafe", RuntimeWarning, stacklevel=1)
+try:
+    raise KeyError("caught")
+except KeyError:
+    logging.getLogger("eurekube_provider.kube").exception("failed")
+thread = threading.Thread(target=lambda: 1 / 0)
+thread.start()
+thread.join()
+raise ValueError("at the\\nend")
+"""
+
+
+def test_whatever_is_said_is_json() -> None:
+    """Libraries' logs, warnings, exceptions caught and uncaught: one object a line with the same keys."""
+    done = subprocess.run([sys.executable, "-c", PROGRAM], capture_output=True, text=True, timeout=60)
+    assert done.returncode == 1
+    lines = [json.loads(line) for line in done.stderr.splitlines()]
+    assert all(list(line)[:4] == ["time", "level", "logger", "message"] for line in lines)
+    assert [(line["level"], line["logger"]) for line in lines] == [
+        ("info", "operator"),
+        ("warning", "somebody.else"),
+        ("warning", "py.warnings"),
+        ("warning", "py.warnings"),
+        ("error", "kube"),
+        ("critical", "operator.logs"),
+        ("critical", "operator.logs"),
+    ]
+    assert lines[0]["syncer"] == "shop/rating"
+    assert "unsafe" in lines[3]["message"]
+    assert "KeyError: 'caught'" in lines[4]["exception"]
+    assert "ZeroDivisionError" in lines[5]["exception"]
+    assert "ValueError: at the\nend" in lines[6]["exception"]
+
+
+def test_stable_keys_are_not_overwritten() -> None:
+    """A detail that has the name of a stable key is kept beside it."""
+    record = logging.makeLogRecord({"msg": "said", "levelname": "INFO", "name": "x", "level": "high"})
+    line = json.loads(JsonFormatter().format(record))
+    assert (line["level"], line["_level"]) == ("info", "high")
+
+
+def test_the_keys_are_documented() -> None:
+    """Whoever logs under a new key says in docs/logs.md what it means."""
+    documented = set(re.findall(r"`([a-z_-]+)`", (ROOT / "docs" / "logs.md").read_text()))
+    used = {
+        str(key.value)
+        for path in (ROOT / "eurekube_provider").rglob("*.py")
+        for node in ast.walk(ast.parse(path.read_text()))
+        if isinstance(node, ast.keyword) and node.arg == "extra" and isinstance(node.value, ast.Dict)
+        for key in node.value.keys
+        if isinstance(key, ast.Constant)
+    }
+    assert used - documented == set()
+    assert "syncer" in used

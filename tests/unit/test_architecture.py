@@ -1,0 +1,69 @@
+"""The documents for contributors name the packages and modules that there are, each name once."""
+
+from __future__ import annotations
+
+import ast
+import re
+import tomllib
+from collections import Counter, defaultdict
+from itertools import pairwise
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+PACKAGE = ROOT / "eurekube_provider"
+MODULES = sorted(PACKAGE.rglob("*.py"))
+
+
+def layers() -> list[set[str]]:
+    """The packages as import-linter holds them, from top to bottom."""
+    settings = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["importlinter"]
+    contract = next(one for one in settings["contracts"] if one["type"] == "layers")
+    written = [{name.strip() for name in line.split("|")} for line in contract["layers"]]
+    return [names for names in written if names != {"version"}]
+
+
+def test_contributing_has_the_packages_in_the_order_of_their_layers() -> None:
+    """From top to bottom; no more and no less."""
+    text = (ROOT / "CONTRIBUTING.md").read_text()
+    named = re.findall(r"^\| `eurekube_provider/(\w+)` \|", text, re.MULTILINE)
+    places = {name: place for place, names in enumerate(layers()) for name in names}
+    assert sorted(named) == sorted(places)
+    assert [places[name] for name in named] == sorted(places.values())
+
+
+def test_the_architecture_has_the_packages_and_their_layers() -> None:
+    """Each in the table; and an arrow of the picture goes downwards."""
+    page = (ROOT / "docs" / "architecture.md").read_text()
+    places = {name: place for place, names in enumerate(layers()) for name in names}
+    assert set(places) <= set(re.findall(r"^\| `(\w+)` \|", page, re.MULTILINE))
+    picture = page.partition("flowchart TD\n")[2].partition("```")[0]
+    assert set(re.findall(r"\w+", picture)) == set(places)
+    for line in picture.splitlines():
+        parts = [set(re.findall(r"\w+", part)) for part in line.split("-->")]
+        for above, below in pairwise(parts):
+            assert max(places[name] for name in above) < min(places[name] for name in below), line
+
+
+@pytest.mark.parametrize("page", ["CONTRIBUTING.md", "docs/architecture.md"])
+def test_the_files_that_contributors_read_of_are_there(page: str) -> None:
+    """In code spans, from the root of the repository, of the package or of the unit tests."""
+    for name in re.findall(r"`([\w/]+/[\w./]*)`", (ROOT / page).read_text()):
+        assert any((root / name).exists() for root in (ROOT, PACKAGE, ROOT / "tests" / "unit")), name
+
+
+def test_no_two_classes_have_one_name() -> None:
+    """Whoever reads a name knows which one is meant."""
+    places = defaultdict(list)
+    for path in MODULES:
+        for node in ast.parse(path.read_text()).body:
+            if isinstance(node, ast.ClassDef):
+                places[node.name].append(str(path.relative_to(PACKAGE)))
+    assert {name: found for name, found in places.items() if len(found) > 1} == {}
+
+
+def test_no_two_modules_have_one_name() -> None:
+    """Whoever searches for a file finds one."""
+    counts = Counter(path.name for path in MODULES if not path.name.startswith("__"))
+    assert [name for name, count in counts.items() if count > 1] == []

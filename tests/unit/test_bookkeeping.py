@@ -1,0 +1,21 @@
+"""The jobs that the benchmark of bookkeeping measures do what they measure."""
+
+from __future__ import annotations
+
+from bench.bookkeeping import INSTANCES, Fleet, growth
+
+
+def test_each_job_is_measured_at_both_sizes() -> None:
+    """For each syncer, at some number of syncers and at ten times as many."""
+    times, ratios = growth(2)
+    assert set(ratios) == {"Events", "statuses", "brake", "retention", "doctor"}
+    assert set(times) == {f"{name} at {count}" for name in ratios for count in (2, 20)}
+    assert all(microseconds > 0 for microseconds in times.values())
+
+
+def test_a_fleet_has_syncers_with_ten_instances_each() -> None:
+    """And whatever the doctor reads of them."""
+    fleet = Fleet(3)
+    assert [len(there) for there in fleet.instances.values()] == [INSTANCES] * 3
+    snapshot = fleet.snapshot
+    assert len(snapshot.syncers) == len(snapshot.services) == len(snapshot.workloads) == 3

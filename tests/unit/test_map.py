@@ -1,0 +1,33 @@
+"""The usual changes that ``python -m tests.map`` shows can be made in the code of today, and work."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from tests.map.change import DoesNotApply, Edit, changes
+from tests.map.copy import Copy
+
+
+def test_all_usual_changes_can_be_made_and_pass_their_tests(tmp_path: Path) -> None:
+    """All together, in a copy; who moves the lines that they change moves the changes too."""
+    assert Copy(tmp_path).tried(*changes()) == ""
+
+
+def test_a_change_without_one_of_its_files_fails(tmp_path: Path) -> None:
+    """So that the files which are shown are those that must be touched."""
+    change = next(one for one in changes() if one.name == "condition")
+    copy = Copy(tmp_path)
+    before = {path: path.read_bytes() for path in tmp_path.rglob("*.py") if path.is_file()}
+    assert "FAILED" in copy.tried(change.without("docs/syncer.md"))
+    assert {path: path.read_bytes() for path in tmp_path.rglob("*.py") if path.is_file()} == before
+
+
+@pytest.mark.parametrize("times", [0, 2])
+def test_an_edit_that_does_not_fit_says_so(times: int) -> None:
+    """It never changes anything but the lines that it was written for."""
+    edit = Edit("x.py", "old\n", "new\n")
+    with pytest.raises(DoesNotApply, match=rf"x\.py has these lines {times} times"):
+        edit.applied("old\n" * times)
+    assert edit.applied("1\nold\n2\n") == "1\nnew\n2\n"
