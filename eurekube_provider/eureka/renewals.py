@@ -206,30 +206,9 @@ class Renewals:
             return [entry.instance for entry in self._book.entries.values()]
 
     def take_due(self) -> dict[Key, None]:
-        """Take what is due now, each with its next turn planned; after a sleep of the machine all of it, and
-        spread anew afterwards.
-        """
+        """Take what is due now, each with its next turn planned."""
         with self._book.lock:
-            now = self._now()
-            if now - self._tick > self._interval / TICK_SECONDS:
-                _log.warning(
-                    "time jumped: what was missed is renewed at once",
-                    extra={"seconds": round((now - self._tick) * TICK_SECONDS)},
-                )
-            self._tick = now
-            due: dict[Key, None] = {}
-            for tick in [tick for tick in self._soon if tick <= now]:
-                due.update(dict.fromkeys(self._soon.pop(tick)))
-            for tick in [tick for tick in self._due if tick <= now]:
-                for key in self._due.pop(tick):
-                    entry = self._book.entries.get(key)
-                    if entry is not None and entry.due == tick:
-                        due[key] = None
-                        following = tick + entry.period
-                        if following <= now:
-                            following = now + random.randint(1, entry.period)  # noqa: S311 - jitter, no secret
-                        self._plan(entry, following)
-            return due
+            return self._take_due(self._now())
 
     def liveness(self) -> list[Liveness]:
         """The renewing threads; only the one that hands out what is due goes round by itself."""
@@ -266,15 +245,37 @@ class Renewals:
         while True:
             self._ticked_at = time.monotonic()
             in_batches = self._uses_batches()  # may ask the servers: no lock is held
-            due = self.take_due()
             with self._book.lock:
                 if self._book.stopped:
                     return
+                due = self._take_due(self._now())
                 if due:
                     for lane in self._lanes_for(in_batches=in_batches):
                         lane.hand(due)
                 self._keep_up()
             self._stopped.wait(TICK_SECONDS - elapsed_seconds() % TICK_SECONDS)
+
+    def _take_due(self, now: int) -> dict[Key, None]:
+        """Take what is due, after a sleep of the machine all of it, and spread it anew; the lock is held."""
+        if now - self._tick > self._interval / TICK_SECONDS:
+            _log.warning(
+                "time jumped: what was missed is renewed at once",
+                extra={"seconds": round((now - self._tick) * TICK_SECONDS)},
+            )
+        self._tick = now
+        due: dict[Key, None] = {}
+        for tick in [tick for tick in self._soon if tick <= now]:
+            due.update(dict.fromkeys(self._soon.pop(tick)))
+        for tick in [tick for tick in self._due if tick <= now]:
+            for key in self._due.pop(tick):
+                entry = self._book.entries.get(key)
+                if entry is not None and entry.due == tick:
+                    due[key] = None
+                    following = tick + entry.period
+                    if following <= now:
+                        following = now + random.randint(1, entry.period)  # noqa: S311 - jitter, no secret
+                    self._plan(entry, following)
+        return due
 
     def _rest_thread(self) -> threading.Thread:
         self._rest_threads += 1
