@@ -113,6 +113,11 @@ class Server:
         """Application and id of each instance, or of an application's: also where the lease has lapsed."""
         return held_now(self.url, app)
 
+    def empty(self) -> None:
+        """Remove whatever other tests left."""
+        for left in self.held():
+            self.cancel(*left)
+
     def of_application(self, app: str) -> list[Document]:
         """An application's instances in ``GET /apps/{APP}``."""
         answer = self.send("GET", f"/apps/{app.upper()}")

@@ -28,27 +28,34 @@ pytestmark = pytest.mark.lab
 
 
 @pytest.fixture(params=[False, True], ids=["strangers", "clients of each other"])
-def pair(request: pytest.FixtureRequest, spring_cloud: SpringCloud) -> Iterator[Lab]:
-    """Two servers, that are clients of each other or not."""
-    with Lab(
-        eureka=2, kubernetes=False, register_with_eureka=request.param, spring_cloud=spring_cloud
-    ) as running:
+def copies(request: pytest.FixtureRequest) -> bool:
+    """Whether the servers are clients of each other, which copy at their start what their neighbours list."""
+    return bool(request.param)
+
+
+@pytest.fixture
+def neighbours(copies: bool, request: pytest.FixtureRequest, spring_cloud: SpringCloud) -> Iterator[Lab]:
+    """Servers that are peers, and clients of each other or not."""
+    if not copies:
+        yield request.getfixturevalue("three")
+        return
+    with Lab(eureka=2, kubernetes=False, register_with_eureka=True, spring_cloud=spring_cloud) as running:
         yield running
 
 
 def test_what_a_restarted_server_holds(
-    pair: Lab, http: requests.Session, app: str, request: pytest.FixtureRequest
+    neighbours: Lab, copies: bool, http: requests.Session, app: str
 ) -> None:
     """It copies its neighbour's registry only where it is a client; its start time tells of the restart."""
-    first, second = (Server(url, http) for url in pair.eureka_urls)
+    first, second, *others = (Server(url, http) for url in neighbours.eureka_urls)
     first.register(document(app))
     wait_until(lambda: second.status(app) == "UP", "the copy", WAIT_SECONDS)
     client = Peer(first.url, Connection((first.url,)))
     before = client.status()
     assert before.started_timestamp_ms is not None
     assert client.status().started_timestamp_ms == before.started_timestamp_ms
-    assert [url.rstrip("/") for url in before.registered_replicas] == [second.url]
-    copies = request.node.callspec.params["pair"]
+    replicas = {url.rstrip("/") for url in before.registered_replicas}
+    assert replicas == {server.url for server in (second, *others)}
     if copies:  # what it copies is its neighbour's list, which is up to half a minute old
         neighbour = Peer(second.url, Connection((second.url,)))
         wait_until(
@@ -57,8 +64,8 @@ def test_what_a_restarted_server_holds(
             WAIT_SECONDS,
         )
         neighbour.close()
-    pair.eurekas[0].kill()
-    pair.eurekas[0].start()
+    neighbours.eurekas[0].kill()
+    neighbours.eurekas[0].start()
     if copies:
         wait_until(lambda: first.status(app) == "UP", "the copy", WAIT_SECONDS)
     else:

@@ -8,15 +8,12 @@ from __future__ import annotations
 import itertools
 import os
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from urllib.parse import quote
 
 import pytest
-import requests
 
-from lab import Lab
-from lab.eureka import SpringCloud
 from tests.contract.conftest import Server, document
 from tests.model.caches import READ_ONLY_INTERVAL_MS
 from tests.model.clock import EPOCH_MS, Clock
@@ -42,21 +39,14 @@ TICK_SECONDS = READ_ONLY_INTERVAL_MS / 1000
 _names = itertools.count(1)
 
 
-@pytest.fixture(scope="module")
-def uncached(spring_cloud: SpringCloud) -> Iterator[Lab]:
-    """One server whose lists show at once what was written, so that a sequence need not wait half a minute.
+@pytest.fixture
+def uncached(quick: Server) -> Server:
+    """An empty server whose lists show at once what was written, so that no sequence waits half a minute.
 
     :func:`test_caches_of_default_servers` compares the caches.
     """
-    with Lab(eureka=1, kubernetes=False, spring_cloud=spring_cloud, quick_view=True) as running:
-        yield running
-
-
-@pytest.fixture(scope="module")
-def default(spring_cloud: SpringCloud) -> Iterator[Lab]:
-    """One server with its default settings."""
-    with Lab(eureka=1, kubernetes=False, spring_cloud=spring_cloud) as running:
-        yield running
+    quick.empty()
+    return quick
 
 
 def sent(server: Server, request: Request) -> Response:
@@ -114,21 +104,26 @@ def shortest(server: Server, seed: int) -> str:
 
 
 @pytest.mark.timeout(300 + SEQUENCES / 4)  # the long form takes a quarter of an hour on two slow cores
-def test_same_commands_same_answers(uncached: Lab, http: requests.Session) -> None:
+def test_same_commands_same_answers(uncached: Server) -> None:
     """Random sequences of registrations, renewals, statuses, batches and reads are answered alike."""
-    server = Server(uncached.eureka_urls[0], http)
     for seed in range(FIRST_SEED, FIRST_SEED + SEQUENCES):
-        assert not first_difference(server, *drawn(seed, LENGTH)), shortest(server, seed)
+        assert not first_difference(uncached, *drawn(seed, LENGTH)), shortest(uncached, seed)
 
 
-def test_caches_of_default_servers(default: Lab, http: requests.Session) -> None:
+def test_caches_of_default_servers(server: Server) -> None:
     """Lists are as old as a real server's before and after its caches are copied."""
-    server = Server(default.eureka_urls[0], http)
     sequences = [drawn(seed, LENGTH) for seed in range(FIRST_SEED, FIRST_SEED + TOGETHER)]
-    _wait_for_tick()
     # Both clocks are one second after a tick.
     clock = Clock(EPOCH_MS - EPOCH_MS % READ_ONLY_INTERVAL_MS + 1000)
     model = Cluster(["model"], clock)
+    # The real server was asked for these before, and it forgets no list: the model was asked, too.
+    server.empty()
+    for path in (("apps",), ("apps", "delta")):
+        request = Request("GET", path, headers={"Accept": "application/json"})
+        sent(server, request)
+        model.request("model", request)
+    _wait_for_tick()
+    clock.advance(READ_ONLY_INTERVAL_MS)
     for half in (slice(0, LENGTH // 2), slice(LENGTH // 2, LENGTH)):
         for commands, sequence in sequences:
             for request in sequence[half]:
@@ -144,12 +139,12 @@ def test_caches_of_default_servers(default: Lab, http: requests.Session) -> None
             assert not difference(server, model, "model", commands, request)
 
 
-def test_what_changes_while_a_list_is_rendered_is_not_in_it(uncached: Lab, http: requests.Session) -> None:
+def test_what_changes_while_a_list_is_rendered_is_not_in_it(uncached: Server) -> None:
     """Nor in the next one, until something else changes.
 
     Without its second cache a server renders a list when it is asked, which takes long for a large one.
     """
-    server = Server(uncached.eureka_urls[0], http)
+    server = uncached
     names = [f"LARGE-{number}" for number in range(60)]
 
     def register(name: str, size: int = 0) -> str:
