@@ -361,7 +361,7 @@ class Watch:
         assert self.missed == []
 
     def _look(self) -> None:
-        while not self._ended.wait(0.02):
+        while not self._ended.wait(0.05):
             for key in self._keys:
                 found = self._eureka.read(*key)
                 self.looked += 1
