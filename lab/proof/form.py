@@ -70,7 +70,7 @@ FORMS: Mapping[FormName, Form] = {
             margin_seconds=8,
         ),
         replicas=2,
-        calls_per_second=20,
+        calls_per_second=10,
         warm_up_seconds=3.0,
         settle_seconds=2.0,
         is_shared=True,
