@@ -80,12 +80,10 @@ image:  ## Build the operator's image with docker, podman or buildah
 	@PYTHON=$(RUN) scripts/build-image
 
 flags: setup  ## Write docs/flags.md from the operator's settings
-	@$(RUN) -c "from eurekube_provider.operator.settings import flags_page; print(flags_page(), end='')" > docs/flags.md
+	@$(RUN) -m scripts.reference flags
 
 properties: setup  ## Write the table of docs/pulumi.md from the descriptions of the properties
-	@$(RUN) -c "import re, pathlib; from eurekube_provider.registrations.properties import table; \
-	  page = pathlib.Path('docs/pulumi.md'); text = page.read_text(); \
-	  page.write_text(re.sub(r'\| property \|.*?\n(?=\n)', lambda _: table(), text, count=1, flags=re.S))"
+	@$(RUN) -m scripts.reference properties
 
 bench: setup  ## Measure everything, or ONLY=P2,P7 (QUICK=1: little, to see that it runs)
 	@$(RUN) -m bench $(if $(ONLY),--only $(ONLY)) $(if $(QUICK),--quick)

@@ -207,16 +207,6 @@ def _text(place: str, value: Any, kind: ValueType) -> str:
     raise ConfigurationError(f"{place}: {value!r} must be {kind.word}")
 
 
-def markdown(options: Iterable[Option]) -> str:
-    """A table of the options."""
-    lines = ["| flag | variable | value | meaning | default |", "|---|---|---|---|---|"]
-    for option in options:
-        also = f"`{variable(option.name)}`" if option.variable else ""
-        cells = (f"`--{option.name}`", also, f"`{option.metavar}`", option.help, option.shown_default)
-        lines.append("| " + " | ".join(cell.replace("|", "\\|") for cell in cells) + " |")
-    return "\n".join(lines) + "\n"
-
-
 def _names(text: str) -> tuple[str, ...]:
     return tuple(dict.fromkeys(name.strip() for name in text.split(",") if name.strip()))
 

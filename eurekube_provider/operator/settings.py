@@ -34,14 +34,13 @@ from eurekube_provider.operator.options import (
     choice,
     connection_from,
     from_file,
-    markdown,
     named_entries,
     pairs,
     read_yaml,
     texts_of,
     variable,
 )
-from eurekube_provider.operator.triggers.targets import Target, keys_table, targets_from
+from eurekube_provider.operator.triggers.targets import Target, targets_from
 from eurekube_provider.operator.web.http_server import parse_address
 
 DEFAULT_CONNECTION = "default"
@@ -252,7 +251,7 @@ OPTIONS = (
 )
 """Whatever flags, environment and file may say."""
 
-_CONFIG = Option(
+CONFIG = Option(
     "config", "FILE", TEXT, None, "YAML file with the same names, further connections, and targets"
 )
 _SECRETS = ("eureka-password", "eureka-token")
@@ -264,7 +263,7 @@ def add_settings(parser: argparse.ArgumentParser, only: Container[str] | None = 
 
     :param only: the names of those that are wanted; None for all.
     """
-    add_flags(parser, [one for one in (_CONFIG, *OPTIONS) if only is None or one.name in only])
+    add_flags(parser, [one for one in (CONFIG, *OPTIONS) if only is None or one.name in only])
 
 
 def settings_from(
@@ -275,11 +274,11 @@ def settings_from(
     :param flags: by name with underscores, as argparse has them.
     :raises ConfigurationError: a value that cannot be used; says where it stands, and what would do.
     """
-    nearest = texts_of((_CONFIG, *OPTIONS), flags or {}, environment)
+    nearest = texts_of((CONFIG, *OPTIONS), flags or {}, environment)
     written: dict[str, SourcedText] = {}
     others: dict[str, dict[str, SourcedText]] = {}
     targets: dict[str, Target] = {}
-    file = nearest.get(_CONFIG.name)
+    file = nearest.get(CONFIG.name)
     if file is not None:
         document = read_yaml(file.text, file.where)
         targets = targets_from(document.pop("targets", None) or {}, f"{file.text}: targets")
@@ -346,43 +345,3 @@ def _read_file(
             raise ConfigurationError(f"{given.where}: eureka-{key} says the same once more: keep one of them")
         written[f"eureka-{key}"] = given
     return written, others
-
-
-def flags_page() -> str:
-    """``docs/flags.md``."""
-    below = (f"`{option.name}`" for option in CONNECTION_OPTIONS)
-    return f"""# The operator's settings
-
-<!-- Written by `make flags` from eurekube_provider/operator/settings.py; do not edit. -->
-
-Every setting is a flag, an environment variable and a key of the file that `--config` names; a key is the
-flag without its dashes. A flag wins over the environment, the environment over the file, the file over the
-default. An empty value says nothing.
-
-{markdown((_CONFIG, *OPTIONS))}
-Secrets are no flags and stand in no configuration file. They come from the variables `EUREKA_PASSWORD` and
-`EUREKA_TOKEN`, or from files of their own, which the flags that end with `-file` name.
-
-Where the flag takes commas, the file takes a list, too. `connections` exists in the file only: Eureka
-clusters by name, each with the keys
-{", ".join(below)}.
-The one called `default` is what the `eureka-` flags describe, so that those win over its keys. Paths are
-relative to the working directory.
-
-```yaml
-watch-namespace: [shop, billing]
-log-level: DEBUG
-connections:
-  default:
-    url: [https://eureka-1.example.com/eureka, https://eureka-2.example.com/eureka]
-    user: eurekube
-    password-file: /etc/eurekube/password
-    ca-file: /etc/eurekube/ca.crt
-  legacy:
-    url: http://eureka.legacy.example.com:8761/eureka/v2
-    mode: rest
-```
-
-`targets` exists in the file only, too: what StackRefreshes may have run, see [triggers.md](triggers.md).
-
-{keys_table()}"""

@@ -239,9 +239,6 @@ def names_in(*scopes: Scope) -> tuple[str, ...]:
     return tuple(each.name for each in PROPERTIES if each.scope in scopes)
 
 
-GIVEN_BY_THE_PROGRAM = ("service_url", "owner")
-"""What a running program adds: no argument."""
-
 DEFAULT_ID = "instance_id_is_default"
 """Bookkeeping beside the inputs: a default id survives a renamed stack, one that was removed does not."""
 
@@ -303,22 +300,3 @@ def derived_secrets(derived: Iterable[str], checked: Mapping[str, Any]) -> Prope
     """What was derived from a secret, to be written beside what was given: a refresh would tell it."""
     found = {name: checked[name] for name in derived if name in checked}
     return {**found, SECRET_ID: FROM_SECRET} if SECRET_ID in derived else found
-
-
-def table() -> str:
-    """The properties as the table of docs/pulumi.md."""
-    rows = ["| property | default | what it means |", "|---|---|---|"]
-    for each in PROPERTIES:
-        if each.name in GIVEN_BY_THE_PROGRAM:
-            continue
-        default = each.default_told or ("required" if each.is_required else _default_told(each.default))
-        rows.append(f"| `{each.name}` | {default} | {each.told} |")
-    return "\n".join(rows) + "\n"
-
-
-def _default_told(default: Any) -> str:
-    if isinstance(default, bool):
-        return str(default).lower()
-    if default is None:
-        return "none"
-    return f"`{default}`" if isinstance(default, str) else str(default)

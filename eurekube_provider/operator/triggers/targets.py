@@ -184,7 +184,7 @@ def _directory(text: str) -> str:
 _PULUMI_STACK, _WEBHOOK, _AUTOMATION = "pulumiStack", "webhook", "automation"
 
 _KIND = Option("kind", "KIND", choice(_PULUMI_STACK, _WEBHOOK, _AUTOMATION, read=str), None, "what it is")
-_COMMON = (
+COMMON_KEYS = (
     _KIND,
     Option("namespaces", "NAME[,NAME...]", NAMES, (), "whose StackRefreshes may name it; * is any"),
     Option(
@@ -199,7 +199,7 @@ _COMMON = (
     Option("shortest-debounce-seconds", "SECONDS", SECONDS, 1.0, "a StackRefresh must not ask for less"),
     Option("shortest-interval-seconds", "SECONDS", SECONDS, 10.0, "a StackRefresh must not ask for less"),
 )
-_OF_KIND = {
+KEYS_OF_KIND = {
     _PULUMI_STACK: (Option("stack", "NAMESPACE/NAME", ValueType(_stack_name), None, "the Stack"),),
     _WEBHOOK: (
         Option("url", "URL", HTTP_URL, None, "what is called"),
@@ -212,7 +212,7 @@ _OF_KIND = {
         Option("work-dir", "DIRECTORY", ValueType(_directory), None, "where its project is"),
     ),
 }
-_REQUIRED = {_PULUMI_STACK: ("stack",), _WEBHOOK: ("url",), _AUTOMATION: ("stack", "work-dir")}
+REQUIRED_KEYS = {_PULUMI_STACK: ("stack",), _WEBHOOK: ("url",), _AUTOMATION: ("stack", "work-dir")}
 _SECRETS = ("secret", "authorization")
 
 
@@ -232,10 +232,10 @@ def targets_from(written: Any, place: str) -> dict[str, Target]:
 def _target(name: str, entries: Mapping[str, Any], place: str) -> Target:
     kind = _KIND.read(from_file(place, {"kind": entries.get("kind")}, (_KIND,), ()).get("kind"))
     if kind is None:
-        raise ConfigurationError(f"{place}: there is no kind: add one of {', '.join(_OF_KIND)}")
-    options = (*_COMMON, *_OF_KIND[kind])
+        raise ConfigurationError(f"{place}: there is no kind: add one of {', '.join(KEYS_OF_KIND)}")
+    options = (*COMMON_KEYS, *KEYS_OF_KIND[kind])
     given = from_file(place, entries, options, _SECRETS)
-    for key in ("namespaces", *_REQUIRED[kind]):
+    for key in ("namespaces", *REQUIRED_KEYS[kind]):
         if key not in given or not given[key].text:
             hint = ": name those that may use it, or '*' for any" if key == "namespaces" else ""
             raise ConfigurationError(f"{place}: there is no {key}{hint}")
@@ -280,21 +280,3 @@ def _automation(stack: str, work_dir: str) -> Automation:
     told = project if isinstance(project, Mapping) else {}
     backend = os.environ.get("PULUMI_BACKEND_URL", "")
     return Automation(stack, work_dir, stack_identity(stack, told, backend, str(Path(work_dir).resolve())))
-
-
-def keys_table() -> str:
-    """The keys of each kind, for the documentation."""
-    lines = ["| kind | key | value | meaning | default |", "|---|---|---|---|---|"]
-    for kind, options in (("all", _COMMON), *_OF_KIND.items()):
-        required = ("kind", "namespaces", *_REQUIRED.get(kind, ()))
-        for option in options:
-            default = "required" if option.name in required else option.shown_default
-            cells = (
-                kind if kind == "all" else f"`{kind}`",
-                f"`{option.name}`",
-                f"`{option.metavar}`",
-                option.help,
-                default,
-            )
-            lines.append("| " + " | ".join(cell.replace("|", "\\|") for cell in cells) + " |")
-    return "\n".join(lines) + "\n"

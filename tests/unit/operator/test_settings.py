@@ -13,7 +13,8 @@ from eurekube_provider.eureka.connection import BatchMode, Connection
 from eurekube_provider.kube.elector import Timing
 from eurekube_provider.operator.__main__ import add_flags
 from eurekube_provider.operator.options import TEXT, Option, texts_of
-from eurekube_provider.operator.settings import OPTIONS, Settings, add_settings, flags_page, settings_from
+from eurekube_provider.operator.settings import OPTIONS, Settings, add_settings, settings_from
+from scripts.reference import flags_page
 
 ROOT = Path(__file__).parents[3]
 URL = {"EUREKA_URL": "http://a/eureka"}

@@ -24,7 +24,7 @@ from eurekube_provider.eureka.codec import instance_from_json, instance_to_json
 from eurekube_provider.registrations.desired import DesiredState
 from eurekube_provider.registrations.instance_fields import properties_of
 from eurekube_provider.registrations.members import ID_BASE, MEMBER_INPUTS, MEMBER_OUTPUTS, OWN
-from eurekube_provider.registrations.properties import INPUTS, OUTPUTS, PROPERTIES, Property, table
+from eurekube_provider.registrations.properties import INPUTS, OUTPUTS, PROPERTIES, Property
 from eurekube_provider.resources.application import ApplicationProvider, EurekaApplication
 from eurekube_provider.resources.arguments import (
     ApplicationInstanceArgs,
@@ -36,6 +36,7 @@ from eurekube_provider.resources.arguments import (
 )
 from eurekube_provider.resources.instance import EurekaInstance, InstanceProvider
 from eurekube_provider.resources.program import ProgramError, check_options, program_organization
+from scripts.reference import table
 from tests.contract.plugin import EACH
 from tests.unit.registrations.test_instance_state import state
 from tests.unit.registrations.test_properties import LEAST, checked
@@ -171,6 +172,8 @@ from pulumi.runtime.stack import run_pulumi_func
 from eurekube_provider import EurekaInstance
 from eurekube_provider.registrations.defaults import FIXED
 from eurekube_provider.resources.instance import InstanceProvider
+from scripts.reference import table
+from scripts.reference import table
 
 class Echo(pulumi.runtime.Mocks):
     def new_resource(self, args):

@@ -1,0 +1,116 @@
+"""Writes the tables in docs/ that are made of descriptions in the code: `make flags`, `make properties`."""
+
+from __future__ import annotations
+
+import re
+import sys
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any
+
+from eurekube_provider.operator.options import CONNECTION_OPTIONS, Option, variable
+from eurekube_provider.operator.settings import CONFIG, OPTIONS
+from eurekube_provider.operator.triggers.targets import COMMON_KEYS, KEYS_OF_KIND, REQUIRED_KEYS
+from eurekube_provider.registrations.properties import PROPERTIES
+
+DOCS = Path(__file__).parents[1] / "docs"
+
+GIVEN_BY_THE_PROGRAM = ("service_url", "owner")
+"""Properties that a running program adds: no arguments."""
+
+
+def flags_page() -> str:
+    """``docs/flags.md``."""
+    below = (f"`{option.name}`" for option in CONNECTION_OPTIONS)
+    return f"""# The operator's settings
+
+<!-- Written by `make flags` from eurekube_provider/operator/settings.py; do not edit. -->
+
+Every setting is a flag, an environment variable and a key of the file that `--config` names; a key is the
+flag without its dashes. A flag wins over the environment, the environment over the file, the file over the
+default. An empty value says nothing.
+
+{markdown((CONFIG, *OPTIONS))}
+Secrets are no flags and stand in no configuration file. They come from the variables `EUREKA_PASSWORD` and
+`EUREKA_TOKEN`, or from files of their own, which the flags that end with `-file` name.
+
+Where the flag takes commas, the file takes a list, too. `connections` exists in the file only: Eureka
+clusters by name, each with the keys
+{", ".join(below)}.
+The one called `default` is what the `eureka-` flags describe, so that those win over its keys. Paths are
+relative to the working directory.
+
+```yaml
+watch-namespace: [shop, billing]
+log-level: DEBUG
+connections:
+  default:
+    url: [https://eureka-1.example.com/eureka, https://eureka-2.example.com/eureka]
+    user: eurekube
+    password-file: /etc/eurekube/password
+    ca-file: /etc/eurekube/ca.crt
+  legacy:
+    url: http://eureka.legacy.example.com:8761/eureka/v2
+    mode: rest
+```
+
+`targets` exists in the file only, too: what StackRefreshes may have run, see [triggers.md](triggers.md).
+
+{keys_table()}"""
+
+
+def markdown(options: Iterable[Option]) -> str:
+    """A table of the options."""
+    lines = ["| flag | variable | value | meaning | default |", "|---|---|---|---|---|"]
+    for option in options:
+        also = f"`{variable(option.name)}`" if option.variable else ""
+        cells = (f"`--{option.name}`", also, f"`{option.metavar}`", option.help, option.shown_default)
+        lines.append("| " + " | ".join(cell.replace("|", "\\|") for cell in cells) + " |")
+    return "\n".join(lines) + "\n"
+
+
+def keys_table() -> str:
+    """The keys of each kind, for the documentation."""
+    lines = ["| kind | key | value | meaning | default |", "|---|---|---|---|---|"]
+    for kind, options in (("all", COMMON_KEYS), *KEYS_OF_KIND.items()):
+        required = ("kind", "namespaces", *REQUIRED_KEYS.get(kind, ()))
+        for option in options:
+            default = "required" if option.name in required else option.shown_default
+            cells = (
+                kind if kind == "all" else f"`{kind}`",
+                f"`{option.name}`",
+                f"`{option.metavar}`",
+                option.help,
+                default,
+            )
+            lines.append("| " + " | ".join(cell.replace("|", "\\|") for cell in cells) + " |")
+    return "\n".join(lines) + "\n"
+
+
+def table() -> str:
+    """The properties as the table of docs/pulumi.md."""
+    rows = ["| property | default | what it means |", "|---|---|---|"]
+    for each in PROPERTIES:
+        if each.name in GIVEN_BY_THE_PROGRAM:
+            continue
+        default = each.default_told or ("required" if each.is_required else _default_told(each.default))
+        rows.append(f"| `{each.name}` | {default} | {each.told} |")
+    return "\n".join(rows) + "\n"
+
+
+def _default_told(default: Any) -> str:
+    if isinstance(default, bool):
+        return str(default).lower()
+    if default is None:
+        return "none"
+    return f"`{default}`" if isinstance(default, str) else str(default)
+
+
+if __name__ == "__main__":
+    if sys.argv[1:] == ["flags"]:
+        (DOCS / "flags.md").write_text(flags_page())
+    else:
+        page = DOCS / "pulumi.md"
+        page.write_text(
+            re.sub(r"\| property \|.*?\n(?=\n)", lambda _: table(), page.read_text(), count=1, flags=re.S)
+        )
