@@ -10,8 +10,9 @@ from bench.field import PORT, Field
 from bench.harness import Result, Size, show
 from bench.p3_start import HEAP_MIB
 from bench.prober import Prober
+from bench.registry import renew_many
 from eurekube_provider.core.model import Instance, Port
-from eurekube_provider.eureka.bulk import read_many, renew_many
+from eurekube_provider.eureka.bulk import read_many
 from eurekube_provider.eureka.connection import Connection
 from eurekube_provider.eureka.peers import Peers
 from lab import Lab

@@ -10,12 +10,12 @@ import requests
 
 from bench.harness import Result, Size, alternate, medians, raw, show
 from bench.peers.rest_bridge import renew_each, renew_each_in_threads
-from bench.registry import OWNER, instances
+from bench.registry import OWNER, instances, renew_many
 from eurekube_provider.core.model import Instance
 from eurekube_provider.core.plan import plan
 from eurekube_provider.eureka import batch
 from eurekube_provider.eureka.apply import apply
-from eurekube_provider.eureka.bulk import renew_many, take_stock
+from eurekube_provider.eureka.bulk import take_stock
 from eurekube_provider.eureka.connection import Connection
 from eurekube_provider.eureka.peer import Peer
 from eurekube_provider.eureka.peers import Peers

@@ -2,8 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from eurekube_provider.core.identity import CLUSTER_UID_KEY, OWNER_KEY
 from eurekube_provider.core.model import Instance, Port
+from eurekube_provider.eureka import batch
+from eurekube_provider.eureka.peer import Peer
+from eurekube_provider.eureka.peers import Peers
 
 OWNER = "cluster/bench/shop/all"
 
@@ -26,3 +31,20 @@ def instance(number: int, port: int = 8080) -> Instance:
         metadata={OWNER_KEY: OWNER, CLUSTER_UID_KEY: "bench-uid", "zone": "zone-a"},
         home_page_url=f"http://{address}:{port}/",
     )
+
+
+def renew_many(peers: Peers, held: Sequence[Instance]) -> dict[str, list[tuple[str, str]]]:
+    """Renew many instances on every server, once.
+
+    :returns: by server that answered, what it does not hold.
+    """
+
+    def renew(peer: Peer) -> list[tuple[str, str]]:
+        return [
+            one.key
+            for portion in batch.portions(held)
+            for one, answer in zip(portion, peer.batch(list(map(batch.heartbeat, portion))), strict=True)
+            if answer.status_code == 404
+        ]
+
+    return peers.everywhere(renew)[0]

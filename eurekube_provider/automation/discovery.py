@@ -99,11 +99,6 @@ class Discovery:
     other_changes: Mapping[str, int]
     has_failed: bool
 
-    @property
-    def is_empty(self) -> bool:
-        """Whether nothing happens to discovery, and nothing is to be said."""
-        return not (self.applications or self.syncers or self.refused or self.warnings)
-
     def to_json(self) -> dict[str, Any]:
         """Return the summary as plain JSON values."""
         return asdict(self)

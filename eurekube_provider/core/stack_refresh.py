@@ -123,9 +123,3 @@ def addresses_of(services: Iterable[Object], endpoints: Endpoints) -> Addresses:
     for name, address in endpoints:
         found[name].append(address)
     return {name: tuple(sorted(addresses)) for name, addresses in found.items()}
-
-
-def ready_addresses(services: Iterable[Object], slices: Iterable[Object]) -> Addresses:
-    """List the addresses of the ready endpoints of each Service."""
-    there = list(services)
-    return addresses_of(there, ready_endpoints(there, slices))

@@ -69,24 +69,6 @@ def take_stock(peers: Peers, instances: Sequence[Instance]) -> Stocktaking:
     return Stocktaking(*peers.everywhere(lambda peer: read_many(peer, instances)))
 
 
-def renew_many(peers: Peers, instances: Sequence[Instance]) -> dict[str, list[Key]]:
-    """Renew many instances on every server, once.
-
-    :returns: by server that answered, what it does not hold.
-    :raises RegistryError: no server answered.
-    """
-
-    def renew(peer: Peer) -> list[Key]:
-        return [
-            instance.key
-            for portion in batch.portions(instances)
-            for instance, answer in zip(portion, peer.batch(list(map(batch.heartbeat, portion))), strict=True)
-            if answer.status_code == 404
-        ]
-
-    return peers.everywhere(renew)[0]
-
-
 def register_many(
     peers: Peers, instances: Sequence[Instance], owner: str | None, observer: Observer | None
 ) -> Failures:

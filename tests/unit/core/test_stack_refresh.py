@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from eurekube_provider.core.errors import ConfigurationError
-from eurekube_provider.core.stack_refresh import StackAction, StackRefresh, ready_addresses
+from eurekube_provider.core.stack_refresh import StackAction, StackRefresh, addresses_of, ready_endpoints
 from eurekube_provider.core.syncer import Selector
 
 Object = dict[str, Any]
@@ -86,7 +86,8 @@ def test_ready_addresses_of_every_selected_service() -> None:
         endpoint_slice("rating", at("2001:db8::1", ready=True)),
         endpoint_slice("foreign", at("10.0.0.9", ready=True)),
     ]
-    assert ready_addresses([service("rating"), service("empty")], slices) == {
+    services = [service("rating"), service("empty")]
+    assert addresses_of(services, ready_endpoints(services, slices)) == {
         "shop/rating": ("10.0.0.1:8080", "10.0.0.2:8080", "[2001:db8::1]:8080"),
         "shop/empty": (),
     }
@@ -95,7 +96,8 @@ def test_ready_addresses_of_every_selected_service() -> None:
 def test_a_service_without_ports_has_its_addresses() -> None:
     """A headless one may have none."""
     slices = [{**endpoint_slice("rating", at("10.0.0.1")), "ports": []}]
-    assert ready_addresses([service("rating")], slices) == {"shop/rating": ("10.0.0.1",)}
+    services = [service("rating")]
+    assert addresses_of(services, ready_endpoints(services, slices)) == {"shop/rating": ("10.0.0.1",)}
 
 
 def test_the_digest_tells_what_is_wanted() -> None:
