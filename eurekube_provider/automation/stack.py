@@ -10,7 +10,7 @@ import os
 import threading
 import time
 from collections.abc import Mapping
-from contextlib import AbstractContextManager, nullcontext
+from contextlib import nullcontext
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -26,6 +26,7 @@ from eurekube_provider.automation.steps import UNCHANGED, StepLog, plain
 from eurekube_provider.core.errors import ConfigurationError
 from eurekube_provider.core.stackname import PROJECT_FILES, stack_identity
 
+_WRITING = (StackOperation.UP, StackOperation.REFRESH)
 _NOISE = ("update failed", "preview failed", "refresh failed", "resource registration failed")
 
 
@@ -83,7 +84,7 @@ class StackRunner:
         timer.start()
         log, outcome, message = self.log, RunOutcome.FAILED, ""
         try:
-            with self._claim(action):
+            with self._records.claimed() if action in _WRITING else nullcontext():
                 released = self._once(action, log)
             outcome = RunOutcome.CHANGED if _has_changes(log) else RunOutcome.UNCHANGED
             message = _sentence(action, self.target.stack, log) + released
@@ -102,13 +103,6 @@ class StackRunner:
         seconds = time.monotonic() - began
         return StackRun(action, self.target.stack, outcome, log.changes, seconds, message, log.changing)
 
-    def _claim(self, action: StackOperation) -> AbstractContextManager[None]:
-        return (
-            self._records.claimed()
-            if action in (StackOperation.UP, StackOperation.REFRESH)
-            else nullcontext()
-        )
-
     def _once(self, action: StackOperation, log: StepLog) -> str:
         """Run; where a dead run of ours stands in the way, release its lock first, and say so."""
         stack = Stack.select(self.target.stack, _Workspace(self.target.work_dir, self._command))
@@ -124,7 +118,7 @@ class StackRunner:
                 raise
             _act(stack, action, log)
             released = "; the lock of an earlier run of ours that had died was released"
-        if action in (StackOperation.UP, StackOperation.REFRESH):
+        if action in _WRITING:
             self._records.forget_dead()  # it held the stack itself, so that no dead run can
         return released
 

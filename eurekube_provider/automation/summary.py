@@ -72,7 +72,8 @@ def _summary(log: StepLog, *, found: bool) -> Discovery:
         if step.type in (INSTANCE_TYPE, APPLICATION_TYPE):
             _registrations(step, tally, found=found)
             if step.type == INSTANCE_TYPE and not is_complete:
-                tally.is_partial |= {each.place for each in _both(step, found=found)}
+                both = (*_instances(step, step.old, found=True), *_instances(step, step.new, found=found))
+                tally.is_partial |= {each.place for each in both}
         elif step.is_change and step.type == SYNCER:
             syncers.append(_syncer(step, found=found))
         elif step.is_change and step.type == OPERATOR and step.new is None:
@@ -266,10 +267,6 @@ def _refusal(problem: EngineError) -> RefusedChange:
         message = f"{told.partition(' value ')[0]}: {reason}" if told else reason
     lines = [line.strip() for line in message.splitlines() if line.strip()]
     return RefusedChange(name, lines[-1] if "Traceback" in message else " ".join(lines))
-
-
-def _both(step: Step, *, found: bool) -> list[Registered]:
-    return [*_instances(step, step.old, found=True), *_instances(step, step.new, found=found)]
 
 
 def _instances(step: Step, state: State | None, *, found: bool) -> Iterable[Registered]:

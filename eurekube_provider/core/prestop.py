@@ -78,17 +78,13 @@ def progress_deadline_seconds(given: Any, min_ready_seconds: int) -> int:
     return min_ready_seconds + DEFAULT_PROGRESS_DEADLINE_SECONDS
 
 
-def _at_once(value: Any, change: Change) -> Any:
-    return change(value)
-
-
 def drained_workload(
     kind: str,
     spec: Object,
     drain: Drain,
     hook: PreStopHook = PreStopHook.SLEEP,
     containers: Sequence[str] = (),
-    within: Callable[[Any, Change], Any] = _at_once,
+    within: Callable[[Any, Change], Any] = lambda value, change: change(value),
 ) -> dict[str, Any]:
     """Return the ``spec`` of a Deployment or a StatefulSet changed so that its pods drain before they stop.
 

@@ -173,7 +173,7 @@ def vip_findings(
             ways,
             key=lambda vip: (
                 len(ways[vip]),
-                sum(not _is_ours(one) for one in ways[vip]),
+                sum(parse_owner(one.owner) is None for one in ways[vip]),
                 vip.islower(),
             ),
         )
@@ -199,10 +199,6 @@ def vip_findings(
 
 def _written(syncer: Syncer | None) -> list[str]:
     return [name.strip() for name in syncer.vip_address.split(",")] if syncer else []
-
-
-def _is_ours(instance: Instance) -> bool:
-    return parse_owner(instance.owner) is not None
 
 
 def preservation_findings(

@@ -26,11 +26,11 @@ ONLY = ""
 class _Group(Generic[K]):
     """What waits for the workers of one group; the queue's lock guards it."""
 
-    def __init__(self, lock: threading.Lock, *, is_paused: bool = False) -> None:
+    def __init__(self, lock: threading.Lock) -> None:
         self.condition = threading.Condition(lock)
         self.waiting: OrderedDict[K, None] = OrderedDict()
         self.later: list[tuple[float, int, K]] = []
-        self.is_paused = is_paused
+        self.is_paused = False
 
 
 class WorkQueue(Generic[K]):
@@ -151,7 +151,7 @@ class WorkQueue(Generic[K]):
     def is_idle(self) -> bool:
         """Nothing is worked on or waits for a worker; what waits for its time does not count."""
         with self._lock:
-            return not (self._is_waiting() or self._working)
+            return not (self._working or any(group.waiting for group in self._groups.values()))
 
     def wait_drained(self, timeout_seconds: float) -> None:
         """Wait until no key waits for a worker, so long at most: for what has time until the workers have.
@@ -171,9 +171,6 @@ class WorkQueue(Generic[K]):
 
     def _is_busy(self) -> bool:
         return any(group.waiting and not group.is_paused for group in self._groups.values())
-
-    def _is_waiting(self) -> bool:
-        return any(group.waiting for group in self._groups.values())
 
     def _move(self, key: K, group: str) -> None:
         """Have a key that waits for its time in another group wait in this one."""

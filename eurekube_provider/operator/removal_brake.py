@@ -79,7 +79,9 @@ class Brake:
             if not leaving:
                 self._held_since.pop(key, None)
                 return steps, None
-        judgement = judge(steps, self._up(owner), self._operator_up(), recent, seen_terminating)
+        up = sum(registry.up(owner=owner) for registry in self._registries)
+        of_all = sum(registry.up(cluster=self._cluster.name) for registry in self._registries)
+        judgement = judge(steps, up, of_all, recent, seen_terminating)
         is_released = bool(judgement.reason) and RELEASE_ANNOTATION in (
             syncer["metadata"].get("annotations") or {}
         )
@@ -124,10 +126,3 @@ class Brake:
             self._access.request("PATCH", SYNCERS.path(*key), body=body, content_type=MERGE_PATCH)
         except KubernetesError as error:
             _log.warning("the annotation was not taken off", extra={"error": str(error)})
-
-    def _up(self, owner: str) -> int:
-        return sum(registry.up(owner=owner) for registry in self._registries)
-
-    def _operator_up(self) -> int:
-        """How many instances of this cluster's syncers are UP."""
-        return sum(registry.up(cluster=self._cluster.name) for registry in self._registries)

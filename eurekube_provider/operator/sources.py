@@ -341,7 +341,7 @@ class Sources:
         if new is not None:
             self._terminating.note_slice(new)
         self._index.slice_changed(old, new)
-        names = {(item["metadata"]["namespace"], _service_of(item)) for item in (old, new) if item}
+        names = {(item["metadata"]["namespace"], service_of(item) or "") for item in (old, new) if item}
         # A Service that is not there yet tells when it comes.
         self._tell(*(service for name in names if (service := self._index.service(*name))))
 
@@ -372,7 +372,3 @@ def intent(item: Object) -> tuple[object, ...]:
         metadata.get("finalizers"),
         metadata.get("uid"),
     )
-
-
-def _service_of(endpoint_slice: Object) -> str:
-    return service_of(endpoint_slice) or ""

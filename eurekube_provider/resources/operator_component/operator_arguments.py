@@ -148,8 +148,9 @@ class EurekubeOperatorArgs:
     @property
     def eureka_ports(self) -> list[int]:
         """The TCP ports of the service URLs, each once."""
+        # Each may stand behind its zone: ``zone-a=http://...``.
         named = [text for one in connection_args(self.connections).values() for text in one.urls]
-        parts = [urlsplit(url) for url in (*self.eureka_urls, *(_without_zone(text) for text in named))]
+        parts = [urlsplit(url) for url in (*self.eureka_urls, *(text[text.find("http") :] for text in named))]
         return sorted({part.port or (443 if part.scheme == "https" else 80) for part in parts})
 
     @property
@@ -302,11 +303,6 @@ def _check_environment(environment: Any) -> None:
     for name, value in environment.items():
         if not isinstance(value, str | pulumi.Output | Awaitable | None):
             raise ConfigurationError(f"environment: {name} must be text: put its value in quotes")
-
-
-def _without_zone(text: str) -> str:
-    """The URL of ``zone-a=http://...``."""
-    return text[text.find("http") :]
 
 
 def _names_tag(image: str) -> bool:
