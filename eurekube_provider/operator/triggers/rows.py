@@ -3,36 +3,14 @@
 from __future__ import annotations
 
 from datetime import UTC, datetime
-from typing import TypedDict
+from typing import Any
 
 from eurekube_provider.operator.index import key_of
 from eurekube_provider.operator.triggers.trigger_state import Object, TriggerState, stamp
 from eurekube_provider.operator.triggers.triggers import Triggers
 
 
-class RefreshRow(TypedDict):
-    """One StackRefresh."""
-
-    namespace: str
-    name: str
-    application: str
-    action: str
-    target: str
-    paused: bool
-    ready: bool | None
-    reason: str
-    message: str
-    synced: bool
-    syncReason: str
-    syncMessage: str
-    addresses: int
-    failures: int
-    outcome: str
-    lastRunAt: str | None
-    nextRunAt: str | None
-
-
-def rows(triggers: Triggers) -> list[RefreshRow]:
+def rows(triggers: Triggers) -> list[dict[str, Any]]:
     """All that there are, those that are not ready first.
 
     How one stands is what this replica knows, and what the object's status says where another one leads: when
@@ -46,7 +24,7 @@ def rows(triggers: Triggers) -> list[RefreshRow]:
     return sorted(found, key=lambda row: (row["ready"] is True, row["namespace"], row["name"]))
 
 
-def _row(item: Object, standing: TriggerState, due: float | None) -> RefreshRow:
+def _row(item: Object, standing: TriggerState, due: float | None) -> dict[str, Any]:
     metadata, spec, run = item["metadata"], item.get("spec") or {}, standing.last_run or {}
     begun = standing.begun_at
     return {

@@ -1,157 +1,29 @@
 """What the operator knows, as one document: ``/status.json``, and what the status page is made of.
 
-The keys are stable; ``docs/web.md`` documents them. Nothing here asks a server anything, and no lock is held
-for longer than a copy takes.
+The keys are stable. Nothing here asks a server anything, and no lock is held for longer than a copy takes.
 """
 
 from __future__ import annotations
 
 import time
 from collections.abc import Mapping
-from typing import Any, TypedDict
+from typing import Any
 
 from eurekube_provider.core.condition_types import ConditionType
 from eurekube_provider.core.registry import Figures, Registry, failure_of
 from eurekube_provider.operator.history import LastReconcile
-from eurekube_provider.operator.triggers.rows import RefreshRow, rows
+from eurekube_provider.operator.triggers.rows import rows
 from eurekube_provider.operator.web.running_operator import RunningOperator
 from eurekube_provider.version import __version__
 
 MOST_STACK_REGISTRATIONS = MOST_STACK_REFRESHES = 50
 
 Object = Mapping[str, Any]
+Document = dict[str, Any]
+"""What becomes JSON; ``docs/web.md`` lists its keys, to which a test holds it."""
 
 
-class OperatorRow(TypedDict):
-    """Who answers."""
-
-    name: str
-    cluster: str
-    clusterUid: str
-    replica: str
-    role: str
-    version: str
-    startedAt: str
-    kubernetes: str
-    watchNamespaces: list[str]
-    queueDepth: int
-
-
-class HealthRow(TypedDict):
-    """What ``/healthz`` and ``/readyz`` say."""
-
-    live: bool
-    ready: bool
-    problems: list[str]
-
-
-class ServerRow(TypedDict):
-    """One Eureka server."""
-
-    url: str
-    up: bool | None
-    since: str | None
-    error: str
-    startedAt: str | None
-    renewalsLastMinute: int | None
-    renewalsThreshold: int | None
-    selfPreservation: bool | None
-
-
-class EurekaRow(TypedDict):
-    """One Eureka, of one or several servers."""
-
-    name: str
-    servers: list[ServerRow]
-    readAt: str | None
-    error: str
-    registered: int
-    held: int
-    share: float
-    warning: str
-    renewalsLastMinute: float
-    renewalsExpected: int
-
-
-class DifferenceRow(TypedDict):
-    """One instance that is not in Eureka as Kubernetes has it."""
-
-    application: str
-    instanceId: str
-    kubernetes: str
-    eureka: str
-    why: str
-
-
-class SyncerRow(TypedDict):
-    """One EurekaSyncer."""
-
-    namespace: str
-    name: str
-    mode: str
-    application: str
-    ready: bool | None
-    reason: str
-    message: str
-    synced: bool | None
-    syncReason: str
-    syncMessage: str
-    desired: int
-    registered: int
-    refused: int
-    heldSince: str | None
-    lookedAt: str | None
-    differing: int
-    differences: list[DifferenceRow]
-
-
-class StackRow(TypedDict):
-    """A stack's registration that this operator renews."""
-
-    eureka: str
-    application: str
-    instanceId: str
-    status: str
-    address: str
-    owner: str
-
-
-class ChangeRow(TypedDict):
-    """One change of a registration."""
-
-    at: str
-    action: str
-    application: str
-    instanceId: str
-    syncer: str
-    why: str
-
-
-class FilterRow(TypedDict):
-    """What was asked for; empty for everything."""
-
-    syncer: str
-    application: str
-
-
-class Overview(TypedDict):
-    """The whole document."""
-
-    now: str
-    filter: FilterRow
-    operator: OperatorRow
-    health: HealthRow
-    eurekas: list[EurekaRow]
-    syncerCount: int
-    syncers: list[SyncerRow]
-    stackRefreshCount: int
-    stackRefreshes: list[RefreshRow]
-    stackRegistrationCount: int
-    stackRegistrations: list[StackRow]
-    changes: list[ChangeRow]
-
-
-def overview(operator: RunningOperator, syncer: str = "", application: str = "") -> Overview:
+def overview(operator: RunningOperator, syncer: str = "", application: str = "") -> Document:
     """Collect what is known now.
 
     :param syncer: ``namespace/name``: show this one only.
@@ -218,17 +90,17 @@ def overview(operator: RunningOperator, syncer: str = "", application: str = "")
     }
 
 
-def _worst_first(row: SyncerRow) -> tuple[bool, bool, str, str]:
+def _worst_first(row: Document) -> tuple[bool, bool, str, str]:
     """The order of the syncers: what callers may not find, then what differs, then all that is well."""
     return (row["ready"] is True, row["synced"] is True, row["namespace"], row["name"])
 
 
-def _syncer(operator: RunningOperator, item: Object) -> SyncerRow:
+def _syncer(operator: RunningOperator, item: Object) -> Document:
     """One row: our own last look, or what the object's status says where we have not looked (yet)."""
     metadata, spec = item["metadata"], item.get("spec") or {}
     key = (metadata["namespace"], metadata["name"])
     look = operator.controller.history.last.get(key)
-    row: SyncerRow = {
+    row = {
         "namespace": key[0],
         "name": key[1],
         "mode": str(spec.get("mode", "")),
@@ -250,7 +122,7 @@ def _syncer(operator: RunningOperator, item: Object) -> SyncerRow:
     return _by_status(row, item.get("status") or {}) if look is None else _by_last(row, look)
 
 
-def _by_last(row: SyncerRow, last: LastReconcile) -> SyncerRow:
+def _by_last(row: Document, last: LastReconcile) -> Document:
     report = last.report
     return {
         **row,
@@ -279,7 +151,7 @@ def _by_last(row: SyncerRow, last: LastReconcile) -> SyncerRow:
     }
 
 
-def _by_status(row: SyncerRow, status: Object) -> SyncerRow:
+def _by_status(row: Document, status: Object) -> Document:
     """What another replica wrote there."""
     conditions = {one.get("type"): one for one in status.get("conditions") or ()}
     ready, synced = conditions.get(ConditionType.READY), conditions.get(ConditionType.SYNCED) or {}
@@ -299,7 +171,7 @@ def _by_status(row: SyncerRow, status: Object) -> SyncerRow:
     }
 
 
-def _eureka(name: str, registry: Registry, figures: Figures) -> EurekaRow:
+def _eureka(name: str, registry: Registry, figures: Figures) -> Document:
     return {
         "name": name,
         "servers": [
@@ -326,7 +198,7 @@ def _eureka(name: str, registry: Registry, figures: Figures) -> EurekaRow:
     }
 
 
-def _stacks(figures: Mapping[str, Figures]) -> list[StackRow]:
+def _stacks(figures: Mapping[str, Figures]) -> list[Document]:
     return [
         {
             "eureka": name,

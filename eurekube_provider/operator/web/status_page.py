@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 from urllib.parse import urlencode
 
-from eurekube_provider.operator.web.overview import Overview
+from eurekube_provider.operator.web.overview import Document
 
 if TYPE_CHECKING:
     from jinja2 import Template
@@ -70,7 +70,7 @@ def without_data(sentence: str) -> str:
     return _page().render(sentence=sentence, operator=None, refreshes=True)
 
 
-def html(data: Overview, *, refreshes: bool = True) -> str:
+def html(data: Document, *, refreshes: bool = True) -> str:
     """The whole page.
 
     :param refreshes: whether the browser asks again by itself, every :data:`REFRESH_SECONDS`.

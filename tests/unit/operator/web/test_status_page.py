@@ -22,7 +22,7 @@ from eurekube_provider.eureka.self_preservation import ServerFigures
 from eurekube_provider.operator.conditions import Report
 from eurekube_provider.operator.history import MOST_CHANGES, MOST_DIFFERENCES
 from eurekube_provider.operator.triggers.trigger_state import stamp
-from eurekube_provider.operator.web.overview import Overview, overview
+from eurekube_provider.operator.web.overview import Document, overview
 from eurekube_provider.operator.web.status_page import POLICY, html, without_data
 from tests.unit.operator.parts import URL, Told
 
@@ -67,7 +67,7 @@ def run_status(reason: str, **more: Any) -> dict[str, Any]:
     }
 
 
-def seen(told: Told, syncer: str = "", application: str = "") -> Overview:
+def seen(told: Told, syncer: str = "", application: str = "") -> Document:
     """The document, no server's front page being known."""
     return overview(told.parts, syncer, application)
 
