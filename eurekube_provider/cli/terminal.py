@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 import sys
 import time
-from collections.abc import Callable
 from typing import TextIO
 
 from eurekube_provider.core.quoting import printable
@@ -25,13 +24,7 @@ def complain(line: str) -> None:
     print(printable(line), file=sys.stderr, flush=True)
 
 
-def wait(
-    seconds: float,
-    total_seconds: float,
-    label: str,
-    stream: TextIO | None = None,
-    sleep: Callable[[float], None] = time.sleep,
-) -> None:
+def wait(seconds: float, total_seconds: float, label: str, stream: TextIO | None = None) -> None:
     """Wait; shows how much of ``total_seconds`` is over, of which ``seconds`` are left.
 
     :param stream: where to; default standard error. Where it is no terminal nothing is shown.
@@ -43,7 +36,7 @@ def wait(
         if shows:
             stream.write(f"\r{bar(total_seconds - left, total_seconds)} {label} for {math.ceil(left)} s  ")
             stream.flush()
-        sleep(min(_TICK_SECONDS, left))
+        time.sleep(min(_TICK_SECONDS, left))
     if shows:
         stream.write(f"\r{bar(total_seconds, total_seconds)}{' ' * (len(label) + 20)}\n")
         stream.flush()

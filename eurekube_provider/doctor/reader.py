@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import re
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 
@@ -183,9 +183,7 @@ def _by_address(run_by: Iterable[tuple[Object, Workload | None]]) -> dict[str, P
     return found
 
 
-def read_eureka(
-    name: str, connection: Connection, unseen: list[str], wait: Callable[[float], None] = time.sleep
-) -> EurekaSnapshot:
+def read_eureka(name: str, connection: Connection, unseen: list[str]) -> EurekaSnapshot:
     """Ask every server of one Eureka for the list that its clients get, which is up to 30 s old.
 
     :param unseen: gets a sentence where no server answers.
@@ -208,7 +206,7 @@ def read_eureka(
             name,
             tuple(merged(lists.values())),
             figures,
-            tuple(_disagreements(peers, lists, wait)),
+            tuple(_disagreements(peers, lists)),
             troubles,
             len(peers.peers),
         )
@@ -216,16 +214,14 @@ def read_eureka(
         peers.close()
 
 
-def _disagreements(
-    peers: Peers, lists: Mapping[str, Sequence[Instance]], wait: Callable[[float], None]
-) -> list[Disagreement]:
+def _disagreements(peers: Peers, lists: Mapping[str, Sequence[Instance]]) -> list[Disagreement]:
     """Find instances that differ between the lists, and still do when read past the servers' caches."""
     held = [{one.key: one.status for one in listed} for listed in lists.values()]
     keys = {key for statuses in held for key in statuses}
     differ = sorted(key for key in keys if len({statuses.get(key) for statuses in held}) > 1)
     if not differ:
         return []
-    wait(SETTLING_SECONDS)
+    time.sleep(SETTLING_SECONDS)
     compared = differ[:MOST_COMPARED]
     there, _ = peers.each(lambda peer: read_each(peer, compared))
     found: list[Disagreement] = []

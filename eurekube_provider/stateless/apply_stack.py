@@ -39,12 +39,7 @@ _OTHERS = (
 DEFAULT_PATIENCE_SECONDS = 60.0
 
 
-def apply_rendered(
-    rendered: Rendered,
-    access: KubeAccess | None,
-    report: Report,
-    patience_seconds: float = DEFAULT_PATIENCE_SECONDS,
-) -> None:
+def apply_rendered(rendered: Rendered, access: KubeAccess | None, report: Report) -> None:
     """Make cluster and Eureka as the stack's program says, and remove what it no longer makes.
 
     :param access: None for a stack without objects, where there is no cluster.
@@ -60,9 +55,9 @@ def apply_rendered(
         report(_line(objects.apply(item), item))
     registries.register()
     syncers, others = _left_over(rendered, objects)
-    _remove_syncers(syncers, objects, report, patience_seconds)
+    _remove_syncers(syncers, objects, report, DEFAULT_PATIENCE_SECONDS)
     registries.remove_forgotten()
-    _remove_objects(others, objects, report, patience_seconds)
+    _remove_objects(others, objects, report, DEFAULT_PATIENCE_SECONDS)
 
 
 def preview_rendered(rendered: Rendered, access: KubeAccess | None, report: Report) -> None:

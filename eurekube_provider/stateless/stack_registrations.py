@@ -45,15 +45,11 @@ class StackRegistrations:
 
     :param report: gets a line for each registration that is looked at; it ends with the connection's name in
         brackets where that is not the default one.
-    :param wait: sleeps so many seconds; what it raises ends a drain, and puts back what was taken out.
     """
 
-    def __init__(
-        self, rendered: Rendered, report: Report, wait: Callable[[float], None] = time.sleep
-    ) -> None:
+    def __init__(self, rendered: Rendered, report: Report) -> None:
         self._rendered = rendered
         self._report = report
-        self._wait = wait
         made = (*rendered.registrations.values(), *rendered.applications.values())
         self._resources = [DesiredState.from_properties(each).without_state() for each in made]
         self._peers = {name: Peers(connection) for name, connection in rendered.connections.items()}
@@ -118,7 +114,7 @@ class StackRegistrations:
                 held = look(desired, [desired.owner], peers)
                 leaving += [(peers, each) for each in held.ours.values()]
         longest = max((each.drain_seconds for each in self._resources), default=0)
-        return drain(leaving, longest, self._wait)
+        return drain(leaving, longest, time.sleep)
 
     def _forgotten(self, resources: Iterable[DesiredState]) -> list[_Forgotten]:
         """What Eureka lists, belongs to the stack, and is none of these.
