@@ -14,7 +14,7 @@ import tempfile
 import threading
 from collections.abc import Mapping
 from contextlib import suppress
-from datetime import datetime
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -22,7 +22,7 @@ from pulumi.automation import PulumiCommand
 from pulumi.automation._cmd import CommandResult
 from pulumi.automation.errors import create_command_error
 
-from eurekube_provider.automation.locks import Records, now
+from eurekube_provider.automation.locks import Records
 from eurekube_provider.automation.processes import end_session
 
 CANCEL_SECONDS = 10.0
@@ -71,7 +71,7 @@ class Cancellable(PulumiCommand):
             with self._lock:
                 if self.cancelled:
                     raise create_command_error(CommandResult("", self.cancelled, 1))
-                started = now()
+                started = datetime.now(UTC)
                 # A session of its own: a terminal's Ctrl-C reaches it through us, and once.
                 self._process = process = subprocess.Popen(
                     [*_WAITING, self.command, "--non-interactive", *args],

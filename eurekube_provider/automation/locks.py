@@ -19,7 +19,7 @@ import socket
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass, field
-from datetime import UTC, datetime
+from datetime import datetime
 from hashlib import sha256
 from pathlib import Path
 from urllib.parse import unquote, urlsplit
@@ -230,8 +230,3 @@ class Records:
                 with suppress(OSError, ValueError, TypeError):
                     found[path] = Record(**json.loads(path.read_text()))
         return found
-
-
-def now() -> datetime:
-    """This moment, with its zone."""
-    return datetime.now(UTC)

@@ -13,8 +13,8 @@ from typing import Any
 
 from eurekube_provider.core.drain_time import DEFAULT_SHUTDOWN_SECONDS, Drain
 from eurekube_provider.core.errors import ConfigurationError
+from eurekube_provider.core.objects import Object
 
-Object = Mapping[str, Any]
 Change = Callable[[Any], Any]
 
 DEFAULT_PROGRESS_DEADLINE_SECONDS = 600
@@ -32,6 +32,12 @@ class PreStopHook(StrEnum):
     """The kubelet waits. Kubernetes 1.30 and newer; needs nothing in the image."""
     EXEC = "exec"
     """The container runs ``sleep``, which its image must have. For older clusters."""
+
+    def waiting(self, seconds: int) -> dict[str, Any]:
+        """Return the ``preStop`` that waits for so long."""
+        if self is PreStopHook.SLEEP:
+            return {"sleep": {"seconds": seconds}}
+        return {"exec": {"command": ["sleep", str(seconds)]}}
 
 
 def serving_seconds(pod_spec: Object) -> int:
@@ -151,11 +157,7 @@ def _with_prestop(container: Object, lifecycle: Object, drain: Drain, hook: PreS
             f"the container {container.get('name')!r} has a preStop already, which is not overwritten: remove"
             f" it, or let it sleep for {seconds} s itself and name the containers that shall get one"
         )
-    waiting = {
-        PreStopHook.SLEEP: {"sleep": {"seconds": seconds}},
-        PreStopHook.EXEC: {"exec": {"command": ["sleep", str(seconds)]}},
-    }
-    return {**lifecycle, "preStop": waiting[hook]}
+    return {**lifecycle, "preStop": hook.waiting(seconds)}
 
 
 def _require(names: Sequence[str], containers: Sequence[Any]) -> None:

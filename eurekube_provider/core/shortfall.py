@@ -95,10 +95,9 @@ def _says(prestop: Object, slept: int) -> str:
 def _waiting(prestop: Object, seconds: int, hook: PreStopHook) -> dict[str, Any] | None:
     """The preStop that sleeps for so long; None where one is there that does something else."""
     if prestop.get("sleep"):
-        return {"sleep": {"seconds": seconds}}
+        return PreStopHook.SLEEP.waiting(seconds)
     if not prestop:
-        sleeps = {PreStopHook.SLEEP: {"sleep": {"seconds": seconds}}}
-        return sleeps.get(hook) or {"exec": {"command": ["sleep", str(seconds)]}}
+        return hook.waiting(seconds)
     command: Sequence[str] = (prestop.get("exec") or {}).get("command") or ()
     if len(command) == 2 and SLEEP.search(" ".join(command)):
         return {"exec": {"command": [command[0], str(seconds)]}}

@@ -96,23 +96,13 @@ class KubeAccess:
 
     def guarded(self, may_write: Callable[[], bool]) -> KubeAccess:
         """Return this access for one who must ask before each change."""
-        return KubeAccess(
-            self._client,
-            self.namespace,
-            may_write,
-            accept=self._accept,
-            accept_events=self._accept_events,
-        )
+        more = {"accept": self._accept, "accept_events": self._accept_events}
+        return KubeAccess(self._client, self.namespace, may_write, **more)
 
     def of_metadata(self) -> KubeAccess:
         """Return an access of which lists and watches send only the objects' metadata."""
-        return KubeAccess(
-            self._client,
-            self.namespace,
-            self._may_write,
-            accept=_METADATA_LIST,
-            accept_events=_METADATA_EVENTS,
-        )
+        more = {"accept": _METADATA_LIST, "accept_events": _METADATA_EVENTS}
+        return KubeAccess(self._client, self.namespace, self._may_write, **more)
 
     @classmethod
     def load(cls, kubeconfig: str | Path | None = None, context: str | None = None) -> KubeAccess:

@@ -6,6 +6,7 @@ import argparse
 import logging
 import sys
 from collections.abc import Sequence
+from dataclasses import asdict
 
 from eurekube_provider.core.errors import ConfigurationError, EurekubeError
 from eurekube_provider.core.quoting import printable_lines
@@ -76,7 +77,7 @@ def start(options: argparse.Namespace) -> int:
     if options.check:
         findings = selfcheck.check(settings)
         sys.stdout.write(
-            as_json(selfcheck.as_json(findings))
+            as_json([asdict(finding) for finding in findings])
             if options.output == "json"
             else printable_lines(selfcheck.text(findings))
         )

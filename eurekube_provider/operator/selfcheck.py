@@ -7,8 +7,8 @@ from __future__ import annotations
 
 import logging
 import threading
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Sequence
+from dataclasses import asdict, dataclass
 from enum import StrEnum
 
 from eurekube_provider.core.errors import (
@@ -271,7 +271,7 @@ def log(findings: Sequence[CheckResult]) -> None:
     """One line each: a warning for what hampers."""
     for finding in findings:
         level = logging.WARNING if finding.verdict is Verdict.WARNING else logging.INFO
-        _log.log(level, "self-check", extra=_plain(finding))
+        _log.log(level, "self-check", extra=asdict(finding))
 
 
 def text(findings: Sequence[CheckResult]) -> str:
@@ -280,17 +280,3 @@ def text(findings: Sequence[CheckResult]) -> str:
     warnings = sum(item.verdict is Verdict.WARNING for item in findings)
     total = "all is well" if not warnings else f"{warnings} to mend"
     return "\n".join([*lines, f"{len(findings)} looked at, {total}"]) + "\n"
-
-
-def as_json(findings: Sequence[CheckResult]) -> list[Mapping[str, str]]:
-    """The same as plain JSON values."""
-    return [_plain(finding) for finding in findings]
-
-
-def _plain(finding: CheckResult) -> Mapping[str, str]:
-    return {
-        "check": finding.check,
-        "subject": finding.subject,
-        "verdict": str(finding.verdict),
-        "detail": finding.detail,
-    }

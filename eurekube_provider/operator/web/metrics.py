@@ -31,6 +31,13 @@ Labels = tuple[str, ...]
 Samples = Mapping[Labels, float]
 
 
+_FAMILIES = {
+    "counter": CounterMetricFamily,
+    "gauge": GaugeMetricFamily,
+    "histogram": HistogramMetricFamily,
+}
+
+
 @dataclass(frozen=True, slots=True)
 class MetricDefinition:
     """One metric.
@@ -286,26 +293,22 @@ class Metrics:
 
 def _of_syncers(operator: RunningOperator) -> dict[str, Samples]:
     history = operator.controller.history
-    looks = {key: operator.controller.history.last.get(key) for key in operator.sources.syncer_keys()}
+    looks = {key: history.last.get(key) for key in operator.sources.syncer_keys()}
     seen = {key: look for key, look in looks.items() if look is not None}
-
-    def by_syncer(values: Mapping[tuple[str, str], float]) -> Samples:
-        return {("/".join(key),): float(value) for key, value in values.items()}
-
     return {
         "eurekube_reconcile_total": {
             ("/".join(key), str(result)): float(count)
             for (key, result), count in history.results().items()
             if key in looks
         },
-        "eurekube_desired_instances": by_syncer({key: look.report.desired for key, look in seen.items()}),
-        "eurekube_registered_instances": by_syncer({key: operator.registered(key) for key in looks}),
-        "eurekube_refused_instances": by_syncer({key: look.report.refused for key, look in seen.items()}),
-        "eurekube_drifted_instances": by_syncer(
+        "eurekube_desired_instances": _by_key({key: look.report.desired for key, look in seen.items()}),
+        "eurekube_registered_instances": _by_key({key: operator.registered(key) for key in looks}),
+        "eurekube_refused_instances": _by_key({key: look.report.refused for key, look in seen.items()}),
+        "eurekube_drifted_instances": _by_key(
             {key: max(0, look.differing - look.report.refused) for key, look in seen.items()}
         ),
-        "eurekube_braked": by_syncer({key: look.held_since is not None for key, look in seen.items()}),
-        "eurekube_last_success_timestamp_seconds": by_syncer(
+        "eurekube_braked": _by_key({key: look.held_since is not None for key, look in seen.items()}),
+        "eurekube_last_success_timestamp_seconds": _by_key(
             {key: at for key, at in history.succeeded_at().items() if key in looks}
         ),
     }
@@ -321,17 +324,18 @@ def _of_triggers(operator: RunningOperator) -> dict[str, Samples]:
             for key, one in history.items()
             for outcome, count in one.outcomes.items()
         },
-        "eurekube_refresh_last_run_seconds": {
-            ("/".join(key),): one.last_seconds for key, one in history.items()
-        },
-        "eurekube_refresh_last_success_timestamp_seconds": {
-            ("/".join(key),): one.succeeded_at for key, one in history.items() if one.succeeded_at is not None
-        },
-        "eurekube_refresh_failures": {
-            ("/".join(key),): float(one.failures) for key, one in standings.items()
-        },
-        "eurekube_refresh_synced": {("/".join(key),): float(one.is_synced) for key, one in standings.items()},
+        "eurekube_refresh_last_run_seconds": _by_key({key: one.last_seconds for key, one in history.items()}),
+        "eurekube_refresh_last_success_timestamp_seconds": _by_key(
+            {key: one.succeeded_at for key, one in history.items() if one.succeeded_at is not None}
+        ),
+        "eurekube_refresh_failures": _by_key({key: one.failures for key, one in standings.items()}),
+        "eurekube_refresh_synced": _by_key({key: one.is_synced for key, one in standings.items()}),
     }
+
+
+def _by_key(values: Mapping[tuple[str, str], float]) -> Samples:
+    """Samples by ``namespace/name``."""
+    return {("/".join(key),): float(value) for key, value in values.items()}
 
 
 def _of_registries(registries: Mapping[str, Figures]) -> dict[str, Samples]:
@@ -342,6 +346,11 @@ def _of_registries(registries: Mapping[str, Figures]) -> dict[str, Samples]:
         requests.update(server.requests)
         if server.is_up is not None:  # two connections may name one server: it is up if both find it so
             up[server.url,] = min(up.get((server.url,), 1.0), float(server.is_up))
+
+    def by_name(figure: Callable[[Figures], float | None]) -> Samples:
+        values = {name: figure(one) for name, one in registries.items()}
+        return {(name,): float(value) for name, value in values.items() if value is not None}
+
     return {
         "eurekube_eureka_requests_total": requests,
         "eurekube_heartbeats_total": {
@@ -349,28 +358,18 @@ def _of_registries(registries: Mapping[str, Figures]) -> dict[str, Samples]:
             ("missing",): float(sum(one.missing for one in counts)),
             ("failed",): float(sum(one.failed for one in counts)),
         },
-        "eurekube_renewals_last_minute": {
-            (name,): one.renewals_last_minute for name, one in registries.items()
-        },
-        "eurekube_renewals_expected": {
-            (name,): float(one.renewals_expected) for name, one in registries.items()
-        },
-        "eurekube_renewals_late_seconds": {(name,): one.late_seconds for name, one in registries.items()},
-        "eurekube_renewals_refused": {(name,): float(one.refused) for name, one in registries.items()},
-        "eurekube_registry_share": {(name,): one.share for name, one in registries.items()},
-        "eurekube_registry_read_timestamp_seconds": {
-            (name,): one.read_at for name, one in registries.items() if one.read_at is not None
-        },
+        "eurekube_renewals_last_minute": by_name(lambda one: one.renewals_last_minute),
+        "eurekube_renewals_expected": by_name(lambda one: one.renewals_expected),
+        "eurekube_renewals_late_seconds": by_name(lambda one: one.late_seconds),
+        "eurekube_renewals_refused": by_name(lambda one: one.refused),
+        "eurekube_registry_share": by_name(lambda one: one.share),
+        "eurekube_registry_read_timestamp_seconds": by_name(lambda one: one.read_at),
         "eurekube_peer_up": up,
     }
 
 
 def _family(metric: MetricDefinition) -> CounterMetricFamily | GaugeMetricFamily | HistogramMetricFamily:
-    if metric.kind == "counter":
-        return CounterMetricFamily(metric.name, metric.help, labels=metric.labels)
-    if metric.kind == "gauge":
-        return GaugeMetricFamily(metric.name, metric.help, labels=metric.labels)
-    return HistogramMetricFamily(metric.name, metric.help, labels=metric.labels)
+    return _FAMILIES[metric.kind](metric.name, metric.help, labels=metric.labels)
 
 
 def _filled(name: str, samples: Samples) -> Metric:

@@ -14,7 +14,7 @@ from pathlib import Path
 
 import pytest
 
-from eurekube_provider.automation.locks import Busy, Holder, Records, holders, now, remove
+from eurekube_provider.automation.locks import Busy, Holder, Records, holders, remove
 from eurekube_provider.automation.processes import is_running
 from eurekube_provider.core.errors import ConfigurationError
 from eurekube_provider.core.stackname import stack_identity
@@ -47,7 +47,7 @@ def records(tmp_path: Path) -> Records:
 
 def lock(pid: int, host: str | None = None, since: datetime | None = None) -> Holder:
     """What a process writes that took the stack a moment after it was started."""
-    return Holder("me", host or socket.gethostname(), pid, since or now())
+    return Holder("me", host or socket.gethostname(), pid, since or datetime.now(UTC))
 
 
 def test_a_refusal_names_its_holders() -> None:
@@ -63,7 +63,7 @@ def test_only_a_dead_process_of_ours_left_its_lock(
     records: Records, process: subprocess.Popen[bytes]
 ) -> None:
     """Not one that runs, not one that we did not start, and not what its number did before."""
-    records.add(process.pid, now())
+    records.add(process.pid, datetime.now(UTC))
     ours = lock(process.pid)
     assert not records.all_ours_and_dead((ours,))
     process.kill()
@@ -75,14 +75,14 @@ def test_only_a_dead_process_of_ours_left_its_lock(
     assert not records.all_ours_and_dead(())
     assert not records.all_ours_and_dead((ours, lock(1)))
     assert not records.all_ours_and_dead((lock(process.pid, host="another"),))
-    assert not records.all_ours_and_dead((lock(process.pid, since=now() - timedelta(hours=1)),))
+    assert not records.all_ours_and_dead((lock(process.pid, since=datetime.now(UTC) - timedelta(hours=1)),))
 
 
 def test_a_number_that_came_round_again_is_another_process(
     records: Records, process: subprocess.Popen[bytes]
 ) -> None:
     """What bears the number today was born later than what took the lock; else it may have taken it."""
-    earlier = now() - timedelta(hours=1)
+    earlier = datetime.now(UTC) - timedelta(hours=1)
     written = records.add(process.pid, earlier)
     text = written.read_text()
     assert '"birth": ""' not in text
@@ -99,14 +99,14 @@ def test_the_next_bearer_of_a_number_takes_no_record_along(
 
     Records were named without a time before; those that are left count as well.
     """
-    earlier = now() - timedelta(hours=1)
+    earlier = datetime.now(UTC) - timedelta(hours=1)
     written = records.add(process.pid, earlier)
     written.write_text(written.read_text().replace('"birth": "', '"birth": "9'))
     if is_named_as_before:
         key, host = written.name[:16], socket.gethostname()
         written = written.rename(written.with_name(f"{key}.{host}.{process.pid}.json"))
     left = lock(process.pid, since=earlier + timedelta(seconds=2))
-    refused = records.add(process.pid, now())
+    refused = records.add(process.pid, datetime.now(UTC))
     assert records.all_ours_and_dead((left,))
     assert not records.all_ours_and_dead((lock(process.pid),))  # what runs may hold it
     process.kill()
@@ -119,7 +119,7 @@ def test_the_next_bearer_of_a_number_takes_no_record_along(
 
 def test_of_another_host_nothing_is_certain(records: Records, process: subprocess.Popen[bytes]) -> None:
     """Its processes cannot be looked for, so that its lock stays."""
-    written = records.add(process.pid, now())
+    written = records.add(process.pid, datetime.now(UTC))
     written.write_text(written.read_text().replace(socket.gethostname(), "gone"))
     process.send_signal(signal.SIGKILL)
     process.wait()
@@ -132,7 +132,7 @@ def test_records_are_of_one_stack_and_are_forgotten_when_dead(
     tmp_path: Path, records: Records, process: subprocess.Popen[bytes]
 ) -> None:
     """A dead run of another stack, or a file that is no record, says nothing about this one."""
-    written = records.add(process.pid, now())
+    written = records.add(process.pid, datetime.now(UTC))
     (written.parent / f"{written.name[:16]}.host.1.json").write_text("{")
     process.kill()
     process.wait()
@@ -149,7 +149,7 @@ def test_what_a_dead_run_left_running_is_ended(records: Records, tmp_path: Path)
     provider = tmp_path / "provider"
     script = f"sleep 600 & echo $! > {provider}.new; mv {provider}.new {provider}; wait"
     with subprocess.Popen(["/bin/sh", "-c", script], start_new_session=True) as run:
-        records.add(run.pid, now())
+        records.add(run.pid, datetime.now(UTC))
         wait_for(provider.exists, "the provider")
         child = int(provider.read_text())
         records.end_dead()
@@ -210,7 +210,7 @@ def test_a_lock_that_says_something_else_by_now_stays(lock_file: Path, key: str,
 def test_a_lock_in_a_bucket_is_not_removed() -> None:
     """There, all locks of the stack can be removed only."""
     for place in ("s3://states/.pulumi/locks/organization/shop/dev/0ba90a3d.json", "file:///etc/passwd", ""):
-        assert not remove(Holder("ci", "b", 17, now(), place))
+        assert not remove(Holder("ci", "b", 17, datetime.now(UTC), place))
 
 
 def test_one_run_of_a_stack_at_a_time(tmp_path: Path, records: Records) -> None:
@@ -261,7 +261,7 @@ def test_a_stack_is_itself_by_whatever_name() -> None:
 
 def test_a_record_of_an_earlier_version_counts(tmp_path: Path, process: subprocess.Popen[bytes]) -> None:
     """An operator that was brought up to date releases what the one before it left."""
-    Records(tmp_path / "runs", f"{tmp_path}\0dev").add(process.pid, now())
+    Records(tmp_path / "runs", f"{tmp_path}\0dev").add(process.pid, datetime.now(UTC))
     process.kill()
     process.wait()
     records = Records(tmp_path / "runs", "the whole of its name", former=f"{tmp_path}\0dev")
