@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import hashlib
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -26,6 +27,9 @@ from eurekube_provider.operator.triggers.trigger_state import TriggerState
 Object = dict[str, Any]
 Selected = Callable[[Selector], tuple[list[Object], list[Object]]]
 """The Services that a selector means, and their EndpointSlices."""
+
+Due = tuple[str, Addresses, Endpoints]
+"""What to run for: its digest, and the addresses and endpoints behind that."""
 
 SeenTerminating = Callable[[str, str], bool]
 """Whether a pod (or address) of a namespace was seen terminating."""
@@ -117,7 +121,7 @@ class TriggerEntry:
 
     def look(
         self, now: float, selected: Selected, seen_terminating: SeenTerminating, earliest: float | None
-    ) -> tuple[str, Addresses, Endpoints] | None:
+    ) -> Due | None:
         """If it is time, compare what is wanted with what was served.
 
         :param earliest: when a run of its target may begin; None while it cannot.
@@ -213,15 +217,12 @@ def run_key(entry: TriggerEntry, wanted: str) -> str:
     return hashlib.sha256(text.encode()).hexdigest()[:32]
 
 
-def says(status: Mapping[str, Any], patch: Mapping[str, Any]) -> bool:
-    """Whether a status holds already what a merge patch would write."""
-
-    def told(value: Any) -> Any:
-        if isinstance(value, Mapping):
-            return {key: told(one) for key, one in value.items() if one is not None}
-        return value
-
-    return all(told(status.get(key)) == told(value) for key, value in patch.items())
+def selector_of(item: Object | None) -> Selector | None:
+    """Which Services a StackRefresh means; None for none, and for one that asks for nothing possible."""
+    if item is not None:
+        with suppress(ConfigurationError):
+            return StackRefresh.from_object(item).selector
+    return None
 
 
 def _nothing(refresh: StackRefresh) -> str:

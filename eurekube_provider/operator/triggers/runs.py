@@ -12,6 +12,10 @@ from dataclasses import dataclass, field
 
 from eurekube_provider.core.errors import EurekubeError
 from eurekube_provider.core.model import EMPTY
+from eurekube_provider.kube.access import KubeAccess
+from eurekube_provider.operator.triggers.automation import worker
+from eurekube_provider.operator.triggers.pulumi_stack import requester
+from eurekube_provider.operator.triggers.targets import Automation, PulumiStack, Target
 from eurekube_provider.operator.triggers.trigger_run import (
     Runner,
     TriggerOutcome,
@@ -19,6 +23,7 @@ from eurekube_provider.operator.triggers.trigger_run import (
     TriggerRun,
     failed,
 )
+from eurekube_provider.operator.triggers.webhook import caller
 
 _log = logging.getLogger(__name__)
 
@@ -187,6 +192,14 @@ class Runs:
         with self._lock:
             self._ended.append(Ended(order, result, time.monotonic() - began))
         self._has_ended()
+
+
+def runner_of(target: Target, access: KubeAccess) -> Runner:
+    """What runs a target."""
+    way = target.way
+    if isinstance(way, PulumiStack):
+        return requester(way, access)
+    return worker(way) if isinstance(way, Automation) else caller(way)
 
 
 def _has_room(going: Sequence[_Going], most: int, *, is_again: bool) -> bool:

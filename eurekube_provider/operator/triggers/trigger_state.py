@@ -167,18 +167,16 @@ class TriggerState:
 
     def waiting(self, wait_seconds: float) -> TriggerState:
         """Something else is wanted than what was served, and it is not yet time."""
-        known = self._as_last_run() if self.reason in REFUSALS else self
         message = f"the addresses have changed; it runs in {wait_seconds:.0f} s"
         if self.is_paused:
             message = "the addresses have changed, and spec.paused is true"
         elif wait_seconds <= 0:
             message = "the addresses have changed; it runs as soon as its target is free"
-        return replace(known, braked="", is_synced=False, sync_reason="Pending", sync_message=message)
+        return self._unsynced("Pending", message)
 
     def held(self, why: str) -> TriggerState:
         """It is time, and what is wanted looks like a broken source."""
-        known = self._as_last_run() if self.reason in REFUSALS else self
-        return replace(known, braked=why, is_synced=False, sync_reason=ConditionType.BRAKED, sync_message=why)
+        return self._unsynced(ConditionType.BRAKED, why, braked=why)
 
     def begun(self, refresh: StackRefresh, wall: datetime) -> TriggerState:
         """A run begins."""
@@ -189,17 +187,8 @@ class TriggerState:
             "startTime": stamp(wall),
             "addresses": self.addresses,
         }
-        known = self._as_last_run() if self.reason in REFUSALS else self
-        message = f"{refresh.action} of {refresh.target} is running"
-        return replace(
-            known,
-            last_run=run,
-            braked="",
-            served="",
-            is_synced=False,
-            sync_reason=RUNNING,
-            sync_message=message,
-        )
+        known = self._unsynced(RUNNING, f"{refresh.action} of {refresh.target} is running")
+        return replace(known, last_run=run, served="")
 
     def ended(
         self, result: TriggerResult, served: str, seconds: float, wall: datetime, retry_seconds: float
@@ -234,6 +223,11 @@ class TriggerState:
             sync_message=_SERVED if good else again,
         )
 
+    def _unsynced(self, reason: str, message: str, *, braked: str = "") -> TriggerState:
+        """It can work, and the stack was not run for the addresses of now."""
+        known = self._as_last_run() if self.reason in REFUSALS else self
+        return replace(known, braked=braked, is_synced=False, sync_reason=reason, sync_message=message)
+
     def _as_last_run(self) -> TriggerState:
         """Ready, or not, as the last run ended."""
         run = self.last_run
@@ -255,29 +249,18 @@ def status_of(item: Object, standing: TriggerState, wall: datetime) -> dict[str,
     :param item: with its current status, whose transition times are kept.
     """
     at = stamp(wall)
+    sync = standing.sync_reason, standing.sync_message
     conditions = [
         condition(item, ConditionType.READY, standing.reason, standing.message, at, holds=standing.is_ready),
-        condition(
-            item,
-            ConditionType.SYNCED,
-            standing.sync_reason,
-            standing.sync_message,
-            at,
-            holds=standing.is_synced,
-        ),
+        condition(item, ConditionType.SYNCED, *sync, at, holds=standing.is_synced),
     ]
     before = {one["type"] for one in (item.get("status") or {}).get("conditions") or ()}
-    if standing.is_paused:
-        paused = "spec.paused is true: nothing is run"
-        conditions.append(condition(item, ConditionType.PAUSED, ConditionType.PAUSED, paused, at, holds=True))
-    elif ConditionType.PAUSED in before:
-        conditions.append(condition(item, ConditionType.PAUSED, "Resolved", "no longer so", at, holds=False))
-    if standing.braked:
-        conditions.append(
-            condition(item, ConditionType.BRAKED, ConditionType.BRAKED, standing.braked, at, holds=True)
-        )
-    elif ConditionType.BRAKED in before:
-        conditions.append(condition(item, ConditionType.BRAKED, "Resolved", "no longer so", at, holds=False))
+    paused = "spec.paused is true: nothing is run" if standing.is_paused else ""
+    for kind, why in ((ConditionType.PAUSED, paused), (ConditionType.BRAKED, standing.braked)):
+        if why:
+            conditions.append(condition(item, kind, kind, why, at, holds=True))
+        elif kind in before:
+            conditions.append(condition(item, kind, "Resolved", "no longer so", at, holds=False))
     run = dict(standing.last_run) if standing.last_run else None
     if run is not None:
         for key in ("completionTime", "duration", "message", "changes"):

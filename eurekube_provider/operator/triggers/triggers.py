@@ -12,37 +12,32 @@ import random
 import threading
 import time
 from collections.abc import Callable, Mapping
-from contextlib import suppress
 from dataclasses import replace
 from datetime import UTC, datetime
 
 from eurekube_provider.core.condition_types import ConditionType
-from eurekube_provider.core.errors import ConfigurationError, KubernetesError, LeadershipLost
+from eurekube_provider.core.errors import KubernetesError, LeadershipLost
 from eurekube_provider.core.liveness import Liveness, liveness_of
-from eurekube_provider.core.stack_refresh import Addresses, Endpoints, StackRefresh
-from eurekube_provider.core.syncer import Selector
-from eurekube_provider.kube.access import MERGE_PATCH, REFRESHES, KubeAccess
+from eurekube_provider.core.stack_refresh import StackRefresh
+from eurekube_provider.kube.access import REFRESHES, KubeAccess
 from eurekube_provider.kube.events import EventRecorder, EventType
 from eurekube_provider.kube.reflector import Reflector, ReflectorGroup
 from eurekube_provider.operator.index import Selectors, key_of
-from eurekube_provider.operator.removal_brake import RELEASE_ANNOTATION
 from eurekube_provider.operator.settings import Settings
 from eurekube_provider.operator.sources import intent
-from eurekube_provider.operator.triggers.automation import worker
 from eurekube_provider.operator.triggers.entry import (
+    Due,
     Object,
     SeenTerminating,
     Selected,
     TriggerEntry,
     run_key,
-    says,
+    selector_of,
 )
-from eurekube_provider.operator.triggers.pulumi_stack import requester
-from eurekube_provider.operator.triggers.runs import Ended, History, Order, Place, Runs
-from eurekube_provider.operator.triggers.targets import Automation, PulumiStack, Target
+from eurekube_provider.operator.triggers.refresh_objects import RefreshObjects
+from eurekube_provider.operator.triggers.runs import Ended, History, Order, Place, Runs, runner_of
 from eurekube_provider.operator.triggers.trigger_run import Runner, TriggerOutcome, TriggerRun
-from eurekube_provider.operator.triggers.trigger_state import TriggerState, status_of
-from eurekube_provider.operator.triggers.webhook import caller
+from eurekube_provider.operator.triggers.trigger_state import TriggerState
 from eurekube_provider.operator.watches import trim_own
 
 _log = logging.getLogger(__name__)
@@ -80,7 +75,7 @@ class Triggers:
     ) -> None:
         self._settings = settings
         self._cluster = cluster
-        self._access = access
+        self._objects = RefreshObjects(access)
         self._events = events
         self._selected = selected
         self._seen_terminating = seen_terminating
@@ -89,7 +84,7 @@ class Triggers:
             Reflector(access, REFRESHES, trim_own, self._refresh_changed, namespace)
             for namespace in settings.watch_namespaces or (None,)
         )
-        made = runners or {name: _runner(target, access) for name, target in settings.targets.items()}
+        made = runners or {name: runner_of(target, access) for name, target in settings.targets.items()}
         places = {name: Place(target.lane, target.is_heavy) for name, target in settings.targets.items()}
         self._runs = Runs(made, self._wake, places)
         self._begun_at: dict[str, float] = {}  # by target; also of StackRefreshes that are gone
@@ -185,7 +180,7 @@ class Triggers:
             return  # our own status
         subject = new or old
         if subject is not None:
-            self._selectors.changed(key_of(subject), _selector(old), _selector(new))
+            self._selectors.changed(key_of(subject), selector_of(old), selector_of(new))
             self._touch(key_of(subject))
 
     def _loop(self) -> None:
@@ -289,13 +284,9 @@ class Triggers:
                 self._history.pop(key, None)
             return
         if entry is None or entry.uid != str(item["metadata"].get("uid")):
-            # Past our own copy: who led before may have written a moment ago.
-            try:
-                item = self._access.get(REFRESHES.path(*key))
-            except KubernetesError as error:
-                if error.status_code == 404:
-                    return  # its end is on its way to our copy
-                raise
+            item = self._objects.read(key)
+            if item is None:
+                return  # its end is on its way to our copy
             standing = TriggerState.of(item)
             entry = TriggerEntry(item, standing, standing.schedule(time.monotonic(), datetime.now(UTC)))
             begun_at = entry.schedule.begun_at
@@ -323,24 +314,17 @@ class Triggers:
         if entry.not_before > now:
             return
         was_braked = bool(entry.standing.braked)
-        wanted = entry.look(now, self._selected, self._seen_terminating, self._earliest(entry))
+        due = entry.look(now, self._selected, self._seen_terminating, self._earliest(entry))
         if entry.standing.braked and not was_braked:
             self._events.record(entry.item, EventType.WARNING, ConditionType.BRAKED, entry.standing.braked)
-        if wanted is not None and entry.refresh is not None:
-            self._begin(key, entry, entry.refresh, *wanted)
+        if due is not None and entry.refresh is not None:
+            self._begin(key, entry, entry.refresh, due)
         elif entry.is_unwritten:
             self._write(key, entry)
 
-    def _begin(
-        self,
-        key: Key,
-        entry: TriggerEntry,
-        refresh: StackRefresh,
-        wanted: str,
-        addresses: Addresses,
-        endpoints: Endpoints,
-    ) -> None:
+    def _begin(self, key: Key, entry: TriggerEntry, refresh: StackRefresh, due: Due) -> None:
         """Begin a run, once the status says so: were this process to die, it must be found there."""
+        wanted, addresses, endpoints = due
         before = entry.standing
         entry.standing = before.begun(refresh, datetime.now(UTC))
         try:
@@ -371,16 +355,7 @@ class Triggers:
         _log.info("stack run begins", extra={"refresh": "/".join(key), "target": refresh.target})
         self._runs.begin(Order(key, entry.uid, self._term, refresh.target, wanted, before.is_again), run)
         if is_released:
-            self._take_off_release(key)
-
-    def _take_off_release(self, key: Key) -> None:
-        """The annotation was obeyed, and shall not release the next hold as well."""
-        _log.warning("a person released the brake", extra={"refresh": "/".join(key)})
-        try:
-            body = {"metadata": {"annotations": {RELEASE_ANNOTATION: None}}}
-            self._access.request("PATCH", REFRESHES.path(*key), body=body, content_type=MERGE_PATCH)
-        except (KubernetesError, LeadershipLost) as error:
-            _log.warning("the annotation was not taken off", extra={"error": str(error)})
+            self._objects.take_off_release(key)
 
     def _end(self, ended: Ended) -> None:
         """Tell of the end of a run; what another replica has taken over meanwhile, that one tells."""
@@ -413,36 +388,11 @@ class Triggers:
 
     def _write(self, key: Key, entry: TriggerEntry) -> bool:
         """Write the status, if it says something new; whether there is still something to write it to."""
-        status = status_of(entry.item, entry.standing, datetime.now(UTC))
-        if not says(entry.item.get("status") or {}, status):
-            try:
-                path = REFRESHES.path(*key, "status")
-                written = self._access.request(
-                    "PATCH", path, body={"status": status}, content_type=MERGE_PATCH
-                )
-            except KubernetesError as error:
-                if error.status_code != 404:
-                    raise
-                with self._condition:
-                    self._entries.pop(key, None)
-                self._touch(key)  # there may be another one of its name
-                return False
-            else:
-                entry.item = {**entry.item, "status": written.get("status")}
-        entry.is_unwritten = False
+        written = self._objects.write_status(key, entry.item, entry.standing)
+        if written is None:
+            with self._condition:
+                self._entries.pop(key, None)
+            self._touch(key)  # there may be another one of its name
+            return False
+        entry.item, entry.is_unwritten = written, False
         return True
-
-
-def _runner(target: Target, access: KubeAccess) -> Runner:
-    way = target.way
-    if isinstance(way, PulumiStack):
-        return requester(way, access)
-    return worker(way) if isinstance(way, Automation) else caller(way)
-
-
-def _selector(item: Object | None) -> Selector | None:
-    """Which Services a StackRefresh means; None for none, and for one that asks for nothing possible."""
-    if item is not None:
-        with suppress(ConfigurationError):
-            return StackRefresh.from_object(item).selector
-    return None

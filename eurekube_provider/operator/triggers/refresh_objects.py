@@ -1,0 +1,72 @@
+"""StackRefreshes as the Kubernetes API has them: one is read past the operator's copy, its status written."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Mapping
+from datetime import UTC, datetime
+from typing import Any
+
+from eurekube_provider.core.errors import KubernetesError, LeadershipLost
+from eurekube_provider.kube.access import MERGE_PATCH, REFRESHES, KubeAccess
+from eurekube_provider.operator.removal_brake import RELEASE_ANNOTATION
+from eurekube_provider.operator.triggers.trigger_state import TriggerState, status_of
+
+_log = logging.getLogger(__name__)
+
+Key = tuple[str, str]
+
+
+class RefreshObjects:
+    """Reads and writes single StackRefreshes."""
+
+    def __init__(self, access: KubeAccess) -> None:
+        self._access = access
+
+    def read(self, key: Key) -> dict[str, Any] | None:
+        """Read one as it is now: who led before may have written a moment ago. None where there is none.
+
+        :raises KubernetesError: it could not be read.
+        """
+        return self._unless_gone("GET", REFRESHES.path(*key))
+
+    def write_status(self, key: Key, item: dict[str, Any], standing: TriggerState) -> dict[str, Any] | None:
+        """Write the status, if it says something new.
+
+        :param item: the object with its current status.
+        :returns: the object with the status that it has now; None where there is none any more.
+        :raises KubernetesError: it could not be written.
+        """
+        status = status_of(item, standing, datetime.now(UTC))
+        if _says(item.get("status") or {}, status):
+            return item
+        written = self._unless_gone("PATCH", REFRESHES.path(*key, "status"), {"status": status})
+        return None if written is None else {**item, "status": written.get("status")}
+
+    def take_off_release(self, key: Key) -> None:
+        """Take off the annotation: it was obeyed, and shall not release the next hold as well."""
+        _log.warning("a person released the brake", extra={"refresh": "/".join(key)})
+        try:
+            body = {"metadata": {"annotations": {RELEASE_ANNOTATION: None}}}
+            self._access.request("PATCH", REFRESHES.path(*key), body=body, content_type=MERGE_PATCH)
+        except (KubernetesError, LeadershipLost) as error:
+            _log.warning("the annotation was not taken off", extra={"error": str(error)})
+
+    def _unless_gone(self, method: str, path: str, body: object = None) -> dict[str, Any] | None:
+        try:
+            return self._access.request(method, path, body=body, content_type=MERGE_PATCH)
+        except KubernetesError as error:
+            if error.status_code != 404:
+                raise
+            return None
+
+
+def _says(status: Mapping[str, Any], patch: Mapping[str, Any]) -> bool:
+    """Whether a status holds already what a merge patch would write."""
+
+    def told(value: Any) -> Any:
+        if isinstance(value, Mapping):
+            return {key: told(one) for key, one in value.items() if one is not None}
+        return value
+
+    return all(told(status.get(key)) == told(value) for key, value in patch.items())
