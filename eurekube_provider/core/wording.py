@@ -1,8 +1,9 @@
-"""Wording of lists and of unknown names in messages."""
+"""Wording of lists and of unknown names in messages, and the other way in which names are written."""
 
 from __future__ import annotations
 
 import difflib
+import re
 from collections.abc import Iterable, Sequence
 
 
@@ -17,3 +18,8 @@ def nearest(name: str, known: Iterable[str]) -> str:
     names = list(known)
     near = difflib.get_close_matches(name, names, n=1)
     return f"{near[0]} is one" if near else f"there are {', '.join(names)}"
+
+
+def camel_case(name: str) -> str:
+    """Write ``match_labels`` as ``matchLabels``."""
+    return re.sub(r"_([a-z])", lambda found: found[1].upper(), name)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import re
 from collections.abc import Iterable, Mapping
 from dataclasses import MISSING, dataclass, field, fields
 from pathlib import Path
@@ -13,7 +12,7 @@ import pulumi
 from pulumi.runtime import is_config_secret
 
 from eurekube_provider.core.errors import ConfigurationError
-from eurekube_provider.core.wording import nearest
+from eurekube_provider.core.wording import camel_case, nearest
 from eurekube_provider.eureka.connection import BatchMode, Connection
 from eurekube_provider.registrations.connections import DEFAULT_CONNECTION, NAMESPACE, connection_names
 from eurekube_provider.resources.arguments import EurekaInstanceArgs
@@ -211,7 +210,7 @@ def _arguments(
     where: str, kind: type[Any], written: Mapping[str, Any], known: Iterable[str]
 ) -> dict[str, Any]:
     """The keys of an object in the configuration, which are camelCase, as arguments."""
-    names = {_camel(name): name for name in known}
+    names = {camel_case(name): name for name in known}
     for key in written:
         if key not in names:
             raise ConfigurationError(f"{NAMESPACE}:{where}: there is no key {key!r}; {nearest(key, names)}")
@@ -219,16 +218,12 @@ def _arguments(
     for item in _fields(kind):
         required = item.default is MISSING and item.default_factory is MISSING
         if required and item.name in names.values() and item.name not in given:
-            raise ConfigurationError(f"{NAMESPACE}:{where}: {_camel(item.name)} is required")
+            raise ConfigurationError(f"{NAMESPACE}:{where}: {camel_case(item.name)} is required")
     return given
 
 
 def _fields(kind: type[Any]) -> tuple[Any, ...]:
     return fields(kind)
-
-
-def _camel(name: str) -> str:
-    return re.sub(r"_([a-z])", lambda match: match.group(1).upper(), name)
 
 
 def _value(key: str, kind: type[_T]) -> _T | None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from typing import Any, Literal, NotRequired, TypedDict
 
 import pulumi
@@ -11,6 +11,7 @@ from pulumi_kubernetes.apiextensions.CustomResource import CustomResource
 from pulumi_kubernetes.meta.v1 import ObjectMetaArgs
 
 from eurekube_provider.core.errors import ConfigurationError
+from eurekube_provider.core.wording import camel_case
 from eurekube_provider.resources.arguments import as_arguments
 from eurekube_provider.resources.labels import object_labels
 from eurekube_provider.resources.program import ProgramError
@@ -18,6 +19,11 @@ from eurekube_provider.resources.program import ProgramError
 Text = pulumi.Input[str]
 _WAITING = {"pulumi.com/waitFor": "condition=Ready"}
 """For the Kubernetes provider only: it does not reach the cluster by ``eurekube render``."""
+
+_NOT_IN_SPEC = frozenset({"namespace", "name", "wait_ready_seconds"})
+_SELECTOR = {"selector_namespace": "namespace", "app": "app", "match_labels": "matchLabels"}
+_LEASE = ("renewal_interval_seconds", "duration_seconds")
+"""Arguments that the CRD has below ``selector`` and ``lease``."""
 
 Advertise = Literal["Auto", "LoadBalancer", "ExternalIP", "NodePort", "ClusterIP", "ClusterDNS"]
 
@@ -172,39 +178,14 @@ class EurekaSyncer(pulumi.ComponentResource):
 
 def syncer_spec(args: EurekaSyncerArgs) -> dict[str, Any]:
     """The ``spec`` of the custom resource: what was given, under the names of the CRD."""
-    selector = _given(namespace=args.selector_namespace, app=args.app, matchLabels=args.match_labels)
-    lease = _given(
-        renewalIntervalSeconds=args.renewal_interval_seconds, durationSeconds=args.duration_seconds
-    )
-    return _given(
-        mode=args.mode,
-        selector=selector,
-        application=args.application,
-        vipAddress=args.vip_address,
-        secureVipAddress=args.secure_vip_address,
-        port=args.port,
-        securePort=args.secure_port,
-        advertise=args.advertise,
-        nodes=args.nodes,
-        metadata=args.metadata,
-        metadataFromLabels=args.metadata_from_labels,
-        metadataFromPodLabels=args.metadata_from_pod_labels,
-        homePagePath=args.home_page_path,
-        statusPagePath=args.status_page_path,
-        healthCheckPath=args.health_check_path,
-        lease=lease or None,
-        policy=args.policy,
-        paused=args.paused,
-        notReady=args.not_ready,
-        onTermination=args.on_termination,
-        eureka=args.eureka,
-    )
+    given = {item.name: getattr(args, item.name) for item in fields(args) if item.name not in _NOT_IN_SPEC}
+    given = {name: value for name, value in given.items() if value is not None}
+    selector = {key: given.pop(name) for name, key in _SELECTOR.items() if name in given}
+    lease = {camel_case(name): given.pop(name) for name in _LEASE if name in given}
+    spec = {camel_case(name): value for name, value in given.items()}
+    return {**spec, "selector": selector, **({"lease": lease} if lease else {})}
 
 
 def _timeouts(seconds: int) -> pulumi.CustomTimeouts:
     """Not for the deletion, which waits for the operator, and that for Eureka."""
     return pulumi.CustomTimeouts(create=f"{seconds}s", update=f"{seconds}s")
-
-
-def _given(**fields: Any) -> dict[str, Any]:
-    return {key: value for key, value in fields.items() if value is not None}
