@@ -167,7 +167,7 @@ def test_every_key_of_the_document_is_documented() -> None:
     told = Told()
     told.conflict(told.syncer("rating"))
     told.refresh("rating")
-    stacks = Instance("A", "b", "h", "10.0.0.1", Port(1), metadata={"eurekube.owner": "stack/x"})
+    stacks = Instance("A", "b", "h", "10.0.0.1", Port(1), metadata={"eurekube.owner": "stack/o/p/s/n"})
     told.registry.renewals.add(stacks, just_registered=True)
     assert rows == {where: set(keys) for where, keys in keys_of(overview(told.parts), "document").items()}
 
