@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from hashlib import sha256
 
 from eurekube_provider.core.condition_types import ConditionType, Reason
-from eurekube_provider.core.objects import Object, Problem, is_ready, qualified
+from eurekube_provider.core.objects import Object, Problem, conditions_of, is_ready, qualified
 from eurekube_provider.core.syncer import Advertise
 
 AUTO_ORDER = (Advertise.LOAD_BALANCER, Advertise.EXTERNAL_IP, Advertise.CLUSTER_IP)
@@ -132,7 +132,4 @@ def _address_of(node: Object, kind: str) -> str | None:
 
 
 def _is_ready_node(node: Object) -> bool:
-    return any(
-        item["type"] == "Ready" and item["status"] == "True"
-        for item in (node.get("status") or {}).get("conditions") or ()
-    )
+    return conditions_of(node).get("Ready", {}).get("status") == "True"

@@ -38,6 +38,11 @@ def service_of(endpoint_slice: Object) -> str | None:
     return (endpoint_slice["metadata"].get("labels") or {}).get(SERVICE_NAME_LABEL)
 
 
+def conditions_of(item: Object) -> dict[str, Object]:
+    """The conditions in an object's status, by type."""
+    return {one["type"]: one for one in (item.get("status") or {}).get("conditions") or ()}
+
+
 def is_ready(endpoint: Object) -> bool:
     """Whether Kubernetes says that an endpoint can be called; unknown means yes (KEP-1672).
 

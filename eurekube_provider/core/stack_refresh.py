@@ -12,7 +12,6 @@ from dataclasses import dataclass
 from enum import StrEnum
 
 from eurekube_provider.core.errors import ConfigurationError
-from eurekube_provider.core.model import EMPTY
 from eurekube_provider.core.objects import Object, is_ready, qualified, service_of
 from eurekube_provider.core.syncer import Selector
 
@@ -59,14 +58,10 @@ class StackRefresh:
         :raises ConfigurationError: the API server would have refused it; an older CRD may be installed.
         """
         metadata, spec = item["metadata"], item.get("spec") or {}
-        selector, target = spec.get("selector") or {}, spec.get("target")
+        target = spec.get("target")
         if not target:
             raise ConfigurationError("spec.target is missing: name a target of the operator's configuration")
-        if not selector.get("app") and not selector.get("matchLabels"):
-            raise ConfigurationError(
-                "spec.selector.app is missing, and so is spec.selector.matchLabels: name the label app of the"
-                " Service, the Service, or other labels of it"
-            )
+        selector = Selector.from_object(item)
         try:
             action = StackAction(str(spec.get("action")))
         except ValueError:
@@ -76,11 +71,7 @@ class StackRefresh:
         return cls(
             namespace=metadata["namespace"],
             name=metadata["name"],
-            selector=Selector(
-                namespace=selector.get("namespace") or metadata["namespace"],
-                app=selector.get("app") or "",
-                match_labels=selector.get("matchLabels") or EMPTY,
-            ),
+            selector=selector,
             action=action,
             target=target,
             debounce_seconds=spec.get("debounceSeconds"),

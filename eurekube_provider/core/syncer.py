@@ -22,7 +22,7 @@ from eurekube_provider.core.identity import (
     metadata_key,
 )
 from eurekube_provider.core.model import EMPTY, EurekaLease
-from eurekube_provider.core.objects import Object, Problem, app_of
+from eurekube_provider.core.objects import Object, Problem, app_of, conditions_of
 from eurekube_provider.core.plan import Policy
 from eurekube_provider.core.reservations import names_of
 from eurekube_provider.core.text import check_metadata, name_problem, text_problem
@@ -105,6 +105,24 @@ class Selector:
             return False
         labels = service["metadata"].get("labels") or {}
         return all(labels.get(key) == value for key, value in self.match_labels.items())
+
+    @classmethod
+    def from_object(cls, item: Object) -> Selector:
+        """Read the selector of a custom resource, which selects in its own namespace if it names none.
+
+        :raises ConfigurationError: it has none.
+        """
+        written = (item.get("spec") or {}).get("selector") or {}
+        if not written.get("app") and not written.get("matchLabels"):
+            raise ConfigurationError(
+                "spec.selector.app is missing, and so is spec.selector.matchLabels: name the label app of the"
+                " Service, the Service, or other labels of it"
+            )
+        return cls(
+            namespace=written.get("namespace") or item["metadata"]["namespace"],
+            app=written.get("app") or "",
+            match_labels=written.get("matchLabels") or EMPTY,
+        )
 
     def describe(self) -> str:
         """Describe the selector, for the sentence that no Service matches it."""
@@ -227,18 +245,16 @@ def claimed_names(syncer: Object) -> frozenset[str]:
 def _is_in_sync(syncer: Object) -> bool:
     """Whether the status says Synced of the current generation."""
     generation = syncer["metadata"].get("generation")
-    return generation is not None and any(
-        one.get("type") == ConditionType.SYNCED
-        and one.get("status") == "True"
-        and one.get("observedGeneration") == generation
-        for one in (syncer.get("status") or {}).get("conditions") or ()
-    )
+    synced = conditions_of(syncer).get(ConditionType.SYNCED, {})
+    is_current = generation is not None and synced.get("observedGeneration") == generation
+    return is_current and synced.get("status") == "True"
 
 
-def selector_of(syncer: Object) -> Selector | None:
-    """Read a custom resource's selector, whatever else is wrong with it; None where it has none."""
-    with suppress(ConfigurationError):
-        return _SyncerReader(syncer).selector()
+def selector_of(item: Object | None) -> Selector | None:
+    """Read a custom resource's selector, whatever else is wrong with it; None where there is none."""
+    if item is not None:
+        with suppress(ConfigurationError):
+            return Selector.from_object(item)
     return None
 
 
@@ -246,14 +262,14 @@ class _SyncerReader:
     """Reads one custom resource."""
 
     def __init__(self, syncer: Object) -> None:
-        self._metadata = syncer["metadata"]
+        self._syncer, self._metadata = syncer, syncer["metadata"]
         self._spec: Mapping[str, Any] = syncer.get("spec") or {}
         self._where = f"EurekaSyncer {self._metadata['namespace']}/{self._metadata['name']}"
 
     def read(self) -> Syncer:
         spec = self._spec
         mode = self._choice("mode", Mode, None)
-        selector = self.selector()
+        selector = self._selector()
         application = spec.get("application") or selector.app
         if not application:
             raise self._wrong("spec.application is missing: the selector has no app to take the name from")
@@ -293,18 +309,11 @@ class _SyncerReader:
             eureka=spec.get("eureka") or DEFAULT_CONNECTION,
         )
 
-    def selector(self) -> Selector:
-        written = self._spec.get("selector") or {}
-        if not written.get("app") and not written.get("matchLabels"):
-            raise self._wrong(
-                "spec.selector.app is missing, and so is spec.selector.matchLabels: name the label app of the"
-                " Service, the Service, or other labels of it"
-            )
-        return Selector(
-            namespace=written.get("namespace") or self._metadata["namespace"],
-            app=written.get("app") or "",
-            match_labels=written.get("matchLabels") or EMPTY,
-        )
+    def _selector(self) -> Selector:
+        try:
+            return Selector.from_object(self._syncer)
+        except ConfigurationError as error:
+            raise self._wrong(str(error)) from None
 
     def _fixed_metadata(self) -> Mapping[str, str]:
         written: Mapping[str, str] = self._spec.get("metadata") or EMPTY

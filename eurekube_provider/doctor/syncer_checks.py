@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
 from eurekube_provider.core.condition_types import ConditionType
-from eurekube_provider.core.objects import Object, Problem
+from eurekube_provider.core.objects import Object, Problem, conditions_of
 from eurekube_provider.core.ports import choose_ports
 from eurekube_provider.core.syncer import Advertise, Mode, Syncer
 from eurekube_provider.doctor.finding import Fault, Finding, Patch, PatchKind
@@ -127,9 +127,7 @@ def condition_findings(item: Object, syncer: Syncer) -> Iterator[Finding]:
 
     :param item: the custom resource.
     """
-    conditions: Mapping[str, Object] = {
-        one["type"]: one for one in (item.get("status") or {}).get("conditions") or ()
-    }
+    conditions = conditions_of(item)
     if ConditionType.READY not in conditions:
         yield Finding(
             Fault.SYNCER_TROUBLE,

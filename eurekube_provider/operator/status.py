@@ -18,6 +18,7 @@ from eurekube_provider.core.condition_types import ConditionType, Reason
 from eurekube_provider.core.errors import KubernetesError, LeadershipLost
 from eurekube_provider.core.liveness import Liveness, liveness_of
 from eurekube_provider.core.mapping import UNREAD
+from eurekube_provider.core.objects import conditions_of
 from eurekube_provider.core.plan import Action, Outcome
 from eurekube_provider.core.quoting import printable
 from eurekube_provider.core.syncer import claimed_names
@@ -41,7 +42,7 @@ def status_of(syncer: Mapping[str, Any], report: Report, now: datetime) -> dict[
     :param syncer: the object with its current status, whose transition times are kept.
     """
     generation = syncer["metadata"].get("generation", 0)
-    before = {item["type"]: item for item in (syncer.get("status") or {}).get("conditions") or ()}
+    before = conditions_of(syncer)
     stamp = now.strftime("%Y-%m-%dT%H:%M:%SZ")
     conditions = [
         condition(syncer, ConditionType.READY, report.reason, report.message, stamp, holds=report.is_ready),
@@ -94,8 +95,7 @@ def condition(
     :param holds: None where that is not known.
     """
     state = {True: "True", False: "False", None: "Unknown"}[holds]
-    conditions = (item.get("status") or {}).get("conditions") or ()
-    old = next((one for one in conditions if one["type"] == kind), None)
+    old = conditions_of(item).get(kind)
     return {
         "type": kind,
         "status": state,

@@ -77,7 +77,7 @@ def drain(registered: Iterable[Registered], seconds: float, wait: Callable[[floa
     try:
         _for_each(_take_out, leaving)
         wait(seconds)
-        held = _for_each(_newest, leaving)
+        held = _for_each(lambda peers, one: peers.read_everywhere(*one.key).found, leaving)
         for (_, instance), have in zip(leaving, held, strict=True):
             if have is not None and _is_same(have, instance) and not have.is_leaving:
                 why = f"another run has put {instance.instance_id} back into service"
@@ -220,21 +220,9 @@ def put_all_back(peers: Peers, instances: Sequence[Instance]) -> None:
 
 def _take_out(peers: Peers, instance: Instance) -> None:
     """Mark it, and set its status at once: another run that puts back many meanwhile takes marks off."""
-    _mark(peers, instance)
-    _set_out(peers, instance)
-
-
-def _mark(peers: Peers, instance: Instance) -> None:
     if not instance.is_leaving:
         write(peers, replace(instance, metadata={**instance.metadata, LEAVING_KEY: "true"}), instance)
-
-
-def _set_out(peers: Peers, instance: Instance) -> None:
     peers.set_status(instance, Status.OUT_OF_SERVICE)
-
-
-def _newest(peers: Peers, instance: Instance) -> Instance | None:
-    return peers.read_everywhere(*instance.key).found
 
 
 def _is_same(have: Instance, drained: Instance) -> bool:

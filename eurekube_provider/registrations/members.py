@@ -8,7 +8,6 @@ The names are part of every user's state: renaming one needs a heading State in 
 
 from __future__ import annotations
 
-import difflib
 import math
 from collections.abc import Mapping
 from typing import Any
@@ -23,7 +22,7 @@ from eurekube_provider.registrations.properties import (
     names_in,
     without_secrets,
 )
-from eurekube_provider.registrations.property_check import Checked, CheckFailure, check
+from eurekube_provider.registrations.property_check import Checked, CheckFailure, check, no_such_property
 from eurekube_provider.registrations.values import UNKNOWN, Marker
 
 SHARED = names_in(Scope.CONTENTS)
@@ -51,7 +50,7 @@ def check_members(olds: Mapping[str, Any], news: Mapping[str, Any]) -> Checked:
     """
     written = {key: value for key, value in news.items() if value is not None}
     unknown = sorted(set(written) - {*MEMBER_INPUTS, *MEMBER_OUTPUTS})
-    problems = [_no_such(key, key, MEMBER_INPUTS) for key in unknown]
+    problems = [no_such_property(key, key, MEMBER_INPUTS) for key in unknown]
     result, found, warnings = _checked_defaults(olds, written)
     problems += found
     base = _id_base(olds, written)
@@ -148,7 +147,7 @@ def _checked_member(
     """What an instance has of its own, and its id; what its application has wrong was ``told`` already."""
     where = f"instances.{key}"
     written, derived = without_secrets({name: item for name, item in value.items() if item is not None})
-    problems = [_no_such(f"{where}.{name}", name, OWN) for name in sorted(set(written) - set(OWN))]
+    problems = [no_such_property(f"{where}.{name}", name, OWN) for name in sorted(set(written) - set(OWN))]
     known = {name: item for name, item in written.items() if name in OWN}
     before = (olds.get("instances") or {}).get(key)
     checked = check(
@@ -214,8 +213,3 @@ def _id_base(olds: Mapping[str, Any], news: Mapping[str, Any]) -> str | None:
         return str(olds[ID_BASE])
     owner = parse_owner(str(news.get("owner")))
     return f"{owner.name}.{owner.stack}.{owner.project}" if isinstance(owner, StackOwner) else None
-
-
-def _no_such(where: str, name: str, known: tuple[str, ...]) -> CheckFailure:
-    near = difflib.get_close_matches(name, known, n=1)
-    return CheckFailure(where, "there is no such property" + (f"; {near[0]} is one" if near else ""))

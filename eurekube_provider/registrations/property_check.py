@@ -45,6 +45,12 @@ class Checked:
     warnings: tuple[CheckFailure, ...] = ()
 
 
+def no_such_property(where: str, name: str, known: tuple[str, ...]) -> CheckFailure:
+    """A property that is none of those that are ``known``, and which of them it may have meant."""
+    near = difflib.get_close_matches(name, known, n=1)
+    return CheckFailure(where, "there is no such property" + (f"; {near[0]} is one" if near else ""))
+
+
 def default_instance_id(owner: StackOwner, application: str, port: int) -> str:
     """The id of a registration that names none: ``<name>.<stack>.<project>:<application>:<port>``."""
     return f"{owner.name}.{owner.stack}.{owner.project}:{application.lower()}:{port}"
@@ -75,8 +81,7 @@ class _Check:
 
     def run(self) -> Checked:
         for key in sorted(set(self._news) - set(INPUTS)):
-            near = difflib.get_close_matches(key, INPUTS, n=1)
-            self._refuse(key, "there is no such property" + (f"; {near[0]} is one" if near else ""))
+            self._problems.append(no_such_property(key, key, INPUTS))
         for each in PROPERTIES:
             if each.name != "instance_id":
                 default = each.default if each.derive is None else each.derive(self._result, self._news)

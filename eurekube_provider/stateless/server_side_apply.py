@@ -8,6 +8,7 @@ from enum import Enum
 from typing import Any
 
 from eurekube_provider.core.errors import KubernetesError
+from eurekube_provider.core.objects import conditions_of
 from eurekube_provider.kube.access import APPLY_PATCH, ApiResource, KubeAccess
 from eurekube_provider.resources.labels import STACK_LABEL
 from eurekube_provider.stateless.secret_masks import KubernetesObject
@@ -172,8 +173,7 @@ def _is_foreign(before: KubernetesObject | None, item: KubernetesObject) -> bool
 
 
 def _is_established(crd: KubernetesObject) -> bool:
-    conditions = (crd.get("status") or {}).get("conditions") or []
-    return any(entry["type"] == "Established" and entry["status"] == "True" for entry in conditions)
+    return conditions_of(crd).get("Established", {}).get("status") == "True"
 
 
 def _version(item: KubernetesObject) -> Any:

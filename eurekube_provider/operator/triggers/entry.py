@@ -5,7 +5,6 @@ from __future__ import annotations
 import hashlib
 import math
 from collections.abc import Callable
-from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -215,14 +214,6 @@ def run_key(entry: TriggerEntry, wanted: str) -> str:
     """What names a run, whichever replica tries it: the same until one goes well."""
     text = f"{entry.uid}/{entry.standing.runs}/{wanted}"
     return hashlib.sha256(text.encode()).hexdigest()[:32]
-
-
-def selector_of(item: Object | None) -> Selector | None:
-    """Which Services a StackRefresh means; None for none, and for one that asks for nothing possible."""
-    if item is not None:
-        with suppress(ConfigurationError):
-            return StackRefresh.from_object(item).selector
-    return None
 
 
 def _nothing(refresh: StackRefresh) -> str:

@@ -13,6 +13,7 @@ from datetime import UTC, datetime
 from typing import Any
 
 from eurekube_provider.core.condition_types import ConditionType
+from eurekube_provider.core.objects import conditions_of
 from eurekube_provider.core.quoting import printable
 from eurekube_provider.core.schedule import Schedule, retry_delay
 from eurekube_provider.core.stack_refresh import Addresses, StackRefresh
@@ -64,7 +65,7 @@ class TriggerState:
     def of(cls, item: Object) -> TriggerState:
         """What an object's status says."""
         status = item.get("status") or {}
-        conditions = {one["type"]: one for one in status.get("conditions") or ()}
+        conditions = conditions_of(item)
         known = cls(
             last_run=status.get("lastRun"),
             served=str(status.get("servedDigest") or ""),
@@ -254,7 +255,7 @@ def status_of(item: Object, standing: TriggerState, wall: datetime) -> dict[str,
         condition(item, ConditionType.READY, standing.reason, standing.message, at, holds=standing.is_ready),
         condition(item, ConditionType.SYNCED, *sync, at, holds=standing.is_synced),
     ]
-    before = {one["type"] for one in (item.get("status") or {}).get("conditions") or ()}
+    before = conditions_of(item)
     paused = "spec.paused is true: nothing is run" if standing.is_paused else ""
     for kind, why in ((ConditionType.PAUSED, paused), (ConditionType.BRAKED, standing.braked)):
         if why:

@@ -19,6 +19,7 @@ from eurekube_provider.core.condition_types import ConditionType
 from eurekube_provider.core.errors import KubernetesError, LeadershipLost
 from eurekube_provider.core.liveness import Liveness, liveness_of
 from eurekube_provider.core.stack_refresh import StackRefresh
+from eurekube_provider.core.syncer import selector_of
 from eurekube_provider.kube.access import REFRESHES, KubeAccess
 from eurekube_provider.kube.events import EventRecorder, EventType
 from eurekube_provider.kube.reflector import Reflector, ReflectorGroup
@@ -32,7 +33,6 @@ from eurekube_provider.operator.triggers.entry import (
     Selected,
     TriggerEntry,
     run_key,
-    selector_of,
 )
 from eurekube_provider.operator.triggers.refresh_objects import RefreshObjects
 from eurekube_provider.operator.triggers.runs import Ended, History, Order, Place, Runs, runner_of
