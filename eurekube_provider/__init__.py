@@ -36,12 +36,16 @@ if TYPE_CHECKING:
         get_instance,
         get_instance_output,
     )
-    from eurekube_provider.resources.operator_component import (
-        EurekaConnectionArgs,
-        EurekaConnectionArgsDict,
+    from eurekube_provider.resources.operator_component.component import EurekubeOperator
+    from eurekube_provider.resources.operator_component.credentials import (
         EurekaSecretArgs,
         EurekaSecretArgsDict,
-        EurekubeOperator,
+    )
+    from eurekube_provider.resources.operator_component.eureka_arguments import (
+        EurekaConnectionArgs,
+        EurekaConnectionArgsDict,
+    )
+    from eurekube_provider.resources.operator_component.operator_arguments import (
         EurekubeOperatorArgs,
         EurekubeOperatorArgsDict,
     )
@@ -96,16 +100,16 @@ _MODULES = {
     "EurekaInstance": "instance",
     "EurekaInstanceArgs": "arguments",
     "EurekaInstanceArgsDict": "arguments",
-    "EurekaConnectionArgs": "operator_component",
-    "EurekaConnectionArgsDict": "operator_component",
-    "EurekaSecretArgs": "operator_component",
-    "EurekaSecretArgsDict": "operator_component",
+    "EurekaConnectionArgs": "operator_component.eureka_arguments",
+    "EurekaConnectionArgsDict": "operator_component.eureka_arguments",
+    "EurekaSecretArgs": "operator_component.credentials",
+    "EurekaSecretArgsDict": "operator_component.credentials",
     "EurekaSyncer": "syncer_component",
     "EurekaSyncerArgs": "syncer_component",
     "EurekaSyncerArgsDict": "syncer_component",
-    "EurekubeOperator": "operator_component",
-    "EurekubeOperatorArgs": "operator_component",
-    "EurekubeOperatorArgsDict": "operator_component",
+    "EurekubeOperator": "operator_component.component",
+    "EurekubeOperatorArgs": "operator_component.operator_arguments",
+    "EurekubeOperatorArgsDict": "operator_component.operator_arguments",
     "FoundApplication": "lookups",
     "FoundEndpoint": "lookups",
     "FoundEndpoints": "lookups",

@@ -4,12 +4,7 @@ from __future__ import annotations
 
 import argparse
 
-from eurekube_provider.cli.stack_arguments import (
-    add_cluster_options,
-    add_stack_options,
-    cluster_of,
-    rendered_stack,
-)
+from eurekube_provider.cli.stack_arguments import add_cluster_options, cluster_of, rendered_stack
 from eurekube_provider.cli.terminal import say
 from eurekube_provider.stateless.apply_stack import apply_rendered, preview_rendered
 
@@ -21,7 +16,6 @@ def add_to(parser: argparse.ArgumentParser) -> None:
         " register its registrations, and remove what it made before and no longer makes: objects by their"
         " label eurekube.io/stack, registrations by their owner. Not for a stack that Pulumi deploys."
     )
-    add_stack_options(parser)
     add_cluster_options(parser)
     parser.add_argument("--dry-run", action="store_true", help="print what would be done, and do nothing")
     parser.set_defaults(run=run)

@@ -4,12 +4,7 @@ from __future__ import annotations
 
 import argparse
 
-from eurekube_provider.cli.stack_arguments import (
-    add_cluster_options,
-    add_stack_options,
-    cluster_of,
-    rendered_stack,
-)
+from eurekube_provider.cli.stack_arguments import add_cluster_options, cluster_of, rendered_stack
 from eurekube_provider.cli.terminal import say
 from eurekube_provider.stateless.apply_stack import DEFAULT_PATIENCE_SECONDS, remove_rendered
 
@@ -20,7 +15,6 @@ def add_to(parser: argparse.ArgumentParser) -> None:
         "Remove a stack's syncers, then its registrations, then its other objects, namespaces"
         " included. CRDs are kept. The operator must be running: it serves the syncers' finalizers."
     )
-    add_stack_options(parser)
     add_cluster_options(parser)
     parser.add_argument(
         "--patience",

@@ -43,7 +43,8 @@ def add_stack_options(parser: argparse.ArgumentParser) -> None:
 
 
 def add_cluster_options(parser: argparse.ArgumentParser) -> None:
-    """Add the options that say how to reach the cluster."""
+    """Add the options of :func:`add_stack_options`, and those that say how to reach the cluster."""
+    add_stack_options(parser)
     parser.add_argument(
         "--kubeconfig", type=Path, metavar="FILE", help="[eurekube:kubeconfig, else as kubectl finds it]"
     )

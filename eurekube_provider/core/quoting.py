@@ -1,4 +1,4 @@
-"""Escaping of foreign text that is shown to people, so that no terminal obeys it.
+"""Foreign text as it may be shown to people: without credentials, and so that no terminal obeys it.
 
 Whoever may register in Eureka chooses what stands in ids, host names and metadata, and whoever writes to a
 cluster chooses labels. A terminal obeys escape sequences, and turns letters round for bidirectional marks: so
@@ -6,6 +6,18 @@ one could write "safe" over "not safe".
 """
 
 from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+
+HIDDEN = "[secret]"
+
+_SECRET_NAME = re.compile(r"PASS|SECRET|TOKEN|KEY|CREDENTIAL|AUTH", re.IGNORECASE)
+_SHORTEST = 6
+"""A shorter value stands everywhere by chance."""
+
+_USER_INFO = re.compile(r"(?<=://)[^\s/@]*@")
+_SCHEME = re.compile(r"\b(bearer|basic|token)(\s+)[^\s'\",;]{6,}", re.IGNORECASE)
 
 
 def printable(text: str) -> str:
@@ -30,3 +42,20 @@ def printable_json(document: str) -> str:
 def _escaped(sign: str) -> str:
     units = sign.encode("utf-16-be", "surrogatepass")
     return "".join(f"\\u{units[at]:02x}{units[at + 1]:02x}" for at in range(0, len(units), 2))
+
+
+def redacted(text: str, environment: Mapping[str, str]) -> str:
+    """Replace in ``text`` what looks like a credential by :data:`HIDDEN`.
+
+    :param environment: the program's: values of variables that are named like secrets are hidden.
+    """
+    secrets = {
+        line
+        for name, value in environment.items()
+        if _SECRET_NAME.search(name)
+        for line in (value, *value.splitlines())
+        if len(line.strip()) >= _SHORTEST
+    }
+    for secret in sorted(secrets, key=len, reverse=True):
+        text = text.replace(secret, HIDDEN)
+    return _SCHEME.sub(rf"\1\2{HIDDEN}", _USER_INFO.sub(f"{HIDDEN}@", text))

@@ -17,10 +17,7 @@ from eurekube_provider.eureka import apply
 from eurekube_provider.eureka.peers import Peers
 from eurekube_provider.registrations.actual import ActualState, look
 from eurekube_provider.registrations.desired import DesiredState, name_of
-from eurekube_provider.registrations.draining import unmarked
-
-THREADS = 8
-"""Single requests under way at once."""
+from eurekube_provider.registrations.draining import THREADS, unmarked
 
 _TOLD_OF_MANY = 3
 """So many requests that remove what may be left are named."""

@@ -16,11 +16,9 @@ from eurekube_provider.core.wording import camel_case, nearest
 from eurekube_provider.eureka.connection import BatchMode, Connection
 from eurekube_provider.registrations.connections import DEFAULT_CONNECTION, NAMESPACE, connection_names
 from eurekube_provider.resources.arguments import EurekaInstanceArgs
-from eurekube_provider.resources.operator_component import (
-    EurekaConnectionArgs,
-    EurekaSecretArgs,
-    EurekubeOperatorArgs,
-)
+from eurekube_provider.resources.operator_component.credentials import EurekaSecretArgs
+from eurekube_provider.resources.operator_component.eureka_arguments import EurekaConnectionArgs
+from eurekube_provider.resources.operator_component.operator_arguments import EurekubeOperatorArgs
 from eurekube_provider.resources.program import (
     ProgramError,
     is_rendered,

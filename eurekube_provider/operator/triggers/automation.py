@@ -18,7 +18,7 @@ import time
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from eurekube_provider.core.redact import redacted
+from eurekube_provider.core.quoting import redacted
 from eurekube_provider.operator.triggers.targets import Automation
 from eurekube_provider.operator.triggers.trigger_run import (
     Runner,
