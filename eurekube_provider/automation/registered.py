@@ -185,7 +185,9 @@ def _one(
     *,
     is_told: bool = True,
 ) -> Registered:
-    contents = flattened({name: value for name, value in full.items() if _is_content(name)})
+    # Its status is Eureka's, or a person's, and not what a program changes unless it enforces one.
+    own = {name: value for name, value in full.items() if name not in _BESIDE and not name.startswith("__")}
+    contents = flattened(own)
     contents.setdefault("ip_address", contents.get("host_name", ""))
     application = as_text(resource.get("application"))
     drain_seconds = resource.get("drain_seconds")
@@ -211,11 +213,6 @@ def _merged(above: Any, own: Any) -> Any:
         if metadata and not isinstance(metadata, Mapping):
             return metadata
     return {**(above or {}), **(own or {})}
-
-
-def _is_content(name: str) -> bool:
-    # Its status is Eureka's, or a person's, and not what a program changes unless it enforces one.
-    return name not in _BESIDE and not name.startswith("__")
 
 
 def _foreign(properties: Mapping[str, Any]) -> str:

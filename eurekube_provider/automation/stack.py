@@ -86,7 +86,8 @@ class StackRunner:
         try:
             with self._records.claimed() if action in _WRITING else nullcontext():
                 released = self._once(action, log)
-            outcome = RunOutcome.CHANGED if _has_changes(log) else RunOutcome.UNCHANGED
+            is_changed = any(count for name, count in log.changes.items() if name not in UNCHANGED)
+            outcome = RunOutcome.CHANGED if is_changed else RunOutcome.UNCHANGED
             message = _sentence(action, self.target.stack, log) + released
         except ConcurrentUpdateError as error:
             outcome, message = RunOutcome.LOCKED, self._who_holds_it(str(error))
@@ -101,7 +102,8 @@ class StackRunner:
         finally:
             timer.cancel()
         seconds = time.monotonic() - began
-        return StackRun(action, self.target.stack, outcome, log.changes, seconds, message, log.changing)
+        changing = tuple(step for step in log.steps if step.is_change)
+        return StackRun(action, self.target.stack, outcome, log.changes, seconds, message, changing)
 
     def _once(self, action: StackOperation, log: StepLog) -> str:
         """Run; where a dead run of ours stands in the way, release its lock first, and say so."""
@@ -188,10 +190,6 @@ def _project(work_dir: Path) -> Mapping[str, Any]:
                 told = None  # the CLI says what is wrong with it
             return told if isinstance(told, Mapping) else {}
     raise ConfigurationError(f"{work_dir} has no Pulumi.yaml: name the folder of a project")
-
-
-def _has_changes(log: StepLog) -> bool:
-    return any(count for operation, count in log.changes.items() if operation not in UNCHANGED)
 
 
 def _sentence(action: StackOperation, stack: str, log: StepLog) -> str:

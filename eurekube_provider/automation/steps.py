@@ -111,11 +111,6 @@ class StepLog:
         """Return all steps, in the engine's order."""
         return tuple(self._steps.values())
 
-    @property
-    def changing(self) -> tuple[Step, ...]:
-        """Return the steps that change something."""
-        return tuple(step for step in self.steps if step.is_change)
-
 
 def plain(text: str) -> str:
     """Strip the marks of colours from a message of the engine, e.g. ``<{%fg 1%}>``."""

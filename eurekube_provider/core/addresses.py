@@ -96,9 +96,8 @@ def node_addresses(
         return Problem(
             Reason.NODES_NOT_READ, "the cluster's nodes have not been read yet: nothing is changed before"
         )
-    ready = sorted(
-        (node for node in nodes if _is_ready_node(node)), key=lambda node: node["metadata"]["name"]
-    )
+    ready = [node for node in nodes if conditions_of(node).get("Ready", {}).get("status") == "True"]
+    ready.sort(key=lambda node: node["metadata"]["name"])
     words = "no node of the cluster"
     if (service.get("spec") or {}).get("externalTrafficPolicy") == "Local":
         # Other nodes drop what arrives at the node port.
@@ -129,7 +128,3 @@ def node_addresses(
 def _address_of(node: Object, kind: str) -> str | None:
     addresses = (node.get("status") or {}).get("addresses") or ()
     return next((str(one["address"]) for one in addresses if one["type"] == kind), None)
-
-
-def _is_ready_node(node: Object) -> bool:
-    return conditions_of(node).get("Ready", {}).get("status") == "True"

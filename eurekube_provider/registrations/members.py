@@ -90,12 +90,8 @@ def check_members(olds: Mapping[str, Any], news: Mapping[str, Any]) -> Checked:
 
 def members(properties: Mapping[str, Any]) -> dict[str, Properties]:
     """The full properties of each instance by key, from checked properties or those of a state."""
-    return {key: member_properties(properties, key) for key in properties.get("instances") or {}}
-
-
-def member_properties(properties: Mapping[str, Any], key: str) -> Properties:
-    """The full properties of one instance, as an EurekaInstance would have them."""
-    return check({}, _merged(properties, key, properties["instances"][key])).properties
+    instances = properties.get("instances") or {}
+    return {key: check({}, _merged(properties, key, own)).properties for key, own in instances.items()}
 
 
 def fitted(properties: Mapping[str, Any], key: str, held: Mapping[str, Any]) -> Properties:
@@ -109,16 +105,17 @@ def fitted(properties: Mapping[str, Any], key: str, held: Mapping[str, Any]) -> 
         full = check({}, _merged(properties, key, written)).properties
         for name in OWN:
             if name == "metadata":
-                differing = _differing(full.get(name) or {}, held.get(name) or {})
+                want, there = full.get(name) or {}, held.get(name) or {}
+                differing = {
+                    one: there.get(one, "")
+                    for one in sorted({*want, *there})
+                    if want.get(one) != there.get(one)
+                }
                 if differing:
                     written[name] = {**(written.get(name) or {}), **differing}
             elif full.get(name) != held.get(name):
                 written[name] = "" if held.get(name) is None else held[name]
     return written
-
-
-def _differing(want: Mapping[str, Any], held: Mapping[str, Any]) -> dict[str, Any]:
-    return {key: held.get(key, "") for key in sorted({*want, *held}) if want.get(key) != held.get(key)}
 
 
 def _checked_defaults(

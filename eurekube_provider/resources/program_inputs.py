@@ -21,11 +21,6 @@ IN_UPDATE = "in_update"
 """Among what a program gives that is not previewed, and in no state: only then a check may ask Eureka."""
 
 
-def stack_owner(name: str) -> str:
-    """Whom a resource of the running program registers for."""
-    return str(StackOwner(program_organization(), pulumi.get_project(), pulumi.get_stack(), name))
-
-
 def given_properties(name: str, args: Any) -> Properties:
     """The arguments of the resource ``name``, with what the running program's configuration adds to them.
 
@@ -43,5 +38,5 @@ def given_properties(name: str, args: Any) -> Properties:
         **given,
         "connection": None if connection == DEFAULT_CONNECTION else connection,
         "service_url": ",".join(program_connection(connection).service_urls),
-        "owner": stack_owner(name),
+        "owner": str(StackOwner(program_organization(), pulumi.get_project(), pulumi.get_stack(), name)),
     }

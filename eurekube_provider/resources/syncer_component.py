@@ -156,6 +156,8 @@ class EurekaSyncer(pulumi.ComponentResource):
                 f" not {patience!r}"
             )
         super().__init__("eurekube:index:EurekaSyncer", name, None, opts)
+        # Not for the deletion, which waits for the operator, and that for Eureka.
+        timeouts = pulumi.CustomTimeouts(create=f"{patience}s", update=f"{patience}s") if patience else None
         self.name = pulumi.Output.from_input(args.name or name)
         self.namespace = pulumi.Output.from_input(args.namespace)
         CustomResource(
@@ -169,9 +171,7 @@ class EurekaSyncer(pulumi.ComponentResource):
                 annotations=_WAITING if patience else None,
             ),
             spec=syncer_spec(args),
-            opts=pulumi.ResourceOptions(
-                parent=self, custom_timeouts=_timeouts(patience) if patience else None
-            ),
+            opts=pulumi.ResourceOptions(parent=self, custom_timeouts=timeouts),
         )
         self.register_outputs({"name": self.name, "namespace": self.namespace})
 
@@ -184,8 +184,3 @@ def syncer_spec(args: EurekaSyncerArgs) -> dict[str, Any]:
     lease = {camel_case(name): given.pop(name) for name in _LEASE if name in given}
     spec = {camel_case(name): value for name, value in given.items()}
     return {**spec, "selector": selector, **({"lease": lease} if lease else {})}
-
-
-def _timeouts(seconds: int) -> pulumi.CustomTimeouts:
-    """Not for the deletion, which waits for the operator, and that for Eureka."""
-    return pulumi.CustomTimeouts(create=f"{seconds}s", update=f"{seconds}s")

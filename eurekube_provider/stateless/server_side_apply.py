@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from enum import Enum
 from typing import Any
 
@@ -48,7 +48,7 @@ class Objects:
             return Effect.LEFT
         after = self._patch(path, item, {})
         if item["kind"] == "CustomResourceDefinition":
-            self._wait_until(lambda: _is_established(self._access.get(path)), item, "established")
+            self._wait_until_established(path, item)
         if before is None:
             return Effect.CREATED
         same = _version(before) == _version(after)
@@ -140,12 +140,12 @@ class Objects:
         self._kinds[api_version] = kinds
         return kinds
 
-    def _wait_until(self, is_so: Callable[[], bool], item: KubernetesObject, state: str) -> None:
+    def _wait_until_established(self, path: str, item: KubernetesObject) -> None:
         deadline = time.monotonic() + _PATIENCE_SECONDS
-        while not is_so():
+        while conditions_of(self._access.get(path)).get("Established", {}).get("status") != "True":
             if time.monotonic() >= deadline:
                 raise KubernetesError(
-                    f"{describe(item)} is not {state} after {_PATIENCE_SECONDS:.0f} s;"
+                    f"{describe(item)} is not established after {_PATIENCE_SECONDS:.0f} s;"
                     " kubectl describe tells why"
                 )
             time.sleep(_POLL_SECONDS)
@@ -170,10 +170,6 @@ def _is_foreign(before: KubernetesObject | None, item: KubernetesObject) -> bool
         return False
     labels = [(one["metadata"].get("labels") or {}).get(STACK_LABEL) for one in (before, item)]
     return labels[0] != labels[1]
-
-
-def _is_established(crd: KubernetesObject) -> bool:
-    return conditions_of(crd).get("Established", {}).get("status") == "True"
 
 
 def _version(item: KubernetesObject) -> Any:

@@ -44,7 +44,7 @@ class Done:
 
 _processes = multiprocessing.get_context("forkserver")
 # Loading what the program needs takes seconds; each process begins with it.
-_PROGRAM = ("application", "exports", "instance", "operator_component", "program", "stack_settings")
+_PROGRAM = ("application", "exports", "instance", "operator_component.component", "program", "stack_settings")
 _processes.set_forkserver_preload(
     [
         "eurekube_provider.cli.render_command",
