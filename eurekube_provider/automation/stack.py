@@ -178,10 +178,7 @@ def _act(stack: Stack, action: StackOperation, log: StepLog) -> None:
 
 
 def _project(work_dir: Path) -> Mapping[str, Any]:
-    """Read the project's file.
-
-    :raises ConfigurationError: there is none.
-    """
+    """Read the project's file, which must be there."""
     for name in PROJECT_FILES:
         if (work_dir / name).is_file():
             try:

@@ -59,10 +59,7 @@ def _serve(request: Mapping[str, Any]) -> StackRun:
 
 
 def _read(text: str) -> dict[str, Any]:
-    """Read and check the request.
-
-    :raises ConfigurationError: it cannot be understood.
-    """
+    """Read the request, and refuse one that cannot be understood."""
     try:
         request = json.loads(text)
     except ValueError as error:

@@ -341,10 +341,7 @@ def _fixed_metadata(syncer: Syncer, cluster: Cluster) -> dict[str, str]:
 
 
 def _metadata(zone: str, labels: Mapping[str, str], fixed: Mapping[str, str]) -> dict[str, str]:
-    """Put together all metadata of an instance.
-
-    :raises InvalidInstance: a value that clients could not read, or too much in sum.
-    """
+    """Put together all metadata of an instance; refuse what clients could not read, and too much in sum."""
     metadata = {**({"zone": zone} if zone else {}), **labels, **fixed}
     check_metadata(metadata)
     return metadata

@@ -195,10 +195,7 @@ def left_alone(instance: Instance) -> str:
 
 
 def _planned(wanted: DesiredState, before: ActualState, peers: Peers) -> Plan:
-    """What must change, with what stands at the addresses of what is not there yet.
-
-    :raises RegistryError: who may stand there cannot be read.
-    """
+    """What must change, with what stands at the addresses of what is not there yet."""
     desired = list(wanted.instances.values())
     missing = [each for each in desired if each.key not in before.everything]
     there = (*before.everything.values(), *LISTS.neighbours(missing, wanted.owner, peers))
@@ -289,8 +286,6 @@ def _in_service(
 
     What shall go stays as it is, and is drained once more; what is to be out of service stays so, and is the
     program's wish from now on.
-
-    :raises RegistryError: Eureka did not do it.
     """
     before = look(wanted, owners, peers, also=also, writes=True, everywhere=False)
     is_adopting = wanted.on_conflict is OnConflict.ADOPT
@@ -317,7 +312,6 @@ def _remove(
     """Drain and remove these.
 
     :returns: the places in which something else was registered during the drain; that was left.
-    :raises EurekubeError: a server keeps holding one.
     """
     if not leaving:
         return frozenset()

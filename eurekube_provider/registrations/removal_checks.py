@@ -114,10 +114,7 @@ class RemovalChecks:
         return True
 
     def _look(self, peers: Peers, due: dict[tuple[tuple[str, ...], Key], _Removed]) -> list[_Failure]:
-        """Remove again what came back; what could not be.
-
-        :raises RegistryError: no server answered.
-        """
+        """Remove again what came back; returns what could not be."""
         failures: list[_Failure] = []
         stock = look_everywhere(peers, [removed.instance for removed in due.values()])
         for place, removed in due.items():

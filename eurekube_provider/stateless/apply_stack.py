@@ -152,10 +152,7 @@ def _remove_objects(
 def _wait_until_gone(
     items: list[KubernetesObject], objects: Objects, report: Report, patience_seconds: float
 ) -> list[KubernetesObject]:
-    """Report each as it goes.
-
-    :returns: those that are still there after ``patience_seconds``.
-    """
+    """Report each as it goes; returns those that are still there after ``patience_seconds``."""
     deadline = time.monotonic() + patience_seconds
     left = list(items)
     while left:

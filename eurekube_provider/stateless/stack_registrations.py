@@ -105,7 +105,6 @@ class StackRegistrations:
         """Take out all that asks for a drain, and wait for the longest.
 
         :returns: the places in which another run of the stack has registered something meanwhile.
-        :raises RegistryError: an Eureka cannot be asked; all is in service again.
         """
         leaving: list[Registered] = []
         for desired in self._resources:
