@@ -70,12 +70,7 @@ def configured_connection(
     return Connection.configured(known)
 
 
-def connection_of_state(
-    setting: Setting,
-    service_urls: Iterable[str],
-    environment: Mapping[str, str] = os.environ,
-    name: str = DEFAULT_CONNECTION,
-) -> Connection:
+def connection_of_state(setting: Setting, service_urls: Iterable[str], name: str) -> Connection:
     """The connection to the servers that a state names, whatever is configured by now.
 
     Servers that no connection leads to get no credentials, since theirs may have been others; those of a
@@ -84,12 +79,12 @@ def connection_of_state(
     :raises ConfigurationError: the connection of this name is there, and wrong.
     """
     urls = tuple(service_urls)
-    known = connection_to(setting, urls, environment, name)
+    known = connection_to(setting, urls, name)
     if known is not None:
         return known
-    if _has_url(setting, environment, name):
+    if _has_url(setting, name):
         return replace(
-            configured_connection(setting, environment, name=name),
+            configured_connection(setting, name=name),
             service_urls=urls,
             user=None,
             password=None,
@@ -98,28 +93,23 @@ def connection_of_state(
             client_certificate=None,
             client_key=None,
         )
-    if _is_there(setting, environment, name):
-        return configured_connection(setting, environment, service_url=",".join(urls), name=name)
+    if _is_there(setting, name):
+        return configured_connection(setting, service_url=",".join(urls), name=name)
     return Connection.parse(urls)
 
 
-def connection_to(
-    setting: Setting,
-    service_urls: Iterable[str],
-    environment: Mapping[str, str] = os.environ,
-    name: str = DEFAULT_CONNECTION,
-) -> Connection | None:
+def connection_to(setting: Setting, service_urls: Iterable[str], name: str) -> Connection | None:
     """The connection that is configured and shares a URL with these, and so leads to the same Eureka.
 
     :param name: is asked first.
     :raises ConfigurationError: the connection of this name is there, and wrong.
     """
     urls = set(service_urls)
-    if _has_url(setting, environment, name):
-        own = configured_connection(setting, environment, name=name)
+    if _has_url(setting, name):
+        own = configured_connection(setting, name=name)
         if not urls.isdisjoint(own.service_urls):
             return own
-    others = (_usable(setting, environment, each) for each in connection_names(setting, environment))
+    others = (_usable(setting, each) for each in connection_names(setting))
     return next((other for other in others if other and not urls.isdisjoint(other.service_urls)), None)
 
 
@@ -142,37 +132,37 @@ def abandoned_urls(setting: Setting) -> frozenset[str]:
     return frozenset(split_credentials(each.strip())[0] for each in written if each.strip())
 
 
-def connection_names(setting: Setting, environment: Mapping[str, str] = os.environ) -> list[str]:
+def connection_names(setting: Setting) -> list[str]:
     """The connections that the configuration describes; of those in the environment only the default one.
 
     :raises ConfigurationError: ``eurekube:connections`` is no object.
     """
-    default = setting("url") or from_environment("url", environment, _prefix(DEFAULT_CONNECTION))
+    default = setting("url") or from_environment("url", os.environ, _prefix(DEFAULT_CONNECTION))
     named = _object(setting("connections") or "{}", f"{NAMESPACE}:connections")
     return [*([DEFAULT_CONNECTION] if default else []), *sorted(named)]
 
 
-def _has_url(setting: Setting, environment: Mapping[str, str], name: str) -> bool:
+def _has_url(setting: Setting, name: str) -> bool:
     """Whether the configuration or the environment says where a connection leads."""
-    if from_environment("url", environment, _prefix(name)):
+    if from_environment("url", os.environ, _prefix(name)):
         return True
     if name == DEFAULT_CONNECTION:
         return bool(setting("url"))
-    is_there = _is_there(setting, environment, name)
-    return is_there and bool(_named(setting, environment, name)("url"))
+    is_there = _is_there(setting, name)
+    return is_there and bool(_named(setting, os.environ, name)("url"))
 
 
-def _is_there(setting: Setting, environment: Mapping[str, str], name: str) -> bool:
+def _is_there(setting: Setting, name: str) -> bool:
     """Whether there is a connection of this name."""
-    if name == DEFAULT_CONNECTION or from_environment("url", environment, _prefix(name)):
+    if name == DEFAULT_CONNECTION or from_environment("url", os.environ, _prefix(name)):
         return True
     return name in _object(setting("connections") or "{}", f"{NAMESPACE}:connections")
 
 
-def _usable(setting: Setting, environment: Mapping[str, str], name: str) -> Connection | None:
+def _usable(setting: Setting, name: str) -> Connection | None:
     """A connection that is not the one that is asked for: what is wrong with it is not to be said here."""
     try:
-        return configured_connection(setting, environment, name=name)
+        return configured_connection(setting, name=name)
     except ConfigurationError:
         return None
 
