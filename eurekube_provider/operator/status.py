@@ -44,7 +44,7 @@ def status_of(syncer: Mapping[str, Any], report: Report, now: datetime) -> dict[
     generation = syncer["metadata"].get("generation", 0)
     before = conditions_of(syncer)
     stamp = now.strftime("%Y-%m-%dT%H:%M:%SZ")
-    conditions = [
+    conditions: list[Mapping[str, Any]] = [
         condition(syncer, ConditionType.READY, report.reason, report.message, stamp, holds=report.is_ready),
         condition(
             syncer,

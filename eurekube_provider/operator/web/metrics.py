@@ -30,8 +30,9 @@ from eurekube_provider.version import __version__
 Labels = tuple[str, ...]
 Samples = Mapping[Labels, float]
 
+Family = CounterMetricFamily | GaugeMetricFamily | HistogramMetricFamily
 
-_FAMILIES = {
+_FAMILIES: Mapping[str, type[Family]] = {
     "counter": CounterMetricFamily,
     "gauge": GaugeMetricFamily,
     "histogram": HistogramMetricFamily,
@@ -368,7 +369,7 @@ def _of_registries(registries: Mapping[str, Figures]) -> dict[str, Samples]:
     }
 
 
-def _family(metric: MetricDefinition) -> CounterMetricFamily | GaugeMetricFamily | HistogramMetricFamily:
+def _family(metric: MetricDefinition) -> Family:
     return _FAMILIES[metric.kind](metric.name, metric.help, labels=metric.labels)
 
 
