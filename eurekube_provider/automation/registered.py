@@ -15,6 +15,18 @@ from pulumi.runtime.rpc import UNKNOWN
 from eurekube_provider.automation.steps import MASKED
 from eurekube_provider.core.identity import INSTANCE_TYPE
 from eurekube_provider.registrations.defaults import completed
+from eurekube_provider.registrations.members import ID_BASE, MEMBER_OUTPUTS
+from eurekube_provider.registrations.properties import (
+    ABSENT,
+    ASKED_STATUS,
+    DEFAULT_ID,
+    HALF_DONE,
+    OUTPUTS,
+    SECRET_ID,
+    STILL_ENFORCED,
+    Scope,
+    names_in,
+)
 
 SYNCER = "kubernetes:eurekube.io/v1alpha1:EurekaSyncer"
 OPERATOR = "eurekube:index:EurekubeOperator"
@@ -22,32 +34,9 @@ OPERATOR = "eurekube:index:EurekubeOperator"
 NOT_KNOWN_YET = "(known in the update only)"
 
 _BESIDE = frozenset(
-    {
-        "absent",
-        "application",
-        "asked_status",
-        "connection",
-        "created",
-        "half_done",
-        "held_by_others",
-        "id_base",
-        "incarnation",
-        "instance_id",
-        "instance_id_is_default",
-        "instances",
-        "last_updated",
-        "on_conflict",
-        "overridden_status",
-        "owner",
-        "secret_id",
-        "seen_incarnation",
-        "seen_owner",
-        "service_url",
-        "status_is_enforced",
-        "statuses",
-        "still_enforced",
-    }
-)
+    {*names_in(Scope.MANAGEMENT), *OUTPUTS, *MEMBER_OUTPUTS, ID_BASE, DEFAULT_ID, SECRET_ID, "instances"}
+    | {"instance_id", ABSENT, ASKED_STATUS, HALF_DONE, STILL_ENFORCED}
+) - {"renewer", "drain_seconds"}
 """Properties that are no contents of an instance, or are looked at on their own."""
 
 _ITS_OWN = ("host_name", "ip_address", "port", "instance_id")
