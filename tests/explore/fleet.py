@@ -53,7 +53,8 @@ class Order:
         names = self.sides
         weights = {
             sides.STACKS: self.share,
-            sides.CLUSTERS: (1 - self.share) * 0.8,
+            sides.CLUSTERS: (1 - self.share) * 0.5,
+            sides.RECONCILER: (1 - self.share) * 0.3,
             sides.KEEPALIVE: (1 - self.share) * 0.2,
         }
         total = sum(weights[name] for name in names) or 1.0

@@ -1,4 +1,4 @@
-"""The sides that are explored, by their names: stacks, clusters, keepalive; and the replay of a sequence."""
+"""The sides that are explored, by their names, and the replay of a sequence of one of them."""
 
 from __future__ import annotations
 
@@ -7,14 +7,14 @@ from collections.abc import Callable, Iterator
 from eurekube_provider.eureka.connection import BatchMode
 from tests.explore import campaign, explorer, generated, others, programs, stateless, world
 from tests.explore.engine import Engine
-from tests.explore.operator import acts, keepalive, syncers
+from tests.explore.operator import acts, keepalive, reconciler, stepwise, syncers
 from tests.explore.operator import campaign as of_clusters
 from tests.explore.operator import edits as cluster_edits
 from tests.explore.operator import world as cluster_world
 from tests.explore.operator.explorer import Setup
 from tests.explore.part import Part
 
-STACKS, CLUSTERS, KEEPALIVE = NAMES = ("stacks", "clusters", "keepalive")
+STACKS, CLUSTERS, RECONCILER, KEEPALIVE = NAMES = ("stacks", "clusters", "reconciler", "keepalive")
 
 Sequences = Callable[[int, float, Part], Iterator[str]]
 """By a seed, the end of the time and the part of it all: what did not hold of each sequence, or nothing."""
@@ -29,6 +29,7 @@ def sides(edit: str | None = None) -> dict[str, Sequences]:
         found[STACKS] = lambda seed, end, part: campaign.sequences(seed, end, stacks, part)
     if clusters:
         found[CLUSTERS] = lambda seed, end, part: of_clusters.sequences(seed, end, clusters, part)
+        found[RECONCILER] = lambda seed, end, part: reconciler.sequences(seed, end, clusters, part)
     names = tuple(one for one in keepalive.NAMES if edit in (None, one))
     if names:
         found[KEEPALIVE] = lambda seed, end, part: keepalive.sequences(seed, end, names, part)
@@ -51,6 +52,18 @@ def replayed(sequence: str) -> str:
         }
         with cluster_world.owned():
             return str(eval(call, names))  # noqa: S307 - written by the person who runs it
+    if side == RECONCILER:
+        happenings = {getattr(one, "__name__", ""): one for one in reconciler.HAPPENINGS}
+        names = {
+            **happenings,
+            "tried": reconciler.tried,
+            "edit": cluster_edits.edit,
+            "Setup": Setup,
+            "Mode": BatchMode,
+            "Fault": cluster_world.Fault,
+        }
+        with stepwise.owned():
+            return str(eval(call, names))  # noqa: S307 - as above
     if side == KEEPALIVE:
         acts_beside = {getattr(act, "__name__", ""): act for act in keepalive.ACTS}
         with keepalive.kept():

@@ -9,10 +9,10 @@ from typing import Any
 from eurekube_provider.eureka.connection import BatchMode, Connection
 from eurekube_provider.operator.settings import Settings
 from tests.explore.explorer import command
-from tests.explore.operator.edits import Edit
+from tests.explore.operator.edits import Edit, Step
 from tests.explore.operator.rules import BRAKE_MS, TAKE_OVER_MS, Witness
 from tests.explore.operator.site import SHOP, Site
-from tests.explore.operator.threads import Process
+from tests.explore.operator.threads import Process, Scheduler
 from tests.explore.operator.world import BALANCER_URL, OTHER_URL, Fault, Happening, World
 
 Faults = Mapping[int, Happening]
@@ -70,9 +70,11 @@ ONE_SERVER = Setup()
 class Explored:
     """One edit with its faults, from a start to the calm."""
 
+    scheduler_type: type[Scheduler] = Scheduler
+
     def __init__(self, edit: Edit, faults: Faults, setup: Setup = ONE_SERVER, *, seed: int = 0) -> None:
         self._edit, self._faults, self._setup = edit, faults, setup
-        self.world = World.of(setup.servers, seed)
+        self.world = World.of(setup.servers, seed, self.scheduler_type)
         self.site = Site(self.world.kube)
         self.witness = Witness(self.world, edit.keeps)
         self.outcome = Outcome(self.world.trace, self.world.places, self.witness.violations)
@@ -121,8 +123,12 @@ class Explored:
             drain_seconds=0,
             pod_name="operator",
         )
-        process, stop = self.world.start(settings)
+        process, stop = self.launched(settings)
         self._stops[process] = stop
+
+    def launched(self, settings: Settings) -> tuple[Process, Any]:
+        """A replica that runs from now on, and what ends it in peace."""
+        return self.world.start(settings)
 
     def end_in_peace(self) -> None:
         """Whoever runs is told to end; another one starts a little later."""
@@ -150,10 +156,7 @@ class Explored:
             self.witness.take_over_ms = TAKE_OVER_MS
         if self._edit.unobserved:
             world.kube.behind = world.kube.version
-        for wait, step in self._edit.steps:
-            self._pass(wait)
-            world.note("-- a step of the edit")
-            step(self.site)
+        self._take_steps()
         if self._edit.unobserved:
             self._pass(0.5)
             world.kube.thaw()
@@ -162,6 +165,15 @@ class Explored:
         self._pass(WINDOW_SECONDS)
         world.end_faults()
         world.note("-- calm")
+
+    def _take_steps(self) -> None:
+        for wait, step in self._edit.steps:
+            self._pass(wait)
+            self._take_step(step)
+
+    def _take_step(self, step: Step) -> None:
+        self.world.note("-- a step of the edit")
+        step(self.site)
 
     def _settle(self) -> None:
         calm_ms = round(CALM_SECONDS * 1000) + self.witness.brake_ms
@@ -182,20 +194,29 @@ class Explored:
         self._start()
 
 
-def told(edit: Edit, faults: Faults, outcome: Outcome, setup: Setup = ONE_SERVER) -> str:
-    """A failing sequence for a person."""
-    lines = [f"{edit.name}: {'; '.join(outcome.violations)}", f"replay: {replay(edit, faults, setup)}"]
+def told(edit: Edit, faults: Faults, outcome: Outcome, setup: Setup = ONE_SERVER, replayed: str = "") -> str:
+    """A failing sequence for a person.
+
+    :param replayed: what runs it again, where that is not :func:`replay`.
+    """
+    replayed = replayed or replay(edit, faults, setup)
+    lines = [f"{edit.name}: {'; '.join(outcome.violations)}", f"replay: {replayed}"]
     return "\n".join([*lines, *(f"  {one}" for one in outcome.trace)])
 
 
 def replay(edit: Edit, faults: Faults, setup: Setup) -> str:
     """What runs a sequence again."""
-    named = ", ".join(
+    return command(f"clusters.tried({called(edit, faults, setup)})")
+
+
+def called(edit: Edit, faults: Faults, setup: Setup) -> str:
+    """The arguments that name a sequence."""
+    happenings = ", ".join(
         f"{at}: {f'Fault.{one.name}' if isinstance(one, Fault) else one.__name__}"
         for at, one in faults.items()
     )
-    called = f"{setup.servers}, {setup.replicas}, Mode.{setup.mode.name}, {setup.chance}"
+    given = f"{setup.servers}, {setup.replicas}, Mode.{setup.mode.name}, {setup.chance}"
     if setup.is_balanced:
-        called += ", is_balanced=True"
+        given += ", is_balanced=True"
     what = edit.name if edit.parts else f"edit({edit.name!r})"
-    return command(f"clusters.tried({what}, {{{named}}}, Setup({called}))")
+    return f"{what}, {{{happenings}}}, Setup({given})"

@@ -132,11 +132,11 @@ class World:
     logged: list[str] = field(default_factory=list)
 
     @classmethod
-    def of(cls, servers: int, seed: int = 0) -> World:
+    def of(cls, servers: int, seed: int = 0, scheduler_type: type[Scheduler] = Scheduler) -> World:
         """A new one, in which nothing has happened yet."""
         cluster = Servers(URLS[:servers])
         other = Servers([OTHER_URL], cluster.clock)
-        scheduler = Scheduler(cluster.clock)
+        scheduler = scheduler_type(cluster.clock)
         threads.use(scheduler)
         world = cls(cluster, other, scheduler, Kube(scheduler), seed)
         _Wire.world = world
@@ -168,10 +168,15 @@ class World:
         """Something happened that the operator needs time for."""
         self.disturbed_ms = max(self.disturbed_ms, self.now_ms, until_ms)
 
-    def start(self, settings: Settings) -> tuple[Process, Any]:
-        """Start a replica; what ends it in peace is returned with it."""
+    def begin_process(self) -> Process:
+        """A process of another replica."""
         process = Process(f"replica-{len(self.processes)}", self.seed)
         self.processes.append(process)
+        return process
+
+    def start(self, settings: Settings) -> tuple[Process, Any]:
+        """Start a replica; what ends it in peace is returned with it."""
+        process = self.begin_process()
         stop = threads.Event()
         self.scheduler.spawn(process, "main", lambda: run.run(settings, stop))  # type: ignore[arg-type]
         return process, stop

@@ -1,0 +1,446 @@
+"""The operator's Reconciler and EurekaRegistry as they are, driven by one loop without a thread.
+
+What threads do in an operator are rounds here: syncers that wait are reconciled, the registry is read, swept
+and renewed, statuses are written. Of those that are due the seed draws the next one. A round that waits lets
+time pass in place: the cluster, its Eureka servers and others act meanwhile.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from functools import partial
+from itertools import product
+from typing import Any
+
+from eurekube_provider.core.errors import KubernetesError, LeadershipLost, RegistryError
+from eurekube_provider.core.identity import ClusterOwner
+from eurekube_provider.eureka.eureka_registry import EurekaRegistry
+from eurekube_provider.kube.access import ENDPOINT_SLICES, MERGE_PATCH, SERVICES, SYNCERS, KubeAccess
+from eurekube_provider.kube.reflector import Reflector
+from eurekube_provider.operator.conditions import Report
+from eurekube_provider.operator.drain_check import DrainCheck
+from eurekube_provider.operator.index import SyncerKey, key_of
+from eurekube_provider.operator.reconciler import Reconciler
+from eurekube_provider.operator.settings import Settings
+from eurekube_provider.operator.sources import Sources
+from eurekube_provider.operator.status import status_of
+from tests.explore.explorer import command
+from tests.explore.operator import threads
+from tests.explore.operator.acts import ACTS
+from tests.explore.operator.edits import EDITS, Edit
+from tests.explore.operator.explorer import Explored, Faults, Setup, called, told
+from tests.explore.operator.rules import CLUSTER
+from tests.explore.operator.stepwise import Stepwise, owned
+from tests.explore.operator.threads import Process, Task
+from tests.explore.operator.world import Fault, Happening, World
+from tests.explore.part import WHOLE, Part, guarded, shrunk, without_one
+
+SETUPS = (Setup(1), Setup(2), Setup(3))
+
+LOOK_SECONDS = 4.0
+"""Between two looks for what a reading need not find: servers that were restarted, or are back."""
+
+ROUND_SECONDS = 1.0
+"""Between two rounds of renewals, of removals that are checked, and of objects of the cluster."""
+
+RETRY_SECONDS = 2.0
+FIRST_DELAY_SECONDS, LONGEST_DELAY_SECONDS = 0.5, 60.0
+
+_MOST_FAULTS = 4
+
+Round = Callable[[], float]
+"""Done once; in how many seconds again."""
+
+
+class Replica:
+    """An operator's parts but its threads: no Lease, no workers, no writer of statuses."""
+
+    def __init__(self, world: World, process: Process, settings: Settings) -> None:
+        self._world, self._process = world, process
+        assert isinstance(world.scheduler, Stepwise)
+        self._scheduler: Stepwise = world.scheduler
+        self.stop = threads.Event()
+        self._task = Task(self._scheduler, process, "loop", lambda: None)
+        self._queue: dict[SyncerKey, float] = {}  # when each is due
+        self._failures: dict[SyncerKey, int] = {}
+        self._reports: dict[SyncerKey, tuple[Mapping[str, Any], Report]] = {}
+        self._written: dict[SyncerKey, Mapping[str, Any]] = {}
+        self._seen = 0
+        self._lists_anew = True
+        self._led = False
+        self._running: object = None
+        with self._scheduler.within(self._task):
+            self._build(settings)
+        self._rounds: dict[str, tuple[float, Round]] = {"the cluster": (0.0, self._follow)}
+        for name in self._registries:
+            self._rounds[f"reading of {name}"] = (0.0, partial(self._read, name))
+
+    def _build(self, settings: Settings) -> None:
+        def may_write() -> bool:
+            return not self._process.is_dead
+
+        self._access = access = KubeAccess.load(None).guarded(may_write)
+        self._resync_seconds = settings.resync_seconds
+        self._registries = {
+            name: EurekaRegistry.connected(
+                connection, CLUSTER, settings.operator_name, settings.resync_seconds, may_write=may_write
+            )
+            for name, connection in settings.connections.items()
+        }
+        self._sources = Sources(access, CLUSTER, (), self.add, self._is_overwritten)
+        drain_check = DrainCheck(access, self._sources, 0, self.add)
+        self._reconciler = Reconciler(
+            settings, CLUSTER, access, self._registries, self._sources, drain_check, may_write
+        )
+        for name, registry in self._registries.items():
+            registry.subscription.listener = _Listener(self, name)
+            registry.renewals.stand_by()
+
+    def add(self, key: SyncerKey, delay_seconds: float = 0.0) -> None:
+        """Have a syncer reconciled; of several times the earliest holds."""
+        due = self._now + delay_seconds
+        self._queue[key] = min(due, self._queue.get(key, due))
+
+    def owner_changed(self, owner: str) -> None:
+        """Have the syncer reconciled whose instances are not what they were."""
+        ours = CLUSTER.syncer_of(owner)
+        if ours is not None:
+            self.add((ours.namespace, ours.syncer))
+
+    def registry_changed(self, name: str) -> None:
+        """Have those reconciled that register at an Eureka, or have something there."""
+        for key in self._sources.syncers_at(name):
+            self.add(key)
+        for owner in self._registries[name].owners():
+            self.owner_changed(owner)
+
+    def told(self) -> None:
+        """The API server's watches tell of what changed; who was cut off from them lists anew."""
+        kube = self._world.kube
+        if self._process.is_dead or self._lists_anew:
+            return
+        if kube.behind is None and self._seen < kube.oldest:
+            self._lists_anew = True
+            return
+        visible = kube.version if kube.behind is None else kube.behind
+        news = [one for one in kube.changes if self._seen < one.version <= visible]
+        self._seen = max(self._seen, visible)
+        with self._scheduler.within(self._task):
+            for change in news:
+                reflector = self._reflectors.get(change.kind)
+                if reflector is not None:
+                    reflector.take(change.type, change.item)
+
+    def step(self) -> bool:
+        """Do one of the things that are due, drawn by the process; False where nothing is."""
+        if self.stop.is_set():
+            self._process.is_dead = True
+        if self._process.is_dead:
+            return False
+        now = self._now
+        due = [name for name, (at, _) in self._rounds.items() if at <= now]
+        keys = [key for key, at in self._queue.items() if at <= now] if self._led else []
+        if not due and not keys:
+            return False
+        self._running = chosen = self._process.random.choice((*due, *keys))
+        with self._scheduler.within(self._task):
+            try:
+                if isinstance(chosen, str):
+                    work = self._rounds[chosen][1]
+                    self._rounds[chosen] = (self._now + work(), work)
+                else:
+                    del self._queue[chosen]
+                    self._reconcile(chosen)
+            except Exception as error:  # noqa: BLE001 - shown as a violation
+                self._process.errors.append(error)
+                self._process.is_dead = True
+        return True
+
+    def go_round(self) -> None:
+        """Renew, and look after what was removed, in the midst of whatever waits."""
+        for name, (_, work) in list(self._rounds.items()):
+            if name.startswith(("renewals", "removals")) and name != self._running:
+                self._rounds[name] = (self._now + work(), work)
+
+    # --- rounds
+
+    def _follow(self) -> float:
+        """List what no watch tells of any more; begin to lead when all is known."""
+        if self._lists_anew:
+            visible = self._world.kube.version if self._world.kube.behind is None else self._world.kube.behind
+            try:
+                for resource, reflector in self._groups:
+                    reflector.take_list(self._access.pages(resource.path()))
+            except KubernetesError:
+                return RETRY_SECONDS
+            self._seen, self._lists_anew = visible, False
+        self.told()
+        if not self._led and all(one.reachability.was_read for one in self._registries.values()):
+            self._lead()
+        return ROUND_SECONDS
+
+    def _lead(self) -> None:
+        wanted = self._sources.wanted_at()
+        for name, registry in self._registries.items():
+            registry.take_over(wanted[name])
+            for syncer in self._sources.syncers.objects():
+                if not syncer["metadata"].get("deletionTimestamp"):
+                    for instance in registry.known(owner=str(ClusterOwner(CLUSTER.name, *key_of(syncer)))):
+                        registry.keep(instance)
+            self._rounds[f"look at {name}"] = (self._now + LOOK_SECONDS, partial(self._look, name))
+            self._rounds[f"renewals of {name}"] = (self._now, partial(self._renew, registry))
+            for number in range(len(registry.peers.peers)):
+                self._rounds[f"removals of {name} {number}"] = (self._now, _Sweep(registry, number))
+        self._rounds["statuses"] = (self._now, self._write)
+        self._led = True
+        for key in self._sources.syncer_keys():
+            self.add(key)
+        for registry in self._registries.values():
+            for owner in registry.owners():
+                self.owner_changed(owner)
+
+    def _read(self, name: str) -> float:
+        registry = self._registries[name]
+        try:
+            registry.resync.read()
+        except RegistryError as error:
+            if registry.reachability.failed(error):
+                self.registry_changed(name)
+        is_well = registry.reachability.failure is None and registry.reachability.was_read
+        return self._resync_seconds if is_well else RETRY_SECONDS
+
+    def _look(self, name: str) -> float:
+        registry = self._registries[name]
+        if registry.resync.looks_everywhere or registry.handover.ends_with(self._now):
+            self._read(name)
+        else:
+            registry.restarts.notice()
+            registry.resync.catch_up()
+            registry.stack_renewals.look()
+        return LOOK_SECONDS
+
+    def _renew(self, registry: EurekaRegistry) -> float:
+        for turn, key in enumerate(registry.renewals.take_due()):
+            instance = registry.renewals.get(key)
+            if instance is None:
+                continue
+            try:
+                if not registry.peers.renew(instance, turn):
+                    registry.renewals.remove(key)
+                    registry.recovery.missing([instance], None)
+            except RegistryError:
+                registry.renewals.renew_soon([key])
+        return ROUND_SECONDS
+
+    def _write(self) -> float:
+        """Write the statuses that are not what was found last."""
+        for key, (syncer, report) in list(self._reports.items()):
+            del self._reports[key]
+            known = self._sources.syncers.get(*key)
+            if known is None:
+                continue
+            standing = known.get("status") or {}
+            status = status_of({**syncer, "status": standing}, report, threads.Datetime.now())
+            if _gist(status) == _gist(standing):
+                continue
+            try:
+                path = SYNCERS.path(*key, "status")
+                self._access.request("PATCH", path, body={"status": status}, content_type=MERGE_PATCH)
+            except KubernetesError as error:
+                if error.status_code != 404:
+                    self._reports.setdefault(key, (syncer, report))
+                    return RETRY_SECONDS
+            self._written[key] = status
+        return ROUND_SECONDS
+
+    def _reconcile(self, key: SyncerKey) -> None:
+        try:
+            result = self._reconciler.reconcile(key)
+        except LeadershipLost:
+            self.add(key, 1.0)
+            return
+        for other in result.concerned:
+            self.add(other)
+        if result.again_seconds is not None:
+            self.add(key, result.again_seconds)
+        if result.report is not None and result.syncer is not None:
+            self._reports[key] = (result.syncer, result.report)
+        if result.error is None:
+            self._failures.pop(key, None)
+        else:
+            failures = self._failures[key] = self._failures.get(key, 0) + 1
+            self.add(key, min(FIRST_DELAY_SECONDS * 2.0 ** (failures - 1), LONGEST_DELAY_SECONDS))
+
+    # --- inside
+
+    @property
+    def _groups(self) -> list[tuple[Any, Reflector]]:
+        sources = self._sources
+        groups = ((SYNCERS, sources.syncers), (SERVICES, sources.services), (ENDPOINT_SLICES, sources.slices))
+        return [(resource, one) for resource, group in groups for one in group.reflectors]
+
+    @property
+    def _reflectors(self) -> dict[str, Reflector]:
+        return {resource.plural: reflector for resource, reflector in self._groups}
+
+    @property
+    def _now(self) -> float:
+        return self._world.now_ms / 1000
+
+    def _is_overwritten(self, syncer: Mapping[str, Any]) -> bool:
+        written = self._written.get(key_of(syncer))
+        return written is not None and _gist(syncer.get("status") or {}) != _gist(written)
+
+
+@dataclass(frozen=True, slots=True)
+class _Listener:
+    """Who is told by a registry."""
+
+    replica: Replica
+    name: str
+
+    def owner_changed(self, owner: str) -> None:
+        """See :class:`~eurekube_provider.core.registry.RegistryListener`."""
+        self.replica.owner_changed(owner)
+
+    def condition_changed(self) -> None:
+        """See :class:`~eurekube_provider.core.registry.RegistryListener`."""
+        self.replica.registry_changed(self.name)
+
+
+@dataclass(slots=True)
+class _Sweep:
+    """The round of one server: whether what was removed stays away."""
+
+    registry: EurekaRegistry
+    number: int
+    was_away: bool = False
+
+    def __call__(self) -> float:
+        """Look once."""
+        try:
+            peer = self.registry.peers.peers[self.number]
+            self.was_away = self.registry.sweeper.sweep(peer, was_away=self.was_away)
+        except RegistryError:
+            self.was_away = True
+            return RETRY_SECONDS
+        except LeadershipLost:
+            return RETRY_SECONDS
+        return ROUND_SECONDS
+
+
+def _gist(status: Mapping[str, Any]) -> Mapping[str, Any]:
+    return {key: value for key, value in status.items() if key != "lastSyncTime"}
+
+
+class Stepped(Explored):
+    """One edit with its faults beside a :class:`Replica`, from a start to the calm."""
+
+    scheduler_type = Stepwise
+
+    def __init__(self, edit: Edit, faults: Faults, setup: Setup, *, seed: int = 0) -> None:
+        super().__init__(edit, faults, setup, seed=seed)
+        self._replicas: list[Replica] = []
+        scheduler = self.world.scheduler
+        assert isinstance(scheduler, Stepwise)
+        scheduler.step = self._step
+        kube, looked = self.world.kube, self.world.kube.changed
+
+        def changed(change: Any) -> None:
+            looked(change)
+            kube.scheduler.clock.after(kube.lag_ms, self._tell)
+
+        kube.changed = changed
+
+    def launched(self, settings: Settings) -> tuple[Process, Any]:
+        """A replica that the loop drives from now on."""
+        process = self.world.begin_process()
+        replica = Replica(self.world, process, settings)
+        self._replicas.append(replica)
+        return process, replica.stop
+
+    def _take_steps(self) -> None:
+        """They come while a round waits as well."""
+        at_ms = self.world.now_ms
+        for wait, step in self._edit.steps:
+            at_ms += round(wait * 1000)
+            self.world.cluster.clock.at(at_ms, partial(self._take_step, step))
+        self.world.scheduler.run(at_ms)
+
+    def another_round(self) -> None:
+        """Renew and look after what was removed while another round waits for its answer."""
+        for replica in self._replicas:
+            replica.go_round()
+
+    def _step(self) -> bool:
+        done = [replica.step() for replica in self._replicas]
+        return any(done)
+
+    def _tell(self) -> None:
+        for replica in self._replicas:
+            replica.told()
+
+
+def servers_are_overtaken(explored: Stepped) -> None:
+    """Each server's next batch to another one is overtaken by later ones: it sends several at once."""
+    for server in explored.world.cluster.servers.values():
+        for link in server.links.values():
+            link.is_overtaken = True
+    explored.world.disturb()
+
+
+def another_round(explored: Stepped) -> None:
+    """What is due is renewed, and what was removed is looked after, while a round waits for its answer."""
+    explored.another_round()
+
+
+HAPPENINGS: tuple[Happening, ...] = (*Fault, *ACTS, servers_are_overtaken, another_round)
+
+
+def tried(edit: Edit, faults: Faults, setup: Setup, seed: int = 0) -> str:
+    """What did not hold in a sequence, shrunk to its fewest faults; empty where all did."""
+    outcome = Stepped(edit, faults, setup, seed=seed).run()
+    if not outcome.violations:
+        return ""
+    faults, outcome = shrunk(
+        faults, outcome, lambda less: Stepped(edit, less, setup, seed=seed).run(), without_one
+    )
+    return told(edit, faults, outcome, setup, replay(edit, faults, setup, seed))
+
+
+def replay(edit: Edit, faults: Faults, setup: Setup, seed: int) -> str:
+    """What runs a sequence again."""
+    return command(f"reconciler.tried({called(edit, faults, setup)}, {seed})")
+
+
+def sequences(seed: int, end: float, edits: tuple[Edit, ...] = EDITS, part: Part = WHOLE) -> Iterator[str]:
+    """Try sequences until ``end``; what did not hold of each, or nothing.
+
+    Each has an order of its own. Every edit comes without a fault first, then edits with up to four of them.
+    One of which something does not hold is tried no more: the others are.
+    """
+    draw, left = part.draw(seed), list(edits)
+    lengths: dict[tuple[Edit, Setup], int] = {}
+
+    def outcome(edit: Edit, faults: Faults, setup: Setup) -> str:
+        order = draw.randrange(1_000_000)
+        failure = guarded(
+            lambda: tried(edit, faults, setup, order), lambda: replay(edit, faults, setup, order)
+        )
+        if failure:
+            left.remove(edit)
+        return failure
+
+    with owned():
+        for edit, setup in product(edits, SETUPS):
+            if edit in left:
+                lengths[edit, setup] = len(Stepped(edit, {}, setup).run().places)
+                yield outcome(edit, {}, setup)
+        while left and time.monotonic() < end:
+            edit, setup = draw.choice(left), draw.choice(SETUPS)
+            count = draw.randint(0, _MOST_FAULTS)
+            places = range(lengths[edit, setup])
+            chosen = sorted(draw.sample(places, min(count, len(places))))
+            yield outcome(edit, {at: draw.choice(HAPPENINGS) for at in chosen}, setup)

@@ -1,0 +1,146 @@
+"""One step at a time: who waits lets the model's time pass in place, and nothing runs beside him."""
+
+from __future__ import annotations
+
+import contextlib
+import math
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+from unittest import mock
+
+from eurekube_provider.eureka import peers
+from tests.explore.operator import world
+from tests.explore.operator.threads import Killed, Process, Scheduler, Task, Waiter
+from tests.model.clock import Clock
+
+
+class Stepwise(Scheduler):
+    """A scheduler without threads.
+
+    :ivar step: does what is due, one thing; False where nothing is.
+    """
+
+    def __init__(self, clock: Clock) -> None:
+        super().__init__(clock)
+        self.step: Callable[[], bool] = lambda: False
+
+    def run(self, until_ms: int, is_over: Callable[[], bool] | None = None) -> None:
+        """Go through the steps until then; time passes where none is due."""
+        while self.clock.now_ms < until_ms and not (is_over is not None and is_over()):
+            if not self.step():
+                self.clock.run_next(until_ms)
+
+    def spawn(self, _: Process, name: str, __: Callable[[], None]) -> Task:
+        """Begin no thread.
+
+        :raises AssertionError: always.
+        """
+        raise AssertionError(f"the thread {name} was begun, where there is none")
+
+    def wait(self, waiters: deque[Waiter], seconds: float | None = None) -> bool:
+        """Let time pass, and what is due with it happen; whether that woke the caller.
+
+        :raises AssertionError: nobody could wake the caller.
+        """
+        task = self.current
+        if task is None or seconds is None:
+            raise AssertionError("nobody else runs that could end this wait")
+        if task.process.is_dead:
+            raise Killed
+        waiter = Waiter(task)
+        waiters.append(waiter)
+        until_ms = self.clock.now_ms + max(0, math.ceil(seconds * 1000 - 1e-6))
+        self.current = None
+        try:
+            while not waiter.is_over and not task.process.is_dead and self.clock.run_next(until_ms):
+                pass
+        finally:
+            self.current = task
+        if task.process.is_dead:
+            raise Killed
+        woken, waiter.is_over = waiter.is_over, True
+        return woken
+
+    def wake(self, waiter: Waiter) -> bool:
+        """End a wait."""
+        was_over, waiter.is_over = waiter.is_over, True
+        return not was_over
+
+    def kill(self, process: Process) -> None:
+        """End a process: what it does at this moment raises.
+
+        :raises Killed: the caller is it.
+        """
+        process.is_dead = True
+        if self.current is not None and self.current.process is process:
+            raise Killed
+
+    @contextlib.contextmanager
+    def within(self, task: Task) -> Iterator[None]:
+        """Have what is done in the block be done by ``task``; a kill ends the block."""
+        before, self.current = self.current, task
+        try:
+            yield
+        except Killed:
+            if before is not None and before.process is task.process:
+                raise
+        finally:
+            self.current = before
+
+
+class _Done:
+    """In place of a future."""
+
+    def __init__(self, work: Callable[[], Any]) -> None:
+        self._error: Exception | None = None
+        self._value: Any = None
+        try:
+            self._value = work()
+        except Exception as error:  # noqa: BLE001 - handed over as a pool does
+            self._error = error
+
+    def result(self) -> Any:
+        """What came of it."""
+        if self._error is not None:
+            raise self._error
+        return self._value
+
+
+class _InPlace:
+    """In place of what has threads do work: whoever asks for it does it."""
+
+    def __init__(self, *_: object, **__: object) -> None:
+        pass
+
+    def __enter__(self) -> _InPlace:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        pass
+
+    def submit(self, function: Callable[..., Any], *arguments: Any) -> _Done:
+        """Do it now."""
+        return _Done(lambda: function(*arguments))
+
+    def map(self, function: Callable[..., Any], *iterables: Iterable[Any]) -> Iterator[Any]:
+        """Do each now."""
+        return iter([function(*one) for one in zip(*iterables, strict=False)])
+
+    def close(self) -> None:
+        """Nothing is under way."""
+
+    def shutdown(self, *_: object, **__: object) -> None:
+        """Nothing is under way."""
+
+
+@contextlib.contextmanager
+def owned() -> Iterator[None]:
+    """Have the code reach nothing but a world without threads, until the end of the block."""
+    with (
+        mock.patch.dict(world.INSTEAD, {ThreadPoolExecutor: _InPlace}),
+        mock.patch.object(peers, "PeerExecutor", _InPlace),
+        world.owned(),
+    ):
+        yield

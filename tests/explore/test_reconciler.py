@@ -1,0 +1,73 @@
+"""No order of events does harm where the Reconciler is driven step by step, without a thread."""
+
+from __future__ import annotations
+
+import random
+from collections import deque
+from collections.abc import Iterator
+
+import pytest
+
+from tests.explore.operator.edits import EDITS, Edit, edit
+from tests.explore.operator.explorer import Setup
+from tests.explore.operator.reconciler import HAPPENINGS, SETUPS, Stepped, tried
+from tests.explore.operator.stepwise import Stepwise, owned
+from tests.explore.operator.threads import Lock, Process, Task, Thread, use
+from tests.explore.operator.world import Fault
+from tests.model.clock import Clock
+
+ORDERS_AN_EDIT = 3
+FAULTS_AN_EDIT = 6
+
+
+@pytest.fixture(autouse=True, scope="module")
+def world() -> Iterator[None]:
+    """Nothing real can be reached, and no thread begins."""
+    with owned():
+        yield
+
+
+@pytest.mark.parametrize("changed", EDITS, ids=lambda one: one.name)
+def test_orders_and_single_faults(changed: Edit) -> None:
+    """Whatever round comes first, and whatever is lost, late or done by others, costs no caller anything."""
+    draw = random.Random(changed.name)  # noqa: S311 - a test
+    setup = draw.choice(SETUPS)
+    for order in range(ORDERS_AN_EDIT):
+        failure = tried(changed, {}, setup, order)
+        assert not failure, failure
+    places = range(len(Stepped(changed, {}, setup).run().places))
+    for _ in range(FAULTS_AN_EDIT):
+        failure = tried(changed, {draw.choice(places): draw.choice(HAPPENINGS)}, setup)
+        assert not failure, failure
+
+
+def test_a_sequence_is_the_same_each_time() -> None:
+    """Its seed and its faults say all that happens."""
+    first, second, other = (
+        Stepped(edit("rolling update"), {3: Fault.LOST_AFTER}, Setup(2), seed=seed).run().trace
+        for seed in (1, 1, 2)
+    )
+    assert first == second
+    assert first != other
+
+
+def test_a_wait_that_nobody_ends_is_an_error() -> None:
+    """A round that waits for another one would wait for ever, and no thread may begin."""
+    scheduler = Stepwise(Clock())
+    use(scheduler)
+    with scheduler.within(Task(scheduler, Process("replica"), "loop", lambda: None)):
+        lock = Lock()
+        assert lock.acquire()
+        with pytest.raises(AssertionError, match="nobody else runs"):
+            lock.acquire()
+        assert not scheduler.wait(deque(), 1.0)
+        with pytest.raises(AssertionError, match="there is none"):
+            Thread(target=lambda: None).start()
+
+
+def test_a_pod_that_is_taken_out_of_service_without_a_reason_is_noticed(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """The rules are asked here as well: a syncer whose pods are never registered is a violation."""
+    monkeypatch.setattr("tests.explore.operator.reconciler.Replica.add", lambda *_: None)
+    assert "missing" in tried(edit("scaled up"), {}, Setup(1))
