@@ -144,7 +144,8 @@ class Replica:
         keys = [key for key, at in self._queue.items() if at <= now] if self._led else []
         if not due and not keys:
             return False
-        self._running = chosen = self._process.random.choice((*due, *keys))
+        could: list[str | SyncerKey] = [*due, *keys]
+        self._running = chosen = self._process.random.choice(could)
         with self._scheduler.within(self._task):
             try:
                 if isinstance(chosen, str):
