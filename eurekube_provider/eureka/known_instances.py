@@ -116,6 +116,8 @@ class KnownInstances:
         self._lost_overrides.pop(instance.key, None)
         self.forgotten.stands(instance)
         self.view.gone(instance.key)
+        if instance.is_leaving and len(self._peers.peers) > 1:
+            self._late.override(instance)
         former = frozenset(self._former_owners.pop(instance.key, ()))
         self._sweeper.removed(self._late.newest(instance), former)
 

@@ -51,7 +51,9 @@ class LateWriteRepair:
         if not self._ownership.is_ours(found):
             return
         (found,) = self._late.marked([found])
-        if self._late.may_be_told_again(found) and self._is_told_again(found.key):
+        if self._late.is_just_set(found) or (
+            self._late.may_be_told_again(found) and self._is_told_again(found.key)
+        ):
             found = self._late.as_ours(found)
         known = self._view.get(found.key)
         if found.owner and (known is None or (found.is_leaving and not known.is_leaving)):

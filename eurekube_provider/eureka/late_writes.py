@@ -14,6 +14,10 @@ of the one before it, and so goes ahead of what was taken off between the two. I
 contents with the status that was asked for before. Their timestamps are the same, so that no renewal finds
 that the two servers differ.
 
+Where a pod of the same name follows within that half second, the last one's OUT_OF_SERVICE may so come over
+its registration, and go to every server. What stands everywhere just after ours was set, or removed, is taken
+for ours: Eureka does not say who set a status, and nobody else knew of the new pod yet.
+
 Source: ReplicationTaskProcessor and AcceptorExecutor of Netflix/eureka.
 """
 
@@ -32,6 +36,9 @@ REMEMBERED_SECONDS = 90.0
 
 TOLD_AGAIN_SECONDS = 60.0
 """A server tells its peers of a status for 30 s; the last look at them is 35 s after the last write."""
+
+JUST_NOW_SECONDS = 10.0
+"""A status of ours that went to every server is there by then; a person is hardly as quick."""
 
 MOST_REMEMBERED = 10_000
 
@@ -87,7 +94,7 @@ class Late:
             self.note(replace(one, status=own, overridden_status=Status.UNKNOWN))
 
     def override(self, instance: Instance) -> None:
-        """A status over the instance's own is about to be set or taken off."""
+        """A status over the instance's own is about to be set or taken off, or was removed with it."""
         now = self._clock()
         with self._lock:
             self._overridden.pop(instance.key, None)
@@ -100,12 +107,19 @@ class Late:
                 del self._overridden[oldest]
 
     def may_be_told_again(self, found: Instance) -> bool:
-        """Whether this OUT_OF_SERVICE passes for a person's, and we set or took one off a moment ago."""
+        """Whether this OUT_OF_SERVICE passes for a person's, and we set or took one off a minute ago."""
+        return self._was_overridden(found, TOLD_AGAIN_SECONDS)
+
+    def is_just_set(self, found: Instance) -> bool:
+        """Whether this OUT_OF_SERVICE passes for a person's, and came too soon after ours to be one's."""
+        return self._was_overridden(found, JUST_NOW_SECONDS)
+
+    def _was_overridden(self, found: Instance, within_seconds: float) -> bool:
         if found.overridden_status is not Status.OUT_OF_SERVICE or found.is_leaving:
             return False
         with self._lock:
             at = self._overridden.get(found.key)
-        return at is not None and self._clock() - at < TOLD_AGAIN_SECONDS
+        return at is not None and self._clock() - at < within_seconds
 
     def newest(self, removed: Instance) -> Instance:
         """``removed``, or what was sent of it later and may still come."""

@@ -135,6 +135,34 @@ def test_the_last_of_many_changes_wins_everywhere(servers: list[Server], app: st
     wait_until(is_newest_everywhere, "the newest everywhere", WAIT_SECONDS)
 
 
+def test_a_status_comes_over_the_registration_that_follows_its_removal(
+    servers: list[Server], app: str
+) -> None:
+    """Set, renewed at the peer, removed from both and registered anew within half a second.
+
+    A task takes the place of an older one of its kind, so that the first server tells the new registration
+    before the status that was set over the old one, and both take that for the new one's.
+    """
+
+    def comes_over(app: str) -> bool:
+        servers[0].register(document(app))
+        everywhere(servers, lambda server: server.status(app), "UP")
+        time.sleep(1.0)
+        servers[0].register(document(app))
+        servers[0].put_status(app, "OUT_OF_SERVICE")
+        servers[1].renew(app)
+        servers[0].renew(app)
+        for server in servers:
+            server.cancel(app)
+        servers[0].register(document(app, status="DOWN"))
+        time.sleep(2.0)
+        servers[0].register(document(app))
+        time.sleep(2.0)
+        return all(server.overridden(app) == ("OUT_OF_SERVICE", "OUT_OF_SERVICE") for server in servers)
+
+    assert any(comes_over(f"{app}-{number}") for number in range(6))  # which order it is, is chance
+
+
 def test_servers_name_their_replicas(three: Lab, servers: list[Server]) -> None:
     """``/status`` lists the peers that a server forwards to; JSON is not to be had."""
     assert servers[0].send("GET", "/status").status_code == 500

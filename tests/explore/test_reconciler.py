@@ -41,6 +41,14 @@ def test_orders_and_single_faults(changed: Edit) -> None:
         assert not failure, failure
 
 
+@pytest.mark.parametrize("order", [11, 16, 20])
+def test_a_status_of_ours_that_comes_over_the_next_pod_is_taken_off(order: int) -> None:
+    """Servers tell each other of the old pod's status and of the new pod in an order of their own."""
+    replaced = edit("a StatefulSet's pod is replaced at once, shown until it is gone")
+    failure = tried(replaced, {}, Setup(2), order)
+    assert not failure, failure
+
+
 def test_a_sequence_is_the_same_each_time() -> None:
     """Its seed and its faults say all that happens."""
     first, second, other = (

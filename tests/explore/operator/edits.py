@@ -112,6 +112,16 @@ EDITS = (
         ),
         spec={"onTermination": "OutOfService"},
     ),
+    Edit(
+        "a StatefulSet's pod is replaced at once after a while, shown until it is gone",
+        (
+            (0.0, _pod("a-2", terminating=True)),
+            (9.5, _gone("a-2")),
+            (0.1, _pod("a-2", ready=False)),
+            (0.1, _pod("a-2")),
+        ),
+        spec={"onTermination": "OutOfService"},
+    ),
     Edit("not ready for a while", ((0.0, _pod("a-1", ready=False)), (3.0, _pod("a-1")))),
     Edit(
         "not ready for a while, and removed",

@@ -26,6 +26,7 @@ from eurekube_provider.eureka import (
     fan_out,
     handover,
     late_write_repair,
+    late_writes,
     recovery,
     resync,
     stack_renewals,
@@ -881,12 +882,16 @@ def test_what_was_lost_is_forgotten_by_owner_and_where_something_stands() -> Non
     assert lost.of(one.owner or "") == [other]
 
 
-@pytest.mark.parametrize(("stands_at", "is_ours"), [((0,), True), ((0, 1), False)])
+@pytest.mark.parametrize(
+    ("stands_at", "just_now_seconds", "is_ours"),
+    [((0,), 0.0, True), ((0, 1), 0.0, False), ((0, 1), 10.0, True)],
+)
 def test_an_out_of_service_at_all_servers_is_a_persons(
-    stands_at: tuple[int, ...], is_ours: bool, monkeypatch: pytest.MonkeyPatch
+    stands_at: tuple[int, ...], just_now_seconds: float, is_ours: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Even where ours was taken off a moment ago; at some servers only it was told again by a server."""
+    """Unless ours was set just now; at some servers only it was told again by a server within a minute."""
     monkeypatch.setattr(late_write_repair, "TOLD_WITHIN_SECONDS", 0.0)
+    monkeypatch.setattr(late_writes, "JUST_NOW_SECONDS", just_now_seconds)
     up = instance("vm")
     out = replace(up, status=Status.OUT_OF_SERVICE, overridden_status=Status.OUT_OF_SERVICE)
     servers = Holding(up)
@@ -901,6 +906,22 @@ def test_an_out_of_service_at_all_servers_is_a_persons(
     servers.overriding(up)
     registry.sweeper.sweep(servers.peers[0])
     assert known_as_leaving(registry, up) is is_ours
+
+
+def test_an_out_of_service_after_a_pod_was_removed_with_ours_is_ours() -> None:
+    """A pod of the same name that follows finds it at every server, however long the last one drained."""
+    up = instance("vm")
+    leaving = replace(up, metadata={**up.metadata, "eurekube.leaving": "true"})
+    out = replace(up, status=Status.OUT_OF_SERVICE, overridden_status=Status.OUT_OF_SERVICE)
+    servers = Holding(up)
+    registry = servers.registry()
+    registry.instances.registered(leaving)
+    registry.instances.gone(leaving)
+    registry.instances.registered(up)
+    for held in servers.held:
+        held[up.key] = out
+    registry.repair.came_late(out)
+    assert known_as_leaving(registry, up)
 
 
 def test_a_server_that_refuses_to_be_told_a_status_is_swept_all_the_same(

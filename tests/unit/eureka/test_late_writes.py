@@ -5,7 +5,13 @@ from __future__ import annotations
 from dataclasses import replace
 
 from eurekube_provider.core.model import Instance, Port, Status
-from eurekube_provider.eureka.late_writes import REMEMBERED_SECONDS, TOLD_AGAIN_SECONDS, Late, overtaken
+from eurekube_provider.eureka.late_writes import (
+    JUST_NOW_SECONDS,
+    REMEMBERED_SECONDS,
+    TOLD_AGAIN_SECONDS,
+    Late,
+    overtaken,
+)
 
 ONE = Instance(
     "rating",
@@ -65,6 +71,20 @@ def test_a_status_of_ours_that_was_answered_may_be_told_again_for_a_minute() -> 
     assert not late.may_be_told_again(replace(OUT, instance_id="another"))
     clock.now += TOLD_AGAIN_SECONDS
     assert not late.may_be_told_again(OUT)
+
+
+def test_a_status_that_stands_just_after_ours_is_no_persons() -> None:
+    """Nobody is as quick; later only where it stands tells whose it is."""
+    clock = Clock()
+    late = Late(clock)
+    assert not late.is_just_set(OUT)
+    late.override(ONE)
+    assert late.is_just_set(OUT)
+    assert not late.is_just_set(ONE)
+    assert not late.is_just_set(replace(OUT, instance_id="another"))
+    clock.now += JUST_NOW_SECONDS
+    assert not late.is_just_set(OUT)
+    assert late.may_be_told_again(OUT)
 
 
 def test_a_persons_status_in_a_batch_stays_a_persons() -> None:

@@ -221,6 +221,24 @@ def test_undrain_leaves_what_is_on_its_way_out(servers: Servers) -> None:
         assert {held.status for held in servers.holding().values()} == {expected}
 
 
+def test_undrain_waits_for_what_servers_still_tell_each_other(servers: Servers) -> None:
+    """A server that was busy tells the others of an override after it was cleared."""
+    one = replace(ONE, last_dirty_timestamp_ms=servers.cluster.clock.now_ms)
+    servers.everywhere(one)
+    for peer in servers.peers.peers:
+        peer.set_status(one, Status.OUT_OF_SERVICE)
+    last = servers.peers.peers[-1]
+
+    def late() -> None:
+        last.set_status(one, Status.OUT_OF_SERVICE)
+
+    servers.cluster.clock.after(700, late)
+    put_back(servers.peers, [one])
+    servers.cluster.clock.advance(5000)
+    held = servers.holding().values()
+    assert {(one.status, one.overridden) for one in held} == {("UP", "UNKNOWN")}
+
+
 @WAYS
 def test_what_registered_itself_under_our_id_is_left(in_a_batch: bool, servers: Servers) -> None:
     """Nobody's mark is not ours: neither is it written over, nor removed."""
