@@ -15,7 +15,7 @@ from eurekube_provider.core.wording import listed
 from eurekube_provider.doctor.finding import Fault, Finding
 from eurekube_provider.doctor.syncer_checks import patch_of
 from eurekube_provider.doctor.workload_checks import Workload, environment_patch
-from eurekube_provider.eureka.self_preservation import RENEWALS_A_MINUTE, ServerFigures
+from eurekube_provider.eureka.self_preservation import RENEWALS_A_MINUTE, FrontPage
 
 NO_SELF_REGISTRATION = "EUREKA_CLIENT_REGISTER_WITH_EUREKA"
 """The variable of Spring's ``eureka.client.register-with-eureka``."""
@@ -202,7 +202,7 @@ def _written(syncer: Syncer | None) -> list[str]:
 
 
 def preservation_findings(
-    url: str, figures: ServerFigures, instances: Iterable[Instance], now_seconds: float
+    url: str, figures: FrontPage, instances: Iterable[Instance], now_seconds: float
 ) -> Iterator[Finding]:
     """Find a server that gets too few heartbeats, or would with the next that is missing.
 

@@ -29,7 +29,7 @@ def is_of_stack(instance: Instance) -> bool:
     return owner.startswith("stack/") and isinstance(parse_owner(owner), StackOwner)
 
 
-class Accepted:
+class AcceptedRenewals:
     """Of the servers of one Eureka; any number of threads may share it."""
 
     def __init__(self, clock: Callable[[], float] = elapsed_seconds) -> None:

@@ -31,7 +31,7 @@ from eurekube_provider.eureka.observer import (
 )
 from eurekube_provider.eureka.peer import Peer
 from eurekube_provider.eureka.peers import Peers
-from eurekube_provider.eureka.uncached_reads import Stocktaking
+from eurekube_provider.eureka.uncached_reads import UncachedReads
 
 _log = logging.getLogger(__name__)
 
@@ -61,12 +61,12 @@ def read_many(peer: Peer, instances: Sequence[Instance]) -> dict[Key, Instance |
     return held
 
 
-def take_stock(peers: Peers, instances: Sequence[Instance]) -> Stocktaking:
+def take_stock(peers: Peers, instances: Sequence[Instance]) -> UncachedReads:
     """Read and renew many instances on every server.
 
     :raises RegistryError: no server answered.
     """
-    return Stocktaking(*peers.everywhere(lambda peer: read_many(peer, instances)))
+    return UncachedReads(*peers.everywhere(lambda peer: read_many(peer, instances)))
 
 
 def register_many(
@@ -112,7 +112,7 @@ def change_many(
     new = {one.key for one in wanted if observer and observer.is_new(one.key)}
     are_several = len(peers.peers) > 1
     looked_at = [one for one in wanted if are_several or one.key not in new]
-    stock = take_stock(peers, [*looked_at, *leaving]) if looked_at or leaving else Stocktaking({}, {})
+    stock = take_stock(peers, [*looked_at, *leaving]) if looked_at or leaving else UncachedReads({}, {})
     fresh = [one for one in wanted if one.key in new and stock.newest(one.key) is None]
     new = {one.key for one in fresh}
     known = [one for one in wanted if one.key not in new] if new else wanted
@@ -138,7 +138,7 @@ def _register(
     replicas: Sequence[Instance],
     owners: Owners,
     observer: Observer | None,
-    stock: Stocktaking,
+    stock: UncachedReads,
 ) -> Failures:
     """Register what was never seen, giving way, and ``replicas`` where ``stock`` does not show them."""
     stamp = humble_timestamp()
@@ -159,7 +159,7 @@ def _register(
 
 
 def _replicas(
-    stock: Stocktaking, instances: Sequence[Instance], owners: Owners, observer: Observer | None
+    stock: UncachedReads, instances: Sequence[Instance], owners: Owners, observer: Observer | None
 ) -> tuple[list[Instance], Failures]:
     """What every server shall hold of ``instances``, and an error for each that is somebody else's."""
     ours, failures = _ours(stock.newest, instances, owners, observer)
@@ -177,7 +177,7 @@ def _send(
     peers: Peers,
     sent: Sequence[Instance],
     observer: Observer | None,
-    stock: Stocktaking,
+    stock: UncachedReads,
     *,
     look: bool = False,
 ) -> tuple[Failures, dict[Key, Instance]]:

@@ -30,7 +30,7 @@ MOST_CHANGES = 100
 
 
 @dataclass(slots=True)
-class _Traveller:
+class _PendingPlan:
     """A plan on its way.
 
     :ivar carry_out_alone: what is called where nobody travels with it.
@@ -40,9 +40,9 @@ class _Traveller:
     plan: Plan
     owner: str
     observer: Observer
-    carry_out_alone: Callable[[], Outcome]
+    apply_alone: Callable[[], Outcome]
     go_on: threading.Event
-    group: list[_Traveller] = field(default_factory=list)
+    group: list[_PendingPlan] = field(default_factory=list)
     outcome: Outcome | None = None
     error: BaseException | None = None
 
@@ -51,7 +51,7 @@ class _Traveller:
         return {change.instance.application for change in self.plan.changes}
 
 
-class Convoys:
+class Coalescer:
     """Carries out the plans for one registry, for any number of threads.
 
     Two plans of one owner must not come at the same time.
@@ -65,7 +65,7 @@ class Convoys:
         self._alone = threading.Semaphore(ALONE_AT_ONCE)
         self._lock = threading.Lock()
         self._under_way = 0
-        self._waiting: list[_Traveller] = []
+        self._waiting: list[_PendingPlan] = []
 
     def apply(self, plan: Plan, owner: str, observer: Observer, *, leases: int = 0) -> Outcome:
         """Carry out a plan, by itself or with others; see :func:`eurekube_provider.eureka.apply.apply`.
@@ -82,7 +82,7 @@ class Convoys:
         if not _is_sociable(plan, owner, observer) or not self._peers.uses_batches(leases):
             with self._alone:
                 return alone()
-        return self._carry(_Traveller(plan, owner, observer, alone, threading.Event()))
+        return self._carry(_PendingPlan(plan, owner, observer, alone, threading.Event()))
 
     @property
     def waiting(self) -> int:
@@ -90,24 +90,24 @@ class Convoys:
         with self._lock:
             return len(self._waiting)
 
-    def _carry(self, traveller: _Traveller) -> Outcome:
+    def _carry(self, pending: _PendingPlan) -> Outcome:
         with self._lock:
             if self._under_way < AT_ONCE:
                 self._under_way += 1
-                traveller.group = [traveller]
+                pending.group = [pending]
             else:
-                self._waiting.append(traveller)
-        if not traveller.group:
-            traveller.go_on.wait()
-        if traveller.group:
+                self._waiting.append(pending)
+        if not pending.group:
+            pending.go_on.wait()
+        if pending.group:
             try:
-                self._run(traveller.group)
+                self._run(pending.group)
             finally:
                 self._hand_over()
-        if traveller.error is not None:
-            raise traveller.error
-        assert traveller.outcome is not None  # noqa: S101 - either is set
-        return traveller.outcome
+        if pending.error is not None:
+            raise pending.error
+        assert pending.outcome is not None  # noqa: S101 - either is set
+        return pending.outcome
 
     def _hand_over(self) -> None:
         """Let those go on who wait."""
@@ -119,10 +119,10 @@ class Convoys:
         group[0].group = group
         group[0].go_on.set()
 
-    def _gather(self) -> list[_Traveller]:
+    def _gather(self) -> list[_PendingPlan]:
         """Who goes next: each application once, since two owners may want the same id of it."""
-        group: list[_Traveller] = []
-        left: list[_Traveller] = []
+        group: list[_PendingPlan] = []
+        left: list[_PendingPlan] = []
         applications: set[str] = set()
         room = MOST_CHANGES
         for one in self._waiting:
@@ -135,10 +135,10 @@ class Convoys:
         self._waiting = left
         return group
 
-    def _run(self, group: Sequence[_Traveller]) -> None:
+    def _run(self, group: Sequence[_PendingPlan]) -> None:
         try:
             if len(group) == 1:
-                group[0].outcome = group[0].carry_out_alone()
+                group[0].outcome = group[0].apply_alone()
             else:
                 self._together(group)
         except BaseException as error:  # noqa: BLE001 - raised again for each of them, on its own thread
@@ -148,7 +148,7 @@ class Convoys:
             for one in group[1:]:
                 one.go_on.set()
 
-    def _together(self, group: Sequence[_Traveller]) -> None:
+    def _together(self, group: Sequence[_PendingPlan]) -> None:
         changes = [change for one in group for change in one.plan.changes]
         owners = {change.instance.key: one.owner for one in group for change in one.plan.changes}
         leaving = [change.instance for change in changes if change.action is Action.DEREGISTER]

@@ -11,21 +11,21 @@ from eurekube_provider.core.model import Instance
 from eurekube_provider.core.plan import Outcome, Plan
 from eurekube_provider.core.registry import Condition, Figures, Key, RegistryListener
 from eurekube_provider.eureka.accepted_renewals import is_of_stack
-from eurekube_provider.eureka.coalescing import Convoys
+from eurekube_provider.eureka.coalescing import Coalescer
 from eurekube_provider.eureka.connection import Connection
-from eurekube_provider.eureka.front_pages import FigureReader
+from eurekube_provider.eureka.front_pages import FrontPages
 from eurekube_provider.eureka.handover import Handover
 from eurekube_provider.eureka.known_instances import KnownInstances
 from eurekube_provider.eureka.late_write_repair import LateWriteRepair
-from eurekube_provider.eureka.late_writes import Late
+from eurekube_provider.eureka.late_writes import LateWrites
 from eurekube_provider.eureka.ownership import Ownership
 from eurekube_provider.eureka.peers import Peers
 from eurekube_provider.eureka.reachability import Reachability
 from eurekube_provider.eureka.recovery import Recovery
 from eurekube_provider.eureka.renewals import INTERVAL_SECONDS, Renewals
-from eurekube_provider.eureka.restart_detection import Restarts
+from eurekube_provider.eureka.restart_detection import RestartDetection
 from eurekube_provider.eureka.resync import Resync
-from eurekube_provider.eureka.stack_renewals import Adopted
+from eurekube_provider.eureka.stack_renewals import StackRenewals
 from eurekube_provider.eureka.subscription import Subscription
 from eurekube_provider.eureka.sweeper import Sweeper
 from eurekube_provider.eureka.uncached_reads import read_each
@@ -59,10 +59,10 @@ class EurekaRegistry:
         self.subscription = told = Subscription()
         self.reachability = Reachability(peers)
         self.handover = Handover()
-        ownership, late = Ownership(cluster, operator_name), Late()
+        ownership, late = Ownership(cluster, operator_name), LateWrites()
         self.view = View()
         self.renewals = Renewals(peers, interval_seconds=renewal_interval_seconds)
-        self.restarts = Restarts(peers, self.renewals.renew_all_now)
+        self.restarts = RestartDetection(peers, self.renewals.renew_all_now)
         self.repair = LateWriteRepair(peers, self.view, self.renewals, late, ownership, told)
         self.sweeper = Sweeper(
             peers,
@@ -83,7 +83,7 @@ class EurekaRegistry:
             ownership,
             told,
         )
-        self.stack_renewals = Adopted(
+        self.stack_renewals = StackRenewals(
             peers, self.view, self.renewals, self.restarts, ownership, self.instances.registered
         )
         self.recovery = Recovery(peers, self.instances, self.restarts, self.stack_renewals, ownership, told)
@@ -106,9 +106,9 @@ class EurekaRegistry:
         peers.overriding = self.instances.overriding
         self._follows_another = follows_another
         self._expected = 0
-        self._front_pages = FigureReader(peers.peers)
+        self._front_pages = FrontPages(peers.peers)
         self._executor = ThreadPoolExecutor(APPLY_THREADS, thread_name_prefix="apply")
-        self._convoys = Convoys(peers, self._executor)
+        self._coalescer = Coalescer(peers, self._executor)
 
     @classmethod
     def connected(
@@ -183,7 +183,7 @@ class EurekaRegistry:
 
         :raises LeadershipLost: this replica may not change anything.
         """
-        return self._convoys.apply(
+        return self._coalescer.apply(
             plan, owner, self.instances, leases=max(self._expected, len(self.renewals))
         )
 
@@ -207,7 +207,7 @@ class EurekaRegistry:
 
     def figures(self, *, in_full: bool = False) -> Figures:
         """What metrics tell; in full, also what the servers' front pages show."""
-        gauges, counts, started = self.resync.gauges, self.renewals.counts, self.restarts.started_by_url
+        share, counts, started = self.resync.share, self.renewals.counts, self.restarts.started_by_url
         pages = {peer.url: self._front_pages.latest(peer.url) for peer in self.peers.peers if in_full}
         return Figures(
             servers=[
@@ -215,12 +215,12 @@ class EurekaRegistry:
                 for peer in self.peers.peers
             ],
             read_at=self.reachability.read_at,
-            registered=gauges.registered,
+            registered=share.registered,
             held=len(self.renewals),
-            share=gauges.share,
-            warning=gauges.warning,
-            renewals_last_minute=gauges.renewals_last_minute,
-            renewals_expected=gauges.renewals_expected,
+            share=share.share,
+            warning=share.warning,
+            renewals_last_minute=share.renewals_last_minute,
+            renewals_expected=share.renewals_expected,
             accepted=counts.accepted,
             missing=counts.missing,
             failed=counts.failed,

@@ -30,7 +30,7 @@ def patience(answered_after: Collection[float], grace_seconds: float) -> float |
     return slowest + max(grace_seconds, slowest)
 
 
-class Inquiry(Generic[T]):
+class FanOut(Generic[T]):
     """A question that is put to each server on a thread of that server's own.
 
     :ivar answers: by URL; complete only after :meth:`wait`.

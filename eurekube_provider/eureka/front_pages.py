@@ -11,22 +11,22 @@ import time
 from collections.abc import Sequence
 
 from eurekube_provider.eureka.peer import Peer
-from eurekube_provider.eureka.self_preservation import ServerFigures
+from eurekube_provider.eureka.self_preservation import FrontPage
 
 REFRESH_SECONDS = 30.0
 FORGET_SECONDS = 120.0
 
 
-class FigureReader:
+class FrontPages:
     """The figures of some servers."""
 
     def __init__(self, peers: Sequence[Peer]) -> None:
         self._peers = tuple(peers)
         self._lock = threading.Lock()
-        self._known: dict[str, tuple[float, ServerFigures | None]] = {}
+        self._known: dict[str, tuple[float, FrontPage | None]] = {}
         self._refreshed_at = -REFRESH_SECONDS
 
-    def latest(self, url: str) -> ServerFigures | None:
+    def latest(self, url: str) -> FrontPage | None:
         """What was read of a server lately; None where it cannot be read, or not yet."""
         now = time.monotonic()
         with self._lock:

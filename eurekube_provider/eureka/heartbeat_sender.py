@@ -1,6 +1,6 @@
-"""A lane of the renewals: one way to the servers, with its own queue, threads and back-off.
+"""The sender of renewals: one way to the servers, with its own queue, threads and back-off.
 
-A slow server holds up its own lane, and no other.
+A slow server holds up its own sender, and no other.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from collections import OrderedDict, deque
 from eurekube_provider.core.errors import RegistryError, RegistryRejected
 from eurekube_provider.core.model import Instance
 from eurekube_provider.eureka import batch
-from eurekube_provider.eureka.lease_table import Book, Key, LeaseEntry
+from eurekube_provider.eureka.lease_table import Key, LeaseEntry, LeaseTable
 from eurekube_provider.eureka.peer import Peer
 from eurekube_provider.eureka.peers import Peers
 from eurekube_provider.runtime.clock import elapsed_seconds
@@ -33,19 +33,19 @@ _BUSY = (408, 425, 429)
 _RENEWED = (200, 409)
 
 
-class Lane:
+class HeartbeatSender:
     """The way to one server, in batches; or, for plain renewals, to whichever server answers.
 
-    :ivar work: wakes this lane's threads and no others, since every thread that wakes for nothing costs as
+    :ivar work: wakes this sender's threads and no others, since every thread that wakes for nothing costs as
         much as a renewal.
     """
 
-    def __init__(self, book: Book, peers: Peers, peer: Peer | None) -> None:
+    def __init__(self, table: LeaseTable, peers: Peers, peer: Peer | None) -> None:
         self.peer = peer
         self.pending: OrderedDict[Key, float] = OrderedDict()
         """What is to be renewed, and since when."""
-        self.work = threading.Condition(book.lock)
-        self._book = book
+        self.work = threading.Condition(table.lock)
+        self._table = table
         self._peers = peers
         self._lost: list[Instance] = []
         self._lost_at = 0.0
@@ -60,18 +60,18 @@ class Lane:
         return elapsed_seconds() - self._failing_since if self._retry_seconds else 0.0
 
     def late_seconds(self) -> float:
-        """For how long what has waited longest is due; the book's lock is held."""
+        """For how long what has waited longest is due; the table's lock is held."""
         return elapsed_seconds() - next(iter(self.pending.values())) if self.pending else 0.0
 
     def hand(self, due: dict[Key, None]) -> None:
-        """Renew these next; the book's lock is held."""
+        """Renew these next; the table's lock is held."""
         now = elapsed_seconds()
         for key in due:
             self.pending.setdefault(key, now)
         self.work.notify(len(due))
 
     def hurry(self) -> None:
-        """Wait for no back-off: the server answers again; the book's lock is held."""
+        """Wait for no back-off: the server answers again; the table's lock is held."""
         self._hurried = True
         self.work.notify_all()
 
@@ -87,29 +87,29 @@ class Lane:
                     self._failed(taken, error)
             except RegistryError as error:
                 self._failed(taken, error)
-            except Exception as error:  # noqa: BLE001 - the lane must go on
+            except Exception as error:  # noqa: BLE001 - the sender must go on
                 _log.exception("renewals failed")
                 self._failed(taken, error)
             else:
                 self._sent(taken, found)
 
     def _take(self, most: int) -> list[LeaseEntry] | None:
-        book = self._book
-        with book.lock:
-            while not book.stopped:
+        table = self._table
+        with table.lock:
+            while not table.stopped:
                 if self._retry_seconds and self.pending:
                     if self._prober is not None:  # one thread finds out when all can go on
                         self.work.wait()
                         continue
                     self._prober = threading.get_ident()
-                    self.work.wait_for(lambda: book.stopped or self._hurried, self._retry_seconds)
+                    self.work.wait_for(lambda: table.stopped or self._hurried, self._retry_seconds)
                     if self._is_over():
                         return None
                 self._hurried = False
                 taken: list[LeaseEntry] = []
                 while self.pending and len(taken) < most:
                     key, _ = self.pending.popitem(last=False)
-                    entry = book.entries.get(key)
+                    entry = table.entries.get(key)
                     if entry is not None:
                         entry.in_flight += 1
                         entry.turn += 1
@@ -121,7 +121,7 @@ class Lane:
             return None
 
     def _is_over(self) -> bool:
-        return self._book.stopped
+        return self._table.stopped
 
     def _probed(self) -> bool:
         """Whether this thread was the one that tries while others wait; from now on another may be."""
@@ -139,24 +139,24 @@ class Lane:
         ]
 
     def _sent(self, entries: list[LeaseEntry], found: list[batch.ItemResponse]) -> None:
-        book = self._book
+        table = self._table
         missing: list[Instance] = []
         newer: list[Instance] = []
         if self.peer is not None:
             pairs = zip(entries, found, strict=True)
             renewed = (entry.instance for entry, answer in pairs if answer.status_code in _RENEWED)
             self._peers.accepted.note(self.peer.url, renewed)
-        with book.lock:
+        with table.lock:
             was_away = self._goes_well()
             for entry, answer in zip(entries, found, strict=True):
                 entry.in_flight -= 1
                 key = entry.instance.key
-                if book.entries.get(key) is not entry:
+                if table.entries.get(key) is not entry:
                     continue  # removed meanwhile
                 if answer.status_code == 404:
                     missing.append(entry.instance)
                     if self.peer is None:
-                        del book.entries[key]
+                        del table.entries[key]
                 elif answer.status_code not in _RENEWED:
                     self._note_refusal(entry, f"{self.peer} answered {answer.status_code}")
                 else:
@@ -164,8 +164,8 @@ class Lane:
                     if answer.instance is not None:
                         newer.append(answer.instance)  # a 409, which renews all the same
             refused = sum(answer.status_code not in _RENEWED for answer in found)
-            book.count(accepted=len(entries) - refused, missed=refused)
-            book.settled.notify_all()
+            table.count(accepted=len(entries) - refused, missed=refused)
+            table.settled.notify_all()
         self._tell(missing, newer, was_away=was_away)
 
     def _gathered(self, missing: list[Instance]) -> list[Instance]:
@@ -174,7 +174,7 @@ class Lane:
         A server that lost its memory misses thousands, a few of each application in each batch. Told of
         batch by batch, they would be registered again in many small steps.
         """
-        with self._book.lock:
+        with self._table.lock:
             now = elapsed_seconds()
             if not self._lost:
                 self._lost_at = now
@@ -184,26 +184,26 @@ class Lane:
             lost, self._lost = self._lost, []
             if self.peer is None:
                 return lost  # nobody renews these any more
-            return [instance for instance in lost if instance.key in self._book.entries]
+            return [instance for instance in lost if instance.key in self._table.entries]
 
     def _tell(self, missing: list[Instance], newer: list[Instance], *, was_away: bool) -> None:
         try:
             if was_away and self.peer is not None:
-                self._book.listener.answers_again(self.peer)
+                self._table.listener.answers_again(self.peer)
             missing = self._gathered(missing)
             if missing:
-                self._book.listener.missing(missing, self.peer)
+                self._table.listener.missing(missing, self.peer)
             for stored in newer:
-                self._book.listener.newer(stored)
+                self._table.listener.newer(stored)
         except RegistryError as error:
             _log.warning(
                 "what a renewal found waits for the next one to find it again", extra={"error": str(error)}
             )
-        except Exception:  # noqa: BLE001 - the lane must go on
+        except Exception:  # noqa: BLE001 - the sender must go on
             _log.exception("what a renewal found was not looked after")
 
     def _goes_well(self) -> bool:
-        """The server answers: all may go on; whether it had not. The book's lock is held."""
+        """The server answers: all may go on; whether it had not. The table's lock is held."""
         self._probed()
         was_away, self._retry_seconds = self._retry_seconds > 0, 0.0
         if was_away:
@@ -212,18 +212,18 @@ class Lane:
 
     def _refused(self, entries: list[LeaseEntry], error: RegistryError) -> None:
         """The answer is about these instances: they are renewed again when it is their turn, not before."""
-        book = self._book
-        with book.lock:
+        table = self._table
+        with table.lock:
             self._goes_well()
             for entry in entries:
                 entry.in_flight -= 1
                 self._note_refusal(entry, str(error))
-            book.count(failed=len(entries))
-            book.settled.notify_all()
+            table.count(failed=len(entries))
+            table.settled.notify_all()
 
     def _note_refusal(self, entry: LeaseEntry, error: str) -> None:
-        """Say once that an instance is not renewed; the book's lock is held."""
-        if entry.is_refused or self._book.entries.get(entry.instance.key) is not entry:
+        """Say once that an instance is not renewed; the table's lock is held."""
+        if entry.is_refused or self._table.entries.get(entry.instance.key) is not entry:
             return
         entry.is_refused = True
         now = elapsed_seconds()
@@ -240,14 +240,14 @@ class Lane:
         )
 
     def _failed(self, entries: list[LeaseEntry], error: Exception) -> None:
-        book = self._book
-        with book.lock:
+        table = self._table
+        with table.lock:
             for entry in entries:
                 entry.in_flight -= 1
                 key = entry.instance.key
-                if book.entries.get(key) is entry:
+                if table.entries.get(key) is entry:
                     self.pending.setdefault(key, elapsed_seconds())
-            book.count(failed=len(entries))
+            table.count(failed=len(entries))
             is_news = self._retry_seconds == 0
             if is_news:
                 self._failing_since = elapsed_seconds()
@@ -255,7 +255,7 @@ class Lane:
                 self._retry_seconds = min(
                     max(self._retry_seconds * 2, FIRST_RETRY_SECONDS), LONGEST_RETRY_SECONDS
                 )
-            book.settled.notify_all()
+            table.settled.notify_all()
         if is_news:
             _log.warning(
                 "renewals fail and are tried again", extra={"count": len(entries), "error": str(error)}

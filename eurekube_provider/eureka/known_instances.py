@@ -6,14 +6,14 @@ import logging
 from collections.abc import Sequence
 
 from eurekube_provider.core.model import Instance, Status
-from eurekube_provider.eureka.forgotten import Lost
+from eurekube_provider.eureka.forgotten import ForgottenInstances
 from eurekube_provider.eureka.handover import Handover
-from eurekube_provider.eureka.late_writes import Late
+from eurekube_provider.eureka.late_writes import LateWrites
 from eurekube_provider.eureka.ownership import Ownership
 from eurekube_provider.eureka.peers import Peers
 from eurekube_provider.eureka.reachability import Reachability
 from eurekube_provider.eureka.renewals import Renewals
-from eurekube_provider.eureka.restart_detection import MEMORY_SECONDS, Restarts
+from eurekube_provider.eureka.restart_detection import MEMORY_SECONDS, RestartDetection
 from eurekube_provider.eureka.subscription import Subscription
 from eurekube_provider.eureka.sweeper import Sweeper
 from eurekube_provider.eureka.view import View
@@ -37,16 +37,16 @@ class KnownInstances:
         view: View,
         renewals: Renewals,
         sweeper: Sweeper,
-        late: Late,
+        late: LateWrites,
         reachability: Reachability,
         handover: Handover,
-        restarts: Restarts,
+        restarts: RestartDetection,
         ownership: Ownership,
         subscription: Subscription,
     ) -> None:
         self.view = view
         self.renewals = renewals
-        self.forgotten = Lost()
+        self.forgotten = ForgottenInstances()
         self._peers = peers
         self._sweeper = sweeper
         self._late = late

@@ -7,7 +7,7 @@ import threading
 
 from eurekube_provider.core.errors import RegistryError, RegistryUnreachable
 from eurekube_provider.core.model import Instance, Status
-from eurekube_provider.eureka.late_writes import Late, overtaken
+from eurekube_provider.eureka.late_writes import LateWrites, overtaken
 from eurekube_provider.eureka.ownership import Ownership
 from eurekube_provider.eureka.peers import Peers
 from eurekube_provider.eureka.renewals import Renewals
@@ -30,7 +30,7 @@ class LateWriteRepair:
         peers: Peers,
         view: View,
         renewals: Renewals,
-        late: Late,
+        late: LateWrites,
         ownership: Ownership,
         subscription: Subscription,
     ) -> None:

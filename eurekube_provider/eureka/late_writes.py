@@ -70,7 +70,7 @@ def overtaken(held: Mapping[str, Instance | None], ours: Instance) -> tuple[str,
     )
 
 
-class Late:
+class LateWrites:
     """Of one registry; any number of threads may share it."""
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:

@@ -69,8 +69,8 @@ class Nobody:
         """Do nothing."""
 
 
-class Book:
-    """What the renewals and their lanes share; ``lock`` guards all of it.
+class LeaseTable:
+    """What the renewals and their senders share; ``lock`` guards all of it.
 
     :ivar settled: notified when renewals in flight have ended.
     """

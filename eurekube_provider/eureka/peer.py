@@ -10,10 +10,7 @@ import copy
 import hashlib
 import json
 import time
-import xml.etree.ElementTree as ElementTree
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
-from email.utils import parsedate_to_datetime
 from typing import Any, Self, TypeVar
 from urllib.parse import quote, urlsplit
 
@@ -32,7 +29,8 @@ from eurekube_provider.eureka.connection import Connection
 from eurekube_provider.eureka.delta import Delta, delta_from_text
 from eurekube_provider.eureka.error_responses import refusal
 from eurekube_provider.eureka.request_stats import NO_ANSWER, RequestStats
-from eurekube_provider.eureka.self_preservation import ServerFigures, figures_from_page
+from eurekube_provider.eureka.self_preservation import FrontPage, figures_from_page
+from eurekube_provider.eureka.server_status import ServerStatus, status_from_xml
 from eurekube_provider.eureka.transport import Broken, TimedOut, TlsFailed, Transport, TransportError
 
 _T = TypeVar("_T")
@@ -40,25 +38,6 @@ _T = TypeVar("_T")
 _ACCEPT = {"Accept": "application/json"}
 _SEND = {"Accept": "application/json", "Content-Type": "application/json"}
 _TELL = {**_SEND, "x-netflix-discovery-replication": "true"}
-
-
-@dataclass(frozen=True, slots=True)
-class ServerStatus:
-    """What ``/status`` says of a server.
-
-    :param uptime: as the server words it, e.g. ``0 days 00:03``: days, hours and minutes.
-    :param started_timestamp_ms: when the server described itself first, by its own clock: another value
-        means that it was restarted since. None where it does not say.
-    :param clock_ahead_seconds: how far its clock is ahead of ours, to a second or two; None where it does not
-        say.
-    """
-
-    uptime: str
-    started_timestamp_ms: int | None
-    registered_replicas: tuple[str, ...]
-    available_replicas: tuple[str, ...]
-    unavailable_replicas: tuple[str, ...]
-    clock_ahead_seconds: float | None = None
 
 
 class Peer:
@@ -258,31 +237,14 @@ class Peer:
             "GET", "/status", "read the server's status", headers={"Accept": "application/xml"}
         )
         assert response is not None  # noqa: S101 - only missing=True gives None
-        try:
-            # The server's own answer, and expat since 2.6 bounds entity expansion.
-            root = ElementTree.fromstring(response.text)  # noqa: S314
-        except ElementTree.ParseError:
-            root = None
-        if root is None or root.find("applicationStats") is None:
+        found = status_from_xml(response.text, response.headers.get("Date"))
+        if found is None:
             raise RegistryRejected(
                 f"read the server's status at {self.url}: the answer is not Eureka's;"
                 " the service URL usually ends with /eureka (or /eureka/v2)",
                 url=self.url,
             )
-
-        def urls(name: str) -> tuple[str, ...]:
-            listed = (root.findtext(f".//{name}") or "").split(",")
-            return tuple(url.strip() for url in listed if url.strip())
-
-        started = root.findtext("./instanceInfo/lastUpdatedTimestamp") or ""
-        return ServerStatus(
-            uptime=root.findtext(".//server-uptime") or "",
-            started_timestamp_ms=int(started) if started.isdigit() else None,
-            registered_replicas=urls("registered-replicas"),
-            available_replicas=urls("available-replicas"),
-            unavailable_replicas=urls("unavailable-replicas"),
-            clock_ahead_seconds=_ahead(response.headers.get("Date")),
-        )
+        return found
 
     def _parsed(self, what: str, response: transport.EurekaResponse, parse: Callable[[bytes], _T]) -> _T:
         """Read a success; another server's page or JSON is Eureka's error, never one of Python's."""
@@ -299,7 +261,7 @@ class Peer:
             status_code=response.status_code,
         )
 
-    def figures(self) -> ServerFigures | None:
+    def figures(self) -> FrontPage | None:
         """What the server's front page says of renewals; None where it cannot be read. Raises nothing."""
         base = urlsplit(self.url).path.removesuffix("/v2").removesuffix("/eureka")
         try:
@@ -414,14 +376,6 @@ class Peer:
                 return None
             raise refusal(what, self.url, response)
         raise AssertionError("unreachable")
-
-
-def _ahead(date: str | None) -> float | None:
-    """How far the clock that wrote a Date header is ahead of ours."""
-    try:
-        return parsedate_to_datetime(date or "").timestamp() - time.time()
-    except ValueError:
-        return None
 
 
 def _renewal(instance: Instance) -> dict[str, str]:

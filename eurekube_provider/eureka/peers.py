@@ -7,31 +7,28 @@ waits for it only once: the first question that it leaves open is given up soon 
 
 from __future__ import annotations
 
-import itertools
 import logging
 import math
-import threading
 import time
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
 from functools import partial
 from typing import TypeVar
-from urllib.parse import urlsplit
 
 from eurekube_provider.core.errors import RegistryDenied, RegistryError, RegistryUnreachable
-from eurekube_provider.core.model import Instance, Status, newest
-from eurekube_provider.eureka.accepted_renewals import Accepted
+from eurekube_provider.core.model import Instance, Status
+from eurekube_provider.eureka.accepted_renewals import AcceptedRenewals
+from eurekube_provider.eureka.avoided_peers import AvoidedPeers
 from eurekube_provider.eureka.connection import BatchMode, Connection
-from eurekube_provider.eureka.fan_out import Inquiry
+from eurekube_provider.eureka.fan_out import FanOut
 from eurekube_provider.eureka.observer import next_timestamp
 from eurekube_provider.eureka.peer import Peer
 from eurekube_provider.eureka.peer_threads import PeerExecutor, is_inside
+from eurekube_provider.eureka.sighting import Sighting, merged
+from eurekube_provider.eureka.topology import Topology
 
 _log = logging.getLogger(__name__)
 _T = TypeVar("_T")
-
-AVOID_SECONDS = 10.0
-"""How long a server that did not answer is asked last."""
 
 HASTE_SECONDS = 0.5
 """How long one server is waited for where another one can be asked, which takes a millisecond."""
@@ -43,36 +40,8 @@ MOST_TRIES = 5
 """So often a removal is sent to a single URL until a server behind it answers that held the instance: a
 balancer takes them in turn, and one that does not hold it tells nobody."""
 
-NOBODY_ANSWERS = "no server answers"
-"""Why it is not known whether batches can be used."""
-
 BATCHES_FROM_LEASES = 500
 """With fewer Eureka leases, single requests cost little and are understood by every server."""
-
-TOPOLOGY_SECONDS = 60.0
-"""How long it is believed which servers a server forwards to."""
-
-
-@dataclass(frozen=True, slots=True)
-class Sighting:
-    """One instance as every server holds it.
-
-    :ivar instances: what the servers that answered hold, by URL; None where one holds nothing.
-    :ivar failures: the servers that did not answer, by URL.
-    """
-
-    instances: dict[str, Instance | None]
-    failures: dict[str, RegistryError]
-
-    @property
-    def found(self) -> Instance | None:
-        """The newest version that any server holds."""
-        return newest(self.instances.values())
-
-    @property
-    def is_gone(self) -> bool:
-        """Every server answered, and none holds it."""
-        return not self.failures and self.found is None
 
 
 class Peers:
@@ -97,16 +66,13 @@ class Peers:
         waits_for_all: bool = True,
     ) -> None:
         self.connection = connection
-        self._batches_until = 0.0
-        self._batches_work: bool | None = None  # None: nobody has asked yet, or no server has answered
-        self._topology_lock = threading.Lock()
         self.may_write = may_write
         self.peers = tuple(Peer(url, connection, may_write) for url in connection.service_urls)
         self._waits_for_all = waits_for_all or len(self.peers) == 1
         self._executors = [PeerExecutor(f"peers-{number}") for number in range(len(self.peers))]
-        self._avoided_until: dict[str, float] = {}
-        self._lock = threading.Lock()
-        self.accepted = Accepted()
+        self._avoided = AvoidedPeers(self.peers)
+        self.topology = Topology(connection.service_urls, self.each)
+        self.accepted = AcceptedRenewals()
         self.unanswered: Callable[[Instance], None] = lambda _: None
         """Told of what was sent, an override included, when a server gave no answer: it may be frozen, and
         carry it out when it is back."""
@@ -133,7 +99,7 @@ class Peers:
     @property
     def asked_first(self) -> tuple[Peer, ...]:
         """The servers that are not avoided."""
-        return tuple(peer for peer in self.peers if not self._is_avoided(peer))
+        return tuple(peer for peer in self.peers if not self._avoided.holds(peer))
 
     def register(self, instance: Instance) -> None:
         """See :meth:`Peer.register`.
@@ -166,7 +132,7 @@ class Peers:
 
     def renew(self, instance: Instance, turn: int = 0) -> bool:
         """See :meth:`Peer.renew`; False only where no server that answers holds the instance, or where it was
-        removed from one that accepted its renewal lately, see :class:`~.accepted.Accepted`.
+        removed from one that accepted its renewal lately, see :class:`~.accepted.AcceptedRenewals`.
 
         The server that does tells its peers, and registers it where it is missing, a person's override
         included.
@@ -175,7 +141,8 @@ class Peers:
             preferred one, each in its turn: servers that cannot reach each other get their renewals all the
             same, before the Eureka lease lapses there.
         """
-        begin = self._begin(turn)
+        others = len(self.peers) - 1
+        begin = 1 + turn // 2 % others if turn % 2 and others else 0
         if self._is_removed_beside(instance, begin):
             return False
 
@@ -194,13 +161,13 @@ class Peers:
         more. The next one may have missed the removal, and would tell the others to register it again.
         """
         for peer in self.in_order(begin)[1:]:
-            if not self.accepted.lately(peer.url, instance) or self._is_avoided(peer):
+            if not self.accepted.lately(peer.url, instance) or self._avoided.holds(peer):
                 continue
             try:
                 if peer.in_haste(HASTE_SECONDS).read(*instance.key) is None:
                     return True
             except RegistryUnreachable as error:
-                self._avoid(peer, "does not answer", str(error))
+                self._avoided.add(peer, "does not answer", str(error))
             except RegistryError:
                 continue  # it tells nothing
         return False
@@ -261,70 +228,14 @@ class Peers:
     def uses_batches(self, leases: int) -> bool:
         """Whether so many Eureka leases are handled in batches.
 
-        What a batch does is not forwarded, so that it must reach every server. In mode ``auto`` that is
-        known where every replica that a server names is one of our URLs, and not the one at which it was
-        asked; it is not behind a load balancer, whose URL the servers may name as that of all of them.
-        While no server answers, what was known last holds: all of them restarted would otherwise get their
-        thousands of instances back one by one.
+        What a batch does is not forwarded, so that it must reach every server: see
+        :class:`~eurekube_provider.eureka.topology.Topology`.
         """
         if self.connection.mode is not BatchMode.AUTO:
             return self.connection.mode is BatchMode.BATCH
         if leases < BATCHES_FROM_LEASES:
             return False
-        with self._lock:
-            before = self._batches_work
-            if time.monotonic() < self._batches_until:
-                return bool(before)
-        # Another thread that asks meanwhile gets the old answer; where there is none, it waits.
-        if not self._topology_lock.acquire(blocking=before is None):
-            return bool(before)
-        try:
-            return self._ask_topology()
-        finally:
-            self._topology_lock.release()
-
-    def _ask_topology(self) -> bool:
-        """Ask the servers whether batches work, unless another thread has just done so."""
-        with self._lock:
-            if time.monotonic() < self._batches_until:
-                return bool(self._batches_work)
-        obstacle = self.batch_obstacle()
-        works = None if obstacle == NOBODY_ANSWERS else obstacle is None
-        with self._lock:
-            if works is not None and works != self._batches_work:
-                reason = obstacle or "the servers forward to configured ones only"
-                _log.info("batches are used" if works else "batches are not used", extra={"reason": reason})
-            if works is not None:
-                self._batches_work = works
-            valid_seconds = AVOID_SECONDS if works is None else TOPOLOGY_SECONDS
-            self._batches_until = time.monotonic() + valid_seconds
-            return bool(self._batches_work)
-
-    def batch_obstacle(self) -> str | None:
-        """Ask the servers why batches cannot be used; None where they can, or :data:`NOBODY_ANSWERS`."""
-        known = {_plain_url(peer.url) for peer in self.peers}
-
-        def ask(peer: Peer) -> tuple[str, ...]:
-            replicas = peer.status().registered_replicas
-            peer.batch([])
-            return replicas
-
-        named, failures = self.each(ask)
-        for peer in self.peers:
-            failure = failures.get(peer.url)
-            if failure is not None and not isinstance(failure, RegistryUnreachable):
-                return f"they are refused: {failure}"
-            replicas = named.get(peer.url, ())
-            unknown = [url for url in replicas if _plain_url(url) not in known]
-            if unknown:
-                return f"{peer.url} forwards to {_without_credentials(unknown[0])}, which is not configured"
-            if _plain_url(peer.url) in map(_plain_url, replicas):
-                return (
-                    f"the server at {peer.url} forwards to this URL, so that a load balancer with several"
-                    " servers may be behind it; or it takes itself for another one, since its"
-                    " eureka.instance.hostname is not what its service URL says"
-                )
-        return None if named else NOBODY_ANSWERS
+        return self.topology.allows_batches()
 
     def read_everywhere(self, application: str, instance_id: str) -> Sighting:
         """Ask every server for the instance, past its caches. Raises nothing: failures are in the answer."""
@@ -363,41 +274,41 @@ class Peers:
         :returns: the answers and the failures, by URL. Those that were not asked, or not waited for, are
             failures; what was sent to them goes on in the background.
         """
-        inquiry = Inquiry(ask)
+        fan_out = FanOut(ask)
         if len(self.peers) == 1 or is_inside():
             for peer in self.peers:
-                self._put(inquiry, peer)
-            inquiry.wait(self.peers, (), for_all=True)
-            return inquiry.answers, inquiry.failures
-        avoided = [] if self._waits_for_all else [peer for peer in self.peers if self._is_avoided(peer)]
+                self._put(fan_out, peer)
+            fan_out.wait(self.peers, (), for_all=True)
+            return fan_out.answers, fan_out.failures
+        avoided = [] if self._waits_for_all else [peer for peer in self.peers if self._avoided.holds(peer)]
         if len(avoided) == len(self.peers):
             avoided = []
         needed = [peer for peer in self.peers if peer not in avoided]
         for peer, executor in zip(self.peers, self._executors, strict=True):
-            if (asks_avoided or peer in needed) and not executor.submit(partial(self._put, inquiry, peer)):
-                inquiry.not_put(peer)
-        left_behind = inquiry.wait(
+            if (asks_avoided or peer in needed) and not executor.submit(partial(self._put, fan_out, peer)):
+                fan_out.not_put(peer)
+        left_behind = fan_out.wait(
             needed,
             avoided if asks_avoided else (),
             for_all=self._waits_for_all,
             grace_seconds=grace_seconds,
         )
-        failures = dict(inquiry.failures)
+        failures = dict(fan_out.failures)
         for peer in left_behind:
             failures[peer.url] = self._left_behind(peer, "did not answer when others did")
-            self._avoid(peer, "is slow", str(failures[peer.url]))
+            self._avoided.add(peer, "is slow", str(failures[peer.url]))
         for peer in avoided:
-            if peer.url not in inquiry.answers and peer.url not in failures:
+            if peer.url not in fan_out.answers and peer.url not in failures:
                 failures[peer.url] = self._left_behind(peer, "has not answered lately")
-        return inquiry.answers, failures
+        return fan_out.answers, failures
 
-    def _put(self, inquiry: Inquiry[_T], peer: Peer) -> None:
+    def _put(self, fan_out: FanOut[_T], peer: Peer) -> None:
         """Ask one server, and learn from it whether it is to be avoided."""
-        found = inquiry.put(peer)
+        found = fan_out.put(peer)
         if found is True:
-            self._answered(peer)
+            self._avoided.answered(peer)
         elif isinstance(found, RegistryUnreachable):
-            self._avoid(peer, "does not answer", str(found))
+            self._avoided.add(peer, "does not answer", str(found))
 
     @staticmethod
     def _left_behind(peer: Peer, why: str) -> RegistryUnreachable:
@@ -430,7 +341,7 @@ class Peers:
         answers: list[_T] = []
         settled: set[Peer] = set()
         for peer, in_haste in self._tries(begin, in_haste=math.isfinite(slow_seconds)):
-            if peer in settled or (answers and self._is_avoided(peer)):
+            if peer in settled or (answers and self._avoided.holds(peer)):
                 continue
             settled.add(peer)
             started = time.monotonic()
@@ -439,7 +350,7 @@ class Peers:
             except RegistryUnreachable as error:
                 if in_haste and time.monotonic() - started >= HASTE_SECONDS:
                     settled.discard(peer)  # it is given its time where no other one answers
-                self._avoid(peer, "does not answer", str(error))
+                self._avoided.add(peer, "does not answer", str(error))
                 failures[peer] = error
                 continue
             except RegistryDenied as error:
@@ -448,9 +359,9 @@ class Peers:
             elapsed = time.monotonic() - started
             failures.pop(peer, None)
             if elapsed > slow_seconds:
-                self._avoid(peer, "is slow", f"it took {elapsed:.1f} s")
+                self._avoided.add(peer, "is slow", f"it took {elapsed:.1f} s")
             else:
-                self._answered(peer)
+                self._avoided.answered(peer)
             answers.append(answer)
             if is_found(answer):
                 break
@@ -458,7 +369,7 @@ class Peers:
             raise next(iter(failures.values()))
         for peer, failure in failures.items():
             if isinstance(failure, RegistryDenied):
-                self._avoid(peer, "refuses us", str(failure))  # the others let us in
+                self._avoided.add(peer, "refuses us", str(failure))  # the others let us in
         return answers[-1]
 
     def _sending(self, sent: Instance, ask: Callable[[Peer], _T]) -> Callable[[Peer], _T]:
@@ -479,63 +390,11 @@ class Peers:
         Where several are not avoided, each of them is asked in haste before one is given its time.
         """
         ordered = self.in_order(begin)
-        fresh = [peer for peer in ordered if not self._is_avoided(peer)]
+        fresh = [peer for peer in ordered if not self._avoided.holds(peer)]
         if in_haste and not self._waits_for_all and len(fresh) > 1:
             yield from ((peer, True) for peer in fresh)
         yield from ((peer, False) for peer in ordered)
 
-    def _begin(self, turn: int) -> int:
-        """The position of the server that a renewal begins at."""
-        others = len(self.peers) - 1
-        return 1 + turn // 2 % others if turn % 2 and others else 0
-
     def in_order(self, begin: int = 0) -> list[Peer]:
         """The servers in the order in which they are asked: those that are avoided last."""
-        return sorted((*self.peers[begin:], *self.peers[:begin]), key=self._is_avoided)
-
-    def _is_avoided(self, peer: Peer) -> bool:
-        with self._lock:
-            return self._avoided_until.get(peer.url, 0.0) > time.monotonic()
-
-    def _avoid(self, peer: Peer, does: str, error: str) -> None:
-        if len(self.peers) == 1:
-            return
-        with self._lock:
-            is_news = peer.url not in self._avoided_until
-            self._avoided_until[peer.url] = time.monotonic() + AVOID_SECONDS
-        if is_news:
-            _log.warning(f"Eureka server {does} and is asked last", extra={"url": peer.url, "error": error})
-
-    def _answered(self, peer: Peer) -> None:
-        with self._lock:
-            was_avoided = self._avoided_until.pop(peer.url, None) is not None
-        if was_avoided:
-            _log.warning("Eureka server answers again", extra={"url": peer.url})
-
-
-def merged(lists: Iterable[Iterable[Instance]]) -> list[Instance]:
-    """Each instance of several servers' lists once, as it was written last."""
-    held: dict[tuple[str, str], Instance] = {}
-    for instance in itertools.chain.from_iterable(lists):
-        other = held.get(instance.key)
-        if other is None or instance.written_at_ms > other.written_at_ms:
-            held[instance.key] = instance
-    return list(held.values())
-
-
-def _without_credentials(url: str) -> str:
-    scheme, separator, rest = url.partition("://")
-    return f"{scheme}{separator}{rest.rpartition('@')[2]}"
-
-
-def _plain_url(url: str) -> str:
-    """A URL as it can be compared: without credentials, and the case and slashes that mean nothing.
-
-    Servers name others by what somebody wrote; what is no URL is returned as it is.
-    """
-    try:
-        parts = urlsplit(url)
-        port = parts.port or (443 if parts.scheme == "https" else 80)
-    except ValueError:
-        return url
-    return f"{parts.scheme}://{parts.hostname}:{port}{parts.path.rstrip('/')}"
+        return sorted((*self.peers[begin:], *self.peers[:begin]), key=self._avoided.holds)

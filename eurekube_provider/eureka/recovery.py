@@ -13,8 +13,8 @@ from eurekube_provider.eureka.known_instances import KnownInstances
 from eurekube_provider.eureka.ownership import Ownership
 from eurekube_provider.eureka.peer import Peer
 from eurekube_provider.eureka.peers import Peers
-from eurekube_provider.eureka.restart_detection import Restarts
-from eurekube_provider.eureka.stack_renewals import Adopted
+from eurekube_provider.eureka.restart_detection import RestartDetection
+from eurekube_provider.eureka.stack_renewals import StackRenewals
 from eurekube_provider.eureka.subscription import Subscription
 from eurekube_provider.eureka.uncached_reads import read_each
 
@@ -33,8 +33,8 @@ class Recovery:
         self,
         peers: Peers,
         known: KnownInstances,
-        restarts: Restarts,
-        stack_renewals: Adopted,
+        restarts: RestartDetection,
+        stack_renewals: StackRenewals,
         ownership: Ownership,
         subscription: Subscription,
     ) -> None:

@@ -69,7 +69,7 @@ class _Trail:
     moved_at: float
 
 
-class Listing:
+class RegistryFetcher:
     """What the servers list. For one thread.
 
     An instance that is listed again as it was stays the same object, so that whoever holds it from an earlier

@@ -3,7 +3,7 @@
 The server counts on two renewals a minute from each instance whatever its interval says; fewer push the
 whole registry towards self-preservation. Renewals of many instances are spread over the interval. With few
 instances each is one request, which the server forwards; with many they travel in batches, to each server
-on a lane of its own, so that a slow server delays nobody but itself.
+by a sender of its own, so that a slow server delays nobody but itself.
 """
 
 from __future__ import annotations
@@ -18,8 +18,8 @@ from dataclasses import dataclass
 from eurekube_provider.core.liveness import Liveness, liveness_of
 from eurekube_provider.core.model import Instance
 from eurekube_provider.eureka import batch
-from eurekube_provider.eureka.heartbeat_sender import Lane
-from eurekube_provider.eureka.lease_table import Book, HeartbeatListener, Key, LeaseEntry
+from eurekube_provider.eureka.heartbeat_sender import HeartbeatSender
+from eurekube_provider.eureka.lease_table import HeartbeatListener, Key, LeaseEntry, LeaseTable
 from eurekube_provider.eureka.peer import Peer
 from eurekube_provider.eureka.peers import Peers
 from eurekube_provider.runtime.clock import elapsed_seconds
@@ -49,7 +49,7 @@ MORE_THREADS_AFTER_SECONDS = 2.0
 
 
 @dataclass(frozen=True, slots=True)
-class Counts:
+class RenewalCounts:
     """Renewals since the start, by what became of them."""
 
     accepted: int
@@ -72,7 +72,7 @@ class Renewals:
     ) -> None:
         self._peers = peers
         self._interval = interval_seconds
-        self._book = Book()
+        self._table = LeaseTable()
         if listener is not None:
             self.tell(listener)
         self._due: dict[int, set[Key]] = {}
@@ -81,22 +81,22 @@ class Renewals:
         self._ticked_at = time.monotonic()
         self._stopped = threading.Event()
         self._is_late = False
-        self._rest = Lane(self._book, peers, None)
-        self._lanes = [Lane(self._book, peers, peer) for peer in peers.peers]
+        self._rest = HeartbeatSender(self._table, peers, None)
+        self._senders = [HeartbeatSender(self._table, peers, peer) for peer in peers.peers]
         self._rest_threads = 0
         self._threads = [threading.Thread(target=self._run, name="renewals", daemon=True)]
         self._threads += [self._rest_thread() for _ in range(REST_THREADS)]
         self._threads += [
             threading.Thread(
-                target=lane.run, args=(batch.MOST_ITEMS,), name=f"renewals-{number}", daemon=True
+                target=sender.run, args=(batch.MOST_ITEMS,), name=f"renewals-{number}", daemon=True
             )
-            for number, lane in enumerate(self._lanes)
+            for number, sender in enumerate(self._senders)
         ]
 
     def tell(self, listener: HeartbeatListener) -> None:
         """Have ``listener`` look after what renewals find out."""
-        with self._book.lock:
-            self._book.listener = listener
+        with self._table.lock:
+            self._table.listener = listener
 
     def start(self) -> None:
         """Begin to renew."""
@@ -106,10 +106,10 @@ class Renewals:
 
     def stop(self) -> None:
         """Renew no more and wait for the renewals in flight; removes nothing from Eureka."""
-        with self._book.lock:
-            self._book.stopped = True
-            for lane in (self._rest, *self._lanes):
-                lane.work.notify_all()
+        with self._table.lock:
+            self._table.stopped = True
+            for sender in (self._rest, *self._senders):
+                sender.work.notify_all()
         self._stopped.set()
         for thread in tuple(self._threads):
             if thread.is_alive():
@@ -120,17 +120,17 @@ class Renewals:
 
         :param just_registered: its Eureka lease is fresh, so that a full interval may pass.
         """
-        with self._book.lock:
-            if self._book.stands_by:
+        with self._table.lock:
+            if self._table.stands_by:
                 return
-            entry = self._book.entries.get(instance.key)
+            entry = self._table.entries.get(instance.key)
             if entry is not None:
                 if entry.instance is not instance:
                     entry.change(instance, self._period(instance))
                     if entry.due > self._now() + entry.period:  # it promises to renew sooner than before
                         self._plan(entry, self._now() + entry.period)
                 return
-            entry = self._book.entries[instance.key] = LeaseEntry(instance, self._period(instance))
+            entry = self._table.entries[instance.key] = LeaseEntry(instance, self._period(instance))
             if just_registered:
                 wait = random.uniform(entry.period / 2, entry.period)  # noqa: S311 - jitter, no secret
             else:
@@ -145,113 +145,113 @@ class Renewals:
 
         :returns: what was renewed.
         """
-        with self._book.lock:
-            entry = self._book.entries.pop(key, None)
+        with self._table.lock:
+            entry = self._table.entries.pop(key, None)
             while entry is not None and entry.in_flight:
-                self._book.settled.wait()
+                self._table.settled.wait()
             return entry.instance if entry is not None else None
 
     def stand_by(self) -> None:
         """Renew nothing until :meth:`resume`; when this returns, no renewal is in flight."""
-        with self._book.lock:
-            self._book.stands_by = True
-            left = list(self._book.entries.values())
-            self._book.entries.clear()
-            self._book.settled.wait_for(lambda: not any(entry.in_flight for entry in left))
+        with self._table.lock:
+            self._table.stands_by = True
+            left = list(self._table.entries.values())
+            self._table.entries.clear()
+            self._table.settled.wait_for(lambda: not any(entry.in_flight for entry in left))
 
     def resume(self) -> None:
         """Take on renewals again."""
-        with self._book.lock:
-            self._book.stands_by = False
+        with self._table.lock:
+            self._table.stands_by = False
 
     @property
     def stands_by(self) -> bool:
         """Whether somebody else renews."""
-        with self._book.lock:
-            return self._book.stands_by
+        with self._table.lock:
+            return self._table.stands_by
 
     def renew_all_now(self, peer: Peer) -> None:
         """Send every renewal to one server at once: it may have forgotten them all."""
         in_batches = self._peers.uses_batches(len(self))
-        with self._book.lock:
-            for lane in self._lanes if in_batches else [self._rest]:
-                if lane.peer is peer or lane.peer is None:
-                    lane.hand(dict.fromkeys(self._book.entries))
-                    lane.hurry()
+        with self._table.lock:
+            for sender in self._senders if in_batches else [self._rest]:
+                if sender.peer is peer or sender.peer is None:
+                    sender.hand(dict.fromkeys(self._table.entries))
+                    sender.hurry()
 
     def renew_soon(self, keys: Iterable[Key]) -> None:
         """Renew these once more, besides their turns: something may be about to remove them."""
-        with self._book.lock:
-            held = {key for key in keys if key in self._book.entries}
+        with self._table.lock:
+            held = {key for key in keys if key in self._table.entries}
             if held:
                 self._soon.setdefault(self._now() + int(SOON_SECONDS / TICK_SECONDS), set()).update(held)
 
     def __contains__(self, key: Key) -> bool:
-        with self._book.lock:
-            return key in self._book.entries
+        with self._table.lock:
+            return key in self._table.entries
 
     def get(self, key: Key) -> Instance | None:
         """What is renewed under this key, as it was written last; None for nothing."""
-        with self._book.lock:
-            entry = self._book.entries.get(key)
+        with self._table.lock:
+            entry = self._table.entries.get(key)
             return entry.instance if entry is not None else None
 
     def __len__(self) -> int:
-        with self._book.lock:
-            return len(self._book.entries)
+        with self._table.lock:
+            return len(self._table.entries)
 
     def held(self) -> list[Instance]:
         """What is renewed."""
-        with self._book.lock:
-            return [entry.instance for entry in self._book.entries.values()]
+        with self._table.lock:
+            return [entry.instance for entry in self._table.entries.values()]
 
     def take_due(self) -> dict[Key, None]:
         """Take what is due now, each with its next turn planned."""
-        with self._book.lock:
+        with self._table.lock:
             return self._take_due(self._now())
 
     def liveness(self) -> list[Liveness]:
         """The renewing threads; only the one that hands out what is due goes round by itself."""
-        ticker, *lanes = self._threads
+        ticker, *senders = self._threads
         age = time.monotonic() - self._ticked_at
-        return liveness_of([ticker], age, LONGEST_TICK_SECONDS) + liveness_of(lanes)
+        return liveness_of([ticker], age, LONGEST_TICK_SECONDS) + liveness_of(senders)
 
     @property
     def late_seconds(self) -> float:
         """For how long the renewal is due that has waited longest; more than the interval is too late."""
-        with self._book.lock:
-            return max(lane.late_seconds() for lane in (self._rest, *self._lanes))
+        with self._table.lock:
+            return max(sender.late_seconds() for sender in (self._rest, *self._senders))
 
     @property
     def refused(self) -> int:
         """How many instances Eureka refused to renew when it was asked last."""
-        with self._book.lock:
-            return sum(entry.is_refused for entry in self._book.entries.values())
+        with self._table.lock:
+            return sum(entry.is_refused for entry in self._table.entries.values())
 
     @property
-    def counts(self) -> Counts:
+    def counts(self) -> RenewalCounts:
         """How the renewals went so far, on every server together."""
-        with self._book.lock:
-            return Counts(self._book.accepted, self._book.missed, self._book.failed)
+        with self._table.lock:
+            return RenewalCounts(self._table.accepted, self._table.missed, self._table.failed)
 
     @property
     def last_minute(self) -> int:
         """Renewals accepted within the last 60 seconds, on every server together."""
-        with self._book.lock:
-            return self._book.last_minute()
+        with self._table.lock:
+            return self._table.last_minute()
 
     def _run(self) -> None:
         """Hand out what is due, tick by tick."""
         while True:
             self._ticked_at = time.monotonic()
             in_batches = self._uses_batches()  # may ask the servers: no lock is held
-            with self._book.lock:
-                if self._book.stopped:
+            with self._table.lock:
+                if self._table.stopped:
                     return
                 due = self._take_due(self._now())
                 if due:
-                    for lane in self._lanes_for(in_batches=in_batches):
-                        lane.hand(due)
+                    for sender in self._senders_for(in_batches=in_batches):
+                        sender.hand(due)
                 self._keep_up()
             self._stopped.wait(TICK_SECONDS - elapsed_seconds() % TICK_SECONDS)
 
@@ -268,7 +268,7 @@ class Renewals:
             due.update(dict.fromkeys(self._soon.pop(tick)))
         for tick in [tick for tick in self._due if tick <= now]:
             for key in self._due.pop(tick):
-                entry = self._book.entries.get(key)
+                entry = self._table.entries.get(key)
                 if entry is not None and entry.due == tick:
                     due[key] = None
                     following = tick + entry.period
@@ -284,11 +284,11 @@ class Renewals:
 
     def _keep_up(self) -> None:
         """Have another thread where plain renewals wait for one, and say so when all of them are too few; the
-        book's lock is held. A server that does not answer is none of it: that is said by its lane.
+        table's lock is held. A server that does not answer is none of it: that is said by its sender.
         """
-        lanes = [lane for lane in (self._rest, *self._lanes) if not lane.failing_seconds()]
-        late = max((lane.late_seconds() for lane in lanes), default=0.0)
-        waits = self._rest.late_seconds() if self._rest in lanes else 0.0
+        senders = [sender for sender in (self._rest, *self._senders) if not sender.failing_seconds()]
+        late = max((sender.late_seconds() for sender in senders), default=0.0)
+        waits = self._rest.late_seconds() if self._rest in senders else 0.0
         if waits > MORE_THREADS_AFTER_SECONDS and self._rest_threads < MOST_REST_THREADS:
             thread = self._rest_thread()
             self._threads.append(thread)
@@ -299,8 +299,8 @@ class Renewals:
                 "renewals fall behind: Eureka answers too slowly for so many, and instances may lapse",
                 extra={
                     "seconds": round(late),
-                    "waiting": max(len(lane.pending) for lane in lanes),
-                    "instances": len(self._book.entries),
+                    "waiting": max(len(sender.pending) for sender in senders),
+                    "instances": len(self._table.entries),
                     "hint": "name every Eureka server by a URL of its own, so that batches can be used",
                 },
             )
@@ -315,12 +315,12 @@ class Renewals:
             _log.exception("not known whether batches can be used, renewing one by one")
             return False
 
-    def _lanes_for(self, *, in_batches: bool) -> list[Lane]:
+    def _senders_for(self, *, in_batches: bool) -> list[HeartbeatSender]:
         """Where to send what is due."""
         if not in_batches:
             return [self._rest]
-        is_cut_off = any(lane.failing_seconds() > FORWARDED_AFTER_SECONDS for lane in self._lanes)
-        return [*self._lanes, self._rest] if is_cut_off else self._lanes
+        is_cut_off = any(sender.failing_seconds() > FORWARDED_AFTER_SECONDS for sender in self._senders)
+        return [*self._senders, self._rest] if is_cut_off else self._senders
 
     def _period(self, instance: Instance) -> int:
         """As many ticks lie between two renewals: one more than is promised does no harm, one less could."""

@@ -9,7 +9,7 @@ from collections import Counter
 from dataclasses import dataclass
 
 from eurekube_provider.core.registry import Server
-from eurekube_provider.eureka.self_preservation import ServerFigures
+from eurekube_provider.eureka.self_preservation import FrontPage
 from eurekube_provider.runtime.histogram import Histogram
 
 NO_ANSWER = "none"
@@ -65,7 +65,7 @@ class RequestStats:
         with self._lock:
             return time.monotonic() - self._back_at < seconds
 
-    def figures(self, url: str, started_ms: int | None, page: ServerFigures | None) -> Server:
+    def figures(self, url: str, started_ms: int | None, page: FrontPage | None) -> Server:
         """What there is to tell of the server.
 
         :param started_ms: when it was started, in milliseconds.

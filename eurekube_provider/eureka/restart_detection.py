@@ -14,8 +14,9 @@ import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
-from eurekube_provider.eureka.peer import Peer, ServerStatus
+from eurekube_provider.eureka.peer import Peer
 from eurekube_provider.eureka.peers import Peers
+from eurekube_provider.eureka.server_status import ServerStatus
 
 _log = logging.getLogger(__name__)
 
@@ -76,7 +77,7 @@ class Starts:
         return is_restart
 
 
-class Restarts:
+class RestartDetection:
     """Of the servers of one Eureka; any number of threads may share it.
 
     :param restarted: called with the URL's client when a server there was restarted since it was asked first.

@@ -18,14 +18,14 @@ from eurekube_provider.core.model import Instance
 from eurekube_provider.eureka.cluster_name_conflict import refuse_namesake
 from eurekube_provider.eureka.handover import Handover
 from eurekube_provider.eureka.known_instances import KnownInstances
-from eurekube_provider.eureka.late_writes import Late
+from eurekube_provider.eureka.late_writes import LateWrites
 from eurekube_provider.eureka.ownership import Ownership
 from eurekube_provider.eureka.peers import Peers
 from eurekube_provider.eureka.reachability import Reachability
-from eurekube_provider.eureka.registry_fetcher import Listing
-from eurekube_provider.eureka.restart_detection import Restarts
-from eurekube_provider.eureka.self_preservation import Gauges
-from eurekube_provider.eureka.stack_renewals import Adopted
+from eurekube_provider.eureka.registry_fetcher import RegistryFetcher
+from eurekube_provider.eureka.restart_detection import RestartDetection
+from eurekube_provider.eureka.self_preservation import RenewalShare
+from eurekube_provider.eureka.stack_renewals import StackRenewals
 from eurekube_provider.eureka.subscription import Subscription
 
 _log = logging.getLogger(__name__)
@@ -57,11 +57,11 @@ class Resync:
         self,
         peers: Peers,
         known: KnownInstances,
-        late: Late,
+        late: LateWrites,
         reachability: Reachability,
         handover: Handover,
-        restarts: Restarts,
-        stack_renewals: Adopted,
+        restarts: RestartDetection,
+        stack_renewals: StackRenewals,
         ownership: Ownership,
         subscription: Subscription,
         cluster: Cluster,
@@ -70,7 +70,7 @@ class Resync:
         check_cluster: bool,
     ) -> None:
         self._peers = peers
-        self.fetcher = Listing(peers)
+        self.fetcher = RegistryFetcher(peers)
         self._known = known
         self._late = late
         self._reachability = reachability
@@ -82,7 +82,7 @@ class Resync:
         self._cluster = cluster
         self._resync_seconds = resync_seconds
         self._checks_cluster = check_cluster
-        self.gauges = Gauges(0, 0, 0.0)
+        self.share = RenewalShare(0, 0, 0.0)
         self.looks_everywhere = False
         self._unlisted: set[str] = set()
         """The servers that could not be listed since this replica came to lead."""
@@ -264,12 +264,12 @@ class Resync:
 
     def _gauge(self, registered: int) -> None:
         """Measure our part in the registry; say so once when it has become a danger."""
-        before = self.gauges.warning
-        lanes = len(self._peers.peers) if self._peers.uses_batches(len(self._known.renewals)) else 1
-        self.gauges = Gauges(len(self._known.renewals), registered, self._known.renewals.last_minute / lanes)
-        if self.gauges.warning and not before and registered >= FEWEST_TO_WARN_OF:
+        before, renewals = self.share.warning, self._known.renewals
+        servers = len(self._peers.peers) if self._peers.uses_batches(len(renewals)) else 1
+        self.share = RenewalShare(len(renewals), registered, renewals.last_minute / servers)
+        if self.share.warning and not before and registered >= FEWEST_TO_WARN_OF:
             _log.warning(
-                "a large part of Eureka depends on this operator", extra={"hint": self.gauges.warning}
+                "a large part of Eureka depends on this operator", extra={"hint": self.share.warning}
             )
 
     def _settle(self, key: Key) -> None:

@@ -19,7 +19,7 @@ _LAST_MINUTE = re.compile(r"Renews \(last min\)</td>\s*<td[^>]*>([^<]+)<", re.IG
 
 
 @dataclass(frozen=True, slots=True)
-class ServerFigures:
+class FrontPage:
     """What a server's front page shows.
 
     :param threshold: renewals a minute below which it stops forgetting instances.
@@ -36,7 +36,7 @@ class ServerFigures:
 
 
 @dataclass(frozen=True, slots=True)
-class Gauges:
+class RenewalShare:
     """Our part in a registry.
 
     :param held: instances that we renew; ``registered`` all that the registry holds.
@@ -69,10 +69,10 @@ class Gauges:
         )
 
 
-def figures_from_page(page: str) -> ServerFigures | None:
+def figures_from_page(page: str) -> FrontPage | None:
     """Read a server's front page; None where it is another page, e.g. one that asks to log in."""
     threshold, last_minute = _THRESHOLD.search(page), _LAST_MINUTE.search(page)
     if threshold is None or last_minute is None:
         return None
     digits = [re.sub(r"\D", "", found[1]) for found in (threshold, last_minute)]
-    return ServerFigures(int(digits[0]), int(digits[1])) if all(digits) else None
+    return FrontPage(int(digits[0]), int(digits[1])) if all(digits) else None

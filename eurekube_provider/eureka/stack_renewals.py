@@ -19,10 +19,11 @@ from eurekube_provider.eureka.absence import ON_ITS_WAY_SECONDS, may_be_evicted,
 from eurekube_provider.eureka.apply import write
 from eurekube_provider.eureka.handover import LIST_LAG_SECONDS
 from eurekube_provider.eureka.ownership import Ownership
-from eurekube_provider.eureka.peers import Peers, Sighting
+from eurekube_provider.eureka.peers import Peers
 from eurekube_provider.eureka.renewals import Renewals
-from eurekube_provider.eureka.restart_detection import MEMORY_SECONDS, Restarts
-from eurekube_provider.eureka.uncached_reads import Stocktaking, look_for
+from eurekube_provider.eureka.restart_detection import MEMORY_SECONDS, RestartDetection
+from eurekube_provider.eureka.sighting import Sighting
+from eurekube_provider.eureka.uncached_reads import UncachedReads, look_for
 from eurekube_provider.eureka.view import View
 
 _log = logging.getLogger(__name__)
@@ -62,7 +63,7 @@ class _Drop:
         return listed.written_at_ms > self.written_at_ms or now - self.at > LIST_LAG_SECONDS
 
 
-class Adopted:
+class StackRenewals:
     """The stacks' registrations at one Eureka.
 
     :param registered: told of what was restored.
@@ -73,7 +74,7 @@ class Adopted:
         peers: Peers,
         view: View,
         renewals: Renewals,
-        restarts: Restarts,
+        restarts: RestartDetection,
         ownership: Ownership,
         registered: Callable[[Instance], None],
     ) -> None:
@@ -154,7 +155,7 @@ class Adopted:
             if following is not None and _lapses_at(following) > time.time() + URGENT_SECONDS:
                 return
 
-    def _judge(self, listed: Instance, stock: Stocktaking) -> None:
+    def _judge(self, listed: Instance, stock: UncachedReads) -> None:
         """Renew it if it stands."""
         held = {url: answers[listed.key] for url, answers in stock.by_url.items()}
         found = newest(held.values())
@@ -288,7 +289,7 @@ class Adopted:
         stock = look_for(self._peers, keys)
         return any(all(answers[key] is not None for answers in stock.by_url.values()) for key in keys)
 
-    def _read(self, keys: list[Key]) -> Stocktaking:
+    def _read(self, keys: list[Key]) -> UncachedReads:
         """On every server; behind a load balancer so often that it has sent us to each."""
         stock = look_for(self._peers, keys)
         servers = self._restarts.servers_behind

@@ -25,7 +25,7 @@ READS_AT_ONCE = 8
 
 
 @dataclass(frozen=True, slots=True)
-class Stocktaking:
+class UncachedReads:
     """What the servers hold of the instances that were asked for.
 
     :ivar by_url: by server and key, None where it holds nothing.
@@ -39,11 +39,11 @@ class Stocktaking:
         """The newest version that any server holds."""
         return newest(answers.get(key) for answers in self.by_url.values())
 
-    def joined(self, other: Stocktaking) -> Stocktaking:
+    def joined(self, other: UncachedReads) -> UncachedReads:
         """What both say."""
         urls = self.by_url.keys() | other.by_url.keys()
         by_url = {url: {**self.by_url.get(url, {}), **other.by_url.get(url, {})} for url in urls}
-        return Stocktaking(by_url, {**self.failures, **other.failures})
+        return UncachedReads(by_url, {**self.failures, **other.failures})
 
 
 def read_each(peer: Peer | Peers, keys: Iterable[Key]) -> dict[Key, Instance | None]:
@@ -72,7 +72,7 @@ def read_each(peer: Peer | Peers, keys: Iterable[Key]) -> dict[Key, Instance | N
         pool.shutdown(cancel_futures=True)
 
 
-def look_everywhere(peers: Peers, instances: Sequence[Instance]) -> Stocktaking:
+def look_everywhere(peers: Peers, instances: Sequence[Instance]) -> UncachedReads:
     """The same of every server.
 
     :raises RegistryError: no server answered.
@@ -80,10 +80,10 @@ def look_everywhere(peers: Peers, instances: Sequence[Instance]) -> Stocktaking:
     return look_for(peers, [instance.key for instance in instances])
 
 
-def look_for(peers: Peers, keys: Iterable[Key]) -> Stocktaking:
+def look_for(peers: Peers, keys: Iterable[Key]) -> UncachedReads:
     """The same by keys.
 
     :raises RegistryError: no server answered.
     """
     wanted = list(keys)
-    return Stocktaking(*peers.everywhere(lambda peer: read_each(peer, wanted)))
+    return UncachedReads(*peers.everywhere(lambda peer: read_each(peer, wanted)))

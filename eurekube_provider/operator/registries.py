@@ -1,13 +1,20 @@
-"""The registries of one operator, by the names that ``spec.eureka`` may give."""
+"""The registries of one operator, by the names that ``spec.eureka`` may give, and what makes each of them."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 
 from eurekube_provider.core.errors import RegistryUnreachable
 from eurekube_provider.core.model import Instance
 from eurekube_provider.core.plan import Outcome, Plan
 from eurekube_provider.core.registry import Registry, Unread, failure_of
+from eurekube_provider.eureka.connection import Connection
+from eurekube_provider.eureka.eureka_registry import EurekaRegistry
+
+KINDS: dict[type, Callable[..., Registry]] = {
+    Connection: EurekaRegistry.connected,
+}
+"""What makes a registry, by the type of its connection."""
 
 
 class Registries(Mapping[str, Registry]):

@@ -22,7 +22,6 @@ from eurekube_provider.core.identity import (
     default_cluster_name,
 )
 from eurekube_provider.core.registry import Refused, Registry, Unread, failure_of
-from eurekube_provider.eureka.eureka_registry import EurekaRegistry
 from eurekube_provider.kube.access import NAMESPACES, KubeAccess
 from eurekube_provider.kube.elector import Elector
 from eurekube_provider.kube.events import EventRecorder
@@ -42,6 +41,7 @@ from eurekube_provider.operator.index import SyncerKey
 from eurekube_provider.operator.leadership import DuplicateOperatorCheck, Leadership
 from eurekube_provider.operator.queue import WorkQueue
 from eurekube_provider.operator.reconciler import Reconciler
+from eurekube_provider.operator.registries import KINDS
 from eurekube_provider.operator.settings import Settings
 from eurekube_provider.operator.sources import Sources
 from eurekube_provider.operator.status import StatusPublisher, StatusWriter
@@ -111,7 +111,7 @@ def _run(
     statuses = ledger.statuses(access) if ledger else StatusWriter(access, queue.wait_drained)
     registries: dict[str, Registry] = {}
     for name, connection in settings.connections.items():
-        registry = EurekaRegistry.connected(
+        registry = KINDS[type(connection)](
             connection,
             cluster,
             settings.operator_name,

@@ -234,7 +234,7 @@ def _server(name: str, peer: Peer) -> Iterator[CheckResult]:
 def _batches(name: str, peers: Peers) -> CheckResult:
     if peers.connection.mode is not BatchMode.AUTO:
         return CheckResult("batches", name, Verdict.NOTE, f"the mode is {peers.connection.mode}")
-    obstacle = peers.batch_obstacle()
+    obstacle = peers.topology.obstacle()
     if obstacle is None:
         detail = f"can be used, from {BATCHES_FROM_LEASES} Eureka leases on"
         return CheckResult("batches", name, Verdict.OK, detail)

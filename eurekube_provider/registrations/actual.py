@@ -10,7 +10,7 @@ from eurekube_provider.core.identity import MEMBER_KEY, SELF_RENEWED
 from eurekube_provider.core.model import Instance
 from eurekube_provider.eureka.bulk import take_stock
 from eurekube_provider.eureka.peers import Peers
-from eurekube_provider.eureka.uncached_reads import Stocktaking, look_for
+from eurekube_provider.eureka.uncached_reads import UncachedReads, look_for
 from eurekube_provider.registrations.desired import DesiredState, Key
 from eurekube_provider.registrations.registry_lists import LISTS
 
@@ -73,7 +73,7 @@ def look(
     suggested = (each.key for each in listed if is_ours(each) and MEMBER_KEY in each.metadata)
     places = list(dict.fromkeys((*own, *also, *(suggested if desired.has_members else ()))))
     if len(places) == 1 and not everywhere:
-        stock = Stocktaking({"": {places[0]: peers.read(*places[0])}}, {})
+        stock = UncachedReads({"": {places[0]: peers.read(*places[0])}}, {})
     else:
         stock = _read(peers, places, _renewed(desired, owners, listed) if writes else [])
     held = {key: found for key in places if (found := stock.newest(key)) is not None}
@@ -98,7 +98,7 @@ def _renewed(desired: DesiredState, owners: Sequence[str], listed: Sequence[Inst
     return [instance for instance in wanted if instance.key not in kept]
 
 
-def _read(peers: Peers, keys: Sequence[Key], renewed: Sequence[Instance]) -> Stocktaking:
+def _read(peers: Peers, keys: Sequence[Key], renewed: Sequence[Instance]) -> UncachedReads:
     """Read past the servers' caches, of which ``renewed`` in batches if they are many."""
     if not renewed or not peers.uses_batches(len(renewed)):
         return look_for(peers, keys)

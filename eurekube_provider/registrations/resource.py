@@ -16,6 +16,7 @@ from typing import Any, Protocol
 from eurekube_provider.core.errors import RegistryError
 from eurekube_provider.core.quoting import printable
 from eurekube_provider.eureka.peers import Peers
+from eurekube_provider.eureka.removal_checks import REMOVAL_CHECKS
 from eurekube_provider.registrations import application_state, instance_state, lifecycle
 from eurekube_provider.registrations.actual import ActualState
 from eurekube_provider.registrations.cancellation import CANCELLATION
@@ -34,7 +35,6 @@ from eurekube_provider.registrations.properties import (
     without_secrets,
 )
 from eurekube_provider.registrations.property_check import Checked, check
-from eurekube_provider.registrations.removal_checks import REMOVAL_CHECKS
 from eurekube_provider.registrations.renewer_check import RENEWER_CHECK
 from eurekube_provider.registrations.run_resources import RUN_RESOURCES
 from eurekube_provider.registrations.servers import (

@@ -13,13 +13,13 @@ from dataclasses import dataclass, replace
 from eurekube_provider.core.identity import MEMBER_KEY, StackOwner, parse_owner
 from eurekube_provider.core.model import Instance
 from eurekube_provider.eureka.peers import Peers
+from eurekube_provider.eureka.removal_checks import RemovalChecks
 from eurekube_provider.eureka.uncached_reads import look_everywhere
 from eurekube_provider.registrations import lifecycle
 from eurekube_provider.registrations.actual import look
 from eurekube_provider.registrations.connections import DEFAULT_CONNECTION
 from eurekube_provider.registrations.desired import DesiredState, Registration
 from eurekube_provider.registrations.draining import Registered, drain
-from eurekube_provider.registrations.removal_checks import RemovalChecks
 from eurekube_provider.registrations.values import OnConflict
 from eurekube_provider.stateless.render import Rendered
 

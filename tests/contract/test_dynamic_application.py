@@ -22,11 +22,11 @@ from eurekube_provider.core.model import Instance, Port, Status
 from eurekube_provider.eureka.connection import Connection
 from eurekube_provider.eureka.peer import Peer
 from eurekube_provider.eureka.peers import Peers
+from eurekube_provider.eureka.removal_checks import FORWARDED_WITHIN_SECONDS
 from eurekube_provider.registrations.desired import DesiredState
 from eurekube_provider.registrations.lifecycle import create
 from eurekube_provider.registrations.members import check_members
 from eurekube_provider.registrations.property_check import check
-from eurekube_provider.registrations.removal_checks import FORWARDED_WITHIN_SECONDS
 from eurekube_provider.resources.application import ApplicationProvider
 from eurekube_provider.resources.dynamic_provider import SECRET, SIGNATURE
 from eurekube_provider.resources.program_inputs import IN_UPDATE

@@ -19,7 +19,7 @@ from eurekube_provider.eureka.connection import Connection
 from eurekube_provider.eureka.eureka_registry import EurekaRegistry
 from eurekube_provider.eureka.peer import Peer
 from eurekube_provider.eureka.peers import Peers
-from eurekube_provider.eureka.registry_fetcher import Listing
+from eurekube_provider.eureka.registry_fetcher import RegistryFetcher
 from eurekube_provider.registrations.members import check_members
 from eurekube_provider.resources.application import ApplicationProvider
 from eurekube_provider.resources.lookups import get_application
@@ -109,7 +109,7 @@ def test_followed_deltas_are_the_list(cached: Lab, app: str) -> None:
 
     reader.list_unless = counted  # type: ignore[method-assign]
     started = {peer.url: peer.status().started_timestamp_ms or 0}
-    chance, listing = random.Random(1), Listing(peers)  # noqa: S311 - a test
+    chance, listing = random.Random(1), RegistryFetcher(peers)  # noqa: S311 - a test
     instances = [replace(rating(app), instance_id=f"{app}-{number}") for number in range(6)]
     peer.register(instances[0])
     assert peer.changes_unless(b"") is not None

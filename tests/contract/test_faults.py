@@ -18,7 +18,7 @@ import pytest
 from eurekube_provider.core.errors import OwnershipConflict, RegistryDenied, RegistryUnreachable
 from eurekube_provider.core.model import EurekaLease, Instance, Status
 from eurekube_provider.core.plan import same_contents
-from eurekube_provider.eureka import peers as peers_module
+from eurekube_provider.eureka import avoided_peers
 from eurekube_provider.eureka.connection import BatchMode, Connection
 from eurekube_provider.eureka.peer import Peer
 from eurekube_provider.eureka.peers import Peers
@@ -173,7 +173,7 @@ def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Peering]:
 def scene(cluster: Peering, app: str, monkeypatch: pytest.MonkeyPatch) -> Iterator[Scene]:
     """Both operators at work, all well."""
     # Come back to a server soon after a fault, when it may know nothing yet.
-    monkeypatch.setattr(peers_module, "AVOID_SECONDS", 2.0)
+    monkeypatch.setattr(avoided_peers, "AVOID_SECONDS", 2.0)
     cluster.heal()
     with (
         everything_logged() as log,

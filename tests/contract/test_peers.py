@@ -16,11 +16,12 @@ from eurekube_provider.core.errors import OwnershipConflict, RegistryUnreachable
 from eurekube_provider.core.model import Instance, Status
 from eurekube_provider.core.plan import Action, Outcome, Plan, Policy, plan
 from eurekube_provider.eureka import apply as module
-from eurekube_provider.eureka import peers as peers_module
+from eurekube_provider.eureka import avoided_peers
 from eurekube_provider.eureka.apply import apply, remove, write
-from eurekube_provider.eureka.coalescing import Convoys
+from eurekube_provider.eureka.coalescing import Coalescer
 from eurekube_provider.eureka.connection import BatchMode, Connection
 from eurekube_provider.eureka.peers import Peers
+from eurekube_provider.eureka.sighting import Sighting
 from eurekube_provider.eureka.sweeper import Sweeper
 from lab import Lab
 from lab.listing import listed_now
@@ -57,9 +58,9 @@ def wait_level(peers: Peers, instance: Instance, **expected: object) -> None:
     wait_until(is_level, f"{instance.instance_id} everywhere", WAIT_SECONDS)
 
 
-def register_until_seen(peers: Peers, instance: Instance) -> peers_module.Sighting:
+def register_until_seen(peers: Peers, instance: Instance) -> Sighting:
     """Register it, and again where a removal that a server still forwards took it out; what is seen then."""
-    sightings: list[peers_module.Sighting] = []
+    sightings: list[Sighting] = []
 
     def is_seen() -> bool:
         peers.register(instance)
@@ -170,7 +171,7 @@ def test_a_removal_looks_again(peers: Peers, app: str) -> None:
     waits: list[float] = []
     deregister = peers.deregister
 
-    def bring_back(application: str, instance_id: str) -> peers_module.Sighting:
+    def bring_back(application: str, instance_id: str) -> Sighting:
         left = deregister(application, instance_id)
         attempts.append(instance_id)
         return register_until_seen(peers, instance) if len(attempts) == 1 else left
@@ -188,7 +189,7 @@ def test_an_instance_that_keeps_coming_back_is_an_error(peers: Peers, app: str) 
     peers.register(instance)
     deregister = peers.deregister
 
-    def never(application: str, instance_id: str) -> peers_module.Sighting:
+    def never(application: str, instance_id: str) -> Sighting:
         deregister(application, instance_id)
         return register_until_seen(peers, instance)
 
@@ -407,7 +408,7 @@ def test_owners_that_travel_together(three: Lab, app: str) -> None:
     that somebody else has stays as it is, and a person's status over an instance, too.
     """
     peers = Peers(Connection(tuple(three.eureka_urls), mode=BatchMode.BATCH))
-    convoys, record, count = Convoys(peers), Record(all_is_new=True), 60
+    convoys, record, count = Coalescer(peers), Record(all_is_new=True), 60
     owners = [f"cluster/eks/shop/{app.lower()}-{number}" for number in range(count)]
     wanted = [owned(f"{app}-{number}", owner=owner) for number, owner in enumerate(owners)]
     foreign = owned(wanted[0].application, wanted[0].instance_id, owner=THEIRS)
@@ -530,7 +531,7 @@ class Operator:
         self.sweeper = Sweeper(self.peers, self.registered.__contains__, came_back=self._came_back)
         self.sweeper.start()
         self._leases = leases
-        self._convoys = Convoys(self.peers)
+        self._coalescer = Coalescer(self.peers)
         self._record = Record(all_is_new=True)
         self._record.gone = self._gone  # type: ignore[method-assign]
 
@@ -563,7 +564,7 @@ class Operator:
 
     def _carry(self, plans: list[tuple[Plan, str]]) -> None:
         def carry(steps: Plan, owner: str) -> Outcome:
-            return self._convoys.apply(steps, owner, self._record, leases=self._leases)
+            return self._coalescer.apply(steps, owner, self._record, leases=self._leases)
 
         with ThreadPoolExecutor(16) as pool:
             outcomes = list(pool.map(carry, *zip(*plans, strict=True)))
@@ -627,7 +628,7 @@ def test_a_server_that_is_away_holds_up_no_change(frail: Lab, app: str, how: str
 
 def test_servers_that_die_and_come_back(frail: Lab, app: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """The next server takes over, the dead one is asked last, and is first again once it answers."""
-    monkeypatch.setattr(peers_module, "AVOID_SECONDS", 3.0)
+    monkeypatch.setattr(avoided_peers, "AVOID_SECONDS", 3.0)
     peers = Peers(Connection(tuple(frail.eureka_urls), connect_timeout_seconds=0.5))
     instance = owned(app)
     peers.register(instance)

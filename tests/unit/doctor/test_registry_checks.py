@@ -20,7 +20,7 @@ from eurekube_provider.doctor.syncer_checks import (
     secure_port_findings,
 )
 from eurekube_provider.doctor.workload_checks import Workload
-from eurekube_provider.eureka.self_preservation import ServerFigures
+from eurekube_provider.eureka.self_preservation import FrontPage
 
 CLUSTER = Cluster("lab", "uid-1")
 NOW = 1_800_000_000.0
@@ -236,15 +236,15 @@ def test_one_spelling_of_somebody_elses_outvotes_nobody() -> None:
 def test_self_preservation_is_judged_by_who_should_have_renewed() -> None:
     """Instances that came a moment ago lower no share of heartbeats that anybody missed."""
     old, new = int((NOW - 3600) * 1000), int((NOW - 30) * 1000)
-    few, enough = ServerFigures(17, 4), ServerFigures(17, 18)
+    few, enough = FrontPage(17, 4), FrontPage(17, 18)
 
-    def found(figures: ServerFigures, stamp: int) -> list[Finding]:
+    def found(figures: FrontPage, stamp: int) -> list[Finding]:
         held = [instance(f"10.0.0.{number}", last_dirty_timestamp_ms=stamp) for number in range(10)]
         return list(registry_checks.preservation_findings("http://e", figures, held, NOW))
 
     assert [one.fault for one in found(few, old)] == [Fault.SELF_PRESERVATION_NEAR]
     assert found(few, new) == []
-    assert found(ServerFigures(17, 0), new) == []
+    assert found(FrontPage(17, 0), new) == []
     assert found(enough, old) == []
 
 

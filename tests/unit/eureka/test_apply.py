@@ -21,7 +21,8 @@ from eurekube_provider.core.plan import Action, Change, Plan, plan
 from eurekube_provider.eureka.apply import apply, write
 from eurekube_provider.eureka.connection import Connection
 from eurekube_provider.eureka.observer import next_timestamp
-from eurekube_provider.eureka.peers import Peers, Sighting
+from eurekube_provider.eureka.peers import Peers
+from eurekube_provider.eureka.sighting import Sighting
 from tests.explore.world import World, owned
 from tests.model.cluster import Cluster
 from tests.model.wire import Request

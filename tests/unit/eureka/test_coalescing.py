@@ -14,7 +14,7 @@ from eurekube_provider.core.model import Instance, Port, Status
 from eurekube_provider.core.plan import Action, Change, Outcome, Plan
 from eurekube_provider.eureka import coalescing as module
 from eurekube_provider.eureka.apply import BULK_FROM_CHANGES
-from eurekube_provider.eureka.coalescing import AT_ONCE, Convoys
+from eurekube_provider.eureka.coalescing import AT_ONCE, Coalescer
 from eurekube_provider.eureka.peers import Peers
 from lab.waiting import wait_until
 
@@ -60,7 +60,7 @@ class Road:
         self.fail: Callable[[Sequence[Instance]], dict[tuple[str, str], Any]] = lambda _: {}
         self._pool = ThreadPoolExecutor(32)
         self.servers = Servers()
-        self.convoys = Convoys(cast("Peers", self.servers))
+        self.convoys = Coalescer(cast("Peers", self.servers))
         monkeypatch.setattr(module, "apply", self._apply)
         monkeypatch.setattr(module, "change_many", self._change_many)
 

@@ -32,14 +32,20 @@ from eurekube_provider.eureka import (
     stack_renewals,
     sweeper,
 )
-from eurekube_provider.eureka.accepted_renewals import Accepted
+from eurekube_provider.eureka.accepted_renewals import AcceptedRenewals
 from eurekube_provider.eureka.connection import Connection
 from eurekube_provider.eureka.eureka_registry import EurekaRegistry
-from eurekube_provider.eureka.forgotten import Lost
-from eurekube_provider.eureka.peer import Peer, ServerStatus
+from eurekube_provider.eureka.forgotten import ForgottenInstances
+from eurekube_provider.eureka.peer import Peer
 from eurekube_provider.eureka.peers import Peers
-from eurekube_provider.eureka.registry_fetcher import Listing
-from eurekube_provider.eureka.restart_detection import LATELY_SECONDS, Restarts, Starts, running_seconds
+from eurekube_provider.eureka.registry_fetcher import RegistryFetcher
+from eurekube_provider.eureka.restart_detection import (
+    LATELY_SECONDS,
+    RestartDetection,
+    Starts,
+    running_seconds,
+)
+from eurekube_provider.eureka.server_status import ServerStatus
 from lab.waiting import wait_until
 
 OWNER = "cluster/lab/shop/rating"
@@ -235,10 +241,10 @@ def behind_a_balancer(
     return registry
 
 
-def looked(servers: Balanced) -> tuple[Restarts, list[Peer]]:
+def looked(servers: Balanced) -> tuple[RestartDetection, list[Peer]]:
     """Whoever has looked at the servers some times, and the restarts that it noticed."""
     restarted: list[Peer] = []
-    restarts = Restarts(servers, restarted.append)
+    restarts = RestartDetection(servers, restarted.append)
     for _ in range(7):
         restarts.notice()
     return restarts, restarted
@@ -314,7 +320,7 @@ def test_deltas_are_followed_where_there_is_no_doubt(monkeypatch: pytest.MonkeyP
         registry.resync.read()
         return doubts.pop()
 
-    monkeypatch.setattr(Listing, "read", read)
+    monkeypatch.setattr(RegistryFetcher, "read", read)
     registry = behind_a_balancer(servers, follows_another=lambda: follows)
     assert doubtful(registry)
     assert not doubtful(registry)
@@ -794,7 +800,7 @@ def test_a_renewal_ends_at_who_removed_it() -> None:
     assert not servers.renew(stacks, 2)  # asks it
     assert not servers.renew(stacks, 3)  # begins with the other one
     assert servers.renew(syncers, 2)
-    servers.accepted = Accepted()
+    servers.accepted = AcceptedRenewals()
     assert servers.renew(stacks, 2)
 
 
@@ -816,7 +822,7 @@ def test_who_lacks_a_stacks_registration_is_made_level_unless_it_removed_it(
     registry = servers.registry()
     registry.keep(stacks)
     now = [1000.0]
-    servers.accepted = Accepted(lambda: now[0])
+    servers.accepted = AcceptedRenewals(lambda: now[0])
     first = servers.peers[0]
     servers.accepted.note(first.url, [stacks])
     now[0] += accepted_seconds_ago
@@ -842,7 +848,7 @@ def test_beside_a_restart_a_server_that_kept_its_memory_tells_what_was_removed(
     registry = servers.registry()
     registry.keep(stacks)
     now = [1000.0]
-    servers.accepted = Accepted(lambda: now[0])
+    servers.accepted = AcceptedRenewals(lambda: now[0])
     servers.accepted.note(servers.peers[accepted_at].url, [stacks])
     now[0] += accepted_seconds_ago
     for number in {0, 1}.difference(held_on):
@@ -870,7 +876,7 @@ def test_what_lacks_at_a_server_of_unknown_start_is_restored() -> None:
 
 def test_what_was_lost_is_forgotten_by_owner_and_where_something_stands() -> None:
     """Of two owners who had the same, each one's is forgotten by itself; both's where something stands."""
-    lost, one, other = Lost(), instance("one"), instance("other")
+    lost, one, other = ForgottenInstances(), instance("one"), instance("other")
     theirs = replace(one, metadata={"eurekube.owner": "cluster/lab/shop/another"})
     for each in (one, other, theirs):
         lost.note(each)

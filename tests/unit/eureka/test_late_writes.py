@@ -9,7 +9,7 @@ from eurekube_provider.eureka.late_writes import (
     JUST_NOW_SECONDS,
     REMEMBERED_SECONDS,
     TOLD_AGAIN_SECONDS,
-    Late,
+    LateWrites,
     overtaken,
 )
 
@@ -37,7 +37,7 @@ class Clock:
 def test_a_status_of_ours_that_comes_late_does_not_pass_for_a_persons() -> None:
     """Only where one was sent and not answered a short while ago; what a person sets has no mark."""
     clock = Clock()
-    late = Late(clock)
+    late = LateWrites(clock)
     assert late.marked([OUT]) == [OUT]
     late.note(OUT)
     (marked,) = late.marked([OUT])
@@ -50,7 +50,7 @@ def test_a_status_of_ours_that_comes_late_does_not_pass_for_a_persons() -> None:
 
 def test_what_was_removed_is_swept_as_it_may_come_late() -> None:
     """A registration that was not answered may come after the removal, and is newer than what was removed."""
-    late = Late(Clock())
+    late = LateWrites(Clock())
     newer = replace(ONE, last_dirty_timestamp_ms=2000)
     assert late.newest(ONE) == ONE
     late.note(newer)
@@ -62,12 +62,12 @@ def test_what_was_removed_is_swept_as_it_may_come_late() -> None:
 def test_a_status_of_ours_that_was_answered_may_be_told_again_for_a_minute() -> None:
     """By a server that takes its peer for one that was not told; after that it is a person's."""
     clock = Clock()
-    late = Late(clock)
+    late = LateWrites(clock)
     assert not late.may_be_told_again(OUT)
     late.override(ONE)
     assert late.may_be_told_again(OUT)
     assert not late.may_be_told_again(ONE)
-    assert not late.may_be_told_again(Late.as_ours(OUT))
+    assert not late.may_be_told_again(LateWrites.as_ours(OUT))
     assert not late.may_be_told_again(replace(OUT, instance_id="another"))
     clock.now += TOLD_AGAIN_SECONDS
     assert not late.may_be_told_again(OUT)
@@ -76,7 +76,7 @@ def test_a_status_of_ours_that_was_answered_may_be_told_again_for_a_minute() -> 
 def test_a_status_that_stands_just_after_ours_is_no_persons() -> None:
     """Nobody is as quick; later only where it stands tells whose it is."""
     clock = Clock()
-    late = Late(clock)
+    late = LateWrites(clock)
     assert not late.is_just_set(OUT)
     late.override(ONE)
     assert late.is_just_set(OUT)
@@ -89,12 +89,12 @@ def test_a_status_that_stands_just_after_ours_is_no_persons() -> None:
 
 def test_a_persons_status_in_a_batch_stays_a_persons() -> None:
     """A batch carries it along with the registration; of ours, only what is leaving is OUT_OF_SERVICE."""
-    late = Late(Clock())
+    late = LateWrites(Clock())
     newer = replace(OUT, last_dirty_timestamp_ms=2000)
     late.note_many([newer])
     assert late.marked([OUT]) == [OUT]
     assert late.newest(ONE).written_at_ms == 2000
-    late.note_many([Late.as_ours(newer)])
+    late.note_many([LateWrites.as_ours(newer)])
     assert late.marked([OUT])[0].is_leaving
 
 

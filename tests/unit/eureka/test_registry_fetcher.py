@@ -15,7 +15,12 @@ from eurekube_provider.core.errors import RegistryUnreachable
 from eurekube_provider.core.model import Instance, Port, Status
 from eurekube_provider.eureka.codec import instances_from_text
 from eurekube_provider.eureka.delta import Delta, applied, counts_of, delta_from_text
-from eurekube_provider.eureka.registry_fetcher import GAP_SECONDS, LIST_SECONDS, STILL_SECONDS, Listing
+from eurekube_provider.eureka.registry_fetcher import (
+    GAP_SECONDS,
+    LIST_SECONDS,
+    STILL_SECONDS,
+    RegistryFetcher,
+)
 from tests.model.caches import ALL, DELTA, Key
 from tests.model.clock import EPOCH_MS, Clock
 from tests.model.cluster import Cluster
@@ -58,7 +63,7 @@ def test_an_answer_that_did_not_change_is_read_once() -> None:
     """The same answer is the same list, instance by instance."""
     server = Server()
     server.listed = [RATING, ORDER]
-    listing = Listing(server)  # type: ignore[arg-type]
+    listing = RegistryFetcher(server)  # type: ignore[arg-type]
     first, second = listing.read(), listing.read()
     assert first == [RATING, ORDER]
     assert [id(one) for one in first] == [id(one) for one in second]
@@ -69,7 +74,7 @@ def test_what_changed_is_new_and_the_rest_the_same() -> None:
     """Of another answer, an instance that is as it was stays the object that it was."""
     server = Server()
     server.listed = [RATING, ORDER]
-    listing = Listing(server)  # type: ignore[arg-type]
+    listing = RegistryFetcher(server)  # type: ignore[arg-type]
     rating, _ = listing.read()
     moved = replace(ORDER, ip_address="10.0.0.3")
     server.listed, server.version = [moved, RATING], 1
@@ -82,7 +87,7 @@ def test_what_is_gone_is_not_remembered() -> None:
     """A list has what its answer has, and nothing of the one before."""
     server = Server()
     server.listed = [RATING, ORDER]
-    listing = Listing(server)  # type: ignore[arg-type]
+    listing = RegistryFetcher(server)  # type: ignore[arg-type]
     listing.read()
     server.listed, server.version = [ORDER], 1
     assert listing.read() == [ORDER]
@@ -177,7 +182,7 @@ class Following:
     def __post_init__(self) -> None:
         """Write down the registry whenever a list or a delta is made."""
         clock = self.cluster.clock
-        self.listing = Listing(cast("Any", self), lambda: (clock.now_ms - EPOCH_MS) / 1000)
+        self.listing = RegistryFetcher(cast("Any", self), lambda: (clock.now_ms - EPOCH_MS) / 1000)
         self.watch()
 
     def watch(self) -> None:

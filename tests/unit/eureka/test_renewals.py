@@ -17,7 +17,7 @@ from eurekube_provider.core.errors import RegistryRejected, RegistryUnreachable
 from eurekube_provider.core.model import EurekaLease, Instance, Port
 from eurekube_provider.eureka import heartbeat_sender
 from eurekube_provider.eureka import renewals as module
-from eurekube_provider.eureka.accepted_renewals import Accepted
+from eurekube_provider.eureka.accepted_renewals import AcceptedRenewals
 from eurekube_provider.eureka.batch import MOST_ITEMS, ItemResponse, portions
 from eurekube_provider.eureka.renewals import Renewals
 from eurekube_provider.runtime.clock import elapsed_seconds
@@ -67,7 +67,7 @@ class FakePeers:
         self.peers = tuple(FakePeer(url, self) for url in urls)
         self.batches = batches
         self.renewed: Counter[Key] = Counter()
-        self.accepted = Accepted()
+        self.accepted = AcceptedRenewals()
         self.turns: list[int] = []
         self.by_peer: Counter[tuple[str, Key]] = Counter()
         self.times: dict[Key, list[float]] = {}

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from eurekube_provider.eureka.self_preservation import Gauges, ServerFigures, figures_from_page
+from eurekube_provider.eureka.self_preservation import FrontPage, RenewalShare, figures_from_page
 
 PAGE = """<table><tr><td>Lease expiration enabled</td><td>true</td></tr>
 <tr><td>Renews threshold</td>
@@ -15,7 +15,7 @@ PAGE = """<table><tr><td>Lease expiration enabled</td><td>true</td></tr>
 def test_front_page(written: str, number: int) -> None:
     """Numbers are read in whatever locale the server writes them."""
     page = PAGE.format(threshold=written, last="20")
-    assert figures_from_page(page) == ServerFigures(threshold=number, last_minute=20)
+    assert figures_from_page(page) == FrontPage(threshold=number, last_minute=20)
 
 
 def test_other_pages() -> None:
@@ -26,13 +26,15 @@ def test_other_pages() -> None:
 
 def test_endangered() -> None:
     """A server preserves itself unless it gets strictly more than the threshold."""
-    assert ServerFigures(threshold=17, last_minute=17).is_endangered
-    assert not ServerFigures(threshold=17, last_minute=18).is_endangered
+    assert FrontPage(threshold=17, last_minute=17).is_endangered
+    assert not FrontPage(threshold=17, last_minute=18).is_endangered
 
 
 def test_share() -> None:
     """More than 15 % of a registry in one hand is worth a warning; an empty one is not."""
-    assert Gauges(held=15, registered=100, renewals_last_minute=30).warning == ""
-    assert "16 of 100 instances (16%)" in Gauges(held=16, registered=100, renewals_last_minute=32).warning
-    assert Gauges(held=0, registered=0, renewals_last_minute=0).warning == ""
-    assert Gauges(held=50, registered=100, renewals_last_minute=0).renewals_expected == 100
+    assert RenewalShare(held=15, registered=100, renewals_last_minute=30).warning == ""
+    assert (
+        "16 of 100 instances (16%)" in RenewalShare(held=16, registered=100, renewals_last_minute=32).warning
+    )
+    assert RenewalShare(held=0, registered=0, renewals_last_minute=0).warning == ""
+    assert RenewalShare(held=50, registered=100, renewals_last_minute=0).renewals_expected == 100

@@ -8,10 +8,11 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 
 from eurekube_provider.core.errors import RegistryUnreachable
-from eurekube_provider.eureka import peers as module
+from eurekube_provider.eureka import topology as module
 from eurekube_provider.eureka.connection import Connection
-from eurekube_provider.eureka.peer import Peer, ServerStatus
+from eurekube_provider.eureka.peer import Peer
 from eurekube_provider.eureka.peers import BATCHES_FROM_LEASES, Peers
+from eurekube_provider.eureka.server_status import ServerStatus
 
 URL = "http://127.0.0.1:8761/eureka"
 MANY = BATCHES_FROM_LEASES
@@ -66,7 +67,7 @@ def test_an_unknown_replica_forbids_batches(server: Server) -> None:
     server.replicas = ("http://10.0.0.9:8761/eureka/",)
     peers = Peers(Connection.parse(URL))
     assert not peers.uses_batches(MANY)
-    assert "forwards to http://10.0.0.9:8761/eureka/, which" in (peers.batch_obstacle() or "")
+    assert "forwards to http://10.0.0.9:8761/eureka/, which" in (peers.topology.obstacle() or "")
 
 
 def test_a_balancer_that_servers_name_forbids_batches(server: Server) -> None:
@@ -74,7 +75,7 @@ def test_a_balancer_that_servers_name_forbids_batches(server: Server) -> None:
     server.replicas = (f"{URL}/",)
     peers = Peers(Connection.parse(URL))
     assert not peers.uses_batches(MANY)
-    assert "load balancer" in (peers.batch_obstacle() or "")
+    assert "load balancer" in (peers.topology.obstacle() or "")
 
 
 @pytest.mark.parametrize(
@@ -93,7 +94,7 @@ def test_a_replica_whose_url_cannot_be_read_forbids_batches(
 def test_servers_that_are_away_change_nothing(server: Server, monkeypatch: pytest.MonkeyPatch) -> None:
     """While no server answers, what was known last holds; the first answer counts again."""
     monkeypatch.setattr(module, "TOPOLOGY_SECONDS", 0.0)
-    monkeypatch.setattr(module, "AVOID_SECONDS", 0.0)
+    monkeypatch.setattr(module, "SILENT_SECONDS", 0.0)
     peers = Peers(Connection.parse(URL))
     server.away = True
     assert not peers.uses_batches(MANY)

@@ -20,7 +20,7 @@ from eurekube_provider.core.plan import Action, Outcome, Plan
 from eurekube_provider.core.syncer import Syncer
 from eurekube_provider.eureka.eureka_registry import EurekaRegistry
 from eurekube_provider.eureka.reachability import Reachability
-from eurekube_provider.eureka.restart_detection import Restarts
+from eurekube_provider.eureka.restart_detection import RestartDetection
 from eurekube_provider.kube import reflector
 from eurekube_provider.kube.access import KubeAccess
 from eurekube_provider.operator import deletion, ownership_transfer
@@ -114,7 +114,7 @@ def test_what_eureka_forgot_of_what_is_kept_comes_back(
     scene.reconcile()
     registry = scene.told.registry
     registry.restarts.notice = lambda *_: frozenset()  # type: ignore[method-assign]
-    monkeypatch.setattr(Restarts, "lost_memory", is_restarted)
+    monkeypatch.setattr(RestartDetection, "lost_memory", is_restarted)
     scene.edited(**KEEPS[keeps])
     assert scene.reconcile() == []
     scene.endpoints(WEB, a=READY, b={"ready": False}, d=READY, c=READY)  # c and d have other addresses now
@@ -135,7 +135,7 @@ def test_what_was_forgotten_is_not_kept_for_who_wants_it_no_more(monkeypatch: py
     scene.reconcile()
     registry = scene.told.registry
     held = registry.view.owned(str(ClusterOwner(CLUSTER.name, *KEY)))
-    monkeypatch.setattr(Restarts, "lost_memory", True)
+    monkeypatch.setattr(RestartDetection, "lost_memory", True)
     registry.recovery.missing(held, None)
     scene.edited(application="stars")
     scene.may(publish=frozenset({("shop", "stars")}))
@@ -669,7 +669,7 @@ def test_what_a_paused_syncer_had_comes_back_as_it_stood(monkeypatch: pytest.Mon
     held = registry.view.owned(str(ClusterOwner(CLUSTER.name, *KEY)))
     scene.edited(paused=True, metadata={"color": "red"})
     scene.endpoints(WEB, a=READY, b=TERMINATING, c=READY)
-    monkeypatch.setattr(Restarts, "lost_memory", True)
+    monkeypatch.setattr(RestartDetection, "lost_memory", True)
     registry.recovery.missing(held, None)
     (kept,) = [one for one in held if one.instance_id.startswith("a.")]
     assert [(one.action, one.instance) for one in scene.reconcile()] == [(Action.REGISTER, kept)]

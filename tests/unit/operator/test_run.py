@@ -22,7 +22,6 @@ PARTS = (
     "EventRecorder",
     "KubeAccess",
     "Leadership",
-    "EurekaRegistry",
     "Sources",
     "StatusWriter",
     "Triggers",
@@ -35,7 +34,8 @@ def ended(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     for name in PARTS:
         made = getattr(parts, name)
         maker = Mock(return_value=made)
-        monkeypatch.setattr(module, name, Mock(return_value=made, load=maker, connected=maker))
+        monkeypatch.setattr(module, name, Mock(return_value=made, load=maker))
+    monkeypatch.setattr(module, "KINDS", {Connection: Mock(return_value=parts.EurekaRegistry)})
     parts.KubeAccess.guarded.return_value = parts.KubeAccess
     parts.KubeAccess.get.return_value = {"metadata": {"uid": "uid"}}
     parts.Sources.unread_namespaces.return_value = {}

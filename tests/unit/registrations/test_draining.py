@@ -11,7 +11,8 @@ from eurekube_provider.core.errors import DrainInterrupted, RegistryUnreachable
 from eurekube_provider.core.identity import LEAVING_KEY, OWNER_KEY
 from eurekube_provider.core.model import Instance, Port, Status
 from eurekube_provider.eureka.connection import Connection
-from eurekube_provider.eureka.peers import Peers, Sighting
+from eurekube_provider.eureka.peers import Peers
+from eurekube_provider.eureka.sighting import Sighting
 from eurekube_provider.registrations.cancellation import Cancellation
 from eurekube_provider.registrations.draining import drain, put_all_back, put_back, was_left
 from eurekube_provider.registrations.properties import LEAVING

@@ -19,11 +19,11 @@ from eurekube_provider.core.errors import (
 )
 from eurekube_provider.core.identity import INCARNATION_KEY
 from eurekube_provider.core.model import Instance, Port, Status
+from eurekube_provider.eureka.removal_checks import RemovalChecks
 from eurekube_provider.registrations import lifecycle, registry_lists
 from eurekube_provider.registrations.cancellation import CANCELLATION
 from eurekube_provider.registrations.desired import DesiredState
 from eurekube_provider.registrations.properties import INCARNATION, Properties
-from eurekube_provider.registrations.removal_checks import RemovalChecks
 from eurekube_provider.registrations.run_resources import RUN_RESOURCES
 from eurekube_provider.registrations.servers import PEERS, let_go
 from eurekube_provider.resources.application import ApplicationProvider

@@ -17,8 +17,8 @@ import pytest
 from eurekube_provider.core.errors import RegistryUnreachable
 from eurekube_provider.core.model import Instance, Port, Status
 from eurekube_provider.core.plan import Failure, Outcome, plan
-from eurekube_provider.eureka.front_pages import FigureReader
-from eurekube_provider.eureka.self_preservation import ServerFigures
+from eurekube_provider.eureka.front_pages import FrontPages
+from eurekube_provider.eureka.self_preservation import FrontPage
 from eurekube_provider.operator.conditions import Report
 from eurekube_provider.operator.history import MOST_CHANGES, MOST_DIFFERENCES
 from eurekube_provider.operator.triggers.trigger_state import stamp
@@ -278,8 +278,8 @@ def test_servers_show_their_own_figures(monkeypatch: pytest.MonkeyPatch) -> None
     told = Told()
     (peer,) = told.registry.peers.peers
     peer.traffic.judge("no connection")
-    pages = {URL: ServerFigures(threshold=10, last_minute=9)}
-    monkeypatch.setattr(FigureReader, "latest", lambda _, url: pages.get(url))
+    pages = {URL: FrontPage(threshold=10, last_minute=9)}
+    monkeypatch.setattr(FrontPages, "latest", lambda _, url: pages.get(url))
     data = overview(told.parts)
     (server,) = data["eurekas"][0]["servers"]
     assert (server["up"], server["error"], server["selfPreservation"]) == (False, "no connection", True)

@@ -12,12 +12,13 @@ from eurekube_provider.core.errors import RegistryUnreachable
 from eurekube_provider.core.identity import OWNER_KEY
 from eurekube_provider.core.model import Instance, Port
 from eurekube_provider.eureka.connection import Connection
-from eurekube_provider.eureka.peers import Peers, Sighting
-from eurekube_provider.registrations.removal_checks import (
+from eurekube_provider.eureka.peers import Peers
+from eurekube_provider.eureka.removal_checks import (
     FORWARDED_WITHIN_SECONDS,
     TOGETHER_SECONDS,
     RemovalChecks,
 )
+from eurekube_provider.eureka.sighting import Sighting
 
 Key = tuple[str, str]
 

@@ -1,0 +1,63 @@
+"""What an Eureka server says of itself and of its peers, read from ``/status``."""
+
+from __future__ import annotations
+
+import time
+import xml.etree.ElementTree as ElementTree
+from dataclasses import dataclass
+from email.utils import parsedate_to_datetime
+
+
+@dataclass(frozen=True, slots=True)
+class ServerStatus:
+    """What ``/status`` says of a server.
+
+    :param uptime: as the server words it, e.g. ``0 days 00:03``: days, hours and minutes.
+    :param started_timestamp_ms: when the server described itself first, by its own clock: another value
+        means that it was restarted since. None where it does not say.
+    :param clock_ahead_seconds: how far its clock is ahead of ours, to a second or two; None where it does not
+        say.
+    """
+
+    uptime: str
+    started_timestamp_ms: int | None
+    registered_replicas: tuple[str, ...]
+    available_replicas: tuple[str, ...]
+    unavailable_replicas: tuple[str, ...]
+    clock_ahead_seconds: float | None = None
+
+
+def status_from_xml(text: str, date: str | None) -> ServerStatus | None:
+    """Read the answer; None where it is not Eureka's.
+
+    :param date: the answer's ``Date`` header.
+    """
+    try:
+        # The server's own answer, and expat since 2.6 bounds entity expansion.
+        root = ElementTree.fromstring(text)  # noqa: S314
+    except ElementTree.ParseError:
+        return None
+    if root.find("applicationStats") is None:
+        return None
+
+    def urls(name: str) -> tuple[str, ...]:
+        listed = (root.findtext(f".//{name}") or "").split(",")
+        return tuple(url.strip() for url in listed if url.strip())
+
+    started = root.findtext("./instanceInfo/lastUpdatedTimestamp") or ""
+    return ServerStatus(
+        uptime=root.findtext(".//server-uptime") or "",
+        started_timestamp_ms=int(started) if started.isdigit() else None,
+        registered_replicas=urls("registered-replicas"),
+        available_replicas=urls("available-replicas"),
+        unavailable_replicas=urls("unavailable-replicas"),
+        clock_ahead_seconds=_ahead(date),
+    )
+
+
+def _ahead(date: str | None) -> float | None:
+    """How far the clock that wrote a Date header is ahead of ours."""
+    try:
+        return parsedate_to_datetime(date or "").timestamp() - time.time()
+    except ValueError:
+        return None

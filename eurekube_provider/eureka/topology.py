@@ -1,0 +1,120 @@
+"""Which servers forward to which: whether a batch, which no server forwards, can reach every one of them."""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+from collections.abc import Callable, Mapping, Sequence
+from urllib.parse import urlsplit
+
+from eurekube_provider.core.errors import RegistryError, RegistryUnreachable
+from eurekube_provider.eureka.peer import Peer
+
+_log = logging.getLogger(__name__)
+
+NOBODY_ANSWERS = "no server answers"
+"""Why it is not known whether batches can be used."""
+
+TOPOLOGY_SECONDS = 60.0
+"""How long it is believed which servers a server forwards to."""
+
+SILENT_SECONDS = 10.0
+"""The same where no server answered."""
+
+Replicas = tuple[str, ...]
+Each = Callable[[Callable[[Peer], Replicas]], tuple[Mapping[str, Replicas], Mapping[str, RegistryError]]]
+"""Asks every server; see :meth:`eurekube_provider.eureka.peers.Peers.each`."""
+
+
+class Topology:
+    """The servers of one Eureka cluster, as they name each other.
+
+    Batches work where every replica that a server names is one of our URLs, and not the one at which it was
+    asked; not behind a load balancer, whose URL the servers may name as that of all of them. While no server
+    answers, what was known last holds: all of them restarted would otherwise get their thousands of instances
+    back one by one.
+    """
+
+    def __init__(self, urls: Sequence[str], each: Each) -> None:
+        self._urls = urls
+        self._each = each
+        self._lock = threading.Lock()
+        self._asking = threading.Lock()
+        self._believed_until = 0.0
+        self._works: bool | None = None  # None: nobody has asked yet, or no server has answered
+
+    def allows_batches(self) -> bool:
+        """Whether batches reach every server."""
+        with self._lock:
+            before = self._works
+            if time.monotonic() < self._believed_until:
+                return bool(before)
+        # Another thread that asks meanwhile gets the old answer; where there is none, it waits.
+        if not self._asking.acquire(blocking=before is None):
+            return bool(before)
+        try:
+            return self._ask()
+        finally:
+            self._asking.release()
+
+    def _ask(self) -> bool:
+        """Ask the servers whether batches work, unless another thread has just done so."""
+        with self._lock:
+            if time.monotonic() < self._believed_until:
+                return bool(self._works)
+        obstacle = self.obstacle()
+        works = None if obstacle == NOBODY_ANSWERS else obstacle is None
+        with self._lock:
+            if works is not None and works != self._works:
+                reason = obstacle or "the servers forward to configured ones only"
+                _log.info("batches are used" if works else "batches are not used", extra={"reason": reason})
+            if works is not None:
+                self._works = works
+            valid_seconds = SILENT_SECONDS if works is None else TOPOLOGY_SECONDS
+            self._believed_until = time.monotonic() + valid_seconds
+            return bool(self._works)
+
+    def obstacle(self) -> str | None:
+        """Ask the servers why batches cannot be used; None where they can, or :data:`NOBODY_ANSWERS`."""
+        known = set(map(_plain_url, self._urls))
+
+        def ask(peer: Peer) -> tuple[str, ...]:
+            replicas = peer.status().registered_replicas
+            peer.batch([])
+            return replicas
+
+        named, failures = self._each(ask)
+        for url in self._urls:
+            failure = failures.get(url)
+            if failure is not None and not isinstance(failure, RegistryUnreachable):
+                return f"they are refused: {failure}"
+            replicas = named.get(url, ())
+            unknown = [one for one in replicas if _plain_url(one) not in known]
+            if unknown:
+                return f"{url} forwards to {_without_credentials(unknown[0])}, which is not configured"
+            if _plain_url(url) in map(_plain_url, replicas):
+                return (
+                    f"the server at {url} forwards to this URL, so that a load balancer with several"
+                    " servers may be behind it; or it takes itself for another one, since its"
+                    " eureka.instance.hostname is not what its service URL says"
+                )
+        return None if named else NOBODY_ANSWERS
+
+
+def _without_credentials(url: str) -> str:
+    scheme, separator, rest = url.partition("://")
+    return f"{scheme}{separator}{rest.rpartition('@')[2]}"
+
+
+def _plain_url(url: str) -> str:
+    """A URL as it can be compared: without credentials, and the case and slashes that mean nothing.
+
+    Servers name others by what somebody wrote; what is no URL is returned as it is.
+    """
+    try:
+        parts = urlsplit(url)
+        port = parts.port or (443 if parts.scheme == "https" else 80)
+    except ValueError:
+        return url
+    return f"{parts.scheme}://{parts.hostname}:{port}{parts.path.rstrip('/')}"

@@ -1,0 +1,133 @@
+"""Each kind of registry with somebody else beside its client, who registers there and looks what stands."""
+
+from __future__ import annotations
+
+import json
+import threading
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from typing import Any, Protocol
+from unittest import mock
+from urllib.parse import unquote, urlsplit
+
+from eurekube_provider.core.identity import Cluster
+from eurekube_provider.core.model import Instance
+from eurekube_provider.core.registry import Key, Registry
+from eurekube_provider.eureka import peer, transport
+from eurekube_provider.eureka.connection import Connection
+from eurekube_provider.eureka.eureka_registry import EurekaRegistry
+from eurekube_provider.eureka.peer import Peer
+from tests.model import cluster as model
+from tests.model.wire import Request
+from tests.registries.memory import MemoryConnection, MemoryRegistry
+
+CLUSTER = Cluster("lab", "uid-1")
+URLS = ("http://one:8761/eureka", "http://two:8761/eureka")
+TOLD_MS = 1_000
+LIST_MS = 45_000
+"""Until every server's list shows what stands there."""
+
+
+class Kind(Protocol):
+    """One registry, and how to make clients of it."""
+
+    def client(self, may_write: Callable[[], bool] = lambda: True) -> Registry:
+        """A client, not started."""
+
+    def put(self, instance: Instance) -> None:
+        """Have somebody else register it."""
+
+    def stands(self, key: Key) -> Instance | None:
+        """What stands there, as somebody else sees it."""
+
+
+class Memory:
+    """The throw-away kind."""
+
+    def __init__(self) -> None:
+        self._connection = MemoryConnection()
+
+    def client(self, may_write: Callable[[], bool] = lambda: True) -> Registry:
+        """A client, not started."""
+        return MemoryRegistry.connected(self._connection, CLUSTER, "operator", 0.05, may_write=may_write)
+
+    def put(self, instance: Instance) -> None:
+        """Have somebody else register it."""
+        self._connection.put(instance)
+
+    def stands(self, key: Key) -> Instance | None:
+        """What stands there."""
+        return self._connection.held.get(key)
+
+
+class _Wire:
+    """In place of the transport: the model's servers, one request after the other."""
+
+    lock = threading.RLock()
+    servers: model.Cluster
+
+    def __init__(self, url: str, _connection: object) -> None:
+        self._url, self._base = url, urlsplit(url).path
+
+    def close(self) -> None:
+        """Nothing is open."""
+
+    def request(
+        self,
+        method: str,
+        path: str,
+        params: Mapping[str, str] | None = None,
+        document: Any = None,
+        data: bytes | None = None,
+        headers: Mapping[str, str] | None = None,
+        timeout_seconds: float | None = None,
+    ) -> transport.EurekaResponse:
+        """Ask the model."""
+        assert timeout_seconds is None or timeout_seconds > 0
+        body = json.loads(data) if data is not None else json.loads(json.dumps(document))
+        segments = tuple(unquote(one) for one in path.split("/") if one)
+        with self.lock:
+            asked = Request(method, segments, dict(params or {}), dict(headers or {}), body)
+            answer = self.servers.request(self._url, asked)
+        return transport.EurekaResponse(answer.status_code, {}, answer.text.encode())
+
+
+class Eureka:
+    """Two servers of the model."""
+
+    def __init__(self) -> None:
+        _Wire.servers = self._servers = model.Cluster(URLS)
+        self._connection = Connection(URLS)
+        self._other = Peer(URLS[1], self._connection)
+
+    def client(self, may_write: Callable[[], bool] = lambda: True) -> Registry:
+        """A client, not started."""
+        return EurekaRegistry.connected(self._connection, CLUSTER, "operator", 0.05, may_write=may_write)
+
+    def put(self, instance: Instance) -> None:
+        """Have somebody else register it, and every list show it."""
+        self._other.register(instance)
+        with _Wire.lock:
+            self._servers.clock.advance(LIST_MS)
+
+    def stands(self, key: Key) -> Instance | None:
+        """What one server holds, when the other one has told it."""
+        with _Wire.lock:
+            self._servers.clock.advance(TOLD_MS)
+        return self._other.read(*key)
+
+
+@contextmanager
+def eureka() -> Iterator[Kind]:
+    """Have connections to Eureka lead to the model, until the end of the block."""
+    with mock.patch.object(peer, "Transport", _Wire):
+        yield Eureka()
+
+
+@contextmanager
+def memory() -> Iterator[Kind]:
+    """The memory of this process."""
+    yield Memory()
+
+
+KINDS = {"eureka": eureka, "memory": memory}

@@ -1,0 +1,170 @@
+"""A kind of registry for tests: instances in this process's memory, for whoever has the same connection."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field, replace
+
+from eurekube_provider.core.brake import counts
+from eurekube_provider.core.errors import LeadershipLost, OwnershipConflict
+from eurekube_provider.core.identity import Cluster, cluster_of
+from eurekube_provider.core.liveness import Liveness
+from eurekube_provider.core.model import Instance, Status
+from eurekube_provider.core.plan import Action, Change, ChangeError, Outcome, Plan
+from eurekube_provider.core.registry import Condition, Figures, Key, RegistryListener, Unread, Well
+
+
+@dataclass(eq=False)
+class MemoryConnection:
+    """Where the instances are.
+
+    :ivar held: by their keys.
+    :ivar clients: who reads them.
+    """
+
+    held: dict[Key, Instance] = field(default_factory=dict)
+    clients: list[MemoryRegistry] = field(default_factory=list)
+    service_urls: tuple[str, ...] = ("memory:",)
+
+    def put(self, instance: Instance) -> None:
+        """Have somebody else register it."""
+        self.held[instance.key] = instance
+        for client in self.clients:
+            client.tell(instance.owner)
+
+
+class MemoryRegistry:
+    """The registry of one connection; a :class:`~eurekube_provider.core.registry.Registry`."""
+
+    def __init__(self, connection: MemoryConnection, may_write: Callable[[], bool]) -> None:
+        self._connection = connection
+        self._may_write = may_write
+        self._listener: RegistryListener | None = None
+        self._lock = threading.Lock()
+        self._renewed: set[Key] = set()
+        self._was_read = self._leads = False
+
+    @classmethod
+    def connected(
+        cls,
+        connection: MemoryConnection,
+        _cluster: Cluster,
+        _operator_name: str,
+        _resync_seconds: float,
+        *,
+        may_write: Callable[[], bool] = lambda: True,
+        **_: object,
+    ) -> MemoryRegistry:
+        """The registry of a connection."""
+        return cls(connection, may_write)
+
+    def start(self, listener: RegistryListener | None = None) -> None:
+        """Read what there is, which takes no time."""
+        self._listener = listener
+        self._connection.clients.append(self)
+        self._was_read = True
+        if listener is not None:
+            listener.condition_changed()
+        for owner in self.owners():
+            self.tell(owner)
+
+    def stop(self) -> None:
+        """Hear of nothing more."""
+        self._connection.clients.remove(self)
+
+    def tell(self, owner: str | None) -> None:
+        """Something of an owner is not as it was."""
+        if self._listener is not None and owner:
+            self._listener.owner_changed(owner)
+
+    def condition(self) -> Condition:
+        """It answers."""
+        return Well() if self._was_read else Unread()
+
+    def known(self, *, owner: str = "", application: str = "") -> list[Instance]:
+        """What is there."""
+        name = application.upper()
+        return [
+            one
+            for one in list(self._connection.held.values())
+            if self._was_read and owner in ("", one.owner) and name in ("", one.application)
+        ]
+
+    def get(self, key: Key) -> Instance | None:
+        """One instance."""
+        return next((one for one in self.known() if one.key == key), None)
+
+    def owners(self, *, called: str = "") -> set[str]:
+        """Who has instances."""
+        return {one.owner for one in self.known() if one.owner and called.lower() in ("", *one.names)}
+
+    def up(self, *, owner: str = "", cluster: str = "") -> int:
+        """How many are UP."""
+        return sum(
+            one.status is Status.UP and counts(one)
+            for one in self.known(owner=owner)
+            if one.owner and (owner or cluster_of(one.owner) == cluster)
+        )
+
+    def refresh(self, keys: Iterable[Key], *, known_too: bool = False) -> None:
+        """Do nothing: what is known is what there is."""
+
+    def apply(self, plan: Plan, owner: str) -> Outcome:
+        """Carry out a plan."""
+        if plan and not self._may_write():
+            raise LeadershipLost("another replica may lead by now")
+        with self._lock:
+            return Outcome.of(plan.changes, [self._carry_out(change, owner) for change in plan.changes])
+
+    def _carry_out(self, change: Change, owner: str) -> ChangeError | None:
+        key, held = change.instance.key, self._connection.held
+        there = held.get(key)
+        if there is not None and there.owner != owner:
+            return OwnershipConflict(f"{key} is not {owner}'s")
+        if change.action is Action.DEREGISTER:
+            held.pop(key, None)
+            self._renewed.discard(key)
+            return None
+        want = change.instance
+        if change.action is Action.SET_STATUS:
+            out = want.status is Status.OUT_OF_SERVICE
+            want = replace(want, overridden_status=want.status if out else Status.UNKNOWN)
+        held[key] = want
+        self.keep(want)
+        return None
+
+    def keep(self, instance: Instance) -> None:
+        """Renew it."""
+        if self._leads:
+            self._renewed.add(instance.key)
+
+    def let_lapse(self, instance: Instance) -> None:
+        """Renew it no more."""
+        self._renewed.discard(instance.key)
+
+    def forgotten(self, _owner: str) -> list[Instance]:
+        """Memory forgets nothing."""
+        return []
+
+    def give_up(self, _owner: str) -> None:
+        """Do nothing."""
+
+    def take_over(self, expected: int) -> None:
+        """Begin to renew."""
+        assert expected >= 0
+        self._leads = True
+
+    def stand_by(self) -> None:
+        """Renew nothing more."""
+        self._leads = False
+        self._renewed.clear()
+
+    def figures(self, *, in_full: bool = False) -> Figures:
+        """What is there, and renewed."""
+        assert in_full in (True, False)
+        return Figures(registered=len(self.known()), held=len(self._renewed))
+
+    def liveness(self) -> list[Liveness]:
+        """It has no threads."""
+        return []

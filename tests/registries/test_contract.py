@@ -1,0 +1,173 @@
+"""What every kind of registry does, whatever it takes to speak to it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+
+import pytest
+
+from eurekube_provider.core.errors import LeadershipLost, OwnershipConflict
+from eurekube_provider.core.model import Instance, Port, Status
+from eurekube_provider.core.plan import Action, Change, Plan, plan
+from eurekube_provider.core.registry import Registry, Unread, Well
+from lab.waiting import wait_until
+from tests.registries.kinds import KINDS, Kind
+
+OWNER, OTHERS = "cluster/lab/shop/rating", "cluster/lab/shop/order"
+SECONDS = 20.0
+
+
+def instance(name: str, owner: str | None = OWNER) -> Instance:
+    """One that an owner wants."""
+    metadata = {"eurekube.owner": owner} if owner else {}
+    return Instance(
+        "RATING", name, "10.0.0.1", "10.0.0.1", Port(8080), vip_address="stars", metadata=metadata
+    )
+
+
+class Listener:
+    """Writes down what it is told."""
+
+    def __init__(self) -> None:
+        self.owners: set[str] = set()
+        self.conditions = 0
+
+    def owner_changed(self, owner: str) -> None:
+        """Write it down."""
+        self.owners.add(owner)
+
+    def condition_changed(self) -> None:
+        """Count it."""
+        self.conditions += 1
+
+
+@pytest.fixture(params=KINDS)
+def kind(request: pytest.FixtureRequest) -> Iterator[Kind]:
+    """Each kind of registry."""
+    with KINDS[request.param]() as made:
+        yield made
+
+
+@pytest.fixture
+def listener() -> Listener:
+    """Whom the client tells."""
+    return Listener()
+
+
+@pytest.fixture
+def registry(kind: Kind, listener: Listener) -> Iterator[Registry]:
+    """A client that leads."""
+    made = kind.client()
+    made.start(listener)
+    wait_until(lambda: made.condition() == Well(), "the first reading", SECONDS)
+    made.take_over(10)
+    yield made
+    made.stop()
+
+
+def registers(*instances: Instance) -> Plan:
+    """A plan that registers these."""
+    return Plan(tuple(Change(Action.REGISTER, one) for one in instances))
+
+
+def test_nothing_is_known_before_it_was_read(kind: Kind, listener: Listener) -> None:
+    """And the listener hears of it as soon as it was."""
+    kind.put(instance("a"))
+    made = kind.client()
+    assert (made.condition(), made.known()) == (Unread(), [])
+    made.start(listener)
+    try:
+        wait_until(lambda: listener.conditions > 0, "the first reading", SECONDS)
+        assert made.condition() == Well()
+        assert [one.key for one in made.known(owner=OWNER)] == [instance("a").key]
+    finally:
+        made.stop()
+
+
+def test_what_is_registered_stands_and_is_renewed(kind: Kind, registry: Registry) -> None:
+    """Whoever asks finds it: by its owner, its application, its key and the name that callers use."""
+    wanted = [instance("a"), instance("b")]
+    outcome = registry.apply(registers(*wanted), OWNER)
+    assert ([change.instance for change in outcome.done], outcome.failures) == (wanted, ())
+    for one in wanted:
+        there = kind.stands(one.key)
+        assert there is not None
+        assert (there.owner, there.status) == (OWNER, Status.UP)
+        assert registry.get(one.key) is not None
+    keys = {one.key for one in wanted}
+    assert {one.key for one in registry.known(owner=OWNER)} == keys
+    assert {one.key for one in registry.known(application="rating")} == keys
+    assert registry.known(owner=OTHERS) == registry.known(owner=OWNER, application="order") == []
+    assert registry.owners() == registry.owners(called="STARS") == {OWNER}
+    assert registry.owners(called="order") == set()
+    assert (registry.up(owner=OWNER), registry.up(cluster="lab"), registry.up(cluster="eks")) == (2, 2, 0)
+    assert registry.figures().held == 2
+
+
+def test_a_plan_that_was_carried_out_leaves_nothing_to_plan(registry: Registry) -> None:
+    """Contents are replaced, a status is set and taken off, and what is not wanted goes."""
+    first = [instance("a"), instance("b")]
+    out = replace(instance("b"), status=Status.OUT_OF_SERVICE, metadata={**first[1].metadata, "color": "red"})
+    for wanted in (
+        first,
+        [first[0], out],
+        [replace(first[0], ip_address="10.0.0.9"), first[1]],
+        [first[1]],
+        [],
+    ):
+        steps = plan(wanted, registry.known(application="rating"), OWNER)
+        assert steps
+        assert registry.apply(steps, OWNER).failures == ()
+        assert not plan(wanted, registry.known(application="rating"), OWNER)
+    assert registry.figures().held == 0
+
+
+def test_what_belongs_to_others_is_left_as_it_is(kind: Kind, registry: Registry) -> None:
+    """Whatever the plan says, which may be older than what stands there; the rest of it is carried out."""
+    kind.put(instance("theirs", OTHERS))
+    kind.put(instance("nobodys", None))
+    taken = [instance("theirs"), instance("nobodys")]
+    steps = Plan(
+        (*registers(*taken, instance("ours")).changes, Change(Action.DEREGISTER, taken[0], taken[0]))
+    )
+    outcome = registry.apply(steps, OWNER)
+    assert [change.instance.instance_id for change in outcome.done] == ["ours"]
+    assert {type(failure.error) for failure in outcome.failures} == {OwnershipConflict}
+    assert [getattr(kind.stands(one.key), "owner", "gone") for one in taken] == [OTHERS, None]
+
+
+def test_what_others_register_is_found(kind: Kind, registry: Registry, listener: Listener) -> None:
+    """Its owner is told of."""
+    kind.put(instance("theirs", OTHERS))
+    wait_until(lambda: OTHERS in listener.owners, "it to be found", SECONDS)
+    assert [one.key for one in registry.known(owner=OTHERS)] == [instance("theirs").key]
+
+
+def test_who_may_not_write_changes_nothing(kind: Kind) -> None:
+    """Another replica may lead by now."""
+    made = kind.client(lambda: False)
+    made.start()
+    try:
+        wait_until(lambda: made.condition() == Well(), "the first reading", SECONDS)
+        made.take_over(0)
+        with pytest.raises(LeadershipLost):
+            made.apply(registers(instance("a")), OWNER)
+        assert kind.stands(instance("a").key) is None
+    finally:
+        made.stop()
+
+
+def test_only_who_leads_renews(registry: Registry) -> None:
+    """What stands there may be kept, or left to lapse; it stays known all the same."""
+    one = instance("a")
+    registry.apply(registers(one), OWNER)
+    registry.let_lapse(one)
+    assert registry.figures().held == 0
+    registry.keep(one)
+    assert registry.figures().held == 1
+    registry.stand_by()
+    registry.keep(one)
+    assert registry.figures().held == 0
+    registry.refresh([one.key], known_too=True)
+    assert [there.key for there in registry.known(owner=OWNER)] == [one.key]
