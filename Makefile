@@ -44,7 +44,7 @@ lint: setup  ## Lint, types and import rules
 	@$(VENV)/bin/lint-imports
 
 unit: setup  ## The tests that need no server
-	@$(RUN) -m pytest -n 2 tests/unit tests/explore
+	@$(RUN) -m pytest -n 2 tests/unit tests/registries tests/explore
 
 explore: setup  ## Random faults of stacks and operator on a model of Eureka (MINUTES=60, SEED=42, JOBS=2)
 	@$(RUN) -m tests.explore --minutes $(MINUTES) $(if $(SEED),--seed $(SEED)) $(if $(JOBS),--jobs $(JOBS))

@@ -20,6 +20,9 @@ from eurekube_provider.core.reservations import names_of
 
 EMPTY: Mapping[str, Any] = MappingProxyType({})
 
+Key = tuple[str, str]
+"""What names an instance in a registry: its application, in upper case, and its id."""
+
 DEFAULT_DATA_CENTER_CLASS = "com.netflix.appinfo.InstanceInfo$DefaultDataCenterInfo"
 
 
@@ -122,8 +125,8 @@ class Instance:
             object.__setattr__(self, "secure_vip_address", self.vip_address)
 
     @property
-    def key(self) -> tuple[str, str]:
-        """Application and instance id: what names an instance in a registry."""
+    def key(self) -> Key:
+        """Application and instance id."""
         return (self.application, self.instance_id)
 
     @property

@@ -13,11 +13,8 @@ from typing import Protocol
 from eurekube_provider.core.durations import Distribution
 from eurekube_provider.core.errors import ConfigurationError, RegistryError
 from eurekube_provider.core.liveness import Liveness
-from eurekube_provider.core.model import Instance
+from eurekube_provider.core.model import Instance, Key
 from eurekube_provider.core.plan import Outcome, Plan
-
-Key = tuple[str, str]
-"""Of an instance: its application, in upper case, and its id."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,7 +29,12 @@ class Unread:
 
 @dataclass(frozen=True, slots=True)
 class Well:
-    """It was read and answers."""
+    """It was read and answers.
+
+    :ivar error: why the last reading failed, where it did, of which a single one says little.
+    """
+
+    error: RegistryError | None = None
 
 
 @dataclass(frozen=True, slots=True)

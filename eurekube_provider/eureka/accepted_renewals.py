@@ -13,13 +13,11 @@ from collections import OrderedDict
 from collections.abc import Callable, Iterable
 
 from eurekube_provider.core.identity import StackOwner, parse_owner
-from eurekube_provider.core.model import Instance
+from eurekube_provider.core.model import Instance, Key
 from eurekube_provider.runtime.clock import elapsed_seconds
 
 LONGEST_SECONDS = 600.0
 """No acceptance is remembered for longer, whatever the lease."""
-
-Key = tuple[str, str]
 
 
 def is_of_stack(instance: Instance) -> bool:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Executor
 from dataclasses import dataclass, replace
 
@@ -19,9 +19,9 @@ from eurekube_provider.core.errors import (
     RegistryError,
     RegistryUnreachable,
 )
-from eurekube_provider.core.model import EMPTY, Instance, Status, newest
+from eurekube_provider.core.model import EMPTY, Instance, Key, Status, newest
 from eurekube_provider.core.plan import Action, Change, ChangeError, Outcome, Plan, as_found, same_contents
-from eurekube_provider.eureka.bulk import cancel_many, register_many
+from eurekube_provider.eureka.bulk import change_many
 from eurekube_provider.eureka.enforce import bring_about, verified, without_former_mark
 from eurekube_provider.eureka.observer import (
     Observer,
@@ -121,17 +121,18 @@ def _in_bulk(
     action: Action, changes: Sequence[Change], owner: str, peers: Peers, observer: Observer | None
 ) -> list[ChangeError | None]:
     """Carry out changes of one kind in batches; an error or None for each."""
-    work = cancel_many if action is Action.DEREGISTER else register_many
-    failed: dict[tuple[str, str], ChangeError] = {}
-    by_owner: dict[str | None, list[Instance]] = {}
-    for change in changes:
-        whose = change.actual.owner if change.adopts and change.actual else owner
-        by_owner.setdefault(whose, []).append(change.instance)
-    for whose, instances in by_owner.items():
-        try:
-            failed |= work(peers, instances, whose, observer)
-        except RegistryError as error:
-            failed |= dict.fromkeys((instance.key for instance in instances), error)
+    instances = [change.instance for change in changes]
+    owners = {
+        change.instance.key: change.actual.owner if change.adopts and change.actual else owner
+        for change in changes
+    }
+    none: Sequence[Instance] = ()
+    wanted, leaving = (none, instances) if action is Action.DEREGISTER else (instances, none)
+    failed: Mapping[Key, ChangeError]
+    try:
+        failed = change_many(peers, wanted, leaving, owners, observer)
+    except RegistryError as error:
+        failed = dict.fromkeys(owners, error)
     return [failed.get(change.instance.key) for change in changes]
 
 
@@ -146,6 +147,8 @@ class _Step:
 
     def run(self) -> RegistryError | OwnershipConflict | LeadershipLost | None:
         """Carry out one change; the error instead of raising it."""
+        if not self.peers.may_write():  # what waits for its turn ends at once, and asks nothing
+            return LeadershipLost(f"{self.change.action}: not begun, since another replica may lead by now")
         try:
             if self.change.action is Action.DEREGISTER:
                 self._deregister()

@@ -18,7 +18,7 @@ from eurekube_provider.core.errors import (
     RegistryError,
     RegistryUnreachable,
 )
-from eurekube_provider.core.model import EMPTY, Instance, Status, newest
+from eurekube_provider.core.model import EMPTY, Instance, Key, Status, newest
 from eurekube_provider.core.plan import as_found, same_contents
 from eurekube_provider.eureka import batch
 from eurekube_provider.eureka.observer import (
@@ -36,7 +36,6 @@ from eurekube_provider.eureka.uncached_reads import UncachedReads
 _log = logging.getLogger(__name__)
 
 T = TypeVar("T")
-Key = tuple[str, str]
 Owners = Mapping[Key, str | None]
 Failures = dict[Key, RegistryError | OwnershipConflict]
 
@@ -69,28 +68,6 @@ def take_stock(peers: Peers, instances: Sequence[Instance]) -> UncachedReads:
     return UncachedReads(*peers.everywhere(lambda peer: read_many(peer, instances)))
 
 
-def register_many(
-    peers: Peers, instances: Sequence[Instance], owner: str | None, observer: Observer | None
-) -> Failures:
-    """Register or update many instances on every server, and look that they are there.
-
-    :returns: what was not registered, and why.
-    :raises RegistryError: no server answered.
-    """
-    return change_many(peers, instances, (), {instance.key: owner for instance in instances}, observer)
-
-
-def cancel_many(
-    peers: Peers, instances: Sequence[Instance], owner: str | None, observer: Observer | None
-) -> Failures:
-    """Remove many instances from every server, and look that they are gone.
-
-    :returns: what was not removed, and why.
-    :raises RegistryError: no server answered.
-    """
-    return change_many(peers, (), instances, {instance.key: owner for instance in instances}, observer)
-
-
 def change_many(
     peers: Peers,
     wanted: Sequence[Instance],
@@ -107,8 +84,11 @@ def change_many(
 
     :param owners: on whose behalf, by key; no key is there twice.
     :returns: what was not done, and why.
+    :raises LeadershipLost: ``peers`` may not write any more.
     :raises RegistryError: no server answered.
     """
+    if not peers.may_write():  # what waited for its turn ends at once, and asks nothing
+        raise LeadershipLost(f"{len(owners)} changes: not begun, since another replica may lead by now")
     new = {one.key for one in wanted if observer and observer.is_new(one.key)}
     are_several = len(peers.peers) > 1
     looked_at = [one for one in wanted if are_several or one.key not in new]

@@ -23,7 +23,7 @@ AT_ONCE = 1
 """As many plans, or groups of them, are under way to one registry before others gather."""
 
 ALONE_AT_ONCE = 4
-"""The same of what never travels with others: large plans, and all where batches are not used."""
+"""As many plans that never travel with others are: large ones, and all where batches are not used."""
 
 MOST_CHANGES = 100
 """Of a group."""
@@ -33,7 +33,7 @@ MOST_CHANGES = 100
 class _PendingPlan:
     """A plan on its way.
 
-    :ivar carry_out_alone: what is called where nobody travels with it.
+    :ivar apply_alone: what is called where nobody travels with it.
     :ivar group: what it leads, itself included; empty while it waits, and for one that is led.
     """
 

@@ -18,10 +18,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from eurekube_provider.core.errors import InvalidInstance
-from eurekube_provider.core.model import Instance
+from eurekube_provider.core.model import Instance, Key
 from eurekube_provider.eureka.codec import instance_from_json, listed
-
-Key = tuple[str, str]
 
 _STANDS = frozenset({"ADDED", "MODIFIED"})
 

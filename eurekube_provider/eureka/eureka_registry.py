@@ -7,9 +7,9 @@ from concurrent.futures import ThreadPoolExecutor
 
 from eurekube_provider.core.identity import Cluster
 from eurekube_provider.core.liveness import Liveness
-from eurekube_provider.core.model import Instance
+from eurekube_provider.core.model import Instance, Key
 from eurekube_provider.core.plan import Outcome, Plan
-from eurekube_provider.core.registry import Condition, Figures, Key, RegistryListener
+from eurekube_provider.core.registry import Condition, Figures, RegistryListener
 from eurekube_provider.eureka.accepted_renewals import is_of_stack
 from eurekube_provider.eureka.coalescing import Coalescer
 from eurekube_provider.eureka.connection import Connection

@@ -16,7 +16,7 @@ GRACE_SECONDS = 0.5
 """How long the rest of the servers are waited for once one has answered, or as long again as that took."""
 
 AVOIDED_GRACE_SECONDS = 0.1
-"""The same of servers that did not answer lately: one that is well again takes no longer than the others."""
+"""How long those are waited for that did not answer lately: one that is well again takes no longer."""
 
 
 def patience(answered_after: Collection[float], grace_seconds: float) -> float | None:

@@ -8,9 +8,7 @@ from __future__ import annotations
 
 import threading
 
-from eurekube_provider.core.model import Instance
-
-Key = tuple[str, str]
+from eurekube_provider.core.model import Instance, Key
 
 
 class ForgottenInstances:

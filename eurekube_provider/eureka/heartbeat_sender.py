@@ -10,9 +10,9 @@ import threading
 from collections import OrderedDict, deque
 
 from eurekube_provider.core.errors import RegistryError, RegistryRejected
-from eurekube_provider.core.model import Instance
+from eurekube_provider.core.model import Instance, Key
 from eurekube_provider.eureka import batch
-from eurekube_provider.eureka.lease_table import Key, LeaseEntry, LeaseTable
+from eurekube_provider.eureka.lease_table import LeaseEntry, LeaseTable
 from eurekube_provider.eureka.peer import Peer
 from eurekube_provider.eureka.peers import Peers
 from eurekube_provider.runtime.clock import elapsed_seconds

@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Sequence
 
-from eurekube_provider.core.model import Instance, Status
+from eurekube_provider.core.model import Instance, Key, Status
 from eurekube_provider.eureka.forgotten import ForgottenInstances
 from eurekube_provider.eureka.handover import Handover
 from eurekube_provider.eureka.late_writes import LateWrites
@@ -19,8 +19,6 @@ from eurekube_provider.eureka.sweeper import Sweeper
 from eurekube_provider.eureka.view import View
 
 _log = logging.getLogger(__name__)
-
-Key = tuple[str, str]
 
 
 class KnownInstances:

@@ -6,7 +6,7 @@ import logging
 import threading
 
 from eurekube_provider.core.errors import RegistryError, RegistryUnreachable
-from eurekube_provider.core.model import Instance, Status
+from eurekube_provider.core.model import Instance, Key, Status
 from eurekube_provider.eureka.late_writes import LateWrites, overtaken
 from eurekube_provider.eureka.ownership import Ownership
 from eurekube_provider.eureka.peers import Peers
@@ -18,8 +18,6 @@ _log = logging.getLogger(__name__)
 
 TOLD_WITHIN_SECONDS = 3.0
 """What a person sets at one server stands at the others by then."""
-
-Key = tuple[str, str]
 
 
 class LateWriteRepair:

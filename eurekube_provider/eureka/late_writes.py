@@ -29,7 +29,7 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
 
 from eurekube_provider.core.identity import LEAVING_KEY
-from eurekube_provider.core.model import Instance, Status
+from eurekube_provider.core.model import Instance, Key, Status
 
 REMEMBERED_SECONDS = 90.0
 """A server is seldom frozen for longer than some seconds; a list shows what came within 45 s."""
@@ -41,8 +41,6 @@ JUST_NOW_SECONDS = 10.0
 """A status of ours that went to every server is there by then; a person is hardly as quick."""
 
 MOST_REMEMBERED = 10_000
-
-Key = tuple[str, str]
 
 
 def overtaken(held: Mapping[str, Instance | None], ours: Instance) -> tuple[str, ...]:
@@ -139,12 +137,6 @@ class LateWrites:
                 key for (key, _), (_, sent) in self._sent.items() if sent.status is Status.OUT_OF_SERVICE
             }
         return [self._marked(one) if one.key in asked_for else one for one in held]
-
-    def clear(self) -> None:
-        """Another replica leads."""
-        with self._lock:
-            self._sent.clear()
-            self._overridden.clear()
 
     @staticmethod
     def as_ours(instance: Instance) -> Instance:

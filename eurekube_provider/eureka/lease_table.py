@@ -8,11 +8,9 @@ from collections import deque
 from collections.abc import Sequence
 from typing import Protocol
 
-from eurekube_provider.core.model import Instance
+from eurekube_provider.core.model import Instance, Key
 from eurekube_provider.eureka import batch
 from eurekube_provider.eureka.peer import Peer
-
-Key = tuple[str, str]
 
 
 class LeaseEntry:

@@ -7,7 +7,7 @@ from dataclasses import replace
 from typing import Protocol
 
 from eurekube_provider.core.errors import OwnershipConflict
-from eurekube_provider.core.model import Instance, Status
+from eurekube_provider.core.model import Instance, Key, Status
 from eurekube_provider.core.plan import whose
 
 
@@ -29,10 +29,10 @@ class Observer(Protocol):
     def is_known(self, owner: str) -> bool:
         """Whether ``owner`` has an instance."""
 
-    def is_new(self, key: tuple[str, str]) -> bool:
+    def is_new(self, key: Key) -> bool:
         """Whether nothing stands or stood lately under ``key``; False too where what is known is old."""
 
-    def lost_override(self, key: tuple[str, str]) -> Status:
+    def lost_override(self, key: Key) -> Status:
         """The status that was set over the instance's own when every server forgot it; else UNKNOWN."""
 
 

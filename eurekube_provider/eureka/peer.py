@@ -11,6 +11,7 @@ import hashlib
 import json
 import time
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any, Self, TypeVar
 from urllib.parse import quote, urlsplit
 
@@ -69,7 +70,7 @@ class Peer:
         self._transport.close()
 
     def in_haste(self, timeout_seconds: float) -> Self:
-        """The same server over the same connections, waited for no longer than this."""
+        """Return a client of this server, over the same connections, that waits no longer than this."""
         hasty = copy.copy(self)
         hasty.timeout_seconds = timeout_seconds
         return hasty
@@ -103,7 +104,7 @@ class Peer:
         :returns: False where the server does not hold the instance (404).
         """
         response = self._request(
-            "PUT", _path(instance), f"renew {_named(instance)}", params=_renewal(instance), missing=True
+            "PUT", _path(*instance.key), f"renew {_named(instance)}", params=_renewal(instance), missing=True
         )
         return response is not None
 
@@ -112,10 +113,9 @@ class Peer:
 
         :returns: False where the server did not hold it (404), and then told none of its peers.
         """
-        path = f"/apps/{_segment(application)}/{_segment(instance_id)}"
         what = f"deregister {application} {instance_id}"
-        response = self._request("DELETE", path, what, missing=True, writes=True)
-        return response is not None
+        path = _path(application, instance_id)
+        return self._request("DELETE", path, what, missing=True, writes=True) is not None
 
     def set_status(self, instance: Instance, status: Status) -> bool:
         """Set a status over the instance's own, e.g. OUT_OF_SERVICE.
@@ -124,7 +124,7 @@ class Peer:
         """
         response = self._request(
             "PUT",
-            f"{_path(instance)}/status",
+            f"{_path(*instance.key)}/status",
             f"set the status of {_named(instance)} to {status}",
             params={"value": status.value},
             missing=True,
@@ -139,7 +139,7 @@ class Peer:
         """
         response = self._request(
             "DELETE",
-            f"{_path(instance)}/status",
+            f"{_path(*instance.key)}/status",
             f"clear the status of {_named(instance)}",
             params={"value": status.value},
             missing=True,
@@ -149,20 +149,17 @@ class Peer:
 
     def read(self, application: str, instance_id: str) -> Instance | None:
         """Read one instance as the server holds it now, past its caches; None where it holds none."""
-        path = f"/apps/{_segment(application)}/{_segment(instance_id)}"
-        what = f"read {application} {instance_id}"
-        response = self._request("GET", path, what, missing=True)
-        if response is None:
-            return None
-        return self._parsed(what, response, lambda text: instance_from_json(json.loads(text)["instance"]))
+        return self._read(_path(application, instance_id), f"read {application} {instance_id}")
 
     def find(self, instance_id: str) -> Instance | None:
         """Read the instance with this id, in whatever application, past the server's caches.
 
         :returns: None where the server holds none.
         """
-        what = f"find {instance_id}"
-        response = self._request("GET", f"/instances/{_segment(instance_id)}", what, missing=True)
+        return self._read(f"/instances/{_segment(instance_id)}", f"find {instance_id}")
+
+    def _read(self, path: str, what: str) -> Instance | None:
+        response = self._request("GET", path, what, missing=True)
         if response is None:
             return None
         return self._parsed(what, response, lambda text: instance_from_json(json.loads(text)["instance"]))
@@ -174,10 +171,7 @@ class Peer:
         regions and Accept, and makes each of them anew every 30 s; so this is the one that every client asks
         for, and there is no other.
         """
-        what = "list the registry"
-        response = self._request("GET", "/apps", what)
-        assert response is not None  # noqa: S101 - only missing=True gives None
-        return self._parsed(what, response, lambda text: instances_from_text(text)[0])
+        return self.list_unless(b"")[1] or []
 
     def list_unless(self, fingerprint: bytes) -> tuple[bytes, list[Instance] | None]:
         """List the whole registry, unless the answer is the one that ``fingerprint`` was given with.
@@ -297,18 +291,18 @@ class Peer:
         :param optional: whether the answer may be any other refusal, by which the server is not judged.
         :returns: None where it was that.
         """
+        send = partial(
+            self._transport.request,
+            method,
+            path,
+            params=params,
+            document=json,
+            data=data,
+            headers=headers or (_ACCEPT if json is None and data is None else _SEND),
+            timeout_seconds=self.timeout_seconds,
+        )
         try:
-            response = self._exchange(
-                method,
-                path,
-                what,
-                params=params,
-                json=json,
-                data=data,
-                headers=headers,
-                missing=missing,
-                writes=writes,
-            )
+            response = self._exchange(method, what, send, missing=missing, writes=writes)
         except RegistryError as error:
             if optional and error.status_code is not None:
                 return None
@@ -321,13 +315,9 @@ class Peer:
     def _exchange(
         self,
         method: str,
-        path: str,
         what: str,
+        send: Callable[[], transport.EurekaResponse],
         *,
-        params: dict[str, str] | None,
-        json: Any,
-        data: bytes | None,
-        headers: dict[str, str] | None,
         missing: bool,
         writes: bool,
     ) -> transport.EurekaResponse | None:
@@ -338,15 +328,7 @@ class Peer:
             code = NO_ANSWER
             self.traffic.begin()
             try:
-                response = self._transport.request(
-                    method,
-                    path,
-                    params=params,
-                    document=json,
-                    data=data,
-                    headers=headers or (_ACCEPT if json is None and data is None else _SEND),
-                    timeout_seconds=self.timeout_seconds,
-                )
+                response = send()
                 code = str(response.status_code)
             except TlsFailed as error:
                 raise RegistryUnreachable(
@@ -386,8 +368,8 @@ def _renewal(instance: Instance) -> dict[str, str]:
     return query
 
 
-def _path(instance: Instance) -> str:
-    return f"/apps/{_segment(instance.application)}/{_segment(instance.instance_id)}"
+def _path(application: str, instance_id: str) -> str:
+    return f"/apps/{_segment(application)}/{_segment(instance_id)}"
 
 
 def _segment(text: str) -> str:

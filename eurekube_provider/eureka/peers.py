@@ -77,7 +77,7 @@ class Peers:
         """Told of what was sent, an override included, when a server gave no answer: it may be frozen, and
         carry it out when it is back."""
         self.unanswered_many: Callable[[Sequence[Instance]], None] = lambda _: None
-        """The same of a batch."""
+        """Told of a batch that was sent to a server which gave no answer."""
         self.overriding: Callable[[Instance], None] = lambda _: None
         """Told of each instance over whose own status one is about to be set, or taken off."""
 
@@ -92,17 +92,12 @@ class Peers:
             peer.close()
 
     @property
-    def answers(self) -> bool:
-        """Whether any server answered the last time, or was not asked yet."""
-        return any(peer.traffic.standing is None or peer.traffic.standing.is_up for peer in self.peers)
-
-    @property
     def asked_first(self) -> tuple[Peer, ...]:
         """The servers that are not avoided."""
         return tuple(peer for peer in self.peers if not self._avoided.holds(peer))
 
     def register(self, instance: Instance) -> None:
-        """See :meth:`Peer.register`.
+        """Register ``instance`` at the first server that answers, which tells the others.
 
         An override that ``instance`` carries is written only to a server that does not hold the instance: one
         that was restarted would take it for UP, whatever a person had said to its peers.
@@ -131,15 +126,15 @@ class Peers:
         self.each(self._sending(instance, ask))
 
     def renew(self, instance: Instance, turn: int = 0) -> bool:
-        """See :meth:`Peer.renew`; False only where no server that answers holds the instance, or where it was
-        removed from one that accepted its renewal lately, see :class:`~.accepted.AcceptedRenewals`.
+        """Renew the Eureka lease at the first server that answers and holds the instance.
 
-        The server that does tells its peers, and registers it where it is missing, a person's override
-        included.
+        It tells its peers, and registers it where it is missing, a person's override included.
 
         :param turn: counts the renewals of this instance. Every second one begins at another server than the
             preferred one, each in its turn: servers that cannot reach each other get their renewals all the
             same, before the Eureka lease lapses there.
+        :returns: False only where no server that answers holds the instance, or where it was removed from one
+            that accepted its renewal lately, see :class:`~.accepted_renewals.AcceptedRenewals`.
         """
         others = len(self.peers) - 1
         begin = 1 + turn // 2 % others if turn % 2 and others else 0
@@ -173,7 +168,7 @@ class Peers:
         return False
 
     def set_status(self, instance: Instance, status: Status) -> bool:
-        """See :meth:`Peer.set_status`.
+        """Set a status over the instance's own at the first server that answers and holds it.
 
         Where our mark goes before our status, the first server has it; another one, to which this comes when
         that does not answer, may not have heard of it yet.
@@ -196,20 +191,20 @@ class Peers:
         return self._first(self._sending(sent, ask), is_found=bool)
 
     def clear_status(self, instance: Instance, status: Status = Status.UP) -> bool:
-        """See :meth:`Peer.clear_status`."""
+        """Remove the status that was set over the instance's own at the first server that holds it."""
         self.overriding(instance)
         return self._first(lambda peer: peer.clear_status(instance, status), is_found=bool)
 
     def read(self, application: str, instance_id: str) -> Instance | None:
-        """See :meth:`Peer.read`; None only where no server that answers holds the instance."""
+        """Read one instance past the caches; None only where no server that answers holds it."""
         return self._first(lambda peer: peer.read(application, instance_id), is_found=bool)
 
     def find(self, instance_id: str) -> Instance | None:
-        """See :meth:`Peer.find`; None only where no server that answers holds the instance."""
+        """Read the instance with this id; None only where no server that answers holds it."""
         return self._first(lambda peer: peer.find(instance_id), is_found=bool)
 
     def list_instances(self) -> list[Instance]:
-        """See :meth:`Peer.list_instances`."""
+        """List the registry, up to 30 s old, as the first server that answers does."""
         return self._first(lambda peer: peer.list_instances(), slow_seconds=math.inf)
 
     def list_everywhere(self) -> tuple[list[Instance], dict[str, RegistryError]]:
@@ -317,7 +312,7 @@ class Peers:
     def everywhere(
         self, ask: Callable[[Peer], _T], *, asks_avoided: bool = False
     ) -> tuple[dict[str, _T], dict[str, RegistryError]]:
-        """The same, of which at least one must answer.
+        """Ask every server, of which at least one must answer; see :meth:`each`.
 
         :raises RegistryError: no server answered.
         """

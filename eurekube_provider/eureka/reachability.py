@@ -74,13 +74,21 @@ class Reachability:
         self._refusal = why
 
     def failed_within(self, seconds: float) -> bool:
-        """Whether a reading failed in this time, or no server answered for longer than a moment."""
+        """Whether a reading failed in this time, or all servers were silent for long at the same time."""
         if time.monotonic() - self._failed_at < seconds:
             return True
-        return all(peer.traffic.was_away_within(seconds) for peer in self._peers.peers)
+        silences = [peer.traffic.silences_within(seconds) for peer in self._peers.peers]
+        # The last of them to fall silent began what they have in common.
+        return any(
+            all(
+                any(began <= last and last + LONG_SILENCE_SECONDS <= ended for began, ended in one)
+                for one in silences
+            )
+            for last in {began for one in silences for began, _ in one}
+        )
 
     def condition(self) -> Condition:
-        """See :meth:`eurekube_provider.core.registry.Registry.condition`."""
+        """Whether it was read, and answers."""
         if self._refusal is not None:
             return Refused(self._refusal)
         failure, silence = self.failure, self._silence_seconds()
@@ -92,7 +100,7 @@ class Reachability:
             return Failing(failure, self._failing_since)
         if silence >= SILENT_AFTER_SECONDS:
             return Failing(self._not_answered(silence), time.time() - silence, lasts=is_silent)
-        return Well()
+        return Well(failure)
 
     def _silence_seconds(self) -> float:
         """For how long none of its servers has answered although it was asked."""

@@ -6,7 +6,7 @@ import logging
 from collections.abc import Sequence
 
 from eurekube_provider.core.errors import RegistryError
-from eurekube_provider.core.model import Instance
+from eurekube_provider.core.model import Instance, Key
 from eurekube_provider.eureka.accepted_renewals import is_of_stack
 from eurekube_provider.eureka.bulk import bring_level, read_many
 from eurekube_provider.eureka.known_instances import KnownInstances
@@ -19,8 +19,6 @@ from eurekube_provider.eureka.subscription import Subscription
 from eurekube_provider.eureka.uncached_reads import read_each
 
 _log = logging.getLogger(__name__)
-
-Key = tuple[str, str]
 
 
 class Recovery:

@@ -28,13 +28,11 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 
 from eurekube_provider.core.errors import RegistryError
-from eurekube_provider.core.model import Instance
+from eurekube_provider.core.model import Instance, Key
 from eurekube_provider.eureka.delta import applied
 from eurekube_provider.eureka.peer import Peer
 from eurekube_provider.eureka.peers import Peers
 from eurekube_provider.runtime.clock import elapsed_seconds
-
-Key = tuple[str, str]
 
 LIST_SECONDS = 300.0
 """How long deltas are followed, or left alone after a doubt, without another list."""

@@ -14,18 +14,16 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from eurekube_provider.core.errors import RegistryError
-from eurekube_provider.core.model import Instance
+from eurekube_provider.core.model import Instance, Key
 from eurekube_provider.eureka import apply
 from eurekube_provider.eureka.peers import Peers
-from eurekube_provider.eureka.uncached_reads import look_everywhere
+from eurekube_provider.eureka.uncached_reads import read_everywhere
 
 FORWARDED_WITHIN_SECONDS = 1.5
 """Servers forward a renewal to each other within half a second, and once more when that failed."""
 
 TOGETHER_SECONDS = 0.2
 """What is due within so long is looked at together."""
-
-Key = tuple[str, str]
 
 
 @dataclass(frozen=True, slots=True)
@@ -116,7 +114,7 @@ class RemovalChecks:
     def _look(self, peers: Peers, due: dict[tuple[tuple[str, ...], Key], _Removed]) -> list[_Failure]:
         """Remove again what came back; returns what could not be."""
         failures: list[_Failure] = []
-        stock = look_everywhere(peers, [removed.instance for removed in due.values()])
+        stock = read_everywhere(peers, [removed.instance.key for removed in due.values()])
         for place, removed in due.items():
             again = stock.newest(removed.instance.key)
             with self._lock:

@@ -16,10 +16,10 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 from eurekube_provider.core.liveness import Liveness, liveness_of
-from eurekube_provider.core.model import Instance
+from eurekube_provider.core.model import Instance, Key
 from eurekube_provider.eureka import batch
 from eurekube_provider.eureka.heartbeat_sender import HeartbeatSender
-from eurekube_provider.eureka.lease_table import HeartbeatListener, Key, LeaseEntry, LeaseTable
+from eurekube_provider.eureka.lease_table import HeartbeatListener, LeaseEntry, LeaseTable
 from eurekube_provider.eureka.peer import Peer
 from eurekube_provider.eureka.peers import Peers
 from eurekube_provider.runtime.clock import elapsed_seconds

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import math
 import threading
 import time
-from collections import Counter
+from collections import Counter, deque
 from dataclasses import dataclass
 
 from eurekube_provider.core.registry import Server
@@ -17,6 +16,9 @@ NO_ANSWER = "none"
 
 LONG_SILENCE_SECONDS = 3.0
 """Rendering a list of a large registry takes its time; a server that was silent for longer was away."""
+
+MOST_SILENCES = 64
+"""Of a server, the oldest of which is forgotten then: more than two minutes of long ones."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,7 +46,8 @@ class RequestStats:
         self._requests: Counter[tuple[str, str]] = Counter()
         self._open = 0
         self._silent_since: float | None = None
-        self._back_at = -math.inf
+        self._silences: deque[tuple[float, float]] = deque(maxlen=MOST_SILENCES)
+        """When each of the last long ones began and ended, by the monotonic clock."""
 
     @property
     def requests(self) -> Counter[tuple[str, str]]:
@@ -58,12 +61,17 @@ class RequestStats:
         with self._lock:
             return 0.0 if self._silent_since is None else time.monotonic() - self._silent_since
 
-    def was_away_within(self, seconds: float) -> bool:
-        """Whether the server is silent for long, or was in this time."""
-        if self.silence_seconds >= LONG_SILENCE_SECONDS:
-            return True
+    def silences_within(self, seconds: float) -> list[tuple[float, float]]:
+        """When the server was silent for long until now, or until some time not longer ago than this.
+
+        :returns: when each of these times began and ended, by the monotonic clock.
+        """
+        now = time.monotonic()
         with self._lock:
-            return time.monotonic() - self._back_at < seconds
+            found = list(self._silences)
+            if self._silent_since is not None and now - self._silent_since >= LONG_SILENCE_SECONDS:
+                found.append((self._silent_since, now))
+        return [(began, ended) for began, ended in found if now - ended < seconds]
 
     def figures(self, url: str, started_ms: int | None, page: FrontPage | None) -> Server:
         """What there is to tell of the server.
@@ -99,7 +107,7 @@ class RequestStats:
             if code != NO_ANSWER:
                 now = time.monotonic()
                 if self._silent_since is not None and now - self._silent_since >= LONG_SILENCE_SECONDS:
-                    self._back_at = now
+                    self._silences.append((self._silent_since, now))
                 self._silent_since = now if self._open > 0 else None
         self.durations.observe(seconds)
 

@@ -144,7 +144,7 @@ class RestartDetection:
         return frozenset(told)
 
     def notice_all(self) -> frozenset[str]:
-        """The same, so often that a load balancer has sent us to each server, unless one was restarted."""
+        """Do :meth:`notice` so often that a balancer has sent us to each server, unless one was restarted."""
         servers = self.servers_behind
         told: frozenset[str] = frozenset()
         for _ in range(servers + 1 if servers > 1 else 1):

@@ -14,7 +14,7 @@ from collections.abc import Mapping, Sequence
 from eurekube_provider.core.errors import ConfigurationError, RegistryError
 from eurekube_provider.core.identity import Cluster
 from eurekube_provider.core.liveness import Liveness, liveness_of
-from eurekube_provider.core.model import Instance
+from eurekube_provider.core.model import Instance, Key
 from eurekube_provider.eureka.cluster_name_conflict import refuse_namesake
 from eurekube_provider.eureka.handover import Handover
 from eurekube_provider.eureka.known_instances import KnownInstances
@@ -29,8 +29,6 @@ from eurekube_provider.eureka.stack_renewals import StackRenewals
 from eurekube_provider.eureka.subscription import Subscription
 
 _log = logging.getLogger(__name__)
-
-Key = tuple[str, str]
 
 FEWEST_TO_WARN_OF = 20
 """In smaller registries a share says little."""

@@ -22,7 +22,6 @@ class ServerStatus:
     uptime: str
     started_timestamp_ms: int | None
     registered_replicas: tuple[str, ...]
-    available_replicas: tuple[str, ...]
     unavailable_replicas: tuple[str, ...]
     clock_ahead_seconds: float | None = None
 
@@ -49,7 +48,6 @@ def status_from_xml(text: str, date: str | None) -> ServerStatus | None:
         uptime=root.findtext(".//server-uptime") or "",
         started_timestamp_ms=int(started) if started.isdigit() else None,
         registered_replicas=urls("registered-replicas"),
-        available_replicas=urls("available-replicas"),
         unavailable_replicas=urls("unavailable-replicas"),
         clock_ahead_seconds=_ahead(date),
     )

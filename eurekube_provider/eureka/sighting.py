@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 from eurekube_provider.core.errors import RegistryError
-from eurekube_provider.core.model import Instance, newest
+from eurekube_provider.core.model import Instance, Key, newest
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,7 +34,7 @@ class Sighting:
 
 def merged(lists: Iterable[Iterable[Instance]]) -> list[Instance]:
     """Each instance of several servers' lists once, as it was written last."""
-    held: dict[tuple[str, str], Instance] = {}
+    held: dict[Key, Instance] = {}
     for instance in itertools.chain.from_iterable(lists):
         other = held.get(instance.key)
         if other is None or instance.written_at_ms > other.written_at_ms:

@@ -14,7 +14,7 @@ from collections.abc import Callable, Collection, Iterable, Mapping, Set
 from dataclasses import dataclass
 
 from eurekube_provider.core.errors import LeadershipLost, RegistryError
-from eurekube_provider.core.model import Instance, newest
+from eurekube_provider.core.model import Instance, Key, newest
 from eurekube_provider.eureka.absence import ON_ITS_WAY_SECONDS, may_be_evicted, removed_at
 from eurekube_provider.eureka.apply import write
 from eurekube_provider.eureka.handover import LIST_LAG_SECONDS
@@ -23,12 +23,10 @@ from eurekube_provider.eureka.peers import Peers
 from eurekube_provider.eureka.renewals import Renewals
 from eurekube_provider.eureka.restart_detection import MEMORY_SECONDS, RestartDetection
 from eurekube_provider.eureka.sighting import Sighting
-from eurekube_provider.eureka.uncached_reads import UncachedReads, look_for
+from eurekube_provider.eureka.uncached_reads import UncachedReads, read_everywhere
 from eurekube_provider.eureka.view import View
 
 _log = logging.getLogger(__name__)
-
-Key = tuple[str, str]
 
 LOOKS_AT_ONCE = 250
 """So many of what is new are read before the first of them are renewed."""
@@ -266,8 +264,8 @@ class StackRenewals:
     def _removed_at(
         self, held: Mapping[str, Instance | None], seconds: float, *, was_dropped: bool = False
     ) -> tuple[str, ...]:
-        """See :func:`removed_at`; nowhere where servers do not tell each other what they are told, nor behind
-        a load balancer, where each answer may be another one's.
+        """The servers at which it was removed, see :func:`removed_at`; none where servers do not tell each
+        other what they are told, nor behind a load balancer, where each answer may be another one's.
 
         :param was_dropped: it is known as removed, and neither a server's restart makes that less certain,
             nor that there is nothing else by which servers show that they share.
@@ -286,18 +284,18 @@ class StackRenewals:
         """
         with self._lock:
             keys = list(self._compared)
-        stock = look_for(self._peers, keys)
+        stock = read_everywhere(self._peers, keys)
         return any(all(answers[key] is not None for answers in stock.by_url.values()) for key in keys)
 
     def _read(self, keys: list[Key]) -> UncachedReads:
         """On every server; behind a load balancer so often that it has sent us to each."""
-        stock = look_for(self._peers, keys)
+        stock = read_everywhere(self._peers, keys)
         servers = self._restarts.servers_behind
         for _ in range(servers if servers > 1 else 0):
             missing = [key for key in keys if stock.newest(key) is None]
             if not missing:
                 break
-            stock = stock.joined(look_for(self._peers, missing))
+            stock = stock.joined(read_everywhere(self._peers, missing))
         return stock
 
     def _sight(self, key: Key) -> Sighting:

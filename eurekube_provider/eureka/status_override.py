@@ -11,12 +11,12 @@ from collections.abc import Container, Sequence
 from dataclasses import dataclass
 
 from eurekube_provider.core.errors import RegistryError, RegistryRejected
-from eurekube_provider.core.model import Instance, Status
+from eurekube_provider.core.model import Instance, Key, Status
 from eurekube_provider.core.text import name_problem
 from eurekube_provider.eureka import batch
 from eurekube_provider.eureka.peer import Peer
 from eurekube_provider.eureka.peers import Peers
-from eurekube_provider.eureka.uncached_reads import look_everywhere, read_each
+from eurekube_provider.eureka.uncached_reads import read_each, read_everywhere
 
 SETTLE_SECONDS, LONGEST_SETTLE_SECONDS = 2.0, 30.0
 """How long servers are given to tell each other of an override that was cleared."""
@@ -24,8 +24,6 @@ SETTLE_SECONDS, LONGEST_SETTLE_SECONDS = 2.0, 30.0
 LOOK_SECONDS = 0.5
 
 _ASKED_AT_ONCE = 20
-
-Key = tuple[str, str]
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,7 +91,7 @@ def _that_stand(peers: Peers, listed: Sequence[Instance]) -> list[Instance]:
     named = [one for one in listed if can_be_asked_for(one)]
     if not named:
         return list(listed)
-    stock = look_everywhere(peers, named)
+    stock = read_everywhere(peers, [one.key for one in named])
     read = ((one, stock.newest(one.key)) for one in named)
     stand = [found or one for one, found in read if found is not None or stock.failures]
     return [*stand, *(one for one in listed if not can_be_asked_for(one))]
@@ -122,7 +120,7 @@ def another_is_up(peers: Peers, application: str, besides: Container[Key]) -> bo
     others.sort(key=lambda one: one.status is not Status.UP)  # it is soon found out where one is UP
     found_up: set[str] = set()
     for some in batch.portions(others, _ASKED_AT_ONCE):
-        stock = look_everywhere(peers, some)
+        stock = read_everywhere(peers, [one.key for one in some])
         for url, held in stock.by_url.items():
             if any(one is not None and one.status is Status.UP for one in held.values()):
                 found_up.add(url)

@@ -27,21 +27,19 @@ from dataclasses import dataclass, replace
 
 from eurekube_provider.core.errors import LeadershipLost, RegistryError, RegistryRejected
 from eurekube_provider.core.liveness import Liveness, liveness_of
-from eurekube_provider.core.model import Instance
+from eurekube_provider.core.model import Instance, Key
 from eurekube_provider.eureka.peer import Peer
 from eurekube_provider.eureka.peers import MOST_TRIES, Peers
 from eurekube_provider.eureka.uncached_reads import read_each
 
 _log = logging.getLogger(__name__)
 
-Key = tuple[str, str]
-
 LOOK_AFTER_SECONDS = (2.0, 35.0)
 """When what was under way has arrived, and when servers have given up to forward the rest (after 30 s)."""
 
 LOOK_AFTER_SECONDS_BEHIND_ONE_URL = (*LOOK_AFTER_SECONDS, 50.0, 65.0, 95.0)
-"""The same where several servers answer at one URL: nobody notices there that one of them was frozen, and is
-back with what was removed meanwhile."""
+"""When it is looked for where several servers answer at one URL: nobody notices there that one of them was
+frozen, and is back with what was removed meanwhile."""
 
 MOST_LOOKED_FOR_LONGER = 1_000
 """Of more that are due at once, each of which is read several times there, the rest is left to lapse."""
@@ -148,7 +146,7 @@ class Sweeper:
         """Look for what is due on one server.
 
         :param was_away: it did not answer the last time: what it missed is looked for elsewhere as well.
-        :returns: the same of the next time; nothing is asked where nothing is due.
+        :returns: what to give for ``was_away`` the next time; nothing is asked where nothing is due.
         """
         now = time.monotonic()
         removals = self._removals[peer.url]

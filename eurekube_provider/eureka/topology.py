@@ -20,7 +20,7 @@ TOPOLOGY_SECONDS = 60.0
 """How long it is believed which servers a server forwards to."""
 
 SILENT_SECONDS = 10.0
-"""The same where no server answered."""
+"""How long until they are asked again where no server answered."""
 
 Replicas = tuple[str, ...]
 Each = Callable[[Callable[[Peer], Replicas]], tuple[Mapping[str, Replicas], Mapping[str, RegistryError]]]

@@ -9,16 +9,14 @@ Source: ResponseCacheImpl and InstanceResource of Netflix/eureka.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 
 from eurekube_provider.core.errors import RegistryError
-from eurekube_provider.core.model import Instance, newest
+from eurekube_provider.core.model import Instance, Key, newest
 from eurekube_provider.eureka.peer import Peer
 from eurekube_provider.eureka.peers import Peers
-
-Key = tuple[str, str]
 
 READS_AT_ONCE = 8
 """To one server; its connections are pooled."""
@@ -72,16 +70,8 @@ def read_each(peer: Peer | Peers, keys: Iterable[Key]) -> dict[Key, Instance | N
         pool.shutdown(cancel_futures=True)
 
 
-def look_everywhere(peers: Peers, instances: Sequence[Instance]) -> UncachedReads:
-    """The same of every server.
-
-    :raises RegistryError: no server answered.
-    """
-    return look_for(peers, [instance.key for instance in instances])
-
-
-def look_for(peers: Peers, keys: Iterable[Key]) -> UncachedReads:
-    """The same by keys.
+def read_everywhere(peers: Peers, keys: Iterable[Key]) -> UncachedReads:
+    """Read instances as every server holds them now.
 
     :raises RegistryError: no server answered.
     """

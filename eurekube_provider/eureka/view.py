@@ -13,11 +13,9 @@ from collections.abc import Callable, Iterable
 
 from eurekube_provider.core.brake import counts
 from eurekube_provider.core.identity import cluster_of
-from eurekube_provider.core.model import Instance, Status
+from eurekube_provider.core.model import Instance, Key, Status
 from eurekube_provider.core.plan import same_contents
 from eurekube_provider.eureka.observer import UNLISTED_SECONDS
-
-Key = tuple[str, str]
 
 FEWEST_TO_PURGE = 1000
 

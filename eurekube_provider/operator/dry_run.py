@@ -12,10 +12,10 @@ from dataclasses import dataclass
 from typing import Any
 
 from eurekube_provider.core.condition_types import Reason
-from eurekube_provider.core.model import Instance
+from eurekube_provider.core.model import Instance, Key
 from eurekube_provider.core.plan import Outcome, Plan
 from eurekube_provider.core.quoting import printable_lines
-from eurekube_provider.core.registry import Key, Registry
+from eurekube_provider.core.registry import Registry
 from eurekube_provider.kube.access import KubeAccess
 from eurekube_provider.operator.conditions import Report
 from eurekube_provider.operator.index import SyncerKey, key_of

@@ -3,18 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
+from pkgutil import resolve_name
 
 from eurekube_provider.core.errors import RegistryUnreachable
 from eurekube_provider.core.model import Instance
 from eurekube_provider.core.plan import Outcome, Plan
 from eurekube_provider.core.registry import Registry, Unread, failure_of
-from eurekube_provider.eureka.connection import Connection
-from eurekube_provider.eureka.eureka_registry import EurekaRegistry
 
-KINDS: dict[type, Callable[..., Registry]] = {
-    Connection: EurekaRegistry.connected,
+KINDS: dict[str, Callable[..., Registry]] = {
+    name: resolve_name(factory)
+    for name, factory in {
+        "Connection": "eurekube_provider.eureka.eureka_registry:EurekaRegistry.connected",
+    }.items()
 }
-"""What makes a registry, by the type of its connection."""
+"""What makes a registry, by the class of its connection."""
 
 
 class Registries(Mapping[str, Registry]):

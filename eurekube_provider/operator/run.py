@@ -111,7 +111,7 @@ def _run(
     statuses = ledger.statuses(access) if ledger else StatusWriter(access, queue.wait_drained)
     registries: dict[str, Registry] = {}
     for name, connection in settings.connections.items():
-        registry = KINDS[type(connection)](
+        registry = KINDS[type(connection).__name__](
             connection,
             cluster,
             settings.operator_name,

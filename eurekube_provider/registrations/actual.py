@@ -10,7 +10,7 @@ from eurekube_provider.core.identity import MEMBER_KEY, SELF_RENEWED
 from eurekube_provider.core.model import Instance
 from eurekube_provider.eureka.bulk import take_stock
 from eurekube_provider.eureka.peers import Peers
-from eurekube_provider.eureka.uncached_reads import UncachedReads, look_for
+from eurekube_provider.eureka.uncached_reads import UncachedReads, read_everywhere
 from eurekube_provider.registrations.desired import DesiredState, Key
 from eurekube_provider.registrations.registry_lists import LISTS
 
@@ -101,8 +101,8 @@ def _renewed(desired: DesiredState, owners: Sequence[str], listed: Sequence[Inst
 def _read(peers: Peers, keys: Sequence[Key], renewed: Sequence[Instance]) -> UncachedReads:
     """Read past the servers' caches, of which ``renewed`` in batches if they are many."""
     if not renewed or not peers.uses_batches(len(renewed)):
-        return look_for(peers, keys)
+        return read_everywhere(peers, keys)
     done = {each.key for each in renewed}
     left = [key for key in keys if key not in done]
     stock = take_stock(peers, renewed)
-    return stock.joined(look_for(peers, left)) if left else stock
+    return stock.joined(read_everywhere(peers, left)) if left else stock

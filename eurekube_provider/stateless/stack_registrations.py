@@ -14,7 +14,7 @@ from eurekube_provider.core.identity import MEMBER_KEY, StackOwner, parse_owner
 from eurekube_provider.core.model import Instance
 from eurekube_provider.eureka.peers import Peers
 from eurekube_provider.eureka.removal_checks import RemovalChecks
-from eurekube_provider.eureka.uncached_reads import look_everywhere
+from eurekube_provider.eureka.uncached_reads import read_everywhere
 from eurekube_provider.registrations import lifecycle
 from eurekube_provider.registrations.actual import look
 from eurekube_provider.registrations.connections import DEFAULT_CONNECTION
@@ -144,7 +144,7 @@ class StackRegistrations:
         listed = [each for each in there if self._owns(each)]
         if not listed:
             return []
-        stock = look_everywhere(peers, listed)
+        stock = read_everywhere(peers, [one.key for one in listed])
         held = (stock.newest(each.key) for each in listed)
         return [each for each in held if each is not None and self._owns(each)]
 

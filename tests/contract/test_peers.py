@@ -408,7 +408,7 @@ def test_owners_that_travel_together(three: Lab, app: str) -> None:
     that somebody else has stays as it is, and a person's status over an instance, too.
     """
     peers = Peers(Connection(tuple(three.eureka_urls), mode=BatchMode.BATCH))
-    convoys, record, count = Coalescer(peers), Record(all_is_new=True), 60
+    coalescer, record, count = Coalescer(peers), Record(all_is_new=True), 60
     owners = [f"cluster/eks/shop/{app.lower()}-{number}" for number in range(count)]
     wanted = [owned(f"{app}-{number}", owner=owner) for number, owner in enumerate(owners)]
     foreign = owned(wanted[0].application, wanted[0].instance_id, owner=THEIRS)
@@ -427,7 +427,7 @@ def test_owners_that_travel_together(three: Lab, app: str) -> None:
         with ThreadPoolExecutor(16) as pool:
             return list(
                 pool.map(
-                    lambda item: convoys.apply(item[0], item[1], record), zip(plans, owners, strict=True)
+                    lambda item: coalescer.apply(item[0], item[1], record), zip(plans, owners, strict=True)
                 )
             )
 

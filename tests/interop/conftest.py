@@ -11,7 +11,7 @@ from threading import Thread
 import pytest
 
 from eurekube_provider.core.model import Instance
-from eurekube_provider.eureka.bulk import register_many
+from eurekube_provider.eureka.bulk import change_many
 from eurekube_provider.eureka.connection import BatchMode, Connection
 from eurekube_provider.eureka.peer import Peer
 from eurekube_provider.eureka.peers import Peers
@@ -71,7 +71,7 @@ def register(request: pytest.FixtureRequest, peer: Peer, batching: Peers) -> Reg
     """Both ways in which we register."""
 
     def in_a_batch(instance: Instance) -> None:
-        assert register_many(batching, [instance], OWNER, None) == {}
+        assert change_many(batching, [instance], (), {instance.key: OWNER}, None) == {}
 
     return peer.register if request.param == "plain" else in_a_batch
 

@@ -11,12 +11,13 @@ from unittest import mock
 from urllib.parse import unquote, urlsplit
 
 from eurekube_provider.core.identity import Cluster
-from eurekube_provider.core.model import Instance
-from eurekube_provider.core.registry import Key, Registry
+from eurekube_provider.core.model import Instance, Key
+from eurekube_provider.core.registry import Registry
 from eurekube_provider.eureka import peer, transport
 from eurekube_provider.eureka.connection import Connection
 from eurekube_provider.eureka.eureka_registry import EurekaRegistry
 from eurekube_provider.eureka.peer import Peer
+from lab.waiting import wait_until
 from tests.model import cluster as model
 from tests.model.wire import Request
 from tests.registries.memory import MemoryConnection, MemoryRegistry
@@ -120,8 +121,11 @@ class Eureka:
 @contextmanager
 def eureka() -> Iterator[Kind]:
     """Have connections to Eureka lead to the model, until the end of the block."""
+    before = set(threading.enumerate())
     with mock.patch.object(peer, "Transport", _Wire):
         yield Eureka()
+        read = [one for one in threading.enumerate() if one.name == "registry" and one not in before]
+        wait_until(lambda: not any(one.is_alive() for one in read), "the last readings to end", 20.0)
 
 
 @contextmanager

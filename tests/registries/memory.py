@@ -10,9 +10,9 @@ from eurekube_provider.core.brake import counts
 from eurekube_provider.core.errors import LeadershipLost, OwnershipConflict
 from eurekube_provider.core.identity import Cluster, cluster_of
 from eurekube_provider.core.liveness import Liveness
-from eurekube_provider.core.model import Instance, Status
+from eurekube_provider.core.model import Instance, Key, Status
 from eurekube_provider.core.plan import Action, Change, ChangeError, Outcome, Plan
-from eurekube_provider.core.registry import Condition, Figures, Key, RegistryListener, Unread, Well
+from eurekube_provider.core.registry import Condition, Figures, RegistryListener, Unread, Well
 
 
 @dataclass(eq=False)

@@ -15,7 +15,7 @@ from tests.registries.memory import MemoryConnection, MemoryRegistry
 
 def test_an_operator_serves_another_kind_of_registry(monkeypatch: pytest.MonkeyPatch) -> None:
     """Pods come and go, and their instances with them."""
-    monkeypatch.setitem(KINDS, MemoryConnection, MemoryRegistry.connected)
+    monkeypatch.setitem(KINDS, "MemoryConnection", MemoryRegistry.connected)
     connection = MemoryConnection()
     connections: Any = {"default": connection}
     with owned():

@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from eurekube_provider.core.condition_types import ConditionType
-from eurekube_provider.core.registry import Figures, Registry, failure_of
+from eurekube_provider.core.registry import Figures, Refused, Registry
 from eurekube_provider.operator.history import LastReconcile
 from eurekube_provider.operator.triggers.rows import rows
 from eurekube_provider.operator.web.running_operator import RunningOperator
@@ -172,6 +172,7 @@ def _by_status(row: Document, status: Object) -> Document:
 
 
 def _eureka(name: str, registry: Registry, figures: Figures) -> Document:
+    condition = registry.condition()
     return {
         "name": name,
         "servers": [
@@ -188,7 +189,7 @@ def _eureka(name: str, registry: Registry, figures: Figures) -> Document:
             for server in figures.servers
         ],
         "readAt": None if figures.read_at is None else _stamp(figures.read_at),
-        "error": str(failure_of(registry.condition()) or ""),
+        "error": "" if isinstance(condition, Refused) else str(condition.error or ""),
         "registered": figures.registered,
         "held": figures.held,
         "share": round(figures.share, 4),

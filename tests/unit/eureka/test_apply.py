@@ -43,6 +43,7 @@ class Registry(Peers):
         self.held: dict[Key, Instance] = {one.key: one for one in instances}
         self.errors: dict[Key, RegistryError] = {}
         self.asked: list[tuple[str, str]] = []
+        self.may_write = lambda: True
 
     def uses_batches(self, leases: int) -> bool:
         """Never."""
@@ -210,6 +211,17 @@ def test_a_change_that_may_not_be_made_ends_the_plan() -> None:
         apply(steps, OURS, stopped, executor=executor)
     assert stopped.held.keys() == {A.key, B.key}
     assert ("deregister", "b") not in stopped.asked
+
+
+@pytest.mark.parametrize("parallel", [False, True])
+def test_what_may_not_be_written_is_not_even_read(parallel: bool) -> None:
+    """Changes that wait for their turn end as soon as this replica may lead no more."""
+    registry = Registry(B)
+    registry.may_write = lambda: not registry.asked
+    steps = Plan(tuple(Change(Action.DEREGISTER, one) for one in (B, A, C)), ())
+    with ThreadPoolExecutor(1) as pool, pytest.raises(LeadershipLost, match="not begun"):
+        apply(steps, OURS, registry, executor=pool if parallel else None)
+    assert registry.asked == [("read", "b"), ("deregister", "b")]
 
 
 class _AllIsNew:

@@ -11,7 +11,7 @@ from unittest import mock
 
 import pytest
 
-from eurekube_provider.core.errors import OwnershipConflict, RegistryUnreachable
+from eurekube_provider.core.errors import LeadershipLost, OwnershipConflict, RegistryUnreachable
 from eurekube_provider.core.identity import LEAVING_KEY, OWNER_KEY
 from eurekube_provider.core.model import Instance, Port, Status
 from eurekube_provider.eureka import fan_out as inquiry_module
@@ -115,6 +115,15 @@ def test_a_slow_server_is_written_to_as_well(monkeypatch: pytest.MonkeyPatch) ->
     assert change_many(peers, (), [one], owners, None) == {}
     assert one.instance_id not in held[URLS[0]]
     wait_until(lambda: one.instance_id not in held[slow], "the removal", 10.0)
+    peers.close()
+
+
+def test_what_may_not_be_written_in_a_batch_is_not_even_read() -> None:
+    """A batch that waited for its turn asks nothing once this replica may lead no more."""
+    peers = Peers(Connection(URLS, mode=BatchMode.BATCH), lambda: False)
+    with mock.patch.object(Peer, "batch") as asked, pytest.raises(LeadershipLost, match="not begun"):
+        change_many(peers, [instance(OURS, 1)], [instance(OURS, 2)], {}, None)
+    asked.assert_not_called()
     peers.close()
 
 

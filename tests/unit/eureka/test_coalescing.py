@@ -60,14 +60,14 @@ class Road:
         self.fail: Callable[[Sequence[Instance]], dict[tuple[str, str], Any]] = lambda _: {}
         self._pool = ThreadPoolExecutor(32)
         self.servers = Servers()
-        self.convoys = Coalescer(cast("Peers", self.servers))
+        self.coalescer = Coalescer(cast("Peers", self.servers))
         monkeypatch.setattr(module, "apply", self._apply)
         monkeypatch.setattr(module, "change_many", self._change_many)
 
     def send(self, plan: Plan, owner: str = "owner") -> Future[Outcome]:
         """Have a plan carried out on a thread of its own."""
         servers: Any = self.servers
-        return self._pool.submit(self.convoys.apply, plan, owner, servers, leases=1000)
+        return self._pool.submit(self.coalescer.apply, plan, owner, servers, leases=1000)
 
     def fill(self) -> list[Future[Outcome]]:
         """As many as may be under way, held up."""
@@ -80,7 +80,7 @@ class Road:
         sent = []
         for number, plan in enumerate(plans, 1):
             sent.append(self.send(plan))
-            wait_until(lambda: self.convoys.waiting == number, "one more that waits", SECONDS)  # noqa: B023
+            wait_until(lambda: self.coalescer.waiting == number, "one more that waits", SECONDS)  # noqa: B023
         return sent
 
     def _apply(self, plan: Plan, *_: object, **__: object) -> Outcome:

@@ -19,7 +19,7 @@ from eurekube_provider.eureka.peers import BATCHES_FROM_LEASES, Peers
 from eurekube_provider.eureka.sighting import merged
 from eurekube_provider.eureka.status_override import another_is_up, instances_named
 from eurekube_provider.eureka.sweeper import Sweeper
-from eurekube_provider.eureka.uncached_reads import READS_AT_ONCE, look_everywhere, read_each
+from eurekube_provider.eureka.uncached_reads import READS_AT_ONCE, read_each, read_everywhere
 from eurekube_provider.registrations import registry_lists
 from eurekube_provider.registrations.actual import look
 from eurekube_provider.registrations.desired import DesiredState
@@ -126,7 +126,7 @@ def test_to_look_at_many_renews_none() -> None:
     """A refresh of a thousand must not keep those alive that nobody renews any more."""
     cluster = Cluster("http://a/eureka", "http://b/eureka")
     cluster.holds(MANY[1:])
-    stock = look_everywhere(cluster, MANY)
+    stock = read_everywhere(cluster, [one.key for one in MANY])
     assert [stock.newest(one.key) for one in MANY] == [None, *MANY[1:]]
     assert [one.reads for one in cluster.servers] == [len(MANY)] * 2
     assert cluster.renewals == 0
