@@ -35,7 +35,7 @@ def ended(monkeypatch: pytest.MonkeyPatch) -> list[str]:
         made = getattr(parts, name)
         maker = Mock(return_value=made)
         monkeypatch.setattr(module, name, Mock(return_value=made, load=maker))
-    monkeypatch.setattr(module, "KINDS", {Connection: Mock(return_value=parts.EurekaRegistry)})
+    monkeypatch.setattr(module, "KINDS", {"Connection": Mock(return_value=parts.EurekaRegistry)})
     parts.KubeAccess.guarded.return_value = parts.KubeAccess
     parts.KubeAccess.get.return_value = {"metadata": {"uid": "uid"}}
     parts.Sources.unread_namespaces.return_value = {}
