@@ -7,7 +7,6 @@ before.
 
 from __future__ import annotations
 
-import threading
 import time
 
 from eurekube_provider.core.errors import ConfigurationError, RegistryError, RegistryUnreachable
@@ -28,7 +27,6 @@ class Reachability:
 
     def __init__(self, peers: Peers) -> None:
         self._peers = peers
-        self._was_read = threading.Event()
         self._failures = 0
         self._failing_since = 0.0
         self._refusal: ConfigurationError | None = None
@@ -41,11 +39,7 @@ class Reachability:
     @property
     def was_read(self) -> bool:
         """Whether it has been read once: nothing may be removed before."""
-        return self._was_read.is_set()
-
-    def wait_read(self, timeout_seconds: float) -> bool:
-        """Wait for the first reading."""
-        return self._was_read.wait(timeout_seconds)
+        return self.read_at is not None
 
     def answered(self) -> bool:
         """A list came; returns whether the reading before failed."""
@@ -57,7 +51,6 @@ class Reachability:
         """All that a list said was learned; returns whether it is the first."""
         is_first = not self.was_read
         self.read_at = time.time()
-        self._was_read.set()
         return is_first
 
     def failed(self, error: RegistryError) -> bool:

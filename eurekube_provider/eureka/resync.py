@@ -48,7 +48,7 @@ class Resync:
     """The readings of one Eureka, on a thread of their own.
 
     :param check_cluster: whether the first reading looks for another cluster of the name.
-    :ivar gauges: our part in the registry, at the last reading.
+    :ivar share: our part in the registry, at the last reading.
     """
 
     def __init__(

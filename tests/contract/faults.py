@@ -163,8 +163,8 @@ class Operator:
 
     def _run(self) -> None:
         self._clock()
-        while not self.registry.reachability.wait_read(0.1):
-            if self._stopped.is_set():
+        while not self.registry.reachability.was_read:
+            if self._stopped.wait(0.1):
                 return
         retry: float | None = None
         while not self._stopped.is_set():

@@ -251,7 +251,7 @@ def leaders(url: str) -> None:
     """Three changes of leader."""
     registry = EurekaRegistry(Peers(Connection((url,))), Cluster("lab", "u"), "operator", 0.2)
     registry.start()
-    assert registry.reachability.wait_read(WAIT_SECONDS)
+    wait_until(lambda: registry.reachability.was_read, "the first reading", WAIT_SECONDS)
     for _ in range(3):
         registry.take_over(0)
         registry.stand_by()
