@@ -38,6 +38,7 @@ from eurekube_provider.resources.application import ApplicationProvider
 from eurekube_provider.resources.lookups import get_application
 from lab import Lab
 from lab.eureka import EurekaServer
+from lab.waiting import wait_until
 
 HEAP_LIMIT, CPU_LIMIT = 1.05, 1.10
 BAR = (
@@ -328,7 +329,7 @@ def _change_leader(url: str, name: str) -> None:
     for desired in (ours, []):
         registry = EurekaRegistry(Peers(Connection((url,))), Cluster("bench", "bench-uid"), "bench", 60.0)
         registry.start()
-        assert registry.reachability.wait_read(_READ_SECONDS)
+        wait_until(lambda: registry.reachability.was_read, "the first reading", _READ_SECONDS)  # noqa: B023
         registry.take_over(0)
         registry.refresh([one.key for one in ours])
         outcome = registry.apply(plan(desired, held, owner), owner)

@@ -14,7 +14,7 @@ from itertools import islice
 from typing import Any, TypeVar
 
 from eurekube_provider.core.errors import InvalidInstance
-from eurekube_provider.core.model import Instance, Status
+from eurekube_provider.core.model import Instance
 from eurekube_provider.eureka.codec import encode, instance_from_json, quoted, replica_to_text
 
 T = TypeVar("T")
@@ -60,14 +60,8 @@ def register(instance: Instance) -> bytes:
 
 def cancel(instance: Instance) -> bytes:
     """The item that removes ``instance``."""
-    return _item("Cancel", instance)
-
-
-def set_status(instance: Instance, status: Status) -> bytes:
-    """The item that sets a status over the instance's own."""
-    return _item(
-        "StatusUpdate", instance, status=status.value, lastDirtyTimestamp=instance.last_dirty_timestamp_ms
-    )
+    item = {"action": "Cancel", "appName": instance.application, "id": instance.instance_id}
+    return encode(item).encode()
 
 
 def body(items: Iterable[bytes]) -> bytes:
@@ -105,8 +99,3 @@ def _answer(entry: Mapping[str, Any]) -> ItemResponse:
 def is_renewal(item: bytes) -> bool:
     """Whether an item only renews, and changes nothing."""
     return item.startswith(_HEARTBEAT)
-
-
-def _item(action: str, instance: Instance, **fields: object) -> bytes:
-    item = {"action": action, "appName": instance.application, "id": instance.instance_id, **fields}
-    return encode(item).encode()

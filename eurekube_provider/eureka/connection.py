@@ -148,18 +148,8 @@ class Connection:
 
         :raises ConfigurationError: see :meth:`parse`.
         """
-        return cls.parse(
-            known("url") or "",
-            known("user"),
-            known("password"),
-            known("ca-file"),
-            token=known("token"),
-            client_certificate=known("client-certificate"),
-            client_key=known("client-key"),
-            proxy=known("proxy"),
-            zone=known("zone"),
-            mode=known("mode"),
-        )
+        others = {name.replace("-", "_"): known(name) for name in NAMES if name != "url"}
+        return cls.parse(known("url") or "", **others)
 
 
 NAMES = (

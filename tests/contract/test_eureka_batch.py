@@ -154,7 +154,7 @@ def test_our_batches_are_understood(peer: Peer, app: str) -> None:
     assert answer.status_code == 409
     assert answer.instance is not None
     assert answer.instance.wanted() == instance.wanted()
-    assert peer.batch([batch.set_status(instance, Status.OUT_OF_SERVICE)]) == [batch.ItemResponse(200)]
+    assert peer.set_status(instance, Status.OUT_OF_SERVICE)
     held = peer.read(*instance.key)
     assert held is not None
     assert (held.status, held.overridden_status) == (Status.OUT_OF_SERVICE, Status.OUT_OF_SERVICE)

@@ -139,7 +139,6 @@ def test_changes_need_permission(answering: Answer) -> None:
         lambda: peer.clear_status(RATING),
         lambda: peer.batch([batch.heartbeat(RATING), batch.register(RATING)]),
         lambda: peer.batch([batch.cancel(RATING)]),
-        lambda: peer.batch([batch.set_status(RATING, Status.UP)]),
     ]
     for change in changes:
         with pytest.raises(LeadershipLost, match="not sent"):
