@@ -3,20 +3,35 @@
 import time
 import urllib.error
 import urllib.request
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 
 from lab.errors import LabError
 
-_POLL_SECONDS = 0.05
+_FIRST_PAUSE_SECONDS = 0.02
+_LONGEST_PAUSE_SECONDS = 0.25
+_GROWTH = 1.3
 
 
 def wait_until(condition: Callable[[], object], what: str, timeout_seconds: float) -> None:
     """Ask until the condition holds; a LabError that names `what` when it does not in time."""
     deadline = time.monotonic() + timeout_seconds
+    pauses = pauses_seconds()
     while not condition():
         if time.monotonic() > deadline:
             raise LabError(f"waited {timeout_seconds:.0f} s in vain for {what}")
-        time.sleep(_POLL_SECONDS)
+        time.sleep(next(pauses))
+
+
+def pauses_seconds() -> Iterator[float]:
+    """The pauses between one look and the next: short ones first, then longer ones, without end.
+
+    A look may cost the server that is asked several milliseconds of processor time: a front page and a read
+    of each instance. What has not come within a second may be noticed a quarter of a second late.
+    """
+    pause = _FIRST_PAUSE_SECONDS
+    while True:
+        yield pause
+        pause = min(pause * _GROWTH, _LONGEST_PAUSE_SECONDS)
 
 
 def answers_well(opener: urllib.request.OpenerDirector, request: urllib.request.Request | str) -> bool:

@@ -22,6 +22,7 @@ from eurekube_provider.kube.access import (
     ApiResource,
     KubeAccess,
 )
+from lab.waiting import pauses_seconds
 
 DEPLOYMENTS = ApiResource("apps", "v1", "deployments")
 CRDS = ApiResource("apiextensions.k8s.io", "v1", "customresourcedefinitions")
@@ -37,13 +38,14 @@ def wait_for(look: Callable[[], T | Literal[False] | None], what: str, timeout_s
     :raises TimeoutError: it never was; says ``what`` was awaited and what was seen last.
     """
     deadline = time.monotonic() + timeout_seconds
+    pauses = pauses_seconds()
     while True:
         seen = look()
         if seen:
             return seen
         if time.monotonic() > deadline:
             raise TimeoutError(f"{what}: not within {timeout_seconds:g} s; seen last: {seen!r}")
-        time.sleep(0.02)
+        time.sleep(next(pauses))
 
 
 class Cluster:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import itertools
 import socket
 import threading
 import urllib.request
@@ -11,7 +12,7 @@ from http.server import BaseHTTPRequestHandler, HTTPServer
 
 import pytest
 
-from lab.waiting import answers_well
+from lab.waiting import answers_well, pauses_seconds
 
 
 class Answering(BaseHTTPRequestHandler):
@@ -51,3 +52,12 @@ def test_nobody_there_is_not_ready() -> None:
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = taken.getsockname()[1]
     assert not answers_well(urllib.request.build_opener(), f"http://127.0.0.1:{port}/")
+
+
+def test_looks_follow_each_other_quickly_at_first_and_rarely_in_the_end() -> None:
+    """What comes at once is seen at once, and a long wait burns little of the processor."""
+    pauses = list(itertools.islice(pauses_seconds(), 40))
+    assert pauses[0] <= 0.02
+    assert pauses == sorted(pauses)
+    assert sum(pauses[:10]) < 1.0
+    assert max(pauses) == 0.25
