@@ -39,10 +39,17 @@ def http() -> Iterator[requests.Session]:
         yield session
 
 
+NEVER_COPIED = {
+    "eureka.server.use-read-only-response-cache": "true",
+    "eureka.server.response-cache-update-interval-ms": "3600000",
+}
+"""Settings with which a list stays as it was first asked for."""
+
+
 @pytest.fixture(scope="module")
 def three_eurekas() -> Iterator[Lab]:
-    """Three servers that are peers of each other."""
-    with Lab(eureka=3, kubernetes=False) as running:
+    """Three servers that are peers of each other, with settings of the caller's."""
+    with Lab(eureka=3, kubernetes=False, quick_view=True, eureka_settings=NEVER_COPIED) as running:
         yield running
 
 
@@ -199,6 +206,16 @@ def test_a_registration_reaches_all_peers(three_eurekas: Lab, http: requests.Ses
         )
 
 
+def test_settings_of_the_caller_win(three_eurekas: Lab, http: requests.Session) -> None:
+    """Any Spring property can be set for every server; here one that `quick_view` sets otherwise."""
+    for url in three_eurekas.eureka_urls:
+        assert http.get(f"{url}/apps/LAB-SETTINGS", timeout=10).status_code == 404
+    url = three_eurekas.eureka_urls[0]
+    register(http, url, "LAB-SETTINGS", "settings:8080")
+    assert http.get(f"{url}/apps/LAB-SETTINGS", timeout=10).status_code == 404
+    assert is_registered(http, url, "LAB-SETTINGS", "settings:8080")
+
+
 def test_a_paused_server_keeps_its_port_and_its_silence(three_eurekas: Lab, http: requests.Session) -> None:
     """SIGSTOP makes a server that accepts and never answers; afterwards it goes on with what it knew."""
     server = three_eurekas.eurekas[2]
@@ -225,56 +242,53 @@ def test_a_killed_server_comes_back_empty_on_its_port(three_eurekas: Lab, http: 
     assert not is_registered(http, server.url, "LAB-KILLED", "killed:8080")
 
 
-def test_servers_that_register_with_each_other_copy_the_registry(http: requests.Session) -> None:
-    """With register_with_eureka a restarted server has at once what its peer has."""
-    with Lab(eureka=2, kubernetes=False, register_with_eureka=True) as lab:
-        first, second = lab.eurekas
-        register(http, first.url, "LAB-COPIED", "copied:8080")
-        second.restart()
-        wait_until(
-            lambda: is_registered(http, second.url, "LAB-COPIED", "copied:8080"), "the copy", WAIT_SECONDS
-        )
+@pytest.fixture(scope="module")
+def clients() -> Iterator[Lab]:
+    """Two servers that are clients of each other, and ask for a password.
+
+    What a server copies at its start is its neighbour's list, which here shows at once what was written.
+    """
+    with Lab(
+        eureka=2, kubernetes=False, security="basic", register_with_eureka=True, quick_view=True
+    ) as running:
+        yield running
 
 
-def test_basic_security_asks_for_the_password(http: requests.Session) -> None:
+@pytest.fixture(scope="module")
+def authenticated() -> Iterator[requests.Session]:
+    """A session with the password that those servers ask for."""
+    with requests.Session() as session:
+        session.trust_env = False
+        session.auth = CREDENTIALS
+        yield session
+
+
+def test_basic_security_asks_for_the_password(
+    clients: Lab, http: requests.Session, authenticated: requests.Session
+) -> None:
     """401 without credentials; with them reads and writes work, and peers reach each other."""
-    with Lab(eureka=2, kubernetes=False, security="basic") as lab:
-        first, second = lab.eureka_urls
-        body = registration("LAB-BASIC", "basic:8080")
-        assert http.get(f"{first}/apps", timeout=10).status_code == 401
-        assert http.post(f"{first}/apps/LAB-BASIC", json=body, timeout=10).status_code == 401
-        answer = http.post(f"{first}/apps/LAB-BASIC", json=body, auth=CREDENTIALS, timeout=10)
-        assert answer.status_code == 204
-        path = f"{second}/apps/LAB-BASIC/basic:8080"
-        wait_until(
-            lambda: http.get(path, auth=CREDENTIALS, timeout=10).status_code == 200,
-            "the replica",
-            WAIT_SECONDS,
-        )
+    first, second = clients.eureka_urls
+    body = registration("LAB-BASIC", "basic:8080")
+    assert http.get(f"{first}/apps", timeout=10).status_code == 401
+    assert http.post(f"{first}/apps/LAB-BASIC", json=body, timeout=10).status_code == 401
+    register(authenticated, first, "LAB-BASIC", "basic:8080")
+    wait_until(
+        lambda: is_registered(authenticated, second, "LAB-BASIC", "basic:8080"), "the replica", WAIT_SECONDS
+    )
 
 
-def test_a_server_with_csrf_protection_forbids_writes(http: requests.Session) -> None:
-    """With Spring Security's CSRF check left on, reads work and every write gets 403."""
-    with Lab(eureka=1, kubernetes=False, security="csrf") as lab:
-        url = lab.eureka_urls[0]
-        body = registration("LAB-CSRF", "csrf:8080")
-        assert http.get(f"{url}/apps", auth=CREDENTIALS, timeout=10).status_code == 200
-        answer = http.post(f"{url}/apps/LAB-CSRF", json=body, auth=CREDENTIALS, timeout=10)
-        assert answer.status_code == 403
-
-
-def test_settings_of_the_caller_win(http: requests.Session) -> None:
-    """Any Spring property can be set for every server; here one that `quick_view` sets otherwise."""
-    settings = {
-        "eureka.server.use-read-only-response-cache": "true",
-        "eureka.server.response-cache-update-interval-ms": "3600000",
-    }
-    with Lab(eureka=1, kubernetes=False, quick_view=True, eureka_settings=settings) as lab:
-        url = lab.eureka_urls[0]
-        assert http.get(f"{url}/apps/LAB-SETTINGS", timeout=10).status_code == 404
-        register(http, url, "LAB-SETTINGS", "settings:8080")
-        assert http.get(f"{url}/apps/LAB-SETTINGS", timeout=10).status_code == 404
-        assert is_registered(http, url, "LAB-SETTINGS", "settings:8080")
+def test_servers_that_register_with_each_other_copy_the_registry(
+    clients: Lab, authenticated: requests.Session
+) -> None:
+    """With register_with_eureka a restarted server has at once what its peer has."""
+    first, second = clients.eurekas
+    register(authenticated, first.url, "LAB-COPIED", "copied:8080")
+    second.restart()
+    wait_until(
+        lambda: is_registered(authenticated, second.url, "LAB-COPIED", "copied:8080"),
+        "the copy",
+        WAIT_SECONDS,
+    )
 
 
 def test_a_deployment_becomes_running_pods_and_ready_endpoints(lab: Lab, namespace: str) -> None:
@@ -285,22 +299,6 @@ def test_a_deployment_becomes_running_pods_and_ready_endpoints(lab: Lab, namespa
     assert {pod["status"]["phase"] for pod in pods} == {"Running"}
     assert {pod["spec"]["nodeName"] for pod in pods} <= {"node-1", "node-2"}
     assert {pod["status"]["podIP"] for pod in pods} == set(endpoints_of(lab, namespace))
-
-
-def test_the_first_pods_have_the_first_addresses() -> None:
-    """On a fresh lab addresses are given in the order of creation, from 10.0.0.1 on."""
-    with Lab(eureka=0, nodes=1) as lab:
-        path = "/api/v1/namespaces/default/pods"
-        for number in (1, 2, 3):
-            spec = {"nodeName": "node-1", "containers": [{"name": "main", "image": "none"}]}
-            lab.kubernetes.request("POST", path, {"metadata": {"name": f"pod-{number}"}, "spec": spec})
-            wait_until(
-                lambda number=number: pods_of(lab, "default")[number - 1]["status"].get("podIP"),  # type: ignore[misc]
-                "the pod's address",
-                WAIT_SECONDS,
-            )
-        addresses = {pod["metadata"]["name"]: pod["status"]["podIP"] for pod in pods_of(lab, "default")}
-        assert addresses == {"pod-1": "10.0.0.1", "pod-2": "10.0.0.2", "pod-3": "10.0.0.3"}
 
 
 def test_nodes_stand_in_zones(lab: Lab) -> None:
@@ -381,40 +379,62 @@ def test_the_api_server_keeps_its_data_over_a_restart(namespace: str, lab: Lab) 
     assert lab.kubernetes.request("GET", f"/api/v1/namespaces/{namespace}")["metadata"]["name"] == namespace
 
 
-def test_a_second_lab_stands_beside_the_first(lab: Lab, http: requests.Session) -> None:
-    """Two labs share neither ports nor data, and the end of one is not the end of the other."""
-    with Lab(eureka=1) as second:
-        assert not set(second.eureka_urls) & set(lab.eureka_urls)
-        assert second.api_server_url != lab.api_server_url
-        register(http, second.eureka_urls[0], "LAB-SECOND", "second:8080")
-        assert not is_registered(http, lab.eureka_urls[0], "LAB-SECOND", "second:8080")
-        pids = [process.pid for process in second.processes if process.pid is not None]
-        directory = second.directory
-    assert len(pids) == 6
-    assert all_gone(pids)
-    assert not directory.exists()
-    assert {process.state for process in lab.processes} == {"running"}
+def addresses_of_first_pods(lab: Lab, count: int) -> list[str]:
+    """The addresses of the first pods of a fresh lab, in the order in which they are made."""
+    for number in range(count):
+        spec = {"nodeName": "node-1", "containers": [{"name": "main", "image": "none"}]}
+        pod = {"metadata": {"name": f"pod-{number}"}, "spec": spec}
+        lab.kubernetes.request("POST", "/api/v1/namespaces/default/pods", pod)
+        wait_until(
+            lambda number=number: pods_of(lab, "default")[number]["status"].get("podIP"),  # type: ignore[misc]
+            "the pod's address",
+            WAIT_SECONDS,
+        )
+    return [pod["status"]["podIP"] for pod in pods_of(lab, "default")]
 
 
-def test_an_error_leaves_the_logs_and_nothing_else(
-    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+def test_a_second_lab_stands_beside_the_first_and_an_error_leaves_its_logs(
+    lab: Lab,
+    http: requests.Session,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+    tmp_path: Path,
 ) -> None:
-    """When the block raises, all servers end, and a line says where their logs are."""
+    """Two labs share neither ports nor data, and the end of one is not the end of the other.
+
+    When the block raises, all servers end, and a line says where their logs are; nothing else is left. On a
+    fresh lab addresses are given in the order of creation, from 10.0.0.1 on.
+    """
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
-    seen: list[tuple[int, Path]] = []
+    seen: list[tuple[list[int], Path]] = []
 
     def fail_in_a_lab() -> None:
-        with Lab(eureka=1, kubernetes=False) as lab:
-            seen.append((lab.eurekas[0].pid or 0, lab.directory))
+        with Lab(eureka=1) as second:
+            seen.append(([process.pid for process in second.processes if process.pid], second.directory))
+            assert not set(second.eureka_urls) & set(lab.eureka_urls)
+            assert second.api_server_url != lab.api_server_url
+            register(http, second.eureka_urls[0], "LAB-SECOND", "second:8080")
+            assert not is_registered(http, lab.eureka_urls[0], "LAB-SECOND", "second:8080")
+            assert addresses_of_first_pods(second, 3) == ["10.0.0.1", "10.0.0.2", "10.0.0.3"]
             raise ZeroDivisionError
 
     with pytest.raises(ZeroDivisionError):
         fail_in_a_lab()
-    ((pid, directory),) = seen
-    assert pid
-    assert all_gone([pid])
+    ((pids, directory),) = seen
+    assert len(pids) == 6
+    assert all_gone(pids)
+    assert {process.state for process in lab.processes} == {"running"}
     assert f"the logs are kept in {directory / 'logs'}" in capsys.readouterr().err
     assert (directory / "logs" / "eureka-1.log").exists()
+    assert [path.name for path in directory.iterdir() if path.is_dir()] == ["logs"]
+
+
+def test_a_lab_that_is_left_leaves_nothing(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """Where no error says that somebody wants to look into its logs."""
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    with Lab(eureka=0, kubernetes=False) as empty:
+        (empty.directory / "logs").mkdir()
+    assert list(tmp_path.iterdir()) == []
 
 
 def test_a_port_in_use_is_reported_with_its_holder() -> None:
@@ -494,14 +514,16 @@ def test_a_killed_python_takes_its_lab_along() -> None:
         wait_until(lambda: all_gone(pids), "the servers to be gone", WAIT_SECONDS)
 
 
-@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
-def test_a_signal_takes_the_lab_down(number: signal.Signals, tmp_path: Path) -> None:
+@pytest.mark.parametrize(("number", "eurekas"), [(signal.SIGTERM, 1), (signal.SIGINT, 0)])
+def test_a_signal_takes_the_lab_down(number: signal.Signals, eurekas: int, tmp_path: Path) -> None:
     """SIGTERM and Ctrl-C end `up --foreground` at once, with its servers and its files."""
     folder = tmp_path / "lab"
-    with python("-m", "lab", f"--directory={folder}", "up", "--free-ports", "--foreground") as process:
+    with python(
+        "-m", "lab", f"--directory={folder}", "up", "--free-ports", "--foreground", f"--eureka={eurekas}"
+    ) as process:
         state = wait_for_state(folder)
         pids = [server["pid"] for server in state["servers"]]
-        assert [is_alive(pid) for pid in pids] == [True] * 6
+        assert [is_alive(pid) for pid in pids] == [True] * (5 + eurekas)
         process.send_signal(number)
         assert process.wait(60) == 0
     assert all_gone(pids)
