@@ -23,7 +23,7 @@ from lab.ports import HOST
 from lab.proxy import Proxy
 from lab.waiting import wait_until
 from tests.contract.conftest import WAIT_SECONDS, Server, document, rating
-from tests.contract.faults import everything_logged
+from tests.logged_lines import everything_logged
 
 pytestmark = pytest.mark.lab
 

@@ -9,15 +9,19 @@ from __future__ import annotations
 import base64
 import shutil
 import ssl
+import time
 from collections import deque
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import ExitStack
 from dataclasses import replace
 
 import pytest
 
-from eurekube_provider.core.errors import OwnershipConflict, RegistryDenied, RegistryUnreachable
-from eurekube_provider.core.model import EurekaLease, Instance, Status
+from eurekube_provider.core.errors import RegistryDenied, RegistryUnreachable
+from eurekube_provider.core.identity import OWNER_KEY
+from eurekube_provider.core.model import EurekaLease, Instance, Port, Status
 from eurekube_provider.core.plan import same_contents
+from eurekube_provider.core.registry import failure_of
 from eurekube_provider.eureka import avoided_peers
 from eurekube_provider.eureka.connection import BatchMode, Connection
 from eurekube_provider.eureka.peer import Peer
@@ -27,34 +31,58 @@ from lab.peering import SERVERS, Peering
 from lab.ports import HOST
 from lab.proxy import Proxy
 from lab.waiting import wait_until
-from tests.contract.faults import (
-    LEASE,
-    RENEWAL_INTERVAL_SECONDS,
-    Certificate,
-    Clocks,
-    Key,
-    Operator,
-    Witness,
-    connection,
-    everything_logged,
-    instances,
-    make_certificate,
-    pause,
-)
+from tests.faults.certificates import Certificate, make_certificate
+from tests.faults.expected import Key
+from tests.faults.lease_witness import LeaseWitness
+from tests.faults.local_operator import RENEWAL_INTERVAL_SECONDS, Clocks, LocalOperator, address
+from tests.logged_lines import everything_logged
 
 pytestmark = [pytest.mark.lab, pytest.mark.slow, pytest.mark.faults]
 
 FAULT_SECONDS = 7.0
 LEVEL_SECONDS = 40.0
 THEIRS = "cluster/other/shop/rating"
+LEASE = EurekaLease(duration_seconds=3)
+"""Lapses 6 s after the last renewal, so that a fault of 7 s would show. The promised interval stays at 30 s:
+servers give up forwarding a renewal after as long."""
+
 LONG = EurekaLease(duration_seconds=600)
-CONFLICT, OUT_OF_SERVICE = 0, 10
+CONFLICT, FOREIGN, OUT_OF_SERVICE = 0, 9000, 10
+"""Pods by number: whose id somebody else has, of somebody else, and that a person takes out of service."""
+
+
+def connection(urls: Iterable[str]) -> Connection:
+    """The way to these servers."""
+    return Connection(
+        tuple(urls), EUREKA_USER, EUREKA_PASSWORD, connect_timeout_seconds=0.5, read_timeout_seconds=1.0
+    )
+
+
+def foreign(operator: LocalOperator, pod: int) -> Instance:
+    """An instance of somebody else, called as the operator would call this pod's."""
+    application, instance_id = operator.key(pod)
+    return Instance(
+        application,
+        instance_id,
+        address(pod),
+        address(pod),
+        Port(8080),
+        lease=LONG,
+        metadata={OWNER_KEY: THEIRS},
+    )
+
+
+def pause(seconds: float) -> None:
+    """Let a fault last: what must not happen meanwhile has no condition to wait for."""
+    time.sleep(seconds)
 
 
 class Scene:
     """Two operators with their registrations, a person's wish, and somebody else's instances among them."""
 
-    def __init__(self, cluster: Peering, operators: list[Operator], witness: Witness, log: list[str]) -> None:
+    def __init__(
+        self, cluster: Peering, operators: list[LocalOperator], witness: LeaseWitness, log: list[str]
+    ) -> None:
         self.cluster = cluster
         self.operators = operators
         self.witness = witness
@@ -66,16 +94,12 @@ class Scene:
         anybody = Peers(connection(server.url for server in self.cluster.servers))
         try:
             for operator in self.operators:
-                planted = [
-                    *instances(THEIRS, operator.app, [CONFLICT], LONG),
-                    *instances(THEIRS, operator.app, [9000], LONG),
-                ]
-                for foreign in planted:
-                    anybody.register(foreign)
-                    self.witness.expect_untouched(foreign)
-                    self._foreign.add(foreign.key)
+                for planted in (foreign(operator, CONFLICT), foreign(operator, FOREIGN)):
+                    anybody.register(planted)
+                    self.witness.expect_untouched(planted)
+                    self._foreign.add(planted.key)
             for operator in self.operators:
-                operator.want(instances(operator.owner, operator.app, range(24), lease))
+                operator.want(range(24), lease)
             self.wait_level()
             for operator in self.operators:
                 chosen = operator.desired[OUT_OF_SERVICE]
@@ -90,13 +114,12 @@ class Scene:
     def change(self) -> None:
         """Desire other contents of all, four more, and four less."""
         for operator in self.operators:
-            after = instances(operator.owner, operator.app, [CONFLICT, *range(5, 28)], revision="2")
-            self.witness.expect(
-                [one for one in after if one.key not in self._foreign], gone=operator.desired[1:5]
-            )
-            operator.want(after)
+            gone = [one for one in operator.desired if one.key in {operator.key(pod) for pod in range(1, 5)}]
+            self.witness.expect([], gone=gone)
+            operator.want([CONFLICT, *range(5, 28)], revision="2")
+            self.witness.expect(self.expected(operator))
 
-    def expected(self, operator: Operator) -> list[Instance]:
+    def expected(self, operator: LocalOperator) -> list[Instance]:
         """What an operator must have in Eureka: all it desires but what was somebody else's before."""
         return [one for one in operator.desired if one.key not in self._foreign]
 
@@ -148,12 +171,7 @@ class Scene:
 
     def is_out_of_service(self) -> bool:
         """Whether every server shows what the person wished."""
-        keys = [
-            one.key
-            for operator in self.operators
-            for one in operator.desired
-            if one.instance_id.startswith(f"{OUT_OF_SERVICE:04}.")
-        ]
+        keys = [operator.key(OUT_OF_SERVICE) for operator in self.operators]
         return all(
             found is not None and found.status is found.overridden_status is Status.OUT_OF_SERVICE
             for number in range(SERVERS)
@@ -170,16 +188,16 @@ def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Peering]:
 
 
 @pytest.fixture
-def scene(cluster: Peering, app: str, monkeypatch: pytest.MonkeyPatch) -> Iterator[Scene]:
+def scene(cluster: Peering, unique_name: str, monkeypatch: pytest.MonkeyPatch) -> Iterator[Scene]:
     """Both operators at work, all well."""
     # Come back to a server soon after a fault, when it may know nothing yet.
     monkeypatch.setattr(avoided_peers, "AVOID_SECONDS", 2.0)
     cluster.heal()
     with (
         everything_logged() as log,
-        Witness(cluster) as witness,
-        Operator(cluster.urls, f"{app}-rest", BatchMode.REST) as rest,
-        Operator(cluster.urls, f"{app}-batch", BatchMode.BATCH) as batch,
+        LeaseWitness(cluster) as witness,
+        LocalOperator(connection(cluster.urls), f"{unique_name}-rest", BatchMode.REST) as rest,
+        LocalOperator(connection(cluster.urls), f"{unique_name}-batch", BatchMode.BATCH) as batch,
     ):
         result = Scene(cluster, [rest, batch], witness, log)
         yield result
@@ -266,10 +284,10 @@ def test_removals_that_a_server_missed(scene: Scene) -> None:
     scene.cluster.split(0)  # nor do the others forward anything
     for operator in scene.operators:
         before = operator.desired
-        scene.witness.expect([], gone=before[1:])
+        scene.witness.expect([], gone=before)
         operator.want([])
         wait_until(operator.has_nothing, "the removal", LEVEL_SECONDS)
-        operator.want([*before[:1], *before[OUT_OF_SERVICE + 1 :]])
+        operator.want([CONFLICT, *range(OUT_OF_SERVICE + 1, 24)])
     scene.witness.stop()
     scene.cluster.heal()
     scene.wait_level()
@@ -277,27 +295,28 @@ def test_removals_that_a_server_missed(scene: Scene) -> None:
     wait_until(lambda: scene.said(*words), "word of it", LEVEL_SECONDS)
 
 
-def test_a_removal_that_comes_after_the_registration(cluster: Peering, app: str) -> None:
+def test_a_removal_that_comes_after_the_registration(cluster: Peering, unique_name: str) -> None:
     """A frozen server carries it out when it thaws, and tells the others: what serves is back long before its
     next turn to be renewed.
     """
     lease, turns_seconds = EurekaLease(120, 600), 120.0  # the first after 60 s
     cluster.heal()
     urls = [server.url for server in cluster.servers]
-    with Operator(urls, app, BatchMode.REST, interval_seconds=turns_seconds) as operator:
-        wanted = instances(operator.owner, app, range(2), lease)
-        key = wanted[0].key
+    way = connection(urls)
+    with LocalOperator(way, unique_name, BatchMode.REST, interval_seconds=turns_seconds) as operator:
+        keys = {operator.key(pod) for pod in (0, 1)}
+        key = operator.key(0)
 
         def is_level() -> bool:
-            return all({one.key for one in wanted} <= cluster.listed(at).keys() for at in range(SERVERS))
+            return all(keys <= cluster.listed(at).keys() for at in range(SERVERS))
 
-        operator.want(wanted)
+        operator.want([0, 1], lease)
         wait_until(is_level, "the registrations", LEVEL_SECONDS)
         cluster.servers[2].pause()
-        operator.want(wanted[1:])
+        operator.want([1])
         wait_until(lambda: not any(key in cluster.listed(at) for at in (0, 1)), "the removal", LEVEL_SECONDS)
         pause(1.0)  # the two have told each other
-        operator.want(wanted)
+        operator.want([0, 1])
         wait_until(lambda: all(key in cluster.listed(at) for at in (0, 1)), "it again", LEVEL_SECONDS)
         cluster.servers[2].resume()
         pause(5.0)  # the one that was frozen has told the others
@@ -313,14 +332,15 @@ def test_credentials_that_no_server_accepts_for_a_while(scene: Scene) -> None:
         front.answer(401)
     scene.change()
     for operator in scene.operators:
-        wait_until(
-            lambda: RegistryDenied in map(type, operator.errors) and operator.registry.reachability.failure,  # noqa: B023
-            "the refusal",
-            10,
-        )
-        # The foreign instance under one of our ids is refused as before.
-        assert {type(error) for error in operator.errors} <= {RegistryDenied, OwnershipConflict}
-        assert isinstance(operator.registry.reachability.failure, RegistryDenied)
+
+        def is_refused(operator: LocalOperator = operator) -> bool:
+            return isinstance(failure_of(operator.registry.condition()), RegistryDenied) and scene.said(
+                "syncer not brought in line", f"shop/{operator.app}", "wants other credentials"
+            )
+
+        wait_until(is_refused, "the refusal", 10)
+    lines = [line for line in scene.log if "syncer not brought in line" in line]
+    assert [line for line in lines if "wants other credentials" not in line] == []
     scene.settle()
     assert scene.said("Eureka cannot be read", "check eurekube:user and eurekube:password")
     assert scene.said("Eureka answers again")
@@ -332,7 +352,7 @@ def test_all_servers_come_back_empty(scene: Scene) -> None:
     for operator in scene.operators:
         operator.registry.take_over(0)  # and so reads by instance: a list may stay as old as three minutes
         operator.registry.refresh([operator.desired[OUT_OF_SERVICE].key], known_too=True)
-        assert operator.knows_of_override()
+        assert any(one.is_overridden for one in operator.known)
     for server in scene.cluster.servers:
         server.kill()
     scene.cluster.heal()
@@ -343,16 +363,15 @@ def test_all_servers_come_back_empty(scene: Scene) -> None:
 
 @pytest.mark.parametrize("mode", [BatchMode.REST, BatchMode.BATCH], ids=str)
 def test_clients_with_clocks_ten_minutes_apart(
-    cluster: Peering, app: str, mode: BatchMode, monkeypatch: pytest.MonkeyPatch
+    cluster: Peering, unique_name: str, mode: BatchMode, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """They take turns, while both renew: each one's update counts, on every server."""
-    clocks = Clocks()
-    monkeypatch.setattr("eurekube_provider.eureka.observer.time", clocks)
-    with (
-        Operator(cluster.urls, app, mode, clock=clocks.ahead(600)) as early,
-        Operator(cluster.urls, app, mode) as late,
-    ):
-        early.is_leader = late.is_leader = False
+    clocks = Clocks(monkeypatch)
+    with ExitStack() as ends:
+        clocks.set_ahead(600)
+        early = ends.enter_context(LocalOperator(connection(cluster.urls), unique_name, mode))
+        clocks.set_ahead(0)
+        late = ends.enter_context(LocalOperator(connection(cluster.urls), unique_name, mode))
 
         def stands(revision: str) -> bool:
             held = [
@@ -363,36 +382,40 @@ def test_clients_with_clocks_ten_minutes_apart(
             ]
             return [one.metadata["revision"] for one in held] == [revision] * 25 * SERVERS
 
-        for number in range(4):
+        for number in range(5):
             mine, other = (early, late) if number % 2 == 0 else (late, early)
-            other.is_leader, mine.is_leader = False, True
-            mine.want(instances(mine.owner, app, range(25), LONG, revision=str(number)))
-            other.desired = mine.desired
+            other.pause()
+            mine.want(range(25), LONG, revision=str(number))
+            mine.lead()
+            other.want(range(25), LONG, revision=str(number))
             wait_until(lambda: stands(str(number)), f"update {number} on every server", LEVEL_SECONDS)  # noqa: B023
             pause(2 * RENEWAL_INTERVAL_SECONDS)  # both have renewed
             assert stands(str(number))
-        late.want([])
-        wait_until(late.has_nothing, "the removal", LEVEL_SECONDS)
+        late.pause()
+        early.want([])
+        wait_until(early.has_nothing, "the removal", LEVEL_SECONDS)
 
 
 @pytest.mark.parametrize("mode", [BatchMode.REST, BatchMode.BATCH], ids=str)
-def test_a_thousand_come_and_go(cluster: Peering, app: str, mode: BatchMode) -> None:
+def test_a_thousand_come_and_go(cluster: Peering, unique_name: str, mode: BatchMode) -> None:
     """While they are renewed, and many again while a server restarts: none is left on any server."""
     urls = [server.url for server in cluster.servers]
     first = cluster.servers[0]
-    with everything_logged() as log, Operator(urls, app, mode, interval_seconds=5.0) as operator:
-        registry = operator.registry
+    with (
+        everything_logged() as log,
+        LocalOperator(connection(urls), unique_name, mode, interval_seconds=5.0) as operator,
+    ):
 
         def left() -> list[str]:
             return [
                 f"{cluster.servers[number].name}: {key[1]}"
                 for number in range(SERVERS)
                 for key in cluster.listed(number)
-                if key[0] == app.upper()
+                if key[0] == operator.app.upper()
             ]
 
         def wait_renewed(count: int) -> None:
-            wait_until(lambda: len(registry.renewals) == count, f"{count} to be renewed", LEVEL_SECONDS)
+            wait_until(lambda: operator.renewed == count, f"{count} to be renewed", LEVEL_SECONDS)
 
         def wait_none_left() -> None:
             wait_until(operator.has_nothing, "the removals", LEVEL_SECONDS)
@@ -409,18 +432,18 @@ def test_a_thousand_come_and_go(cluster: Peering, app: str, mode: BatchMode) -> 
                 error.add_note("\n".join([*looks[-1], "the log:", *log]))
                 raise
 
-        operator.want(instances(operator.owner, app, range(1000), LONG))
+        operator.want(range(1000), LONG)
         wait_renewed(1000)
         operator.want([])
         wait_none_left()
 
-        operator.want(instances(operator.owner, app, range(400), LONG))
-        wait_until(lambda: len(registry.renewals) > 100, "the first registrations", LEVEL_SECONDS)
+        operator.want(range(400), LONG)
+        wait_until(lambda: operator.renewed > 100, "the first registrations", LEVEL_SECONDS)
         first.kill()
         first.launch()
         wait_renewed(400)
         operator.want([])
-        wait_until(lambda: len(registry.renewals) < 400, "the first removals", LEVEL_SECONDS)
+        wait_until(lambda: operator.renewed < 400, "the first removals", LEVEL_SECONDS)
         first.wait_until_ready()
         first.restart()
         wait_none_left()
@@ -449,16 +472,18 @@ def tls(shown: Certificate, clients: Certificate | None = None) -> ssl.SSLContex
     return context
 
 
-def test_an_expired_certificate(cluster: Peering, app: str, certificates: dict[str, Certificate]) -> None:
+def test_an_expired_certificate(
+    cluster: Peering, unique_name: str, certificates: dict[str, Certificate]
+) -> None:
     """Work goes on at the other servers, and the log names the certificate; a new one makes all well."""
     old, new = certificates["expired"], certificates["server"]
     with (
         everything_logged() as log,
         Proxy(cluster.servers[0].port, tls=tls(old)) as front,
-        Operator([], app, BatchMode.REST, way=secure(cluster, front, old)) as rest,
+        LocalOperator(secure(cluster, front, old), unique_name, BatchMode.REST) as rest,
     ):
-        rest.want(instances(rest.owner, app, range(3)))
-        wait_until(lambda: len(rest.registry.renewals) == 3, "the registrations", LEVEL_SECONDS)
+        rest.want(range(3), LEASE)
+        wait_until(lambda: rest.renewed == 3, "the registrations", LEVEL_SECONDS)
         with pytest.raises(
             RegistryUnreachable, match=r"certificate has expired.*check the CA file"
         ) as caught:

@@ -1,0 +1,286 @@
+"""The operator's real parts in this process, for one syncer: only the watches of a cluster are played.
+
+Kubernetes' objects are handed to the operator's own copies of them as its watches would hand them over.
+Everything behind that is what an operator runs: the sources with their mapping, the controller with its
+workers and queue, the reconciler with plan and brake, and the registry. Statuses and Events are not written,
+since there is no API server.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Collection, Iterable, Mapping
+from contextlib import ExitStack
+from dataclasses import replace
+from types import TracebackType
+from typing import Any, Self
+from weakref import WeakKeyDictionary
+
+import pytest
+from kubernetes import client
+
+from eurekube_provider.core.identity import Cluster, ClusterOwner
+from eurekube_provider.core.model import EurekaLease, Instance
+from eurekube_provider.core.registry import Well
+from eurekube_provider.core.syncer import DEFAULT_CONNECTION
+from eurekube_provider.eureka.connection import BatchMode, Connection
+from eurekube_provider.eureka.eureka_registry import EurekaRegistry
+from eurekube_provider.eureka.peers import Peers
+from eurekube_provider.kube.access import KubeAccess
+from eurekube_provider.kube.events import EventRecorder
+from eurekube_provider.kube.reflector import Reflector
+from eurekube_provider.operator.controller import Controller
+from eurekube_provider.operator.deletion import FINALIZER
+from eurekube_provider.operator.drain_check import DrainCheck
+from eurekube_provider.operator.index import SyncerKey
+from eurekube_provider.operator.queue import WorkQueue
+from eurekube_provider.operator.reconciler import Reconciler
+from eurekube_provider.operator.settings import Settings
+from eurekube_provider.operator.sources import Sources
+from eurekube_provider.operator.status import StatusPublisher, StatusWriter
+from lab.waiting import wait_until
+from tests.faults.expected import Key
+
+Object = dict[str, Any]
+
+RENEWAL_INTERVAL_SECONDS = 1.0
+START_SECONDS, STOP_SECONDS = 40.0, 30.0
+PORT = 8080
+CLUSTER = Cluster("eks", "uid-eks")
+NAMESPACE = "shop"
+
+
+class LocalOperator:
+    """An operator with one syncer of mode ``pod``, which leads until it is told to pause.
+
+    :param connection: how to reach the servers; ``mode`` wins over its own.
+    :param app: the name of the syncer, its Service and the application.
+    :param interval_seconds: the longest time between two renewals of one instance.
+    """
+
+    def __init__(
+        self,
+        connection: Connection,
+        app: str,
+        mode: BatchMode,
+        *,
+        interval_seconds: float = RENEWAL_INTERVAL_SECONDS,
+    ) -> None:
+        self.app = app
+        self.mode = mode
+        self.owner = str(ClusterOwner(CLUSTER.name, NAMESPACE, app))
+        self._leads = True
+        self.peers = Peers(replace(connection, mode=mode), self._may_write, waits_for_all=False)
+        self.registry = EurekaRegistry(
+            self.peers, CLUSTER, "operator", 1.0, renewal_interval_seconds=interval_seconds
+        )
+        access = KubeAccess(client.ApiClient(client.Configuration(host="http://127.0.0.1:1")))
+        registries = {DEFAULT_CONNECTION: self.registry}
+        settings = Settings({DEFAULT_CONNECTION: self.peers.connection}, pod_name="operator")
+        queue: WorkQueue[SyncerKey] = WorkQueue()
+        self._sources = Sources(access, CLUSTER, (), queue.add)
+        drain_check = DrainCheck(access, self._sources, 0, queue.add)
+        self._controller = Controller(
+            settings,
+            CLUSTER,
+            registries,
+            self._sources,
+            Reconciler(settings, CLUSTER, access, registries, self._sources, drain_check, self._may_write),
+            StatusPublisher(EventRecorder(access, "test", "test"), StatusWriter(access)),
+            drain_check,
+            queue,
+        )
+        (self._syncers,) = self._sources.syncers.reflectors
+        (self._services,) = self._sources.services.reflectors
+        (self._slices,) = self._sources.slices.reflectors
+        self._pods: set[int] = set()
+        self._ends = ExitStack()
+        self._syncer: Object = {}
+        self.lease = EurekaLease()
+
+    def __enter__(self) -> Self:
+        nothing = {"metadata": {"resourceVersion": "1"}, "items": []}
+        for reflector in (self._syncers, self._services, self._slices):
+            reflector.take_list([nothing])
+        service = {"metadata": self._metadata(labels={"app": self.app}), "spec": {"ports": [{"port": PORT}]}}
+        self._services.take("ADDED", service)
+        self._take_syncer(EurekaLease(), {})
+        self._take_slice(())
+        try:
+            self.registry.start(_Listener(self._controller))
+            self._ends.callback(self._stop_registry)
+            wait_until(lambda: isinstance(self.registry.condition(), Well), "the first list", START_SECONDS)
+            self._controller.start()
+            self._ends.callback(self._controller.stop)
+            self._controller.take_over()
+            self._controller.lead()
+        except BaseException:
+            self._ends.close()
+            raise
+        return self
+
+    def __exit__(
+        self,
+        error_type: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        self._ends.close()
+
+    def _stop_registry(self) -> None:
+        self.registry.stop()
+        wait_until(
+            lambda: not any(one.is_alive for one in self.registry.liveness()),
+            "the registry's threads to end",
+            STOP_SECONDS,
+        )
+
+    def pause(self) -> None:
+        """Change nothing until :meth:`lead`, and wait for what is under way; renewals go on.
+
+        As a replica does that could not renew its Lease, and has not read that another one has it.
+        """
+        self._leads = False
+        wait_until(self._controller.pause, "what is under way to end", STOP_SECONDS)
+
+    def lead(self) -> None:
+        """Bring everything in line again."""
+        self._leads = True
+        self._controller.lead()
+
+    def want(self, pods: Iterable[int], lease: EurekaLease | None = None, **metadata: str) -> None:
+        """Have exactly these pods ready, with this lease and metadata, from now on.
+
+        Pods that end are seen terminating before they are gone, as kubelets have it.
+
+        :param lease: the one of before where it is None.
+        """
+        after = set(pods)
+        self._take_syncer(lease or self.lease, metadata)
+        if self._pods - after:
+            self._take_slice(self._pods | after, terminating=self._pods - after)
+        self._pods = after
+        self._take_slice(after)
+
+    @property
+    def desired(self) -> list[Instance]:
+        """What the syncer asks for now, by the operator's own mapping, in the order of the pods."""
+        wanted = self._sources.desired(self._sources.parsed(self._syncer)).instances
+        return sorted(wanted, key=lambda one: one.instance_id)
+
+    def key(self, pod: int) -> Key:
+        """What the instance of a pod is called."""
+        return (self.app.upper(), f"{pod:04}.{NAMESPACE}.{CLUSTER.name}:{self.app}:{PORT}")
+
+    @property
+    def renewed(self) -> int:
+        """How many instances it renews."""
+        return self.registry.figures().held
+
+    @property
+    def known(self) -> list[Instance]:
+        """What it knows of its own in Eureka."""
+        return self.registry.known(owner=self.owner)
+
+    def _may_write(self) -> bool:
+        return self._leads
+
+    def has_nothing(self) -> bool:
+        """Whether it renews nothing, and knows of nothing of its own in Eureka."""
+        return not self.renewed and not self.known
+
+    def _metadata(self, suffix: str = "", **more: Any) -> Object:
+        return {"namespace": NAMESPACE, "name": f"{self.app}{suffix}", **more}
+
+    def _take_syncer(self, lease: EurekaLease, metadata: Mapping[str, str]) -> None:
+        self.lease = lease
+        self._syncer = {
+            "apiVersion": "eurekube.io/v1alpha1",
+            "kind": "EurekaSyncer",
+            "metadata": self._metadata(uid=f"uid-{self.app}", finalizers=[FINALIZER]),
+            "spec": {
+                "mode": "pod",
+                "selector": {"app": self.app},
+                "metadata": dict(metadata),
+                "lease": {
+                    "renewalIntervalSeconds": lease.renewal_interval_seconds,
+                    "durationSeconds": lease.duration_seconds,
+                },
+            },
+        }
+        _take(self._syncers, self._syncer)
+
+    def _take_slice(self, pods: Collection[int], terminating: Collection[int] = ()) -> None:
+        _take(
+            self._slices,
+            {
+                "metadata": self._metadata("-1", labels={"kubernetes.io/service-name": self.app}),
+                "addressType": "IPv4",
+                "ports": [{"name": "http", "port": PORT}],
+                "endpoints": [_endpoint(pod, is_terminating=pod in terminating) for pod in sorted(pods)],
+            },
+        )
+
+
+def address(pod: int) -> str:
+    """Where a pod of this number is."""
+    return f"10.0.{pod // 250}.{pod % 250}"
+
+
+def _endpoint(pod: int, *, is_terminating: bool) -> Object:
+    return {
+        "addresses": [address(pod)],
+        "conditions": {
+            "ready": not is_terminating,
+            "serving": True,
+            "terminating": is_terminating,
+        },
+        "targetRef": {"kind": "Pod", "name": f"{pod:04}"},
+    }
+
+
+def _take(reflector: Reflector, item: Object) -> None:
+    """Hand an object over as a watch does; a copy that has it already takes it as changed."""
+    reflector.take("MODIFIED", item)
+
+
+class _Listener:
+    """Has the controller look where the registry is not as it was."""
+
+    def __init__(self, controller: Controller) -> None:
+        self.owner_changed = controller.owner_changed
+        self._controller = controller
+
+    def condition_changed(self) -> None:
+        """Look at who registers there."""
+        self._controller.registry_changed(DEFAULT_CONNECTION)
+
+
+class Clocks:
+    """Gives threads wall clocks of their own: each has the one of the thread that started it.
+
+    Stands in for the module ``time`` where timestamps of instances are made.
+    """
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self._ahead_seconds: WeakKeyDictionary[threading.Thread, float] = WeakKeyDictionary()
+        start = threading.Thread.start
+
+        def inheriting(thread: threading.Thread) -> None:
+            self._ahead_seconds[thread] = self._ahead()
+            start(thread)
+
+        monkeypatch.setattr(threading.Thread, "start", inheriting)
+        monkeypatch.setattr("eurekube_provider.eureka.observer.time", self)
+
+    def time(self) -> float:
+        """What the calling thread takes for the time."""
+        return time.time() + self._ahead()
+
+    def set_ahead(self, seconds: float) -> None:
+        """Have the clock of this thread, and of those that it starts from now on, go so much ahead."""
+        self._ahead_seconds[threading.current_thread()] = seconds
+
+    def _ahead(self) -> float:
+        return self._ahead_seconds.get(threading.current_thread(), 0.0)
