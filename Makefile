@@ -63,7 +63,7 @@ integration: setup  ## The tests on real servers
 
 test-faults: setup  ## Faults on real servers: one by one, then a storm of them (MINUTES=60, SEED=42)
 	@$(RUN) -m lab fetch
-	@$(RUN) -m pytest -m faults tests/contract
+	@$(RUN) -m pytest -m faults tests/faults
 	@$(RUN) -m tests.faults --minutes $(MINUTES) $(if $(SEED),--seed $(SEED))
 
 format: setup  ## Format the code

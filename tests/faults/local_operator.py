@@ -47,12 +47,14 @@ Object = dict[str, Any]
 RENEWAL_INTERVAL_SECONDS = 1.0
 START_SECONDS, STOP_SECONDS = 40.0, 30.0
 PORT = 8080
-CLUSTER = Cluster("eks", "uid-eks")
 NAMESPACE = "shop"
 
 
 class LocalOperator:
     """An operator with one syncer of mode ``pod``, which leads until it is told to pause.
+
+    Its cluster is called by the mode, since an operator removes what unknown syncers of its cluster have in
+    Eureka: two that share servers need two clusters, or one syncer.
 
     :param connection: how to reach the servers; ``mode`` wins over its own.
     :param app: the name of the syncer, its Service and the application.
@@ -69,24 +71,25 @@ class LocalOperator:
     ) -> None:
         self.app = app
         self.mode = mode
-        self.owner = str(ClusterOwner(CLUSTER.name, NAMESPACE, app))
+        self._cluster = cluster = Cluster(mode.value, f"uid-{mode.value}")
+        self.owner = str(ClusterOwner(cluster.name, NAMESPACE, app))
         self._leads = True
         self.peers = Peers(replace(connection, mode=mode), self._may_write, waits_for_all=False)
         self.registry = EurekaRegistry(
-            self.peers, CLUSTER, "operator", 1.0, renewal_interval_seconds=interval_seconds
+            self.peers, cluster, "operator", 1.0, renewal_interval_seconds=interval_seconds
         )
         access = KubeAccess(client.ApiClient(client.Configuration(host="http://127.0.0.1:1")))
         registries = {DEFAULT_CONNECTION: self.registry}
         settings = Settings({DEFAULT_CONNECTION: self.peers.connection}, pod_name="operator")
         queue: WorkQueue[SyncerKey] = WorkQueue()
-        self._sources = Sources(access, CLUSTER, (), queue.add)
+        self._sources = Sources(access, cluster, (), queue.add)
         drain_check = DrainCheck(access, self._sources, 0, queue.add)
         self._controller = Controller(
             settings,
-            CLUSTER,
+            cluster,
             registries,
             self._sources,
-            Reconciler(settings, CLUSTER, access, registries, self._sources, drain_check, self._may_write),
+            Reconciler(settings, cluster, access, registries, self._sources, drain_check, self._may_write),
             StatusPublisher(EventRecorder(access, "test", "test"), StatusWriter(access)),
             drain_check,
             queue,
@@ -171,7 +174,7 @@ class LocalOperator:
 
     def key(self, pod: int) -> Key:
         """What the instance of a pod is called."""
-        return (self.app.upper(), f"{pod:04}.{NAMESPACE}.{CLUSTER.name}:{self.app}:{PORT}")
+        return (self.app.upper(), f"{pod:04}.{NAMESPACE}.{self._cluster.name}:{self.app}:{PORT}")
 
     @property
     def renewed(self) -> int:
