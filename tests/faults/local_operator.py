@@ -53,8 +53,8 @@ NAMESPACE = "shop"
 class LocalOperator:
     """An operator with one syncer of mode ``pod``, which leads until it is told to pause.
 
-    Its cluster is called by the mode, since an operator removes what unknown syncers of its cluster have in
-    Eureka: two that share servers need two clusters, or one syncer.
+    Its cluster is called as the application is, since an operator removes what unknown syncers of its cluster
+    have in Eureka: so it leaves alone what another operator, or a test that failed, has there.
 
     :param connection: how to reach the servers; ``mode`` wins over its own.
     :param app: the name of the syncer, its Service and the application.
@@ -71,7 +71,7 @@ class LocalOperator:
     ) -> None:
         self.app = app
         self.mode = mode
-        self._cluster = cluster = Cluster(mode.value, f"uid-{mode.value}")
+        self._cluster = cluster = Cluster(app, f"uid-{app}")
         self.owner = str(ClusterOwner(cluster.name, NAMESPACE, app))
         self._leads = True
         self.peers = Peers(replace(connection, mode=mode), self._may_write, waits_for_all=False)
