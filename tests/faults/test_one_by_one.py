@@ -374,14 +374,12 @@ def test_clients_with_clocks_ten_minutes_apart(
         clocks.set_ahead(0)
         late = ends.enter_context(LocalOperator(connection(cluster.urls), unique_name, mode))
 
+        def held() -> list[Instance]:
+            listed = [one for number in range(SERVERS) for one in cluster.listed(number).values()]
+            return [one for one in listed if one.owner == early.owner]
+
         def stands(revision: str) -> bool:
-            held = [
-                one
-                for number in range(SERVERS)
-                for one in cluster.listed(number).values()
-                if one.owner == early.owner
-            ]
-            return [one.metadata["revision"] for one in held] == [revision] * 25 * SERVERS
+            return [one.metadata["revision"] for one in held()] == [revision] * 25 * SERVERS
 
         for number in range(5):
             mine, other = (early, late) if number % 2 == 0 else (late, early)
@@ -392,6 +390,8 @@ def test_clients_with_clocks_ten_minutes_apart(
             wait_until(lambda: stands(str(number)), f"update {number} on every server", LEVEL_SECONDS)  # noqa: B023
             pause(2 * RENEWAL_INTERVAL_SECONDS)  # both have renewed
             assert stands(str(number))
+            # Who is behind goes on from what stands there.
+            assert min(one.written_at_ms for one in held()) > (time.time() + 500) * 1000
         late.pause()
         early.want([])
         wait_until(early.has_nothing, "the removal", LEVEL_SECONDS)
