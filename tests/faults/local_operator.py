@@ -29,7 +29,6 @@ from eurekube_provider.eureka.eureka_registry import EurekaRegistry
 from eurekube_provider.eureka.peers import Peers
 from eurekube_provider.kube.access import KubeAccess
 from eurekube_provider.kube.events import EventRecorder
-from eurekube_provider.kube.reflector import Reflector
 from eurekube_provider.operator.controller import Controller
 from eurekube_provider.operator.deletion import FINALIZER
 from eurekube_provider.operator.drain_check import DrainCheck
@@ -48,6 +47,8 @@ RENEWAL_INTERVAL_SECONDS = 1.0
 START_SECONDS, STOP_SECONDS = 40.0, 30.0
 PORT = 8080
 NAMESPACE = "shop"
+CHANGED = "MODIFIED"
+"""What a watch says of an object; who does not have it yet takes it as new."""
 
 
 class LocalOperator:
@@ -107,7 +108,7 @@ class LocalOperator:
         for reflector in (self._syncers, self._services, self._slices):
             reflector.take_list([nothing])
         service = {"metadata": self._metadata(labels={"app": self.app}), "spec": {"ports": [{"port": PORT}]}}
-        self._services.take("ADDED", service)
+        self._services.take(CHANGED, service)
         self._take_syncer(EurekaLease(), {})
         self._take_slice(())
         try:
@@ -212,11 +213,11 @@ class LocalOperator:
                 },
             },
         }
-        _take(self._syncers, self._syncer)
+        self._syncers.take(CHANGED, self._syncer)
 
     def _take_slice(self, pods: Collection[int], terminating: Collection[int] = ()) -> None:
-        _take(
-            self._slices,
+        self._slices.take(
+            CHANGED,
             {
                 "metadata": self._metadata("-1", labels={"kubernetes.io/service-name": self.app}),
                 "addressType": "IPv4",
@@ -241,11 +242,6 @@ def _endpoint(pod: int, *, is_terminating: bool) -> Object:
         },
         "targetRef": {"kind": "Pod", "name": f"{pod:04}"},
     }
-
-
-def _take(reflector: Reflector, item: Object) -> None:
-    """Hand an object over as a watch does; a copy that has it already takes it as changed."""
-    reflector.take("MODIFIED", item)
 
 
 class _Listener:

@@ -24,12 +24,11 @@ from eurekube_provider.eureka.codec import instances_from_json
 from lab.peering import SERVERS
 from lab.ports import HOST, free_ports
 from lab.proxy import Proxy
+from tests.faults.expected import Key
 from tests.model import wire
 from tests.model.clock import Clock
 from tests.model.cluster import Cluster, NoAnswer
 from tests.model.wire import Request
-
-Key = tuple[str, str]
 
 TICK_SECONDS = 0.02
 
