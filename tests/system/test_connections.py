@@ -48,7 +48,7 @@ class Part(Protocol):
         """End."""
 
 
-@pytest.fixture
+@pytest.fixture(scope="module")
 def elsewhere() -> Iterator[Peers]:
     """Another Eureka, which knows nothing of the first."""
     with Lab(eureka=1, kubernetes=False) as running:

@@ -18,20 +18,18 @@ from eurekube_provider.registrations.desired import DesiredState
 from eurekube_provider.registrations.lifecycle import create
 from eurekube_provider.registrations.property_check import check
 from lab import Lab
-from lab.eureka import LISTS_EACH_SECOND
 from lab.workloads import wait_for
 from tests.system.conftest import ROOT, renewed_at
 
 pytestmark = pytest.mark.lab
 
 
-@pytest.fixture(scope="module")
-def peers() -> Iterator[Peers]:
-    """One Eureka server, whose lists are a second old at most: what is to be renewed is found in them."""
-    with Lab(eureka=1, kubernetes=False, eureka_settings=LISTS_EACH_SECOND) as lab:
-        made = Peers(Connection.parse(lab.eureka_urls))
-        yield made
-        made.close()
+@pytest.fixture
+def peers(lab: Lab) -> Iterator[Peers]:
+    """The lab's Eureka server."""
+    made = Peers(Connection.parse(lab.eureka_urls))
+    yield made
+    made.close()
 
 
 def registered(peers: Peers, name: str, renewer: str) -> Instance:
@@ -83,6 +81,8 @@ def test_it_renews_what_names_it_and_removes_nothing(peers: Peers, tmp_path: Pat
     assert "nothing is removed" in log.read_text()
     assert peers.read(*ours.key) is not None
     assert untouched == renewed_at(peers, theirs)
+    for each in (ours, theirs, later):
+        peers.deregister(*each.key)
 
 
 def test_it_does_not_start_without_a_url() -> None:

@@ -14,6 +14,8 @@ from eurekube_provider.core.model import Instance, Port
 from eurekube_provider.eureka.peers import Peers
 from eurekube_provider.kube.access import SYNCERS
 from lab import Lab
+from lab.ports import HOST
+from lab.proxy import Proxy
 from lab.workloads import Cluster, wait_for
 from tests.system.conftest import StartOperator, instances
 
@@ -149,12 +151,12 @@ def test_tells_what_is_in_eureka(
     }
 
 
-def test_ready_only_after_eureka_was_read(start_operator: StartOperator) -> None:
+def test_ready_only_after_eureka_was_read(lab: Lab, start_operator: StartOperator) -> None:
     """With Eureka away at the start it lives and is not ready; once Eureka is there, it is both."""
-    with Lab(eureka=1, kubernetes=False) as other:
-        (server,) = other.eurekas
-        server.stop()
-        operator = start_operator(EUREKA_URL=other.eureka_urls[0], WEB_ADDRESS="127.0.0.1:0", ready=False)
+    with Proxy(lab.eurekas[0].port) as front:
+        front.refuse()
+        eureka_url = f"http://{HOST}:{front.port}/eureka"
+        operator = start_operator(EUREKA_URL=eureka_url, WEB_ADDRESS="127.0.0.1:0", ready=False)
         port = wait_for(lambda: listening_port(operator.text()), "the web's port", WAIT_SECONDS)
         wait_for(
             lambda: "the Eureka" in (getattr(get(port, "/readyz"), "text", "")),
@@ -162,11 +164,11 @@ def test_ready_only_after_eureka_was_read(start_operator: StartOperator) -> None
             WAIT_SECONDS,
         )
         assert (status(port, "/healthz"), status(port, "/readyz")) == (200, 503)
-        url = frozenset({("url", other.eureka_urls[0])})
+        url = frozenset({("url", eureka_url)})
         wait_for(
             lambda: metrics(port).get(("eurekube_peer_up", url)) == 0, "the server to be away", WAIT_SECONDS
         )
-        server.launch()
+        front.heal()
         wait_for(lambda: status(port, "/readyz") == 200, "ready", WAIT_SECONDS)
         assert status(port, "/healthz") == 200
         assert metrics(port)["eurekube_peer_up", url] == 1
