@@ -45,16 +45,17 @@ class Order:
 
     @property
     def sides(self) -> tuple[str, ...]:
-        """What is explored, by its name."""
-        return tuple(name for name in sides.sides(self.edit) if self.of in (None, name))
+        """What is explored, by its name; the Reconciler alone only where it is asked for."""
+        asked = (self.of,) if self.of else tuple(name for name in sides.NAMES if name != sides.RECONCILER)
+        return tuple(name for name in sides.sides(self.edit) if name in asked)
 
     def turns(self, job: int) -> list[tuple[str, float]]:
         """The sides that one process explores, and how long each; every second one in the other order."""
         names = self.sides
         weights = {
             sides.STACKS: self.share,
-            sides.CLUSTERS: (1 - self.share) * 0.5,
-            sides.RECONCILER: (1 - self.share) * 0.3,
+            sides.CLUSTERS: (1 - self.share) * 0.8,
+            sides.RECONCILER: 1.0,
             sides.KEEPALIVE: (1 - self.share) * 0.2,
         }
         total = sum(weights[name] for name in names) or 1.0

@@ -26,6 +26,7 @@ from eurekube_provider.operator.reconciler import Reconciler
 from eurekube_provider.operator.settings import Settings
 from eurekube_provider.operator.sources import Sources
 from eurekube_provider.operator.status import status_of
+from eurekube_provider.operator.unresponsive import UnresponsiveWatch
 from tests.explore.explorer import command
 from tests.explore.operator import threads
 from tests.explore.operator.acts import ACTS
@@ -94,6 +95,7 @@ class Replica:
         self._reconciler = Reconciler(
             settings, CLUSTER, access, self._registries, self._sources, drain_check, may_write
         )
+        self._unresponsive = UnresponsiveWatch(self._registries, changed=self.registry_changed)
         for name, registry in self._registries.items():
             registry.subscription.listener = _Listener(self, name)
             registry.renewals.stand_by()
@@ -195,6 +197,7 @@ class Replica:
             for number in range(len(registry.peers.peers)):
                 self._rounds[f"removals of {name} {number}"] = (self._now, _Sweep(registry, number))
         self._rounds["statuses"] = (self._now, self._write)
+        self._rounds["what answers"] = (self._now, self._check)
         self._led = True
         for key in self._sources.syncer_keys():
             self.add(key)
@@ -233,6 +236,11 @@ class Replica:
                     registry.recovery.missing([instance], None)
             except RegistryError:
                 registry.renewals.renew_soon([key])
+        return ROUND_SECONDS
+
+    def _check(self) -> float:
+        """Have those reconciled that say of an Eureka that it does not answer, or should."""
+        self._unresponsive.check()
         return ROUND_SECONDS
 
     def _write(self) -> float:
