@@ -380,19 +380,17 @@ def wait_for_finalizer(cluster: Cluster, namespace: str, name: str) -> None:
 
 
 WRONG: tuple[tuple[dict[str, Any], str], ...] = (
-    ({"url": ""}, "no Eureka URL is configured"),
-    ({"url": "eureka:8761"}, "must look like http://host:8761/eureka"),
     ({"url": "http://127.0.0.1:9/eureka"}, "no connection to http://127.0.0.1:9/eureka"),
     ({"kubeconfig": "nowhere"}, "does not exist"),
     (
         {"registrations": [{"name": "a", "application": "a", "hostName": "h", "port": 0}]},
         "0 must be a whole",
     ),
-    ({"registrations": [{"name": "a", "application": "a", "port": 1}]}, "hostName is required"),
 )
+"""One for each place that may refuse; what else the program refuses is rendered without an engine."""
 
 
-@pytest.mark.timeout(600)  # seven runs
+@pytest.mark.timeout(600)  # four runs
 def test_wrong_configuration_is_told_in_seconds(lab: Lab, tmp_path: Path, unique_name: str) -> None:
     """One sentence with what is wrong, and no traceback."""
     stack = Bridge(tmp_path, unique_name, settings(lab, unique_name))

@@ -737,6 +737,10 @@ def test_the_other_stacks_render_too(stack: str) -> None:
         ),
         (["--config", 'eurekube:syncers=[{"name":"a","app":"b"}]'], "syncers[0]: namespace is required"),
         (
+            ["--config", 'eurekube:registrations=[{"name":"a","application":"a","port":1}]'],
+            "hostName is required",
+        ),
+        (
             ["--config", 'eurekube:syncers=[{"name":"a","namespace":"b"}]'],
             "'a': app or match_labels must say",
         ),
