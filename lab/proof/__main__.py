@@ -16,6 +16,7 @@ from lab.proof.findings import document, found
 from lab.proof.form import FORMS
 from lab.proof.stage import NODES_BY_POOL, Stage
 from lab.proof.subjects import Scenario, Strategy, Subject
+from lab.proof.witness import Witness
 from lab.workloads import DEPLOYMENTS, wait_for
 
 _BEFORE_NEXT_STEP_SECONDS = 1.0
@@ -148,12 +149,13 @@ def main() -> None:
         counted_from = _warm_up(stage)
         bystanders.delete()
         play = Play(stage)
-        play.run()
-        stage.stop_callers()
+        with Witness(stage.eureka_urls(), lives) as witness:
+            play.run()
+            stage.stop_callers()
         ended, braked = bystanders.found(), stage.braked()
         calls = tally(stage.call_files, counted_from)
         findings = [
-            found(subject, form, calls.get(subject.name, Tally()), lives, play.began)
+            found(subject, form, calls.get(subject.name, Tally()), lives, play.began, witness.seen)
             for subject in form.subjects
         ]
         report = document(findings, form, play.events)

@@ -1,14 +1,50 @@
 """What the proof found, as plain values: each application's calls, and how long removed pods were called."""
 
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import asdict, dataclass, field
+from enum import StrEnum
 from typing import Any
 
 from lab.pod import Life
 from lab.proof.calls import Tally
 from lab.proof.form import Form
 from lab.proof.subjects import Subject
+from lab.proof.witness import Shown
+
+
+class Verdict(StrEnum):
+    """Whether callers noticed that pods went, and who is to blame."""
+
+    HELD = "no call failed, and no pod was called for too long"
+    STALE = "a Eureka server showed for too long what it had no longer, and nothing else went wrong"
+    BROKEN = "calls failed, or a pod was called for too long"
+
+
+@dataclass(frozen=True, slots=True)
+class Removed:
+    """One pod that was deleted, in seconds.
+
+    :ivar deleted: since things began to happen.
+    :ivar called: for so long after its deletion began.
+    :ivar gone: so long after its deletion began its address was taken away; 0 where that was not seen.
+    :ivar failed: calls to it.
+    """
+
+    pod: str
+    address: str
+    deleted: float
+    called: float
+    gone: float
+    failed: int
+    servers: Sequence[Shown] = ()
+
+    def is_forgiven(self, form: Form, limit_seconds: float) -> bool:
+        """Whether it was called for too long, and would not have been if no server had been stale."""
+        drain = form.drain
+        stale = max((one.stale for one in self.servers), default=0.0)
+        is_stale = stale > drain.server_cache_seconds + drain.replication_seconds
+        return is_stale and self.called - stale <= limit_seconds < self.called
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,6 +59,7 @@ class Finding:
     :ivar bound_seconds: what the arithmetic says about that, without the margin.
     :ivar failures: in each second since things began to happen; a second without any is left out.
     :ivar outcomes: of the failed calls.
+    :ivar verdict: a :class:`Verdict`; of an application that does not drain it says nothing.
     """
 
     scenario: str
@@ -38,12 +75,40 @@ class Finding:
     bound_seconds: float
     failures: dict[int, int] = field(default_factory=dict)
     outcomes: dict[str, int] = field(default_factory=dict)
+    verdict: Verdict = Verdict.HELD
+    pods: list[Removed] = field(default_factory=list)
 
 
-def found(subject: Subject, form: Form, calls: Tally, lives: Iterable[Life], began: float) -> Finding:
-    """Put together what is known of one application; `began` is when things began to happen."""
+def verdict_on(pods: Iterable[Removed], failed: Iterable[str], form: Form, bound_seconds: float) -> Verdict:
+    """What is to be said of these pods and of the calls that failed, by the addresses that they went to."""
+    limit_seconds = bound_seconds + form.drain.margin_seconds
+    wrong, forgiven = set(failed), set()
+    for pod in pods:
+        if pod.called > limit_seconds:
+            wrong.add(pod.address)
+        if pod.is_forgiven(form, limit_seconds):
+            forgiven.add(pod.address)
+    if not wrong:
+        return Verdict.HELD
+    return Verdict.STALE if wrong <= forgiven else Verdict.BROKEN
+
+
+def found(
+    subject: Subject,
+    form: Form,
+    calls: Tally,
+    lives: Iterable[Life],
+    began: float,
+    seen: Callable[[Life], Sequence[Shown]] = lambda _: (),
+) -> Finding:
+    """Put together what is known of one application.
+
+    `began` is when things began to happen, `seen` what the servers did with a pod.
+    """
+    failed = Counter(call.target for call in calls.failures)
+    bound = subject.bound_seconds(form.drain)
     ended = [life for life in lives if life.labels.get("app") == subject.name and life.deleted_at is not None]
-    still_called = [calls.last_called.get(life.address, 0.0) - (life.deleted_at or 0.0) for life in ended]
+    pods = [_removed(life, calls, failed, began, seen) for life in ended]
     seconds = Counter(int(call.at - began) for call in calls.failures)
     return Finding(
         subject.scenario,
@@ -55,10 +120,27 @@ def found(subject: Subject, form: Form, calls: Tally, lives: Iterable[Life], beg
         calls.slowest_answer_seconds,
         len(ended),
         sum(life.was_killed for life in ended),
-        round(max([0.0, *still_called]), 1),
-        subject.bound_seconds(form.drain),
+        max([0.0, *(pod.called for pod in pods)]),
+        bound,
         dict(sorted(seconds.items())),
         dict(Counter(call.outcome.split(":")[0][:80] for call in calls.failures).most_common(6)),
+        verdict_on(pods, failed, form, bound),
+        pods,
+    )
+
+
+def _removed(
+    life: Life, calls: Tally, failed: Counter[str], began: float, seen: Callable[[Life], Sequence[Shown]]
+) -> Removed:
+    deleted_at = life.deleted_at or 0.0
+    return Removed(
+        life.name,
+        life.address,
+        round(deleted_at - began, 1),
+        round(max(0.0, calls.last_called.get(life.address, 0.0) - deleted_at), 1),
+        round(max(0.0, (life.gone_at or 0.0) - deleted_at), 1),
+        failed[life.address],
+        seen(life),
     )
 
 

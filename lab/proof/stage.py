@@ -114,6 +114,10 @@ class Stage:
         self._stack.callback(operator.kill)
         operator.start()
 
+    def eureka_urls(self) -> list[str]:
+        """Of every server."""
+        return list(dict.fromkeys([*self.lab.eureka_urls, *self.disturbed.eureka_urls]))
+
     def kill_leader(self) -> str:
         """SIGKILL the operator that leads for the scenario of that name; which one it was."""
         lease = self.cluster.get(LEASES, Scenario.OPERATOR.namespace, "default") or {}

@@ -9,9 +9,10 @@ import pytest
 from eurekube_provider.core.drain_time import Drain
 from lab.pod import Life
 from lab.proof.calls import tally
-from lab.proof.findings import found
+from lab.proof.findings import Removed, Verdict, found, verdict_on
 from lab.proof.form import FORMS
 from lab.proof.subjects import Scenario, Strategy, Subject
+from lab.proof.witness import Shown, Sight, summed_up
 
 LINES = """\
 1000000,load balancer,rating-rolling-update-ours,10.0.1.1,3,ok
@@ -49,6 +50,49 @@ def test_how_long_a_removed_pod_was_called(file: Path) -> None:
     finding = found(ROLLED, FORMS["full"], tally([file])[ROLLED.name], [*lives, other], 1002.0)
     assert (finding.removed, finding.still_called_seconds, finding.bound_seconds) == (2, 3.5, 96)
     assert (finding.failed, finding.failures) == (2, {2: 1, 3: 1})
+
+
+def test_only_what_a_server_has_no_longer_is_stale() -> None:
+    """The longest time in which one delta showed it and it was not held; what comes back counts anew."""
+    sights = [
+        Sight(101.0, shown=True, held=True),
+        Sight(102.0, shown=True),
+        Sight(105.0, shown=True),
+        Sight(106.0, shown=False),
+        Sight(107.0, shown=True),
+        Sight(108.0, shown=True, held=True),
+        Sight(109.0, shown=True),
+        Sight(110.0, shown=True),
+        Sight(113.0, shown=True, version=2),
+    ]
+    assert summed_up("one", sights, 100.0) == Shown("one", held=8.0, shown=13.0, stale=3.0)
+
+
+@pytest.mark.parametrize(
+    ("called", "stale", "failed", "verdict"),
+    [
+        (4.0, 0.0, [], Verdict.HELD),
+        (4.0, 30.0, [], Verdict.HELD),  # no caller asked that server
+        (38.4, 34.0, ["10.0.1.1"], Verdict.STALE),
+        (38.4, 34.0, [], Verdict.STALE),
+        (38.4, 0.0, ["10.0.1.1"], Verdict.BROKEN),  # removed too late
+        (38.4, 20.0, ["10.0.1.1"], Verdict.BROKEN),  # late, and stale as well
+        (38.4, 34.0, ["10.0.1.1", "10.0.1.2"], Verdict.BROKEN),  # another one failed
+        (38.4, 34.0, ["10.0.1.1", ""], Verdict.BROKEN),  # nobody was there to be called
+        (13.5, 1.5, [], Verdict.BROKEN),  # a cache as old as it may be
+        (8.0, 5.0, ["10.0.1.1"], Verdict.BROKEN),  # it ended while it was still to serve
+    ],
+)
+def test_a_stale_server_is_blamed_for_no_more_than_it_did(
+    called: float, stale: float, failed: list[str], verdict: Verdict
+) -> None:
+    """Only where every pod that failed calls would have been called no longer than computed without it."""
+    servers = [Shown("one", 0.4, 0.6, 0.0), Shown("two", 0.4, stale + 0.5, stale)]
+    pods = [
+        Removed("a", "10.0.1.1", 1.0, called, 19.0, 0, servers),
+        Removed("b", "10.0.1.2", 20.0, 3.0, 19.0, 0, servers[:1]),
+    ]
+    assert verdict_on(pods, failed, FORMS["short"], 5) is verdict
 
 
 def test_names_are_names() -> None:

@@ -1,0 +1,162 @@
+"""What each Eureka server shows of the pods that go, and whether it still has what it shows.
+
+A server that renders its delta at the very moment of a removal keeps one that lacks it, until something else
+changes there (`docs/zero-downtime.md`). Callers go on calling then, whoever removed the pod and however soon.
+The witness reads what callers read, and under the same keys of the servers' caches, so that nothing is
+rendered for it; what is still shown it reads once more by instance, past the caches.
+"""
+
+import threading
+import time
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from types import TracebackType
+from typing import Self
+from urllib.parse import quote
+
+import requests
+
+from eurekube_provider.core.model import Instance, Key, Status
+from eurekube_provider.eureka.codec import instance_from_json, instances_from_text
+from eurekube_provider.eureka.delta import applied, delta_from_text
+from lab.pod import Life
+
+_LOOK_SECONDS = 0.5
+_TIMEOUT_SECONDS = 10.0
+_AS_SPRING = {"Accept": "application/json"}
+"""All that matters of what Spring's client sends: it has no `X-Eureka-Accept`."""
+
+
+@dataclass(frozen=True, slots=True)
+class Sight:
+    """One look at a pod whose deletion has begun.
+
+    :ivar shown: as UP, in what the server tells its clients.
+    :ivar held: as UP, in the server's registry; not asked for where it is not shown.
+    :ivar version: of the delta, by the server's own count; a delta that is made anew has another one.
+    """
+
+    at: float
+    shown: bool
+    held: bool = False
+    version: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Shown:
+    """What one server did with one pod, in seconds after the pod's deletion began.
+
+    :ivar held: the server was last seen to have it as UP.
+    :ivar shown: the server last showed it as UP.
+    :ivar stale: for so long it showed, without a pause and in one delta, what it had no longer.
+    """
+
+    server: str
+    held: float
+    shown: float
+    stale: float
+
+
+def summed_up(server: str, sights: Iterable[Sight], deleted_at: float) -> Shown:
+    """What all looks at one pod at one server come to."""
+    held = shown = stale = 0.0
+    since, version = 0.0, None
+    for sight in sights:
+        after = sight.at - deleted_at
+        shown = after if sight.shown else shown
+        held = after if sight.held else held
+        if not sight.shown or sight.held:
+            version = None
+            continue
+        if version != sight.version:
+            since, version = after, sight.version
+        stale = max(stale, after - since)
+    return Shown(server, round(held, 1), round(shown, 1), round(stale, 1))
+
+
+class Witness:
+    """Looks at every server twice a second: `with Witness(urls, lives) as witness:`."""
+
+    def __init__(self, urls: Iterable[str], lives: Sequence[Life]) -> None:
+        self._lives = lives
+        self._sights: dict[str, dict[str, list[Sight]]] = {url: {} for url in urls}
+        self._ended = threading.Event()
+        self._threads = [
+            threading.Thread(target=self._watch, args=(url,), name=f"witness-{url}", daemon=True)
+            for url in self._sights
+        ]
+
+    def __enter__(self) -> Self:
+        for thread in self._threads:
+            thread.start()
+        return self
+
+    def __exit__(
+        self,
+        error_type: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        self._ended.set()
+        for thread in self._threads:
+            thread.join()
+
+    def seen(self, life: Life) -> list[Shown]:
+        """What every server that knew this pod did with it."""
+        return [
+            summed_up(url, list(sights[life.address]), life.deleted_at or 0.0)
+            for url, sights in self._sights.items()
+            if life.address in sights
+        ]
+
+    def _watch(self, url: str) -> None:
+        view: Mapping[Key, Instance] = {}
+        with requests.Session() as session:
+            session.trust_env = False
+            session.headers.update(_AS_SPRING)
+            while not self._ended.wait(_LOOK_SECONDS):
+                try:
+                    view, version = _followed(session, url, view)
+                    self._look(session, url, view, version)
+                except requests.RequestException:  # it is being restarted
+                    view = {}
+                    self._look(session, url, view, 0)
+
+    def _look(self, session: requests.Session, url: str, view: Mapping[Key, Instance], version: int) -> None:
+        """Note what a server shows, as its clients have it, of each pod that it ever showed."""
+        up = {one.ip_address: one for one in view.values() if one.status is Status.UP}
+        sights = self._sights[url]
+        for address in up:
+            sights.setdefault(address, [])
+        for life in list(self._lives):
+            if life.deleted_at is not None and life.address in sights:
+                shown = up.get(life.address)
+                held = shown is not None and _is_held(session, url, shown)
+                sights[life.address].append(Sight(time.time(), shown is not None, held, version))
+
+
+def _followed(
+    session: requests.Session, url: str, view: Mapping[Key, Instance]
+) -> tuple[Mapping[Key, Instance], int]:
+    """What a client has after its next fetch: the delta applied, or the list where the counts do not fit.
+
+    With it the delta's version.
+    """
+    answer = session.get(f"{url}/apps/delta", timeout=_TIMEOUT_SECONDS)
+    answer.raise_for_status()
+    delta = delta_from_text(answer.content)
+    followed = applied(view, delta)
+    if followed is not None:
+        return followed, delta.version
+    apps = session.get(f"{url}/apps", timeout=_TIMEOUT_SECONDS)
+    apps.raise_for_status()
+    return {one.key: one for one in instances_from_text(apps.content)[0]}, delta.version
+
+
+def _is_held(session: requests.Session, url: str, instance: Instance) -> bool:
+    path = f"{instance.application}/{quote(instance.instance_id, safe='')}"
+    answer = session.get(f"{url}/apps/{path}", timeout=_TIMEOUT_SECONDS)
+    if answer.status_code == requests.codes.not_found:
+        return False
+    answer.raise_for_status()
+    return instance_from_json(answer.json()["instance"]).status is Status.UP
