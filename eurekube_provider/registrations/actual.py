@@ -59,8 +59,8 @@ def look(
     :param writes: ``desired`` is about to be written or removed, or was a moment ago. Where others renew it,
         many of its places are then read in batches, which cost the servers little and renew what they find:
         what is ours, or what came since the list was made, if anything did. Other looks renew nothing.
-    :param everywhere: whether a single place is read from every server, and not from the first that answers
-        and holds something; many are in any case.
+    :param everywhere: whether the place of a single instance is read from every server, and not from the
+        first that answers and holds something; those of an application are in any case.
     :raises RegistryError: no server answered.
     """
     if listed is None:
@@ -72,7 +72,7 @@ def look(
 
     suggested = (each.key for each in listed if is_ours(each) and MEMBER_KEY in each.metadata)
     places = list(dict.fromkeys((*own, *also, *(suggested if desired.has_members else ()))))
-    if len(places) == 1 and not everywhere:
+    if len(places) == 1 and not everywhere and not desired.has_members:
         stock = UncachedReads({"": {places[0]: peers.read(*places[0])}}, {})
     else:
         stock = _read(peers, places, _renewed(desired, owners, listed) if writes else [])

@@ -258,6 +258,19 @@ def test_a_look_knows_what_the_state_knows() -> None:
     assert look(wanted, [OWNER], cluster, also=before.keys).surplus(wanted) == []
 
 
+@pytest.mark.parametrize(("has_members", "is_seen"), [(True, True), (False, False)])
+def test_an_application_of_one_is_read_from_every_server(has_members: bool, is_seen: bool) -> None:
+    """Somebody may have taken the place at a server that is asked later; an instance is read from one."""
+    cluster = Cluster("http://a/eureka", "http://b/eureka")
+    wanted = replace(application(1), has_members=has_members)
+    (ours,) = (each.instance for each in wanted.registrations.values())
+    cluster.holds([ours])
+    strange = replace(ours, metadata={"eurekube.owner": "somebody"}, last_dirty_timestamp_ms=2**41)
+    cluster.servers[1].held[ours.key] = strange
+    found = look(wanted, [OWNER], cluster, [], everywhere=False)
+    assert (ours.key in found.others) is is_seen
+
+
 def test_a_neighbour_at_our_address_is_read() -> None:
     """One that a list shows and that is gone stands in nobody's way."""
     cluster, wanted = Cluster(), application(1)
