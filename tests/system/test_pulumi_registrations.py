@@ -71,10 +71,9 @@ Wanted = dict[str, Any]
 
 
 @pytest.fixture(scope="module")
-def url() -> Iterator[str]:
-    """One Eureka server, its lists a second old at most: a run looks there for what a former one left."""
-    with Lab(eureka=1, kubernetes=False, quick_view=True) as lab:
-        yield lab.eureka_urls[0]
+def url(lab: Lab) -> str:
+    """The lab's Eureka server, whose lists are never old: a run looks there for what a former one left."""
+    return lab.eureka_urls[0]
 
 
 @pytest.fixture(scope="module")
