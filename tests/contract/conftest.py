@@ -22,6 +22,11 @@ WAIT_SECONDS = 60
 """For what servers do in a second, on a machine that has other things to do."""
 DATA_CENTER = {"@class": "com.netflix.appinfo.InstanceInfo$DefaultDataCenterInfo", "name": "MyOwn"}
 
+on_one_train = pytest.mark.parametrize("spring_cloud", ["2025.0"], indirect=True)
+"""For what our client makes of answers that both release trains give alike, as ``test_model.py`` and
+``test_eureka_*.py`` show on both.
+"""
+
 Document = dict[str, Any]
 
 
@@ -113,6 +118,11 @@ class Server:
         """Application and id of each instance, or of an application's: also where the lease has lapsed."""
         return held_now(self.url, app)
 
+    def empty(self) -> None:
+        """Remove whatever other tests left."""
+        for left in self.held():
+            self.cancel(*left)
+
     def of_application(self, app: str) -> list[Document]:
         """An application's instances in ``GET /apps/{APP}``."""
         answer = self.send("GET", f"/apps/{app.upper()}")
@@ -151,7 +161,7 @@ def body(answer: requests.Response) -> Any:
     return json.loads(answer.text)
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="package")
 def http() -> Iterator[requests.Session]:
     """A session that no proxy or netrc of the environment disturbs."""
     with requests.Session() as session:
@@ -159,14 +169,14 @@ def http() -> Iterator[requests.Session]:
         yield session
 
 
-@pytest.fixture(scope="session", params=["2025.0", "2025.1"])
+@pytest.fixture(scope="package", params=["2025.0", "2025.1"])
 def spring_cloud(request: pytest.FixtureRequest) -> SpringCloud:
     """The release trains that we support."""
     train: SpringCloud = request.param
     return train
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="package")
 def single(spring_cloud: SpringCloud) -> Iterator[Lab]:
     """One server by itself."""
     with Lab(eureka=1, kubernetes=False, spring_cloud=spring_cloud) as running:
@@ -188,7 +198,7 @@ def peer(single: Lab) -> Iterator[Peer]:
     client.close()
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="package")
 def three(spring_cloud: SpringCloud) -> Iterator[Lab]:
     """Three servers that are peers; that tests may wait for a list, it is a second old at most.
 
@@ -200,7 +210,23 @@ def three(spring_cloud: SpringCloud) -> Iterator[Lab]:
         yield running
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="package")
+def mortal(spring_cloud: SpringCloud) -> Iterator[Lab]:
+    """Three servers of which tests may kill some."""
+    with Lab(eureka=3, kubernetes=False, spring_cloud=spring_cloud) as running:
+        yield running
+
+
+@pytest.fixture
+def frail(mortal: Lab) -> Lab:
+    """They all run when a test begins."""
+    for server in mortal.eurekas:
+        if server.state != "running":
+            server.start()
+    return mortal
+
+
+@pytest.fixture(scope="package")
 def evicting(spring_cloud: SpringCloud) -> Iterator[Lab]:
     """A server on which nobody waits: it looks for lapsed leases five times a second and never spares them,
     where others do once a minute, if at all; and a list shows at once what was written.

@@ -14,9 +14,9 @@ from eurekube_provider.eureka.peer import Peer
 from eurekube_provider.eureka.peers import Peers
 from lab.listing import wait_listed
 from lab.waiting import wait_until
-from tests.contract.conftest import WAIT_SECONDS, rating
+from tests.contract.conftest import WAIT_SECONDS, on_one_train, rating
 
-pytestmark = [pytest.mark.lab, pytest.mark.slow]
+pytestmark = [pytest.mark.lab, pytest.mark.slow, on_one_train]
 
 
 def registry(peers: Peers, cluster: Cluster) -> EurekaRegistry:

@@ -1,4 +1,4 @@
-"""Many registrations as one resource, in Pulumi's own plugin process, against two real Eureka peers.
+"""Many registrations as one resource, in Pulumi's own plugin process, against three real Eureka peers.
 
 And what single registrations do on a cluster: removals that share their second look, and replacements that
 a person forces.
@@ -31,26 +31,18 @@ from eurekube_provider.resources.application import ApplicationProvider
 from eurekube_provider.resources.dynamic_provider import SECRET, SIGNATURE
 from eurekube_provider.resources.program_inputs import IN_UPDATE
 from lab import Lab
-from lab.eureka import LISTS_EACH_SECOND
 from lab.listing import held_now, listed_now
 from lab.workloads import wait_for
-from tests.contract.conftest import wait_everywhere
+from tests.contract.conftest import on_one_train, wait_everywhere
 from tests.contract.plugin import NOBODY, Plugin, Properties, plugins, sentence
 
-pytestmark = pytest.mark.lab
-
-
-@pytest.fixture(scope="module")
-def two() -> Iterator[Lab]:
-    """Two servers that are peers; that tests may wait for a list, it is a second old at most."""
-    with Lab(eureka=2, kubernetes=False, eureka_settings=LISTS_EACH_SECOND) as running:
-        yield running
+pytestmark = [pytest.mark.lab, on_one_train]
 
 
 @pytest.fixture
-def eureka(two: Lab) -> Iterator[Peers]:
-    """Both servers, asked past all that is tested here."""
-    peers = Peers(Connection(tuple(two.eureka_urls)))
+def eureka(three: Lab) -> Iterator[Peers]:
+    """The servers, asked past all that is tested here."""
+    peers = Peers(Connection(tuple(three.eureka_urls)))
     yield peers
     peers.close()
 
@@ -77,7 +69,7 @@ def next_run(tmp_path: Path) -> Iterator[Plugin]:
 
 
 @pytest.fixture
-def news(two: Lab, unique_name: str) -> Properties:
+def news(three: Lab, unique_name: str) -> Properties:
     """What a program asks for: two instances."""
     return {
         "application": unique_name,
@@ -85,7 +77,7 @@ def news(two: Lab, unique_name: str) -> Properties:
         "metadata": {"tier": "1"},
         "instances": {"a": {"host_name": "192.0.2.1"}, "b": {"host_name": "192.0.2.2", "zone": "zone-b"}},
         "renewer": "eurekube",
-        "service_url": ",".join(two.eureka_urls),
+        "service_url": ",".join(three.eureka_urls),
         "owner": f"stack/organization/shop/dev/{unique_name}",
     }
 
@@ -101,7 +93,7 @@ def listed(peer: Peer, news: Properties) -> list[Instance]:
 
 
 def held(eureka: Peers, news: Properties) -> dict[str, Instance]:
-    """What either server holds of the application at this moment, by the part of the id that is the key."""
+    """What any server holds of the application at this moment, by the part of the id that is the key."""
     ours = [each for peer in eureka.peers for each in listed(peer, news)]
     newest = sorted(ours, key=lambda each: each.last_dirty_timestamp_ms or 0)
     return {each.instance_id.partition(".")[0]: each for each in newest}
@@ -225,9 +217,9 @@ def test_an_unreachable_eureka_is_an_error_and_never_a_blank_id(plugin: Plugin, 
         assert "no connection to http://127.0.0.1:9/eureka" in sentence(raised)
 
 
-def test_gone_needs_the_word_of_every_server(plugin: Plugin, news: Properties, two: Lab) -> None:
+def test_gone_needs_the_word_of_every_server(plugin: Plugin, news: Properties, three: Lab) -> None:
     """A server that does not answer may still hold it."""
-    state = plugin.check({**news, "service_url": f"{NOBODY},{two.eureka_urls[0]}"})
+    state = plugin.check({**news, "service_url": f"{NOBODY},{three.eureka_urls[0]}"})
     with pytest.raises(grpc.RpcError) as raised:
         plugin.read(state)
     assert "is not known" in sentence(raised)
@@ -442,7 +434,7 @@ def test_draining_takes_all_out_of_service_first(plugin: Plugin, eureka: Peers, 
 
 
 def test_a_thousand_in_batches(plugin: Plugin, eureka: Peers, news: Properties) -> None:
-    """Registered, found unchanged, changed and removed on both servers."""
+    """Registered, found unchanged, changed and removed on every server."""
     instances = {
         f"i{number}": {"host_name": f"10.1.{number // 250}.{number % 250 + 1}"} for number in range(1000)
     }
@@ -572,17 +564,18 @@ def test_what_a_killed_run_left_out_of_service_the_next_one_puts_back(
 
     def standing() -> set[tuple[Status, bool]]:
         there = [each for peer in eureka.peers for each in listed(peer, news)]
-        assert len(there) == 2 * len(news["instances"])
+        assert len(there) == len(eureka.peers) * len(news["instances"])
         return {(each.status, LEAVING_KEY in each.metadata) for each in there}
 
     with plugins(tmp_path) as start:
         first, second, third = (start(ApplicationProvider()) for _ in range(3))
         inputs = first.check(news)
         state = first.create(inputs)
-        wait_for(lambda: len(held_now(eureka.peers[1].url, news["application"])) == 2, "the copies")
+        for peer in eureka.peers:
+            wait_for(lambda peer=peer: len(held_now(peer.url, news["application"])) == 2, "the copies")  # type: ignore[misc]
         with ThreadPoolExecutor(1) as executor:
             removing = executor.submit(first.delete, state)
-            wait_for(lambda: standing() == {(Status.OUT_OF_SERVICE, True)}, "a drain on both servers")
+            wait_for(lambda: standing() == {(Status.OUT_OF_SERVICE, True)}, "a drain on every server")
             first.kill()
             with pytest.raises(grpc.RpcError):
                 removing.result(120)

@@ -10,8 +10,9 @@ import pytest
 import requests
 
 from lab import Lab
+from lab.eureka import SpringCloud
 from lab.waiting import wait_until
-from tests.contract.conftest import WAIT_SECONDS, Server, document
+from tests.contract.conftest import WAIT_SECONDS, Server, document, on_one_train
 
 pytestmark = pytest.mark.lab
 
@@ -31,8 +32,7 @@ def threshold(server: Server) -> int:
 
 def emptied(server: Server) -> int:
     """Remove whatever other tests left; the threshold of a server that holds nothing."""
-    for left in server.held():
-        server.cancel(*left)
+    server.empty()
     return threshold(server)
 
 
@@ -125,13 +125,14 @@ def test_heartbeats_keep_an_instance(quick: Server, app: str) -> None:
 
 
 @pytest.fixture(scope="module")
-def sparing() -> Iterator[Lab]:
+def sparing(spring_cloud: SpringCloud) -> Iterator[Lab]:
     """A server that looks for lapsed leases as often, and preserves itself as servers do by default."""
     settings = {"eureka.server.eviction-interval-timer-in-ms": "200"}
-    with Lab(eureka=1, kubernetes=False, eureka_settings=settings) as running:
+    with Lab(eureka=1, kubernetes=False, spring_cloud=spring_cloud, eureka_settings=settings) as running:
         yield running
 
 
+@on_one_train
 def test_self_preservation_spares_everything(sparing: Lab, http: requests.Session, app: str) -> None:
     """With fewer renewals than are expected nothing is evicted: only a removal takes an instance out."""
     server = Server(sparing.eureka_urls[0], http)
@@ -143,13 +144,14 @@ def test_self_preservation_spares_everything(sparing: Lab, http: requests.Sessio
 
 
 @pytest.fixture(scope="module")
-def slow() -> Iterator[Lab]:
+def slow(spring_cloud: SpringCloud) -> Iterator[Lab]:
     """A server that evicts, and looks for lapsed leases once a minute as servers do by default."""
     settings = {"eureka.server.enable-self-preservation": "false"}
-    with Lab(eureka=1, kubernetes=False, eureka_settings=settings) as running:
+    with Lab(eureka=1, kubernetes=False, spring_cloud=spring_cloud, eureka_settings=settings) as running:
         yield running
 
 
+@on_one_train
 def test_a_lapsed_lease_is_not_read_although_it_is_there(slow: Lab, http: requests.Session, app: str) -> None:
     """Between lapse and eviction an instance is listed, its read is a 404, and a renewal revives it."""
     server = Server(slow.eureka_urls[0], http)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import random
 import time
-from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 
@@ -26,24 +25,16 @@ from eurekube_provider.resources.lookups import get_application
 from eurekube_provider.stateless.render import Rendered
 from eurekube_provider.stateless.stack_registrations import StackRegistrations
 from lab import Lab
-from lab.eureka import SpringCloud
 from lab.listing import LISTED_WITHIN_SECONDS
 from lab.proxy import Proxy
 from lab.waiting import wait_until
-from tests.contract.conftest import WAIT_SECONDS, Server, document, one, rating
+from tests.contract.conftest import WAIT_SECONDS, Server, document, on_one_train, one, rating
 from tests.contract.plugin import Plugin, plugins
 
 pytestmark = pytest.mark.lab
 
 CACHE_SECONDS = 30
 """How often a server copies one cache into the other, at each half minute of its clock."""
-
-
-@pytest.fixture(scope="module")
-def cached(spring_cloud: SpringCloud) -> Iterator[Lab]:
-    """A server with its caches as in production."""
-    with Lab(eureka=1, kubernetes=False, spring_cloud=spring_cloud) as running:
-        yield running
 
 
 def ids(server: Server, path: str) -> list[str]:
@@ -57,9 +48,9 @@ def ids(server: Server, path: str) -> list[str]:
 
 
 @pytest.mark.slow
-def test_lists_are_up_to_half_a_minute_old(cached: Lab, http: requests.Session, app: str) -> None:
+def test_lists_are_up_to_half_a_minute_old(single: Lab, http: requests.Session, app: str) -> None:
     """A list that was asked for before lacks for up to 30 s what was registered since; a read never does."""
-    server, path = Server(cached.eureka_urls[0], http), f"/apps/{app.upper()}"
+    server, path = Server(single.eureka_urls[0], http), f"/apps/{app.upper()}"
     assert ids(server, path) == []
     server.register(document(app))
     assert ids(server, path) == []
@@ -67,9 +58,9 @@ def test_lists_are_up_to_half_a_minute_old(cached: Lab, http: requests.Session, 
     wait_until(lambda: ids(server, path) == [one(app)], "the list", 60)
 
 
-def test_a_list_still_has_what_was_removed(cached: Lab, http: requests.Session, app: str) -> None:
+def test_a_list_still_has_what_was_removed(single: Lab, http: requests.Session, app: str) -> None:
     """The same holds for a removal: a 404 of the read is true, and the list is not."""
-    server, path = Server(cached.eureka_urls[0], http), f"/apps/{app.upper()}"
+    server, path = Server(single.eureka_urls[0], http), f"/apps/{app.upper()}"
     server.register(document(app))
     wait_until(lambda: ids(server, path) == [one(app)], "the list", 60)
     server.cancel(app)
@@ -77,9 +68,9 @@ def test_a_list_still_has_what_was_removed(cached: Lab, http: requests.Session, 
     assert ids(server, path) == [one(app)]
 
 
-def test_one_instance_is_read_past_the_caches(cached: Lab, app: str) -> None:
+def test_one_instance_is_read_past_the_caches(single: Lab, app: str) -> None:
     """By application and id, or by its id alone: what no list shows yet, or shows still."""
-    peer, sent = Peer(cached.eureka_urls[0], Connection((cached.eureka_urls[0],))), rating(app)
+    peer, sent = Peer(single.eureka_urls[0], Connection((single.eureka_urls[0],))), rating(app)
     before = {found.key for found in peer.list_instances()}
     peer.register(sent)
     assert {found.key for found in peer.list_instances()} == before
@@ -92,12 +83,14 @@ def test_one_instance_is_read_past_the_caches(cached: Lab, app: str) -> None:
 
 
 @pytest.mark.slow
-def test_followed_deltas_are_the_list(cached: Lab, app: str) -> None:
+@on_one_train
+def test_followed_deltas_are_the_list(single: Lab, server: Server, app: str) -> None:
     """A delta older than the list brings nothing back; from the next copy of the caches on it is all that is
     asked for, and says at each moment what the list says.
     """
-    connection = Connection((cached.eureka_urls[0],))
-    peers, peer = Peers(connection), Peer(cached.eureka_urls[0], connection)
+    server.empty()
+    connection = Connection((single.eureka_urls[0],))
+    peers, peer = Peers(connection), Peer(single.eureka_urls[0], connection)
     lists: list[bytes] = []
     seen: set[frozenset[tuple[tuple[str, str], str | None]]] = set()
     reader = peers.peers[0]
@@ -154,14 +147,14 @@ ORDINARY = {"/eureka/apps", "/eureka/apps/delta"}
 
 
 def test_nothing_that_we_do_leaves_a_list_behind(
-    cached: Lab,
+    single: Lab,
     http: requests.Session,
     app: str,
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """A server never forgets a list that it was asked for, and renders each anew every 30 s."""
-    (server,) = cached.eurekas
+    (server,) = single.eurekas
     for path in sorted(ORDINARY):
         Server(server.url, http).send("GET", path.removeprefix("/eureka"))
     held = server.cached_answers()

@@ -22,34 +22,41 @@ from lab.listing import LISTED_WITHIN_SECONDS
 from lab.ports import HOST
 from lab.proxy import Proxy
 from lab.waiting import wait_until
-from tests.contract.conftest import WAIT_SECONDS, Server, document, rating
+from tests.contract.conftest import WAIT_SECONDS, Server, document, on_one_train, rating
 from tests.logged_lines import everything_logged
 
 pytestmark = pytest.mark.lab
 
 
 @pytest.fixture(params=[False, True], ids=["strangers", "clients of each other"])
-def pair(request: pytest.FixtureRequest, spring_cloud: SpringCloud) -> Iterator[Lab]:
-    """Two servers, that are clients of each other or not."""
-    with Lab(
-        eureka=2, kubernetes=False, register_with_eureka=request.param, spring_cloud=spring_cloud
-    ) as running:
+def copies(request: pytest.FixtureRequest) -> bool:
+    """Whether the servers are clients of each other, which copy at their start what their neighbours list."""
+    return bool(request.param)
+
+
+@pytest.fixture
+def neighbours(copies: bool, request: pytest.FixtureRequest, spring_cloud: SpringCloud) -> Iterator[Lab]:
+    """Servers that are peers, and clients of each other or not."""
+    if not copies:
+        yield request.getfixturevalue("three")
+        return
+    with Lab(eureka=2, kubernetes=False, register_with_eureka=True, spring_cloud=spring_cloud) as running:
         yield running
 
 
 def test_what_a_restarted_server_holds(
-    pair: Lab, http: requests.Session, app: str, request: pytest.FixtureRequest
+    neighbours: Lab, copies: bool, http: requests.Session, app: str
 ) -> None:
     """It copies its neighbour's registry only where it is a client; its start time tells of the restart."""
-    first, second = (Server(url, http) for url in pair.eureka_urls)
+    first, second, *others = (Server(url, http) for url in neighbours.eureka_urls)
     first.register(document(app))
     wait_until(lambda: second.status(app) == "UP", "the copy", WAIT_SECONDS)
     client = Peer(first.url, Connection((first.url,)))
     before = client.status()
     assert before.started_timestamp_ms is not None
     assert client.status().started_timestamp_ms == before.started_timestamp_ms
-    assert [url.rstrip("/") for url in before.registered_replicas] == [second.url]
-    copies = request.node.callspec.params["pair"]
+    replicas = {url.rstrip("/") for url in before.registered_replicas}
+    assert replicas == {server.url for server in (second, *others)}
     if copies:  # what it copies is its neighbour's list, which is up to half a minute old
         neighbour = Peer(second.url, Connection((second.url,)))
         wait_until(
@@ -58,8 +65,8 @@ def test_what_a_restarted_server_holds(
             LISTED_WITHIN_SECONDS,
         )
         neighbour.close()
-    pair.eurekas[0].kill()
-    pair.eurekas[0].start()
+    neighbours.eurekas[0].kill()
+    neighbours.eurekas[0].start()
     if copies:
         wait_until(lambda: first.status(app) == "UP", "the copy", WAIT_SECONDS)
     else:
@@ -93,16 +100,16 @@ def youngest_seconds(urls: Sequence[str]) -> float:
     return min(running_seconds(status, time.time()) or 0.0 for status in statuses.values())
 
 
-def test_two_servers_behind_one_url(http: requests.Session, app: str) -> None:
+@on_one_train
+def test_two_servers_behind_one_url(frail: Lab, http: requests.Session, app: str) -> None:
     """Being sent to one or the other is no restart: renewals keep their pace, and what a person removed stays
     away. A real restart is noticed, and what was lost is back.
     """
     with (
-        Lab(eureka=2, kubernetes=False) as lab,
-        Proxy(lab.eurekas[0].port, others=[lab.eurekas[1].port]) as balancer,
+        Proxy(frail.eurekas[0].port, others=[frail.eurekas[1].port]) as balancer,
         everything_logged() as log,
     ):
-        servers = [Server(url, http) for url in lab.eureka_urls]
+        servers = [Server(url, http) for url in frail.eureka_urls[:2]]
         peers = Peers(Connection((f"http://{HOST}:{balancer.port}/eureka",)))
         registry = EurekaRegistry(peers, Cluster("eks", "uid"), "operator", 60.0)
         ours = [
@@ -133,7 +140,9 @@ def test_two_servers_behind_one_url(http: requests.Session, app: str) -> None:
                     registry.instances.registered(instance)
 
         wait_until(
-            lambda: youngest_seconds(lab.eureka_urls) > 3.0, "both to have run for a while", WAIT_SECONDS
+            lambda: youngest_seconds(frail.eureka_urls[:2]) > 3.0,
+            "both to have run for a while",
+            WAIT_SECONDS,
         )
         registry.start(Listener())
         registry.renewals.resume()
@@ -159,8 +168,8 @@ def test_two_servers_behind_one_url(http: requests.Session, app: str) -> None:
             assert not any("was restarted" in line for line in log), "\n".join(log)
             assert registry.renewals.counts.accepted < 3 * len(ours)
             assert not peers.uses_batches(BATCHES_FROM_LEASES)
-            lab.eurekas[0].kill()
-            lab.eurekas[0].start()
+            frail.eurekas[0].kill()
+            frail.eurekas[0].start()
             wait_until(lambda: registry.restarts.lost_memory, "the restart to be noticed", WAIT_SECONDS)
             wait_until(
                 lambda: all(servers[0].get(app, instance.instance_id) for instance in ours),

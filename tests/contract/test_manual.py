@@ -13,9 +13,9 @@ from eurekube_provider.eureka.connection import Connection
 from eurekube_provider.eureka.peers import Peers
 from eurekube_provider.eureka.status_override import instances_named, look, out_since, put_back, take_out
 from lab import Lab
-from tests.contract.conftest import rating, wait_everywhere
+from tests.contract.conftest import on_one_train, rating, wait_everywhere
 
-pytestmark = pytest.mark.lab
+pytestmark = [pytest.mark.lab, on_one_train]
 
 
 def test_out_on_every_server_and_back(peers: Peers, app: str) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from typing import Self
@@ -27,9 +27,9 @@ from lab import Lab
 from lab.listing import listed_now
 from lab.proxy import Proxy
 from lab.waiting import wait_until
-from tests.contract.conftest import WAIT_SECONDS, Server, document, rating
+from tests.contract.conftest import WAIT_SECONDS, Server, document, on_one_train, rating
 
-pytestmark = pytest.mark.lab
+pytestmark = [pytest.mark.lab, on_one_train]
 
 OURS, THEIRS = "cluster/eks/shop/rating", "cluster/other/shop/rating"
 
@@ -485,22 +485,6 @@ def test_batches_where_every_replica_is_known(three: Lab, peers: Peers) -> None:
     partly = Peers(Connection(tuple(three.eureka_urls[:2])))
     assert not partly.uses_batches(10_000)
     partly.close()
-
-
-@pytest.fixture(scope="module")
-def mortal() -> Iterator[Lab]:
-    """Three servers of which tests may kill some."""
-    with Lab(eureka=3, kubernetes=False) as running:
-        yield running
-
-
-@pytest.fixture
-def frail(mortal: Lab) -> Lab:
-    """They all run when a test begins."""
-    for server in mortal.eurekas:
-        if server.state != "running":
-            server.start()
-    return mortal
 
 
 def test_a_paused_server_holds_up_nobody_for_long(frail: Lab, app: str) -> None:

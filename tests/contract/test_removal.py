@@ -14,8 +14,9 @@ from eurekube_provider.eureka.removal_checks import FORWARDED_WITHIN_SECONDS
 from eurekube_provider.registrations.desired import DesiredState, Registration
 from eurekube_provider.registrations.lifecycle import delete
 from eurekube_provider.registrations.values import OnConflict
+from tests.contract.conftest import on_one_train
 
-pytestmark = pytest.mark.lab
+pytestmark = [pytest.mark.lab, on_one_train]
 
 OWNER = "stack/org/demo/dev/vm"
 

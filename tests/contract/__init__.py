@@ -1,0 +1,1 @@
+"""Tests of one real neighbour each; their servers end with the last of them."""
