@@ -3,8 +3,6 @@
 ``python -m eurekube_provider.automation`` is the same as a process, for whoever must not load Pulumi.
 """
 
-from __future__ import annotations
-
 from eurekube_provider.automation.stack import StackTarget as Target
 from eurekube_provider.automation.stack import drift, preview, refresh, up
 from eurekube_provider.automation.stack_run import RunOutcome as Outcome

@@ -5,8 +5,6 @@ The SDK's own command cannot be stopped. This one is written down while it runs 
 and releases the stack, instead of dying at its next line of output.
 """
 
-from __future__ import annotations
-
 import os
 import signal
 import subprocess

@@ -3,8 +3,6 @@
 Values only; :mod:`~eurekube_provider.automation.summary` derives them from Pulumi's steps.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
 from enum import StrEnum

@@ -9,8 +9,6 @@ lock is a file whose name no other run will ever have, and only that very file i
 is no folder nothing is removed.
 """
 
-from __future__ import annotations
-
 import fcntl
 import json
 import os

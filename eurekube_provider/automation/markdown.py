@@ -4,8 +4,6 @@ Whatever comes from a program, or from Eureka, stands in code spans, so that it 
 link, or the number of somebody's issue: forges look for all of them everywhere but there.
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterable
 from html import escape

@@ -4,8 +4,6 @@ Linux tells all of it under /proc. Elsewhere a process that exists counts as the
 keeps its lock.
 """
 
-from __future__ import annotations
-
 import os
 import re
 import signal

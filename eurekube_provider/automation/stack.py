@@ -4,8 +4,6 @@ A run that fails, or that another run keeps out, is an outcome and no exception.
 the passphrase come from the environment, as for the CLI.
 """
 
-from __future__ import annotations
-
 import os
 import threading
 import time

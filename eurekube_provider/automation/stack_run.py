@@ -1,7 +1,5 @@
 """The result of one run of a stack, as a value that can be printed as one line of JSON."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import StrEnum

@@ -1,7 +1,5 @@
 """The steps of a run, one a resource, read from the events of Pulumi's engine."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Self

@@ -1,7 +1,5 @@
 """Derives the effect of a stack's run on discovery from Pulumi's steps. Pure."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Mapping
 from typing import Any
 

@@ -11,8 +11,6 @@ Both are JSON. Exit code 0 unless the outcome is ``failed``. SIGTERM ends the ru
 Credentials and the passphrase come from the environment, never from the request.
 """
 
-from __future__ import annotations
-
 import json
 import signal
 import sys

@@ -1,7 +1,5 @@
 """``eurekube apply``: makes a stack's objects and registrations without Pulumi's engine."""
 
-from __future__ import annotations
-
 import argparse
 
 from eurekube_provider.cli.stack_arguments import add_cluster_options, cluster_of, rendered_stack

@@ -1,7 +1,5 @@
 """Options of the command line for the ages of callers' caches."""
 
-from __future__ import annotations
-
 import argparse
 from collections.abc import Iterable
 

@@ -1,7 +1,5 @@
 """``eurekube doctor``: finds what would cost callers an answer, and prints the change that mends it."""
 
-from __future__ import annotations
-
 import argparse
 import json
 import sys

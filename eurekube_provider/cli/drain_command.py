@@ -1,7 +1,5 @@
 """``eurekube drain``: puts an application or an instance out of service, and says when nobody calls it."""
 
-from __future__ import annotations
-
 import argparse
 import math
 import time

@@ -1,7 +1,5 @@
 """``eurekube drift``: reports what was changed without a stack; made for scheduled jobs."""
 
-from __future__ import annotations
-
 import argparse
 import json
 import signal

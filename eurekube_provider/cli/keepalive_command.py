@@ -1,7 +1,5 @@
 """``eurekube keepalive``: renews what stacks registered, where no operator does."""
 
-from __future__ import annotations
-
 import argparse
 import logging
 

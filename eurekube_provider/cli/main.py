@@ -4,8 +4,6 @@ Exit codes: 0 done, 1 failed with one sentence on standard error, 2 wrong usage 
 sought). Only the command that is asked for is loaded, so that the operator never loads Pulumi.
 """
 
-from __future__ import annotations
-
 import argparse
 import sys
 from collections.abc import Sequence

@@ -1,7 +1,5 @@
 """``eurekube operator``: the operator outside of a cluster, with the current kubeconfig context."""
 
-from __future__ import annotations
-
 import argparse
 
 from eurekube_provider.operator.__main__ import DESCRIPTION, EPILOG, add_flags, start

@@ -1,7 +1,5 @@
 """``eurekube remove``: takes down what ``eurekube apply`` made."""
 
-from __future__ import annotations
-
 import argparse
 
 from eurekube_provider.cli.stack_arguments import add_cluster_options, cluster_of, rendered_stack

@@ -1,7 +1,5 @@
 """``eurekube render``: prints what a stack's program makes, without an engine."""
 
-from __future__ import annotations
-
 import argparse
 import sys
 

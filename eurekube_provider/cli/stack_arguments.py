@@ -1,7 +1,5 @@
 """The arguments of the commands about a stack: which one, and how it is reached."""
 
-from __future__ import annotations
-
 import argparse
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """``eurekube summary``: summarises what a preview means for discovery, as a comment or as JSON."""
 
-from __future__ import annotations
-
 import argparse
 import json
 import sys

@@ -1,7 +1,5 @@
 """Output for a person: lines, and a progress bar for a wait where standard error is a terminal."""
 
-from __future__ import annotations
-
 import math
 import sys
 import time

@@ -1,7 +1,5 @@
 """``eurekube undrain``: takes back what ``eurekube drain`` set."""
 
-from __future__ import annotations
-
 import argparse
 
 from eurekube_provider.cli.drain_command import add_target, beyond_reach, chosen, describe, peers_of

@@ -4,8 +4,6 @@ It judges only endpoints that vanished, or went unready, without having been see
 is seen terminating before it goes; of a broken source's pods nobody sees that.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 

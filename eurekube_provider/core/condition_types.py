@@ -1,7 +1,5 @@
 """The names of conditions, and of what they may give as their reason: each stands here and nowhere else."""
 
-from __future__ import annotations
-
 from enum import StrEnum
 
 

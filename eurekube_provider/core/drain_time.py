@@ -5,8 +5,6 @@ all of them may be as old as they can get at the same time. Who serves for as lo
 for less has guessed.
 """
 
-from __future__ import annotations
-
 import math
 from dataclasses import dataclass, fields
 

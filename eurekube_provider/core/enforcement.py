@@ -5,8 +5,6 @@ A stack's registration begins UP and leaves its status to people, unless its pro
 dies in between, the next run knows whose the status is.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass, replace
 
 from eurekube_provider.core.identity import ENFORCED_KEY, LEAVING_KEY

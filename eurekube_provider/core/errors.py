@@ -19,8 +19,6 @@ A message stands alone: what was tried, on which application and instance, at wh
 credentials), what came back and what to do next. Pulumi shows its users nothing but that one sentence.
 """
 
-from __future__ import annotations
-
 from eurekube_provider.core.quoting import printable_lines
 
 

@@ -4,8 +4,6 @@ They are read back from Eureka by later versions and by other clusters, so that 
 decided once and frozen by tests/unit/core/test_identity.py.
 """
 
-from __future__ import annotations
-
 import re
 from dataclasses import dataclass, replace
 

@@ -4,8 +4,6 @@ Not ``sys.intern``: what it was given once stays for ever on Python 3.12.0 to 3.
 with each rollout would fill the memory.
 """
 
-from __future__ import annotations
-
 from functools import lru_cache
 
 MOST_INTERNED = 16_384

@@ -1,7 +1,5 @@
 """Liveness of a loop: whether its thread runs, and how long ago it made progress."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Iterable
 from dataclasses import dataclass

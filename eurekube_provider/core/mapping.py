@@ -3,8 +3,6 @@
 A problem with one object never hides the others: what can be mapped is, and the rest is said.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
 

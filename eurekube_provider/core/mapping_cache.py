@@ -1,7 +1,5 @@
 """A cache of what the EndpointSlices of a syncer were mapped to, so that a change costs little."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 

@@ -1,7 +1,5 @@
 """Helpers to read Kubernetes objects as the API sends them, and the problem of one that cannot be mapped."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass

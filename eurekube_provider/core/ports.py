@@ -1,7 +1,5 @@
 """The choice of the port of a Service or of an EndpointSlice that callers use."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Literal

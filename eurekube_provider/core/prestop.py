@@ -4,8 +4,6 @@ Pure, on the objects as the API's JSON has them. A pod that is deleted leaves Eu
 get SIGTERM only when their preStop has ended, and until then they serve whoever still knows them.
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Callable, Mapping, Sequence
 from enum import StrEnum

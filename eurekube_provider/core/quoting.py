@@ -5,8 +5,6 @@ cluster chooses labels. A terminal obeys escape sequences, and turns letters rou
 one could write "safe" over "not safe".
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Mapping
 

@@ -4,8 +4,6 @@ Types only. Whoever decides talks to a :class:`Registry`, and a package such as 
 takes to speak to its servers is known there alone.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Protocol

@@ -4,8 +4,6 @@ Whoever registers under a name is called by everybody who looks that name up. In
 share, a label on one's own Service must not be enough for that.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from functools import lru_cache

@@ -4,8 +4,6 @@ Pure, on a pod's spec as the API's JSON has it. The doctor tells it of workloads
 behind a syncer.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum

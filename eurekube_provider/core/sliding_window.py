@@ -4,8 +4,6 @@ What came at a syncer is set against what left there: pods that are replaced one
 not set against what left elsewhere, since an application that grows says nothing of a source that broke.
 """
 
-from __future__ import annotations
-
 from collections.abc import Collection, Iterable
 from dataclasses import dataclass
 from typing import Generic, TypeVar

@@ -1,7 +1,5 @@
 """The identity of a Pulumi stack, however it is named and from wherever it is run."""
 
-from __future__ import annotations
-
 import posixpath
 from collections.abc import Mapping
 from typing import Any

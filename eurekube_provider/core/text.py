@@ -6,8 +6,6 @@ that are part of a URL must get through the server's own reading of paths as wel
 registered, and never be read, renewed or removed again (``test_ids_that_cannot_be_addressed``).
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Mapping
 

@@ -1,7 +1,5 @@
 """Wording of lists and of unknown names in messages, and the other way in which names are written."""
 
-from __future__ import annotations
-
 import difflib
 import re
 from collections.abc import Iterable, Sequence

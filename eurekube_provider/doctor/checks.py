@@ -1,7 +1,5 @@
 """The order of all checks over a snapshot: pure."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 

@@ -1,7 +1,5 @@
 """A finding: what is wrong with one thing, and the change that mends it."""
 
-from __future__ import annotations
-
 import json
 import shlex
 from collections.abc import Iterable, Mapping

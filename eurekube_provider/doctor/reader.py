@@ -3,8 +3,6 @@
 What cannot be read hides nothing of the rest: it is said, and the checks go on with what there is.
 """
 
-from __future__ import annotations
-
 import re
 import time
 from collections.abc import Iterable, Mapping, Sequence

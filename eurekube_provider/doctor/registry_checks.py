@@ -1,7 +1,5 @@
 """Checks of what Eureka holds that callers cannot use or would find twice, and of its servers. Pure."""
 
-from __future__ import annotations
-
 import ipaddress
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence

@@ -1,7 +1,5 @@
 """Checks of an EurekaSyncer: what callers cannot use, and what its operator says of it. Pure."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 

@@ -3,8 +3,6 @@
 Pure, on the objects as the API's JSON has them.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any

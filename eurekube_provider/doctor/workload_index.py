@@ -1,7 +1,5 @@
 """An index of workloads by labels: a lookup costs what it finds, however many there are. Pure."""
 
-from __future__ import annotations
-
 from collections import Counter, defaultdict
 from collections.abc import Sequence
 

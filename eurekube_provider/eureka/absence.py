@@ -7,8 +7,6 @@ removed; but where nobody renewed it for as long as its lease lasts, a server ma
 and it stays.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 
 from eurekube_provider.core.model import Instance, newest

@@ -6,8 +6,6 @@ missed that, and a renewal there would bring it back everywhere. Of a syncer's i
 remembered: the cluster says what is wanted of them.
 """
 
-from __future__ import annotations
-
 import threading
 from collections import OrderedDict
 from collections.abc import Callable, Iterable

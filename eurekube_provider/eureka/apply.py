@@ -5,8 +5,6 @@ what is registered under an id that was never seen is written first, so that it 
 there after all, and read afterwards; of several servers, each is asked for it before.
 """
 
-from __future__ import annotations
-
 import logging
 import time
 from collections.abc import Callable, Sequence

@@ -6,8 +6,6 @@ not forwarded to other servers, and a register item answers 200 even when the se
 Source: PeerReplicationResource and ReplicationInstance of Netflix/eureka.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import islice

@@ -5,8 +5,6 @@ written to, and asked afterwards; what is missing there is repaired by a plain r
 One that did not answer in time lately is written to as well, though not waited for: nobody else tells it.
 """
 
-from __future__ import annotations
-
 import logging
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace

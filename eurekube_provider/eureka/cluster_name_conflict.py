@@ -1,7 +1,5 @@
 """Two clusters of one name would take each other's instances for their own."""
 
-from __future__ import annotations
-
 import itertools
 from collections.abc import Sequence
 

@@ -6,8 +6,6 @@ spellings of the overridden status, enabled flags as strings) and writes what th
 Source: EurekaJacksonCodec and InstanceInfo of Netflix/eureka.
 """
 
-from __future__ import annotations
-
 import json
 from collections.abc import Iterator, Mapping
 from functools import lru_cache

@@ -9,8 +9,6 @@ one which went: who applies deltas reads the list itself from time to time.
 Source: AbstractInstanceRegistry.getApplicationDeltas and DiscoveryClient.updateDelta of Netflix/eureka.
 """
 
-from __future__ import annotations
-
 import json
 from collections import Counter
 from collections.abc import Iterable, Mapping

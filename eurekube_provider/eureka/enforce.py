@@ -3,8 +3,6 @@
 A mark in the metadata, written before and after by whoever calls this, tells our statuses from a person's.
 """
 
-from __future__ import annotations
-
 import time
 from dataclasses import replace
 

@@ -1,7 +1,5 @@
 """What a server means by an answer that is no success, and what to do about it."""
 
-from __future__ import annotations
-
 from eurekube_provider.core.errors import (
     RegistryDenied,
     RegistryError,

@@ -1,7 +1,5 @@
 """One question to several servers at once, and for how long each of them is waited for."""
 
-from __future__ import annotations
-
 import threading
 import time
 from collections.abc import Callable, Collection

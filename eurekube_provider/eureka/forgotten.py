@@ -4,8 +4,6 @@ A syncer that is refused or paused, or cannot tell what it wants, keeps what it 
 begins anew with an empty memory, keeping it means to put it back, as it stood.
 """
 
-from __future__ import annotations
-
 import threading
 
 from eurekube_provider.core.model import Instance

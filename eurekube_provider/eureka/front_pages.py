@@ -4,8 +4,6 @@ A front page lists the whole registry, so that it is not read without need; and 
 gets what is known and finds the news with the next request.
 """
 
-from __future__ import annotations
-
 import threading
 import time
 from collections.abc import Sequence

@@ -14,8 +14,6 @@ of leader. So the first list may be wrong about the last half minute, and nothin
 There is no such time where nobody led before: the first operator of a cluster, which makes the Lease.
 """
 
-from __future__ import annotations
-
 import time
 from collections.abc import Callable
 

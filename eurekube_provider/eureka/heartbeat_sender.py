@@ -3,8 +3,6 @@
 A slow server holds up its own lane, and no other.
 """
 
-from __future__ import annotations
-
 import logging
 import threading
 from collections import OrderedDict, deque

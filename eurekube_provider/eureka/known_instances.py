@@ -1,7 +1,5 @@
 """What is known to stand in one Eureka, and renewed there: whoever writes, or reads uncached, tells it."""
 
-from __future__ import annotations
-
 import logging
 from collections.abc import Sequence
 

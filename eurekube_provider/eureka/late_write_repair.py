@@ -1,7 +1,5 @@
 """What follows when a server carries out a write of ours late: the instance's owner looks at it again."""
 
-from __future__ import annotations
-
 import logging
 import threading
 

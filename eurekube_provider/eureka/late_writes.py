@@ -17,8 +17,6 @@ that the two servers differ.
 Source: ReplicationTaskProcessor and AcceptorExecutor of Netflix/eureka.
 """
 
-from __future__ import annotations
-
 import threading
 import time
 from collections.abc import Callable, Iterable, Mapping

@@ -1,7 +1,5 @@
 """What is renewed, and how that went: the lease table that the renewals and their senders share."""
 
-from __future__ import annotations
-
 import threading
 import time
 from collections import deque

@@ -1,7 +1,5 @@
 """What single and bulk writes have in common: who is told, and what a write must not do."""
 
-from __future__ import annotations
-
 import time
 from dataclasses import replace
 from typing import Protocol

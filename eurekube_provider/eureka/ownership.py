@@ -1,7 +1,5 @@
 """Whose an instance is, as far as renewals are concerned."""
 
-from __future__ import annotations
-
 from eurekube_provider.core.identity import Cluster
 from eurekube_provider.core.model import Instance
 from eurekube_provider.eureka.accepted_renewals import is_of_stack

@@ -4,8 +4,6 @@ Retries nothing but a pooled connection that the server had closed meanwhile: wh
 ask, and when again, is decided above.
 """
 
-from __future__ import annotations
-
 import copy
 import hashlib
 import json

@@ -3,8 +3,6 @@
 They are daemons, since a request that is never answered must not keep a process from ending.
 """
 
-from __future__ import annotations
-
 import logging
 import threading
 from collections import deque

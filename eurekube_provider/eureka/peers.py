@@ -5,8 +5,6 @@ for a while, so that its time-outs do not slow everything down. Who is there to 
 waits for it only once: the first question that it leaves open is given up soon after others answered it.
 """
 
-from __future__ import annotations
-
 import itertools
 import logging
 import math

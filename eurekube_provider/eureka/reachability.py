@@ -5,8 +5,6 @@ answer is found out before the time-out is over, since until then the syncers' s
 before.
 """
 
-from __future__ import annotations
-
 import threading
 import time
 

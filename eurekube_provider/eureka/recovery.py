@@ -1,7 +1,5 @@
 """What follows when a renewal finds its instance missing, or otherwise than it was registered."""
 
-from __future__ import annotations
-
 import logging
 from collections.abc import Sequence
 

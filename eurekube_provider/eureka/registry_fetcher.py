@@ -22,8 +22,6 @@ The list itself is read again in any doubt:
 Source: ResponseCacheImpl and AbstractInstanceRegistry of Netflix/eureka.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 

@@ -6,8 +6,6 @@ instances each is one request, which the server forwards; with many they travel 
 on a lane of its own, so that a slow server delays nobody but itself.
 """
 
-from __future__ import annotations
-
 import logging
 import random
 import threading

@@ -1,7 +1,5 @@
 """What became of the requests to one server: counted here, shown by whoever wants to."""
 
-from __future__ import annotations
-
 import math
 import threading
 import time

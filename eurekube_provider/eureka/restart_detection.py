@@ -5,8 +5,6 @@ from another one, with another start time. So a restart is a start time that was
 of a server that has not run for longer than we know the URL.
 """
 
-from __future__ import annotations
-
 import logging
 import re
 import threading

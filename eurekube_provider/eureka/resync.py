@@ -4,8 +4,6 @@ A list only suggests: what it says against our own knowledge is checked by an un
 acts on it.
 """
 
-from __future__ import annotations
-
 import logging
 import threading
 import time

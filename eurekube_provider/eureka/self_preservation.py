@@ -4,8 +4,6 @@ A server expects two renewals a minute from each instance and goes into self-pre
 than 85 % of that. Somebody who renews for many others and stops, takes the whole registry there.
 """
 
-from __future__ import annotations
-
 import re
 from dataclasses import dataclass
 

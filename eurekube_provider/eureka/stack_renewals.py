@@ -4,8 +4,6 @@ A stack's program does not run all the time: what a server forgot is restored he
 is left alone.
 """
 
-from __future__ import annotations
-
 import itertools
 import logging
 import threading

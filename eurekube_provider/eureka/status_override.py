@@ -3,8 +3,6 @@
 What is set here is an override: it stands over what the instance's owner says, until it is cleared.
 """
 
-from __future__ import annotations
-
 import difflib
 import time
 from collections.abc import Container, Sequence

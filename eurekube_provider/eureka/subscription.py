@@ -1,7 +1,5 @@
 """Who is told of changes in one Eureka: nobody before its registry is started."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable
 
 from eurekube_provider.core.registry import RegistryListener

@@ -4,8 +4,6 @@ urllib3 without requests around it: an operator sends thousands of small request
 processor time on each as urllib3 and the socket do together.
 """
 
-from __future__ import annotations
-
 import base64
 import gzip
 import json

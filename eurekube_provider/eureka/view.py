@@ -4,8 +4,6 @@ A list is up to half a minute old, so that it never overrules what was written o
 contradicts older knowledge it raises a doubt, which an uncached read settles.
 """
 
-from __future__ import annotations
-
 import threading
 import time
 from collections import Counter, defaultdict

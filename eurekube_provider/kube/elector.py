@@ -8,8 +8,6 @@ wakes up may not write before it has renewed the Lease, which fails if another o
 Source: tools/leaderelection/leaderelection.go of kubernetes/client-go.
 """
 
-from __future__ import annotations
-
 import logging
 import math
 import random

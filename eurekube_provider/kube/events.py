@@ -6,8 +6,6 @@ what follows after :data:`TALLY_SECONDS` and then, while it goes on, each time a
 :data:`LONGEST_TALLY_SECONDS`.
 """
 
-from __future__ import annotations
-
 import hashlib
 import logging
 import math

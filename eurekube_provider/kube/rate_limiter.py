@@ -1,7 +1,5 @@
 """Limits how fast statuses and Events are written, which must never be in the way of more urgent work."""
 
-from __future__ import annotations
-
 import heapq
 import time
 from collections.abc import Callable, Hashable

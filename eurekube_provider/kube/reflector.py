@@ -5,8 +5,6 @@ times, a silent connection is given up after :data:`SILENCE_SECONDS`, an expired
 API server that is away is asked again with a jittered back-off.
 """
 
-from __future__ import annotations
-
 import logging
 import random
 import threading

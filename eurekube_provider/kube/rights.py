@@ -1,7 +1,5 @@
 """The rules of RBAC that the operator needs in Kubernetes, and no more."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 

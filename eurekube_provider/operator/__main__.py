@@ -1,7 +1,5 @@
 """``python -m eurekube_provider.operator``: what it can be told and asked for."""
 
-from __future__ import annotations
-
 import argparse
 import logging
 import sys

@@ -6,8 +6,6 @@ the checks of :data:`CHECKS` find, each by itself: a new one is a function, a li
 :class:`~eurekube_provider.core.condition_types.ConditionType`.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 

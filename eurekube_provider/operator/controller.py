@@ -5,8 +5,6 @@ status and Events are written afterwards, by others. Each Eureka has workers of 
 up none of the others' syncers.
 """
 
-from __future__ import annotations
-
 import logging
 import threading
 import time

@@ -1,7 +1,5 @@
 """What a reconcile of one syncer decides, what it comes to, and what is said of that."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any

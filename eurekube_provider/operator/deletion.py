@@ -4,8 +4,6 @@ It is let go when Eureka is clean, when a person asks for it, or when Eureka has
 namespace that waits for it does more harm than instances which lapse by themselves.
 """
 
-from __future__ import annotations
-
 import logging
 from collections.abc import Iterable, Mapping
 from contextlib import suppress

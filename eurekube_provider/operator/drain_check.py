@@ -4,8 +4,6 @@ The controller tells whom it has reconciled; a while later a thread of its own r
 workload behind that syncer. Never on the way of a registration, and kept are sentences, never pods.
 """
 
-from __future__ import annotations
-
 import logging
 import threading
 import time

@@ -4,8 +4,6 @@ Bounded by the number of syncers: of each the last reconcile with its first diff
 the last changes.
 """
 
-from __future__ import annotations
-
 import threading
 import time
 from collections import Counter, deque

@@ -4,8 +4,6 @@ A reconcile of a syncer costs its own Services only, and a change concerns its o
 others the cluster has. Fed by the reflectors' threads, read by the workers.
 """
 
-from __future__ import annotations
-
 import threading
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping

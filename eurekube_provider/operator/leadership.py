@@ -11,8 +11,6 @@ would be the kubeconfig context's, which is anybody's choice. So who is outside,
 Lease is, looks for it in all namespaces, before it becomes a candidate and from then on.
 """
 
-from __future__ import annotations
-
 import logging
 import random
 import threading

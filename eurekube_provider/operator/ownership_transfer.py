@@ -4,8 +4,6 @@ A syncer is renamed by making another one for the same endpoints and deleting th
 what it asks for is edited. Callers must not miss an instance meanwhile.
 """
 
-from __future__ import annotations
-
 import logging
 import time
 from collections.abc import Collection, Iterable, Mapping, Set

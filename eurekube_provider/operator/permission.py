@@ -1,7 +1,5 @@
 """Whether a syncer may do what it asks for, and at which Eureka."""
 
-from __future__ import annotations
-
 from eurekube_provider.core.errors import ConfigurationError
 from eurekube_provider.core.identity import Cluster
 from eurekube_provider.core.syncer import Syncer

@@ -4,8 +4,6 @@ It may be divided into groups, each with workers of its own, so that what takes 
 another waiting.
 """
 
-from __future__ import annotations
-
 import heapq
 import threading
 import time

@@ -5,8 +5,6 @@ so that whoever runs it knows what waits while a registry takes its time: :meth:
 :meth:`Reconciler.carry_out`.
 """
 
-from __future__ import annotations
-
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import replace

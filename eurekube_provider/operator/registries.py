@@ -1,7 +1,5 @@
 """The registries of one operator, by the names that ``spec.eureka`` may give."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Mapping
 
 from eurekube_provider.core.errors import RegistryUnreachable

@@ -1,7 +1,5 @@
 """Holds back removals that look like a broken source: for a minute, or until a person says go on."""
 
-from __future__ import annotations
-
 import logging
 import threading
 from collections.abc import Callable, Collection, Mapping

@@ -9,8 +9,6 @@ by then. So the cluster is asked as certainly as it can be: such a pod stands in
 namespace, and the API server has no pod of that name.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass, replace
 from ipaddress import ip_address

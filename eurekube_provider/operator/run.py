@@ -4,8 +4,6 @@ The cluster's objects are complete and the registry was read before anything is 
 ended before the Lease is released, and renewals end last.
 """
 
-from __future__ import annotations
-
 import gc
 import logging
 import math

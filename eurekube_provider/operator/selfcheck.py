@@ -3,8 +3,6 @@
 It only tells. What is missing may come later, and what works without it goes on.
 """
 
-from __future__ import annotations
-
 import logging
 import threading
 from collections.abc import Iterator, Sequence

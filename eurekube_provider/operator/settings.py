@@ -4,8 +4,6 @@ Secrets come from the environment or from files of their own only, since every p
 a flag, and many people a configuration file.
 """
 
-from __future__ import annotations
-
 import argparse
 import os
 import socket

@@ -3,8 +3,6 @@
 Only the fields that the mapping reads are kept, so that ten thousand endpoints stay small.
 """
 
-from __future__ import annotations
-
 import threading
 from collections import Counter
 from collections.abc import Callable, Mapping

@@ -4,8 +4,6 @@ Writes of one syncer are at least half a second apart; only the newest counts. W
 and again, as in a rollout, the pauses grow. Writes wait a little while there is more urgent work.
 """
 
-from __future__ import annotations
-
 import logging
 import threading
 import time

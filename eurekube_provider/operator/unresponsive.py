@@ -4,8 +4,6 @@ A request to a server that hangs ends after seconds, and a syncer's plan is many
 status would say what held before.
 """
 
-from __future__ import annotations
-
 import logging
 import threading
 import time

@@ -3,8 +3,6 @@
 Ten thousand endpoints stay small that way. What they were mapped to is kept where that is worth its memory.
 """
 
-from __future__ import annotations
-
 import threading
 import time
 from collections import OrderedDict

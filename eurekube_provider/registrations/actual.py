@@ -1,7 +1,5 @@
 """What Eureka holds of a resource's registrations at this moment, read past its caches."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 

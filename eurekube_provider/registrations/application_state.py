@@ -1,7 +1,5 @@
 """An EurekaApplication's state: what a program changes of it, and what it says of Eureka."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from typing import Any
 

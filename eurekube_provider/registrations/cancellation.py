@@ -5,8 +5,6 @@ for what is under way; on the second one, or when it dies, it hangs up. The plug
 its own and gets no signal.
 """
 
-from __future__ import annotations
-
 import sys
 import threading
 import time

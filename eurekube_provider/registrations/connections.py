@@ -5,8 +5,6 @@ environment. A stack that registers at several Eurekas names the others under ``
 resource only says the name. Credentials are found anew each time, and never enter properties or state.
 """
 
-from __future__ import annotations
-
 import json
 import os
 import re

@@ -4,8 +4,6 @@ Pulumi's engine writes the whole state anew at every step of every resource, and
 number of properties.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from types import MappingProxyType
 from typing import Any

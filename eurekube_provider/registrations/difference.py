@@ -1,7 +1,5 @@
 """What a program changes of a resource that a state has, as far as it is alike for both kinds."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any

@@ -5,8 +5,6 @@ recognised as ours. The next run of the stack puts it back into service, or goes
 OUT_OF_SERVICE carries no mark, and is never touched here.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace

@@ -1,7 +1,5 @@
 """From the properties of a registration to an instance, and from what Eureka holds back to properties."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from typing import Any
 

@@ -4,8 +4,6 @@ What must change is decided by :func:`~eurekube_provider.core.plan.plan` against
 moment, never against the state: a call that failed half-way is finished by the next one.
 """
 
-from __future__ import annotations
-
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace

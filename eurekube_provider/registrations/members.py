@@ -6,8 +6,6 @@ full properties, as an EurekaInstance would have them, are made from it whenever
 The names are part of every user's state: renaming one needs a heading State in the CHANGELOG.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Mapping
 from typing import Any

@@ -6,8 +6,6 @@ to them by a test. The names are part of every user's state: renaming one needs 
 CHANGELOG.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from enum import Enum

@@ -4,8 +4,6 @@ Knows neither Pulumi nor Eureka's wire. Pulumi hands over numbers as floats, dro
 puts a marker where a value is not known yet; after :func:`check` none of that is left but the marker.
 """
 
-from __future__ import annotations
-
 import difflib
 from collections.abc import Mapping
 from copy import copy

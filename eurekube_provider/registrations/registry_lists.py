@@ -4,8 +4,6 @@ A program may register a thousand instances, one by one, and a list costs a serv
 registry is. A list only suggests, and is half a minute old: the instance itself is then read past the caches.
 """
 
-from __future__ import annotations
-
 import itertools
 import threading
 import time

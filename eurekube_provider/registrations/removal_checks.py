@@ -5,8 +5,6 @@ where the operator would renew it for ever. So every server is asked once more, 
 renewal takes. Whoever removes many waits once: the first to finish stays and looks for all the others.
 """
 
-from __future__ import annotations
-
 import sys
 import threading
 import time

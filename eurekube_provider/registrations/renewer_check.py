@@ -5,8 +5,6 @@ the first renewal. But what has stood for longer than a registration lasts by it
 where nothing of a renewer has, a person should hear of it before 90 seconds are over.
 """
 
-from __future__ import annotations
-
 import threading
 import time
 from collections.abc import Iterable

@@ -4,8 +4,6 @@ A provider hands over properties with :data:`~eurekube_provider.registrations.va
 not known yet, and without secrets' wrappings. Every call is idempotent.
 """
 
-from __future__ import annotations
-
 import secrets
 import sys
 from collections.abc import Callable, Mapping

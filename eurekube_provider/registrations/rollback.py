@@ -4,8 +4,6 @@ The engine drops a resource whose creation failed, and the program that follows 
 was sent would then be renewed for ever.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace

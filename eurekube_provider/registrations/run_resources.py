@@ -5,8 +5,6 @@ unchanged, and has the second one removed, which may have registered itself in t
 may be an EurekaInstance or an EurekaApplication, of the same name or, where it adopted, of another.
 """
 
-from __future__ import annotations
-
 import threading
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor

@@ -1,7 +1,5 @@
 """The servers at which a resource is registered, or was: shared by all resources of this process."""
 
-from __future__ import annotations
-
 import threading
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager

@@ -1,7 +1,5 @@
 """The kinds of values that properties have: each makes a value one shape, or says what would be right."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping
 from enum import Enum, StrEnum
 from typing import Any, Final

@@ -4,8 +4,6 @@ It wraps :func:`~eurekube_provider.core.prestop.drained_workload`, and knows onl
 is secret, or not known yet.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any

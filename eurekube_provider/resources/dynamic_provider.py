@@ -3,8 +3,6 @@
 Pulumi's plugin process imports it, outside of any program.
 """
 
-from __future__ import annotations
-
 import json
 from collections.abc import Mapping
 from typing import Any, ClassVar

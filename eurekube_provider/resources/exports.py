@@ -1,7 +1,5 @@
 """What the program of this project exports, for a StackReference of another one: names that do not change."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from typing import TypedDict
 

@@ -3,8 +3,6 @@
 They come with the wheel inside of the package; in a checkout they lie beside it.
 """
 
-from __future__ import annotations
-
 from importlib import resources
 from importlib.resources.abc import Traversable
 from pathlib import Path

@@ -1,7 +1,5 @@
 """The labels of the Kubernetes objects that a stack makes."""
 
-from __future__ import annotations
-
 import hashlib
 import re
 

@@ -5,8 +5,6 @@ a server that cannot be asked is an error. An offline preview asks nobody: the `
 then, and the plain ones answer with the placeholder that they were given.
 """
 
-from __future__ import annotations
-
 import asyncio
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field

@@ -5,8 +5,6 @@ SDK (since 3.26x) answers an exception with its whole traceback, in which the on
 needs is the last line of thirty. Ours stand alone; anything else is a bug, and keeps its traceback.
 """
 
-from __future__ import annotations
-
 import sys
 import traceback
 from types import FrameType, SimpleNamespace

@@ -3,8 +3,6 @@
 Light on purpose: the dynamic provider imports it too.
 """
 
-from __future__ import annotations
-
 import os
 import signal
 from contextvars import ContextVar

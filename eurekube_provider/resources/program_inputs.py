@@ -1,7 +1,5 @@
 """What a running program gives a resource that registers, beside what is written for it."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import pulumi

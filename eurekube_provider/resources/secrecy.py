@@ -6,8 +6,6 @@ something secret a value that says nothing but that, itself a secret; the check 
 place. Whether something is a secret is known in the run of the program only, when it is resolved.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from typing import Any
 

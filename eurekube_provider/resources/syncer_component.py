@@ -1,7 +1,5 @@
 """The component EurekaSyncer: asks the operator to keep a Service's endpoints in Eureka."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields
 from typing import Any, Literal, NotRequired, TypedDict

@@ -1,7 +1,5 @@
 """Exponential back-off with jitter."""
 
-from __future__ import annotations
-
 import random
 
 _MOST_DOUBLINGS = 30

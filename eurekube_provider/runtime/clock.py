@@ -1,7 +1,5 @@
 """The clock by which Eureka leases and the Lease are renewed."""
 
-from __future__ import annotations
-
 import time
 
 

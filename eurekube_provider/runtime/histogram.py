@@ -1,7 +1,5 @@
 """A histogram of durations: counts by upper bound, cheap enough for every request."""
 
-from __future__ import annotations
-
 import threading
 from bisect import bisect_left
 

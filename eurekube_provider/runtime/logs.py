@@ -4,8 +4,6 @@ Whatever ends up on standard error goes this way: other libraries' logs, Python'
 that nobody caught. docs/logs.md lists the keys.
 """
 
-from __future__ import annotations
-
 import json
 import logging
 import sys

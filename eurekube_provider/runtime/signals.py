@@ -1,7 +1,5 @@
 """The signals that end a process that would run for ever."""
 
-from __future__ import annotations
-
 import os
 import signal
 import threading

@@ -5,8 +5,6 @@ through the same functions as the dynamic provider's. Every step is idempotent: 
 command goes on where it stopped.
 """
 
-from __future__ import annotations
-
 import time
 from collections.abc import Iterable
 from dataclasses import replace

@@ -5,8 +5,6 @@ lookups, and no state is kept. The Pulumi SDK keeps its settings for the whole p
 renders one stack.
 """
 
-from __future__ import annotations
-
 import asyncio
 import json
 import logging

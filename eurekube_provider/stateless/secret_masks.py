@@ -1,7 +1,5 @@
 """What a stack's program keeps secret, found in what it makes, and hidden where that is printed."""
 
-from __future__ import annotations
-
 from collections import defaultdict
 from collections.abc import Iterable, Iterator
 from typing import Any

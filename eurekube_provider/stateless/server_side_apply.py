@@ -1,7 +1,5 @@
 """Kubernetes objects applied and found again without a state: server-side apply, and a label."""
 
-from __future__ import annotations
-
 import time
 from collections.abc import Iterable
 from enum import Enum

@@ -4,8 +4,6 @@ What the stack made before is found again by its owner in Eureka. The functions 
 the dynamic providers.
 """
 
-from __future__ import annotations
-
 import time
 from collections.abc import Callable, Container, Iterable
 from dataclasses import dataclass, replace

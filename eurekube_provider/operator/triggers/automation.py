@@ -4,8 +4,6 @@ The operator itself holds no Pulumi: a worker costs its memory only while it run
 takes nothing with it. It gets one JSON request on its standard input, and answers with one line of JSON.
 """
 
-from __future__ import annotations
-
 import contextlib
 import json
 import logging

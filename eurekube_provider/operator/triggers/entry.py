@@ -1,7 +1,5 @@
 """One StackRefresh, as the leading replica knows it: whether it may work, and what it needs next."""
 
-from __future__ import annotations
-
 import hashlib
 import math
 from collections.abc import Callable

@@ -8,8 +8,6 @@ A Stack may take longer than anybody waits. Asked again, it would run again, and
 request would be lost: as long as one of ours stands there without an answer, that is what is waited for.
 """
 
-from __future__ import annotations
-
 import time
 from collections.abc import Mapping
 from typing import Any

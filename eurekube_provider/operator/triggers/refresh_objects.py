@@ -1,7 +1,5 @@
 """StackRefreshes as the Kubernetes API has them: one is read past the operator's copy, its status written."""
 
-from __future__ import annotations
-
 import logging
 from collections.abc import Mapping
 from datetime import UTC, datetime

@@ -1,7 +1,5 @@
 """StackRefreshes for the status page: what each asks for, how it stands, and when it runs."""
 
-from __future__ import annotations
-
 from datetime import UTC, datetime
 from typing import Any
 

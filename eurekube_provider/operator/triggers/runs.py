@@ -1,7 +1,5 @@
 """The runs: at most one of each target at a time, each on a thread of its own; and how many there were."""
 
-from __future__ import annotations
-
 import logging
 import threading
 import time

@@ -4,8 +4,6 @@ Whoever may write a StackRefresh must not be able to choose a URL, a directory o
 with the namespaces that may use them.
 """
 
-from __future__ import annotations
-
 import os
 import re
 from collections.abc import Mapping

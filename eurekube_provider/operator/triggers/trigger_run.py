@@ -1,7 +1,5 @@
 """One run of a stack: what is asked of a target, and what came of it."""
 
-from __future__ import annotations
-
 import threading
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field

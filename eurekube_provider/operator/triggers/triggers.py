@@ -4,8 +4,6 @@ One thread looks, decides and writes; runs have threads of their own. Nobody wai
 only leave a note.
 """
 
-from __future__ import annotations
-
 import logging
 import math
 import random

@@ -4,8 +4,6 @@ A server may be as slow as it likes, byte by byte: the call is made on a thread 
 is cut when the time is over or the operator ends.
 """
 
-from __future__ import annotations
-
 import hashlib
 import hmac
 import json

@@ -5,8 +5,6 @@ connection carries one request and is ended after :data:`LONGEST_SECONDS`, so th
 says nothing keeps nobody else out for long: beyond :data:`MOST_CONNECTIONS` the oldest one makes room.
 """
 
-from __future__ import annotations
-
 import logging
 import socket
 import threading

@@ -5,8 +5,6 @@ a deleted syncer's labels are gone with it. Labels are few on purpose: syncers, 
 never instances.
 """
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass

@@ -3,8 +3,6 @@
 The keys are stable. Nothing here asks a server anything, and no lock is held for longer than a copy takes.
 """
 
-from __future__ import annotations
-
 import time
 from collections.abc import Mapping
 from typing import Any

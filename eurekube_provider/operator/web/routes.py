@@ -1,7 +1,5 @@
 """Which page is where, and what it is made of."""
 
-from __future__ import annotations
-
 import json
 from http import HTTPStatus
 

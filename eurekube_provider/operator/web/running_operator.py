@@ -1,7 +1,5 @@
 """The running operator, as the status page, the metrics and the probes read it."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 

@@ -4,8 +4,6 @@ Works under the SDK's mocks as well as with an engine: every name is explicit, n
 server computes, and the CRD is read as YAML.
 """
 
-from __future__ import annotations
-
 from typing import Any
 
 import pulumi

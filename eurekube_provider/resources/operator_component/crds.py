@@ -4,8 +4,6 @@ Up to 0.1.0 their resources were named by the CRD alone. A state has such a one 
 and does not say of which component it is. The engine refuses two that claim it.
 """
 
-from __future__ import annotations
-
 from typing import Any
 from weakref import WeakKeyDictionary
 

@@ -1,7 +1,5 @@
 """What the operator shows to Eureka, and whom it trusts: from a Secret of its own, or one that is there."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, fields

@@ -1,7 +1,5 @@
 """The operator's Deployment: what its pods run, may do, and how they are spread."""
 
-from __future__ import annotations
-
 import pulumi
 from pulumi_kubernetes.apps.v1 import (
     DeploymentSpecArgs,

@@ -4,8 +4,6 @@ What a stack registers at a named connection is renewed by an operator that know
 else.
 """
 
-from __future__ import annotations
-
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, NotRequired, TypedDict

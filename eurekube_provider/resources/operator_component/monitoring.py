@@ -1,7 +1,5 @@
 """What the Prometheus Operator is told: whom to scrape, and when to alert."""
 
-from __future__ import annotations
-
 import re
 from typing import Any
 

@@ -3,8 +3,6 @@
 A policy knows addresses and labels, no names, so that whom the pods may call is told by the port.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable
 
 from pulumi_kubernetes.meta.v1 import LabelSelectorArgs, LabelSelectorRequirementArgs

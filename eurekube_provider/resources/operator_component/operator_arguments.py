@@ -1,7 +1,5 @@
 """What an EurekubeOperator is made from, and what is refused before anything is made."""
 
-from __future__ import annotations
-
 from collections.abc import Awaitable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NotRequired, TypedDict

@@ -1,7 +1,5 @@
 """The operator's rights: as much as :mod:`eurekube_provider.kube.rights` says, where it is needed."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 
 import pulumi

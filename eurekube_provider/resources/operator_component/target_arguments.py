@@ -2,8 +2,6 @@
 it, and named connections.
 """
 
-from __future__ import annotations
-
 import hashlib
 from collections.abc import Collection, Mapping
 from typing import Any
