@@ -7,7 +7,9 @@ time pass in place: the cluster, its Eureka servers and others act meanwhile.
 
 from __future__ import annotations
 
+import math
 import time
+from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import partial
@@ -16,7 +18,9 @@ from typing import Any
 
 from eurekube_provider.core.errors import KubernetesError, LeadershipLost, RegistryError
 from eurekube_provider.core.identity import ClusterOwner
+from eurekube_provider.core.model import Key
 from eurekube_provider.eureka.eureka_registry import EurekaRegistry
+from eurekube_provider.eureka.sweeper import LOOK_AFTER_SECONDS
 from eurekube_provider.kube.access import ENDPOINT_SLICES, MERGE_PATCH, SERVICES, SYNCERS, KubeAccess
 from eurekube_provider.kube.reflector import Reflector
 from eurekube_provider.operator.conditions import Report
@@ -46,6 +50,16 @@ LOOK_SECONDS = 4.0
 ROUND_SECONDS = 1.0
 """Between two rounds of renewals, of removals that are checked, and of objects of the cluster."""
 
+WAIT_SHARE = 0.3
+"""So much of each wait for an answer passes: one loop waits for silent servers in turn, threads beside each
+other."""
+
+CHECK_MS = 1_000
+"""Between two looks whether an Eureka answers."""
+
+OVERTAKEN_MS = round(LOOK_AFTER_SECONDS[-1] * 1000)
+"""What a batch that was overtaken brings back is found by the second look for what was removed."""
+
 RETRY_SECONDS = 2.0
 FIRST_DELAY_SECONDS, LONGEST_DELAY_SECONDS = 0.5, 60.0
 
@@ -67,7 +81,10 @@ class Replica:
         self._queue: dict[SyncerKey, float] = {}  # when each is due
         self._failures: dict[SyncerKey, int] = {}
         self._reports: dict[SyncerKey, tuple[Mapping[str, Any], Report]] = {}
-        self._written: dict[SyncerKey, Mapping[str, Any]] = {}
+        self._standing: dict[SyncerKey, tuple[int, Mapping[str, Any]]] = {}  # with its version
+        self._sent: dict[SyncerKey, Mapping[str, Any]] = {}
+        self._unsure: set[SyncerKey] = set()  # whose status was perhaps written
+        self._turns: Counter[tuple[str, Key]] = Counter()  # how often each was renewed
         self._seen = 0
         self._lists_anew = True
         self._led = False
@@ -77,6 +94,8 @@ class Replica:
         self._rounds: dict[str, tuple[float, Round]] = {"the cluster": (0.0, self._follow)}
         for name in self._registries:
             self._rounds[f"reading of {name}"] = (0.0, partial(self._read, name))
+        now_ms = world.now_ms
+        world.cluster.clock.every(now_ms + CHECK_MS, CHECK_MS, self._check)
 
     def _build(self, settings: Settings) -> None:
         def may_write() -> bool:
@@ -163,6 +182,8 @@ class Replica:
 
     def go_round(self) -> None:
         """Renew, and look after what was removed, in the midst of whatever waits."""
+        if self._process.is_dead:
+            return
         for name, (_, work) in list(self._rounds.items()):
             if name.startswith(("renewals", "removals")) and name != self._running:
                 self._rounds[name] = (self._now + work(), work)
@@ -193,11 +214,10 @@ class Replica:
                     for instance in registry.known(owner=str(ClusterOwner(CLUSTER.name, *key_of(syncer)))):
                         registry.keep(instance)
             self._rounds[f"look at {name}"] = (self._now + LOOK_SECONDS, partial(self._look, name))
-            self._rounds[f"renewals of {name}"] = (self._now, partial(self._renew, registry))
+            self._rounds[f"renewals of {name}"] = (self._now, partial(self._renew, name))
             for number in range(len(registry.peers.peers)):
                 self._rounds[f"removals of {name} {number}"] = (self._now, _Sweep(registry, number))
         self._rounds["statuses"] = (self._now, self._write)
-        self._rounds["what answers"] = (self._now, self._check)
         self._led = True
         for key in self._sources.syncer_keys():
             self.add(key)
@@ -225,43 +245,57 @@ class Replica:
             registry.stack_renewals.look()
         return LOOK_SECONDS
 
-    def _renew(self, registry: EurekaRegistry) -> float:
-        for turn, key in enumerate(registry.renewals.take_due()):
+    def _renew(self, name: str) -> float:
+        registry = self._registries[name]
+        for key in registry.renewals.take_due():
             instance = registry.renewals.get(key)
             if instance is None:
                 continue
+            self._turns[name, key] += 1
             try:
-                if not registry.peers.renew(instance, turn):
+                is_held = registry.peers.renew(instance, self._turns[name, key])
+                if not is_held and registry.renewals.get(key) is not None:
                     registry.renewals.remove(key)
                     registry.recovery.missing([instance], None)
             except RegistryError:
                 registry.renewals.renew_soon([key])
         return ROUND_SECONDS
 
-    def _check(self) -> float:
-        """Have those reconciled that say of an Eureka that it does not answer, or should."""
-        self._unresponsive.check()
-        return ROUND_SECONDS
+    def _check(self) -> None:
+        """Have those reconciled that say of an Eureka that it does not answer, or should; whoever waits."""
+        if self._led and not self._process.is_dead:
+            with self._scheduler.within(self._task):
+                self._unresponsive.check()
 
     def _write(self) -> float:
-        """Write the statuses that are not what was found last."""
+        """Write the statuses that are not what stands there as far as is known."""
         for key, (syncer, report) in list(self._reports.items()):
             del self._reports[key]
-            known = self._sources.syncers.get(*key)
-            if known is None:
+            if self._sources.syncers.get(*key) is None:
+                self._standing.pop(key, None)
+                self._unsure.discard(key)
                 continue
-            standing = known.get("status") or {}
+            version, standing = max(
+                self._standing.get(key, (-1, {})), (_version(syncer), syncer.get("status") or {}), key=_first
+            )
             status = status_of({**syncer, "status": standing}, report, threads.Datetime.now())
-            if _gist(status) == _gist(standing):
+            if key not in self._unsure and _gist(status) == _gist(standing):
+                self._standing[key] = version, standing
                 continue
+            self._sent[key] = status
             try:
                 path = SYNCERS.path(*key, "status")
-                self._access.request("PATCH", path, body={"status": status}, content_type=MERGE_PATCH)
+                answer = self._access.request(
+                    "PATCH", path, body={"status": status}, content_type=MERGE_PATCH
+                )
             except KubernetesError as error:
                 if error.status_code != 404:
+                    self._unsure.add(key)
                     self._reports.setdefault(key, (syncer, report))
                     return RETRY_SECONDS
-            self._written[key] = status
+                continue
+            self._standing[key] = max(version, _version(answer)), status
+            self._unsure.discard(key)
         return ROUND_SECONDS
 
     def _reconcile(self, key: SyncerKey) -> None:
@@ -299,8 +333,11 @@ class Replica:
         return self._world.now_ms / 1000
 
     def _is_overwritten(self, syncer: Mapping[str, Any]) -> bool:
-        written = self._written.get(key_of(syncer))
-        return written is not None and _gist(syncer.get("status") or {}) != _gist(written)
+        key, gist = key_of(syncer), _gist(syncer.get("status") or {})
+        version, standing = self._standing.get(key, (math.inf, {}))
+        return (
+            _version(syncer) > version and gist != _gist(standing) and gist != _gist(self._sent.get(key, {}))
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -340,6 +377,14 @@ class _Sweep:
         return ROUND_SECONDS
 
 
+def _first(pair: tuple[int, object]) -> int:
+    return pair[0]
+
+
+def _version(item: Mapping[str, Any]) -> int:
+    return int(item["metadata"]["resourceVersion"])
+
+
 def _gist(status: Mapping[str, Any]) -> Mapping[str, Any]:
     return {key: value for key, value in status.items() if key != "lastSyncTime"}
 
@@ -355,6 +400,7 @@ class Stepped(Explored):
         scheduler = self.world.scheduler
         assert isinstance(scheduler, Stepwise)
         scheduler.step = self._step
+        self.world.wait_share = WAIT_SHARE
         kube, looked = self.world.kube, self.world.kube.changed
 
         def changed(change: Any) -> None:
@@ -397,7 +443,7 @@ def servers_are_overtaken(explored: Stepped) -> None:
     for server in explored.world.cluster.servers.values():
         for link in server.links.values():
             link.is_overtaken = True
-    explored.world.disturb()
+    explored.world.disturb(explored.world.now_ms + OVERTAKEN_MS)
 
 
 def another_round(explored: Stepped) -> None:

@@ -179,8 +179,12 @@ class Witness:
             del self.overridden[place]
 
     def removed(self, place: Place) -> None:
-        """A person has removed it, and whatever was set over its status with it."""
-        if self.overridden.pop(place, None) is not None:
+        """A person has removed it, and whatever was set over its status with it; of several servers one may
+        be under way to tell the others of its renewal, which brings back both.
+        """
+        if place in self.overridden and len(self.world.cluster.urls) > 1:
+            self._ended.add(place)
+        elif self.overridden.pop(place, None) is not None:
             self._put_back_ms[place] = self.world.now_ms
 
     def parted(self) -> None:

@@ -11,6 +11,8 @@ from typing import Any
 from unittest import mock
 
 from eurekube_provider.eureka import peers
+from eurekube_provider.eureka.peer import Peer
+from eurekube_provider.eureka.renewals import Renewals
 from tests.explore.operator import world
 from tests.explore.operator.threads import Killed, Process, Scheduler, Task, Waiter
 from tests.model.clock import Clock
@@ -135,12 +137,18 @@ class _InPlace:
         """Nothing is under way."""
 
 
+def _renew_all_soon(renewals: Renewals, _: Peer) -> None:
+    """See :meth:`Renewals.renew_all_now`, whose senders are threads."""
+    renewals.renew_soon([one.key for one in renewals.held()])
+
+
 @contextlib.contextmanager
 def owned() -> Iterator[None]:
     """Have the code reach nothing but a world without threads, until the end of the block."""
     with (
         mock.patch.dict(world.INSTEAD, {ThreadPoolExecutor: _InPlace}),
         mock.patch.object(peers, "PeerExecutor", _InPlace),
+        mock.patch.object(Renewals, "renew_all_now", _renew_all_soon),
         world.owned(),
     ):
         yield

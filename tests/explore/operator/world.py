@@ -112,6 +112,8 @@ class World:
     :ivar places: of each number, what was asked.
     :ivar changed: called after each request that may have changed something in Eureka.
     :ivar disturbed_ms: until when something was not as it should be.
+    :ivar wait_share: how much of the time that an answer is waited for passes: less than all of it where one
+        loop waits for whom threads would wait for beside each other.
     """
 
     cluster: Servers
@@ -126,6 +128,7 @@ class World:
     places: list[str] = field(default_factory=list)
     changed: Callable[[str], None] = lambda _: None
     disturbed_ms: int = 0
+    wait_share: float = 1.0
     killed: Callable[[Process], None] = lambda _: None
     act: Callable[[Callable[[Any], None]], None] = lambda _: None
     processes: list[Process] = field(default_factory=list)
@@ -186,6 +189,7 @@ class World:
 
         :raises TimedOut: no answer came.
         """
+        timeout_seconds *= self.wait_share
         what = f"{request.method} {_host(url)} /{'/'.join(request.path)} {shown(request)}"
         is_dull = request.path == ("status",)
         happening = self.happening_at(process, what, is_dull=is_dull)
@@ -213,6 +217,7 @@ class World:
         :raises KubernetesError: no answer came.
         :raises Refused: the answer is no success.
         """
+        seconds *= self.wait_share
         place = Path.parse(path)
         what = f"{method} {place.kind} {place.namespace}/{place.name} {place.subresource}".rstrip(" /")
         if method in ("PATCH", "POST") and place.kind != "events":
@@ -297,7 +302,7 @@ class World:
             self.scheduler.sleep(seconds)
             raise transport.TimedOut("no answer")
         if fault is Fault.SLOW:
-            wait = min(3.0, seconds)
+            wait = min(3.0 * self.wait_share, seconds)
             self.disturb(self.now_ms + round(wait * 1000))
             self.scheduler.sleep(wait)
             if wait == seconds:
