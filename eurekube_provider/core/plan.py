@@ -139,7 +139,7 @@ class Plan:
         return "\n".join([*lines, f"{total}, {len(self.refusals)} refused" if self.refusals else total])
 
     def to_dict(self) -> dict[str, Any]:
-        """The same as plain JSON values."""
+        """The plan as plain JSON values."""
         return {
             "changes": [
                 {

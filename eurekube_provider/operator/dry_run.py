@@ -230,7 +230,7 @@ class _Statuses(StatusWriter):
         self._ledger = ledger
 
     def report(self, syncer: Mapping[str, Any], report: Report) -> None:
-        """See :meth:`StatusWriter.report`."""
+        """Note what would be written to a syncer, and have it written, which the dry access does not do."""
         self._ledger.note(key_of(syncer), report)
         super().report(syncer, report)
 
@@ -252,7 +252,7 @@ class DryAccess(KubeAccess):
         content_type: str = "application/json",
         timeout_seconds: float | None = None,
     ) -> dict[str, Any]:
-        """See :meth:`KubeAccess.request`."""
+        """Read; what would be written is answered as it was sent."""
         if method == "GET":
             return super().request(method, path, query, body, content_type, timeout_seconds)
         return dict(body or {})

@@ -31,7 +31,7 @@ class Permissions:
         self._reservations = settings.reservations
 
     def check(self, syncer: Syncer, claimed: frozenset[str]) -> None:
-        """See that a syncer may register what it asks for, where it asks for it.
+        """Raise unless a syncer may register what it asks for, where it asks for it.
 
         :param claimed: names by which it was called before, and so may be still.
         :raises ConfigurationError: it may not, or there is no such connection.

@@ -130,7 +130,9 @@ class Sources:
 
     @property
     def is_settled(self) -> bool:
-        """The same, but for single namespaces that we may not read: one of them must not stop the others.
+        """Whether all first lists are complete, but for single namespaces that we may not read.
+
+        One of those must not stop the others.
 
         Most likely such a namespace was deleted, and our rights in it with it.
         """

@@ -154,13 +154,13 @@ class OnDemandWatches:
         return found if found is not None and found.is_synced else None
 
     def hurry(self) -> None:
-        """See :meth:`Reflector.hurry`."""
+        """Try again now if the last try failed, as :meth:`Reflector.hurry` does."""
         for one in self._all():
             one.hurry()
 
     @property
     def is_current(self) -> bool:
-        """See :attr:`Sources.is_current`."""
+        """Whether all copies are as new as the last :meth:`hurry`."""
         return all(one.may_be_led_by for one in self._all() if one.is_synced)
 
     def liveness(self) -> list[Liveness]:
