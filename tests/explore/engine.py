@@ -30,7 +30,11 @@ FAILS: Properties = {"fails": True}
 PREFIX = "stack/organization/explored/dev/"
 
 
-_RESOURCES = ("eurekube_provider.resources.", "eurekube_provider.registrations.")
+_RESOURCES = (
+    "eurekube_provider.resources.",
+    "eurekube_provider.registrations.",
+    "eurekube_provider.eureka.removal_checks",
+)
 
 
 @functools.cache
