@@ -96,6 +96,10 @@ class Peers:
         """The servers that are not avoided."""
         return tuple(peer for peer in self.peers if not self._avoided.holds(peer))
 
+    def answered(self, peer: Peer) -> None:
+        """A server that was asked by itself answers: it is avoided no more."""
+        self._avoided.answered(peer)
+
     def register(self, instance: Instance) -> None:
         """Register ``instance`` at the first server that answers, which tells the others.
 

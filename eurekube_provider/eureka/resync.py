@@ -9,7 +9,7 @@ from __future__ import annotations
 import logging
 import threading
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
 from eurekube_provider.core.errors import ConfigurationError, RegistryError
 from eurekube_provider.core.identity import Cluster
@@ -211,7 +211,19 @@ class Resync:
                 if self._ownership.is_syncers(one) and self._known.view.get(one.key) is None
             ]
             news, _ = self._known.view.merge(left, is_complete=False)
-            self._subscription.owners_changed(one.owner for one in news)
+            self._subscription.owners_changed(
+                one.owner for one in (*news, *self._left_out_of_service(listed))
+            )
+
+    def _left_out_of_service(self, listed: Iterable[Instance]) -> list[Instance]:
+        """Those that a server shows as leaving, and the others do not: taken as that server shows them."""
+        view, left = self._known.view, []
+        for one in listed:
+            known = view.get(one.key) if one.is_leaving and self._ownership.is_syncers(one) else None
+            if known is not None and not known.is_leaving:
+                view.registered(one)
+                left.append(one)
+        return left
 
     @property
     def _is_in_doubt(self) -> bool:

@@ -208,6 +208,9 @@ class StackRenewals:
                 self._forgotten.discard(instance.key)
                 _log.warning("restored a stack's registration that a server had lost", extra=_named(instance))
                 return
+            if self._may_be_forgotten(sighting, answered):
+                self._renewals.add(instance, just_registered=True)  # the next renewal finds it missing again
+                return
         except RegistryError as error:
             _log.warning(
                 "a stack's registration could not be looked at",
@@ -224,6 +227,14 @@ class StackRenewals:
         )
         lacking = frozenset(url for url, held in sighting.instances.items() if held is None)
         self._drop(newest((instance, sighting.found)) or instance, lacking)
+
+    def _may_be_forgotten(self, sighting: Sighting, answered: Collection[str]) -> bool:
+        """Whether it stands nowhere, and no server says any more since when it runs, though one did before.
+
+        :param answered: the servers that said so just now.
+        """
+        said_before = self._restarts.started_by_url.keys() & sighting.instances.keys()
+        return sighting.found is None and bool(said_before) and not said_before & set(answered)
 
     def _was_removed(self, instance: Instance, sighting: Sighting) -> bool:
         """Whether a server that neither forgot nor evicted it holds it no more, whichever other one was

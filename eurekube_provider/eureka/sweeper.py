@@ -206,6 +206,7 @@ class Sweeper:
         """Remove what a server holds of these as it was when they were removed; how many."""
         more = self._more_tries()
         held = self._read(peer, [removal.instance.key for removal in due], more)
+        self._peers.answered(peer)
         swept = 0
         for removal in due:
             instance = removal.instance

@@ -373,4 +373,5 @@ def intent(item: Object) -> tuple[object, ...]:
         metadata.get("annotations"),
         metadata.get("finalizers"),
         metadata.get("uid"),
+        metadata.get("generation"),
     )

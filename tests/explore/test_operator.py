@@ -16,7 +16,9 @@ from tests.explore.operator.acts import (
     a_stack_removes_behind_a_split,
     servers_render_their_lists,
     servers_repeat_themselves,
+    the_api_is_behind,
     the_operator_ends_in_peace,
+    watches_break,
 )
 from tests.explore.operator.campaign import HAPPENINGS, SETUPS, tried
 from tests.explore.operator.edits import EDITS, Edit, edit, together
@@ -261,6 +263,28 @@ def test_a_status_that_overtakes_a_registration_is_set_right(monkeypatch: pytest
         for fault in (Fault.LOST_AFTER, Fault.SLOW):
             failure = tried(replaced, {at: fault}, Setup(2))
             assert not failure, failure
+
+
+@pytest.mark.parametrize("servers", [2, 3])
+def test_a_status_of_ours_is_taken_off_a_server_that_was_frozen(servers: int) -> None:
+    """It answered whoever looks for what comes late, and so is asked when the others are."""
+    replaced = edit("a StatefulSet's pod is replaced at once after a while, shown until it is gone")
+    failure = tried(replaced, {7: a_server_freezes}, Setup(servers))
+    assert not failure, failure
+
+
+def test_a_new_leader_learns_which_server_holds_a_status_of_the_one_before() -> None:
+    """It could not list that server at first: what is out of service there is not what the others say."""
+    replaced = edit("a StatefulSet's pod is replaced at once after a while, shown until it is gone")
+    failure = tried(replaced, {4: a_server_freezes, 16: Fault.KILLED_AFTER}, Setup(2))
+    assert not failure, failure
+
+
+def test_a_spec_that_is_changed_and_changed_back_unseen_is_reported() -> None:
+    """The status names the generation that was looked at, though nothing differs from what was known."""
+    changed = edit("a syncer gives up what another one wants, and wants it again")
+    failure = tried(changed, {0: the_api_is_behind, 2: watches_break}, Setup(1))
+    assert not failure, failure
 
 
 def test_what_no_list_shows_of_a_deleted_syncer_is_not_taken_from_who_wants_it() -> None:

@@ -779,6 +779,31 @@ def test_what_a_restarted_server_forgot_of_a_stacks_is_restored() -> None:
     assert [one.key for one in servers.restored] == [stacks.key]
 
 
+def test_what_is_nowhere_while_no_server_says_its_start_is_kept_until_one_does() -> None:
+    """The server may have been restarted this moment; its next answer tells whether it was."""
+    stacks = replace(instance("vm"), metadata={"eurekube.owner": "stack/o/p/s/billing"})
+    servers = Balanced(STATUS)
+    registry = behind_a_balancer(servers)
+    registry.keep(stacks)
+    servers.servers = [replace(STATUS, started_timestamp_ms=None)]
+    registry.recovery.missing([stacks], None)
+    assert stacks.key in registry.renewals
+    assert not servers.restored
+    servers.servers = [started_now()]
+    registry.recovery.missing([stacks], None)
+    assert [one.key for one in servers.restored] == [stacks.key]
+    assert stacks.key in registry.renewals
+
+
+def test_what_is_nowhere_where_no_server_has_ever_said_its_start_was_removed() -> None:
+    """It would be kept for ever."""
+    stacks = replace(instance("vm"), metadata={"eurekube.owner": "stack/o/p/s/billing"})
+    registry = behind_a_balancer(Balanced(replace(STATUS, started_timestamp_ms=None)))
+    registry.keep(stacks)
+    registry.recovery.missing([stacks], None)
+    assert stacks.key not in registry.renewals
+
+
 def test_nothing_is_new_while_a_server_may_have_lost_its_memory() -> None:
     """Its list lacks what stands on the others, and may stand in our place."""
     registry = after_a_restart(TwoServers([]))
