@@ -233,8 +233,10 @@ class StackRenewals:
 
         :param answered: the servers that said so just now.
         """
+        if sighting.found is not None or self._restarts.lost_memory:  # then nobody was asked for it just now
+            return False
         said_before = self._restarts.started_by_url.keys() & sighting.instances.keys()
-        return sighting.found is None and bool(said_before) and not said_before & set(answered)
+        return bool(said_before) and not said_before & set(answered)
 
     def _was_removed(self, instance: Instance, sighting: Sighting) -> bool:
         """Whether a server that neither forgot nor evicted it holds it no more, whichever other one was
