@@ -3,7 +3,9 @@
 Known, and excused: what a stack removes within two minutes of a server's restart is taken for forgotten, and
 comes back, where no other server can tell: there is one server only, the other one does not answer, or the
 keepalive has just started, and knows of no renewal that another server accepted. What the only server forgets
-before a keepalive that starts has read it is gone until the next refresh.
+before a keepalive that starts has read it is gone until the next refresh. What was removed while a server was
+frozen comes back where the keepalive that knew it died, and the next one finds it there with a Eureka lease
+that has ended: the other server may as well have evicted what nobody renewed, and what may serve is renewed.
 """
 
 from __future__ import annotations
@@ -150,6 +152,7 @@ class Kept:
         self._steady: set[Place] = set()
         self._excused: dict[str, int] = {}
         self.was_restarted = False
+        self.was_frozen = False
         self._healed_ms = 0
         self.was_silent = not {Fault.LATE, Fault.LOST_BEFORE, Fault.LOST_AFTER}.isdisjoint(faults.values())
         self._started_ms = 0
@@ -271,8 +274,9 @@ class Kept:
     @property
     def _may_come_back(self) -> bool:
         """Whether nobody could tell what was removed from what a server forgot."""
-        is_told = len(self.world.cluster.urls) > 1 and len(self.keepers) == 1 and not self.was_silent
-        return self.was_restarted and not is_told
+        nobody_knows = len(self.keepers) > 1  # what the one before saw of the removal
+        is_told = len(self.world.cluster.urls) > 1 and not nobody_knows and not self.was_silent
+        return (self.was_restarted and not is_told) or (self.was_frozen and nobody_knows)
 
     def _compare(self) -> None:
         wanted = statuses_of(self.edit, self.edit.end)
@@ -339,7 +343,7 @@ def a_server_freezes(kept: Kept) -> None:
     cluster = kept.world.cluster
     url = cluster.urls[0]
     kept.excuse(url, kept.world.now_ms + HEAL_MS)
-    kept.was_silent = True
+    kept.was_silent = kept.was_frozen = True
     cluster.down.add(url)
     cluster.clock.after(30_000, lambda: cluster.down.discard(url))
 
