@@ -307,6 +307,16 @@ class ReflectorGroup:
         """Whether all first lists are complete."""
         return all(one.is_synced for one in self.reflectors)
 
+    @property
+    def is_settled(self) -> bool:
+        """Whether all first lists are complete, but for single namespaces that we may not read."""
+        return all(one.is_settled for one in self.reflectors)
+
+    @property
+    def may_be_led_by(self) -> bool:
+        """Whether who comes to lead may act on all copies."""
+        return all(one.may_be_led_by for one in self.reflectors)
+
     def without_list(self, namespace: str) -> Reflector | None:
         """Return the reflector of a namespace that has no complete list of it yet; None where all have."""
         concerned = (one for one in self.reflectors if one.namespace in (None, namespace))

@@ -11,12 +11,10 @@ from collections import OrderedDict
 from collections.abc import Callable
 from functools import lru_cache
 
-from eurekube_provider.core.errors import KubernetesError
 from eurekube_provider.core.interning import interned
-from eurekube_provider.core.liveness import Liveness
 from eurekube_provider.core.mapping_cache import MappingCache
 from eurekube_provider.core.objects import SERVICE_NAME_LABEL, is_terminating, service_of
-from eurekube_provider.kube.reflector import Reflector
+from eurekube_provider.kube.reflector import Reflector, ReflectorGroup
 from eurekube_provider.operator.index import Object, SyncerKey
 
 _SERVICE_FIELDS = ("clusterIP", "externalIPs", "externalTrafficPolicy", "ipFamilies", "ports")
@@ -111,18 +109,19 @@ MakeReflector = Callable[[Scope, Callable[[], None]], Reflector]
 """Makes the reflector of a scope, which calls the second argument when its first list is complete."""
 
 
-class OnDemandWatches:
+class OnDemandWatches(ReflectorGroup):
     """Reflectors of one kind, each of which runs as long as somebody needs it.
 
     :param concerned: called with a syncer whose objects can be read from now on.
     """
 
     def __init__(self, make: MakeReflector, concerned: Callable[[SyncerKey], None]) -> None:
+        super().__init__(())
         self._make = make
         self._concerned = concerned
         self._lock = threading.Lock()
         self._users: dict[Scope, set[SyncerKey]] = {}
-        self._reflectors: dict[Scope, Reflector] = {}
+        self._by_scope: dict[Scope, Reflector] = {}
         self._stopped = False
 
     def needed(self, user: SyncerKey, scopes: set[Scope]) -> None:
@@ -134,13 +133,14 @@ class OnDemandWatches:
                 self._users[scope].discard(user)
                 if not self._users[scope]:
                     del self._users[scope]
-                    self._reflectors.pop(scope).stop()
+                    self._by_scope.pop(scope).stop()
             for scope in scopes:
                 self._users.setdefault(scope, set()).add(user)
-                if scope not in self._reflectors and not self._stopped:
+                if scope not in self._by_scope and not self._stopped:
                     reflector = self._make(scope, lambda scope=scope: self._synced(scope))  # type: ignore[misc]
-                    self._reflectors[scope] = reflector
+                    self._by_scope[scope] = reflector
                     reflector.start()
+            self.reflectors = tuple(self._by_scope.values())
 
     def users(self, scope: Scope) -> set[SyncerKey]:
         """Who needs the objects of a scope."""
@@ -150,38 +150,19 @@ class OnDemandWatches:
     def reflector(self, scope: Scope) -> Reflector | None:
         """The objects of a scope once they have been read, None before."""
         with self._lock:
-            found = self._reflectors.get(scope)
+            found = self._by_scope.get(scope)
         return found if found is not None and found.is_synced else None
 
-    def hurry(self) -> None:
-        """Try again now if the last try failed, as :meth:`Reflector.hurry` does."""
-        for one in self._all():
-            one.hurry()
-
     @property
-    def is_current(self) -> bool:
-        """Whether all copies are as new as the last :meth:`hurry`."""
-        return all(one.may_be_led_by for one in self._all() if one.is_synced)
-
-    def liveness(self) -> list[Liveness]:
-        """The threads of all."""
-        return [loop for one in self._all() for loop in one.liveness()]
-
-    def _all(self) -> list[Reflector]:
-        with self._lock:
-            return list(self._reflectors.values())
-
-    @property
-    def failure(self) -> KubernetesError | None:
-        """Why one of the kinds cannot be read; None while all can."""
-        return next((one.failure for one in self._all() if one.failure), None)
+    def may_be_led_by(self) -> bool:
+        """Whether who comes to lead may act on all copies that have been read."""
+        return all(one.may_be_led_by for one in self.reflectors if one.is_synced)
 
     def stop(self) -> None:
         """Watch nothing any more."""
         with self._lock:
             self._stopped = True
-            for reflector in self._reflectors.values():
-                reflector.stop()
+            super().stop()
 
     def _synced(self, scope: Scope) -> None:
         for user in self.users(scope):
