@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any
 
 from eurekube_provider.core.errors import ConfigurationError, EurekubeError, RegistryError
 from eurekube_provider.core.identity import Cluster, ClusterOwner
 from eurekube_provider.core.mapping import Desired
 from eurekube_provider.core.model import Instance
+from eurekube_provider.core.objects import Object
 from eurekube_provider.core.plan import Change, Outcome, Plan
 from eurekube_provider.core.registry import Condition, Failing, Registry, Unread
 from eurekube_provider.core.syncer import Syncer
@@ -21,8 +21,6 @@ from eurekube_provider.operator.ownership_transfer import Offered
 from eurekube_provider.operator.registries import Registries
 from eurekube_provider.operator.removal_brake import Hold
 from eurekube_provider.operator.sources import Sources
-
-Object = Mapping[str, Any]
 
 _NOTHING = Outcome()
 _NOTHING_OFFERED = Offered()
@@ -181,17 +179,12 @@ class Reports:
         key, before = key_of(item), item.get("status") or {}
         owned = registries.owned(str(ClusterOwner(self._cluster.name, *key)))
         held = [one for there in owned.values() for one in there]
-        application, desired, registered = (
-            before.get("application", ""),
-            before.get("desired", len(held)),
-            None,
-        )
+        application, desired = before.get("application", ""), before.get("desired", len(held))
+        registered = None
         if isinstance(error, RegistryError) and registries.is_served_unread:
             held, registered = [], before.get("registered", 0)
-        failure, drain = (
-            ConditionFinding(reason or reason_of(error), str(error)),
-            self._drain_check.problem(key),
-        )
+        failure = ConditionFinding(reason or reason_of(error), str(error))
+        drain = self._drain_check.problem(key)
         return report(Reconciled(application, held, desired, drain, failure, registered))
 
 

@@ -7,10 +7,9 @@ namespace that waits for it does more harm than instances which lapse by themsel
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from contextlib import suppress
 from dataclasses import dataclass, replace
-from typing import Any
 
 from eurekube_provider.core.errors import (
     ConfigurationError,
@@ -21,6 +20,7 @@ from eurekube_provider.core.errors import (
 )
 from eurekube_provider.core.identity import Cluster, ClusterOwner
 from eurekube_provider.core.model import Instance
+from eurekube_provider.core.objects import Object
 from eurekube_provider.core.plan import plan
 from eurekube_provider.core.quoting import printable
 from eurekube_provider.core.syncer import Syncer
@@ -41,8 +41,6 @@ _ATTEMPTS = 3
 
 FORCE_DELETE_ANNOTATION = "eurekube.io/force-delete"
 """With any value on a deleted syncer: let it go at once, whatever it leaves in Eureka."""
-
-Object = Mapping[str, Any]
 
 
 @dataclass(frozen=True, slots=True)
@@ -217,12 +215,12 @@ class Deletion:
         return Deleted(is_gone=True, instances=tuple(held), concerned=frozenset(concerned))
 
 
-def has_finalizer(syncer: Mapping[str, Any]) -> bool:
+def has_finalizer(syncer: Object) -> bool:
     """Whether the object, as we know it, has ours."""
     return FINALIZER in (syncer["metadata"].get("finalizers") or ())
 
 
-def set_finalizer(access: KubeAccess, syncer: Mapping[str, Any], *, present: bool) -> None:
+def set_finalizer(access: KubeAccess, syncer: Object, *, present: bool) -> None:
     """Add or remove ours beside those of others; a syncer that is gone needs none.
 
     :raises KubernetesError: the API refused, or did not answer.

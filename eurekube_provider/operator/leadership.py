@@ -122,8 +122,6 @@ class Leadership:
                 _log.warning("this replica renews, and changes nothing before it has listed the cluster anew")
 
 
-_log = logging.getLogger(__name__)
-
 CLOCKS_DIFFER_SECONDS = 60.0
 """A Lease is judged by its own times, the first time that it is seen."""
 

@@ -6,7 +6,6 @@ import hashlib
 import math
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import Any
 
 from eurekube_provider.core.brake import HOLD_SECONDS, doubt_of_source
 from eurekube_provider.core.errors import ConfigurationError
@@ -19,11 +18,11 @@ from eurekube_provider.core.stack_refresh import (
     ready_endpoints,
 )
 from eurekube_provider.core.syncer import Selector
+from eurekube_provider.operator.index import Object
 from eurekube_provider.operator.removal_brake import RELEASE_ANNOTATION
 from eurekube_provider.operator.settings import Settings
 from eurekube_provider.operator.triggers.trigger_state import TriggerState
 
-Object = dict[str, Any]
 Selected = Callable[[Selector], tuple[list[Object], list[Object]]]
 """The Services that a selector means, and their EndpointSlices."""
 

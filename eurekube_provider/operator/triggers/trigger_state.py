@@ -13,7 +13,7 @@ from datetime import UTC, datetime
 from typing import Any
 
 from eurekube_provider.core.condition_types import ConditionType
-from eurekube_provider.core.objects import conditions_of
+from eurekube_provider.core.objects import Object, conditions_of
 from eurekube_provider.core.quoting import printable
 from eurekube_provider.core.schedule import Schedule, retry_delay
 from eurekube_provider.core.stack_refresh import Addresses, StackRefresh
@@ -23,14 +23,11 @@ from eurekube_provider.operator.triggers.trigger_run import TriggerOutcome, Trig
 RUNNING = "Running"
 """The outcome of a run that has not ended."""
 
-
 REFUSALS = frozenset({"UnknownTarget", "NotAllowed", "NoMatchingService"})
 """Why nothing is run, as reasons of conditions."""
 
 _LONGEST_MESSAGE = 2000
 _SERVED = "the last run began after the last change of the addresses"
-
-Object = Mapping[str, Any]
 
 
 @dataclass(frozen=True, slots=True)

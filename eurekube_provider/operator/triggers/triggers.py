@@ -23,12 +23,11 @@ from eurekube_provider.core.syncer import selector_of
 from eurekube_provider.kube.access import REFRESHES, KubeAccess
 from eurekube_provider.kube.events import EventRecorder, EventType
 from eurekube_provider.kube.reflector import Reflector, ReflectorGroup
-from eurekube_provider.operator.index import Selectors, key_of
+from eurekube_provider.operator.index import Object, Selectors, key_of
 from eurekube_provider.operator.settings import Settings
 from eurekube_provider.operator.sources import intent
 from eurekube_provider.operator.triggers.entry import (
     Due,
-    Object,
     SeenTerminating,
     Selected,
     TriggerEntry,

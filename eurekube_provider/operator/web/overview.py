@@ -10,6 +10,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from eurekube_provider.core.condition_types import ConditionType
+from eurekube_provider.core.objects import Object
 from eurekube_provider.core.registry import Figures, Refused, Registry
 from eurekube_provider.operator.history import LastReconcile
 from eurekube_provider.operator.triggers.rows import rows
@@ -18,7 +19,6 @@ from eurekube_provider.version import __version__
 
 MOST_STACK_REGISTRATIONS = MOST_STACK_REFRESHES = 50
 
-Object = Mapping[str, Any]
 Document = dict[str, Any]
 """What becomes JSON; ``docs/web.md`` lists its keys, to which a test holds it."""
 
