@@ -37,7 +37,6 @@ def add_to(parser: argparse.ArgumentParser) -> None:
     add_target(parser)
     add_cache_options(parser, leave_out=("take_over_seconds",))
     parser.add_argument("--no-wait", action="store_true", help="set it, say for how long to wait, and end")
-    parser.set_defaults(run=run)
 
 
 def add_target(parser: argparse.ArgumentParser) -> None:

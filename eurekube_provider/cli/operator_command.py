@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import argparse
 
-from eurekube_provider.operator.__main__ import DESCRIPTION, EPILOG, add_flags, start
+from eurekube_provider.operator.__main__ import DESCRIPTION, EPILOG, add_flags
+from eurekube_provider.operator.__main__ import start as run
+
+__all__ = ["add_to", "run"]
 
 
 def add_to(parser: argparse.ArgumentParser) -> None:
     """Add the operator's flags, which are those of ``python -m eurekube_provider.operator``."""
     parser.description, parser.epilog = DESCRIPTION, EPILOG
     add_flags(parser)
-    parser.set_defaults(run=start)

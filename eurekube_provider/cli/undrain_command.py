@@ -18,7 +18,6 @@ def add_to(parser: argparse.ArgumentParser) -> None:
         " callers find it when their caches are renewed. Nothing is done where no status was set."
     )
     add_target(parser)
-    parser.set_defaults(run=run)
 
 
 def run(options: argparse.Namespace) -> int:
