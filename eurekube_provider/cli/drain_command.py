@@ -6,6 +6,7 @@ import argparse
 import math
 import time
 from collections.abc import Sequence
+from contextlib import closing
 
 from eurekube_provider.cli.caches import add_cache_options, drain_of
 from eurekube_provider.cli.terminal import complain, say, wait
@@ -100,11 +101,8 @@ def beyond_reach(instances: Sequence[Instance], status: str) -> list[str]:
 
 def run(options: argparse.Namespace) -> int:
     """Drain, and return the exit code: 1 where a caller may still find something UP."""
-    peers = peers_of(options)
-    try:
+    with closing(peers_of(options)) as peers:
         return _drain(peers, options)
-    finally:
-        peers.close()
 
 
 def _drain(peers: Peers, options: argparse.Namespace) -> int:

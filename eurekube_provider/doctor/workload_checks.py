@@ -42,19 +42,20 @@ class Workload:
         return str(self.item["metadata"]["namespace"])
 
     @property
+    def _pod(self) -> Object:
+        template = (self.item.get("spec") or {}).get("template") or {}
+        return self.item if self.kind == "Pod" else template
+
+    @property
     def pod_spec(self) -> Object:
         """The ``spec`` of its pods."""
-        spec: Object = self.item.get("spec") or {}
-        if self.kind == "Pod":
-            return spec
-        found: Object = (spec.get("template") or {}).get("spec") or {}
+        found: Object = self._pod.get("spec") or {}
         return found
 
     @property
     def labels(self) -> Mapping[str, str]:
         """The labels of its pods."""
-        holder = self.item if self.kind == "Pod" else (self.item.get("spec") or {}).get("template") or {}
-        found: Mapping[str, str] = (holder.get("metadata") or {}).get("labels") or {}
+        found: Mapping[str, str] = (self._pod.get("metadata") or {}).get("labels") or {}
         return found
 
     @property

@@ -11,19 +11,12 @@ from collections.abc import Iterable
 from contextlib import suppress
 from dataclasses import dataclass, replace
 
-from eurekube_provider.core.errors import (
-    ConfigurationError,
-    EurekubeError,
-    KubernetesError,
-    OwnershipConflict,
-    RegistryError,
-)
+from eurekube_provider.core.errors import EurekubeError, KubernetesError, OwnershipConflict, RegistryError
 from eurekube_provider.core.identity import Cluster, ClusterOwner
 from eurekube_provider.core.model import Instance
 from eurekube_provider.core.objects import Object
 from eurekube_provider.core.plan import plan
 from eurekube_provider.core.quoting import printable
-from eurekube_provider.core.syncer import Syncer
 from eurekube_provider.kube.access import MERGE_PATCH, SYNCERS, KubeAccess
 from eurekube_provider.operator.conditions import joined
 from eurekube_provider.operator.index import SyncerKey, key_of
@@ -145,10 +138,7 @@ class Deletion:
     def _take_out(self, key: SyncerKey, item: Object | None, registries: Registries) -> Deleted:
         """Deregister what a deleted syncer put in; it is not gone where it has to wait for another."""
         owner = str(ClusterOwner(self._cluster.name, *key))
-        syncer: Syncer | None = None
-        if item is not None:
-            with suppress(ConfigurationError):
-                syncer = self._sources.parsed(item)
+        syncer = self._sources.asked(item)
         # What was registered shortly before a restart may be in no list yet, and somebody else may want it.
         desired = self._sources.desired(syncer).instances if syncer is not None else ()
         home = syncer.eureka if syncer is not None and syncer.eureka in registries else None

@@ -22,7 +22,7 @@ Handle = tuple[str, ...]
 T = TypeVar("T")
 
 
-class _Shelves(Generic[T]):
+class Shelves(Generic[T]):
     """Things by name, and on shelves by handle; an empty shelf is taken down."""
 
     def __init__(self, handles_of: Callable[[T], Iterable[Handle]]) -> None:
@@ -51,7 +51,7 @@ class Selectors:
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
-        self._shelves: _Shelves[Selector] = _Shelves(lambda selector: [_handle_of_selector(selector)])
+        self._shelves: Shelves[Selector] = Shelves(lambda selector: [_handle_of_selector(selector)])
 
     def changed(self, key: tuple[str, str], selector: Selector | None) -> None:
         """Something of this name came, selects something else, or went (None)."""
@@ -79,8 +79,8 @@ class Index:
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
-        self._services: _Shelves[Object] = _Shelves(_handles_of_service)
-        self._slices: _Shelves[Object] = _Shelves(_handles_of_slice)
+        self._services: Shelves[Object] = Shelves(_handles_of_service)
+        self._slices: Shelves[Object] = Shelves(_handles_of_slice)
 
     def service_changed(self, old: Object | None, new: Object | None) -> None:
         """A Service came (``old`` is None), changed, or went."""
@@ -90,7 +90,7 @@ class Index:
         """An EndpointSlice came, changed, or went."""
         self._changed(self._slices, old, new)
 
-    def _changed(self, shelves: _Shelves[Object], old: Object | None, new: Object | None) -> None:
+    def _changed(self, shelves: Shelves[Object], old: Object | None, new: Object | None) -> None:
         subject = new or old
         if subject is not None:
             with self._lock:

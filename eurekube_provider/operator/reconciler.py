@@ -25,11 +25,7 @@ from eurekube_provider.operator.decision import Decision, Reports, Result, Wante
 from eurekube_provider.operator.deletion import Deletion, has_finalizer, set_finalizer
 from eurekube_provider.operator.drain_check import DrainCheck
 from eurekube_provider.operator.index import SyncerKey, key_of
-from eurekube_provider.operator.ownership_transfer import (
-    SUCCESSOR_POLL_SECONDS,
-    Offered,
-    OwnershipTransfer,
-)
+from eurekube_provider.operator.ownership_transfer import SUCCESSOR_POLL_SECONDS, Offered, OwnershipTransfer
 from eurekube_provider.operator.permission import NameTaken, Permissions, UnknownEureka
 from eurekube_provider.operator.registries import Registries
 from eurekube_provider.operator.removal_brake import Brake

@@ -182,10 +182,7 @@ class Settings:
 
         :param own_namespace: the one that this process belongs to.
         """
-        return (
-            self.lease_namespace or own_namespace,
-            self.lease_name or f"{self.operator_name}-leader",
-        )
+        return self.lease_namespace or own_namespace, self.lease_name or f"{self.operator_name}-leader"
 
     def may_select(self, syncer_namespace: str, service_namespace: str) -> bool:
         """Whether a syncer may publish Services of another namespace; always of its own."""
@@ -210,10 +207,7 @@ class Settings:
 
 _OF_SETTINGS = options_of(Settings)
 
-OPTIONS = (
-    *(replace(one, name=f"eureka-{one.name}") for one in CONNECTION_OPTIONS),
-    *_OF_SETTINGS.values(),
-)
+OPTIONS = (*(replace(one, name=f"eureka-{one.name}") for one in CONNECTION_OPTIONS), *_OF_SETTINGS.values())
 """Whatever flags, environment and file may say."""
 
 CONFIG = Option(

@@ -30,7 +30,7 @@ from eurekube_provider.kube.access import (
     KubeAccess,
 )
 from eurekube_provider.kube.reflector import Listener, Reflector, ReflectorGroup, Trim
-from eurekube_provider.operator.index import Index, Object, Selectors, SyncerKey, key_of
+from eurekube_provider.operator.index import Index, Object, Selectors, Shelves, SyncerKey, key_of
 from eurekube_provider.operator.watches import (
     MappingCaches,
     OnDemandWatches,
@@ -65,7 +65,7 @@ class Sources:
         self._is_overwritten = is_overwritten
         self._index = Index()
         self._selectors = Selectors()  # by which each syncer is found
-        self._syncers_of: dict[str, frozenset[SyncerKey]] = {}  # by application, in upper case
+        self._applications: Shelves[str] = Shelves(lambda name: [(name,)])  # of syncers, in upper case
         self._counting = threading.Lock()
         self._mapped = MappingCaches()
         self._parsed: dict[SyncerKey, tuple[object, Syncer]] = {}
@@ -169,7 +169,7 @@ class Sources:
     def syncers_of(self, application: str) -> frozenset[SyncerKey]:
         """The syncers that register under an application's name, in upper case."""
         with self._counting:
-            return self._syncers_of.get(application, frozenset())
+            return frozenset(self._applications.on((application,)))
 
     def names_of(self, selector: Selector) -> frozenset[str]:
         """The names, in lower case, of the Services that a selector means, and their labels ``app``."""
@@ -232,7 +232,7 @@ class Sources:
             self._parsed[key] = (spec, read)
         return read
 
-    def _asked(self, syncer: Object | None) -> Syncer | None:
+    def asked(self, syncer: Mapping[str, Any] | None) -> Syncer | None:
         """What a syncer asks for; None for none, and for one that asks for nothing possible."""
         if syncer is not None:
             with suppress(ConfigurationError):
@@ -281,7 +281,7 @@ class Sources:
         """About how many instances the syncers want at each connection: Services, or their endpoints."""
         found: Counter[str] = Counter()
         for item in self.syncers.objects():
-            syncer = None if item["metadata"].get("deletionTimestamp") else self._asked(item)
+            syncer = None if item["metadata"].get("deletionTimestamp") else self.asked(item)
             if syncer is not None:
                 services, slices = self._index.selected(syncer.selector)
                 is_pod = syncer.mode is Mode.POD
@@ -300,27 +300,18 @@ class Sources:
         if subject is None:
             return
         key = key_of(subject)
-        asked, after = self._asked(old), self._asked(new)
+        after = self.asked(new)
         if new is None:
             self._mapped.forget(key)
             self._parsed.pop(key, None)
-        self._application_changed(key, asked, after)
+        with self._counting:
+            self._applications.put(key, after.application.upper() if after else None)
         # One that is refused still has instances: by what it said last, their end is its concern.
         selector = (selector_of(new) or self._selectors.of(key)) if new is not None else None
         self._selectors.changed(key, selector)
         self._nodes.needed(key, {None} if after and after.needs_nodes else set())
         self._pods.needed(key, {after.selector.namespace} if after and after.needs_pods else set())
         self._concerned(key)
-
-    def _application_changed(self, key: SyncerKey, old: Syncer | None, new: Syncer | None) -> None:
-        with self._counting:
-            for one, change in ((old, frozenset.difference), (new, frozenset.union)):
-                if one is not None:
-                    name = one.application.upper()
-                    left = change(self._syncers_of.get(name, frozenset()), {key})
-                    self._syncers_of[name] = left
-                    if not left:
-                        del self._syncers_of[name]
 
     def _service_changed(self, old: Object | None, new: Object | None) -> None:
         self._index.service_changed(old, new)

@@ -10,12 +10,13 @@ import time
 from collections import OrderedDict
 from collections.abc import Callable
 from functools import lru_cache
+from typing import Any
 
 from eurekube_provider.core.interning import interned
 from eurekube_provider.core.mapping_cache import MappingCache
 from eurekube_provider.core.objects import SERVICE_NAME_LABEL, is_terminating, service_of
 from eurekube_provider.kube.reflector import Reflector, ReflectorGroup
-from eurekube_provider.operator.index import Object, SyncerKey
+from eurekube_provider.operator.index import Object, SyncerKey, key_of
 
 _SERVICE_FIELDS = ("clusterIP", "externalIPs", "externalTrafficPolicy", "ipFamilies", "ports")
 
@@ -26,15 +27,16 @@ def trim_own(item: Object) -> Object:
     return {**item, "metadata": metadata}
 
 
+def _named(item: Object, **more: Any) -> Object:
+    namespace, name = key_of(item)
+    return {"namespace": namespace, "name": name, **more}
+
+
 def trim_service(service: Object) -> Object:
     """What the mapping reads of a Service."""
-    metadata, spec = service["metadata"], service.get("spec") or {}
+    spec = service.get("spec") or {}
     return {
-        "metadata": {
-            "namespace": metadata["namespace"],
-            "name": metadata["name"],
-            "labels": metadata.get("labels") or {},
-        },
+        "metadata": _named(service, labels=service["metadata"].get("labels") or {}),
         "spec": {key: spec[key] for key in _SERVICE_FIELDS if key in spec},
         "status": {"loadBalancer": (service.get("status") or {}).get("loadBalancer") or {}},
     }
@@ -42,7 +44,6 @@ def trim_service(service: Object) -> Object:
 
 def trim_slice(endpoint_slice: Object) -> Object:
     """What the mapping reads of an EndpointSlice; of each endpoint the one address that Services use."""
-    metadata = endpoint_slice["metadata"]
     service = service_of(endpoint_slice)
     endpoints = []
     for endpoint in endpoint_slice.get("endpoints") or ():
@@ -58,11 +59,7 @@ def trim_slice(endpoint_slice: Object) -> Object:
                 kept[field] = interned(endpoint[field])  # a few texts for all endpoints
         endpoints.append(kept)
     return {
-        "metadata": {
-            "namespace": metadata["namespace"],
-            "name": metadata["name"],
-            "labels": {SERVICE_NAME_LABEL: service} if service else {},
-        },
+        "metadata": _named(endpoint_slice, labels={SERVICE_NAME_LABEL: service} if service else {}),
         "addressType": endpoint_slice.get("addressType", "IPv4"),
         "ports": endpoint_slice.get("ports") or [],
         "endpoints": endpoints,
@@ -95,11 +92,8 @@ def trim_node(node: Object) -> Object:
 
 def trim_pod(pod: Object) -> Object:
     """What the mapping reads of a pod: its labels."""
-    metadata = pod["metadata"]
-    return {
-        "metadata": {"namespace": metadata["namespace"], "name": metadata["name"]},
-        "labels": {interned(key): value for key, value in (metadata.get("labels") or {}).items()},
-    }
+    labels = pod["metadata"].get("labels") or {}
+    return {"metadata": _named(pod), "labels": {interned(key): value for key, value in labels.items()}}
 
 
 Scope = str | None
@@ -237,21 +231,14 @@ class TerminatingEndpoints:
                 name = (namespace, endpoint.get("targetRef", {}).get("name") or endpoint["addresses"][0])
                 self._at.pop(name, None)
                 if is_terminating(endpoint):
-                    self._note(name, now)
-
-    def note(self, name: Name, now: float) -> None:
-        """One was seen; the oldest ones are forgotten."""
-        with self._lock:
-            self._at.pop(name, None)
-            self._note(name, now)
+                    self._at[name] = now  # the last, so that the oldest is the first
+                    self._forget_the_oldest(now)
 
     def __contains__(self, name: Name) -> bool:
         with self._lock:
             return name in self._at
 
-    def _note(self, name: Name, now: float) -> None:
-        """The newest is the last, so that the oldest is the first."""
-        self._at[name] = now
+    def _forget_the_oldest(self, now: float) -> None:
         while (
             now - self._at[oldest := next(iter(self._at))] > REMEMBERED_SECONDS
             or len(self._at) > MOST_REMEMBERED

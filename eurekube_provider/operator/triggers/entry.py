@@ -151,7 +151,9 @@ class TriggerEntry:
             self.standing = self.standing.in_line()
         elif not addresses and not self.standing.runs:
             self.schedule = self.schedule.settled()
-            self.standing = self.standing.refused("NoMatchingService", _nothing(self.refresh))
+            selector = self.refresh.selector
+            nothing = f"no Service in {selector.namespace} {selector.describe()}"
+            self.standing = self.standing.refused("NoMatchingService", nothing)
         elif self._runs_at(now, due):
             return wanted, addresses, endpoints
         elif self.held_since is not None and not self.refresh.is_paused:
@@ -213,7 +215,3 @@ def run_key(entry: TriggerEntry, wanted: str) -> str:
     """What names a run, whichever replica tries it: the same until one goes well."""
     text = f"{entry.uid}/{entry.standing.runs}/{wanted}"
     return hashlib.sha256(text.encode()).hexdigest()[:32]
-
-
-def _nothing(refresh: StackRefresh) -> str:
-    return f"no Service in {refresh.selector.namespace} {refresh.selector.describe()}"

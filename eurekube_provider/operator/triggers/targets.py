@@ -149,19 +149,10 @@ class Target:
             raise ConfigurationError(
                 f"spec.action is {refresh.action}, and the target {self.name!r} allows {allowed} only"
             )
+        debounce, interval = self.shortest_debounce_seconds, self.shortest_interval_seconds
         return Pace(
-            self._at_least(
-                "debounceSeconds",
-                refresh.debounce_seconds,
-                self.shortest_debounce_seconds,
-                USUAL_DEBOUNCE_SECONDS,
-            ),
-            self._at_least(
-                "minIntervalSeconds",
-                refresh.interval_seconds,
-                self.shortest_interval_seconds,
-                USUAL_INTERVAL_SECONDS,
-            ),
+            self._at_least("debounceSeconds", refresh.debounce_seconds, debounce, USUAL_DEBOUNCE_SECONDS),
+            self._at_least("minIntervalSeconds", refresh.interval_seconds, interval, USUAL_INTERVAL_SECONDS),
         )
 
     def _at_least(self, key: str, said: int | None, shortest: float, usual: float) -> float:

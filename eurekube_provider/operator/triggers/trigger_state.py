@@ -148,15 +148,8 @@ class TriggerState:
 
         :param reason: one of :data:`REFUSALS`.
         """
-        return replace(
-            self,
-            is_ready=False,
-            reason=reason,
-            message=message,
-            is_synced=False,
-            sync_reason=reason,
-            sync_message="nothing is run",
-        )
+        unready = replace(self, is_ready=False, reason=reason, message=message)
+        return replace(unready, is_synced=False, sync_reason=reason, sync_message="nothing is run")
 
     def in_line(self) -> TriggerState:
         """What is wanted is what was served."""
@@ -259,10 +252,8 @@ def status_of(item: Object, standing: TriggerState, wall: datetime) -> dict[str,
             conditions.append(condition(item, kind, kind, why, at, holds=True))
         elif kind in before:
             conditions.append(condition(item, kind, "Resolved", "no longer so", at, holds=False))
-    run = dict(standing.last_run) if standing.last_run else None
-    if run is not None:
-        for key in ("completionTime", "duration", "message", "changes"):
-            run.setdefault(key, None)
+    unended = dict.fromkeys(("completionTime", "duration", "message", "changes"))
+    run = {**unended, **standing.last_run} if standing.last_run else None
     return {
         "observedGeneration": item["metadata"].get("generation", 0),
         "conditions": conditions,

@@ -26,13 +26,7 @@ from eurekube_provider.kube.reflector import Reflector, ReflectorGroup
 from eurekube_provider.operator.index import Object, Selectors, key_of
 from eurekube_provider.operator.settings import Settings
 from eurekube_provider.operator.sources import intent
-from eurekube_provider.operator.triggers.entry import (
-    Due,
-    SeenTerminating,
-    Selected,
-    TriggerEntry,
-    run_key,
-)
+from eurekube_provider.operator.triggers.entry import Due, SeenTerminating, Selected, TriggerEntry, run_key
 from eurekube_provider.operator.triggers.refresh_objects import RefreshObjects
 from eurekube_provider.operator.triggers.runs import Ended, History, Order, Place, Runs, runner_of
 from eurekube_provider.operator.triggers.trigger_run import Runner, TriggerOutcome, TriggerRun
