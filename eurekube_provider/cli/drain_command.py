@@ -125,11 +125,8 @@ def _drain(peers: Peers, options: argparse.Namespace) -> int:
     if left:
         say(f"callers may call them for {left} s more: waiting")
         wait(left, total, "caches may still be warm")
-        complaints = [
-            *unreached,
-            *unfinished(look(peers, instances)),
-            *left_out(peers, options, instances, began),
-        ]
+        complaints = [*unreached, *unfinished(look(peers, instances))]
+        complaints += left_out(peers, options, instances, began)
     if not complaints:
         say(f"safe: they were out of service for {total} s, and no caller knows them any more")
     return _told(complaints)

@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import argparse
 
-from eurekube_provider.operator.__main__ import DESCRIPTION, EPILOG, add_flags
-from eurekube_provider.operator.__main__ import start as run
+from eurekube_provider.operator.__main__ import DESCRIPTION, EPILOG, add_flags, start
 
-__all__ = ["add_to", "run"]
+run = start
 
 
 def add_to(parser: argparse.ArgumentParser) -> None:

@@ -127,19 +127,16 @@ def readiness_findings(workload: Workload) -> Iterator[Finding]:
         )
 
 
+def _ports(container: Object, number: int | None) -> list[Object]:
+    return [one for one in container.get("ports") or () if one.get("containerPort") == number]
+
+
 def environment_patch(workload: Workload, variable: str, value: str, port: int | None = None) -> Patch | None:
     """Make a patch that sets a variable in the container at ``port``, else in the first that serves."""
     containers = servers(workload.pod_spec)
     if not containers:
         return None
-    chosen = next(
-        (
-            one
-            for one in containers
-            if any(each.get("containerPort") == port for each in one.get("ports") or ())
-        ),
-        containers[0],
-    )
+    chosen = next((one for one in containers if _ports(one, port)), containers[0])
     entry = {"name": chosen.get("name"), "env": [{"name": variable, "value": value}]}
     return workload.patch({"containers": [entry]})
 
@@ -147,10 +144,7 @@ def environment_patch(workload: Workload, variable: str, value: str, port: int |
 def speaks_http(workload: Workload, port: int) -> bool:
     """Whether a probe asks that port in plain http."""
     for container in workload.pod_spec.get("containers") or ():
-        names = {
-            port,
-            *(each.get("name") for each in container.get("ports") or () if each.get("containerPort") == port),
-        }
+        names = {port, *(one.get("name") for one in _ports(container, port))}
         for probe in ("readinessProbe", "livenessProbe", "startupProbe"):
             asked = (container.get(probe) or {}).get("httpGet") or {}
             if asked.get("port") in names and asked.get("scheme", "HTTP") == "HTTP":

@@ -17,7 +17,7 @@ from eurekube_provider.core.syncer import Selector
 Object = dict[str, Any]
 SyncerKey = tuple[str, str]
 Handle = tuple[str, ...]
-"""A namespace and an app, or a namespace and a label: by what Services and selectors find each other."""
+"""By what Services and selectors find each other (a namespace and an app or a label), or slices a Service."""
 
 T = TypeVar("T")
 
@@ -101,11 +101,7 @@ class Index:
         with self._lock:
             found = self._services.on(_handle_of_selector(selector)).values()
             services = [service for service in found if selector.selects(service)]
-            slices = [
-                item
-                for service in services
-                for item in self._slices.on(("slices", *key_of(service))).values()
-            ]
+            slices = [item for service in services for item in self._slices.on(key_of(service)).values()]
         return services, slices
 
     def service(self, namespace: str, name: str) -> Object | None:
@@ -132,7 +128,7 @@ def _handle_of_selector(selector: Selector) -> Handle:
 def _handles_of_slice(endpoint_slice: Object) -> Iterator[Handle]:
     service = service_of(endpoint_slice)
     if service:
-        yield ("slices", endpoint_slice["metadata"]["namespace"], service)
+        yield (endpoint_slice["metadata"]["namespace"], service)
 
 
 def key_of(thing: Mapping[str, Any]) -> tuple[str, str]:

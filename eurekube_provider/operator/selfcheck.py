@@ -214,9 +214,8 @@ def _server(name: str, peer: Peer) -> Iterator[CheckResult]:
     except RegistryError as error:
         detail = str(error)
     else:
-        yield CheckResult(
-            "eureka", subject, Verdict.OK, f"answers, up for {status.uptime or 'an unknown time'}"
-        )
+        up = f"answers, up for {status.uptime or 'an unknown time'}"
+        yield CheckResult("eureka", subject, Verdict.OK, up)
         ahead = status.clock_ahead_seconds
         if ahead is not None and abs(ahead) > LARGEST_CLOCK_DIFFERENCE_SECONDS:
             apart = f"{abs(ahead):.0f} s {'ahead of' if ahead > 0 else 'behind'} this machine's"

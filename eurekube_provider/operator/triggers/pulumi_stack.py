@@ -95,14 +95,10 @@ def _result(status: Mapping[str, Any], value: str, called: str) -> TriggerResult
     """What came of the request; None as long as nothing has."""
     last = status.get("lastUpdate") or {}
     if last.get("reconcileRequest") == value:
+        told = f"{called} ran: {last.get('type') or 'update'} {last.get('state')}"
         if last.get("state") == "succeeded":
-            return TriggerResult(
-                TriggerOutcome.SUCCEEDED, f"{called} ran: {last.get('type') or 'update'} succeeded"
-            )
-        message = str(last.get("message") or "it says no reason")
-        return TriggerResult.failed(
-            f"{called} ran: {last.get('type') or 'update'} {last.get('state')}: {message}"
-        )
+            return TriggerResult(TriggerOutcome.SUCCEEDED, told)
+        return TriggerResult.failed(f"{told}: {last.get('message') or 'it says no reason'}")
     conditions: list[Mapping[str, Any]] = status.get("conditions") or []
     stalled = next((one for one in conditions if one.get("type") == "Stalled"), {})
     if status.get("observedReconcileRequest") == value and stalled.get("status") == "True":

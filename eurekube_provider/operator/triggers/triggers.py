@@ -218,13 +218,8 @@ class Triggers:
         now = time.monotonic()
         waits_for_list = self._leads and not self.reflectors.is_settled
         times = [now + (1.0 if waits_for_list else LONGEST_WAIT_SECONDS), *self._later.values()]
-        free = self._runs.frees_at()
-        if free is not None:
-            times.append(free)
-        for entry in self._entries.values():
-            at = entry.next_at(self._earliest(entry))
-            if at is not None:
-                times.append(at)
+        due = (entry.next_at(self._earliest(entry)) for entry in self._entries.values())
+        times += [at for at in (self._runs.frees_at(), *due) if at is not None]
         return max(0.0, min(times) - now)
 
     def _earliest(self, entry: TriggerEntry) -> float | None:

@@ -189,22 +189,13 @@ def _body(form: Form, run: TriggerRun) -> bytes:
         "name": run.name,
         "action": str(run.action),
     }
-    named = [(*service.split("/", 1), hosts) for service, hosts in sorted(run.addresses.items())]
-    if form is Form.REPOSITORY_DISPATCH:  # at most ten keys, 64 KiB
-        services = [
-            {"namespace": namespace, "name": name, "ready": len(hosts)}
-            for namespace, name, hosts in named[:_MOST_SERVICES]
-        ]
-        return json.dumps(
-            {"event_type": EVENT_TYPE, "client_payload": {**document, "services": services}}
-        ).encode()
-    full = [
-        {
-            "namespace": namespace,
-            "name": name,
-            "ready": len(hosts),
-            "addresses": list(hosts[:_MOST_ADDRESSES]),
-        }
-        for namespace, name, hosts in named
-    ]
-    return json.dumps({**document, "services": full}).encode()
+    services: list[dict[str, Any]] = []
+    for service, hosts in sorted(run.addresses.items()):
+        namespace, _, name = service.partition("/")
+        services.append({"namespace": namespace, "name": name, "ready": len(hosts)})
+        if form is Form.EUREKUBE:
+            services[-1]["addresses"] = list(hosts[:_MOST_ADDRESSES])
+    if form is Form.EUREKUBE:
+        return json.dumps({**document, "services": services}).encode()
+    payload = {**document, "services": services[:_MOST_SERVICES]}  # at most ten keys, 64 KiB
+    return json.dumps({"event_type": EVENT_TYPE, "client_payload": payload}).encode()

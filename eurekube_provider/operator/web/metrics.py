@@ -156,11 +156,8 @@ class OperatorCollector(Collector):
         if operator is None:
             return
         figures = {name: registry.figures() for name, registry in operator.registries.items()}
-        for name, samples in {
-            **_of_syncers(operator),
-            **_of_registries(figures),
-            **_of_triggers(operator),
-        }.items():
+        known = {**_of_syncers(operator), **_of_registries(figures), **_of_triggers(operator)}
+        for name, samples in known.items():
             yield _filled(name, samples)
         yield _filled("eurekube_leader", {(): float(operator.is_leader() is not False)})
         yield _filled("eurekube_queue_depth", {(): float(operator.queue.depth)})
@@ -169,11 +166,8 @@ class OperatorCollector(Collector):
             {labels: float(count) for labels, count in operator.watch_restarts().items()},
         )
         yield _timed("eurekube_reconcile_duration_seconds", operator.controller.history.durations.snapshot())
-        servers = (server for one in figures.values() for server in one.servers)
-        yield _timed(
-            "eurekube_eureka_request_duration_seconds",
-            sum((server.durations for server in servers), Distribution()),
-        )
+        durations = (server.durations for one in figures.values() for server in one.servers)
+        yield _timed("eurekube_eureka_request_duration_seconds", sum(durations, Distribution()))
 
 
 class Metrics:
