@@ -131,8 +131,3 @@ def _told(file: Any, listener: Any) -> str:
         for line in text.splitlines():
             listener(line)
     return text
-
-
-def pulumi_home() -> Path:
-    """Return Pulumi's own folder: PULUMI_HOME, else ``~/.pulumi``."""
-    return Path(os.environ.get("PULUMI_HOME") or Path.home() / ".pulumi")

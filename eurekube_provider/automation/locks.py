@@ -94,14 +94,7 @@ def remove(holder: Holder) -> bool:
 
 
 class Busy(Exception):
-    """Another run of ours works on the stack.
-
-    :ivar pid: its worker's; empty where it does not say.
-    """
-
-    def __init__(self, pid: str) -> None:
-        super().__init__(pid)
-        self.pid = pid
+    """Another run of ours works on the stack: its text is its worker's process id, where that is known."""
 
 
 @dataclass(frozen=True, slots=True)

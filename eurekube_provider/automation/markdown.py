@@ -110,15 +110,11 @@ def _lines(summary: Discovery, title: str, headline: str, listed: int, *, found:
         yield headline
     yield from _table(summary, found=found)
     yield from _section("Refused", (f"{code(each.name)}: {code(each.reason)}" for each in summary.refused))
-    yield from _section(
-        "Warnings",
-        (f"**{each.concern}** {code(each.about)}: {code(each.text)}" for each in summary.warnings),
-    )
+    warnings = (f"**{each.concern}** {code(each.about)}: {code(each.text)}" for each in summary.warnings)
+    yield from _section("Warnings", warnings)
     words = _FOUND if found else _SYNCERS
-    yield from _section(
-        "Syncers",
-        (f"{code(each.name)} {words[each.kind]}{_details(each)}" for each in summary.syncers),
-    )
+    syncers = (f"{code(each.name)} {words[each.kind]}{_details(each)}" for each in summary.syncers)
+    yield from _section("Syncers", syncers)
     for each in summary.applications:
         yield from _folded(each, listed, found=found)
     if summary.other_changes:

@@ -19,7 +19,7 @@ import yaml
 from pulumi.automation import LocalWorkspace, Stack
 from pulumi.automation.errors import CommandError, ConcurrentUpdateError, InvalidVersionError
 
-from eurekube_provider.automation.cancellable import Cancellable, pulumi_home
+from eurekube_provider.automation.cancellable import Cancellable
 from eurekube_provider.automation.locks import Busy, Records, holders, remove
 from eurekube_provider.automation.stack_run import RunOutcome, StackOperation, StackRun
 from eurekube_provider.automation.steps import UNCHANGED, StepLog, plain
@@ -56,8 +56,9 @@ class StackRunner:
         self.log = StepLog()
         project, work_dir = _project(target.work_dir), str(target.work_dir.resolve())
         backend = os.environ.get("PULUMI_BACKEND_URL", "")
+        home = Path(os.environ.get("PULUMI_HOME") or Path.home() / ".pulumi")
         self._records = Records(
-            pulumi_home() / "eurekube-runs",
+            home / "eurekube-runs",
             stack_identity(target.stack, project, backend, work_dir),
             former=f"{work_dir}\0{target.stack}",
         )

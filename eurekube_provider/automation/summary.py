@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Mapping
 from typing import Any
 
@@ -32,6 +33,9 @@ from eurekube_provider.core.brake import takes_all, takes_most
 from eurekube_provider.core.identity import APPLICATION_TYPE, INSTANCE_TYPE, SELF_RENEWED
 from eurekube_provider.core.wording import listed
 
+Details = Mapping[str, tuple[str, str]]
+"""By property, what it was and what it becomes."""
+
 
 class _SummaryBuilder:
     """Collects the changes of each application."""
@@ -40,16 +44,21 @@ class _SummaryBuilder:
         self.changes: dict[Place, list[DiscoveryChange]] = {}
         self.before: dict[Place, list[Registered]] = {}
         self.after: dict[Place, list[Registered]] = {}
-        self.losses: dict[Place, int] = {}
+        self.losses: Counter[Place] = Counter()
         self.moved: dict[tuple[Place, str], list[Registered]] = {}
         """From where to which URL."""
         self.is_partial: set[Place] = set()
         self.refused: list[RefusedChange] = []
         self.warnings: list[DiscoveryWarning] = []
 
-    def change(self, of: Registered, change: DiscoveryChange, *, is_lost: bool = False) -> None:
+    def change(
+        self, kind: ChangeKind, of: Registered, details: Details | None = None, drain_seconds: int = 0
+    ) -> None:
+        change = DiscoveryChange(kind, of.key, of.address, of.instance_id, details or {}, drain_seconds)
         self.changes.setdefault(of.place, []).append(change)
-        self.losses[of.place] = self.losses.get(of.place, 0) + is_lost
+
+    def warn(self, concern: Concern, about: str, text: str) -> None:
+        self.warnings.append(DiscoveryWarning(concern, about, text))
 
 
 def summarise(log: StepLog) -> Discovery:
@@ -65,7 +74,7 @@ def summarise_drift(log: StepLog) -> Discovery:
 def _summary(log: StepLog, *, found: bool) -> Discovery:
     tally = _SummaryBuilder()
     syncers: list[DiscoveryChange] = []
-    others: dict[str, int] = {}
+    others: Counter[str] = Counter()
     told_same = sum(step.operation == "same" for step in log.steps)
     is_complete = told_same >= log.changes.get("same", 0)
     for step in log.steps:
@@ -78,9 +87,9 @@ def _summary(log: StepLog, *, found: bool) -> Discovery:
             syncers.append(_syncer(step, found=found))
         elif step.is_change and step.type == OPERATOR and step.new is None:
             text = "the operator goes: what it renews lapses within three minutes unless another renews it"
-            tally.warnings.append(DiscoveryWarning(Concern.RENEWER, step.name, text))
+            tally.warn(Concern.RENEWER, step.name, text)
         elif step.is_change and not step.type.startswith(("pulumi:", "eurekube:index:")):
-            others[step.operation] = others.get(step.operation, 0) + 1
+            others[step.operation] += 1
     applications = tuple(_application(place, tally) for place in sorted(tally.changes))
     if not found:
         tally.warnings += [warned for each in applications if (warned := _braked(each, tally))]
@@ -115,8 +124,8 @@ def _registrations(step: Step, tally: _SummaryBuilder, *, found: bool) -> None:
         tally.after.setdefault(each.place, []).append(each)
     if not step.is_change:
         return
-    texts = _untold({**untold(before), **untold(after)})
-    tally.warnings += [DiscoveryWarning(Concern.UNKNOWN, step.name, text) for text in texts]
+    for text in _untold({**untold(before), **untold(after)}):
+        tally.warn(Concern.UNKNOWN, step.name, text)
     if not is_told:
         return
     for key in sorted({*old, *new}):
@@ -146,22 +155,15 @@ def _instance(old: Registered | None, new: Registered | None, tally: _SummaryBui
         if new.is_elsewhere_than(old):
             tally.moved.setdefault((old.place, new.service_url), []).append(old)
         if new.is_elsewhere_than(old) or (is_told and old.instance_id != new.instance_id):
-            moved = DiscoveryChange(
-                ChangeKind.MOVES, new.key, new.address, new.instance_id, details, _drain(old)
-            )
-            tally.change(new, moved)
+            tally.change(ChangeKind.MOVES, new, details, _drain(old))
         elif details:
-            tally.change(
-                new, DiscoveryChange(ChangeKind.CHANGES, new.key, new.address, new.instance_id, details)
-            )
+            tally.change(ChangeKind.CHANGES, new, details)
         return
     if old is not None:
-        gone = DiscoveryChange(
-            ChangeKind.LEAVES, old.key, old.address, old.instance_id, drain_seconds=_drain(old)
-        )
-        tally.change(old, gone, is_lost=old.is_up and not old.foreign_owner)
+        tally.change(ChangeKind.LEAVES, old, drain_seconds=_drain(old))
+        tally.losses[old.place] += old.is_up and not old.foreign_owner
     if new is not None:
-        tally.change(new, DiscoveryChange(ChangeKind.REGISTERS, new.key, new.address, new.instance_id))
+        tally.change(ChangeKind.REGISTERS, new)
 
 
 def _owners(
@@ -173,10 +175,9 @@ def _owners(
         where = f"{each.application} {each.instance_id}"
         if each.key not in new:
             text = f"{where} belongs to {each.foreign_owner} by now and is left as it is"
-            tally.warnings.append(DiscoveryWarning(Concern.OWNER, each.key, text))
+            tally.warn(Concern.OWNER, each.key, text)
         elif new[each.key].adopts:
-            text = f"{where} is taken over from {each.foreign_owner}"
-            tally.warnings.append(DiscoveryWarning(Concern.OWNER, each.key, text))
+            tally.warn(Concern.OWNER, each.key, f"{where} is taken over from {each.foreign_owner}")
         else:
             reason = f"{where} belongs to {each.foreign_owner} by now; only on_conflict=adopt takes it over"
             tally.refused.append(RefusedChange(each.key, reason))
@@ -186,7 +187,7 @@ def _owners(
             f"whatever stands in Eureka under {listed([each.instance_id for each in adopting], 3)} is taken"
             " over, and removed with this stack"
         )
-        tally.warnings.append(DiscoveryWarning(Concern.OWNER, step.name, text))
+        tally.warn(Concern.OWNER, step.name, text)
 
 
 def _renewers(
@@ -204,7 +205,7 @@ def _renewers(
             )
         else:
             continue
-        tally.warnings.append(DiscoveryWarning(Concern.RENEWER, step.name, text))
+        tally.warn(Concern.RENEWER, step.name, text)
 
 
 def _application(place: Place, tally: _SummaryBuilder) -> ApplicationChange:
@@ -218,7 +219,7 @@ def _application(place: Place, tally: _SummaryBuilder) -> ApplicationChange:
 def _braked(of: ApplicationChange, tally: _SummaryBuilder) -> DiscoveryWarning | None:
     """Warn where so many go at once that the operator's brake would hold them; a stack has no brake."""
     place = (of.application, of.service_url)
-    lost, arriving = tally.losses.get(place, 0), len(of.of(ChangeKind.REGISTERS))
+    lost, arriving = tally.losses[place], len(of.of(ChangeKind.REGISTERS))
     up = sum(each.is_up for each in tally.before.get(place, ()))
     if of.before is None or not (takes_all(up, lost, arriving) or takes_most(up, lost, arriving)):
         return None

@@ -34,20 +34,10 @@ def main() -> int:
     try:
         result = _serve(_read(sys.stdin.read())).to_json()
     except ConfigurationError as error:
-        result = failure(str(error))
-    say(result)
-    return 1 if result["outcome"] == RunOutcome.FAILED else 0
-
-
-def failure(message: str) -> dict[str, Any]:
-    """Make the result of a request that could not be tried."""
-    return {"outcome": "failed", "changes": {}, "seconds": 0.0, "message": message}
-
-
-def say(result: Mapping[str, Any]) -> None:
-    """Print the result, also where nobody listens any more."""
-    with suppress(BrokenPipeError):
+        result = {"outcome": "failed", "changes": {}, "seconds": 0.0, "message": str(error)}
+    with suppress(BrokenPipeError):  # nobody listens any more
         print(json.dumps(result), flush=True)
+    return 1 if result["outcome"] == RunOutcome.FAILED else 0
 
 
 def _serve(request: Mapping[str, Any]) -> StackRun:

@@ -18,7 +18,6 @@ def add_to(parser: argparse.ArgumentParser) -> None:
     )
     add_cluster_options(parser)
     parser.add_argument("--dry-run", action="store_true", help="print what would be done, and do nothing")
-    parser.set_defaults(run=run)
 
 
 def run(options: argparse.Namespace) -> None:

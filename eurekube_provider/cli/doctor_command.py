@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import argparse
 import json
-import sys
 import time
 from collections.abc import Sequence
 from typing import Any
 
 from eurekube_provider.cli.caches import add_cache_options, drain_of
-from eurekube_provider.cli.terminal import complain
+from eurekube_provider.cli.terminal import complain, put
 from eurekube_provider.core.drain_time import DEFAULT_SHUTDOWN_SECONDS
 from eurekube_provider.core.errors import ConfigurationError, EurekubeError
 from eurekube_provider.core.quoting import printable
@@ -50,7 +49,6 @@ def add_to(parser: argparse.ArgumentParser) -> None:
         "--fix", action="store_true", help="print the kubectl commands that mend what they can"
     )
     parser.add_argument("--output", choices=("text", "json"), default="text", help="[text]")
-    parser.set_defaults(run=run)
 
 
 def run(options: argparse.Namespace) -> int:
@@ -68,14 +66,11 @@ def run(options: argparse.Namespace) -> int:
     everything = findings_of(snapshot, requirements, time.time(), settings.watch_namespaces)
     findings = [one for one in everything if one.fault not in ignored]
     if options.output == "json":
-        sys.stdout.write(json.dumps(document(snapshot, findings), indent=2) + "\n")
-    elif options.fix:
-        sys.stdout.write(commands(findings))
+        put(json.dumps(document(snapshot, findings), indent=2) + "\n")
     else:
-        sys.stdout.write(text(snapshot, findings))
+        put(commands(findings) if options.fix else text(snapshot, findings))
     for sentence in snapshot.unseen:
         complain(f"eurekube doctor: could not look at {sentence}")
-    sys.stdout.flush()
     return COULD_NOT_LOOK if snapshot.unseen else FINDINGS if findings else WELL
 
 

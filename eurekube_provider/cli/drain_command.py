@@ -6,6 +6,7 @@ import argparse
 import math
 import time
 from collections.abc import Sequence
+from contextlib import closing
 
 from eurekube_provider.cli.caches import add_cache_options, drain_of
 from eurekube_provider.cli.terminal import complain, say, wait
@@ -37,7 +38,6 @@ def add_to(parser: argparse.ArgumentParser) -> None:
     add_target(parser)
     add_cache_options(parser, leave_out=("take_over_seconds",))
     parser.add_argument("--no-wait", action="store_true", help="set it, say for how long to wait, and end")
-    parser.set_defaults(run=run)
 
 
 def add_target(parser: argparse.ArgumentParser) -> None:
@@ -101,11 +101,8 @@ def beyond_reach(instances: Sequence[Instance], status: str) -> list[str]:
 
 def run(options: argparse.Namespace) -> int:
     """Drain, and return the exit code: 1 where a caller may still find something UP."""
-    peers = peers_of(options)
-    try:
+    with closing(peers_of(options)) as peers:
         return _drain(peers, options)
-    finally:
-        peers.close()
 
 
 def _drain(peers: Peers, options: argparse.Namespace) -> int:
@@ -128,11 +125,8 @@ def _drain(peers: Peers, options: argparse.Namespace) -> int:
     if left:
         say(f"callers may call them for {left} s more: waiting")
         wait(left, total, "caches may still be warm")
-        complaints = [
-            *unreached,
-            *unfinished(look(peers, instances)),
-            *left_out(peers, options, instances, began),
-        ]
+        complaints = [*unreached, *unfinished(look(peers, instances))]
+        complaints += left_out(peers, options, instances, began)
     if not complaints:
         say(f"safe: they were out of service for {total} s, and no caller knows them any more")
     return _told(complaints)

@@ -5,13 +5,13 @@ from __future__ import annotations
 import argparse
 import json
 import signal
-import sys
 
 from eurekube_provider.automation.markdown import drift_report
 from eurekube_provider.automation.stack import StackRunner, StackTarget
 from eurekube_provider.automation.stack_run import RunOutcome, StackOperation
 from eurekube_provider.automation.summary import summarise_drift
 from eurekube_provider.cli.stack_arguments import add_project_option
+from eurekube_provider.cli.terminal import put
 from eurekube_provider.core.errors import EurekubeError
 
 DRIFTED = 2
@@ -33,7 +33,6 @@ def add_to(parser: argparse.ArgumentParser) -> None:
     add_project_option(parser)
     parser.add_argument("--format", choices=("markdown", "json"), default="json", help="[json]")
     parser.add_argument("--timeout-seconds", type=float, default=600.0, metavar="SECONDS", help="[600]")
-    parser.set_defaults(run=run)
 
 
 def run(options: argparse.Namespace) -> int:
@@ -50,11 +49,7 @@ def run(options: argparse.Namespace) -> int:
     if result.outcome not in (RunOutcome.CHANGED, RunOutcome.UNCHANGED):
         raise DriftUnknown(result.message)
     found = summarise_drift(runner.log)
-    if options.format == "json":
-        drifted = result.outcome is RunOutcome.CHANGED
-        told = {"drifted": drifted, **result.to_json(), **found.to_json()}
-        sys.stdout.write(f"{json.dumps(told, indent=2)}\n")
-    else:
-        sys.stdout.write(drift_report(found))
-    sys.stdout.flush()
-    return DRIFTED if result.outcome is RunOutcome.CHANGED else 0
+    drifted = result.outcome is RunOutcome.CHANGED
+    told = {"drifted": drifted, **result.to_json(), **found.to_json()}
+    put(drift_report(found) if options.format == "markdown" else f"{json.dumps(told, indent=2)}\n")
+    return DRIFTED if drifted else 0

@@ -28,7 +28,6 @@ def add_to(parser: argparse.ArgumentParser) -> None:
         ("log-format", "json|text", "[text]"),
     ):
         parser.add_argument(f"--{flag}", metavar=metavar, help=text)
-    parser.set_defaults(run=run)
 
 
 def run(options: argparse.Namespace) -> None:

@@ -26,10 +26,7 @@ COMMANDS = {
     "undrain": "put it back",
     "operator": "keep the endpoints of Services registered in Eureka, from outside of the cluster",
 }
-"""Each is a module ``<name>_command`` beside this one with ``add_to(parser)``.
-
-That sets ``run(options) -> int | None``.
-"""
+"""Each is a module ``<name>_command`` beside this one with ``add_to(parser)`` and ``run(options)``."""
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -63,7 +60,9 @@ def parser(command: str) -> argparse.ArgumentParser:
     for name, summary in COMMANDS.items():
         found = commands.add_parser(name, help=summary, allow_abbrev=False)
         if name == command:
-            import_module(f"eurekube_provider.cli.{name}_command").add_to(found)
+            module = import_module(f"eurekube_provider.cli.{name}_command")
+            module.add_to(found)
+            found.set_defaults(run=module.run)
     return result
 
 

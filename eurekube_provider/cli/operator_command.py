@@ -6,9 +6,10 @@ import argparse
 
 from eurekube_provider.operator.__main__ import DESCRIPTION, EPILOG, add_flags, start
 
+run = start
+
 
 def add_to(parser: argparse.ArgumentParser) -> None:
     """Add the operator's flags, which are those of ``python -m eurekube_provider.operator``."""
     parser.description, parser.epilog = DESCRIPTION, EPILOG
     add_flags(parser)
-    parser.set_defaults(run=start)

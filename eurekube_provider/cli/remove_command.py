@@ -23,7 +23,6 @@ def add_to(parser: argparse.ArgumentParser) -> None:
         metavar="SECONDS",
         help=f"how long the operator and the cluster may take [{DEFAULT_PATIENCE_SECONDS:.0f}]",
     )
-    parser.set_defaults(run=run)
 
 
 def run(options: argparse.Namespace) -> None:

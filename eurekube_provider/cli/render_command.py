@@ -29,7 +29,6 @@ def add_to(parser: argparse.ArgumentParser) -> None:
         "--registrations", action="store_true", help="only the registrations, as one JSON object"
     )
     parser.add_argument("--show-secrets", action="store_true", help="print what is secret in clear")
-    parser.set_defaults(run=run)
 
 
 def run(options: argparse.Namespace) -> None:

@@ -10,6 +10,7 @@ from pathlib import Path
 from eurekube_provider.automation.markdown import comment
 from eurekube_provider.automation.summary import summarise
 from eurekube_provider.automation.transcript import read_transcript
+from eurekube_provider.cli.terminal import put
 from eurekube_provider.core.errors import ConfigurationError
 
 
@@ -27,7 +28,6 @@ def add_to(parser: argparse.ArgumentParser) -> None:
         help="what 'pulumi preview --json' printed, or an event log [standard input]",
     )
     parser.add_argument("--format", choices=("markdown", "json"), default="markdown", help="[markdown]")
-    parser.set_defaults(run=run)
 
 
 def run(options: argparse.Namespace) -> None:
@@ -40,8 +40,4 @@ def run(options: argparse.Namespace) -> None:
     except (OSError, UnicodeDecodeError) as error:
         raise ConfigurationError(f"{options.file} cannot be read: {error}") from None
     summary = summarise(read_transcript(text))
-    if options.format == "json":
-        sys.stdout.write(f"{json.dumps(summary.to_json(), indent=2)}\n")
-    else:
-        sys.stdout.write(comment(summary))
-    sys.stdout.flush()
+    put(comment(summary) if options.format == "markdown" else f"{json.dumps(summary.to_json(), indent=2)}\n")

@@ -13,10 +13,15 @@ WIDTH = 30
 _TICK_SECONDS = 0.5
 
 
+def put(text: str) -> None:
+    """Print a text as it is, at once."""
+    sys.stdout.write(text)
+    sys.stdout.flush()
+
+
 def say(line: str) -> None:
     """Print one line at once."""
-    sys.stdout.write(f"{printable(line)}\n")
-    sys.stdout.flush()
+    put(f"{printable(line)}\n")
 
 
 def complain(line: str) -> None:

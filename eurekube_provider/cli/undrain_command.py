@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+from contextlib import closing
 
 from eurekube_provider.cli.drain_command import add_target, beyond_reach, chosen, describe, peers_of
 from eurekube_provider.cli.terminal import complain, say
@@ -18,7 +19,6 @@ def add_to(parser: argparse.ArgumentParser) -> None:
         " callers find it when their caches are renewed. Nothing is done where no status was set."
     )
     add_target(parser)
-    parser.set_defaults(run=run)
 
 
 def run(options: argparse.Namespace) -> int:
@@ -26,12 +26,9 @@ def run(options: argparse.Namespace) -> int:
 
     :returns: 1 where something is still out of service, or a server did not answer.
     """
-    peers = peers_of(options)
-    try:
+    with closing(peers_of(options)) as peers:
         found = chosen(peers, options)
         standings = put_back(peers, [one for one in found if can_be_asked_for(one)])
-    finally:
-        peers.close()
     complaints = dict.fromkeys(beyond_reach(found, "put back"))
     complaints |= {
         f"{url} did not answer and may keep the status: {error}": None

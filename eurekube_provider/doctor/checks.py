@@ -97,12 +97,11 @@ def _read_syncers(items: Sequence[Object]) -> tuple[list[tuple[Object, Syncer]],
         try:
             read.append((item, Syncer.from_object(item)))
         except ConfigurationError as error:
-            subject = f"EurekaSyncer {qualified(item)}"
-            found.append(
-                Finding(
-                    Fault.SYNCER_TROUBLE, subject, str(error), "install the CRD of this version, and mend it"
-                )
+            subject, remedy = (
+                f"EurekaSyncer {qualified(item)}",
+                "install the CRD of this version, and mend it",
             )
+            found.append(Finding(Fault.SYNCER_TROUBLE, subject, str(error), remedy))
     return read, found
 
 

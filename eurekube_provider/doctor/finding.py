@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import shlex
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from enum import StrEnum
 from typing import Any
 
@@ -114,13 +114,7 @@ class Finding:
 
     def to_dict(self) -> dict[str, Any]:
         """Return it as plain JSON values."""
-        return {
-            "fault": str(self.fault),
-            "subject": self.subject,
-            "problem": self.problem,
-            "remedy": self.remedy,
-            "patch": self.patch.to_dict() if self.patch else None,
-        }
+        return {**asdict(self), "patch": self.patch.to_dict() if self.patch else None}
 
 
 def combined(findings: Iterable[Finding]) -> list[Patch]:

@@ -9,7 +9,9 @@ import re
 import time
 from collections.abc import Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing
 from dataclasses import dataclass, field
+from functools import partial
 
 from eurekube_provider.core.errors import KubernetesError
 from eurekube_provider.core.identity import Cluster, default_cluster_name
@@ -97,18 +99,18 @@ def read_snapshot(settings: Settings) -> Snapshot:
     access = KubeAccess.load(settings.kubeconfig, settings.context)
     unseen: list[str] = []
     version = access.get("/version")
-    reader = _ObjectLister(access, settings.watch_namespaces, unseen)
-    workloads = [Workload(kind, one) for kind, where in WORKLOADS.items() for one in reader.all_of(where)]
-    pods = reader.all_of(PODS)
+    all_of = partial(_listed, access, settings.watch_namespaces, unseen)
+    workloads = [Workload(kind, one) for kind, where in WORKLOADS.items() for one in all_of(where)]
+    pods = all_of(PODS)
     index = WorkloadIndex(workloads)
     run_by = [(pod, index.of_pod(pod)) for pod in pods]
     workloads += _unowned(run_by)
-    syncers = reader.all_of(SYNCERS)
+    syncers = all_of(SYNCERS)
     return Snapshot(
         cluster=_cluster(access, settings, unseen),
         syncers=tuple(syncers),
-        services=tuple(reader.all_of(SERVICES)),
-        slices=tuple(reader.all_of(ENDPOINT_SLICES)),
+        services=tuple(all_of(SERVICES)),
+        slices=tuple(all_of(ENDPOINT_SLICES)),
         workloads=tuple(workloads),
         pods=_by_address(run_by),
         eurekas={
@@ -134,24 +136,18 @@ def _cluster(access: KubeAccess, settings: Settings, unseen: list[str]) -> Clust
     return Cluster(settings.cluster_name or default_cluster_name(uid), uid, settings.cluster_domain)
 
 
-class _ObjectLister:
-    """Lists objects page by page, in each namespace or in all."""
-
-    def __init__(self, access: KubeAccess, namespaces: Sequence[str], unseen: list[str]) -> None:
-        self._access = access
-        self._namespaces = namespaces
-        self._unseen = unseen
-
-    def all_of(self, resource: ApiResource) -> list[Object]:
-        """List the objects of a kind that may be read."""
-        found: list[Object] = []
-        for namespace in self._namespaces or (None,):
-            try:
-                for page in self._access.pages(resource.path(namespace), timeout_seconds=_LIST_SECONDS):
-                    found += page.get("items") or ()
-            except KubernetesError as error:
-                self._unseen.append(_sentence(resource, namespace, error))
-        return found
+def _listed(
+    access: KubeAccess, namespaces: Sequence[str], unseen: list[str], resource: ApiResource
+) -> list[Object]:
+    """List the objects of a kind that may be read, in each namespace or in all."""
+    found: list[Object] = []
+    for namespace in namespaces or (None,):
+        try:
+            for page in access.pages(resource.path(namespace), timeout_seconds=_LIST_SECONDS):
+                found += page.get("items") or ()
+        except KubernetesError as error:
+            unseen.append(_sentence(resource, namespace, error))
+    return found
 
 
 def _sentence(resource: ApiResource, namespace: str | None, error: KubernetesError) -> str:
@@ -189,8 +185,7 @@ def read_eureka(name: str, connection: Connection, unseen: list[str]) -> EurekaS
 
     :param unseen: gets a sentence where no server answers.
     """
-    peers = Peers(connection)
-    try:
+    with closing(Peers(connection)) as peers:
         troubles = tuple(
             (finding.subject.removeprefix(f"{name} "), finding.detail)
             for finding in check_eureka(name, peers)
@@ -211,8 +206,6 @@ def read_eureka(name: str, connection: Connection, unseen: list[str]) -> EurekaS
             troubles,
             len(peers.peers),
         )
-    finally:
-        peers.close()
 
 
 def _disagreements(peers: Peers, lists: Mapping[str, Sequence[Instance]]) -> list[Disagreement]:

@@ -78,18 +78,18 @@ def self_registered_findings(
         return
     ids = listed([one.instance_id for one in twins], _MOST_NAMED)
     for workload in workloads or (None,):
+        subject, patch = f"Service {syncer.selector.namespace}/{service['metadata']['name']}", None
+        if workload:
+            subject = workload.subject
+            patch = environment_patch(workload, NO_SELF_REGISTRATION, "false", twins[0].port.number)
         yield Finding(
             Fault.SELF_REGISTERED,
-            workload.subject
-            if workload
-            else f"Service {syncer.selector.namespace}/{service['metadata']['name']}",
+            subject,
             f"its pods register themselves as {twins[0].application} ({ids}), beside the EurekaSyncer"
             f" {syncer.namespace}/{syncer.name}: what it finds there it leaves alone, and that leaves"
             " Eureka when the process ends, not before",
             f"switch their Eureka client's registration off: {NO_SELF_REGISTRATION}=false",
-            environment_patch(workload, NO_SELF_REGISTRATION, "false", twins[0].port.number)
-            if workload
-            else None,
+            patch,
         )
 
 

@@ -42,19 +42,20 @@ class Workload:
         return str(self.item["metadata"]["namespace"])
 
     @property
+    def _pod(self) -> Object:
+        template = (self.item.get("spec") or {}).get("template") or {}
+        return self.item if self.kind == "Pod" else template
+
+    @property
     def pod_spec(self) -> Object:
         """The ``spec`` of its pods."""
-        spec: Object = self.item.get("spec") or {}
-        if self.kind == "Pod":
-            return spec
-        found: Object = (spec.get("template") or {}).get("spec") or {}
+        found: Object = self._pod.get("spec") or {}
         return found
 
     @property
     def labels(self) -> Mapping[str, str]:
         """The labels of its pods."""
-        holder = self.item if self.kind == "Pod" else (self.item.get("spec") or {}).get("template") or {}
-        found: Mapping[str, str] = (holder.get("metadata") or {}).get("labels") or {}
+        found: Mapping[str, str] = (self._pod.get("metadata") or {}).get("labels") or {}
         return found
 
     @property
@@ -126,19 +127,16 @@ def readiness_findings(workload: Workload) -> Iterator[Finding]:
         )
 
 
+def _ports(container: Object, number: int | None) -> list[Object]:
+    return [one for one in container.get("ports") or () if one.get("containerPort") == number]
+
+
 def environment_patch(workload: Workload, variable: str, value: str, port: int | None = None) -> Patch | None:
     """Make a patch that sets a variable in the container at ``port``, else in the first that serves."""
     containers = servers(workload.pod_spec)
     if not containers:
         return None
-    chosen = next(
-        (
-            one
-            for one in containers
-            if any(each.get("containerPort") == port for each in one.get("ports") or ())
-        ),
-        containers[0],
-    )
+    chosen = next((one for one in containers if _ports(one, port)), containers[0])
     entry = {"name": chosen.get("name"), "env": [{"name": variable, "value": value}]}
     return workload.patch({"containers": [entry]})
 
@@ -146,10 +144,7 @@ def environment_patch(workload: Workload, variable: str, value: str, port: int |
 def speaks_http(workload: Workload, port: int) -> bool:
     """Whether a probe asks that port in plain http."""
     for container in workload.pod_spec.get("containers") or ():
-        names = {
-            port,
-            *(each.get("name") for each in container.get("ports") or () if each.get("containerPort") == port),
-        }
+        names = {port, *(one.get("name") for one in _ports(container, port))}
         for probe in ("readinessProbe", "livenessProbe", "startupProbe"):
             asked = (container.get(probe) or {}).get("httpGet") or {}
             if asked.get("port") in names and asked.get("scheme", "HTTP") == "HTTP":

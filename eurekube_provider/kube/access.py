@@ -63,9 +63,13 @@ PODS = ApiResource("", "v1", "pods")
 REFRESHES = ApiResource("eurekube.io", "v1alpha1", "stackrefreshes")
 STACKS = ApiResource("pulumi.com", "v1", "stacks")
 
-_JSON = "application/json"
-_METADATA_LIST = "application/json;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1"
-_METADATA_EVENTS = "application/json;as=PartialObjectMetadata;g=meta.k8s.io;v=v1"
+_WHOLE = ("application/json", "application/json")
+"""What is accepted of a list, and of a watch's events."""
+
+_METADATA = (
+    "application/json;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1",
+    "application/json;as=PartialObjectMetadata;g=meta.k8s.io;v=v1",
+)
 
 
 class KubeAccess:
@@ -82,27 +86,22 @@ class KubeAccess:
         api_client: client.ApiClient,
         namespace: str = "default",
         may_write: Callable[[], bool] = lambda: True,
-        *,
-        accept: str = _JSON,
-        accept_events: str = _JSON,
+        accept: tuple[str, str] = _WHOLE,
     ) -> None:
         self._client = api_client
         self._may_write = may_write
         self._accept = accept
-        self._accept_events = accept_events
         self.namespace = namespace
         self.is_in_cluster = False
         self.server = str(api_client.configuration.host)
 
     def guarded(self, may_write: Callable[[], bool]) -> KubeAccess:
         """Return this access for one who must ask before each change."""
-        more = {"accept": self._accept, "accept_events": self._accept_events}
-        return KubeAccess(self._client, self.namespace, may_write, **more)
+        return KubeAccess(self._client, self.namespace, may_write, self._accept)
 
     def of_metadata(self) -> KubeAccess:
         """Return an access of which lists and watches send only the objects' metadata."""
-        more = {"accept": _METADATA_LIST, "accept_events": _METADATA_EVENTS}
-        return KubeAccess(self._client, self.namespace, self._may_write, **more)
+        return KubeAccess(self._client, self.namespace, self._may_write, _METADATA)
 
     @classmethod
     def load(cls, kubeconfig: str | Path | None = None, context: str | None = None) -> KubeAccess:
@@ -246,8 +245,8 @@ class KubeAccess:
         content_type: str,
         timeout: urllib3.Timeout,
     ) -> urllib3.BaseHTTPResponse:
-        is_watch = query is not None and "watch" in query
-        headers = {"Accept": self._accept_events if is_watch else self._accept}
+        of_list, of_events = self._accept
+        headers = {"Accept": of_events if query and "watch" in query else of_list}
         if body is not None:
             headers["Content-Type"] = content_type
         _, url, headers, _, _ = self._client.param_serialize(

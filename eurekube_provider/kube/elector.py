@@ -219,10 +219,8 @@ class Elector:
             except KubernetesError as error:
                 if not told and error.status_code is not None:
                     told = True
-                    _log.warning(
-                        "the Lease is not watched, only polled",
-                        extra={"error": str(self._named("watch", error))},
-                    )
+                    about = {"error": str(self._named("watch", error))}
+                    _log.warning("the Lease is not watched, only polled", extra=about)
             except Exception:  # noqa: BLE001 - the thread must watch again
                 _log.exception("the watch of the Lease failed")
             self._stopped.wait(self._timing.retry_period_seconds * random.uniform(0.5, 1.0))  # noqa: S311

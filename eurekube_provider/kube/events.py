@@ -154,10 +154,7 @@ class EventRecorder:
         event = {
             "apiVersion": "events.k8s.io/v1",
             "kind": "Event",
-            "metadata": {
-                "namespace": metadata["namespace"],
-                "name": f"{metadata['name'][:200]}.{unique}",
-            },
+            "metadata": {"namespace": metadata["namespace"], "name": f"{metadata['name'][:200]}.{unique}"},
             "eventTime": stamp.strftime("%Y-%m-%dT%H:%M:%S.%fZ"),
             "reportingController": self._controller,
             "reportingInstance": self._instance,

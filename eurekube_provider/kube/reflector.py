@@ -84,7 +84,8 @@ class Reflector:
         self._lists_anew = False
         self._denied: int | None = None  # the last answer that we may not have them, until they come
         self._asks_anew = False
-        self._is_level = False
+        self.is_level = False
+        """Whether the copy is as new as the last :meth:`hurry`: current then, or listed since."""
         self._current_from: float | None = None  # by the monotonic clock; None: nobody tells of changes
         self.failure: KubernetesError | None = None
         """Why the copy may be old: the last error, None while the watch runs."""
@@ -111,8 +112,8 @@ class Reflector:
 
         Lists anew then, since whoever asks wants to know what there is now.
         """
-        self._is_level = self.is_current
-        self._lists_anew = self._asks_anew = not self._is_level
+        self.is_level = self.is_current
+        self._lists_anew = self._asks_anew = not self.is_level
         self._hurried.set()
 
     @property
@@ -124,11 +125,6 @@ class Reflector:
         """
         current_from = self._current_from
         return current_from is not None and time.monotonic() >= current_from
-
-    @property
-    def is_level(self) -> bool:
-        """Whether the copy is as new as the last :meth:`hurry`: current then, or listed since."""
-        return self._is_level
 
     @property
     def is_shut_out(self) -> bool:
@@ -157,10 +153,6 @@ class Reflector:
     def is_settled(self) -> bool:
         """Whether the first list is complete, or is that of a single namespace that we may not read."""
         return self.is_synced or (self.namespace is not None and self.is_refused)
-
-    def wait_synced(self, timeout_seconds: float) -> bool:
-        """Wait for the first list."""
-        return self._synced.wait(timeout_seconds)
 
     def liveness(self) -> list[Liveness]:
         """Return the liveness of its thread; bookmarks show that a watch lives."""
@@ -198,7 +190,7 @@ class Reflector:
         self.failure, self._current_from = None, time.monotonic()
         self._denied = None
         if was_asked:
-            self._is_level, self._asks_anew = True, False
+            self.is_level, self._asks_anew = True, False
         if not self._synced.is_set():
             self._synced.set()
             self._on_synced()
@@ -306,6 +298,16 @@ class ReflectorGroup:
     def is_synced(self) -> bool:
         """Whether all first lists are complete."""
         return all(one.is_synced for one in self.reflectors)
+
+    @property
+    def is_settled(self) -> bool:
+        """Whether all first lists are complete, but for single namespaces that we may not read."""
+        return all(one.is_settled for one in self.reflectors)
+
+    @property
+    def may_be_led_by(self) -> bool:
+        """Whether who comes to lead may act on all copies."""
+        return all(one.may_be_led_by for one in self.reflectors)
 
     def without_list(self, namespace: str) -> Reflector | None:
         """Return the reflector of a namespace that has no complete list of it yet; None where all have."""

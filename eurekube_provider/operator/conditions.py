@@ -106,7 +106,7 @@ class Reconciled:
 class Report:
     """What the status shall say.
 
-    :param is_ready: None where that is not known.
+    :param is_ready: None where that is not known, as of ``is_synced``.
     :param reason: of the condition Ready, as is ``message``; ``sync_reason`` and ``sync_message`` are those
         of the condition Synced.
     :param problems: messages by condition type, of what is wrong and of what is only to be known.
@@ -124,7 +124,7 @@ class Report:
     registered: int = 0
     refused: int = 0
     problems: Mapping[str, str] = field(default_factory=dict)
-    is_synced: bool = True
+    is_synced: bool | None = True
     sync_reason: str = ConditionType.SYNCED
     sync_message: str = ""
     unknown: frozenset[str] = frozenset()

@@ -13,7 +13,7 @@ import time
 from collections.abc import Mapping
 from functools import partial
 
-from eurekube_provider.core.errors import EurekubeError, LeadershipLost, RegistryError
+from eurekube_provider.core.errors import LeadershipLost, RegistryError
 from eurekube_provider.core.identity import Cluster, ClusterOwner
 from eurekube_provider.core.liveness import Liveness, liveness_of
 from eurekube_provider.core.registry import Refused, Registry, failure_of
@@ -155,11 +155,6 @@ class Controller:
             if self._leads:
                 self._begin(name)
 
-    @property
-    def is_current(self) -> bool:
-        """Whether this replica knows what there is in the cluster now, and so may act on it."""
-        return self._sources.is_current
-
     def lead(self) -> None:
         """Reconcile every syncer, and what deleted ones left behind. After :meth:`take_over`.
 
@@ -266,7 +261,11 @@ class Controller:
         if result.error is None:
             self._queue.forget_failures(key)
         else:
-            self._try_again(key, result.error)
+            delay = self._queue.retry(key)
+            _log.warning(
+                "syncer not brought in line, tried again",
+                extra={"syncer": "/".join(key), "error": str(result.error), "retry_seconds": round(delay, 1)},
+            )
         return result.error is not None
 
     def _take(self, key: SyncerKey, result: Result, seconds: float) -> None:
@@ -283,27 +282,9 @@ class Controller:
             self.history.forget(key, result.deleted.instances)
         if result.report is not None and result.syncer is not None:
             self._publisher.publish_reconcile(result.syncer, result.report, result.outcome, seconds)
-            self._record(key, result)
+            self.history.record(key, result.report, result.differing, result.outcome, result.held_back)
         if result.asked is not None:
             self.drain_check.check_soon(result.asked)
-
-    def _record(self, key: SyncerKey, result: Result) -> None:
-        if result.report is not None:
-            held = result.held_back
-            self.history.record(
-                key,
-                result.report,
-                result.differing,
-                result.outcome,
-                (held.held_seconds, held.message) if held else None,
-            )
-
-    def _try_again(self, key: SyncerKey, error: EurekubeError) -> None:
-        delay = self._queue.retry(key)
-        _log.warning(
-            "syncer not brought in line, tried again",
-            extra={"syncer": "/".join(key), "error": str(error), "retry_seconds": round(delay, 1)},
-        )
 
     def _changes_wait(self, decided: Decision, error: RegistryError) -> None:
         """A registry does not answer while a syncer's changes are being made."""
@@ -325,7 +306,7 @@ class Controller:
         """Have people told while nothing is done."""
         if result.report is not None and result.syncer is not None:
             self._publisher.publish(result.syncer, result.report)
-            self._record(key, result)
+            self.history.record(key, result.report, result.differing, result.outcome, result.held_back)
 
     def _owner(self, key: SyncerKey) -> str:
         return str(ClusterOwner(self._cluster.name, *key))

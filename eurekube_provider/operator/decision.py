@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any
 
-from eurekube_provider.core.errors import ConfigurationError, EurekubeError, RegistryError
+from eurekube_provider.core.errors import EurekubeError, RegistryError
 from eurekube_provider.core.identity import Cluster, ClusterOwner
 from eurekube_provider.core.mapping import Desired
 from eurekube_provider.core.model import Instance
+from eurekube_provider.core.objects import Object
 from eurekube_provider.core.plan import Change, Outcome, Plan
-from eurekube_provider.core.registry import Condition, Failing, Registry, Unread
+from eurekube_provider.core.registry import Failing, Registry, Unread
 from eurekube_provider.core.syncer import Syncer
 from eurekube_provider.operator.conditions import ConditionFinding, Reconciled, Report, reason_of, report
 from eurekube_provider.operator.deletion import Deleted
@@ -21,8 +21,6 @@ from eurekube_provider.operator.ownership_transfer import Offered
 from eurekube_provider.operator.registries import Registries
 from eurekube_provider.operator.removal_brake import Hold
 from eurekube_provider.operator.sources import Sources
-
-Object = Mapping[str, Any]
 
 _NOTHING = Outcome()
 _NOTHING_OFFERED = Offered()
@@ -143,7 +141,8 @@ class Reports:
 
     def done(self, decided: Decision, outcome: Outcome) -> Report:
         """When a reconcile went to its end."""
-        trouble = _lasting_failure(decided.registry.condition())
+        condition = decided.registry.condition()
+        trouble = condition.error if isinstance(condition, Failing) and condition.lasts else None
         return report(decided.reconciled(outcome, trouble, self._drain_check.problem(decided.wanted.key)))
 
     def waiting(self, decided: Decision, error: RegistryError) -> Result:
@@ -155,12 +154,9 @@ class Reports:
     def unresponsive(self, key: SyncerKey, name: str, error: RegistryError) -> Result:
         """While a syncer is not reconciled, since its registry does not answer; perhaps nothing is said."""
         item = self._sources.syncers.get(*key)
-        if item is None or item["metadata"].get("deletionTimestamp"):
-            return Result()
-        try:
-            syncer = self._sources.parsed(item)
-        except ConfigurationError:
-            return Result()  # which the first reconcile says
+        syncer = self._sources.asked(item)
+        if item is None or syncer is None or item["metadata"].get("deletionTimestamp"):
+            return Result()  # what cannot be asked for, the first reconcile says
         registry, held, registered = self._registries[name], list[Instance](), None
         if isinstance(registry.condition(), Unread):
             registered = (item.get("status") or {}).get("registered", 0)
@@ -181,20 +177,10 @@ class Reports:
         key, before = key_of(item), item.get("status") or {}
         owned = registries.owned(str(ClusterOwner(self._cluster.name, *key)))
         held = [one for there in owned.values() for one in there]
-        application, desired, registered = (
-            before.get("application", ""),
-            before.get("desired", len(held)),
-            None,
-        )
+        application, desired = before.get("application", ""), before.get("desired", len(held))
+        registered = None
         if isinstance(error, RegistryError) and registries.is_served_unread:
             held, registered = [], before.get("registered", 0)
-        failure, drain = (
-            ConditionFinding(reason or reason_of(error), str(error)),
-            self._drain_check.problem(key),
-        )
+        failure = ConditionFinding(reason or reason_of(error), str(error))
+        drain = self._drain_check.problem(key)
         return report(Reconciled(application, held, desired, drain, failure, registered))
-
-
-def _lasting_failure(condition: Condition) -> RegistryError | None:
-    """Why a registry cannot be read, where all its syncers are to say so."""
-    return condition.error if isinstance(condition, Failing) and condition.lasts else None

@@ -7,23 +7,16 @@ namespace that waits for it does more harm than instances which lapse by themsel
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from contextlib import suppress
 from dataclasses import dataclass, replace
-from typing import Any
 
-from eurekube_provider.core.errors import (
-    ConfigurationError,
-    EurekubeError,
-    KubernetesError,
-    OwnershipConflict,
-    RegistryError,
-)
+from eurekube_provider.core.errors import EurekubeError, KubernetesError, OwnershipConflict, RegistryError
 from eurekube_provider.core.identity import Cluster, ClusterOwner
 from eurekube_provider.core.model import Instance
+from eurekube_provider.core.objects import Object
 from eurekube_provider.core.plan import plan
 from eurekube_provider.core.quoting import printable
-from eurekube_provider.core.syncer import Syncer
 from eurekube_provider.kube.access import MERGE_PATCH, SYNCERS, KubeAccess
 from eurekube_provider.operator.conditions import joined
 from eurekube_provider.operator.index import SyncerKey, key_of
@@ -41,8 +34,6 @@ _ATTEMPTS = 3
 
 FORCE_DELETE_ANNOTATION = "eurekube.io/force-delete"
 """With any value on a deleted syncer: let it go at once, whatever it leaves in Eureka."""
-
-Object = Mapping[str, Any]
 
 
 @dataclass(frozen=True, slots=True)
@@ -147,10 +138,7 @@ class Deletion:
     def _take_out(self, key: SyncerKey, item: Object | None, registries: Registries) -> Deleted:
         """Deregister what a deleted syncer put in; it is not gone where it has to wait for another."""
         owner = str(ClusterOwner(self._cluster.name, *key))
-        syncer: Syncer | None = None
-        if item is not None:
-            with suppress(ConfigurationError):
-                syncer = self._sources.parsed(item)
+        syncer = self._sources.asked(item)
         # What was registered shortly before a restart may be in no list yet, and somebody else may want it.
         desired = self._sources.desired(syncer).instances if syncer is not None else ()
         home = syncer.eureka if syncer is not None and syncer.eureka in registries else None
@@ -217,12 +205,12 @@ class Deletion:
         return Deleted(is_gone=True, instances=tuple(held), concerned=frozenset(concerned))
 
 
-def has_finalizer(syncer: Mapping[str, Any]) -> bool:
+def has_finalizer(syncer: Object) -> bool:
     """Whether the object, as we know it, has ours."""
     return FINALIZER in (syncer["metadata"].get("finalizers") or ())
 
 
-def set_finalizer(access: KubeAccess, syncer: Mapping[str, Any], *, present: bool) -> None:
+def set_finalizer(access: KubeAccess, syncer: Object, *, present: bool) -> None:
     """Add or remove ours beside those of others; a syncer that is gone needs none.
 
     :raises KubernetesError: the API refused, or did not answer.

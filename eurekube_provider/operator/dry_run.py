@@ -249,10 +249,10 @@ class DryAccess(KubeAccess):
         path: str,
         query: Mapping[str, str] | None = None,
         body: Any = None,
-        content_type: str = "application/json",
-        timeout_seconds: float | None = None,
+        *rest: Any,
+        **more: Any,
     ) -> dict[str, Any]:
         """Read; what would be written is answered as it was sent."""
         if method == "GET":
-            return super().request(method, path, query, body, content_type, timeout_seconds)
+            return super().request(method, path, query, body, *rest, **more)
         return dict(body or {})

@@ -18,6 +18,7 @@ from eurekube_provider.core.model import Instance
 from eurekube_provider.core.plan import Action, Change, Outcome, Plan, differences
 from eurekube_provider.operator.conditions import Report
 from eurekube_provider.operator.index import SyncerKey
+from eurekube_provider.operator.removal_brake import Hold
 from eurekube_provider.runtime.histogram import Histogram
 
 MOST_DIFFERENCES = 50
@@ -113,18 +114,18 @@ class ReconcileHistory:
         report: Report,
         plan: Plan | None = None,
         outcome: Outcome | None = None,
-        held: tuple[float, str] | None = None,
+        held: Hold | None = None,
     ) -> None:
         """A reconcile came to an end.
 
         :param plan: all that differed; None where it did not come so far.
         :param outcome: what was done about it.
-        :param held: for how many seconds the brake has held removals back, and why.
+        :param held: what the brake holds back.
         """
         now = time.time()
         plan = Plan() if plan is None else plan  # one that only refuses is false
         outcome = Outcome((), ()) if outcome is None else outcome
-        rest = _left(plan, outcome, held[1] if held else "")
+        rest = _left(plan, outcome, held.message if held else "")
         refused = {refusal.instance.key: refusal.describe() for refusal in plan.refusals} | {
             failure.change.instance.key: str(failure.error)
             for failure in outcome.failures
@@ -144,7 +145,7 @@ class ReconcileHistory:
             self.last[key] = LastReconcile(
                 at=now,
                 report=report,
-                held_since=now - held[0] if held else None,
+                held_since=now - held.held_seconds if held else None,
                 differing=len(rest),
                 differences=tuple(_difference(*item) for item in rest[:MOST_DIFFERENCES]),
             )

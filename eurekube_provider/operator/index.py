@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import threading
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any, Generic, TypeVar
 
 from eurekube_provider.core.objects import app_of, service_of
@@ -17,27 +17,30 @@ from eurekube_provider.core.syncer import Selector
 Object = dict[str, Any]
 SyncerKey = tuple[str, str]
 Handle = tuple[str, ...]
-"""A namespace and an app, or a namespace and a label: by what Services and selectors find each other."""
+"""By what Services and selectors find each other (a namespace and an app or a label), or slices a Service."""
 
 T = TypeVar("T")
 
 
-class _Shelves(Generic[T]):
-    """Things by name on shelves by handle; an empty shelf is taken down."""
+class Shelves(Generic[T]):
+    """Things by name, and on shelves by handle; an empty shelf is taken down."""
 
-    def __init__(self) -> None:
+    def __init__(self, handles_of: Callable[[T], Iterable[Handle]]) -> None:
+        self._handles_of = handles_of
         self._shelves: dict[Handle, dict[tuple[str, str], T]] = defaultdict(dict)
+        self.things: dict[tuple[str, str], T] = {}
 
-    def put(self, handles: Iterable[Handle], name: tuple[str, str], thing: T) -> None:
-        for handle in handles:
-            self._shelves[handle][name] = thing
-
-    def take(self, handles: Iterable[Handle], name: tuple[str, str]) -> None:
-        for handle in handles:
-            shelf = self._shelves.get(handle, {})
-            shelf.pop(name, None)
-            if not shelf:
-                self._shelves.pop(handle, None)
+    def put(self, name: tuple[str, str], thing: T | None) -> None:
+        """In place of what has this name; None puts nothing there."""
+        before = self.things.pop(name, None)
+        for handle in self._handles_of(before) if before is not None else ():
+            del self._shelves[handle][name]
+            if not self._shelves[handle]:
+                del self._shelves[handle]
+        if thing is not None:
+            self.things[name] = thing
+            for handle in self._handles_of(thing):
+                self._shelves[handle][name] = thing
 
     def on(self, handle: Handle) -> dict[tuple[str, str], T]:
         return self._shelves.get(handle, {})
@@ -48,15 +51,17 @@ class Selectors:
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
-        self._shelves: _Shelves[Selector] = _Shelves()
+        self._shelves: Shelves[Selector] = Shelves(lambda selector: [_handle_of_selector(selector)])
 
-    def changed(self, key: tuple[str, str], old: Selector | None, new: Selector | None) -> None:
-        """Something of this name came, selects something else, or went."""
+    def changed(self, key: tuple[str, str], selector: Selector | None) -> None:
+        """Something of this name came, selects something else, or went (None)."""
         with self._lock:
-            if old is not None:
-                self._shelves.take([_handle_of_selector(old)], key)
-            if new is not None:
-                self._shelves.put([_handle_of_selector(new)], key, new)
+            self._shelves.put(key, selector)
+
+    def of(self, key: tuple[str, str]) -> Selector | None:
+        """What something of this name selects."""
+        with self._lock:
+            return self._shelves.things.get(key)
 
     def selecting(self, service: Object) -> set[tuple[str, str]]:
         """The names of those that mean a Service."""
@@ -74,55 +79,39 @@ class Index:
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
-        self._services: _Shelves[Object] = _Shelves()
-        self._slices: _Shelves[Object] = _Shelves()
-        self._selectors = Selectors()
+        self._services: Shelves[Object] = Shelves(_handles_of_service)
+        self._slices: Shelves[Object] = Shelves(_handles_of_slice)
 
     def service_changed(self, old: Object | None, new: Object | None) -> None:
         """A Service came (``old`` is None), changed, or went."""
-        with self._lock:
-            if old is not None:
-                self._services.take(_handles_of_service(old), key_of(old))
-            if new is not None:
-                self._services.put(_handles_of_service(new), key_of(new), new)
+        self._changed(self._services, old, new)
 
     def slice_changed(self, old: Object | None, new: Object | None) -> None:
         """An EndpointSlice came, changed, or went."""
-        with self._lock:
-            if old is not None:
-                self._slices.take(_handles_of_slice(old), key_of(old))
-            if new is not None:
-                self._slices.put(_handles_of_slice(new), key_of(new), new)
+        self._changed(self._slices, old, new)
 
-    def selector_changed(self, key: SyncerKey, old: Selector | None, new: Selector | None) -> None:
-        """A syncer came, selects something else, or went."""
-        self._selectors.changed(key, old, new)
+    def _changed(self, shelves: Shelves[Object], old: Object | None, new: Object | None) -> None:
+        subject = new or old
+        if subject is not None:
+            with self._lock:
+                shelves.put(key_of(subject), new)
 
     def selected(self, selector: Selector) -> tuple[list[Object], list[Object]]:
         """The Services that a selector means, and their EndpointSlices."""
         with self._lock:
             found = self._services.on(_handle_of_selector(selector)).values()
             services = [service for service in found if selector.selects(service)]
-            slices = [
-                item
-                for service in services
-                for item in self._slices.on(("slices", *key_of(service))).values()
-            ]
+            slices = [item for service in services for item in self._slices.on(key_of(service)).values()]
         return services, slices
 
     def service(self, namespace: str, name: str) -> Object | None:
         """One Service."""
         with self._lock:
-            return self._services.on(("name", namespace, name)).get((namespace, name))
-
-    def selecting(self, service: Object) -> set[SyncerKey]:
-        """The syncers that mean a Service."""
-        return self._selectors.selecting(service)
+            return self._services.things.get((namespace, name))
 
 
 def _handles_of_service(service: Object) -> Iterator[Handle]:
-    namespace, name = key_of(service)
-    yield ("name", namespace, name)
+    namespace = service["metadata"]["namespace"]
     yield ("app", namespace, app_of(service))
     for key, value in (service["metadata"].get("labels") or {}).items():
         yield ("label", namespace, key, value)
@@ -139,7 +128,7 @@ def _handle_of_selector(selector: Selector) -> Handle:
 def _handles_of_slice(endpoint_slice: Object) -> Iterator[Handle]:
     service = service_of(endpoint_slice)
     if service:
-        yield ("slices", endpoint_slice["metadata"]["namespace"], service)
+        yield (endpoint_slice["metadata"]["namespace"], service)
 
 
 def key_of(thing: Mapping[str, Any]) -> tuple[str, str]:

@@ -21,7 +21,6 @@ from datetime import UTC, datetime, timedelta
 from typing import Any, Protocol
 
 from eurekube_provider.core.errors import ConfigurationError, KubernetesError
-from eurekube_provider.core.liveness import Liveness, liveness_of
 from eurekube_provider.kube.access import LEASES, KubeAccess
 from eurekube_provider.kube.elector import Elector
 
@@ -122,8 +121,6 @@ class Leadership:
                 _log.warning("this replica renews, and changes nothing before it has listed the cluster anew")
 
 
-_log = logging.getLogger(__name__)
-
 CLOCKS_DIFFER_SECONDS = 60.0
 """A Lease is judged by its own times, the first time that it is seen."""
 
@@ -197,10 +194,6 @@ class DuplicateOperatorCheck:
     def stop(self) -> None:
         """Look no more."""
         self._stopped.set()
-
-    def liveness(self) -> list[Liveness]:
-        """Its thread."""
-        return liveness_of([self._thread]) if self._thread.ident else []
 
     def _run(self) -> None:
         told = False

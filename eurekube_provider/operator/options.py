@@ -10,7 +10,7 @@ import argparse
 import difflib
 import re
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
 from typing import Any
 
@@ -28,11 +28,13 @@ class ValueType:
     :ivar parse: reads its text; raises ValueError with what would be right, e.g. ``must be true or false``.
     :ivar accepts: the YAML types that may stand for it in the file.
     :ivar word: what it is, for a person who wrote another type.
+    :ivar metavar: what stands for it in the help, where an option says nothing else.
     """
 
     parse: Callable[[str], Any]
     accepts: tuple[type, ...] = (str,)
     word: str = "text; put it in quotes"
+    metavar: str = "NAME"
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,6 +81,23 @@ class Option:
         if isinstance(self.default, bool):
             return str(self.default).lower()
         return f"{self.default:g}" if isinstance(self.default, float) else str(self.default)
+
+
+def option(
+    kind: ValueType, default: Any, text: str, *, name: str = "", metavar: str = "", **more: Any
+) -> Any:
+    """A field of a dataclass that is an option of the field's name, or of ``name``."""
+    made = Option(name, metavar or kind.metavar, kind, default, text, **more)
+    return field(default=default, metadata={"option": made})
+
+
+def options_of(made: type[Any]) -> dict[str, Option]:
+    """The options that are fields of a dataclass, by the field's name."""
+    return {
+        item.name: replace(known, name=known.name or item.name.replace("_", "-"))
+        for item in fields(made)
+        if isinstance(known := item.metadata.get("option"), Option)
+    }
 
 
 @dataclass(frozen=True, slots=True)
@@ -221,58 +240,57 @@ def _seconds(text: str) -> float:
     return value
 
 
-def _truth(text: str) -> bool:
-    if text.lower() not in ("true", "false"):
-        raise ValueError("must be true or false")
-    return text.lower() == "true"
+def checked(
+    is_right: Callable[[str], object], complaint: str, read: Callable[[str], Any] = str
+) -> Callable[[str], Any]:
+    """What reads a text that is right, and refuses any other: see :attr:`ValueType.parse`."""
 
+    def parse(text: str) -> Any:
+        if not is_right(text):
+            raise ValueError(complaint)
+        return read(text)
 
-def _existing_file(text: str) -> str:
-    if not Path(text).is_file():
-        raise ValueError("is no file that can be read: check the path, and what is mounted there")
-    return text
-
-
-def _http_url(text: str) -> str:
-    if not text.startswith(("http://", "https://")):
-        raise ValueError("must start with http:// or https://")
-    return text
+    return parse
 
 
 def choice(*allowed: str, read: Callable[[str], str] = str.lower) -> ValueType:
     """One of a few words; their case does not matter."""
-
-    def parse(text: str) -> str:
-        if read(text) not in allowed:
-            raise ValueError(f"must be one of {', '.join(allowed)}")
-        return read(text)
-
-    return ValueType(parse)
+    parse = checked(lambda text: read(text) in allowed, f"must be one of {', '.join(allowed)}", read)
+    return ValueType(parse, metavar="|".join(allowed))
 
 
-def _object_name(text: str) -> str:
-    if not is_object_name(text):
-        raise ValueError("must be a Kubernetes object's name: lower case letters, digits, '-' and '.'")
-    return text
-
-
-def _whole_seconds(text: str) -> int:
-    if not re.fullmatch(r"\d{1,5}", text) or int(text) > 86400:
-        raise ValueError("must be a whole number of seconds from 0 to 86400")
-    return int(text)
-
+_is_truth = checked(
+    lambda text: text.lower() in ("true", "false"),
+    "must be true or false",
+    lambda text: text.lower() == "true",
+)
+_file = checked(
+    lambda text: Path(text).is_file(),
+    "is no file that can be read: check the path, and what is mounted there",
+)
+_http_url = checked(
+    lambda text: text.startswith(("http://", "https://")), "must start with http:// or https://"
+)
+_object_name = checked(
+    is_object_name, "must be a Kubernetes object's name: lower case letters, digits, '-' and '.'"
+)
+_whole_seconds = checked(
+    lambda text: re.fullmatch(r"\d{1,5}", text) and int(text) <= 86400,
+    "must be a whole number of seconds from 0 to 86400",
+    int,
+)
 
 TEXT = ValueType(str)
-NAMES = ValueType(_names, (str, list), "a list of texts, or one text with commas")
-SECONDS = ValueType(_seconds, (int, float, str), "a number of seconds")
-TRUTH = ValueType(_truth, (bool, str), "true or false")
-FILE = ValueType(_existing_file)
-HTTP_URL = ValueType(_http_url)
+NAMES = ValueType(_names, (str, list), "a list of texts, or one text with commas", "NAME[,NAME...]")
+SECONDS = ValueType(_seconds, (int, float, str), "a number of seconds", "SECONDS")
+TRUTH = ValueType(_is_truth, (bool, str), "true or false", "true|false")
+FILE = ValueType(_file, metavar="FILE")
+HTTP_URL = ValueType(_http_url, metavar="URL")
 OBJECT_NAME = ValueType(_object_name)
-WHOLE_SECONDS = ValueType(_whole_seconds, (int, str), "a whole number of seconds")
+WHOLE_SECONDS = ValueType(_whole_seconds, (int, str), "a whole number of seconds", "SECONDS")
 
 
-def pairs(example: str) -> ValueType:
+def pairs(metavar: str, example: str) -> ValueType:
     """Pairs of names, such as ``example`` shows; in the file a list, too."""
 
     def parse(text: str) -> frozenset[tuple[str, str]]:
@@ -281,7 +299,7 @@ def pairs(example: str) -> ValueType:
             raise ValueError(f"must be {example}")
         return frozenset((source, target) for source, _, target in pairs)
 
-    return ValueType(parse, NAMES.accepts, NAMES.word)
+    return ValueType(parse, NAMES.accepts, NAMES.word, metavar)
 
 
 CONNECTION_OPTIONS = (

@@ -150,12 +150,7 @@ class OwnershipTransfer:
             time.sleep(SUCCESSOR_POLL_SECONDS)
 
     def offer(
-        self,
-        key: SyncerKey,
-        owner: str,
-        leaves: Leaves,
-        registries: Registries,
-        asked: Set[tuple[str, Key]],
+        self, key: SyncerKey, owner: str, leaves: Leaves, registries: Registries, asked: Set[tuple[str, Key]]
     ) -> Offered:
         """Give what others want to them; what may be wanted, as soon as that is known.
 

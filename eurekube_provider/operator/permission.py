@@ -81,10 +81,8 @@ class Permissions:
         for name in sorted(syncer.names - claimed):
             if self._reservations.allow(syncer.namespace, name):
                 continue
-            owners = [
-                self._cluster.syncer_of(owner)
-                for owner in self._registries[syncer.eureka].owners(called=name)
-            ]
+            called = self._registries[syncer.eureka].owners(called=name)
+            owners = [self._cluster.syncer_of(owner) for owner in called]
             holders = {(owner.namespace, owner.syncer) for owner in owners if owner is not None}
             if not holders or any(namespace == syncer.namespace for namespace, _ in holders):
                 continue

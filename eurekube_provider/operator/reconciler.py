@@ -10,13 +10,13 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import replace
-from typing import Any
 
 from eurekube_provider.core.condition_types import ConditionType, Reason
 from eurekube_provider.core.errors import ConfigurationError, EurekubeError, LeadershipLost, RegistryError
 from eurekube_provider.core.identity import Cluster, ClusterOwner
 from eurekube_provider.core.mapping import leaving
 from eurekube_provider.core.model import Instance
+from eurekube_provider.core.objects import Object
 from eurekube_provider.core.plan import Action, Change, Outcome, Plan, Policy, plan
 from eurekube_provider.core.registry import Registry
 from eurekube_provider.core.syncer import OnTermination, Syncer, claimed_names
@@ -25,11 +25,7 @@ from eurekube_provider.operator.decision import Decision, Reports, Result, Wante
 from eurekube_provider.operator.deletion import Deletion, has_finalizer, set_finalizer
 from eurekube_provider.operator.drain_check import DrainCheck
 from eurekube_provider.operator.index import SyncerKey, key_of
-from eurekube_provider.operator.ownership_transfer import (
-    SUCCESSOR_POLL_SECONDS,
-    Offered,
-    OwnershipTransfer,
-)
+from eurekube_provider.operator.ownership_transfer import SUCCESSOR_POLL_SECONDS, Offered, OwnershipTransfer
 from eurekube_provider.operator.permission import NameTaken, Permissions, UnknownEureka
 from eurekube_provider.operator.registries import Registries
 from eurekube_provider.operator.removal_brake import Brake
@@ -38,8 +34,6 @@ from eurekube_provider.operator.settings import Settings
 from eurekube_provider.operator.sources import Sources
 
 RECHECK_REFUSED_SECONDS = 20.0
-
-Object = Mapping[str, Any]
 
 _NOTHING = Outcome()
 _NOTHING_OFFERED = Offered()

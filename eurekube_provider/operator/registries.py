@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from pkgutil import resolve_name
 
 from eurekube_provider.core.errors import RegistryUnreachable
@@ -19,29 +19,20 @@ KINDS: dict[str, Callable[..., Registry]] = {
 """What makes a registry, by the class of its connection."""
 
 
-class Registries(Mapping[str, Registry]):
+class Registries(dict[str, Registry]):
     """All registries, as the workers of one of them use them: a failing one of the others is not waited for.
 
     :param served: whose workers these are; empty for who waits for any.
     """
 
     def __init__(self, registries: Mapping[str, Registry], served: str = "") -> None:
-        self._registries = registries
+        super().__init__(registries)
         self._served = served
-
-    def __getitem__(self, name: str) -> Registry:
-        return self._registries[name]
-
-    def __iter__(self) -> Iterator[str]:
-        return iter(self._registries)
-
-    def __len__(self) -> int:
-        return len(self._registries)
 
     @property
     def is_served_unread(self) -> bool:
         """Whether the one whose workers these are has never been read."""
-        served = self._registries.get(self._served)
+        served = self.get(self._served)
         return served is not None and isinstance(served.condition(), Unread)
 
     def owned(self, owner: str) -> dict[str, list[Instance]]:

@@ -92,10 +92,8 @@ class Brake:
                 waited = now - since
                 if waited < HOLD_SECONDS:
                     if waited == 0:
-                        _log.warning(
-                            "removals are held back",
-                            extra={"syncer": "/".join(key), "reason": judgement.reason},
-                        )
+                        about = {"syncer": "/".join(key), "reason": judgement.reason}
+                        _log.warning("removals are held back", extra=about)
                     message = (
                         f"{judgement.reason}: held back until {until} in case the source is"
                         f" broken; if it is meant, annotate the syncer with {RELEASE_ANNOTATION}=now"

@@ -11,7 +11,7 @@ namespace, and the API server has no pod of that name.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from ipaddress import ip_address
 
@@ -126,15 +126,13 @@ def restorable(lost: Iterable[Instance], slices: Iterable[Object], cluster: str)
         return []
     ready: set[tuple[str, str, str]] = set()
     serving: set[tuple[str, str]] = set()
-    for item in slices:
-        namespace, service = item["metadata"]["namespace"], service_of(item)
-        for endpoint in item.get("endpoints") or ():
-            if is_ready(endpoint):
-                address = endpoint["addresses"][0]
-                name = (endpoint.get("targetRef") or {}).get("name") or address
-                ready.add((namespace, name, address))
-                if service:
-                    serving.add((namespace, service))
+    for namespace, endpoint, item in _endpoints(slices):
+        if is_ready(endpoint):
+            address, service = endpoint["addresses"][0], service_of(item)
+            name = (endpoint.get("targetRef") or {}).get("name") or address
+            ready.add((namespace, name, address))
+            if service:
+                serving.add((namespace, service))
 
     def is_there(one: Instance) -> bool:
         name, namespace = endpoint_of(one.instance_id, cluster)
@@ -158,12 +156,10 @@ def vanished(held: Collection[Instance], slices: Iterable[Object], cluster: str)
     items = list(slices)
     pods = pods_of(items)
     names: set[tuple[str, str]] = set()
-    for item in items:
-        namespace = item["metadata"]["namespace"]
-        for endpoint in item.get("endpoints") or ():
-            target = endpoint.get("targetRef") or {}
-            if target.get("kind") != "Pod" or not target.get("name"):
-                names |= {(namespace, one) for one in (target.get("name"), *endpoint["addresses"]) if one}
+    for namespace, endpoint, _ in _endpoints(items):
+        target = endpoint.get("targetRef") or {}
+        if target.get("kind") != "Pod" or not target.get("name"):
+            names |= {(namespace, one) for one in (target.get("name"), *endpoint["addresses"]) if one}
     found: list[Instance] = []
     fellows: set[tuple[str, str]] = set()
     for one in held:
@@ -175,12 +171,18 @@ def vanished(held: Collection[Instance], slices: Iterable[Object], cluster: str)
     return [one for one in found if (endpoint_of(one.instance_id, cluster)[1], one.application) in fellows]
 
 
+def _endpoints(slices: Iterable[Object]) -> Iterator[tuple[str, Object, Object]]:
+    """Each endpoint of these slices: its namespace, itself, and its slice."""
+    for item in slices:
+        for endpoint in item.get("endpoints") or ():
+            yield item["metadata"]["namespace"], endpoint, item
+
+
 def pods_of(slices: Iterable[Object]) -> set[Name]:
     """Namespace and name of the pods that stand in these slices."""
     return {
-        (item["metadata"]["namespace"], target["name"])
-        for item in slices
-        for endpoint in item.get("endpoints") or ()
+        (namespace, target["name"])
+        for namespace, endpoint, _ in _endpoints(slices)
         if (target := endpoint.get("targetRef") or {}).get("kind") == "Pod" and target.get("name")
     }
 

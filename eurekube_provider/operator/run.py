@@ -15,12 +15,7 @@ import uuid
 from collections.abc import Mapping
 
 from eurekube_provider.core.errors import EurekubeError, KubernetesError
-from eurekube_provider.core.identity import (
-    Cluster,
-    ClusterOwner,
-    check_cluster_name,
-    default_cluster_name,
-)
+from eurekube_provider.core.identity import Cluster, ClusterOwner, check_cluster_name, default_cluster_name
 from eurekube_provider.core.registry import Refused, Registry, Unread, failure_of
 from eurekube_provider.kube.access import NAMESPACES, KubeAccess
 from eurekube_provider.kube.elector import Elector
@@ -100,10 +95,16 @@ def _run(
     if cluster is None:
         return
     is_elected = settings.leader_elect and ledger is None
-    rivals = _rivals(settings, access, stop) if is_elected else None
-    if rivals and not _look_for_rivals(rivals, stop):
-        return
-    leadership = Leadership(_elector(settings, access) if is_elected else None)
+    lease = settings.lease(access.namespace)
+    rivals = None
+    if is_elected and settings.lease_namespace is None and not access.is_in_cluster:
+        rivals = DuplicateOperatorCheck(access, *lease, settings.lease_duration_seconds, stop.set)
+        if not _look_for_rivals(rivals, stop):
+            return
+    # A container that is restarted in its pod is another one.
+    identity = f"{settings.pod_name}_{uuid.uuid4().hex[:8]}"
+    elector = Elector(access, *lease, identity, settings.lease_timing) if is_elected else None
+    leadership = Leadership(elector)
     if not is_dry:
         access = access.guarded(leadership.may_write)
     queue: WorkQueue[SyncerKey] = WorkQueue()
@@ -198,7 +199,7 @@ def _run(
                 ledger.print({key: str(ClusterOwner(cluster.name, *key)) for key in keys}, deleted)
             else:
                 drain_check.start()
-                leadership.follow(_Duties(controller, triggers), stop)
+                leadership.follow(_Duties(controller, sources, triggers), stop)
         for one in registries.values():
             if isinstance(condition := one.condition(), Refused):
                 raise condition.why
@@ -249,18 +250,15 @@ class _Listener:
 class _Duties:
     """What this operator does while it leads."""
 
-    def __init__(self, controller: Controller, triggers: Triggers | None) -> None:
-        self.pause = controller.pause
+    def __init__(self, controller: Controller, sources: Sources, triggers: Triggers | None) -> None:
+        self.pause, self.take_over = controller.pause, controller.take_over
         self._controller = controller
+        self._sources = sources
         self._triggers = triggers
 
-    def take_over(self) -> None:
-        """Only renew, for the time being."""
-        self._controller.take_over()
-
     def is_current(self) -> bool:
-        """Whether everything that is reconciled is known as it is now."""
-        return self._controller.is_current
+        """Whether this replica knows what there is in the cluster now, and so may act on it."""
+        return self._sources.is_current
 
     def lead(self) -> None:
         """Everything, from Eureka to the stacks that follow it."""
@@ -275,25 +273,6 @@ class _Duties:
             self._triggers.stand_by()
 
 
-def _elector(settings: Settings, access: KubeAccess) -> Elector:
-    return Elector(
-        access,
-        *settings.lease(access.namespace),
-        # A container that is restarted in its pod is another one.
-        f"{settings.pod_name}_{uuid.uuid4().hex[:8]}",
-        settings.lease_timing,
-    )
-
-
-def _rivals(settings: Settings, access: KubeAccess, stop: threading.Event) -> DuplicateOperatorCheck | None:
-    """Who might lead beside us; None where our Lease is where it belongs."""
-    if settings.lease_namespace is not None or access.is_in_cluster:
-        return None
-    return DuplicateOperatorCheck(
-        access, *settings.lease(access.namespace), settings.lease_duration_seconds, stop.set
-    )
-
-
 def _look_for_rivals(rivals: DuplicateOperatorCheck, stop: threading.Event) -> bool:
     """Look once, as soon as the API answers; False when told to stop meanwhile.
 
@@ -302,12 +281,11 @@ def _look_for_rivals(rivals: DuplicateOperatorCheck, stop: threading.Event) -> b
     while True:
         try:
             rivals.check()
+            return True
         except KubernetesError as error:
             _log.warning("the Leases cannot be listed, tried again", extra={"error": str(error)})
             if stop.wait(2.0):
                 return False
-            continue
-        return True
 
 
 def _cluster(

@@ -134,11 +134,8 @@ def check_kubernetes(
         try:
             findings += _permissions(access, rule, namespace)
         except KubernetesError as error:
-            findings.append(
-                CheckResult(
-                    "permission", "all", Verdict.WARNING, f"it cannot be found out what is allowed: {error}"
-                )
-            )
+            detail = f"it cannot be found out what is allowed: {error}"
+            findings.append(CheckResult("permission", "all", Verdict.WARNING, detail))
             break
     return findings
 
@@ -147,14 +144,12 @@ def _crds(known: set[str]) -> list[CheckResult]:
     """Which of our kinds the cluster knows."""
     findings = []
     for crd, (kind, consequence, verdict) in KINDS.items():
-        if crd in known:
-            findings.append(CheckResult("crd", crd, Verdict.OK, "installed"))
-        else:
-            detail = (
-                f"the cluster does not know the kind {kind}: install it with `kubectl apply -f"
-                f" crds/{crd}.eurekube.io.yaml`; until then {consequence}"
-            )
-            findings.append(CheckResult("crd", crd, verdict, detail))
+        detail = (
+            f"the cluster does not know the kind {kind}: install it with `kubectl apply -f"
+            f" crds/{crd}.eurekube.io.yaml`; until then {consequence}"
+        )
+        is_there = CheckResult("crd", crd, Verdict.OK, "installed")
+        findings.append(is_there if crd in known else CheckResult("crd", crd, verdict, detail))
     return findings
 
 
@@ -219,9 +214,8 @@ def _server(name: str, peer: Peer) -> Iterator[CheckResult]:
     except RegistryError as error:
         detail = str(error)
     else:
-        yield CheckResult(
-            "eureka", subject, Verdict.OK, f"answers, up for {status.uptime or 'an unknown time'}"
-        )
+        up = f"answers, up for {status.uptime or 'an unknown time'}"
+        yield CheckResult("eureka", subject, Verdict.OK, up)
         ahead = status.clock_ahead_seconds
         if ahead is not None and abs(ahead) > LARGEST_CLOCK_DIFFERENCE_SECONDS:
             apart = f"{abs(ahead):.0f} s {'ahead of' if ahead > 0 else 'behind'} this machine's"

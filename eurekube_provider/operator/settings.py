@@ -10,7 +10,7 @@ import argparse
 import os
 import socket
 from collections.abc import Container, Mapping
-from dataclasses import dataclass, field, fields, replace
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from eurekube_provider.core.drain_time import Drain
@@ -35,6 +35,8 @@ from eurekube_provider.operator.options import (
     connection_from,
     from_file,
     named_entries,
+    option,
+    options_of,
     pairs,
     read_yaml,
     texts_of,
@@ -62,11 +64,6 @@ def _address(text: str) -> str:
     return text
 
 
-def _option(metavar: str, kind: ValueType, default: Any, text: str, *, name: str = "", **more: Any) -> Any:
-    """A field of :class:`Settings` that is an option of the field's name, or of ``name``."""
-    return field(default=default, metadata={"option": Option(name, metavar, kind, default, text, **more)})
-
-
 @dataclass(frozen=True, slots=True)
 class Settings:
     """Everything that the operator can be told; one line here is a flag, a variable and a key of the file.
@@ -77,121 +74,94 @@ class Settings:
 
     connections: Mapping[str, Connection]
     targets: Mapping[str, Target] = field(default_factory=dict)
-    operator_name: str = _option(
-        "NAME", TEXT, "eurekube", "whom stacks name to have their registrations renewed"
+    operator_name: str = option(TEXT, "eurekube", "whom stacks name to have their registrations renewed")
+    pod_name: str = option(
+        TEXT, socket.gethostname(), "who this process is, in Events and logs", shown="the host's name"
     )
-    pod_name: str = _option(
-        "NAME", TEXT, socket.gethostname(), "who this process is, in Events and logs", shown="the host's name"
-    )
-    cluster_name: str | None = _option(
-        "NAME",
+    cluster_name: str | None = option(
         ValueType(check_cluster_name),
         None,
         "part of every instance id",
         shown="the first 8 characters of kube-system's UID",
     )
-    cluster_domain: str = _option(
-        "DOMAIN",
-        ValueType(lambda text: text.strip(".")),
+    cluster_domain: str = option(
+        ValueType(lambda text: text.strip("."), metavar="DOMAIN"),
         "cluster.local",
         "the cluster's DNS domain, for Services that are advertised by name",
     )
-    take_over_cluster: bool = _option(
-        "true|false",
-        TRUTH,
-        default=False,
-        text="go on although the cluster's name is in use with another UID",
+    take_over_cluster: bool = option(
+        TRUTH, default=False, text="go on although the cluster's name is in use with another UID"
     )
-    watch_namespaces: tuple[str, ...] = _option(
-        "NAME[,NAME...]", NAMES, (), "the namespaces to look at", name="watch-namespace", shown="all"
+    watch_namespaces: tuple[str, ...] = option(
+        NAMES, (), "the namespaces to look at", name="watch-namespace", shown="all"
     )
-    cross_namespace: frozenset[tuple[str, str]] = _option(
-        "FROM=TO[,...]",
-        pairs("FROM=TO, e.g. platform=* or team-a=shop"),
+    cross_namespace: frozenset[tuple[str, str]] = option(
+        pairs("FROM=TO[,...]", "FROM=TO, e.g. platform=* or team-a=shop"),
         frozenset(),
         "syncers in FROM may select Services in TO; * is any",
         shown="none",
     )
-    publish: frozenset[tuple[str, str]] = _option(
-        "NAMESPACE=NAME[,...]",
-        pairs("NAMESPACE=NAME, e.g. shop=ratings or platform=*"),
+    publish: frozenset[tuple[str, str]] = option(
+        pairs("NAMESPACE=NAME[,...]", "NAMESPACE=NAME, e.g. shop=ratings or platform=*"),
         frozenset(),
         "syncers in NAMESPACE may publish under the application or VIP address NAME, which is not their"
         " Service's; * is any",
         shown="none",
     )
-    reserve: frozenset[tuple[str, str]] = _option(
-        "NAMESPACE=NAME[,...]",
-        pairs("NAMESPACE=NAME, e.g. payments=billing or shop=rating*"),
+    reserve: frozenset[tuple[str, str]] = option(
+        pairs("NAMESPACE=NAME[,...]", "NAMESPACE=NAME, e.g. payments=billing or shop=rating*"),
         frozenset(),
         "only syncers in NAMESPACE may publish under the application or VIP address NAME; several namespaces"
         " of one NAME share it. Of the NAMEs that fit, the longest counts; * is any",
         shown="none: the first namespace that registers a name keeps it",
     )
-    kubeconfig: str | None = _option(
-        "FILE",
+    kubeconfig: str | None = option(
         TEXT,
         None,
         "how to reach the Kubernetes API from outside",
+        metavar="FILE",
         shown="in-cluster, else KUBECONFIG",
         # KUBECONFIG may list several files: that is the Kubernetes client's to read.
         variable=False,
     )
-    context: str | None = _option("NAME", TEXT, None, "the kubeconfig's context", shown="its current one")
-    leader_elect: bool = _option(
-        "true|false",
-        TRUTH,
-        default=True,
-        text="share the work with other replicas, of which one changes things",
+    context: str | None = option(TEXT, None, "the kubeconfig's context", shown="its current one")
+    leader_elect: bool = option(
+        TRUTH, default=True, text="share the work with other replicas, of which one changes things"
     )
-    lease_name: str | None = _option(
-        "NAME",
-        OBJECT_NAME,
-        None,
-        "the Lease that the replicas of this operator share",
-        shown="OPERATOR-NAME-leader",
+    lease_name: str | None = option(
+        OBJECT_NAME, None, "the Lease that the replicas of this operator share", shown="OPERATOR-NAME-leader"
     )
-    lease_namespace: str | None = _option(
-        "NAME",
-        OBJECT_NAME,
-        None,
-        "where that Lease is",
-        shown="POD_NAMESPACE, else the pod's or the context's own",
+    lease_namespace: str | None = option(
+        OBJECT_NAME, None, "where that Lease is", shown="POD_NAMESPACE, else the pod's or the context's own"
     )
-    lease_duration_seconds: float = _option(
-        "SECONDS", SECONDS, 15.0, "a replica that is silent for as long is replaced"
+    lease_duration_seconds: float = option(SECONDS, 15.0, "a replica that is silent for as long is replaced")
+    renew_deadline_seconds: float = option(
+        SECONDS, 10.0, "one that could not renew the Lease for as long stops writing"
     )
-    renew_deadline_seconds: float = _option(
-        "SECONDS", SECONDS, 10.0, "one that could not renew the Lease for as long stops writing"
+    retry_period_seconds: float = option(SECONDS, 2.0, "how often the Lease is renewed, or looked at")
+    release_after_seconds: float = option(
+        SECONDS, 600.0, "deleted syncers wait so long for an Eureka that is away"
     )
-    retry_period_seconds: float = _option(
-        "SECONDS", SECONDS, 2.0, "how often the Lease is renewed, or looked at"
-    )
-    release_after_seconds: float = _option(
-        "SECONDS", SECONDS, 600.0, "deleted syncers wait so long for an Eureka that is away"
-    )
-    resync_seconds: float = _option("SECONDS", SECONDS, 15.0, "how often the whole registry is read")
-    drain_seconds: int | None = _option(
-        "SECONDS",
+    resync_seconds: float = option(SECONDS, 15.0, "how often the whole registry is read")
+    drain_seconds: int | None = option(
         WHOLE_SECONDS,
         None,
         "callers may call a pod for so long after its deletion began: syncers whose pods end sooner show"
         " DrainTooShort; 0 for none",
         shown="120, of which 17 are the Lease's duration and a retry",
     )
-    web_address: str = _option(
-        "HOST:PORT",
-        ValueType(_address),
+    web_address: str = option(
+        ValueType(_address, metavar="HOST:PORT"),
         ":8080",
         "where to serve health, metrics and the status page; empty for nowhere",
         empty="",
     )
-    log_format: str = _option("json|text", choice("json", "text"), "json", "how logs are written")
-    log_level: str = _option(
-        "LEVEL",
+    log_format: str = option(choice("json", "text"), "json", "how logs are written")
+    log_level: str = option(
         choice("DEBUG", "INFO", "WARNING", "ERROR", read=str.upper),
         "INFO",
         "the lowest level that is logged: DEBUG, INFO, WARNING or ERROR",
+        metavar="LEVEL",
     )
 
     @property
@@ -212,10 +182,7 @@ class Settings:
 
         :param own_namespace: the one that this process belongs to.
         """
-        return (
-            self.lease_namespace or own_namespace,
-            self.lease_name or f"{self.operator_name}-leader",
-        )
+        return self.lease_namespace or own_namespace, self.lease_name or f"{self.operator_name}-leader"
 
     def may_select(self, syncer_namespace: str, service_namespace: str) -> bool:
         """Whether a syncer may publish Services of another namespace; always of its own."""
@@ -238,17 +205,9 @@ class Settings:
         return not self.watch_namespaces or namespace in self.watch_namespaces
 
 
-_OF_SETTINGS = {
-    item.name: replace(known, name=known.name or item.name.replace("_", "-"))
-    for item in fields(Settings)
-    if isinstance(known := item.metadata.get("option"), Option)
-}
-"""The options that are fields of :class:`Settings`, by the field's name."""
+_OF_SETTINGS = options_of(Settings)
 
-OPTIONS = (
-    *(replace(option, name=f"eureka-{option.name}") for option in CONNECTION_OPTIONS),
-    *_OF_SETTINGS.values(),
-)
+OPTIONS = (*(replace(one, name=f"eureka-{one.name}") for one in CONNECTION_OPTIONS), *_OF_SETTINGS.values())
 """Whatever flags, environment and file may say."""
 
 CONFIG = Option(
@@ -284,7 +243,7 @@ def settings_from(
         targets = targets_from(document.pop("targets", None) or {}, f"{file.text}: targets")
         written, others = _read_file(file, document)
     given = {**written, **nearest}
-    values = {option.name: option.read(given.get(option.name)) for option in OPTIONS}
+    values = {one.name: one.read(given.get(one.name)) for one in OPTIONS}
 
     def secret(name: str) -> SourcedText | str | None:
         named, by_file = nearest.get(f"{name}-file"), written.get(f"{name}-file")
@@ -295,7 +254,7 @@ def settings_from(
 
     connections = {
         DEFAULT_CONNECTION: connection_from(
-            {option.name: given.get(f"eureka-{option.name}") for option in CONNECTION_OPTIONS},
+            {one.name: given.get(f"eureka-{one.name}") for one in CONNECTION_OPTIONS},
             {name: secret(f"eureka-{name}") for name in SECRETS},
             _MISSING_URL,
         )
@@ -307,7 +266,7 @@ def settings_from(
             {secret_name: entries.get(f"{secret_name}-file") for secret_name in SECRETS},
             f"{file.text}: connections: {name}: there is no url: add one, e.g. url: http://eureka:8761/eureka",
         )
-    named = {name: values[option.name] for name, option in _OF_SETTINGS.items()}
+    named = {name: values[one.name] for name, one in _OF_SETTINGS.items()}
     named["lease_name"] = named["lease_name"] or _lease_name(named["operator_name"])
     named["lease_namespace"] = named["lease_namespace"] or environment.get("POD_NAMESPACE") or None
     settings = Settings(connections=connections, targets=targets, **named)

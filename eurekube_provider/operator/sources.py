@@ -30,7 +30,7 @@ from eurekube_provider.kube.access import (
     KubeAccess,
 )
 from eurekube_provider.kube.reflector import Listener, Reflector, ReflectorGroup, Trim
-from eurekube_provider.operator.index import Index, Object, SyncerKey, key_of
+from eurekube_provider.operator.index import Index, Object, Selectors, Shelves, SyncerKey, key_of
 from eurekube_provider.operator.watches import (
     MappingCaches,
     OnDemandWatches,
@@ -64,8 +64,8 @@ class Sources:
         self._tell_others: Callable[[Object], None] = lambda _: None
         self._is_overwritten = is_overwritten
         self._index = Index()
-        self._selectors: dict[SyncerKey, Selector] = {}  # by which each syncer is found
-        self._syncers_of: dict[str, frozenset[SyncerKey]] = {}  # by application, in upper case
+        self._selectors = Selectors()  # by which each syncer is found
+        self._applications: Shelves[str] = Shelves(lambda name: [(name,)])  # of syncers, in upper case
         self._counting = threading.Lock()
         self._mapped = MappingCaches()
         self._parsed: dict[SyncerKey, tuple[object, Syncer]] = {}
@@ -79,7 +79,6 @@ class Sources:
         self.syncers = group(SYNCERS, trim_own, self._syncer_changed)
         self.services = group(SERVICES, trim_service, self._service_changed)
         self.slices = group(ENDPOINT_SLICES, trim_slice, self._slice_changed)
-        self._groups = {"syncers": self.syncers, "services": self.services, "slices": self.slices}
 
         def nodes(scope: Scope, on_synced: Callable[[], None]) -> Reflector:
             return Reflector(access, NODES, trim_node, self._node_changed, scope, on_synced)
@@ -89,6 +88,8 @@ class Sources:
 
         self._nodes = OnDemandWatches(nodes, concerned)
         self._pods = OnDemandWatches(pods, concerned)
+        self._groups = {"syncers": self.syncers, "services": self.services, "slices": self.slices}
+        self._all = {**self._groups, "nodes": self._nodes, "pods": self._pods}
 
     def follow_services(self, changed: Callable[[Object], None]) -> None:
         """Have ``changed`` called with a Service that changed, or whose endpoints may have."""
@@ -101,17 +102,13 @@ class Sources:
 
     def stop(self) -> None:
         """Tell nobody of further changes."""
-        for group in self._groups.values():
+        for group in self._all.values():
             group.stop()
-        self._nodes.stop()
-        self._pods.stop()
 
     def hurry(self) -> None:
         """Wait for no back-off: the API server answers again."""
-        for group in self._groups.values():
+        for group in self._all.values():
             group.hurry()
-        self._nodes.hurry()
-        self._pods.hurry()
 
     @property
     def is_current(self) -> bool:
@@ -119,9 +116,7 @@ class Sources:
 
         Not only what is followed by a watch at this moment: a proxy may end each watch at once.
         """
-        reflectors = (one for group in self._groups.values() for one in group.reflectors)
-        on_demand = self._nodes.is_current and self._pods.is_current
-        return on_demand and all(one.may_be_led_by for one in reflectors)
+        return all(group.may_be_led_by for group in self._all.values())
 
     @property
     def is_synced(self) -> bool:
@@ -132,11 +127,9 @@ class Sources:
     def is_settled(self) -> bool:
         """Whether all first lists are complete, but for single namespaces that we may not read.
 
-        One of those must not stop the others.
-
-        Most likely such a namespace was deleted, and our rights in it with it.
+        One of those must not stop the others. Most likely it was deleted, and our rights in it with it.
         """
-        return all(one.is_settled for group in self._groups.values() for one in group.reflectors)
+        return all(group.is_settled for group in self._groups.values())
 
     def unread_namespaces(self) -> dict[str, str]:
         """The namespaces whose objects have not all been read, each with the reason."""
@@ -154,9 +147,7 @@ class Sources:
     @property
     def failures(self) -> dict[str, KubernetesError]:
         """Which kinds cannot be read at the moment, and why."""
-        found = {name: group.failure for name, group in self._groups.items()}
-        found |= {"nodes": self._nodes.failure, "pods": self._pods.failure}
-        return {name: failure for name, failure in found.items() if failure}
+        return {name: failure for name, group in self._all.items() if (failure := group.failure)}
 
     @property
     def watch_restarts(self) -> dict[tuple[str, str], int]:
@@ -169,8 +160,7 @@ class Sources:
 
     def liveness(self) -> list[Liveness]:
         """The reflectors' threads."""
-        listed = [loop for group in self._groups.values() for loop in group.liveness()]
-        return [*listed, *self._nodes.liveness(), *self._pods.liveness()]
+        return [loop for group in self._all.values() for loop in group.liveness()]
 
     def syncer_keys(self) -> list[SyncerKey]:
         """All syncers."""
@@ -179,7 +169,7 @@ class Sources:
     def syncers_of(self, application: str) -> frozenset[SyncerKey]:
         """The syncers that register under an application's name, in upper case."""
         with self._counting:
-            return self._syncers_of.get(application, frozenset())
+            return frozenset(self._applications.on((application,)))
 
     def names_of(self, selector: Selector) -> frozenset[str]:
         """The names, in lower case, of the Services that a selector means, and their labels ``app``."""
@@ -242,7 +232,7 @@ class Sources:
             self._parsed[key] = (spec, read)
         return read
 
-    def _asked(self, syncer: Object | None) -> Syncer | None:
+    def asked(self, syncer: Mapping[str, Any] | None) -> Syncer | None:
         """What a syncer asks for; None for none, and for one that asks for nothing possible."""
         if syncer is not None:
             with suppress(ConfigurationError):
@@ -251,7 +241,7 @@ class Sources:
 
     def slices_of(self, key: SyncerKey) -> list[Object]:
         """The EndpointSlices behind a syncer; of one that cannot be read, by what it selected last."""
-        selector = self._selectors.get(key)
+        selector = self._selectors.of(key)
         return self._index.selected(selector)[1] if selector is not None else []
 
     def seen_terminating(self, instance_id: str) -> bool:
@@ -291,7 +281,7 @@ class Sources:
         """About how many instances the syncers want at each connection: Services, or their endpoints."""
         found: Counter[str] = Counter()
         for item in self.syncers.objects():
-            syncer = None if item["metadata"].get("deletionTimestamp") else self._asked(item)
+            syncer = None if item["metadata"].get("deletionTimestamp") else self.asked(item)
             if syncer is not None:
                 services, slices = self._index.selected(syncer.selector)
                 is_pod = syncer.mode is Mode.POD
@@ -310,30 +300,18 @@ class Sources:
         if subject is None:
             return
         key = key_of(subject)
-        asked, after = self._asked(old), self._asked(new)
+        after = self.asked(new)
         if new is None:
             self._mapped.forget(key)
             self._parsed.pop(key, None)
-        self._application_changed(key, asked, after)
-        before = self._selectors.pop(key, None)
+        with self._counting:
+            self._applications.put(key, after.application.upper() if after else None)
         # One that is refused still has instances: by what it said last, their end is its concern.
-        selector = (selector_of(new) or before) if new is not None else None
-        if selector is not None:
-            self._selectors[key] = selector
-        self._index.selector_changed(key, before, selector)
+        selector = (selector_of(new) or self._selectors.of(key)) if new is not None else None
+        self._selectors.changed(key, selector)
         self._nodes.needed(key, {None} if after and after.needs_nodes else set())
         self._pods.needed(key, {after.selector.namespace} if after and after.needs_pods else set())
         self._concerned(key)
-
-    def _application_changed(self, key: SyncerKey, old: Syncer | None, new: Syncer | None) -> None:
-        with self._counting:
-            for one, change in ((old, frozenset.difference), (new, frozenset.union)):
-                if one is not None:
-                    name = one.application.upper()
-                    left = change(self._syncers_of.get(name, frozenset()), {key})
-                    self._syncers_of[name] = left
-                    if not left:
-                        del self._syncers_of[name]
 
     def _service_changed(self, old: Object | None, new: Object | None) -> None:
         self._index.service_changed(old, new)
@@ -358,7 +336,7 @@ class Sources:
                 self._concerned(key)
 
     def _tell(self, *services: Object) -> None:
-        for key in {key for service in services for key in self._index.selecting(service)}:
+        for key in {key for service in services for key in self._selectors.selecting(service)}:
             self._concerned(key)
         for service in services:
             self._tell_others(service)

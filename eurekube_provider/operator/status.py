@@ -44,16 +44,10 @@ def status_of(syncer: Mapping[str, Any], report: Report, now: datetime) -> dict[
     generation = syncer["metadata"].get("generation", 0)
     before = conditions_of(syncer)
     stamp = now.strftime("%Y-%m-%dT%H:%M:%SZ")
+    sync = report.sync_reason, report.sync_message
     conditions: list[Mapping[str, Any]] = [
         condition(syncer, ConditionType.READY, report.reason, report.message, stamp, holds=report.is_ready),
-        condition(
-            syncer,
-            ConditionType.SYNCED,
-            report.sync_reason,
-            report.sync_message,
-            stamp,
-            holds=report.is_synced,
-        ),
+        condition(syncer, ConditionType.SYNCED, *sync, stamp, holds=report.is_synced),
     ]
     for kind in ConditionType:
         if kind.is_always_there:
@@ -81,13 +75,7 @@ def status_of(syncer: Mapping[str, Any], report: Report, now: datetime) -> dict[
 
 
 def condition(
-    item: Mapping[str, Any],
-    kind: str,
-    reason: str,
-    message: str,
-    stamp: str,
-    *,
-    holds: bool | None,
+    item: Mapping[str, Any], kind: str, reason: str, message: str, stamp: str, *, holds: bool | None
 ) -> dict[str, Any]:
     """A condition of ``item``, whose transition time is kept where the status stays as it is.
 
@@ -302,10 +290,7 @@ class StatusWriter:
 
 def _same(one: Mapping[str, Any], other: Mapping[str, Any]) -> bool:
     """Whether both say the same; the time of the last reconcile alone is not worth a write."""
-    skipped = {"lastSyncTime"}
-    return {k: v for k, v in one.items() if k not in skipped} == {
-        k: v for k, v in other.items() if k not in skipped
-    }
+    return {**one, "lastSyncTime": None} == {**other, "lastSyncTime": None}
 
 
 class StatusPublisher:

@@ -95,9 +95,8 @@ class UnresponsiveWatch:
         now = time.monotonic()
         for name, registry in self._registries.items():
             condition = registry.condition()
-            error, lasts = failure_of(condition), False
-            if isinstance(condition, Failing):
-                lasts = condition.lasts
+            error = failure_of(condition)
+            lasts = isinstance(condition, Failing) and condition.lasts
             if lasts != (name in self._silent):
                 self._silent ^= {name}
                 self._changed(name)

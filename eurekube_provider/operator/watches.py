@@ -10,14 +10,13 @@ import time
 from collections import OrderedDict
 from collections.abc import Callable
 from functools import lru_cache
+from typing import Any
 
-from eurekube_provider.core.errors import KubernetesError
 from eurekube_provider.core.interning import interned
-from eurekube_provider.core.liveness import Liveness
 from eurekube_provider.core.mapping_cache import MappingCache
 from eurekube_provider.core.objects import SERVICE_NAME_LABEL, is_terminating, service_of
-from eurekube_provider.kube.reflector import Reflector
-from eurekube_provider.operator.index import Object, SyncerKey
+from eurekube_provider.kube.reflector import Reflector, ReflectorGroup
+from eurekube_provider.operator.index import Object, SyncerKey, key_of
 
 _SERVICE_FIELDS = ("clusterIP", "externalIPs", "externalTrafficPolicy", "ipFamilies", "ports")
 
@@ -28,15 +27,16 @@ def trim_own(item: Object) -> Object:
     return {**item, "metadata": metadata}
 
 
+def _named(item: Object, **more: Any) -> Object:
+    namespace, name = key_of(item)
+    return {"namespace": namespace, "name": name, **more}
+
+
 def trim_service(service: Object) -> Object:
     """What the mapping reads of a Service."""
-    metadata, spec = service["metadata"], service.get("spec") or {}
+    spec = service.get("spec") or {}
     return {
-        "metadata": {
-            "namespace": metadata["namespace"],
-            "name": metadata["name"],
-            "labels": metadata.get("labels") or {},
-        },
+        "metadata": _named(service, labels=service["metadata"].get("labels") or {}),
         "spec": {key: spec[key] for key in _SERVICE_FIELDS if key in spec},
         "status": {"loadBalancer": (service.get("status") or {}).get("loadBalancer") or {}},
     }
@@ -44,7 +44,6 @@ def trim_service(service: Object) -> Object:
 
 def trim_slice(endpoint_slice: Object) -> Object:
     """What the mapping reads of an EndpointSlice; of each endpoint the one address that Services use."""
-    metadata = endpoint_slice["metadata"]
     service = service_of(endpoint_slice)
     endpoints = []
     for endpoint in endpoint_slice.get("endpoints") or ():
@@ -60,11 +59,7 @@ def trim_slice(endpoint_slice: Object) -> Object:
                 kept[field] = interned(endpoint[field])  # a few texts for all endpoints
         endpoints.append(kept)
     return {
-        "metadata": {
-            "namespace": metadata["namespace"],
-            "name": metadata["name"],
-            "labels": {SERVICE_NAME_LABEL: service} if service else {},
-        },
+        "metadata": _named(endpoint_slice, labels={SERVICE_NAME_LABEL: service} if service else {}),
         "addressType": endpoint_slice.get("addressType", "IPv4"),
         "ports": endpoint_slice.get("ports") or [],
         "endpoints": endpoints,
@@ -97,11 +92,8 @@ def trim_node(node: Object) -> Object:
 
 def trim_pod(pod: Object) -> Object:
     """What the mapping reads of a pod: its labels."""
-    metadata = pod["metadata"]
-    return {
-        "metadata": {"namespace": metadata["namespace"], "name": metadata["name"]},
-        "labels": {interned(key): value for key, value in (metadata.get("labels") or {}).items()},
-    }
+    labels = pod["metadata"].get("labels") or {}
+    return {"metadata": _named(pod), "labels": {interned(key): value for key, value in labels.items()}}
 
 
 Scope = str | None
@@ -111,18 +103,19 @@ MakeReflector = Callable[[Scope, Callable[[], None]], Reflector]
 """Makes the reflector of a scope, which calls the second argument when its first list is complete."""
 
 
-class OnDemandWatches:
+class OnDemandWatches(ReflectorGroup):
     """Reflectors of one kind, each of which runs as long as somebody needs it.
 
     :param concerned: called with a syncer whose objects can be read from now on.
     """
 
     def __init__(self, make: MakeReflector, concerned: Callable[[SyncerKey], None]) -> None:
+        super().__init__(())
         self._make = make
         self._concerned = concerned
         self._lock = threading.Lock()
         self._users: dict[Scope, set[SyncerKey]] = {}
-        self._reflectors: dict[Scope, Reflector] = {}
+        self._by_scope: dict[Scope, Reflector] = {}
         self._stopped = False
 
     def needed(self, user: SyncerKey, scopes: set[Scope]) -> None:
@@ -134,13 +127,14 @@ class OnDemandWatches:
                 self._users[scope].discard(user)
                 if not self._users[scope]:
                     del self._users[scope]
-                    self._reflectors.pop(scope).stop()
+                    self._by_scope.pop(scope).stop()
             for scope in scopes:
                 self._users.setdefault(scope, set()).add(user)
-                if scope not in self._reflectors and not self._stopped:
+                if scope not in self._by_scope and not self._stopped:
                     reflector = self._make(scope, lambda scope=scope: self._synced(scope))  # type: ignore[misc]
-                    self._reflectors[scope] = reflector
+                    self._by_scope[scope] = reflector
                     reflector.start()
+            self.reflectors = tuple(self._by_scope.values())
 
     def users(self, scope: Scope) -> set[SyncerKey]:
         """Who needs the objects of a scope."""
@@ -150,38 +144,19 @@ class OnDemandWatches:
     def reflector(self, scope: Scope) -> Reflector | None:
         """The objects of a scope once they have been read, None before."""
         with self._lock:
-            found = self._reflectors.get(scope)
+            found = self._by_scope.get(scope)
         return found if found is not None and found.is_synced else None
 
-    def hurry(self) -> None:
-        """Try again now if the last try failed, as :meth:`Reflector.hurry` does."""
-        for one in self._all():
-            one.hurry()
-
     @property
-    def is_current(self) -> bool:
-        """Whether all copies are as new as the last :meth:`hurry`."""
-        return all(one.may_be_led_by for one in self._all() if one.is_synced)
-
-    def liveness(self) -> list[Liveness]:
-        """The threads of all."""
-        return [loop for one in self._all() for loop in one.liveness()]
-
-    def _all(self) -> list[Reflector]:
-        with self._lock:
-            return list(self._reflectors.values())
-
-    @property
-    def failure(self) -> KubernetesError | None:
-        """Why one of the kinds cannot be read; None while all can."""
-        return next((one.failure for one in self._all() if one.failure), None)
+    def may_be_led_by(self) -> bool:
+        """Whether who comes to lead may act on all copies that have been read."""
+        return all(one.may_be_led_by for one in self.reflectors if one.is_synced)
 
     def stop(self) -> None:
         """Watch nothing any more."""
         with self._lock:
             self._stopped = True
-            for reflector in self._reflectors.values():
-                reflector.stop()
+            super().stop()
 
     def _synced(self, scope: Scope) -> None:
         for user in self.users(scope):
@@ -256,21 +231,14 @@ class TerminatingEndpoints:
                 name = (namespace, endpoint.get("targetRef", {}).get("name") or endpoint["addresses"][0])
                 self._at.pop(name, None)
                 if is_terminating(endpoint):
-                    self._note(name, now)
-
-    def note(self, name: Name, now: float) -> None:
-        """One was seen; the oldest ones are forgotten."""
-        with self._lock:
-            self._at.pop(name, None)
-            self._note(name, now)
+                    self._at[name] = now  # the last, so that the oldest is the first
+                    self._forget_the_oldest(now)
 
     def __contains__(self, name: Name) -> bool:
         with self._lock:
             return name in self._at
 
-    def _note(self, name: Name, now: float) -> None:
-        """The newest is the last, so that the oldest is the first."""
-        self._at[name] = now
+    def _forget_the_oldest(self, now: float) -> None:
         while (
             now - self._at[oldest := next(iter(self._at))] > REMEMBERED_SECONDS
             or len(self._at) > MOST_REMEMBERED

@@ -76,7 +76,7 @@ class Drained:
         options = parser.parse_args(["vm-1", "--eureka-url", ",".join(self._urls)])
         try:
             with contextlib.redirect_stdout(io.StringIO()), contextlib.redirect_stderr(io.StringIO()):
-                return int(options.run(options) or 0)
+                return int(command.run(options) or 0)  # type: ignore[attr-defined]
         except Killed:
             return None
         except EurekubeError:

@@ -20,13 +20,7 @@ from typing import Any
 
 from eurekube_provider.core.quoting import redacted
 from eurekube_provider.operator.triggers.targets import Automation
-from eurekube_provider.operator.triggers.trigger_run import (
-    Runner,
-    TriggerOutcome,
-    TriggerResult,
-    TriggerRun,
-    failed,
-)
+from eurekube_provider.operator.triggers.trigger_run import Runner, TriggerOutcome, TriggerResult, TriggerRun
 
 _log = logging.getLogger(__name__)
 
@@ -75,10 +69,10 @@ def worker(
                 given = None
             if run.cancelled.is_set():
                 _end(process)
-                return failed("given up, since the operator ends")
+                return TriggerResult.failed("given up, since the operator ends")
             if time.monotonic() >= deadline:
                 _end(process)
-                return failed(
+                return TriggerResult.failed(
                     f"the worker did not end within {run.timeout_seconds:g} s and was ended; if it leaves a"
                     " lock behind, the next run releases it"
                 )
@@ -104,7 +98,7 @@ def _result(output: str, errors: str, code: int) -> TriggerResult:
         _log.error("the worker gave no answer", extra={"code": code, "said": said.strip() or "nothing"})
         found = _EXCEPTION.search(errors)
         kind = f" ({found[1].rpartition('.')[2]})" if found else ""
-        return failed(
+        return TriggerResult.failed(
             f"the worker ended with {code} and without an answer{kind}; the operator's log has what it said"
         )
     outcome = _OUTCOMES.get(str(answer.get("outcome")).lower(), TriggerOutcome.FAILED)

@@ -6,7 +6,6 @@ import hashlib
 import math
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import Any
 
 from eurekube_provider.core.brake import HOLD_SECONDS, doubt_of_source
 from eurekube_provider.core.errors import ConfigurationError
@@ -19,11 +18,11 @@ from eurekube_provider.core.stack_refresh import (
     ready_endpoints,
 )
 from eurekube_provider.core.syncer import Selector
+from eurekube_provider.operator.index import Object
 from eurekube_provider.operator.removal_brake import RELEASE_ANNOTATION
 from eurekube_provider.operator.settings import Settings
 from eurekube_provider.operator.triggers.trigger_state import TriggerState
 
-Object = dict[str, Any]
 Selected = Callable[[Selector], tuple[list[Object], list[Object]]]
 """The Services that a selector means, and their EndpointSlices."""
 
@@ -152,7 +151,9 @@ class TriggerEntry:
             self.standing = self.standing.in_line()
         elif not addresses and not self.standing.runs:
             self.schedule = self.schedule.settled()
-            self.standing = self.standing.refused("NoMatchingService", _nothing(self.refresh))
+            selector = self.refresh.selector
+            nothing = f"no Service in {selector.namespace} {selector.describe()}"
+            self.standing = self.standing.refused("NoMatchingService", nothing)
         elif self._runs_at(now, due):
             return wanted, addresses, endpoints
         elif self.held_since is not None and not self.refresh.is_paused:
@@ -214,7 +215,3 @@ def run_key(entry: TriggerEntry, wanted: str) -> str:
     """What names a run, whichever replica tries it: the same until one goes well."""
     text = f"{entry.uid}/{entry.standing.runs}/{wanted}"
     return hashlib.sha256(text.encode()).hexdigest()[:32]
-
-
-def _nothing(refresh: StackRefresh) -> str:
-    return f"no Service in {refresh.selector.namespace} {refresh.selector.describe()}"

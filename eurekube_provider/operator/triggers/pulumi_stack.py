@@ -18,13 +18,7 @@ from eurekube_provider.core.errors import EurekubeError, KubernetesError, Leader
 from eurekube_provider.core.stack_refresh import StackAction
 from eurekube_provider.kube.access import MERGE_PATCH, STACKS, KubeAccess
 from eurekube_provider.operator.triggers.targets import PulumiStack
-from eurekube_provider.operator.triggers.trigger_run import (
-    Runner,
-    TriggerOutcome,
-    TriggerResult,
-    TriggerRun,
-    failed,
-)
+from eurekube_provider.operator.triggers.trigger_run import Runner, TriggerOutcome, TriggerResult, TriggerRun
 
 REQUEST_ANNOTATION = "pulumi.com/reconciliation-request"
 POLL_SECONDS = 2.0
@@ -41,7 +35,7 @@ def requester(stack: PulumiStack, access: KubeAccess, poll_seconds: float = POLL
             found = access.get(path)
             refusal = _refusal(found, run.action)
             if refusal:
-                return failed(f"{called} {refusal}")
+                return TriggerResult.failed(f"{called} {refusal}")
             # A failed run is asked for anew: of the same request the operator would only repeat the answer.
             value = _unanswered(found, run.key, called) or f"eurekube-{run.key}-{run.attempt}"
             annotation = {"metadata": {"annotations": {REQUEST_ANNOTATION: value}}}
@@ -49,11 +43,11 @@ def requester(stack: PulumiStack, access: KubeAccess, poll_seconds: float = POLL
         except LeadershipLost:
             raise
         except KubernetesError as error:
-            return failed(_explained(error, called))
+            return TriggerResult.failed(_explained(error, called))
         trouble = "is the Pulumi Kubernetes Operator running?"
         while True:
             if run.cancelled.wait(poll_seconds):
-                return failed("given up, since the operator ends; the Stack goes on by itself")
+                return TriggerResult.failed("given up, since the operator ends; the Stack goes on by itself")
             try:
                 status = access.get(path).get("status") or {}
             except EurekubeError as error:
@@ -101,16 +95,16 @@ def _result(status: Mapping[str, Any], value: str, called: str) -> TriggerResult
     """What came of the request; None as long as nothing has."""
     last = status.get("lastUpdate") or {}
     if last.get("reconcileRequest") == value:
+        told = f"{called} ran: {last.get('type') or 'update'} {last.get('state')}"
         if last.get("state") == "succeeded":
-            return TriggerResult(
-                TriggerOutcome.SUCCEEDED, f"{called} ran: {last.get('type') or 'update'} succeeded"
-            )
-        message = str(last.get("message") or "it says no reason")
-        return failed(f"{called} ran: {last.get('type') or 'update'} {last.get('state')}: {message}")
+            return TriggerResult(TriggerOutcome.SUCCEEDED, told)
+        return TriggerResult.failed(f"{told}: {last.get('message') or 'it says no reason'}")
     conditions: list[Mapping[str, Any]] = status.get("conditions") or []
     stalled = next((one for one in conditions if one.get("type") == "Stalled"), {})
     if status.get("observedReconcileRequest") == value and stalled.get("status") == "True":
-        return failed(f"{called} is stalled ({stalled.get('reason')}): {stalled.get('message')}")
+        return TriggerResult.failed(
+            f"{called} is stalled ({stalled.get('reason')}): {stalled.get('message')}"
+        )
     return None
 
 

@@ -5,8 +5,9 @@ from __future__ import annotations
 from datetime import UTC, datetime
 from typing import Any
 
+from eurekube_provider.core.objects import Object
 from eurekube_provider.operator.index import key_of
-from eurekube_provider.operator.triggers.trigger_state import Object, TriggerState, stamp
+from eurekube_provider.operator.triggers.trigger_state import TriggerState, stamp
 from eurekube_provider.operator.triggers.triggers import Triggers
 
 

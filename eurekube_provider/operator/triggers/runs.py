@@ -16,13 +16,7 @@ from eurekube_provider.kube.access import KubeAccess
 from eurekube_provider.operator.triggers.automation import worker
 from eurekube_provider.operator.triggers.pulumi_stack import requester
 from eurekube_provider.operator.triggers.targets import Automation, PulumiStack, Target
-from eurekube_provider.operator.triggers.trigger_run import (
-    Runner,
-    TriggerOutcome,
-    TriggerResult,
-    TriggerRun,
-    failed,
-)
+from eurekube_provider.operator.triggers.trigger_run import Runner, TriggerOutcome, TriggerResult, TriggerRun
 from eurekube_provider.operator.triggers.webhook import caller
 
 _log = logging.getLogger(__name__)
@@ -181,14 +175,14 @@ class Runs:
         try:
             result = self._runners[order.target](run)
         except EurekubeError as error:  # its text is ours, without credentials
-            result = failed(f"the run broke off: {error}")
+            result = TriggerResult.failed(f"the run broke off: {error}")
         except Exception as error:  # noqa: BLE001 - whatever it was, the run is over
             # Neither status nor log repeats its text: a library may show in it what it was given to send.
             where = "".join(traceback.format_tb(error.__traceback__)[-3:])
             kind = type(error).__name__
             about = {"refresh": "/".join(order.key), "error": kind, "where": where}
             _log.error("stack run broke off", extra=about)
-            result = failed(f"the run broke off ({kind}); the operator's log says where")
+            result = TriggerResult.failed(f"the run broke off ({kind}); the operator's log says where")
         with self._lock:
             self._ended.append(Ended(order, result, time.monotonic() - began))
         self._has_ended()

@@ -30,9 +30,12 @@ from eurekube_provider.operator.options import (
     Option,
     SourcedText,
     ValueType,
+    checked,
     choice,
     from_file,
     named_entries,
+    option,
+    options_of,
 )
 
 USUAL_DEBOUNCE_SECONDS, USUAL_INTERVAL_SECONDS = 5.0, 60.0
@@ -87,23 +90,34 @@ class Automation:
 Way = PulumiStack | Webhook | Automation
 
 
+def _actions(text: str) -> frozenset[StackAction]:
+    known = {str(action).lower(): action for action in StackAction}
+    try:
+        return frozenset(known[name.lower()] for name in NAMES.parse(text))
+    except KeyError:
+        raise ValueError("must be some of Refresh, Up and Preview") from None
+
+
 @dataclass(frozen=True, slots=True)
 class Target:
-    """One target.
-
-    :ivar namespaces: whose StackRefreshes may name it; ``*`` is any.
-    :ivar timeout_seconds: a run that takes longer is given up.
-    :ivar shortest_debounce_seconds: a StackRefresh must not ask for less.
-    :ivar shortest_interval_seconds: likewise.
-    """
+    """One target; what has a text here is a key of each kind."""
 
     name: str
     way: Way
-    namespaces: frozenset[str]
-    actions: frozenset[StackAction] = frozenset(StackAction)
-    timeout_seconds: float = 600.0
-    shortest_debounce_seconds: float = 1.0
-    shortest_interval_seconds: float = 10.0
+    namespaces: frozenset[str] = option(
+        ValueType(lambda text: frozenset(NAMES.parse(text)), NAMES.accepts, NAMES.word, NAMES.metavar),
+        frozenset(),
+        "whose StackRefreshes may name it; * is any",
+    )
+    actions: frozenset[StackAction] = option(
+        ValueType(_actions, NAMES.accepts, NAMES.word, "ACTION[,ACTION...]"),
+        frozenset(StackAction),
+        "what may be asked of it",
+        shown="Refresh, Up, Preview",
+    )
+    timeout_seconds: float = option(SECONDS, 600.0, "a run that takes longer is given up")
+    shortest_debounce_seconds: float = option(SECONDS, 1.0, "a StackRefresh must not ask for less")
+    shortest_interval_seconds: float = option(SECONDS, 10.0, "a StackRefresh must not ask for less")
 
     @property
     def lane(self) -> str:
@@ -135,19 +149,10 @@ class Target:
             raise ConfigurationError(
                 f"spec.action is {refresh.action}, and the target {self.name!r} allows {allowed} only"
             )
+        debounce, interval = self.shortest_debounce_seconds, self.shortest_interval_seconds
         return Pace(
-            self._at_least(
-                "debounceSeconds",
-                refresh.debounce_seconds,
-                self.shortest_debounce_seconds,
-                USUAL_DEBOUNCE_SECONDS,
-            ),
-            self._at_least(
-                "minIntervalSeconds",
-                refresh.interval_seconds,
-                self.shortest_interval_seconds,
-                USUAL_INTERVAL_SECONDS,
-            ),
+            self._at_least("debounceSeconds", refresh.debounce_seconds, debounce, USUAL_DEBOUNCE_SECONDS),
+            self._at_least("minIntervalSeconds", refresh.interval_seconds, interval, USUAL_INTERVAL_SECONDS),
         )
 
     def _at_least(self, key: str, said: int | None, shortest: float, usual: float) -> float:
@@ -160,45 +165,21 @@ class Target:
         return float(said)
 
 
-def _actions(text: str) -> frozenset[StackAction]:
-    known = {str(action).lower(): action for action in StackAction}
-    try:
-        return frozenset(known[name.lower()] for name in NAMES.parse(text))
-    except KeyError:
-        raise ValueError("must be some of Refresh, Up and Preview") from None
-
-
-def _stack_name(text: str) -> tuple[str, str]:
-    namespace, _, name = text.partition("/")
-    if not re.fullmatch(r"[a-z0-9]([-a-z0-9]*[a-z0-9])?/[a-z0-9]([-a-z0-9.]*[a-z0-9])?", text):
-        raise ValueError("must be NAMESPACE/NAME of a Stack, such as pulumi/shop-prod")
-    return namespace, name
-
-
-def _directory(text: str) -> str:
-    if not Path(text).is_dir():
-        raise ValueError("is no directory: check the path, and what is mounted there")
-    return str(Path(text).absolute())
-
-
+_stack_name = checked(
+    re.compile(r"[a-z0-9]([-a-z0-9]*[a-z0-9])?/[a-z0-9]([-a-z0-9.]*[a-z0-9])?").fullmatch,
+    "must be NAMESPACE/NAME of a Stack, such as pulumi/shop-prod",
+    lambda text: text.split("/"),
+)
+_directory = checked(
+    lambda text: Path(text).is_dir(),
+    "is no directory: check the path, and what is mounted there",
+    lambda text: str(Path(text).absolute()),
+)
 _PULUMI_STACK, _WEBHOOK, _AUTOMATION = "pulumiStack", "webhook", "automation"
 
 _KIND = Option("kind", "KIND", choice(_PULUMI_STACK, _WEBHOOK, _AUTOMATION, read=str), None, "what it is")
-COMMON_KEYS = (
-    _KIND,
-    Option("namespaces", "NAME[,NAME...]", NAMES, (), "whose StackRefreshes may name it; * is any"),
-    Option(
-        "actions",
-        "ACTION[,ACTION...]",
-        ValueType(_actions, NAMES.accepts, NAMES.word),
-        frozenset(StackAction),
-        "what may be asked of it",
-        shown="Refresh, Up, Preview",
-    ),
-    Option("timeout-seconds", "SECONDS", SECONDS, 600.0, "a run that takes longer is given up"),
-    Option("shortest-debounce-seconds", "SECONDS", SECONDS, 1.0, "a StackRefresh must not ask for less"),
-    Option("shortest-interval-seconds", "SECONDS", SECONDS, 10.0, "a StackRefresh must not ask for less"),
-)
+_OF_TARGETS = options_of(Target)
+COMMON_KEYS = (_KIND, *_OF_TARGETS.values())
 KEYS_OF_KIND = {
     _PULUMI_STACK: (Option("stack", "NAMESPACE/NAME", ValueType(_stack_name), None, "the Stack"),),
     _WEBHOOK: (
@@ -239,16 +220,9 @@ def _target(name: str, entries: Mapping[str, Any], place: str) -> Target:
         if key not in given or not given[key].text:
             hint = ": name those that may use it, or '*' for any" if key == "namespaces" else ""
             raise ConfigurationError(f"{place}: there is no {key}{hint}")
-    values = {option.name: option.read(given.get(option.name)) for option in options}
-    return Target(
-        name=name,
-        way=_way(kind, values, given),
-        namespaces=frozenset(values["namespaces"]),
-        actions=values["actions"],
-        timeout_seconds=values["timeout-seconds"],
-        shortest_debounce_seconds=values["shortest-debounce-seconds"],
-        shortest_interval_seconds=values["shortest-interval-seconds"],
-    )
+    values = {one.name: one.read(given.get(one.name)) for one in options}
+    common = {field_name: values[one.name] for field_name, one in _OF_TARGETS.items()}
+    return Target(name, _way(kind, values, given), **common)
 
 
 def _way(kind: str, values: Mapping[str, Any], given: Mapping[str, SourcedText]) -> Way:

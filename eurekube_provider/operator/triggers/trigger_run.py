@@ -67,11 +67,11 @@ class TriggerResult:
     message: str
     changes: Mapping[str, int] = field(default_factory=lambda: EMPTY)
 
+    @classmethod
+    def failed(cls, message: str) -> TriggerResult:
+        """It failed, and why."""
+        return cls(TriggerOutcome.FAILED, message)
+
 
 Runner = Callable[[TriggerRun], TriggerResult]
 """Carries a run out, on a thread of its own; what it raises is a failure."""
-
-
-def failed(message: str) -> TriggerResult:
-    """It failed, and why."""
-    return TriggerResult(TriggerOutcome.FAILED, message)

@@ -13,7 +13,7 @@ from datetime import UTC, datetime
 from typing import Any
 
 from eurekube_provider.core.condition_types import ConditionType
-from eurekube_provider.core.objects import conditions_of
+from eurekube_provider.core.objects import Object, conditions_of
 from eurekube_provider.core.quoting import printable
 from eurekube_provider.core.schedule import Schedule, retry_delay
 from eurekube_provider.core.stack_refresh import Addresses, StackRefresh
@@ -23,14 +23,11 @@ from eurekube_provider.operator.triggers.trigger_run import TriggerOutcome, Trig
 RUNNING = "Running"
 """The outcome of a run that has not ended."""
 
-
 REFUSALS = frozenset({"UnknownTarget", "NotAllowed", "NoMatchingService"})
 """Why nothing is run, as reasons of conditions."""
 
 _LONGEST_MESSAGE = 2000
 _SERVED = "the last run began after the last change of the addresses"
-
-Object = Mapping[str, Any]
 
 
 @dataclass(frozen=True, slots=True)
@@ -151,15 +148,8 @@ class TriggerState:
 
         :param reason: one of :data:`REFUSALS`.
         """
-        return replace(
-            self,
-            is_ready=False,
-            reason=reason,
-            message=message,
-            is_synced=False,
-            sync_reason=reason,
-            sync_message="nothing is run",
-        )
+        unready = replace(self, is_ready=False, reason=reason, message=message)
+        return replace(unready, is_synced=False, sync_reason=reason, sync_message="nothing is run")
 
     def in_line(self) -> TriggerState:
         """What is wanted is what was served."""
@@ -262,10 +252,8 @@ def status_of(item: Object, standing: TriggerState, wall: datetime) -> dict[str,
             conditions.append(condition(item, kind, kind, why, at, holds=True))
         elif kind in before:
             conditions.append(condition(item, kind, "Resolved", "no longer so", at, holds=False))
-    run = dict(standing.last_run) if standing.last_run else None
-    if run is not None:
-        for key in ("completionTime", "duration", "message", "changes"):
-            run.setdefault(key, None)
+    unended = dict.fromkeys(("completionTime", "duration", "message", "changes"))
+    run = {**unended, **standing.last_run} if standing.last_run else None
     return {
         "observedGeneration": item["metadata"].get("generation", 0),
         "conditions": conditions,

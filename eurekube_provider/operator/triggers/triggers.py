@@ -23,17 +23,10 @@ from eurekube_provider.core.syncer import selector_of
 from eurekube_provider.kube.access import REFRESHES, KubeAccess
 from eurekube_provider.kube.events import EventRecorder, EventType
 from eurekube_provider.kube.reflector import Reflector, ReflectorGroup
-from eurekube_provider.operator.index import Selectors, key_of
+from eurekube_provider.operator.index import Object, Selectors, key_of
 from eurekube_provider.operator.settings import Settings
 from eurekube_provider.operator.sources import intent
-from eurekube_provider.operator.triggers.entry import (
-    Due,
-    Object,
-    SeenTerminating,
-    Selected,
-    TriggerEntry,
-    run_key,
-)
+from eurekube_provider.operator.triggers.entry import Due, SeenTerminating, Selected, TriggerEntry, run_key
 from eurekube_provider.operator.triggers.refresh_objects import RefreshObjects
 from eurekube_provider.operator.triggers.runs import Ended, History, Order, Place, Runs, runner_of
 from eurekube_provider.operator.triggers.trigger_run import Runner, TriggerOutcome, TriggerRun
@@ -180,7 +173,7 @@ class Triggers:
             return  # our own status
         subject = new or old
         if subject is not None:
-            self._selectors.changed(key_of(subject), selector_of(old), selector_of(new))
+            self._selectors.changed(key_of(subject), selector_of(new))
             self._touch(key_of(subject))
 
     def _loop(self) -> None:
@@ -199,7 +192,7 @@ class Triggers:
                 self._guarded(ended.order.key, lambda ended=ended: self._end(ended))  # type: ignore[misc]
             if not self._leads:
                 continue
-            if not self._is_settled():
+            if not self.reflectors.is_settled:
                 with self._condition:
                     self._touched = {**touched, **self._touched}
                 continue
@@ -223,20 +216,11 @@ class Triggers:
     def _wait_seconds(self) -> float:
         """Until something is due; shorter where nothing tells of it: a first list that becomes complete."""
         now = time.monotonic()
-        waits_for_list = self._leads and not self._is_settled()
+        waits_for_list = self._leads and not self.reflectors.is_settled
         times = [now + (1.0 if waits_for_list else LONGEST_WAIT_SECONDS), *self._later.values()]
-        free = self._runs.frees_at()
-        if free is not None:
-            times.append(free)
-        for entry in self._entries.values():
-            at = entry.next_at(self._earliest(entry))
-            if at is not None:
-                times.append(at)
+        due = (entry.next_at(self._earliest(entry)) for entry in self._entries.values())
+        times += [at for at in (self._runs.frees_at(), *due) if at is not None]
         return max(0.0, min(times) - now)
-
-    def _is_settled(self) -> bool:
-        """Whether the first lists are complete, but for namespaces that we may not read."""
-        return all(one.is_settled for one in self.reflectors.reflectors)
 
     def _earliest(self, entry: TriggerEntry) -> float | None:
         """When a run for it may begin; None until another one has ended."""

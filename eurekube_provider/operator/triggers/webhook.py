@@ -9,6 +9,7 @@ from __future__ import annotations
 import hashlib
 import hmac
 import json
+import queue
 import random
 import socket
 import threading
@@ -20,13 +21,7 @@ import requests
 import requests.adapters
 
 from eurekube_provider.operator.triggers.targets import Form, Webhook
-from eurekube_provider.operator.triggers.trigger_run import (
-    Runner,
-    TriggerOutcome,
-    TriggerResult,
-    TriggerRun,
-    failed,
-)
+from eurekube_provider.operator.triggers.trigger_run import Runner, TriggerOutcome, TriggerResult, TriggerRun
 
 SIGNATURE_HEADER = "X-Eurekube-Signature-256"
 """``sha256=`` and the hexadecimal HMAC-SHA256 of the body: who knows one can send it again for ever."""
@@ -71,52 +66,49 @@ def caller(webhook: Webhook, first_retry_seconds: float = FIRST_RETRY_SECONDS) -
         while True:
             tries += 1
             left = deadline - time.monotonic()
-            call = _Call(webhook, body, run.key, min(LONGEST_CALL_SECONDS, max(left, 0.1)))
-            failure, is_final = call.answer(run.cancelled)
+            call_seconds = min(LONGEST_CALL_SECONDS, max(left, 0.1))
+            failure, is_final = _call(webhook, body, run.key, call_seconds, run.cancelled)
             if run.cancelled.is_set() and failure is not None:
-                return failed("given up, since the operator ends")
+                return TriggerResult.failed("given up, since the operator ends")
             if failure is None:
                 again = f" at the try no. {tries}" if tries > 1 else ""
                 return TriggerResult(TriggerOutcome.SUCCEEDED, f"the call was taken{again}")
             wait = delay * random.uniform(0.5, 1.0)  # noqa: S311 - jitter, no secret
             if is_final or time.monotonic() + wait >= deadline:
                 times = "once" if tries == 1 else f"{tries} times"
-                return failed(f"the webhook was called {times} and took nothing: {failure}")
+                return TriggerResult.failed(f"the webhook was called {times} and took nothing: {failure}")
             if run.cancelled.wait(wait):
-                return failed("given up, since the operator ends")
+                return TriggerResult.failed("given up, since the operator ends")
             delay = min(delay * 2, LONGEST_RETRY_SECONDS)
 
     return run_webhook
 
 
-class _Call:
-    """One call, which ends in its time whatever the server does."""
+def _call(
+    webhook: Webhook, body: bytes, key: str, timeout_seconds: float, cancelled: threading.Event
+) -> tuple[str | None, bool]:
+    """Make one call, which ends in its time whatever the server does.
 
-    def __init__(self, webhook: Webhook, body: bytes, key: str, timeout_seconds: float) -> None:
-        self._webhook, self._body, self._key = webhook, body, key
-        self._timeout_seconds = timeout_seconds
-        self._adapter = _Adapter()
-        self._done = threading.Event()
-        self._found: tuple[str | None, bool] = ("no answer", False)
+    :returns: what went wrong, None if nothing did, and whether the same call can never do.
+    """
+    adapter, found = _Adapter(), queue.SimpleQueue[tuple[str | None, bool]]()
 
-    def answer(self, cancelled: threading.Event) -> tuple[str | None, bool]:
-        """What went wrong, None if nothing did, and whether the same call can never do."""
-        thread = threading.Thread(target=self._make, name="webhook-call", daemon=True)
-        deadline = time.monotonic() + self._timeout_seconds
-        thread.start()
-        while not self._done.wait(_POLL_SECONDS):
-            if cancelled.is_set() or time.monotonic() >= deadline:
-                self._adapter.cut()
-                thread.join(_CUT_SECONDS)
-                return f"no whole answer within {self._timeout_seconds:.1f} s", False
-        return self._found
-
-    def _make(self) -> None:
+    def make() -> None:
         try:
-            self._found = _post(self._webhook, self._body, self._key, self._timeout_seconds, self._adapter)
+            found.put(_post(webhook, body, key, timeout_seconds, adapter))
         except Exception as error:  # noqa: BLE001 - its text may show a header
-            self._found = f"it cannot be called ({type(error).__name__})", True
-        self._done.set()
+            found.put((f"it cannot be called ({type(error).__name__})", True))
+
+    thread = threading.Thread(target=make, name="webhook-call", daemon=True)
+    deadline = time.monotonic() + timeout_seconds
+    thread.start()
+    while True:
+        with suppress(queue.Empty):
+            return found.get(timeout=_POLL_SECONDS)
+        if cancelled.is_set() or time.monotonic() >= deadline:
+            adapter.cut()
+            thread.join(_CUT_SECONDS)
+            return f"no whole answer within {timeout_seconds:.1f} s", False
 
 
 class _Adapter(requests.adapters.HTTPAdapter):
@@ -197,22 +189,13 @@ def _body(form: Form, run: TriggerRun) -> bytes:
         "name": run.name,
         "action": str(run.action),
     }
-    named = [(*service.split("/", 1), hosts) for service, hosts in sorted(run.addresses.items())]
-    if form is Form.REPOSITORY_DISPATCH:  # at most ten keys, 64 KiB
-        services = [
-            {"namespace": namespace, "name": name, "ready": len(hosts)}
-            for namespace, name, hosts in named[:_MOST_SERVICES]
-        ]
-        return json.dumps(
-            {"event_type": EVENT_TYPE, "client_payload": {**document, "services": services}}
-        ).encode()
-    full = [
-        {
-            "namespace": namespace,
-            "name": name,
-            "ready": len(hosts),
-            "addresses": list(hosts[:_MOST_ADDRESSES]),
-        }
-        for namespace, name, hosts in named
-    ]
-    return json.dumps({**document, "services": full}).encode()
+    services: list[dict[str, Any]] = []
+    for service, hosts in sorted(run.addresses.items()):
+        namespace, _, name = service.partition("/")
+        services.append({"namespace": namespace, "name": name, "ready": len(hosts)})
+        if form is Form.EUREKUBE:
+            services[-1]["addresses"] = list(hosts[:_MOST_ADDRESSES])
+    if form is Form.EUREKUBE:
+        return json.dumps({**document, "services": services}).encode()
+    payload = {**document, "services": services[:_MOST_SERVICES]}  # at most ten keys, 64 KiB
+    return json.dumps({"event_type": EVENT_TYPE, "client_payload": payload}).encode()

@@ -13,12 +13,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from prometheus_client import CollectorRegistry, GCCollector, PlatformCollector, ProcessCollector
-from prometheus_client.core import (
-    CounterMetricFamily,
-    GaugeMetricFamily,
-    HistogramMetricFamily,
-    Metric,
-)
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily, Metric
 from prometheus_client.exposition import choose_encoder
 from prometheus_client.registry import Collector
 
@@ -27,6 +22,7 @@ from eurekube_provider.core.registry import Figures
 from eurekube_provider.operator.web.running_operator import RunningOperator
 from eurekube_provider.version import __version__
 
+Kind = Literal["counter", "gauge", "histogram"]
 Labels = tuple[str, ...]
 Samples = Mapping[Labels, float]
 
@@ -48,190 +44,94 @@ class MetricDefinition:
     """
 
     name: str
-    kind: Literal["counter", "gauge", "histogram"]
+    kind: Kind
     help: str
-    labels: Labels = ()
+    labels: Labels
 
+
+_HELP: Mapping[tuple[Kind, Labels], Mapping[str, str]] = {
+    ("counter", ("syncer", "result")): {
+        "eurekube_reconcile_total": "Looks at a syncer, by result: synced, problem (its conditions say"
+        " which) or error (tried again). Labels syncer (namespace/name) and result: at most 3 series a"
+        " syncer.",
+    },
+    ("histogram", ()): {
+        "eurekube_reconcile_duration_seconds": "How long looks took, Eureka's answers included. No labels.",
+        "eurekube_eureka_request_duration_seconds": "How long requests to Eureka took, answered or not. No"
+        " labels.",
+    },
+    ("gauge", ("syncer",)): {
+        "eurekube_desired_instances": "Instances that a syncer wanted at its last look. Label syncer: 1"
+        " series a syncer.",
+        "eurekube_registered_instances": "Instances of a syncer that are in Eureka, as far as known. Label"
+        " syncer: 1 series a syncer.",
+        "eurekube_refused_instances": "Instances that were left alone, being somebody else's or registered"
+        " by themselves. Label syncer: 1 series a syncer.",
+        "eurekube_drifted_instances": "Instances that still differed from Eureka after a syncer's last look,"
+        " the refused ones left aside. Label syncer: 1 series a syncer.",
+        "eurekube_braked": "1 while a syncer's removals are held back. Label syncer: 1 series a syncer.",
+        "eurekube_last_success_timestamp_seconds": "Unix time of a syncer's last look that found or left all"
+        " in line; a syncer that needs none is not looked at. Label syncer: at most 1 series a syncer.",
+    },
+    ("gauge", ()): {
+        "eurekube_queue_depth": "Syncers that wait for a worker. No labels.",
+        "eurekube_leader": "1 if this replica may write: it leads, or there is no election. No labels.",
+    },
+    ("counter", ("method", "code")): {
+        "eurekube_eureka_requests_total": "Requests to Eureka, by method and status code (none: no answer)."
+        " Labels method and code: a few dozen series.",
+    },
+    ("counter", ("result",)): {
+        "eurekube_heartbeats_total": "Renewals by result: accepted, missing (the server did not hold the"
+        " instance) or failed (tried again); in batches, on each server. Label result: 3 series.",
+    },
+    ("gauge", ("eureka",)): {
+        "eurekube_renewals_last_minute": "Renewals accepted within the last minute by one server, in the"
+        " mean of all. Label eureka (the connection's name): 1 series an Eureka.",
+        "eurekube_renewals_expected": "Renewals a minute that a server expects of what is renewed here."
+        " Label eureka: 1 series an Eureka.",
+        "eurekube_renewals_late_seconds": "For how long the renewal is due that has waited longest: above 25"
+        " instances may lapse. Label eureka: 1 series an Eureka.",
+        "eurekube_renewals_refused": "Instances that Eureka refused to renew when it was asked last. Label"
+        " eureka: 1 series an Eureka.",
+        "eurekube_registry_share": "The part of the registry that is renewed here, 0 to 1: above 0.15 Eureka"
+        " goes into self-preservation when this operator stops. Label eureka: 1 series an Eureka.",
+        "eurekube_registry_read_timestamp_seconds": "Unix time of the last complete reading of the registry."
+        " Label eureka: 1 series an Eureka.",
+    },
+    ("gauge", ("url",)): {
+        "eurekube_peer_up": "1 if an Eureka server answered the last request, 0 if not, or with 5xx, 401 or"
+        " 403. Label url: 1 series a server.",
+    },
+    ("counter", ("resource", "reason")): {
+        "eurekube_watch_restarts_total": "Watches of the Kubernetes API that began anew, by reason: ended"
+        " (by the server, as asked), expired or failed. Labels resource and reason: at most 12 series.",
+    },
+    ("counter", ("refresh", "outcome")): {
+        "eurekube_refresh_runs_total": "Runs of a StackRefresh's target, by outcome: Changed, Unchanged,"
+        " Succeeded, Failed, Locked or Pending. Labels refresh (namespace/name) and outcome: at most 6"
+        " series a StackRefresh.",
+    },
+    ("gauge", ("refresh",)): {
+        "eurekube_refresh_last_run_seconds": "How long the last run took. Label refresh: at most 1 series a"
+        " StackRefresh.",
+        "eurekube_refresh_last_success_timestamp_seconds": "Unix time at which a run ended well last, as far"
+        " as this process knows. Label refresh: at most 1 series a StackRefresh.",
+        "eurekube_refresh_failures": "Runs that failed in a row; only from the leader. Label refresh: at"
+        " most 1 series a StackRefresh.",
+        "eurekube_refresh_synced": "1 if the last run began after the last change of the addresses; only"
+        " from the leader. Label refresh: at most 1 series a StackRefresh.",
+    },
+    ("gauge", ("version",)): {
+        "eurekube_build_info": "Always 1. Label version: 1 series.",
+    },
+}
+"""What each metric tells, and how many series there can be; by kind and labels, then by name."""
 
 METRICS = {
-    metric.name: metric
-    for metric in (
-        MetricDefinition(
-            "eurekube_reconcile_total",
-            "counter",
-            "Looks at a syncer, by result: synced, problem (its conditions say which) or error (tried again)."
-            " Labels syncer (namespace/name) and result: at most 3 series a syncer.",
-            ("syncer", "result"),
-        ),
-        MetricDefinition(
-            "eurekube_reconcile_duration_seconds",
-            "histogram",
-            "How long looks took, Eureka's answers included. No labels.",
-        ),
-        MetricDefinition(
-            "eurekube_desired_instances",
-            "gauge",
-            "Instances that a syncer wanted at its last look. Label syncer: 1 series a syncer.",
-            ("syncer",),
-        ),
-        MetricDefinition(
-            "eurekube_registered_instances",
-            "gauge",
-            "Instances of a syncer that are in Eureka, as far as known. Label syncer: 1 series a syncer.",
-            ("syncer",),
-        ),
-        MetricDefinition(
-            "eurekube_refused_instances",
-            "gauge",
-            "Instances that were left alone, being somebody else's or registered by themselves."
-            " Label syncer: 1 series a syncer.",
-            ("syncer",),
-        ),
-        MetricDefinition(
-            "eurekube_drifted_instances",
-            "gauge",
-            "Instances that still differed from Eureka after a syncer's last look, the refused ones left"
-            " aside. Label syncer: 1 series a syncer.",
-            ("syncer",),
-        ),
-        MetricDefinition(
-            "eurekube_braked",
-            "gauge",
-            "1 while a syncer's removals are held back. Label syncer: 1 series a syncer.",
-            ("syncer",),
-        ),
-        MetricDefinition(
-            "eurekube_last_success_timestamp_seconds",
-            "gauge",
-            "Unix time of a syncer's last look that found or left all in line; a syncer that needs none is"
-            " not looked at. Label syncer: at most 1 series a syncer.",
-            ("syncer",),
-        ),
-        MetricDefinition(
-            "eurekube_queue_depth",
-            "gauge",
-            "Syncers that wait for a worker. No labels.",
-        ),
-        MetricDefinition(
-            "eurekube_eureka_requests_total",
-            "counter",
-            "Requests to Eureka, by method and status code (none: no answer)."
-            " Labels method and code: a few dozen series.",
-            ("method", "code"),
-        ),
-        MetricDefinition(
-            "eurekube_eureka_request_duration_seconds",
-            "histogram",
-            "How long requests to Eureka took, answered or not. No labels.",
-        ),
-        MetricDefinition(
-            "eurekube_heartbeats_total",
-            "counter",
-            "Renewals by result: accepted, missing (the server did not hold the instance) or failed (tried"
-            " again); in batches, on each server. Label result: 3 series.",
-            ("result",),
-        ),
-        MetricDefinition(
-            "eurekube_renewals_last_minute",
-            "gauge",
-            "Renewals accepted within the last minute by one server, in the mean of all."
-            " Label eureka (the connection's name): 1 series an Eureka.",
-            ("eureka",),
-        ),
-        MetricDefinition(
-            "eurekube_renewals_expected",
-            "gauge",
-            "Renewals a minute that a server expects of what is renewed here."
-            " Label eureka: 1 series an Eureka.",
-            ("eureka",),
-        ),
-        MetricDefinition(
-            "eurekube_renewals_late_seconds",
-            "gauge",
-            "For how long the renewal is due that has waited longest: above 25 instances may lapse."
-            " Label eureka: 1 series an Eureka.",
-            ("eureka",),
-        ),
-        MetricDefinition(
-            "eurekube_renewals_refused",
-            "gauge",
-            "Instances that Eureka refused to renew when it was asked last."
-            " Label eureka: 1 series an Eureka.",
-            ("eureka",),
-        ),
-        MetricDefinition(
-            "eurekube_registry_share",
-            "gauge",
-            "The part of the registry that is renewed here, 0 to 1: above 0.15 Eureka goes into"
-            " self-preservation when this operator stops. Label eureka: 1 series an Eureka.",
-            ("eureka",),
-        ),
-        MetricDefinition(
-            "eurekube_registry_read_timestamp_seconds",
-            "gauge",
-            "Unix time of the last complete reading of the registry. Label eureka: 1 series an Eureka.",
-            ("eureka",),
-        ),
-        MetricDefinition(
-            "eurekube_peer_up",
-            "gauge",
-            "1 if an Eureka server answered the last request, 0 if not, or with 5xx, 401 or 403."
-            " Label url: 1 series a server.",
-            ("url",),
-        ),
-        MetricDefinition(
-            "eurekube_watch_restarts_total",
-            "counter",
-            "Watches of the Kubernetes API that began anew, by reason: ended (by the server, as asked),"
-            " expired or failed. Labels resource and reason: at most 12 series.",
-            ("resource", "reason"),
-        ),
-        MetricDefinition(
-            "eurekube_refresh_runs_total",
-            "counter",
-            "Runs of a StackRefresh's target, by outcome: Changed, Unchanged, Succeeded, Failed, Locked or"
-            " Pending. Labels refresh (namespace/name) and outcome: at most 6 series a StackRefresh.",
-            ("refresh", "outcome"),
-        ),
-        MetricDefinition(
-            "eurekube_refresh_last_run_seconds",
-            "gauge",
-            "How long the last run took. Label refresh: at most 1 series a StackRefresh.",
-            ("refresh",),
-        ),
-        MetricDefinition(
-            "eurekube_refresh_last_success_timestamp_seconds",
-            "gauge",
-            "Unix time at which a run ended well last, as far as this process knows."
-            " Label refresh: at most 1 series a StackRefresh.",
-            ("refresh",),
-        ),
-        MetricDefinition(
-            "eurekube_refresh_failures",
-            "gauge",
-            "Runs that failed in a row; only from the leader."
-            " Label refresh: at most 1 series a StackRefresh.",
-            ("refresh",),
-        ),
-        MetricDefinition(
-            "eurekube_refresh_synced",
-            "gauge",
-            "1 if the last run began after the last change of the addresses; only from the leader."
-            " Label refresh: at most 1 series a StackRefresh.",
-            ("refresh",),
-        ),
-        MetricDefinition(
-            "eurekube_leader",
-            "gauge",
-            "1 if this replica may write: it leads, or there is no election. No labels.",
-        ),
-        MetricDefinition(
-            "eurekube_build_info",
-            "gauge",
-            "Always 1. Label version: 1 series.",
-            ("version",),
-        ),
-    )
+    name: MetricDefinition(name, kind, text, labels)
+    for (kind, labels), texts in _HELP.items()
+    for name, text in texts.items()
 }
 """Every metric of ours, by name; ``process_`` and ``python_`` ones are the client library's."""
 
@@ -256,11 +156,8 @@ class OperatorCollector(Collector):
         if operator is None:
             return
         figures = {name: registry.figures() for name, registry in operator.registries.items()}
-        for name, samples in {
-            **_of_syncers(operator),
-            **_of_registries(figures),
-            **_of_triggers(operator),
-        }.items():
+        known = {**_of_syncers(operator), **_of_registries(figures), **_of_triggers(operator)}
+        for name, samples in known.items():
             yield _filled(name, samples)
         yield _filled("eurekube_leader", {(): float(operator.is_leader() is not False)})
         yield _filled("eurekube_queue_depth", {(): float(operator.queue.depth)})
@@ -269,11 +166,8 @@ class OperatorCollector(Collector):
             {labels: float(count) for labels, count in operator.watch_restarts().items()},
         )
         yield _timed("eurekube_reconcile_duration_seconds", operator.controller.history.durations.snapshot())
-        servers = (server for one in figures.values() for server in one.servers)
-        yield _timed(
-            "eurekube_eureka_request_duration_seconds",
-            sum((server.durations for server in servers), Distribution()),
-        )
+        durations = (server.durations for one in figures.values() for server in one.servers)
+        yield _timed("eurekube_eureka_request_duration_seconds", sum(durations, Distribution()))
 
 
 class Metrics:

@@ -10,15 +10,16 @@ from collections.abc import Mapping
 from typing import Any
 
 from eurekube_provider.core.condition_types import ConditionType
+from eurekube_provider.core.objects import Object, conditions_of
 from eurekube_provider.core.registry import Figures, Refused, Registry
-from eurekube_provider.operator.history import LastReconcile
+from eurekube_provider.operator.conditions import Report
+from eurekube_provider.operator.index import key_of
 from eurekube_provider.operator.triggers.rows import rows
 from eurekube_provider.operator.web.running_operator import RunningOperator
 from eurekube_provider.version import __version__
 
 MOST_STACK_REGISTRATIONS = MOST_STACK_REFRESHES = 50
 
-Object = Mapping[str, Any]
 Document = dict[str, Any]
 """What becomes JSON; ``docs/web.md`` lists its keys, to which a test holds it."""
 
@@ -95,38 +96,25 @@ def _worst_first(row: Document) -> tuple[bool, bool, str, str]:
     return (row["ready"] is True, row["synced"] is True, row["namespace"], row["name"])
 
 
+_NOT_LOOKED_AT = Report(
+    is_ready=None,
+    reason="NotLookedAt",
+    message="the operator has not looked at it yet",
+    is_synced=None,
+    sync_reason="NotLookedAt",
+)
+
+
 def _syncer(operator: RunningOperator, item: Object) -> Document:
     """One row: our own last look, or what the object's status says where we have not looked (yet)."""
-    metadata, spec = item["metadata"], item.get("spec") or {}
-    key = (metadata["namespace"], metadata["name"])
+    key, spec = key_of(item), item.get("spec") or {}
     look = operator.controller.history.last.get(key)
-    row = {
+    report = look.report if look else _reported(item)
+    return {
         "namespace": key[0],
         "name": key[1],
         "mode": str(spec.get("mode", "")),
-        "application": str((spec.get("selector") or {}).get("app", "")).upper(),
-        "ready": None,
-        "reason": "NotLookedAt",
-        "message": "the operator has not looked at it yet",
-        "synced": None,
-        "syncReason": "NotLookedAt",
-        "syncMessage": "",
-        "desired": 0,
-        "registered": operator.registered(key),
-        "refused": 0,
-        "heldSince": None,
-        "lookedAt": None,
-        "differing": 0,
-        "differences": [],
-    }
-    return _by_status(row, item.get("status") or {}) if look is None else _by_last(row, look)
-
-
-def _by_last(row: Document, last: LastReconcile) -> Document:
-    report = last.report
-    return {
-        **row,
-        "application": report.application or row["application"],
+        "application": report.application or str((spec.get("selector") or {}).get("app", "")).upper(),
         "ready": report.is_ready,
         "reason": report.reason,
         "message": report.message,
@@ -134,10 +122,11 @@ def _by_last(row: Document, last: LastReconcile) -> Document:
         "syncReason": report.sync_reason,
         "syncMessage": report.sync_message,
         "desired": report.desired,
+        "registered": operator.registered(key),
         "refused": report.refused,
-        "heldSince": None if last.held_since is None else _stamp(last.held_since),
-        "lookedAt": _stamp(last.at),
-        "differing": last.differing,
+        "heldSince": None if look is None or look.held_since is None else _stamp(look.held_since),
+        "lookedAt": _stamp(look.at) if look else None,
+        "differing": look.differing if look else 0,
         "differences": [
             {
                 "application": one.application,
@@ -146,29 +135,28 @@ def _by_last(row: Document, last: LastReconcile) -> Document:
                 "eureka": one.eureka,
                 "why": one.why,
             }
-            for one in last.differences
+            for one in (look.differences if look else ())
         ],
     }
 
 
-def _by_status(row: Document, status: Object) -> Document:
-    """What another replica wrote there."""
-    conditions = {one.get("type"): one for one in status.get("conditions") or ()}
+def _reported(item: Object) -> Report:
+    """What another replica wrote into a syncer's status."""
+    status, conditions = item.get("status") or {}, conditions_of(item)
     ready, synced = conditions.get(ConditionType.READY), conditions.get(ConditionType.SYNCED) or {}
     if ready is None:
-        return row
-    return {
-        **row,
-        "application": str(status.get("application") or row["application"]),
-        "ready": {"True": True, "False": False}.get(ready.get("status", "")),
-        "reason": str(ready.get("reason", "")),
-        "message": str(ready.get("message", "")),
-        "synced": {"True": True, "False": False}.get(synced.get("status", "")),
-        "syncReason": str(synced.get("reason", "")),
-        "syncMessage": str(synced.get("message", "")),
-        "desired": int(status.get("desired", 0)),
-        "refused": int(status.get("refused", 0)),
-    }
+        return _NOT_LOOKED_AT
+    return Report(
+        is_ready={"True": True, "False": False}.get(ready.get("status", "")),
+        reason=str(ready.get("reason", "")),
+        message=str(ready.get("message", "")),
+        application=str(status.get("application") or ""),
+        is_synced={"True": True, "False": False}.get(synced.get("status", "")),
+        sync_reason=str(synced.get("reason", "")),
+        sync_message=str(synced.get("message", "")),
+        desired=int(status.get("desired", 0)),
+        refused=int(status.get("refused", 0)),
+    )
 
 
 def _eureka(name: str, registry: Registry, figures: Figures) -> Document:

@@ -61,10 +61,7 @@ class RunningOperator:
     def watch_restarts(self) -> dict[tuple[str, str], int]:
         """How often watches began anew, by kind and reason."""
         refreshes = self.triggers.reflectors.restarts if self.triggers else {}
-        return {
-            **self.sources.watch_restarts,
-            **{("refreshes", reason): count for reason, count in refreshes.items()},
-        }
+        return self.sources.watch_restarts | {("refreshes", why): count for why, count in refreshes.items()}
 
     def not_ready(self) -> list[str]:
         """A sentence for each thing that was not read yet; none once the operator may act, or stand by."""

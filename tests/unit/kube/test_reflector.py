@@ -177,7 +177,7 @@ def test_it_lists_in_pages(api: Api, copy: Copy) -> None:
     api.page_size = 2
     assert not copy.is_synced
     copy.start()
-    assert copy.wait_synced(WAIT_SECONDS)
+    awaited(lambda: copy.is_synced, "the first list")
     assert copy.names == list("abcde")
     assert [query.get("continue") for query in api.lists] == [None, "2", "4"]
     assert all(query["limit"] == str(PAGE_SIZE) for query in api.lists)
@@ -309,7 +309,7 @@ def test_while_the_api_is_away_the_copy_stands(api: Api, copy: Copy) -> None:
     """Nothing is forgotten or told while the API cannot be reached, and the failure says why."""
     api.items = [thing("a")]
     copy.start()
-    assert copy.wait_synced(WAIT_SECONDS)
+    awaited(lambda: copy.is_synced, "the first list")
     awaited(lambda: api.watches, "the watch")
     api.stop()
     awaited(lambda: copy.failure is not None, "the failure")
@@ -419,7 +419,7 @@ def test_a_page_that_expires_starts_the_list_again(api: Api, copy: Copy) -> None
     api.page_size = 2
     api.refusals = [(410, b'{"message": "continue token expired"}')]
     copy.start()
-    assert copy.wait_synced(WAIT_SECONDS)
+    awaited(lambda: copy.is_synced, "the first list")
     assert copy.names == ["a", "b", "c"]
 
 
@@ -428,7 +428,7 @@ def test_a_list_that_is_no_json(api: Api, copy: Copy) -> None:
     api.items = [thing("a")]
     api.refusals = [(200, b"<html>")]
     copy.start()
-    assert copy.wait_synced(WAIT_SECONDS)
+    awaited(lambda: copy.is_synced, "the first list")
     assert copy.names == ["a"]
 
 
@@ -558,7 +558,7 @@ def test_a_copy_that_was_listed_since_is_level_although_no_watch_stays(
     monkeypatch.setattr(module, "LONGEST_DELAY_SECONDS", 0.05)
     api.scripts = [[Api.CLOSE]] * 1000
     copy.start()
-    assert copy.wait_synced(WAIT_SECONDS)
+    awaited(lambda: copy.is_synced, "the first list")
     assert not copy.is_level
     for name in ("a", "b"):
         awaited(lambda: not copy.is_current, "the watch's end")

@@ -83,8 +83,9 @@ def test_however_many_go_at_once_there_is_a_bound() -> None:
     """The oldest are forgotten first."""
     seen = TerminatingEndpoints()
     window: SlidingWindow[str, int] = SlidingWindow(60.0)
-    for number in range(MOST_REMEMBERED + 5):
-        seen.note(("shop", f"pod-{number}"), 0.0)
+    names = [f"pod-{number}" for number in range(MOST_REMEMBERED + 5)]
+    gone = [{"targetRef": {"name": name}, "conditions": {"terminating": True}} for name in names]
+    seen.note_slice({"metadata": {"namespace": "shop"}, "endpoints": gone})
     assert (len(seen), ("shop", "pod-4") in seen, ("shop", "pod-5") in seen) == (MOST_REMEMBERED, False, True)
     window.note(0.0, "one", range(MOST_COUNTED + 5), range(MOST_COUNTED + 5))
     assert len(window) == 2 * MOST_COUNTED

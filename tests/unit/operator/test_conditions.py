@@ -56,7 +56,7 @@ def found(there: tuple[Instance, ...], *problems: Problem, **more: object) -> Re
     return report(SYNCER, wanted, Plan(), DONE, there, **more)
 
 
-def said(one: Report) -> tuple[bool | None, str, bool, str]:
+def said(one: Report) -> tuple[bool | None, str, bool | None, str]:
     """Both conditions, with their reasons."""
     return one.is_ready, one.reason, one.is_synced, one.sync_reason
 

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from eurekube_provider.core.errors import ConfigurationError, KubernetesError, RegistryUnreachable
+from eurekube_provider.core.errors import KubernetesError, RegistryUnreachable
 from eurekube_provider.core.identity import Cluster
 from eurekube_provider.core.registry import Well
 from eurekube_provider.operator import deletion as module
@@ -18,11 +18,6 @@ from eurekube_provider.operator.registries import Registries
 KEY = ("shop", "rating")
 SYNCER: dict[str, Any] = {"metadata": {"namespace": "shop", "name": "rating", "finalizers": [FINALIZER]}}
 RELEASE_SECONDS = 600.0
-
-
-def refused(_: object) -> Any:
-    """The syncer asks for nothing possible."""
-    raise ConfigurationError("no")
 
 
 class Scene:
@@ -36,7 +31,7 @@ class Scene:
         monkeypatch.setattr(module, "set_finalizer", self._release)
         registry: Any = SimpleNamespace(known=lambda **_: [], apply=self._apply, condition=Well)
         self.registries = Registries({"default": registry})
-        nothing: Any = SimpleNamespace(syncers_of=lambda _: frozenset(), parsed=refused)
+        nothing: Any = SimpleNamespace(syncers_of=lambda _: frozenset(), asked=lambda _: None)
         transfer = OwnershipTransfer(Cluster("lab", "u"), nothing, nothing)
         self.deletion = Deletion(Cluster("lab", "u"), nothing, nothing, transfer, RELEASE_SECONDS)
 

@@ -2,16 +2,26 @@
 
 from __future__ import annotations
 
+from types import SimpleNamespace
 from typing import Any
 
+import pytest
+
+from eurekube_provider.operator import watches
 from eurekube_provider.operator.watches import REMEMBERED_SECONDS, TerminatingEndpoints
 
 
-def test_goodbyes_are_remembered_for_a_while() -> None:
+def terminating(name: str) -> dict[str, Any]:
+    """The endpoint of a pod that ends."""
+    return {"addresses": ["10.0.0.1"], "targetRef": {"name": name}, "conditions": {"terminating": True}}
+
+
+def test_goodbyes_are_remembered_for_a_while(monkeypatch: pytest.MonkeyPatch) -> None:
     """The oldest are forgotten one by one; one that is seen again is no longer among the oldest."""
     goodbyes = TerminatingEndpoints()
     for name, at in (("a", 0.0), ("b", 1.0), ("a", 2.0), ("c", REMEMBERED_SECONDS + 1.5)):
-        goodbyes.note(("shop", name), at)
+        monkeypatch.setattr(watches, "time", SimpleNamespace(monotonic=lambda at=at: at))
+        goodbyes.note_slice({"metadata": {"namespace": "shop"}, "endpoints": [terminating(name)]})
     assert [("shop", name) in goodbyes for name in ("a", "b", "c")] == [True, False, True]
 
 
