@@ -71,13 +71,9 @@ def instance_to_json(instance: Instance) -> dict[str, Any]:
 
     The overridden status is always UNKNOWN: anything else would create an override.
     """
-    return {**instance.unknown_fields, **_document(instance)}
-
-
-def _document(instance: Instance) -> dict[str, Any]:
-    """The fields that we know."""
     lease = instance.lease
     document: dict[str, Any] = {
+        **instance.unknown_fields,
         "instanceId": instance.instance_id,
         "app": instance.application,
         "hostName": instance.host_name,
@@ -96,16 +92,19 @@ def _document(instance: Instance) -> dict[str, Any]:
         },
         "metadata": dict(instance.metadata),
     }
-    urls = {
+    return document | {name: value for name, value in _optional(instance).items() if value}
+
+
+def _optional(instance: Instance) -> dict[str, str]:
+    """The fields that are left out where they are empty."""
+    stamp = instance.last_dirty_timestamp_ms
+    return {
         "homePageUrl": instance.home_page_url,
         "statusPageUrl": instance.status_page_url,
         "healthCheckUrl": instance.health_check_url,
         "secureHealthCheckUrl": instance.secure_health_check_url,
+        "lastDirtyTimestamp": "" if stamp is None else str(stamp),
     }
-    document |= {name: url for name, url in urls.items() if url}
-    if instance.last_dirty_timestamp_ms is not None:
-        document["lastDirtyTimestamp"] = str(instance.last_dirty_timestamp_ms)
-    return document
 
 
 def replica_to_text(instance: Instance) -> str:
@@ -115,15 +114,7 @@ def replica_to_text(instance: Instance) -> str:
     wrong place makes the server refuse the whole batch.
     """
     # Written by hand, since a cold start needs one of each instance and would wait for an encoder.
-    stamp = instance.last_dirty_timestamp_ms
-    optional = {
-        "homePageUrl": instance.home_page_url,
-        "statusPageUrl": instance.status_page_url,
-        "healthCheckUrl": instance.health_check_url,
-        "secureHealthCheckUrl": instance.secure_health_check_url,
-        "lastDirtyTimestamp": "" if stamp is None else str(stamp),
-    }
-    more = "".join([f'"{name}":{quoted(value)},' for name, value in optional.items() if value])
+    more = "".join([f'"{name}":{quoted(value)},' for name, value in _optional(instance).items() if value])
     lease, port, secure_port = instance.lease, instance.port, instance.secure_port
     return (
         f'{{"instanceId":{quoted(instance.instance_id)},"app":{quoted(instance.application)},'

@@ -99,7 +99,7 @@ class EurekaRegistry:
             told,
             cluster,
             resync_seconds,
-            check_cluster=check_cluster,
+            checks_cluster=check_cluster,
         )
         self.renewals.tell(self.recovery)
         peers.unanswered, peers.unanswered_many = self.instances.unanswered, late.note_many

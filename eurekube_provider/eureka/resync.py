@@ -10,6 +10,7 @@ import logging
 import threading
 import time
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import KW_ONLY, dataclass, field
 
 from eurekube_provider.core.errors import ConfigurationError, RegistryError
 from eurekube_provider.core.identity import Cluster
@@ -44,48 +45,36 @@ LONGEST_ROUND_SECONDS = 600.0
 """Reading a large registry, and settling many doubts one by one, takes its time; longer is stuck."""
 
 
+@dataclass(eq=False)
 class Resync:
     """The readings of one Eureka, on a thread of their own.
 
-    :param check_cluster: whether the first reading looks for another cluster of the name.
+    :ivar checks_cluster: whether the first reading looks for another cluster of the name.
     :ivar share: our part in the registry, at the last reading.
     """
 
-    def __init__(
-        self,
-        peers: Peers,
-        known: KnownInstances,
-        late: LateWrites,
-        reachability: Reachability,
-        handover: Handover,
-        restarts: RestartDetection,
-        stack_renewals: StackRenewals,
-        ownership: Ownership,
-        subscription: Subscription,
-        cluster: Cluster,
-        resync_seconds: float,
-        *,
-        check_cluster: bool,
-    ) -> None:
-        self._peers = peers
-        self.fetcher = RegistryFetcher(peers)
-        self._known = known
-        self._late = late
-        self._reachability = reachability
-        self._handover = handover
-        self._restarts = restarts
-        self._stack_renewals = stack_renewals
-        self._ownership = ownership
-        self._subscription = subscription
-        self._cluster = cluster
-        self._resync_seconds = resync_seconds
-        self._checks_cluster = check_cluster
-        self.share = RenewalShare(0, 0, 0.0)
-        self.looks_everywhere = False
-        self._unlisted: set[str] = set()
-        """The servers that could not be listed since this replica came to lead."""
-        self._reading = threading.Lock()
-        self._stopped = threading.Event()
+    _peers: Peers
+    _known: KnownInstances
+    _late: LateWrites
+    _reachability: Reachability
+    _handover: Handover
+    _restarts: RestartDetection
+    _stack_renewals: StackRenewals
+    _ownership: Ownership
+    _subscription: Subscription
+    _cluster: Cluster
+    _resync_seconds: float
+    _: KW_ONLY
+    checks_cluster: bool
+    share: RenewalShare = field(default=RenewalShare(0, 0, 0.0), init=False)
+    looks_everywhere: bool = field(default=False, init=False)
+    _unlisted: set[str] = field(default_factory=set, init=False)
+    """The servers that could not be listed since this replica came to lead."""
+    _reading: threading.Lock = field(default_factory=threading.Lock, init=False)
+    _stopped: threading.Event = field(default_factory=threading.Event, init=False)
+
+    def __post_init__(self) -> None:
+        self.fetcher = RegistryFetcher(self._peers)
         self._went_round_at = time.monotonic()
         self._thread = threading.Thread(target=self._run, name="registry", daemon=True)
 
@@ -243,7 +232,7 @@ class Resync:
 
     def learn(self, listed: list[Instance], *, is_complete: bool) -> None:
         """Learn from a list of the whole registry."""
-        if self._checks_cluster and not self._reachability.was_read:
+        if self.checks_cluster and not self._reachability.was_read:
             # Before anything of it is known: what a namesake's syncers hold would be taken for ours.
             refuse_namesake(self._peers, self._cluster, listed)
         listed = self._late.marked(listed)

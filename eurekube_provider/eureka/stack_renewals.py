@@ -11,7 +11,7 @@ import logging
 import threading
 import time
 from collections.abc import Callable, Collection, Iterable, Mapping, Set
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from eurekube_provider.core.errors import LeadershipLost, RegistryError
 from eurekube_provider.core.model import Instance, Key, newest
@@ -61,35 +61,27 @@ class _Drop:
         return listed.written_at_ms > self.written_at_ms or now - self.at > LIST_LAG_SECONDS
 
 
+@dataclass(eq=False)
 class StackRenewals:
     """The stacks' registrations at one Eureka.
 
-    :param registered: told of what was restored.
+    :ivar _registered: told of what was restored.
     """
 
-    def __init__(
-        self,
-        peers: Peers,
-        view: View,
-        renewals: Renewals,
-        restarts: RestartDetection,
-        ownership: Ownership,
-        registered: Callable[[Instance], None],
-    ) -> None:
-        self._peers = peers
-        self._view = view
-        self._renewals = renewals
-        self._restarts = restarts
-        self._ownership = ownership
-        self._registered = registered
-        self._lock = threading.Lock()
-        self._dropped: dict[Key, _Drop] = {}
-        self._suggested: dict[Key, Instance] = {}
-        """What a list shows, and is not known otherwise."""
-        self._portion = LOOKS_AT_ONCE
-        self._compared: list[Key] = []
-        """Some of all that was listed."""
-        self._forgotten: set[Key] = set()
+    _peers: Peers
+    _view: View
+    _renewals: Renewals
+    _restarts: RestartDetection
+    _ownership: Ownership
+    _registered: Callable[[Instance], None]
+    _lock: threading.Lock = field(default_factory=threading.Lock, init=False)
+    _dropped: dict[Key, _Drop] = field(default_factory=dict, init=False)
+    _suggested: dict[Key, Instance] = field(default_factory=dict, init=False)
+    """What a list shows, and is not known otherwise."""
+    _portion: int = field(default=LOOKS_AT_ONCE, init=False)
+    _compared: list[Key] = field(default_factory=list, init=False)
+    """Some of all that was listed."""
+    _forgotten: set[Key] = field(default_factory=set, init=False)
 
     def stand_by(self) -> None:
         """Another replica renews."""
