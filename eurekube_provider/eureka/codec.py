@@ -36,35 +36,6 @@ _MOST_SHARED = 4096
 _OWN_DATA_CENTER = DataCenter()
 _DEFAULT_LEASE = EurekaLease()
 
-_KNOWN = frozenset(
-    {
-        "instanceId",
-        "app",
-        "hostName",
-        "ipAddr",
-        "status",
-        "overriddenStatus",
-        "overriddenstatus",
-        "port",
-        "securePort",
-        "vipAddress",
-        "secureVipAddress",
-        "homePageUrl",
-        "statusPageUrl",
-        "healthCheckUrl",
-        "secureHealthCheckUrl",
-        "dataCenterInfo",
-        "leaseInfo",
-        "metadata",
-        "lastDirtyTimestamp",
-        "lastUpdatedTimestamp",
-        "countryId",
-        # Computed by the server; handing them back would mean nothing.
-        "actionType",
-        "isCoordinatingDiscoveryServer",
-    }
-)
-
 
 def instance_to_json(instance: Instance) -> dict[str, Any]:
     """The object under the root ``instance`` of a register request; without the root, a batch item's.
@@ -302,3 +273,10 @@ def _number(field: str, value: Any) -> int:
         return int(value)
     except (TypeError, ValueError):
         raise InvalidInstance(field, f"{value!r} is no number") from None
+
+
+_SAMPLE = Instance("SAMPLE", "sample", "", "", Port(80))
+_KNOWN = frozenset(instance_to_json(_SAMPLE)) | frozenset(_optional(_SAMPLE))
+_KNOWN |= {"overriddenstatus", "lastUpdatedTimestamp"}
+# Computed by the server; handing them back would mean nothing.
+_KNOWN |= {"actionType", "isCoordinatingDiscoveryServer"}
