@@ -7,12 +7,14 @@ from __future__ import annotations
 
 import os
 import signal
+from contextlib import ContextDecorator
 from contextvars import ContextVar
+from types import TracebackType
 
 import pulumi
 from pulumi.runtime import get_config, is_config_secret
 
-from eurekube_provider.core.errors import ConfigurationError
+from eurekube_provider.core.errors import ConfigurationError, EurekubeError
 from eurekube_provider.eureka.connection import Connection
 from eurekube_provider.registrations.connections import (
     DEFAULT_CONNECTION,
@@ -31,6 +33,24 @@ class ProgramError(ConfigurationError, pulumi.RunError):
     """A setting of the program is missing or wrong. Pulumi shows its one sentence and no traceback."""
 
 
+class InOneSentence(ContextDecorator):
+    """Has Pulumi show an error of ours as its sentence alone: a :class:`ProgramError` is raised in its place.
+
+    :param where: what stands before the sentence.
+    """
+
+    def __init__(self, where: str = "") -> None:
+        self._where = where
+
+    def __enter__(self) -> None: ...
+
+    def __exit__(
+        self, _kind: type[BaseException] | None, error: BaseException | None, _trace: TracebackType | None
+    ) -> None:
+        if isinstance(error, EurekubeError) and not isinstance(error, ProgramError):
+            raise ProgramError(f"{self._where}{error}") from None
+
+
 def program_setting(key: str) -> str | None:
     """The value of ``eurekube:<key>``, None where it is not set.
 
@@ -46,11 +66,8 @@ def program_connection(name: str | None = None) -> Connection:
 
     :raises ProgramError: none is configured, or its settings are wrong.
     """
-    try:
-        connection = configured_connection(program_setting, name=name or DEFAULT_CONNECTION)
-    except ConfigurationError as error:
-        raise ProgramError(str(error)) from None
-    return connection
+    with InOneSentence():
+        return configured_connection(program_setting, name=name or DEFAULT_CONNECTION)
 
 
 def program_renewer() -> str:
