@@ -72,7 +72,11 @@ def apply(
         if in_bulk and action not in (Action.SET_STATUS, Action.ENFORCE):
             errors = _in_bulk(action, changes, owner, peers, observer)
         else:
-            errors = _one_by_one(changes, owner, peers, observer, executor, is_fresh=is_fresh)
+            steps = [
+                _Step(change, owner, peers, observer, _is_new(change, owner, observer), is_fresh)
+                for change in changes
+            ]
+            errors = _one_by_one(steps, executor)
         outcome += Outcome.of(changes, errors)
         errors_so_far = (failure.error for failure in outcome.failures)
         unreachable = next((one for one in errors_so_far if isinstance(one, RegistryUnreachable)), None)
@@ -84,20 +88,8 @@ def apply(
     return outcome
 
 
-def _one_by_one(
-    changes: Sequence[Change],
-    owner: str,
-    peers: Peers,
-    observer: Observer | None,
-    executor: Executor | None,
-    *,
-    is_fresh: bool,
-) -> list[ChangeError | None]:
+def _one_by_one(steps: Sequence[_Step], executor: Executor | None) -> list[ChangeError | None]:
     """Carry out changes of one kind by single requests; an error or None for each."""
-    steps = [
-        _Step(change, owner, peers, observer, _is_new(change, owner, observer), is_fresh)
-        for change in changes
-    ]
     ended = list(executor.map(_Step.run, steps) if executor and len(steps) > 1 else map(_Step.run, steps))
     errors: list[ChangeError | None] = []
     for error in ended:

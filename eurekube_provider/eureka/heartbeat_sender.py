@@ -103,7 +103,7 @@ class HeartbeatSender:
                         continue
                     self._prober = threading.get_ident()
                     self.work.wait_for(lambda: table.stopped or self._hurried, self._retry_seconds)
-                    if self._is_over():
+                    if self._table.stopped:
                         return None
                 self._hurried = False
                 taken: list[LeaseEntry] = []
@@ -119,9 +119,6 @@ class HeartbeatSender:
                 self._probed()
                 self.work.wait()
             return None
-
-    def _is_over(self) -> bool:
-        return self._table.stopped
 
     def _probed(self) -> bool:
         """Whether this thread was the one that tries while others wait; from now on another may be."""

@@ -14,7 +14,6 @@ from eurekube_provider.core.errors import RegistryError, RegistryRejected
 from eurekube_provider.core.model import Instance, Key, Status
 from eurekube_provider.core.text import name_problem
 from eurekube_provider.eureka import batch
-from eurekube_provider.eureka.peer import Peer
 from eurekube_provider.eureka.peers import Peers
 from eurekube_provider.eureka.uncached_reads import read_each, read_everywhere
 
@@ -135,11 +134,7 @@ def take_out(peers: Peers, instances: Sequence[Instance]) -> list[StatusByServer
     :raises RegistryError: no server can be asked.
     """
     for one in instances:
-
-        def set_out(peer: Peer, one: Instance = one) -> bool:
-            return peer.set_status(one, Status.OUT_OF_SERVICE)
-
-        peers.everywhere(set_out)
+        peers.everywhere(lambda peer: peer.set_status(one, Status.OUT_OF_SERVICE))  # noqa: B023 - used at once
     return look(peers, instances)
 
 

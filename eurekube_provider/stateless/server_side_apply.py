@@ -126,12 +126,9 @@ class Objects:
         if api_version in self._kinds:
             return self._kinds[api_version]
         group, _, version = api_version.rpartition("/")
-        try:
-            answer = self._access.get(f"/apis/{api_version}" if group else f"/api/{version}")
-        except KubernetesError as error:
-            if error.status_code == 404:
-                return {}
-            raise
+        answer = self._find(f"/apis/{api_version}" if group else f"/api/{version}")
+        if answer is None:
+            return {}
         kinds = {
             str(entry["kind"]): (ApiResource(group, version, entry["name"]), bool(entry["namespaced"]))
             for entry in answer["resources"]
