@@ -15,7 +15,6 @@ from types import MappingProxyType
 from typing import Any
 
 from eurekube_provider.core.errors import InvalidInstance
-from eurekube_provider.core.interning import interned
 from eurekube_provider.core.model import (
     DEFAULT_DATA_CENTER_CLASS,
     EMPTY,
@@ -24,6 +23,7 @@ from eurekube_provider.core.model import (
     Instance,
     Port,
     Status,
+    interned,
 )
 
 Json = Mapping[str, Any]

@@ -26,8 +26,6 @@ _log = logging.getLogger(__name__)
 class KnownInstances:
     """The instances of one Eureka; an :class:`~eurekube_provider.eureka.observer.Observer`.
 
-    :ivar view: what stands there.
-    :ivar renewals: what is renewed.
     :ivar forgotten: what Eureka lost, for who registers nothing anew but keeps what stood.
     """
 

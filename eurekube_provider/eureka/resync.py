@@ -6,6 +6,7 @@ acts on it.
 
 from __future__ import annotations
 
+import itertools
 import logging
 import threading
 import time
@@ -13,10 +14,9 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import KW_ONLY, dataclass, field
 
 from eurekube_provider.core.errors import ConfigurationError, RegistryError
-from eurekube_provider.core.identity import Cluster
+from eurekube_provider.core.identity import CLUSTER_UID_KEY, Cluster
 from eurekube_provider.core.liveness import Liveness, liveness_of
 from eurekube_provider.core.model import Instance, Key
-from eurekube_provider.eureka.cluster_name_conflict import refuse_namesake
 from eurekube_provider.eureka.handover import Handover
 from eurekube_provider.eureka.known_instances import KnownInstances
 from eurekube_provider.eureka.late_writes import LateWrites
@@ -282,3 +282,26 @@ class Resync:
             self._known.view.registered(now)
             self._known.renew_no_more([now])
         self._subscription.owners_changed(one.owner for one in (before, now) if one is not None)
+
+
+def refuse_namesake(peers: Peers, cluster: Cluster, listed: Sequence[Instance]) -> None:
+    """Look whether another cluster uses our name, and would take our instances for its own.
+
+    It is looked for on every server that answers: one that was restarted a moment ago holds nothing yet, and
+    may be the one that ``listed`` is from.
+
+    :raises ConfigurationError: it does.
+    """
+    lists: list[Sequence[Instance]] = [listed]
+    if len(peers.peers) > 1:
+        answers, _ = peers.each(lambda peer: peer.list_instances())
+        lists += answers.values()
+    for instance in itertools.chain.from_iterable(lists):
+        uid = instance.metadata.get(CLUSTER_UID_KEY)
+        if uid and uid != cluster.uid and cluster.syncer_of(instance.owner) is not None:
+            raise ConfigurationError(
+                f"the cluster name {cluster.name!r} is in use by another cluster:"
+                f" {instance.application} {instance.instance_id} has UID {uid}, this cluster has"
+                f" {cluster.uid}. Set another --cluster-name; or, if this cluster was rebuilt"
+                " and the other is gone, --take-over-cluster true"
+            )

@@ -87,8 +87,6 @@ class Transport:
 
     Nothing is taken from the environment but the proxies: REQUESTS_CA_BUNDLE would override the CA file and
     ~/.netrc the credentials. Redirects are not followed.
-
-    :param url: the service URL.
     """
 
     def __init__(self, url: str, connection: Connection) -> None:

@@ -25,7 +25,6 @@ from eurekube_provider.registrations.properties import (
     ASKED_STATUS,
     INCARNATION,
     PROPERTIES,
-    Properties,
     Scope,
 )
 from eurekube_provider.registrations.values import OnConflict
@@ -49,7 +48,9 @@ class Registration:
     asked_status: Status | None = None
 
     @classmethod
-    def from_properties(cls, properties: Mapping[str, Any]) -> Registration:
+    def from_properties(
+        cls, properties: Mapping[str, Any], more_metadata: Mapping[str, str] = EMPTY
+    ) -> Registration:
         """Read checked properties, or those of a state; nothing in them may be unknown.
 
         A state's ``status`` is what Eureka held. It counts as enforced only where ``status_is_enforced``
@@ -63,7 +64,7 @@ class Registration:
         asked = Status(properties[ASKED_STATUS]) if properties.get(ASKED_STATUS) else status
         if asked not in (None, Status.UP):
             marks[ENFORCED_KEY] = asked.value
-        instance = instance_of(properties, status or Status.UP, marks)
+        instance = instance_of(properties, status or Status.UP, {**marks, **more_metadata})
         return cls(instance, status, asked)
 
     def __str__(self) -> str:
@@ -113,7 +114,7 @@ class DesiredState:
         incarnation = str(properties.get(INCARNATION) or "")
         if has_members:
             found = {
-                key: _member(key, {**full, INCARNATION: incarnation})
+                key: Registration.from_properties({**full, INCARNATION: incarnation}, {MEMBER_KEY: key})
                 for key, full in members(properties).items()
             }
             for key in (properties.get("statuses") or {}).keys() & found.keys():
@@ -203,10 +204,3 @@ class DesiredState:
 def name_of(instance: Instance, keys: Mapping[Key, str]) -> str:
     """By which key the program, now or once, called an instance."""
     return keys.get(instance.key) or instance.metadata.get(MEMBER_KEY) or instance.instance_id
-
-
-def _member(key: str, full: Properties) -> Registration:
-    made = Registration.from_properties(full)
-    return replace(
-        made, instance=replace(made.instance, metadata={**made.instance.metadata, MEMBER_KEY: key})
-    )

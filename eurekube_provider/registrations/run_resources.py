@@ -59,7 +59,6 @@ class RunResources:
     def give_back(self, leaving: DesiredState, find: Callable[[DesiredState], Peers]) -> None:
         """Give what goes on its registrations back where ``leaving``, which is to be removed, has them.
 
-        :param find: the servers of a resource.
         :raises EurekubeError: Eureka cannot be asked, or did not do it.
         """
 

@@ -249,7 +249,6 @@ def as_dictionary(args: Any) -> Any:
 def as_arguments(kind: type[_T], given: Any, where: str = "") -> _T:
     """Arguments of either form as the class.
 
-    :param where: what stands before a complaint.
     :raises ConfigurationError: neither form, a name that is no argument, or a required one is missing.
     """
     if isinstance(given, kind):

@@ -92,7 +92,6 @@ def program_organization() -> str:
 def check_options(kind: str, name: str, options: pulumi.ResourceOptions | None, lookup: str) -> None:
     """Say what Pulumi's dynamic resources cannot do, instead of what would come of it.
 
-    :param lookup: the function that looks such a thing up.
     :raises ProgramError: ``id`` or ``import_`` is given.
     """
     if options is None:

@@ -181,11 +181,8 @@ class StackRegistrations:
                 single = replace(self._resource(*group), registrations=alone, has_members=False)
                 self._remove_resource(single, checks)
         for group, keys in members.items():
-
-            def is_spared(place: tuple[str, str], removed: Container[tuple[str, str]] = keys) -> bool:
-                return place not in removed
-
-            self._remove_resource(self._resource(*group), checks, is_spared)
+            resource = self._resource(*group)
+            self._remove_resource(resource, checks, lambda place: place not in keys)  # noqa: B023 - at once
         checks.finish()
 
     def _resource(self, connection: str, owner: str, application: str) -> DesiredState:

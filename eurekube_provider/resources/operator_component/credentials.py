@@ -56,7 +56,6 @@ class EurekaSecretArgs:
 
     The operator takes from it what a key is given for, and no more.
 
-    :ivar name: the Secret's name.
     :ivar user_key: under which key the Secret has the user, e.g. ``username``; the others likewise.
     :ivar client_key_key: the client certificate's key, unless that lies beside the certificate.
     """

@@ -73,7 +73,6 @@ def pulumi_stacks(targets: Targets) -> list[tuple[str, str]]:
 def check_targets(targets: Targets, secrets: Collection[str]) -> None:
     """Refuse what the operator could not start with, as far as that shows here.
 
-    :param secrets: their names.
     :raises ConfigurationError: one sentence that names the argument.
     """
     for name, target in targets.items():
