@@ -13,6 +13,7 @@ from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Executor
 from dataclasses import dataclass, replace
 
+from eurekube_provider.core.enforcement import status_to_send
 from eurekube_provider.core.errors import (
     LeadershipLost,
     OwnershipConflict,
@@ -22,7 +23,7 @@ from eurekube_provider.core.errors import (
 from eurekube_provider.core.model import EMPTY, Instance, Key, Status, newest
 from eurekube_provider.core.plan import Action, Change, ChangeError, Outcome, Plan, as_found, same_contents
 from eurekube_provider.eureka.bulk import change_many
-from eurekube_provider.eureka.enforce import bring_about, verified, without_former_mark
+from eurekube_provider.eureka.enforce import bring_about, verified
 from eurekube_provider.eureka.observer import (
     Observer,
     came_back,
@@ -199,7 +200,7 @@ class _Step:
         want, sent = self.change.instance, self.change.actual or self.change.instance
         held = bring_about(self.peers, want, sent)
         if held is not None:
-            marked = without_former_mark(want, held)
+            marked = replace(want, status=status_to_send(want.status, held))  # without the former one's mark
             write(self.peers, marked, held)
             held = verified(self.peers, marked, want.status)
         if self.observer:

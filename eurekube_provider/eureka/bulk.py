@@ -258,23 +258,14 @@ def _ours(
 
 def _replica(want: Instance, have: Instance | None, lost_override: Status) -> Instance:
     """``want`` as every server shall hold it: newer than what any holds, a person's override kept."""
-    if have is None:
-        return overridden(
-            replace(
-                want,
-                last_dirty_timestamp_ms=next_timestamp(None),
-                overridden_status=lost_override,
-                unknown_fields=EMPTY,
-            )
-        )
-    if have.status is want.status and same_contents(have, want):
+    if have is not None and have.status is want.status and same_contents(have, want):
         return have
     return overridden(
         replace(
             want,
             last_dirty_timestamp_ms=next_timestamp(have),
-            data_center=have.data_center,
-            overridden_status=have.overridden_status,
+            data_center=have.data_center if have else want.data_center,
+            overridden_status=have.overridden_status if have else lost_override,
             unknown_fields=EMPTY,
         )
     )

@@ -4,8 +4,8 @@ A stack's program does not run all the time: what a server forgot is restored he
 is left alone.
 
 What one server holds and another one does not is on its way to that one, or that one has forgotten it, or it
-was removed there and the first one has missed the removal: it was frozen or cut off. A renewal would bring the
-last back on all servers, at an address where nobody is any more. So what is old enough, and lacks where a
+was removed there and the first one has missed the removal: it was frozen or cut off. A renewal would bring
+the last back on all servers, at an address where nobody is any more. So what is old enough, and lacks where a
 server has run all the time, was removed; but where nobody renewed it for as long as its lease lasts, a server
 may have evicted it just now, and it stays.
 """

@@ -17,7 +17,7 @@ from eurekube_provider.core.identity import (
     MEMBER_KEY,
     are_of_one_stack,
 )
-from eurekube_provider.core.model import EMPTY, Instance, Status
+from eurekube_provider.core.model import EMPTY, Instance, Key, Status
 from eurekube_provider.registrations.defaults import completed
 from eurekube_provider.registrations.instance_fields import instance_of
 from eurekube_provider.registrations.members import members
@@ -28,8 +28,6 @@ from eurekube_provider.registrations.properties import (
     Scope,
 )
 from eurekube_provider.registrations.values import OnConflict
-
-Key = tuple[str, str]
 
 _MANAGEMENT = tuple(each for each in PROPERTIES if each.scope is Scope.MANAGEMENT)
 

@@ -13,8 +13,9 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 
 from eurekube_provider.core.identity import are_of_one_stack
+from eurekube_provider.core.model import Key
 from eurekube_provider.eureka.peers import Peers
-from eurekube_provider.registrations.desired import DesiredState, Key
+from eurekube_provider.registrations.desired import DesiredState
 from eurekube_provider.registrations.draining import THREADS
 from eurekube_provider.registrations.lifecycle import update
 from eurekube_provider.registrations.properties import Properties
