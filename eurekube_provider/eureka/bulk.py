@@ -12,14 +12,9 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import TypeVar
 
-from eurekube_provider.core.errors import (
-    LeadershipLost,
-    OwnershipConflict,
-    RegistryError,
-    RegistryUnreachable,
-)
+from eurekube_provider.core.errors import LeadershipLost, RegistryError, RegistryUnreachable
 from eurekube_provider.core.model import EMPTY, Instance, Key, Status, newest
-from eurekube_provider.core.plan import as_found, same_contents
+from eurekube_provider.core.plan import ChangeError, as_found, same_contents
 from eurekube_provider.eureka import batch
 from eurekube_provider.eureka.observer import (
     Observer,
@@ -37,7 +32,7 @@ _log = logging.getLogger(__name__)
 
 T = TypeVar("T")
 Owners = Mapping[Key, str | None]
-Failures = dict[Key, RegistryError | OwnershipConflict]
+Failures = dict[Key, ChangeError]
 
 _CANCEL_ATTEMPTS = 3
 

@@ -2,12 +2,7 @@
 
 from __future__ import annotations
 
-from eurekube_provider.core.errors import (
-    RegistryDenied,
-    RegistryError,
-    RegistryRejected,
-    RegistryUnreachable,
-)
+from eurekube_provider.core.errors import RegistryDenied, RegistryError, RegistryRejected, RegistryUnreachable
 from eurekube_provider.eureka.transport import EurekaResponse
 
 

@@ -248,9 +248,8 @@ class EurekaRegistry:
         """Read what another replica may have registered so shortly before that no list shows it yet."""
         if not known_too and not self.handover.lasts:
             return
-        for key, found in read_each(
-            self.peers, [key for key in keys if known_too or self.view.is_new(key)]
-        ).items():
+        asked = [key for key in keys if known_too or self.view.is_new(key)]
+        for key, found in read_each(self.peers, asked).items():
             if found is None:
                 self.view.gone(key)
             else:

@@ -22,7 +22,7 @@ from eurekube_provider.eureka.view import View
 _log = logging.getLogger(__name__)
 
 
-@dataclass(eq=False)
+@dataclass(eq=False, repr=False)
 class KnownInstances:
     """The instances of one Eureka; an :class:`~eurekube_provider.eureka.observer.Observer`.
 

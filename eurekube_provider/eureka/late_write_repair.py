@@ -21,7 +21,7 @@ TOLD_WITHIN_SECONDS = 3.0
 """What a person sets at one server stands at the others by then."""
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, eq=False, repr=False)
 class LateWriteRepair:
     """Mends what late writes did to one Eureka; see :mod:`.late_writes`."""
 

@@ -22,7 +22,7 @@ from eurekube_provider.eureka.uncached_reads import read_each
 _log = logging.getLogger(__name__)
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, eq=False, repr=False)
 class Recovery:
     """Looks after what renewals find out.
 

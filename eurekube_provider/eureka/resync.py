@@ -45,7 +45,7 @@ LONGEST_ROUND_SECONDS = 600.0
 """Reading a large registry, and settling many doubts one by one, takes its time; longer is stuck."""
 
 
-@dataclass(eq=False)
+@dataclass(eq=False, repr=False)
 class Resync:
     """The readings of one Eureka, on a thread of their own.
 

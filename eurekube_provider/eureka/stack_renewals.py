@@ -68,7 +68,7 @@ class _Drop:
         return listed.written_at_ms > self.written_at_ms or now - self.at > LIST_LAG_SECONDS
 
 
-@dataclass(eq=False)
+@dataclass(eq=False, repr=False)
 class StackRenewals:
     """The stacks' registrations at one Eureka.
 

@@ -11,22 +11,12 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from eurekube_provider.core.enforcement import Terms
-from eurekube_provider.core.identity import (
-    ENFORCED_KEY,
-    INCARNATION_KEY,
-    MEMBER_KEY,
-    are_of_one_stack,
-)
+from eurekube_provider.core.identity import ENFORCED_KEY, INCARNATION_KEY, MEMBER_KEY, are_of_one_stack
 from eurekube_provider.core.model import EMPTY, Instance, Key, Status
 from eurekube_provider.registrations.defaults import completed
 from eurekube_provider.registrations.instance_fields import instance_of
 from eurekube_provider.registrations.members import members
-from eurekube_provider.registrations.properties import (
-    ASKED_STATUS,
-    INCARNATION,
-    PROPERTIES,
-    Scope,
-)
+from eurekube_provider.registrations.properties import ASKED_STATUS, INCARNATION, PROPERTIES, Scope
 from eurekube_provider.registrations.values import OnConflict
 
 _MANAGEMENT = tuple(each for each in PROPERTIES if each.scope is Scope.MANAGEMENT)

@@ -16,11 +16,7 @@ from pulumi.runtime import get_config, is_config_secret
 
 from eurekube_provider.core.errors import ConfigurationError, EurekubeError
 from eurekube_provider.eureka.connection import Connection
-from eurekube_provider.registrations.connections import (
-    DEFAULT_CONNECTION,
-    NAMESPACE,
-    configured_connection,
-)
+from eurekube_provider.registrations.connections import DEFAULT_CONNECTION, NAMESPACE, configured_connection
 
 DEFAULT_OPERATOR_NAME = "eurekube"
 OFFLINE_VARIABLE = "EUREKUBE_OFFLINE"

@@ -175,11 +175,9 @@ class Credentials:
             for source in self.sources
             if source.part.is_file
         ]
-        return (
-            [core.VolumeArgs(name=_VOLUME, projected=core.ProjectedVolumeSourceArgs(sources=files))]
-            if files
-            else []
-        )
+        if not files:
+            return []
+        return [core.VolumeArgs(name=_VOLUME, projected=core.ProjectedVolumeSourceArgs(sources=files))]
 
     def mount(self) -> list[core.VolumeMountArgs]:
         """Where they are."""
