@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import threading
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 from eurekube_provider.core.errors import RegistryError, RegistryUnreachable
 from eurekube_provider.core.model import Instance, Key, Status
@@ -21,7 +21,7 @@ TOLD_WITHIN_SECONDS = 3.0
 """What a person sets at one server stands at the others by then."""
 
 
-@dataclass(frozen=True, eq=False, repr=False)
+@dataclass(eq=False, repr=False)
 class LateWriteRepair:
     """Mends what late writes did to one Eureka; see :mod:`.late_writes`."""
 
@@ -31,7 +31,9 @@ class LateWriteRepair:
     _late: LateWrites
     _ownership: Ownership
     _subscription: Subscription
-    _stopped: threading.Event = field(default_factory=threading.Event, init=False)
+
+    def __post_init__(self) -> None:
+        self._stopped = threading.Event()
 
     def stop(self) -> None:
         """Wait for nothing more."""

@@ -70,11 +70,11 @@ class Resync:
     looks_everywhere: bool = field(default=False, init=False)
     _unlisted: set[str] = field(default_factory=set, init=False)
     """The servers that could not be listed since this replica came to lead."""
-    _reading: threading.Lock = field(default_factory=threading.Lock, init=False)
-    _stopped: threading.Event = field(default_factory=threading.Event, init=False)
 
     def __post_init__(self) -> None:
         self.fetcher = RegistryFetcher(self._peers)
+        self._reading = threading.Lock()
+        self._stopped = threading.Event()
         self._went_round_at = time.monotonic()
         self._thread = threading.Thread(target=self._run, name="registry", daemon=True)
 

@@ -81,7 +81,6 @@ class StackRenewals:
     _restarts: RestartDetection
     _ownership: Ownership
     _registered: Callable[[Instance], None]
-    _lock: threading.Lock = field(default_factory=threading.Lock, init=False)
     _dropped: dict[Key, _Drop] = field(default_factory=dict, init=False)
     _suggested: dict[Key, Instance] = field(default_factory=dict, init=False)
     """What a list shows, and is not known otherwise."""
@@ -89,6 +88,9 @@ class StackRenewals:
     _compared: list[Key] = field(default_factory=list, init=False)
     """Some of all that was listed."""
     _forgotten: set[Key] = field(default_factory=set, init=False)
+
+    def __post_init__(self) -> None:
+        self._lock = threading.Lock()
 
     def stand_by(self) -> None:
         """Another replica renews."""
