@@ -46,7 +46,6 @@ def service_address(
 ) -> Address | Problem:
     """Choose the address that callers of ``service`` use; for node ports the first of :func:`node_addresses`.
 
-    :param slices: its EndpointSlices.
     :param domain: the cluster's DNS domain.
     :param nodes: the cluster's nodes, None as long as they have not been read.
     """

@@ -1,20 +1,5 @@
 """The tree of all errors that Eurekube raises on purpose.
 
-::
-
-    EurekubeError
-    ├── ConfigurationError          a setting is missing or wrong; nothing was tried
-    ├── InvalidInstance             a desired instance cannot be registered as it stands
-    ├── RegistryError               Eureka did not do what was asked
-    │   ├── RegistryUnreachable     no usable answer: refused, timed out, 5xx
-    │   ├── RegistryDenied          401 or 403: credentials, or CSRF protection
-    │   └── RegistryRejected        any other answer that is not a success
-    ├── OwnershipConflict           the instance belongs to somebody else and is left alone
-    ├── SomeFailed                  of many registrations some failed; the message names each
-    ├── DrainInterrupted            a removal was given up while callers were still forgetting it
-    ├── LeadershipLost              a change was not made, since another replica may lead by now
-    └── KubernetesError             the Kubernetes API answered with an error, or not at all
-
 A message stands alone: what was tried, on which application and instance, at which server (never with
 credentials), what came back and what to do next. Pulumi shows its users nothing but that one sentence.
 """

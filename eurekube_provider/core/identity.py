@@ -84,7 +84,6 @@ class Cluster:
 
     :param name: part of every instance id and owner.
     :param uid: the UID of its kube-system namespace; two clusters of one name differ here.
-    :param domain: its DNS domain.
     """
 
     name: str

@@ -12,7 +12,6 @@ from typing import Protocol
 class Liveness:
     """The liveness of one loop that runs on a thread.
 
-    :param name: of its thread.
     :param age_seconds: since it last made progress; 0 for a loop that only waits for work.
     :param longest_seconds: beyond this age it is stuck, and a restart would help.
     """

@@ -24,14 +24,7 @@ from eurekube_provider.core.identity import (
 )
 from eurekube_provider.core.mapping_cache import NOT_MAPPED, MappingCache, SliceMapping
 from eurekube_provider.core.model import Instance, Status
-from eurekube_provider.core.objects import (
-    Object,
-    Problem,
-    is_ready,
-    is_terminating,
-    qualified,
-    service_of,
-)
+from eurekube_provider.core.objects import Object, Problem, is_ready, is_terminating, qualified, service_of
 from eurekube_provider.core.ports import Ports, choose_ports
 from eurekube_provider.core.syncer import Advertise, Mode, NotReady, Syncer
 from eurekube_provider.core.text import check_instance_id, check_metadata

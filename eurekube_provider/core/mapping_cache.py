@@ -14,7 +14,6 @@ from eurekube_provider.core.ports import Ports
 class SliceMapping:
     """The instances and problems that one EndpointSlice was mapped to; never changed.
 
-    :param ports: which were chosen.
     :param endpoints: by the name of a pod or an address, the endpoint and the instance that it was mapped to.
     """
 

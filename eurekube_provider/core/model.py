@@ -11,11 +11,11 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
+from functools import lru_cache
 from types import MappingProxyType
 from typing import Any
 
 from eurekube_provider.core.errors import InvalidInstance
-from eurekube_provider.core.interning import interned
 from eurekube_provider.core.reservations import names_of
 
 EMPTY: Mapping[str, Any] = MappingProxyType({})
@@ -24,6 +24,20 @@ Key = tuple[str, str]
 """What names an instance in a registry: its application, in upper case, and its id."""
 
 DEFAULT_DATA_CENTER_CLASS = "com.netflix.appinfo.InstanceInfo$DefaultDataCenterInfo"
+
+
+MOST_INTERNED = 16_384
+"""Texts that are remembered; what was not asked for longest is forgotten first."""
+
+
+@lru_cache(maxsize=MOST_INTERNED)
+def interned(text: str) -> str:
+    """Return a text that is equal to this one, one object for all that ask: instances repeat the same few.
+
+    Not ``sys.intern``: what it was given once stays for ever on Python 3.12.0 to 3.12.6, and metadata that
+    change with each rollout would fill the memory.
+    """
+    return text
 
 
 class Status(StrEnum):

@@ -36,8 +36,6 @@ class Schedule:
 
     :ivar served: what the last run that went well was for, and nothing went wrong since; empty if none.
     :ivar first_touch: since when something may have changed; None when nothing has.
-    :ivar last_touch: when it may have changed last.
-    :ivar begun_at: when the last run began.
     :ivar running: what the run is for that goes on now; None when none does.
     :ivar failures: runs that failed, in a row.
     :ivar retry_at: nothing runs before.

@@ -38,8 +38,7 @@ class StackRefresh:
 
     :param selector: the Services whose endpoints matter.
     :param target: its name in the operator's configuration.
-    :param debounce_seconds: None for what is usual.
-    :param interval_seconds: None for what is usual.
+    :param debounce_seconds: None for what is usual; so for ``interval_seconds``.
     """
 
     namespace: str

@@ -92,7 +92,6 @@ class Selector:
     """A selector of Services: each condition that is given must match.
 
     :param app: the label ``app`` of the Services meant, else their name; empty for any.
-    :param match_labels: labels of the Services.
     """
 
     namespace: str

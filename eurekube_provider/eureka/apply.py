@@ -13,6 +13,7 @@ from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Executor
 from dataclasses import dataclass, replace
 
+from eurekube_provider.core.enforcement import status_to_send
 from eurekube_provider.core.errors import (
     LeadershipLost,
     OwnershipConflict,
@@ -22,7 +23,7 @@ from eurekube_provider.core.errors import (
 from eurekube_provider.core.model import EMPTY, Instance, Key, Status, newest
 from eurekube_provider.core.plan import Action, Change, ChangeError, Outcome, Plan, as_found, same_contents
 from eurekube_provider.eureka.bulk import change_many
-from eurekube_provider.eureka.enforce import bring_about, verified, without_former_mark
+from eurekube_provider.eureka.enforce import bring_about, verified
 from eurekube_provider.eureka.observer import (
     Observer,
     came_back,
@@ -72,7 +73,11 @@ def apply(
         if in_bulk and action not in (Action.SET_STATUS, Action.ENFORCE):
             errors = _in_bulk(action, changes, owner, peers, observer)
         else:
-            errors = _one_by_one(changes, owner, peers, observer, executor, is_fresh=is_fresh)
+            steps = [
+                _Step(change, owner, peers, observer, _is_new(change, owner, observer), is_fresh)
+                for change in changes
+            ]
+            errors = _one_by_one(steps, executor)
         outcome += Outcome.of(changes, errors)
         errors_so_far = (failure.error for failure in outcome.failures)
         unreachable = next((one for one in errors_so_far if isinstance(one, RegistryUnreachable)), None)
@@ -84,20 +89,8 @@ def apply(
     return outcome
 
 
-def _one_by_one(
-    changes: Sequence[Change],
-    owner: str,
-    peers: Peers,
-    observer: Observer | None,
-    executor: Executor | None,
-    *,
-    is_fresh: bool,
-) -> list[ChangeError | None]:
+def _one_by_one(steps: Sequence[_Step], executor: Executor | None) -> list[ChangeError | None]:
     """Carry out changes of one kind by single requests; an error or None for each."""
-    steps = [
-        _Step(change, owner, peers, observer, _is_new(change, owner, observer), is_fresh)
-        for change in changes
-    ]
     ended = list(executor.map(_Step.run, steps) if executor and len(steps) > 1 else map(_Step.run, steps))
     errors: list[ChangeError | None] = []
     for error in ended:
@@ -207,7 +200,7 @@ class _Step:
         want, sent = self.change.instance, self.change.actual or self.change.instance
         held = bring_about(self.peers, want, sent)
         if held is not None:
-            marked = without_former_mark(want, held)
+            marked = replace(want, status=status_to_send(want.status, held))  # without the former one's mark
             write(self.peers, marked, held)
             held = verified(self.peers, marked, want.status)
         if self.observer:

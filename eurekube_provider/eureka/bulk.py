@@ -12,14 +12,9 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import TypeVar
 
-from eurekube_provider.core.errors import (
-    LeadershipLost,
-    OwnershipConflict,
-    RegistryError,
-    RegistryUnreachable,
-)
+from eurekube_provider.core.errors import LeadershipLost, RegistryError, RegistryUnreachable
 from eurekube_provider.core.model import EMPTY, Instance, Key, Status, newest
-from eurekube_provider.core.plan import as_found, same_contents
+from eurekube_provider.core.plan import ChangeError, as_found, same_contents
 from eurekube_provider.eureka import batch
 from eurekube_provider.eureka.observer import (
     Observer,
@@ -37,7 +32,7 @@ _log = logging.getLogger(__name__)
 
 T = TypeVar("T")
 Owners = Mapping[Key, str | None]
-Failures = dict[Key, RegistryError | OwnershipConflict]
+Failures = dict[Key, ChangeError]
 
 _CANCEL_ATTEMPTS = 3
 
@@ -258,23 +253,14 @@ def _ours(
 
 def _replica(want: Instance, have: Instance | None, lost_override: Status) -> Instance:
     """``want`` as every server shall hold it: newer than what any holds, a person's override kept."""
-    if have is None:
-        return overridden(
-            replace(
-                want,
-                last_dirty_timestamp_ms=next_timestamp(None),
-                overridden_status=lost_override,
-                unknown_fields=EMPTY,
-            )
-        )
-    if have.status is want.status and same_contents(have, want):
+    if have is not None and have.status is want.status and same_contents(have, want):
         return have
     return overridden(
         replace(
             want,
             last_dirty_timestamp_ms=next_timestamp(have),
-            data_center=have.data_center,
-            overridden_status=have.overridden_status,
+            data_center=have.data_center if have else want.data_center,
+            overridden_status=have.overridden_status if have else lost_override,
             unknown_fields=EMPTY,
         )
     )

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Sequence
-from concurrent.futures import Executor
+from concurrent.futures import Executor, Future
 from dataclasses import dataclass, field
 
 from eurekube_provider.core.errors import RegistryError
@@ -43,8 +43,7 @@ class _PendingPlan:
     apply_alone: Callable[[], Outcome]
     go_on: threading.Event
     group: list[_PendingPlan] = field(default_factory=list)
-    outcome: Outcome | None = None
-    error: BaseException | None = None
+    outcome: Future[Outcome] = field(default_factory=Future)
 
     @property
     def applications(self) -> set[str]:
@@ -104,10 +103,7 @@ class Coalescer:
                 self._run(pending.group)
             finally:
                 self._hand_over()
-        if pending.error is not None:
-            raise pending.error
-        assert pending.outcome is not None  # noqa: S101 - either is set
-        return pending.outcome
+        return pending.outcome.result()
 
     def _hand_over(self) -> None:
         """Let those go on who wait."""
@@ -138,12 +134,12 @@ class Coalescer:
     def _run(self, group: Sequence[_PendingPlan]) -> None:
         try:
             if len(group) == 1:
-                group[0].outcome = group[0].apply_alone()
+                group[0].outcome.set_result(group[0].apply_alone())
             else:
                 self._together(group)
         except BaseException as error:  # noqa: BLE001 - raised again for each of them, on its own thread
             for one in group:
-                one.error = error
+                one.outcome.set_exception(error)
         finally:
             for one in group[1:]:
                 one.go_on.set()
@@ -159,7 +155,7 @@ class Coalescer:
             failures = dict.fromkeys(owners, error)
         for one in group:
             errors = [failures.get(change.instance.key) for change in one.plan.changes]
-            one.outcome = Outcome.of(one.plan.changes, errors)
+            one.outcome.set_result(Outcome.of(one.plan.changes, errors))
 
 
 def _is_sociable(plan: Plan, owner: str, observer: Observer) -> bool:

@@ -15,7 +15,6 @@ from types import MappingProxyType
 from typing import Any
 
 from eurekube_provider.core.errors import InvalidInstance
-from eurekube_provider.core.interning import interned
 from eurekube_provider.core.model import (
     DEFAULT_DATA_CENTER_CLASS,
     EMPTY,
@@ -24,6 +23,7 @@ from eurekube_provider.core.model import (
     Instance,
     Port,
     Status,
+    interned,
 )
 
 Json = Mapping[str, Any]
@@ -36,48 +36,15 @@ _MOST_SHARED = 4096
 _OWN_DATA_CENTER = DataCenter()
 _DEFAULT_LEASE = EurekaLease()
 
-_KNOWN = frozenset(
-    {
-        "instanceId",
-        "app",
-        "hostName",
-        "ipAddr",
-        "status",
-        "overriddenStatus",
-        "overriddenstatus",
-        "port",
-        "securePort",
-        "vipAddress",
-        "secureVipAddress",
-        "homePageUrl",
-        "statusPageUrl",
-        "healthCheckUrl",
-        "secureHealthCheckUrl",
-        "dataCenterInfo",
-        "leaseInfo",
-        "metadata",
-        "lastDirtyTimestamp",
-        "lastUpdatedTimestamp",
-        "countryId",
-        # Computed by the server; handing them back would mean nothing.
-        "actionType",
-        "isCoordinatingDiscoveryServer",
-    }
-)
-
 
 def instance_to_json(instance: Instance) -> dict[str, Any]:
     """The object under the root ``instance`` of a register request; without the root, a batch item's.
 
     The overridden status is always UNKNOWN: anything else would create an override.
     """
-    return {**instance.unknown_fields, **_document(instance)}
-
-
-def _document(instance: Instance) -> dict[str, Any]:
-    """The fields that we know."""
     lease = instance.lease
     document: dict[str, Any] = {
+        **instance.unknown_fields,
         "instanceId": instance.instance_id,
         "app": instance.application,
         "hostName": instance.host_name,
@@ -96,16 +63,19 @@ def _document(instance: Instance) -> dict[str, Any]:
         },
         "metadata": dict(instance.metadata),
     }
-    urls = {
+    return document | {name: value for name, value in _optional(instance).items() if value}
+
+
+def _optional(instance: Instance) -> dict[str, str]:
+    """The fields that are left out where they are empty."""
+    stamp = instance.last_dirty_timestamp_ms
+    return {
         "homePageUrl": instance.home_page_url,
         "statusPageUrl": instance.status_page_url,
         "healthCheckUrl": instance.health_check_url,
         "secureHealthCheckUrl": instance.secure_health_check_url,
+        "lastDirtyTimestamp": "" if stamp is None else str(stamp),
     }
-    document |= {name: url for name, url in urls.items() if url}
-    if instance.last_dirty_timestamp_ms is not None:
-        document["lastDirtyTimestamp"] = str(instance.last_dirty_timestamp_ms)
-    return document
 
 
 def replica_to_text(instance: Instance) -> str:
@@ -115,15 +85,7 @@ def replica_to_text(instance: Instance) -> str:
     wrong place makes the server refuse the whole batch.
     """
     # Written by hand, since a cold start needs one of each instance and would wait for an encoder.
-    stamp = instance.last_dirty_timestamp_ms
-    optional = {
-        "homePageUrl": instance.home_page_url,
-        "statusPageUrl": instance.status_page_url,
-        "healthCheckUrl": instance.health_check_url,
-        "secureHealthCheckUrl": instance.secure_health_check_url,
-        "lastDirtyTimestamp": "" if stamp is None else str(stamp),
-    }
-    more = "".join([f'"{name}":{quoted(value)},' for name, value in optional.items() if value])
+    more = "".join([f'"{name}":{quoted(value)},' for name, value in _optional(instance).items() if value])
     lease, port, secure_port = instance.lease, instance.port, instance.secure_port
     return (
         f'{{"instanceId":{quoted(instance.instance_id)},"app":{quoted(instance.application)},'
@@ -311,3 +273,10 @@ def _number(field: str, value: Any) -> int:
         return int(value)
     except (TypeError, ValueError):
         raise InvalidInstance(field, f"{value!r} is no number") from None
+
+
+_SAMPLE = Instance("SAMPLE", "sample", "", "", Port(80))
+_KNOWN = frozenset(instance_to_json(_SAMPLE)) | frozenset(_optional(_SAMPLE))
+_KNOWN |= {"overriddenstatus", "lastUpdatedTimestamp"}
+# Computed by the server; handing them back would mean nothing.
+_KNOWN |= {"actionType", "isCoordinatingDiscoveryServer"}

@@ -73,23 +73,19 @@ def delta_from_text(text: bytes | str) -> Delta:
     changes: dict[Key, Instance | None] = {}
     for application in listed(applications.get("application")):
         for change in listed(application.get("instance")):
-            if not isinstance(change, _Change):
+            if not isinstance(change, tuple):
                 raise ValueError("an instance without address or lease")
-            changes[change.instance.key] = change.instance if change.stands else None
+            instance, stands = change
+            changes[instance.key] = instance if stands else None
     return Delta(int(applications["versions__delta"]), str(applications["apps__hashcode"]), changes)
 
 
-@dataclass(frozen=True, slots=True)
-class _Change:
-    instance: Instance
-    stands: bool
-
-
-def _change(document: Mapping[str, Any]) -> Any:
+def _change(document: Mapping[str, Any]) -> tuple[Instance, bool]:
+    """An instance, and whether it stands."""
     action = document.get("actionType")
     if action not in _STANDS and action != "DELETED":
         raise ValueError(f"the actionType {action!r}")
     try:
-        return _Change(instance_from_json(document), action in _STANDS)
+        return instance_from_json(document), action in _STANDS
     except InvalidInstance as error:
         raise ValueError(str(error)) from None

@@ -6,9 +6,8 @@ A mark in the metadata, written before and after by whoever calls this, tells ou
 from __future__ import annotations
 
 import time
-from dataclasses import replace
 
-from eurekube_provider.core.enforcement import being_lifted, status_to_send
+from eurekube_provider.core.enforcement import being_lifted
 from eurekube_provider.core.errors import RegistryRejected
 from eurekube_provider.core.model import Instance, Status
 from eurekube_provider.core.plan import same_contents
@@ -50,11 +49,6 @@ def bring_about(peers: Peers, want: Instance, sent: Instance) -> Instance | None
     if being_lifted(held, status) and peers.read_everywhere(*held.key).failures:
         return None  # a server that is away may hold what was lifted: the mark has the next run look again
     return held
-
-
-def without_former_mark(want: Instance, held: Instance) -> Instance:
-    """What to write when the status of ``want`` stands, so that the mark of the former one goes."""
-    return replace(want, status=status_to_send(want.status, held))
 
 
 def verified(peers: Peers, want: Instance, status: Status | None = None) -> Instance:

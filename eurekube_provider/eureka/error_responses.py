@@ -2,20 +2,12 @@
 
 from __future__ import annotations
 
-from eurekube_provider.core.errors import (
-    RegistryDenied,
-    RegistryError,
-    RegistryRejected,
-    RegistryUnreachable,
-)
+from eurekube_provider.core.errors import RegistryDenied, RegistryError, RegistryRejected, RegistryUnreachable
 from eurekube_provider.eureka.transport import EurekaResponse
 
 
 def refusal(what: str, url: str, response: EurekaResponse) -> RegistryError:
-    """The error that an answer is.
-
-    :param what: was asked for.
-    """
+    """The error that an answer to ``what`` was asked for is."""
     code = response.status_code
     if code == 401:
         return RegistryDenied(

@@ -99,7 +99,7 @@ class EurekaRegistry:
             told,
             cluster,
             resync_seconds,
-            check_cluster=check_cluster,
+            checks_cluster=check_cluster,
         )
         self.renewals.tell(self.recovery)
         peers.unanswered, peers.unanswered_many = self.instances.unanswered, late.note_many
@@ -179,10 +179,7 @@ class EurekaRegistry:
         return self.view.up(owner=owner, cluster=cluster)
 
     def apply(self, plan: Plan, owner: str) -> Outcome:
-        """Carry out a plan on behalf of ``owner``, alone or with others' that wait as well.
-
-        :raises LeadershipLost: this replica may not change anything.
-        """
+        """Carry out a plan on behalf of ``owner``, alone or with others' that wait as well."""
         return self._coalescer.apply(
             plan, owner, self.instances, leases=max(self._expected, len(self.renewals))
         )
@@ -248,18 +245,11 @@ class EurekaRegistry:
         self.stack_renewals.stand_by()
 
     def refresh(self, keys: Iterable[Key], *, known_too: bool = False) -> None:
-        """Read what another replica may have registered so shortly before that no list shows it yet.
-
-        Does nothing once lists can be believed, but by ``known_too``.
-
-        :param known_too: also what a list shows, perhaps wrongly.
-        :raises RegistryError: no server answers.
-        """
+        """Read what another replica may have registered so shortly before that no list shows it yet."""
         if not known_too and not self.handover.lasts:
             return
-        for key, found in read_each(
-            self.peers, [key for key in keys if known_too or self.view.is_new(key)]
-        ).items():
+        asked = [key for key in keys if known_too or self.view.is_new(key)]
+        for key, found in read_each(self.peers, asked).items():
             if found is None:
                 self.view.gone(key)
             else:

@@ -17,7 +17,6 @@ There is no such time where nobody led before: the first operator of a cluster, 
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
 
 LIST_LAG_SECONDS = 35.0
 """A list may be wrong for as long about what was written: a server makes it anew every 30 s, unless its
@@ -27,13 +26,12 @@ LIST_LAG_SECONDS = 35.0
 class Handover:
     """Of one registry; whoever reads it and whoever changes it share it."""
 
-    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
-        self._clock = clock
+    def __init__(self) -> None:
         self._until: float | None = None
 
     def begin(self) -> None:
         """This replica leads from now on."""
-        self._until = self._clock() + LIST_LAG_SECONDS
+        self._until = time.monotonic() + LIST_LAG_SECONDS
 
     @property
     def lasts(self) -> bool:

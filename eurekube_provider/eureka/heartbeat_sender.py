@@ -103,7 +103,7 @@ class HeartbeatSender:
                         continue
                     self._prober = threading.get_ident()
                     self.work.wait_for(lambda: table.stopped or self._hurried, self._retry_seconds)
-                    if self._is_over():
+                    if self._table.stopped:
                         return None
                 self._hurried = False
                 taken: list[LeaseEntry] = []
@@ -119,9 +119,6 @@ class HeartbeatSender:
                 self._probed()
                 self.work.wait()
             return None
-
-    def _is_over(self) -> bool:
-        return self._table.stopped
 
     def _probed(self) -> bool:
         """Whether this thread was the one that tries while others wait; from now on another may be."""
@@ -187,14 +184,17 @@ class HeartbeatSender:
             return [instance for instance in lost if instance.key in self._table.entries]
 
     def _tell(self, missing: list[Instance], newer: list[Instance], *, was_away: bool) -> None:
+        listener = self._table.listener
+        if listener is None:
+            return
         try:
             if was_away and self.peer is not None:
-                self._table.listener.answers_again(self.peer)
+                listener.answers_again(self.peer)
             missing = self._gathered(missing)
             if missing:
-                self._table.listener.missing(missing, self.peer)
+                listener.missing(missing, self.peer)
             for stored in newer:
-                self._table.listener.newer(stored)
+                listener.newer(stored)
         except RegistryError as error:
             _log.warning(
                 "what a renewal found waits for the next one to find it again", extra={"error": str(error)}

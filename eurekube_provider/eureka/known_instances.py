@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Sequence
+from dataclasses import dataclass, field
 
 from eurekube_provider.core.model import Instance, Key, Status
 from eurekube_provider.eureka.forgotten import ForgottenInstances
@@ -21,41 +22,27 @@ from eurekube_provider.eureka.view import View
 _log = logging.getLogger(__name__)
 
 
+@dataclass(eq=False, repr=False)
 class KnownInstances:
     """The instances of one Eureka; an :class:`~eurekube_provider.eureka.observer.Observer`.
 
-    :ivar view: what stands there.
-    :ivar renewals: what is renewed.
     :ivar forgotten: what Eureka lost, for who registers nothing anew but keeps what stood.
     """
 
-    def __init__(
-        self,
-        peers: Peers,
-        view: View,
-        renewals: Renewals,
-        sweeper: Sweeper,
-        late: LateWrites,
-        reachability: Reachability,
-        handover: Handover,
-        restarts: RestartDetection,
-        ownership: Ownership,
-        subscription: Subscription,
-    ) -> None:
-        self.view = view
-        self.renewals = renewals
-        self.forgotten = ForgottenInstances()
-        self._peers = peers
-        self._sweeper = sweeper
-        self._late = late
-        self._reachability = reachability
-        self._handover = handover
-        self._restarts = restarts
-        self._ownership = ownership
-        self._subscription = subscription
-        self._lost_overrides: dict[Key, Status] = {}
-        self._former_owners: dict[Key, set[str]] = {}
-        """Of what was handed over while this replica leads: a server that is away may know of it, or not."""
+    _peers: Peers
+    view: View
+    renewals: Renewals
+    _sweeper: Sweeper
+    _late: LateWrites
+    _reachability: Reachability
+    _handover: Handover
+    _restarts: RestartDetection
+    _ownership: Ownership
+    _subscription: Subscription
+    forgotten: ForgottenInstances = field(default_factory=ForgottenInstances, init=False)
+    _lost_overrides: dict[Key, Status] = field(default_factory=dict, init=False)
+    _former_owners: dict[Key, set[str]] = field(default_factory=dict, init=False)
+    """Of what was handed over while this replica leads: a server that is away may know of it, or not."""
 
     def stand_by(self) -> None:
         """Believe the next list, and forget what only holds for who leads."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import threading
+from dataclasses import dataclass
 
 from eurekube_provider.core.errors import RegistryError, RegistryUnreachable
 from eurekube_provider.core.model import Instance, Key, Status
@@ -20,24 +21,18 @@ TOLD_WITHIN_SECONDS = 3.0
 """What a person sets at one server stands at the others by then."""
 
 
+@dataclass(eq=False, repr=False)
 class LateWriteRepair:
     """Mends what late writes did to one Eureka; see :mod:`.late_writes`."""
 
-    def __init__(
-        self,
-        peers: Peers,
-        view: View,
-        renewals: Renewals,
-        late: LateWrites,
-        ownership: Ownership,
-        subscription: Subscription,
-    ) -> None:
-        self._peers = peers
-        self._view = view
-        self._renewals = renewals
-        self._late = late
-        self._ownership = ownership
-        self._subscription = subscription
+    _peers: Peers
+    _view: View
+    _renewals: Renewals
+    _late: LateWrites
+    _ownership: Ownership
+    _subscription: Subscription
+
+    def __post_init__(self) -> None:
         self._stopped = threading.Event()
 
     def stop(self) -> None:

@@ -54,19 +54,6 @@ class HeartbeatListener(Protocol):
         """A server answers after it had not."""
 
 
-class Nobody:
-    """A listener that looks after nothing."""
-
-    def missing(self, instances: Sequence[Instance], peer: Peer | None) -> None:
-        """Do nothing."""
-
-    def newer(self, stored: Instance) -> None:
-        """Do nothing."""
-
-    def answers_again(self, peer: Peer) -> None:
-        """Do nothing."""
-
-
 class LeaseTable:
     """What the renewals and their senders share; ``lock`` guards all of it.
 
@@ -77,7 +64,7 @@ class LeaseTable:
         self.lock = threading.Lock()
         self.settled = threading.Condition(self.lock)
         self.entries: dict[Key, LeaseEntry] = {}
-        self.listener: HeartbeatListener = Nobody()
+        self.listener: HeartbeatListener | None = None
         self.stopped = False
         self.stands_by = False
         self.accepted = self.missed = self.failed = 0

@@ -103,10 +103,7 @@ class Peer:
 
         :returns: False where the server does not hold the instance (404).
         """
-        response = self._request(
-            "PUT", _path(*instance.key), f"renew {_named(instance)}", params=_renewal(instance), missing=True
-        )
-        return response is not None
+        return self._is_there("PUT", _path(*instance.key), f"renew {_named(instance)}", _renewal(instance))
 
     def deregister(self, application: str, instance_id: str) -> bool:
         """Remove the instance.
@@ -114,38 +111,23 @@ class Peer:
         :returns: False where the server did not hold it (404), and then told none of its peers.
         """
         what = f"deregister {application} {instance_id}"
-        path = _path(application, instance_id)
-        return self._request("DELETE", path, what, missing=True, writes=True) is not None
+        return self._is_there("DELETE", _path(application, instance_id), what, writes=True)
 
     def set_status(self, instance: Instance, status: Status) -> bool:
         """Set a status over the instance's own, e.g. OUT_OF_SERVICE.
 
         :returns: False where the server does not hold the instance.
         """
-        response = self._request(
-            "PUT",
-            f"{_path(*instance.key)}/status",
-            f"set the status of {_named(instance)} to {status}",
-            params={"value": status.value},
-            missing=True,
-            writes=True,
-        )
-        return response is not None
+        path, what = f"{_path(*instance.key)}/status", f"set the status of {_named(instance)} to {status}"
+        return self._is_there("PUT", path, what, {"value": status.value}, writes=True)
 
     def clear_status(self, instance: Instance, status: Status = Status.UP) -> bool:
         """Remove the status that was set over the instance's own, and say which one holds from now on.
 
         :returns: False where the server does not hold the instance.
         """
-        response = self._request(
-            "DELETE",
-            f"{_path(*instance.key)}/status",
-            f"clear the status of {_named(instance)}",
-            params={"value": status.value},
-            missing=True,
-            writes=True,
-        )
-        return response is not None
+        path, what = f"{_path(*instance.key)}/status", f"clear the status of {_named(instance)}"
+        return self._is_there("DELETE", path, what, {"value": status.value}, writes=True)
 
     def read(self, application: str, instance_id: str) -> Instance | None:
         """Read one instance as the server holds it now, past its caches; None where it holds none."""
@@ -270,6 +252,12 @@ class Peer:
         path = f"/apps/{_segment(instance.application)}"
         what = f"{verb} {_named(instance)}"
         self._request("POST", path, what, json={"instance": document}, headers=headers, writes=True)
+
+    def _is_there(
+        self, method: str, path: str, what: str, params: dict[str, str] | None = None, *, writes: bool = False
+    ) -> bool:
+        """Send what concerns one instance; False where the server does not hold it."""
+        return self._request(method, path, what, params=params, missing=True, writes=writes) is not None
 
     def _request(
         self,

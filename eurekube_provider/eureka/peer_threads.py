@@ -24,11 +24,7 @@ def is_inside() -> bool:
 
 
 class PeerExecutor:
-    """Carries out work in the order in which it comes; its threads are made when they are needed.
-
-    :param name: of its threads.
-    :param most: so many at once.
-    """
+    """Carries out work in the order in which it comes; its threads are made when they are needed."""
 
     def __init__(self, name: str, most: int = MOST_THREADS) -> None:
         self._name, self._most = name, most

@@ -84,7 +84,9 @@ class Reachability:
         """Whether it was read, and answers."""
         if self._refusal is not None:
             return Refused(self._refusal)
-        failure, silence = self.failure, self._silence_seconds()
+        failure = self.failure
+        # For how long none of its servers has answered although it was asked.
+        silence = min((peer.traffic.silence_seconds for peer in self._peers.peers), default=0.0)
         have_answered = any(peer.traffic.standing is not None for peer in self._peers.peers)
         is_silent = silence >= (LONG_SILENCE_SECONDS if have_answered else SILENT_AFTER_SECONDS)
         if not self.was_read:
@@ -94,10 +96,6 @@ class Reachability:
         if silence >= SILENT_AFTER_SECONDS:
             return Failing(self._not_answered(silence), time.time() - silence, lasts=is_silent)
         return Well(failure)
-
-    def _silence_seconds(self) -> float:
-        """For how long none of its servers has answered although it was asked."""
-        return min((peer.traffic.silence_seconds for peer in self._peers.peers), default=0.0)
 
     def _not_answered(self, seconds: float) -> RegistryUnreachable:
         urls = ", ".join(peer.url for peer in self._peers.peers)

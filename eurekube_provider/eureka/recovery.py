@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Sequence
+from dataclasses import dataclass
 
 from eurekube_provider.core.errors import RegistryError
 from eurekube_provider.core.model import Instance, Key
@@ -21,27 +22,19 @@ from eurekube_provider.eureka.uncached_reads import read_each
 _log = logging.getLogger(__name__)
 
 
+@dataclass(frozen=True, eq=False, repr=False)
 class Recovery:
     """Looks after what renewals find out.
 
     A :class:`~eurekube_provider.eureka.lease_table.HeartbeatListener`.
     """
 
-    def __init__(
-        self,
-        peers: Peers,
-        known: KnownInstances,
-        restarts: RestartDetection,
-        stack_renewals: StackRenewals,
-        ownership: Ownership,
-        subscription: Subscription,
-    ) -> None:
-        self._peers = peers
-        self._known = known
-        self._restarts = restarts
-        self._stack_renewals = stack_renewals
-        self._ownership = ownership
-        self._subscription = subscription
+    _peers: Peers
+    _known: KnownInstances
+    _restarts: RestartDetection
+    _stack_renewals: StackRenewals
+    _ownership: Ownership
+    _subscription: Subscription
 
     def missing(self, instances: Sequence[Instance], peer: Peer | None) -> None:
         """Bring level a server that lacks these; where all do, tell the owners, and restore stacks'."""

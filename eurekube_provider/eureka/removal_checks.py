@@ -81,7 +81,9 @@ class RemovalChecks:
         mine = [error for removed, error in failures if removed.thread == threading.get_ident()]
         for removed, error in failures:
             if removed.thread != threading.get_ident():
-                print(_told(removed.instance, error), file=sys.stderr, flush=True)
+                name = f"{removed.instance.application} {removed.instance.instance_id}"
+                told = f"{name} was removed, and may have come back by a renewal that was under way: {error}"
+                print(told, file=sys.stderr, flush=True)
         if mine:
             raise mine[0]
 
@@ -140,10 +142,3 @@ class RemovalChecks:
 
 REMOVAL_CHECKS = RemovalChecks()
 """Of this process: the removals of one update are checked once more together."""
-
-
-def _told(instance: Instance, error: RegistryError) -> str:
-    return (
-        f"{instance.application} {instance.instance_id} was removed, and may have come back by a renewal that"
-        f" was under way: {error}"
-    )

@@ -73,8 +73,7 @@ class Renewals:
         self._peers = peers
         self._interval = interval_seconds
         self._table = LeaseTable()
-        if listener is not None:
-            self.tell(listener)
+        self._table.listener = listener
         self._due: dict[int, set[Key]] = {}
         self._soon: dict[int, set[Key]] = {}
         self._tick = self._now()

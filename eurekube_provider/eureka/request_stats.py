@@ -77,7 +77,6 @@ class RequestStats:
         """What there is to tell of the server.
 
         :param started_ms: when it was started, in milliseconds.
-        :param page: what its front page shows.
         """
         standing = self.standing
         return Server(

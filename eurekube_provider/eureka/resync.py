@@ -6,16 +6,17 @@ acts on it.
 
 from __future__ import annotations
 
+import itertools
 import logging
 import threading
 import time
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import KW_ONLY, dataclass, field
 
 from eurekube_provider.core.errors import ConfigurationError, RegistryError
-from eurekube_provider.core.identity import Cluster
+from eurekube_provider.core.identity import CLUSTER_UID_KEY, Cluster
 from eurekube_provider.core.liveness import Liveness, liveness_of
 from eurekube_provider.core.model import Instance, Key
-from eurekube_provider.eureka.cluster_name_conflict import refuse_namesake
 from eurekube_provider.eureka.handover import Handover
 from eurekube_provider.eureka.known_instances import KnownInstances
 from eurekube_provider.eureka.late_writes import LateWrites
@@ -44,46 +45,34 @@ LONGEST_ROUND_SECONDS = 600.0
 """Reading a large registry, and settling many doubts one by one, takes its time; longer is stuck."""
 
 
+@dataclass(eq=False, repr=False)
 class Resync:
     """The readings of one Eureka, on a thread of their own.
 
-    :param check_cluster: whether the first reading looks for another cluster of the name.
+    :ivar checks_cluster: whether the first reading looks for another cluster of the name.
     :ivar share: our part in the registry, at the last reading.
     """
 
-    def __init__(
-        self,
-        peers: Peers,
-        known: KnownInstances,
-        late: LateWrites,
-        reachability: Reachability,
-        handover: Handover,
-        restarts: RestartDetection,
-        stack_renewals: StackRenewals,
-        ownership: Ownership,
-        subscription: Subscription,
-        cluster: Cluster,
-        resync_seconds: float,
-        *,
-        check_cluster: bool,
-    ) -> None:
-        self._peers = peers
-        self.fetcher = RegistryFetcher(peers)
-        self._known = known
-        self._late = late
-        self._reachability = reachability
-        self._handover = handover
-        self._restarts = restarts
-        self._stack_renewals = stack_renewals
-        self._ownership = ownership
-        self._subscription = subscription
-        self._cluster = cluster
-        self._resync_seconds = resync_seconds
-        self._checks_cluster = check_cluster
-        self.share = RenewalShare(0, 0, 0.0)
-        self.looks_everywhere = False
-        self._unlisted: set[str] = set()
-        """The servers that could not be listed since this replica came to lead."""
+    _peers: Peers
+    _known: KnownInstances
+    _late: LateWrites
+    _reachability: Reachability
+    _handover: Handover
+    _restarts: RestartDetection
+    _stack_renewals: StackRenewals
+    _ownership: Ownership
+    _subscription: Subscription
+    _cluster: Cluster
+    _resync_seconds: float
+    _: KW_ONLY
+    checks_cluster: bool
+    share: RenewalShare = field(default=RenewalShare(0, 0, 0.0), init=False)
+    looks_everywhere: bool = field(default=False, init=False)
+    _unlisted: set[str] = field(default_factory=set, init=False)
+    """The servers that could not be listed since this replica came to lead."""
+
+    def __post_init__(self) -> None:
+        self.fetcher = RegistryFetcher(self._peers)
         self._reading = threading.Lock()
         self._stopped = threading.Event()
         self._went_round_at = time.monotonic()
@@ -243,7 +232,7 @@ class Resync:
 
     def learn(self, listed: list[Instance], *, is_complete: bool) -> None:
         """Learn from a list of the whole registry."""
-        if self._checks_cluster and not self._reachability.was_read:
+        if self.checks_cluster and not self._reachability.was_read:
             # Before anything of it is known: what a namesake's syncers hold would be taken for ours.
             refuse_namesake(self._peers, self._cluster, listed)
         listed = self._late.marked(listed)
@@ -293,3 +282,26 @@ class Resync:
             self._known.view.registered(now)
             self._known.renew_no_more([now])
         self._subscription.owners_changed(one.owner for one in (before, now) if one is not None)
+
+
+def refuse_namesake(peers: Peers, cluster: Cluster, listed: Sequence[Instance]) -> None:
+    """Look whether another cluster uses our name, and would take our instances for its own.
+
+    It is looked for on every server that answers: one that was restarted a moment ago holds nothing yet, and
+    may be the one that ``listed`` is from.
+
+    :raises ConfigurationError: it does.
+    """
+    lists: list[Sequence[Instance]] = [listed]
+    if len(peers.peers) > 1:
+        answers, _ = peers.each(lambda peer: peer.list_instances())
+        lists += answers.values()
+    for instance in itertools.chain.from_iterable(lists):
+        uid = instance.metadata.get(CLUSTER_UID_KEY)
+        if uid and uid != cluster.uid and cluster.syncer_of(instance.owner) is not None:
+            raise ConfigurationError(
+                f"the cluster name {cluster.name!r} is in use by another cluster:"
+                f" {instance.application} {instance.instance_id} has UID {uid}, this cluster has"
+                f" {cluster.uid}. Set another --cluster-name; or, if this cluster was rebuilt"
+                " and the other is gone, --take-over-cluster true"
+            )

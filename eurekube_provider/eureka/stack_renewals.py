@@ -2,6 +2,12 @@
 
 A stack's program does not run all the time: what a server forgot is restored here, and what a person removed
 is left alone.
+
+What one server holds and another one does not is on its way to that one, or that one has forgotten it, or it
+was removed there and the first one has missed the removal: it was frozen or cut off. A renewal would bring
+the last back on all servers, at an address where nobody is any more. So what is old enough, and lacks where a
+server has run all the time, was removed; but where nobody renewed it for as long as its lease lasts, a server
+may have evicted it just now, and it stays.
 """
 
 from __future__ import annotations
@@ -11,11 +17,10 @@ import logging
 import threading
 import time
 from collections.abc import Callable, Collection, Iterable, Mapping, Set
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from eurekube_provider.core.errors import LeadershipLost, RegistryError
 from eurekube_provider.core.model import Instance, Key, newest
-from eurekube_provider.eureka.absence import ON_ITS_WAY_SECONDS, may_be_evicted, removed_at
 from eurekube_provider.eureka.apply import write
 from eurekube_provider.eureka.handover import LIST_LAG_SECONDS
 from eurekube_provider.eureka.ownership import Ownership
@@ -27,6 +32,9 @@ from eurekube_provider.eureka.uncached_reads import UncachedReads, read_everywhe
 from eurekube_provider.eureka.view import View
 
 _log = logging.getLogger(__name__)
+
+ON_ITS_WAY_SECONDS = 120.0
+"""So long a registration may take to reach all servers: one that was frozen hears of it with a renewal."""
 
 LOOKS_AT_ONCE = 250
 """So many of what is new are read before the first of them are renewed."""
@@ -47,7 +55,6 @@ MOST_COMPARED = 8
 class _Drop:
     """What is renewed no more, or never was.
 
-    :ivar written_at_ms: when its contents were written.
     :ivar at: when it was looked at.
     :ivar lacking: the servers that held it no more when its renewal missed it: it was removed there.
     """
@@ -61,35 +68,29 @@ class _Drop:
         return listed.written_at_ms > self.written_at_ms or now - self.at > LIST_LAG_SECONDS
 
 
+@dataclass(eq=False, repr=False)
 class StackRenewals:
     """The stacks' registrations at one Eureka.
 
-    :param registered: told of what was restored.
+    :ivar _registered: told of what was restored.
     """
 
-    def __init__(
-        self,
-        peers: Peers,
-        view: View,
-        renewals: Renewals,
-        restarts: RestartDetection,
-        ownership: Ownership,
-        registered: Callable[[Instance], None],
-    ) -> None:
-        self._peers = peers
-        self._view = view
-        self._renewals = renewals
-        self._restarts = restarts
-        self._ownership = ownership
-        self._registered = registered
+    _peers: Peers
+    _view: View
+    _renewals: Renewals
+    _restarts: RestartDetection
+    _ownership: Ownership
+    _registered: Callable[[Instance], None]
+    _dropped: dict[Key, _Drop] = field(default_factory=dict, init=False)
+    _suggested: dict[Key, Instance] = field(default_factory=dict, init=False)
+    """What a list shows, and is not known otherwise."""
+    _portion: int = field(default=LOOKS_AT_ONCE, init=False)
+    _compared: list[Key] = field(default_factory=list, init=False)
+    """Some of all that was listed."""
+    _forgotten: set[Key] = field(default_factory=set, init=False)
+
+    def __post_init__(self) -> None:
         self._lock = threading.Lock()
-        self._dropped: dict[Key, _Drop] = {}
-        self._suggested: dict[Key, Instance] = {}
-        """What a list shows, and is not known otherwise."""
-        self._portion = LOOKS_AT_ONCE
-        self._compared: list[Key] = []
-        """Some of all that was listed."""
-        self._forgotten: set[Key] = set()
 
     def stand_by(self) -> None:
         """Another replica renews."""
@@ -330,3 +331,31 @@ def _lapses_at(listed: Instance) -> float:
     """Unix time at which a server may evict it if nobody renews it; 0 where the list does not say."""
     ends = listed.lease_ends_ms
     return 0.0 if ends is None else ends / 1000 + listed.lease.duration_seconds
+
+
+def removed_at(
+    held: Mapping[str, Instance | None], started_by_url: Mapping[str, int], since: float
+) -> tuple[str, ...]:
+    """The servers at which an instance was removed that others still hold.
+
+    :param held: by the servers that answered.
+    :param started_by_url: when each was started, in milliseconds; one that does not say may have forgotten.
+    :param since: Unix time; what was written later may be on its way.
+    """
+    found = newest(held.values())
+    if found is None or found.written_at_ms > since * 1000:
+        return ()
+    return tuple(
+        url
+        for url, instance in held.items()
+        if instance is None and url in started_by_url and started_by_url[url] < found.written_at_ms
+    )
+
+
+def may_be_evicted(held: Mapping[str, Instance | None], now: float) -> bool:
+    """Whether nobody renewed it for so long that a server may have evicted it by itself.
+
+    :param now: Unix time.
+    """
+    ends = [one.lease_ends_ms for one in held.values() if one is not None and one.lease_ends_ms is not None]
+    return bool(ends) and max(ends) < now * 1000

@@ -14,7 +14,6 @@ from eurekube_provider.core.errors import RegistryError, RegistryRejected
 from eurekube_provider.core.model import Instance, Key, Status
 from eurekube_provider.core.text import name_problem
 from eurekube_provider.eureka import batch
-from eurekube_provider.eureka.peer import Peer
 from eurekube_provider.eureka.peers import Peers
 from eurekube_provider.eureka.uncached_reads import read_each, read_everywhere
 
@@ -135,11 +134,7 @@ def take_out(peers: Peers, instances: Sequence[Instance]) -> list[StatusByServer
     :raises RegistryError: no server can be asked.
     """
     for one in instances:
-
-        def set_out(peer: Peer, one: Instance = one) -> bool:
-            return peer.set_status(one, Status.OUT_OF_SERVICE)
-
-        peers.everywhere(set_out)
+        peers.everywhere(lambda peer: peer.set_status(one, Status.OUT_OF_SERVICE))  # noqa: B023 - used at once
     return look(peers, instances)
 
 
@@ -177,20 +172,13 @@ def _clear(peers: Peers, instance: Instance, *, again: bool = False) -> bool:
     is_left = again and any(one.status is Status.OUT_OF_SERVICE and not one.is_overridden for one in held)
     if is_leaving or not (is_left or any(found.is_overridden for found in held)):
         return False
-    status = _status_below(held)
+    # The one that holds when the override is gone, as far as that is known.
+    said = (one.status for one in held if one.status not in (Status.OUT_OF_SERVICE, Status.UP))
+    status = next(said, Status.UP)
     if is_left:  # clearing does nothing where there is no override
         peers.everywhere(lambda peer: peer.set_status(instance, status))
     peers.everywhere(lambda peer: peer.clear_status(instance, status))
     return True
-
-
-def _status_below(held: Sequence[Instance]) -> Status:
-    """The status that holds when the override is gone, as far as that is known.
-
-    :param held: one instance, as each server holds it.
-    """
-    said = [one.status for one in held if one.status not in (Status.OUT_OF_SERVICE, Status.UP)]
-    return said[0] if said else Status.UP
 
 
 def look(peers: Peers, instances: Sequence[Instance]) -> list[StatusByServer]:

@@ -204,8 +204,7 @@ class Sweeper:
 
     def _remove_again(self, peer: Peer, due: Sequence[_Removal]) -> int:
         """Remove what a server holds of these as it was when they were removed; how many."""
-        more = self._more_tries()
-        held = self._read(peer, [removal.instance.key for removal in due], more)
+        held = self._read(peer, [removal.instance.key for removal in due])
         self._peers.answered(peer)
         swept = 0
         for removal in due:
@@ -221,17 +220,15 @@ class Sweeper:
                 self._came_late(found)
         return swept
 
-    def _more_tries(self) -> int:
-        """How often more a server is asked behind one URL, where each answer may be another one's."""
-        servers = self._servers_behind()
-        return 2 * servers if servers > 1 else 0
+    def _read(self, peer: Peer, keys: Sequence[Key]) -> dict[Key, Instance | None]:
+        """What is held there, one by one: a batch would renew what it reads, which is to be dead.
 
-    @staticmethod
-    def _read(peer: Peer, keys: Sequence[Key], more: int) -> dict[Key, Instance | None]:
-        """What is held there, one by one: a batch would renew what it reads, which is to be dead."""
+        Behind one URL it is asked more often, since each answer may be another server's.
+        """
         refused: set[Key] = set()
+        servers = self._servers_behind()
         held = _read_each(peer, keys, refused)
-        for _ in range(more):
+        for _ in range(2 * servers if servers > 1 else 0):
             missing = [key for key in keys if held[key] is None and key not in refused]
             if not missing:
                 break

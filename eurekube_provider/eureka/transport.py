@@ -87,8 +87,6 @@ class Transport:
 
     Nothing is taken from the environment but the proxies: REQUESTS_CA_BUNDLE would override the CA file and
     ~/.netrc the credentials. Redirects are not followed.
-
-    :param url: the service URL.
     """
 
     def __init__(self, url: str, connection: Connection) -> None:
@@ -101,10 +99,8 @@ class Transport:
             connect=connection.connect_timeout_seconds, read=connection.read_timeout_seconds
         )
         if parts.scheme == "https":
-            options |= {
-                "cert_reqs": "CERT_REQUIRED",
-                "ca_certs": _text(connection.ca_file) or _trusted(),
-            }
+            options["cert_reqs"] = "CERT_REQUIRED"
+            options["ca_certs"] = _text(connection.ca_file) or _trusted()
             options["cert_file"] = _text(connection.client_certificate)
             options["key_file"] = _text(connection.client_key)
         proxy = connection.proxy or _proxy_of_environment(url)

@@ -12,8 +12,8 @@ from collections.abc import Callable
 from functools import lru_cache
 from typing import Any
 
-from eurekube_provider.core.interning import interned
 from eurekube_provider.core.mapping_cache import MappingCache
+from eurekube_provider.core.model import interned
 from eurekube_provider.core.objects import SERVICE_NAME_LABEL, is_terminating, service_of
 from eurekube_provider.kube.reflector import Reflector, ReflectorGroup
 from eurekube_provider.operator.index import Object, SyncerKey, key_of

@@ -11,26 +11,13 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from eurekube_provider.core.enforcement import Terms
-from eurekube_provider.core.identity import (
-    ENFORCED_KEY,
-    INCARNATION_KEY,
-    MEMBER_KEY,
-    are_of_one_stack,
-)
-from eurekube_provider.core.model import EMPTY, Instance, Status
+from eurekube_provider.core.identity import ENFORCED_KEY, INCARNATION_KEY, MEMBER_KEY, are_of_one_stack
+from eurekube_provider.core.model import EMPTY, Instance, Key, Status
 from eurekube_provider.registrations.defaults import completed
 from eurekube_provider.registrations.instance_fields import instance_of
 from eurekube_provider.registrations.members import members
-from eurekube_provider.registrations.properties import (
-    ASKED_STATUS,
-    INCARNATION,
-    PROPERTIES,
-    Properties,
-    Scope,
-)
+from eurekube_provider.registrations.properties import ASKED_STATUS, INCARNATION, PROPERTIES, Scope
 from eurekube_provider.registrations.values import OnConflict
-
-Key = tuple[str, str]
 
 _MANAGEMENT = tuple(each for each in PROPERTIES if each.scope is Scope.MANAGEMENT)
 
@@ -49,7 +36,9 @@ class Registration:
     asked_status: Status | None = None
 
     @classmethod
-    def from_properties(cls, properties: Mapping[str, Any]) -> Registration:
+    def from_properties(
+        cls, properties: Mapping[str, Any], more_metadata: Mapping[str, str] = EMPTY
+    ) -> Registration:
         """Read checked properties, or those of a state; nothing in them may be unknown.
 
         A state's ``status`` is what Eureka held. It counts as enforced only where ``status_is_enforced``
@@ -63,7 +52,7 @@ class Registration:
         asked = Status(properties[ASKED_STATUS]) if properties.get(ASKED_STATUS) else status
         if asked not in (None, Status.UP):
             marks[ENFORCED_KEY] = asked.value
-        instance = instance_of(properties, status or Status.UP, marks)
+        instance = instance_of(properties, status or Status.UP, {**marks, **more_metadata})
         return cls(instance, status, asked)
 
     def __str__(self) -> str:
@@ -113,7 +102,7 @@ class DesiredState:
         incarnation = str(properties.get(INCARNATION) or "")
         if has_members:
             found = {
-                key: _member(key, {**full, INCARNATION: incarnation})
+                key: Registration.from_properties({**full, INCARNATION: incarnation}, {MEMBER_KEY: key})
                 for key, full in members(properties).items()
             }
             for key in (properties.get("statuses") or {}).keys() & found.keys():
@@ -203,10 +192,3 @@ class DesiredState:
 def name_of(instance: Instance, keys: Mapping[Key, str]) -> str:
     """By which key the program, now or once, called an instance."""
     return keys.get(instance.key) or instance.metadata.get(MEMBER_KEY) or instance.instance_id
-
-
-def _member(key: str, full: Properties) -> Registration:
-    made = Registration.from_properties(full)
-    return replace(
-        made, instance=replace(made.instance, metadata={**made.instance.metadata, MEMBER_KEY: key})
-    )

@@ -23,7 +23,7 @@ from eurekube_provider.core.identity import (
     RESERVED_PREFIX,
     SELF_RENEWED,
 )
-from eurekube_provider.core.model import EMPTY, Instance, Status
+from eurekube_provider.core.model import EMPTY, Instance, Key, Status
 from eurekube_provider.core.plan import Policy, plan, same_contents
 from eurekube_provider.eureka.apply import write
 from eurekube_provider.eureka.enforce import clear
@@ -40,7 +40,6 @@ THREADS = 8
 MOST_READ = 64
 """So many are read one by one to see whether one of them is leaving."""
 
-Key = tuple[str, str]
 _NOTHING: Mapping[Key, Instance] = {}
 Registered = tuple[Peers, Instance]
 

@@ -21,7 +21,6 @@ def instance_of(properties: Mapping[str, Any], status: Status, marks: Mapping[st
     """What is asked for.
 
     :param properties: complete ones of one registration; nothing in them may be unknown.
-    :param marks: further metadata.
     """
     fields: dict[str, Any] = {"metadata": {}}
     for each in _DESCRIBED:

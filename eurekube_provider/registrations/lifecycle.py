@@ -21,12 +21,12 @@ from eurekube_provider.core.errors import (
     SomeFailed,
 )
 from eurekube_provider.core.identity import SELF_RENEWED
-from eurekube_provider.core.model import EMPTY, Instance, Status
+from eurekube_provider.core.model import EMPTY, Instance, Key, Status
 from eurekube_provider.core.plan import Action, Change, Plan, Policy, plan, same_contents
 from eurekube_provider.eureka.peers import Peers
 from eurekube_provider.eureka.removal_checks import RemovalChecks
 from eurekube_provider.registrations.actual import ActualState, look
-from eurekube_provider.registrations.desired import DesiredState, Key, Registration
+from eurekube_provider.registrations.desired import DesiredState, Registration
 from eurekube_provider.registrations.draining import drain, put_all_back
 from eurekube_provider.registrations.registry_lists import LISTS
 from eurekube_provider.registrations.rollback import carry_out, errors_of, grouped, take_back, undo_failed

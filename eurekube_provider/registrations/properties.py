@@ -83,6 +83,14 @@ def _whole(name: str, scope: Scope, least: int, most: int, default: int, told: s
     return Property(name, scope, values.whole_number(least, most), told, at, int, default)
 
 
+def _flag(name: str, told: str, *at: str, default: bool, **more: Any) -> Property:
+    return Property(name, Scope.CONTENTS, values.as_flag, told, at, bool, default, **more)
+
+
+def _of_lease(name: str, told: str) -> Property:
+    return _whole(name, Scope.CONTENTS, 1, 86400, getattr(EurekaLease(), name), told, "lease", name)
+
+
 def _url(name: str) -> Property:
     told = "as Spring and Netflix show it; Eureka does not call it"
     return Property(name, Scope.CONTENTS, values.as_url, told, at=(name,))
@@ -99,7 +107,7 @@ _METADATA = (
     "texts; keys of letters, digits, dots and dashes, not `eurekube.*`; at most 4096 bytes together. Larger"
     " ones that an earlier release has registered go on with a warning, and nothing can be added to them"
 )
-_LEASE = EurekaLease()
+_SECURE_PORT = "naming one enables it, and Spring then calls https"
 _DURATION = "how long it stays without a renewal; longer than the time between two"
 _DRAIN = "on removal, how long it stays OUT_OF_SERVICE before"
 _CONNECTION = "the name of one of `eurekube:connections`. Another name for a URL in common updates in place"
@@ -125,31 +133,12 @@ PROPERTIES = (
     _required(
         "port", _CONTENTS, values.whole_number(1, 65535), "1 to 65535", at=("port", "number"), type=int
     ),
-    Property(
-        "port_enabled",
-        _CONTENTS,
-        values.as_flag,
-        "whether callers may use it",
-        at=("port", "enabled"),
-        type=bool,
-        default=True,
-    ),
-    _whole(
-        "secure_port",
-        _CONTENTS,
-        1,
-        65535,
-        443,
-        "naming one enables it, and Spring then calls https",
-        *("secure_port", "number"),
-    ),
-    Property(
+    _flag("port_enabled", "whether callers may use it", "port", "enabled", default=True),
+    _whole("secure_port", _CONTENTS, 1, 65535, 443, _SECURE_PORT, "secure_port", "number"),
+    _flag(
         "secure_port_enabled",
-        _CONTENTS,
-        values.as_flag,
         "Spring calls https whenever it is enabled",
-        at=("secure_port", "enabled"),
-        type=bool,
+        *("secure_port", "enabled"),
         default=False,
         derive=lambda _, given: "secure_port" in given,  # whoever names one means that
     ),
@@ -180,24 +169,8 @@ PROPERTIES = (
     Property(
         "metadata", _CONTENTS, values.as_metadata, _METADATA, ("metadata",), dict, {}, default_told="none"
     ),
-    _whole(
-        "renewal_interval_seconds",
-        _CONTENTS,
-        1,
-        86400,
-        _LEASE.renewal_interval_seconds,
-        "the time between two renewals",
-        *("lease", "renewal_interval_seconds"),
-    ),
-    _whole(
-        "duration_seconds",
-        _CONTENTS,
-        1,
-        86400,
-        _LEASE.duration_seconds,
-        _DURATION,
-        *("lease", "duration_seconds"),
-    ),
+    _of_lease("renewal_interval_seconds", "the time between two renewals"),
+    _of_lease("duration_seconds", _DURATION),
     *map(_url, ("home_page_url", "status_page_url", "health_check_url", "secure_health_check_url")),
     _required(
         "renewer",

@@ -51,11 +51,6 @@ def no_such_property(where: str, name: str, known: tuple[str, ...]) -> CheckFail
     return CheckFailure(where, "there is no such property" + (f"; {near[0]} is one" if near else ""))
 
 
-def default_instance_id(owner: StackOwner, application: str, port: int) -> str:
-    """The id of a registration that names none: ``<name>.<stack>.<project>:<application>:<port>``."""
-    return f"{owner.name}.{owner.stack}.{owner.project}:{application.lower()}:{port}"
-
-
 def check(olds: Mapping[str, Any], news: Mapping[str, Any]) -> Checked:
     """Normalise ``news``: defaults filled in, whole numbers as integers, keys without a value gone.
 
@@ -133,6 +128,7 @@ class _Check:
             self._refuse("instance_id", f"{value!r} {problem}")
 
     def _default_instance_id(self) -> str | Marker | None:
+        """``<name>.<stack>.<project>:<application>:<port>``."""
         application, port = self._result.get("application"), self._result.get("port")
         owner = self._result.get("owner")
         if UNKNOWN in (application, port, owner):
@@ -147,7 +143,7 @@ class _Check:
         olds = self._olds
         if olds.get(DEFAULT_ID) and (olds.get("application"), olds.get("port")) == (application, port):
             return str(olds["instance_id"])
-        return default_instance_id(parsed, application, port)
+        return f"{parsed.name}.{parsed.stack}.{parsed.project}:{application.lower()}:{port}"
 
     def _keep(self, described: Property, default: Any) -> None:
         name, value = described.name, self._news.get(described.name)

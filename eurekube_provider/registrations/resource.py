@@ -179,8 +179,8 @@ class RegistrationResource(Resource):
         held = lifecycle.create(wanted, peers, REMOVAL_CHECKS, CANCELLATION.wait_of_this_call())
         if doubt:
             _tell(doubt)
-        self._finish(wanted)
         if wanted.has_members:
+            REMOVAL_CHECKS.finish()  # of what the state did not have
             news["created"] = datetime.now(UTC).isoformat()
         id_ = secrets.token_hex(16) if SECRET_ID in news else self._kind.id_of(wanted, news)
         return Created(id_, self._kind.outputs(news, wanted, held))
@@ -206,7 +206,8 @@ class RegistrationResource(Resource):
         peers = self._peers_for_writing(wanted)
         wait = CANCELLATION.wait_of_this_call()
         held = lifecycle.update(previous, wanted, peers, REMOVAL_CHECKS, wait)
-        self._finish(wanted)
+        if wanted.has_members:
+            REMOVAL_CHECKS.finish()
         return self._kind.outputs(news, wanted, held)
 
     def delete(self, olds: Properties) -> None:
@@ -256,12 +257,6 @@ class RegistrationResource(Resource):
         for place in wanted.keys:
             REMOVAL_CHECKS.forget(peers, place)
         return peers
-
-    @staticmethod
-    def _finish(wanted: DesiredState) -> None:
-        """Check what a change of an application removed."""
-        if wanted.has_members:
-            REMOVAL_CHECKS.finish()
 
 
 def _tell(sentence: str) -> None:

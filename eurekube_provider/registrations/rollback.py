@@ -50,7 +50,6 @@ def take_back(wanted: DesiredState, before: ActualState, peers: Peers) -> str:
 
     Nothing is touched that this creation did not write.
 
-    :param before: what was read before it was sent.
     :returns: the end of a sentence that says how that went, and what is left to do.
     """
     places = [each.instance for each in wanted.registrations.values()]

@@ -13,8 +13,9 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 
 from eurekube_provider.core.identity import are_of_one_stack
+from eurekube_provider.core.model import Key
 from eurekube_provider.eureka.peers import Peers
-from eurekube_provider.registrations.desired import DesiredState, Key
+from eurekube_provider.registrations.desired import DesiredState
 from eurekube_provider.registrations.draining import THREADS
 from eurekube_provider.registrations.lifecycle import update
 from eurekube_provider.registrations.properties import Properties
@@ -59,7 +60,6 @@ class RunResources:
     def give_back(self, leaving: DesiredState, find: Callable[[DesiredState], Peers]) -> None:
         """Give what goes on its registrations back where ``leaving``, which is to be removed, has them.
 
-        :param find: the servers of a resource.
         :raises EurekubeError: Eureka cannot be asked, or did not do it.
         """
 

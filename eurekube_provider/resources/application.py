@@ -5,7 +5,7 @@ by a test. As with :mod:`~eurekube_provider.resources.instance`, Pulumi's plugin
 """
 
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, get_type_hints
 
 import pulumi
 from pulumi.dynamic import Resource
@@ -81,7 +81,7 @@ class EurekaApplication(ApplicationOutputs, Resource, module="eurekube", name="E
 
 
 # The SDK reads the annotations of the class alone, and makes whole numbers of the engine's floats by them.
-EurekaApplication.__annotations__ = dict(ApplicationOutputs.__annotations__)
+EurekaApplication.__annotations__ = get_type_hints(ApplicationOutputs)
 
 
 def _plain_instances(instances: Any) -> Any:

@@ -180,10 +180,27 @@ class EurekaApplicationArgsDict(ResourceArgsDict):
     port: NotRequired[pulumi.Input[int] | None]
 
 
-class InstanceOutputs:
-    """What an EurekaInstance tells other resources."""
+class ResourceOutputs:
+    """What both resources tell others."""
 
     application: pulumi.Output[str]
+    zone: pulumi.Output[str | None]
+    home_page_url: pulumi.Output[str | None]
+    status_page_url: pulumi.Output[str | None]
+    health_check_url: pulumi.Output[str | None]
+    secure_health_check_url: pulumi.Output[str | None]
+    renewer: pulumi.Output[str]
+    on_conflict: pulumi.Output[str]
+    drain_seconds: pulumi.Output[int]
+    connection: pulumi.Output[str]
+    service_url: pulumi.Output[str]
+    owner: pulumi.Output[str]
+    incarnation: pulumi.Output[str | None]
+
+
+class InstanceOutputs(ResourceOutputs):
+    """What an EurekaInstance tells other resources."""
+
     instance_id: pulumi.Output[str]
     host_name: pulumi.Output[str]
     ip_address: pulumi.Output[str]
@@ -195,29 +212,16 @@ class InstanceOutputs:
     secure_vip_address: pulumi.Output[str]
     status: pulumi.Output[str]
     metadata: pulumi.Output[Mapping[str, str]]
-    zone: pulumi.Output[str | None]
     renewal_interval_seconds: pulumi.Output[int]
     duration_seconds: pulumi.Output[int]
-    home_page_url: pulumi.Output[str | None]
-    status_page_url: pulumi.Output[str | None]
-    health_check_url: pulumi.Output[str | None]
-    secure_health_check_url: pulumi.Output[str | None]
-    renewer: pulumi.Output[str]
-    on_conflict: pulumi.Output[str]
-    drain_seconds: pulumi.Output[int]
-    connection: pulumi.Output[str]
-    service_url: pulumi.Output[str]
-    owner: pulumi.Output[str]
     overridden_status: pulumi.Output[str]
     last_updated: pulumi.Output[str | None]
     seen_owner: pulumi.Output[str]
-    incarnation: pulumi.Output[str | None]
 
 
-class ApplicationOutputs:
+class ApplicationOutputs(ResourceOutputs):
     """What an EurekaApplication tells other resources."""
 
-    application: pulumi.Output[str]
     instances: pulumi.Output[Mapping[str, Any]]
     port: pulumi.Output[int | None]
     port_enabled: pulumi.Output[bool | None]
@@ -227,24 +231,12 @@ class ApplicationOutputs:
     secure_vip_address: pulumi.Output[str | None]
     status: pulumi.Output[str | None]
     metadata: pulumi.Output[Mapping[str, str] | None]
-    zone: pulumi.Output[str | None]
     renewal_interval_seconds: pulumi.Output[int | None]
     duration_seconds: pulumi.Output[int | None]
-    home_page_url: pulumi.Output[str | None]
-    status_page_url: pulumi.Output[str | None]
-    health_check_url: pulumi.Output[str | None]
-    secure_health_check_url: pulumi.Output[str | None]
-    renewer: pulumi.Output[str]
-    on_conflict: pulumi.Output[str]
-    drain_seconds: pulumi.Output[int]
-    connection: pulumi.Output[str]
-    service_url: pulumi.Output[str]
-    owner: pulumi.Output[str]
     id_base: pulumi.Output[str]
     statuses: pulumi.Output[Mapping[str, str]]
     held_by_others: pulumi.Output[Mapping[str, str]]
     created: pulumi.Output[str | None]
-    incarnation: pulumi.Output[str | None]
 
 
 def as_dictionary(args: Any) -> Any:
@@ -257,7 +249,6 @@ def as_dictionary(args: Any) -> Any:
 def as_arguments(kind: type[_T], given: Any, where: str = "") -> _T:
     """Arguments of either form as the class.
 
-    :param where: what stands before a complaint.
     :raises ConfigurationError: neither form, a name that is no argument, or a required one is missing.
     """
     if isinstance(given, kind):

@@ -14,10 +14,9 @@ import pulumi
 from pulumi.runtime import rpc
 
 from eurekube_provider.core.drain_time import Drain
-from eurekube_provider.core.errors import ConfigurationError
 from eurekube_provider.core.prestop import Change, PreStopHook, drained_workload
 from eurekube_provider.resources.labels import OPERATOR_APP, SELECTOR_LABEL
-from eurekube_provider.resources.program import ProgramError
+from eurekube_provider.resources.program import InOneSentence, ProgramError
 
 _KINDS = {"kubernetes:apps/v1:Deployment": "Deployment", "kubernetes:apps/v1:StatefulSet": "StatefulSet"}
 
@@ -56,15 +55,11 @@ class DrainBeforeStop:
         if kind is None or "spec" not in args.props:
             return None
 
+        @InOneSentence(f"{kind} {args.name!r}: DrainBeforeStop: ")
         def drained(spec: Mapping[str, Any]) -> Mapping[str, Any]:
             if not self._is_meant(spec):
                 return spec
-            try:
-                return drained_workload(
-                    kind, spec, self.drain, PreStopHook(self.hook), self.containers, _within
-                )
-            except ConfigurationError as error:
-                raise ProgramError(f"{kind} {args.name!r}: DrainBeforeStop: {error}") from None
+            return drained_workload(kind, spec, self.drain, PreStopHook(self.hook), self.containers, _within)
 
         return pulumi.ResourceTransformResult(
             props={**args.props, "spec": _within(args.props["spec"], drained)}, opts=args.opts

@@ -73,13 +73,11 @@ class RegistrationProvider(ResourceProvider):
         found = self._resource.read(read_in(props))
         if found is None:
             return ReadResult(id_="", outs={})
-        # What no program names may hold what was a secret of one, and no state says so.
-        outs, inputs = (
-            {**each, "instances": {**each["instances"], **_secret(each["instances"], found.unnamed)}}
-            if found.unnamed
-            else each
-            for each in (found.properties, found.inputs)
-        )
+        outs, inputs = dict(found.properties), dict(found.inputs)
+        for each in (outs, inputs) if found.unnamed else ():
+            # What no program names may hold what was a secret of one, and no state says so.
+            hidden = {name: as_secret(each["instances"][name]) for name in found.unnamed}
+            each["instances"] = {**each["instances"], **hidden}
         return ReadResult(id_, outs, inputs)
 
     def update(self, _id: str, _olds: Properties, _news: Properties) -> UpdateResult:
@@ -116,10 +114,6 @@ def write_out(properties: Mapping[str, Any]) -> Properties:
 def as_secret(value: Any) -> Properties:
     """``value`` as Pulumi's engine reads a secret: encrypted in the state, and shown to nobody."""
     return {SIGNATURE: SECRET, "value": value}
-
-
-def _secret(instances: Mapping[str, Any], names: frozenset[str]) -> Properties:
-    return {name: as_secret(instances[name]) for name in names}
 
 
 def _marked(value: Any) -> Any:

@@ -12,7 +12,6 @@ class OperatorExport(TypedDict):
     """The operator that a stack runs.
 
     :ivar name: what registrations elsewhere give as their ``renewer``.
-    :ivar namespace: where it runs.
     """
 
     name: pulumi.Input[str]
@@ -23,7 +22,6 @@ class Exports(TypedDict):
     """The outputs of a stack of this project, by their names.
 
     :ivar eurekaUrls: the service URLs of the default connection, without credentials.
-    :ivar operator: see :class:`OperatorExport`.
     :ivar syncers: ``<namespace>/<name>`` by the name in the configuration.
     :ivar registrations: the instance id in Eureka by the name in the configuration.
     """

@@ -9,7 +9,7 @@ anew.
 
 from copy import copy
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, get_type_hints
 
 import pulumi
 from pulumi.dynamic import Resource
@@ -81,7 +81,7 @@ class EurekaInstance(InstanceOutputs, Resource, module="eurekube", name="EurekaI
 
 
 # The SDK reads the annotations of the class alone, and makes whole numbers of the engine's floats by them.
-EurekaInstance.__annotations__ = dict(InstanceOutputs.__annotations__)
+EurekaInstance.__annotations__ = get_type_hints(InstanceOutputs)
 
 _TOLD = ("instance_id", "status", "overridden_status", "last_updated", "seen_owner", INCARNATION)
 """What Eureka tells, or the check."""

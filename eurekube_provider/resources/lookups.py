@@ -7,22 +7,22 @@ then, and the plain ones answer with the placeholder that they were given.
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from pathlib import Path
 from typing import Any, TypeVar
 
 import pulumi
 
-from eurekube_provider.core.errors import EurekubeError
 from eurekube_provider.core.model import Instance, Status
 from eurekube_provider.core.objects import SERVICE_NAME_LABEL
 from eurekube_provider.eureka.peers import Peers
 from eurekube_provider.registrations.connections import NAMESPACE
+from eurekube_provider.registrations.instance_fields import properties_of
 from eurekube_provider.registrations.servers import PEERS
 from eurekube_provider.resources.program import (
     OFFLINE_VARIABLE,
+    InOneSentence,
     ProgramError,
     is_offline_preview,
     program_connection,
@@ -113,7 +113,7 @@ def get_application(
     """
     if is_offline_preview():
         return _placeholder("get_application", offline)
-    return _asked(lambda: _application(name, connection))
+    return _application(name, connection)
 
 
 def get_application_output(
@@ -136,7 +136,7 @@ def get_instance(
     """
     if is_offline_preview():
         return _placeholder("get_instance", offline)
-    return _asked(lambda: _instance(application, instance_id, connection))
+    return _instance(application, instance_id, connection)
 
 
 def get_instance_output(
@@ -162,7 +162,7 @@ def get_endpoints(
     """
     if is_offline_preview():
         return _placeholder("get_endpoints", offline)
-    return _asked(lambda: _endpoints(service, namespace, kubeconfig, context))
+    return _endpoints(service, namespace, kubeconfig, context)
 
 
 def get_endpoints_output(
@@ -177,16 +177,6 @@ def get_endpoints_output(
     return _output(both, lambda known: _endpoints(known[0], known[1], kubeconfig, context))
 
 
-def _asked(ask: Callable[[], T]) -> T:
-    """Ask, and tell a failure as Pulumi shows it: one sentence, no traceback."""
-    try:
-        return ask()
-    except ProgramError:
-        raise
-    except EurekubeError as error:
-        raise ProgramError(str(error)) from None
-
-
 def _placeholder(name: str, offline: T | None) -> T:
     if offline is None:
         raise ProgramError(
@@ -199,21 +189,19 @@ def _placeholder(name: str, offline: T | None) -> T:
 def _output(known: pulumi.Input[Any], ask: Callable[[Any], T]) -> pulumi.Output[T]:
     if is_offline_preview():
         return _unknown()
-    return pulumi.Output.from_input(known).apply(lambda value: _asked(lambda: ask(value)))
+    return pulumi.Output.from_input(known).apply(ask)
 
 
 def _unknown() -> pulumi.Output[Any]:
     """An output that is not known in this preview."""
 
-    async def settled(value: Any) -> Any:
-        return value
+    async def no() -> bool:
+        return False
 
-    def future(value: Any) -> asyncio.Future[Any]:
-        return asyncio.ensure_future(settled(value))
-
-    return pulumi.Output(future(set()), future(None), future(False))  # noqa: FBT003 - "is not known"
+    return pulumi.Output(set(), no(), no())
 
 
+@InOneSentence()
 def _application(name: str, connection: str | None) -> FoundApplication:
     # The list that every client asks for: one of the application would stay in the server for good.
     listed = _peers(connection).list_instances()
@@ -223,6 +211,7 @@ def _application(name: str, connection: str | None) -> FoundApplication:
     return FoundApplication(name.upper(), tuple(map(_found, found)))
 
 
+@InOneSentence()
 def _instance(application: str, instance_id: str, connection: str | None) -> FoundInstance | None:
     held = _peers(connection).read(application.upper(), instance_id)
     return None if held is None else _found(held)
@@ -233,23 +222,12 @@ def _peers(connection: str | None) -> Peers:
 
 
 def _found(instance: Instance) -> FoundInstance:
-    return FoundInstance(
-        application=instance.application,
-        instance_id=instance.instance_id,
-        host_name=instance.host_name,
-        ip_address=instance.ip_address,
-        port=instance.port.number,
-        port_enabled=instance.port.enabled,
-        secure_port=instance.secure_port.number,
-        secure_port_enabled=instance.secure_port.enabled,
-        vip_address=instance.vip_address,
-        status=instance.status.value,
-        zone=instance.zone or "",
-        owner=instance.owner or "",
-        metadata=dict(instance.metadata),
-    )
+    told = properties_of(instance)
+    told |= {"zone": instance.zone or "", "metadata": dict(instance.metadata)}
+    return FoundInstance(**{each.name: told[each.name] for each in fields(FoundInstance)})
 
 
+@InOneSentence()
 def _endpoints(
     service: str, namespace: str, kubeconfig: str | Path | None, context: str | None
 ) -> FoundEndpoints:

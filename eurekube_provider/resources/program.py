@@ -7,18 +7,16 @@ from __future__ import annotations
 
 import os
 import signal
+from contextlib import ContextDecorator
 from contextvars import ContextVar
+from types import TracebackType
 
 import pulumi
 from pulumi.runtime import get_config, is_config_secret
 
-from eurekube_provider.core.errors import ConfigurationError
+from eurekube_provider.core.errors import ConfigurationError, EurekubeError
 from eurekube_provider.eureka.connection import Connection
-from eurekube_provider.registrations.connections import (
-    DEFAULT_CONNECTION,
-    NAMESPACE,
-    configured_connection,
-)
+from eurekube_provider.registrations.connections import DEFAULT_CONNECTION, NAMESPACE, configured_connection
 
 DEFAULT_OPERATOR_NAME = "eurekube"
 OFFLINE_VARIABLE = "EUREKUBE_OFFLINE"
@@ -29,6 +27,24 @@ is_rendered: ContextVar[bool] = ContextVar("is_rendered", default=False)
 
 class ProgramError(ConfigurationError, pulumi.RunError):
     """A setting of the program is missing or wrong. Pulumi shows its one sentence and no traceback."""
+
+
+class InOneSentence(ContextDecorator):
+    """Has Pulumi show an error of ours as its sentence alone: a :class:`ProgramError` is raised in its place.
+
+    :param where: what stands before the sentence.
+    """
+
+    def __init__(self, where: str = "") -> None:
+        self._where = where
+
+    def __enter__(self) -> None: ...
+
+    def __exit__(
+        self, _kind: type[BaseException] | None, error: BaseException | None, _trace: TracebackType | None
+    ) -> None:
+        if isinstance(error, EurekubeError) and not isinstance(error, ProgramError):
+            raise ProgramError(f"{self._where}{error}") from None
 
 
 def program_setting(key: str) -> str | None:
@@ -46,11 +62,8 @@ def program_connection(name: str | None = None) -> Connection:
 
     :raises ProgramError: none is configured, or its settings are wrong.
     """
-    try:
-        connection = configured_connection(program_setting, name=name or DEFAULT_CONNECTION)
-    except ConfigurationError as error:
-        raise ProgramError(str(error)) from None
-    return connection
+    with InOneSentence():
+        return configured_connection(program_setting, name=name or DEFAULT_CONNECTION)
 
 
 def program_renewer() -> str:
@@ -75,7 +88,6 @@ def program_organization() -> str:
 def check_options(kind: str, name: str, options: pulumi.ResourceOptions | None, lookup: str) -> None:
     """Say what Pulumi's dynamic resources cannot do, instead of what would come of it.
 
-    :param lookup: the function that looks such a thing up.
     :raises ProgramError: ``id`` or ``import_`` is given.
     """
     if options is None:

@@ -20,7 +20,7 @@ from eurekube_provider.resources.operator_component.credentials import EurekaSec
 from eurekube_provider.resources.operator_component.eureka_arguments import EurekaConnectionArgs
 from eurekube_provider.resources.operator_component.operator_arguments import EurekubeOperatorArgs
 from eurekube_provider.resources.program import (
-    ProgramError,
+    InOneSentence,
     is_rendered,
     program_connection,
     program_renewer,
@@ -72,20 +72,12 @@ class StackSettings:
     registrations: Mapping[str, EurekaInstanceArgs] = field(default_factory=dict)
 
     @classmethod
+    @InOneSentence()
     def load(cls) -> StackSettings:
         """Read the running program's configuration.
 
         :raises ProgramError: a key is missing or wrong; one sentence that names it.
         """
-        try:
-            return cls._load()
-        except ProgramError:
-            raise
-        except ConfigurationError as error:
-            raise ProgramError(str(error)) from None
-
-    @classmethod
-    def _load(cls) -> StackSettings:
         warn_of_open_credentials()
         return cls(
             operator=_operator(),

@@ -10,11 +10,10 @@ import pulumi
 from pulumi_kubernetes.apiextensions.CustomResource import CustomResource
 from pulumi_kubernetes.meta.v1 import ObjectMetaArgs
 
-from eurekube_provider.core.errors import ConfigurationError
 from eurekube_provider.core.wording import camel_case
 from eurekube_provider.resources.arguments import as_arguments
 from eurekube_provider.resources.labels import object_labels
-from eurekube_provider.resources.program import ProgramError
+from eurekube_provider.resources.program import InOneSentence, ProgramError
 
 Text = pulumi.Input[str]
 _WAITING = {"pulumi.com/waitFor": "condition=Ready"}
@@ -143,10 +142,8 @@ class EurekaSyncer(pulumi.ComponentResource):
         args: EurekaSyncerArgs | EurekaSyncerArgsDict,
         opts: pulumi.ResourceOptions | None = None,
     ) -> None:
-        try:
+        with InOneSentence(f"EurekaSyncer {name!r}: "):
             args = as_arguments(EurekaSyncerArgs, args)
-        except ConfigurationError as error:
-            raise ProgramError(f"EurekaSyncer {name!r}: {error}") from None
         if args.app is None and args.match_labels is None:
             raise ProgramError(f"EurekaSyncer {name!r}: app or match_labels must say which Service is meant")
         patience = args.wait_ready_seconds

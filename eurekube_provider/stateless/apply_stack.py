@@ -20,6 +20,7 @@ from eurekube_provider.stateless.stack_registrations import Report, StackRegistr
 
 SYNCER = ("eurekube.io/v1alpha1", "EurekaSyncer")
 NAMESPACE = ("v1", "Namespace")
+_CRD = ("apiextensions.k8s.io/v1", "CustomResourceDefinition")
 _OTHERS = (
     ("monitoring.coreos.com/v1", "ServiceMonitor"),
     ("monitoring.coreos.com/v1", "PrometheusRule"),
@@ -112,7 +113,7 @@ def _left_over(
     """What has the stack's label and is not rendered: syncers, and the rest in the order of removal."""
     kept = {identity(item) for item in rendered.objects}
     named = {(item["apiVersion"], item["kind"]) for item in (*rendered.objects, *also)}
-    unusual = sorted(named - {SYNCER, NAMESPACE, *_OTHERS, ("apiextensions.k8s.io/v1", _CRD)})
+    unusual = sorted(named - {SYNCER, NAMESPACE, _CRD, *_OTHERS})
 
     def left(kinds: Iterable[tuple[str, str]]) -> list[KubernetesObject]:
         return [item for item in objects.of_stack(rendered.label, kinds) if identity(item) not in kept]
@@ -120,16 +121,11 @@ def _left_over(
     return left([SYNCER]), left([*unusual, *_OTHERS, NAMESPACE])
 
 
-_CRD = "CustomResourceDefinition"
-
-
 def _remove_syncers(
     syncers: list[KubernetesObject], objects: Objects, report: Report, patience_seconds: float
 ) -> None:
     """Delete the syncers and wait for the operator, which first deregisters what they brought."""
-    for item in syncers:
-        objects.delete(item)
-    stuck = _wait_until_gone(syncers, objects, report, patience_seconds)
+    stuck = _delete(syncers, objects, report, patience_seconds)
     if stuck:
         names = ", ".join(describe(item) for item in stuck)
         raise KubernetesError(
@@ -143,16 +139,16 @@ def _remove_syncers(
 def _remove_objects(
     others: list[KubernetesObject], objects: Objects, report: Report, patience_seconds: float
 ) -> None:
-    for item in others:
-        objects.delete(item)
-    for item in _wait_until_gone(others, objects, report, patience_seconds):
+    for item in _delete(others, objects, report, patience_seconds):
         report(f"- {describe(item)} (still being removed by the cluster)")
 
 
-def _wait_until_gone(
+def _delete(
     items: list[KubernetesObject], objects: Objects, report: Report, patience_seconds: float
 ) -> list[KubernetesObject]:
-    """Report each as it goes; returns those that are still there after ``patience_seconds``."""
+    """Delete them, and report each as it goes; returns those that are still there after the patience."""
+    for item in items:
+        objects.delete(item)
     deadline = time.monotonic() + patience_seconds
     left = list(items)
     while left:

@@ -10,13 +10,12 @@ from __future__ import annotations
 import asyncio
 import json
 import logging
-import os
 import runpy
 import signal
 import sys
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Mapping
-from contextlib import contextmanager
+from collections.abc import Iterable, Mapping
+from contextlib import chdir, contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -80,7 +79,6 @@ class Rendered:
     :ivar registrations: the checked properties of each EurekaInstance, by name.
     :ivar applications: those of each EurekaApplication, by name.
     :ivar kubeconfig: what ``eurekube:kubeconfig`` names; None for kubectl's own way.
-    :ivar context: what ``eurekube:context`` names.
     :ivar connections: how the stack reaches each Eureka that is configured or named, by name.
     :ivar secrets: the secret texts of all registrations and applications.
     :ivar secrets_of: the same of each, by its name.
@@ -257,6 +255,11 @@ def _run(
     secret_keys: list[str],
     collector: _Collector,
 ) -> None:
+    def program() -> None:
+        runpy.run_path(str(project.program), run_name="__main__")
+
+    if not project.program.is_file():
+        raise ConfigurationError(f"the program {project.program} does not exist")
     quiet = logging.getLogger("eurekube.render")
     quiet.setLevel(logging.WARNING)
     interrupt = signal.getsignal(signal.SIGINT)
@@ -274,7 +277,7 @@ def _run(
         )
         set_all_config(configuration, secret_keys)
         is_rendered.set(True)
-        loop.run_until_complete(run_pulumi_func(_program(project.program)))
+        loop.run_until_complete(run_pulumi_func(program))
     except pulumi.RunError as error:
         raise ConfigurationError(str(error)) from None
     finally:
@@ -292,26 +295,15 @@ def _cancel_all(loop: asyncio.AbstractEventLoop) -> None:
     loop.run_until_complete(asyncio.gather(*waiting, return_exceptions=True))
 
 
-def _program(file: Path) -> Callable[[], None]:
-    def run() -> None:
-        runpy.run_path(str(file), run_name="__main__")
-
-    if not file.is_file():
-        raise ConfigurationError(f"the program {file} does not exist")
-    return run
-
-
 @contextmanager
 def _in_directory(directory: Path) -> Any:
     """As Pulumi runs a program: in that of ``main``, which is where modules are found first."""
-    before = Path.cwd()
-    os.chdir(directory)
-    sys.path.insert(0, str(directory))
-    try:
-        yield
-    finally:
-        sys.path.remove(str(directory))
-        os.chdir(before)
+    with chdir(directory):
+        sys.path.insert(0, str(directory))
+        try:
+            yield
+        finally:
+            sys.path.remove(str(directory))
 
 
 def _object(resource: mocks.MockResourceArgs, label: str) -> KubernetesObject:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import time
 from collections.abc import Iterable
 from enum import Enum
-from typing import Any
 
 from eurekube_provider.core.errors import KubernetesError
 from eurekube_provider.core.objects import conditions_of
@@ -51,8 +50,8 @@ class Objects:
             self._wait_until_established(path, item)
         if before is None:
             return Effect.CREATED
-        same = _version(before) == _version(after)
-        return Effect.UNCHANGED if same else Effect.CHANGED
+        versions = {one["metadata"].get("resourceVersion") for one in (before, after)}
+        return Effect.UNCHANGED if len(versions) == 1 else Effect.CHANGED
 
     def preview(self, item: KubernetesObject) -> Effect:
         """What :meth:`apply` would do, asked of the server, which changes nothing."""
@@ -126,12 +125,9 @@ class Objects:
         if api_version in self._kinds:
             return self._kinds[api_version]
         group, _, version = api_version.rpartition("/")
-        try:
-            answer = self._access.get(f"/apis/{api_version}" if group else f"/api/{version}")
-        except KubernetesError as error:
-            if error.status_code == 404:
-                return {}
-            raise
+        answer = self._find(f"/apis/{api_version}" if group else f"/api/{version}")
+        if answer is None:
+            return {}
         kinds = {
             str(entry["kind"]): (ApiResource(group, version, entry["name"]), bool(entry["namespaced"]))
             for entry in answer["resources"]
@@ -170,10 +166,6 @@ def _is_foreign(before: KubernetesObject | None, item: KubernetesObject) -> bool
         return False
     labels = [(one["metadata"].get("labels") or {}).get(STACK_LABEL) for one in (before, item)]
     return labels[0] != labels[1]
-
-
-def _version(item: KubernetesObject) -> Any:
-    return item["metadata"].get("resourceVersion")
 
 
 def _contents(item: KubernetesObject) -> KubernetesObject:

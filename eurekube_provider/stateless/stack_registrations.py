@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Container, Iterable
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from eurekube_provider.core.identity import MEMBER_KEY, StackOwner, parse_owner
 from eurekube_provider.core.model import Instance
@@ -30,14 +30,6 @@ LATE = (
 
 Report = Callable[[str], None]
 """Takes one line for a person."""
-
-
-@dataclass(frozen=True, slots=True)
-class _Forgotten:
-    """What the stack has in Eureka and is not rendered."""
-
-    connection: str
-    instance: Instance
 
 
 class StackRegistrations:
@@ -86,8 +78,8 @@ class StackRegistrations:
         for desired in self._resources:
             for line in lifecycle.preview(desired, self._peers[desired.connection]):
                 self._say(line, desired.connection)
-        for each in self._forgotten(self._resources):
-            self._say_removed(each.instance, each.connection)
+        for connection, instance in self._forgotten(self._resources):
+            self._say_removed(instance, connection)
 
     def remove_all(self) -> None:
         """Remove everything of the stack, what is rendered with the drain that it asks for, all in one wait.
@@ -99,7 +91,7 @@ class StackRegistrations:
         for desired in self._resources:
             self._remove_resource(replace(desired, drain_seconds=0), checks, anew.__contains__)
         checks.finish()
-        self._remove(each for each in self._forgotten([]) if each.instance.key not in anew)
+        self._remove(each for each in self._forgotten([]) if each[1].key not in anew)
 
     def _drain(self) -> Container[tuple[str, str]]:
         """Take out all that asks for a drain, and wait for the longest.
@@ -115,8 +107,8 @@ class StackRegistrations:
         longest = max((each.drain_seconds for each in self._resources), default=0)
         return drain(leaving, longest, time.sleep)
 
-    def _forgotten(self, resources: Iterable[DesiredState]) -> list[_Forgotten]:
-        """What Eureka lists, belongs to the stack, and is none of these.
+    def _forgotten(self, resources: Iterable[DesiredState]) -> list[tuple[str, Instance]]:
+        """What Eureka lists, belongs to the stack, and is none of these, each with its connection's name.
 
         A list is up to 30 s old: what an earlier run registered shortly before this one may be found by the
         next run only. What it names is read by itself.
@@ -127,7 +119,7 @@ class StackRegistrations:
             wanted |= dict.fromkeys(desired.keys, desired.connection)
             if desired.has_members:  # an update removes what it has too many
                 updated.add((desired.connection, desired.owner, desired.application))
-        found: list[_Forgotten] = []
+        found: list[tuple[str, Instance]] = []
         for name, peers in self._peers.items():
             for instance in self._held_at(peers):
                 is_member = MEMBER_KEY in instance.metadata
@@ -135,8 +127,8 @@ class StackRegistrations:
                     continue
                 elsewhere = wanted.get(instance.key)
                 if elsewhere is None or not self._is_the_same(instance, name, elsewhere):
-                    found.append(_Forgotten(name, instance))
-        return sorted(found, key=lambda each: (each.connection, each.instance.key))
+                    found.append((name, instance))
+        return sorted(found, key=lambda each: (each[0], each[1].key))
 
     def _held_at(self, peers: Peers) -> list[Instance]:
         """What the stack has at one Eureka, as far as its servers' lists know, each as it stands now."""
@@ -169,23 +161,20 @@ class StackRegistrations:
         there = self._peers[wanted_at].read(*instance.key)
         return there is not None and there.last_dirty_timestamp_ms == instance.last_dirty_timestamp_ms
 
-    def _remove(self, forgotten: Iterable[_Forgotten]) -> None:
+    def _remove(self, forgotten: Iterable[tuple[str, Instance]]) -> None:
         checks = RemovalChecks()
         members: dict[tuple[str, str, str], set[tuple[str, str]]] = {}
-        for each in forgotten:
-            group = (each.connection, each.instance.owner or "", each.instance.application)
-            if MEMBER_KEY in each.instance.metadata:
-                members.setdefault(group, set()).add(each.instance.key)
+        for connection, instance in forgotten:
+            group = (connection, instance.owner or "", instance.application)
+            if MEMBER_KEY in instance.metadata:
+                members.setdefault(group, set()).add(instance.key)
             else:
-                alone = {each.instance.instance_id: Registration(each.instance)}
+                alone = {instance.instance_id: Registration(instance)}
                 single = replace(self._resource(*group), registrations=alone, has_members=False)
                 self._remove_resource(single, checks)
         for group, keys in members.items():
-
-            def is_spared(place: tuple[str, str], removed: Container[tuple[str, str]] = keys) -> bool:
-                return place not in removed
-
-            self._remove_resource(self._resource(*group), checks, is_spared)
+            resource = self._resource(*group)
+            self._remove_resource(resource, checks, lambda place: place not in keys)  # noqa: B023 - at once
         checks.finish()
 
     def _resource(self, connection: str, owner: str, application: str) -> DesiredState:

@@ -6,6 +6,7 @@ server computes, and the CRD is read as YAML.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 import pulumi
@@ -78,7 +79,8 @@ class EurekubeOperator(pulumi.ComponentResource):
         account = ServiceAccount(f"{name}-account", metadata=self._metadata(), opts=self._after(namespace))
         rights = Rights(name, args, self._labels, self)
         needed = [account, *crds, *rights.for_work(), *rights.for_election(namespace)]
-        needed += [self._secret(name, namespace)] if args.credentials.own else []
+        if args.credentials.own:
+            needed.append(self._secret(f"{name}-eureka", CREDENTIALS, args.credentials.own, namespace))
         needed += [*rights.for_stacks(pulumi_stacks(args.targets)), *self._targets(name, namespace)]
         needed += [self._network_policy(name, namespace)] if args.network_policy else []
         self.deployment = Deployment(
@@ -123,15 +125,12 @@ class EurekubeOperator(pulumi.ComponentResource):
     def _after(self, *resources: pulumi.Resource) -> pulumi.ResourceOptions:
         return pulumi.ResourceOptions(parent=self, depends_on=list(resources))
 
-    def _secret(self, name: str, namespace: pulumi.Resource) -> Secret:
-        return Secret(
-            f"{name}-eureka",
-            metadata=self._metadata(CREDENTIALS),
-            string_data=self._args.credentials.own,
-            opts=pulumi.ResourceOptions(
-                parent=self, depends_on=[namespace], additional_secret_outputs=["data", "stringData"]
-            ),
-        )
+    def _secret(
+        self, title: str, name: str, data: Mapping[str, pulumi.Input[str]], namespace: pulumi.Resource
+    ) -> Secret:
+        opts = self._after(namespace)
+        opts.additional_secret_outputs = ["data", "stringData"]
+        return Secret(title, metadata=self._metadata(name), string_data=dict(data), opts=opts)
 
     def _targets(self, name: str, namespace: pulumi.Resource) -> list[pulumi.Resource]:
         args = self._args
@@ -146,13 +145,7 @@ class EurekubeOperator(pulumi.ComponentResource):
             )
         ]
         if args.file_secrets:
-            kept = pulumi.ResourceOptions(
-                parent=self, depends_on=[namespace], additional_secret_outputs=["data", "stringData"]
-            )
-            data = dict(args.file_secrets)
-            made.append(
-                Secret(f"{name}-targets", metadata=self._metadata(TARGETS), string_data=data, opts=kept)
-            )
+            made.append(self._secret(f"{name}-targets", TARGETS, args.file_secrets, namespace))
         return made
 
     def _disruption_budget(self, name: str, namespace: pulumi.Resource) -> None:

@@ -27,7 +27,6 @@ def operator_crds(
 ) -> list[pulumi.Resource]:
     """The CRDs of a component.
 
-    :param name: the component's.
     :param parent: the component's; None for the stack.
     :param keep: whether they outlive the component. One that is kept must be taken over again by the next
         stack, which only a patch does.

@@ -8,16 +8,7 @@ from dataclasses import dataclass, fields
 from typing import NotRequired, TypedDict
 
 import pulumi
-from pulumi_kubernetes.core.v1 import (
-    EnvVarSourceArgs,
-    KeyToPathArgs,
-    ProjectedVolumeSourceArgs,
-    SecretKeySelectorArgs,
-    SecretProjectionArgs,
-    VolumeArgs,
-    VolumeMountArgs,
-    VolumeProjectionArgs,
-)
+import pulumi_kubernetes.core.v1 as core
 
 from eurekube_provider.core.errors import ConfigurationError
 from eurekube_provider.core.objects import is_object_name
@@ -65,7 +56,6 @@ class EurekaSecretArgs:
 
     The operator takes from it what a key is given for, and no more.
 
-    :ivar name: the Secret's name.
     :ivar user_key: under which key the Secret has the user, e.g. ``username``; the others likewise.
     :ivar client_key_key: the client certificate's key, unless that lies beside the certificate.
     """
@@ -164,34 +154,36 @@ class Credentials:
         """The variables that name files."""
         return {source.part.variable: source.path for source in self.sources if source.part.is_file}
 
-    def references(self) -> dict[str, EnvVarSourceArgs]:
+    def references(self) -> dict[str, core.EnvVarSourceArgs]:
         """The variables whose values only the Secret has."""
         return {
-            source.part.variable: EnvVarSourceArgs(
-                secret_key_ref=SecretKeySelectorArgs(name=source.secret, key=source.key)
+            source.part.variable: core.EnvVarSourceArgs(
+                secret_key_ref=core.SecretKeySelectorArgs(name=source.secret, key=source.key)
             )
             for source in self.sources
             if not source.part.is_file
         }
 
-    def volume(self) -> list[VolumeArgs]:
+    def volume(self) -> list[core.VolumeArgs]:
         """The files, in one directory whichever Secret they come from."""
         files = [
-            VolumeProjectionArgs(
-                secret=SecretProjectionArgs(
-                    name=source.secret, items=[KeyToPathArgs(key=source.key, path=source.part.key)]
+            core.VolumeProjectionArgs(
+                secret=core.SecretProjectionArgs(
+                    name=source.secret, items=[core.KeyToPathArgs(key=source.key, path=source.part.key)]
                 )
             )
             for source in self.sources
             if source.part.is_file
         ]
-        return [VolumeArgs(name=_VOLUME, projected=ProjectedVolumeSourceArgs(sources=files))] if files else []
+        if not files:
+            return []
+        return [core.VolumeArgs(name=_VOLUME, projected=core.ProjectedVolumeSourceArgs(sources=files))]
 
-    def mount(self) -> list[VolumeMountArgs]:
+    def mount(self) -> list[core.VolumeMountArgs]:
         """Where they are."""
         if not self.variables():
             return []
-        return [VolumeMountArgs(name=_VOLUME, mount_path=_DIRECTORY, read_only=True)]
+        return [core.VolumeMountArgs(name=_VOLUME, mount_path=_DIRECTORY, read_only=True)]
 
     def _check_secret(self, secret: EurekaSecretArgs) -> None:
         keys = {

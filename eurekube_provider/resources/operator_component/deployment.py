@@ -3,29 +3,9 @@
 from __future__ import annotations
 
 import pulumi
-from pulumi_kubernetes.apps.v1 import (
-    DeploymentSpecArgs,
-    DeploymentStrategyArgs,
-    RollingUpdateDeploymentArgs,
-)
-from pulumi_kubernetes.core.v1 import (
-    CapabilitiesArgs,
-    ContainerArgs,
-    ContainerPortArgs,
-    EnvVarArgs,
-    EnvVarSourceArgs,
-    HTTPGetActionArgs,
-    ObjectFieldSelectorArgs,
-    PodSecurityContextArgs,
-    PodSpecArgs,
-    PodTemplateSpecArgs,
-    ProbeArgs,
-    ResourceRequirementsArgs,
-    SeccompProfileArgs,
-    SecurityContextArgs,
-    TopologySpreadConstraintArgs,
-)
-from pulumi_kubernetes.meta.v1 import LabelSelectorArgs, ObjectMetaArgs
+import pulumi_kubernetes.apps.v1 as apps
+import pulumi_kubernetes.core.v1 as core
+import pulumi_kubernetes.meta.v1 as meta
 
 from eurekube_provider.resources.operator_component.operator_arguments import (
     ACCOUNT,
@@ -47,7 +27,7 @@ _APART = ("kubernetes.io/hostname", "topology.kubernetes.io/zone")
 """On several nodes and in several zones where there are several, and on one where there is one."""
 
 
-def operator_deployment(name: str, args: EurekubeOperatorArgs) -> DeploymentSpecArgs:
+def operator_deployment(name: str, args: EurekubeOperatorArgs) -> apps.DeploymentSpecArgs:
     """The ``spec`` of the Deployment of the operator of this name."""
     selector = operator_selector(name)
     scraped = {
@@ -58,21 +38,21 @@ def operator_deployment(name: str, args: EurekubeOperatorArgs) -> DeploymentSpec
     # Two scrapes of one pod would count everything twice.
     annotations = {**({} if args.service_monitor else scraped), **targets_annotation(args.file_content)}
     volumes = [*args.credentials.volume(), *targets_volume(args.file_content, args.file_secrets)]
-    return DeploymentSpecArgs(
+    return apps.DeploymentSpecArgs(
         replicas=args.replicas,
-        strategy=DeploymentStrategyArgs(
+        strategy=apps.DeploymentStrategyArgs(
             type="RollingUpdate",
-            rolling_update=RollingUpdateDeploymentArgs(max_surge=1, max_unavailable=0),
+            rolling_update=apps.RollingUpdateDeploymentArgs(max_surge=1, max_unavailable=0),
         ),
-        selector=LabelSelectorArgs(match_labels=selector),
-        template=PodTemplateSpecArgs(
-            metadata=ObjectMetaArgs(labels=selector, annotations=annotations or None),
-            spec=PodSpecArgs(
+        selector=meta.LabelSelectorArgs(match_labels=selector),
+        template=core.PodTemplateSpecArgs(
+            metadata=meta.ObjectMetaArgs(labels=selector, annotations=annotations or None),
+            spec=core.PodSpecArgs(
                 service_account_name=ACCOUNT,
                 termination_grace_period_seconds=_GRACE_SECONDS,
                 topology_spread_constraints=[_spread(key, selector) for key in _APART],
-                security_context=PodSecurityContextArgs(
-                    run_as_non_root=True, seccomp_profile=SeccompProfileArgs(type="RuntimeDefault")
+                security_context=core.PodSecurityContextArgs(
+                    run_as_non_root=True, seccomp_profile=core.SeccompProfileArgs(type="RuntimeDefault")
                 ),
                 containers=[_container(args)],
                 volumes=volumes or None,
@@ -81,40 +61,40 @@ def operator_deployment(name: str, args: EurekubeOperatorArgs) -> DeploymentSpec
     )
 
 
-def _spread(topology_key: str, selector: dict[str, str]) -> TopologySpreadConstraintArgs:
-    return TopologySpreadConstraintArgs(
+def _spread(topology_key: str, selector: dict[str, str]) -> core.TopologySpreadConstraintArgs:
+    return core.TopologySpreadConstraintArgs(
         max_skew=1,
         topology_key=topology_key,
         when_unsatisfiable="ScheduleAnyway",
-        label_selector=LabelSelectorArgs(match_labels=selector),
+        label_selector=meta.LabelSelectorArgs(match_labels=selector),
     )
 
 
-def _container(args: EurekubeOperatorArgs) -> ContainerArgs:
+def _container(args: EurekubeOperatorArgs) -> core.ContainerArgs:
     mounts = [*args.credentials.mount(), *targets_mount(args.file_content)]
-    return ContainerArgs(
+    return core.ContainerArgs(
         name="operator",
         image=args.image_reference,
         command=["python", "-m", "eurekube_provider.operator"],
         env=_environment(args),
-        ports=[ContainerPortArgs(name="http", container_port=WEB_PORT, protocol="TCP")],
+        ports=[core.ContainerPortArgs(name="http", container_port=WEB_PORT, protocol="TCP")],
         # A loop counts as stuck after minutes only; the probe itself need not wait any longer.
         liveness_probe=_probe("/healthz", period_seconds=10),
         readiness_probe=_probe("/readyz", period_seconds=5),
-        resources=ResourceRequirementsArgs(
+        resources=core.ResourceRequirementsArgs(
             requests=dict(args.resources.get("requests", {})),
             limits=dict(args.resources.get("limits", {})),
         ),
-        security_context=SecurityContextArgs(
+        security_context=core.SecurityContextArgs(
             allow_privilege_escalation=False,
             read_only_root_filesystem=True,
-            capabilities=CapabilitiesArgs(drop=["ALL"]),
+            capabilities=core.CapabilitiesArgs(drop=["ALL"]),
         ),
         volume_mounts=mounts or None,
     )
 
 
-def _environment(args: EurekubeOperatorArgs) -> list[EnvVarArgs]:
+def _environment(args: EurekubeOperatorArgs) -> list[core.EnvVarArgs]:
     plain: dict[str, pulumi.Input[str] | None] = {
         "EUREKA_URL": ",".join(args.eureka_urls),
         "WEB_ADDRESS": f":{WEB_PORT}",
@@ -127,21 +107,21 @@ def _environment(args: EurekubeOperatorArgs) -> list[EnvVarArgs]:
         **args.environment,
     }
     sources = {
-        f"POD_{key.upper()}": EnvVarSourceArgs(
-            field_ref=ObjectFieldSelectorArgs(api_version="v1", field_path=f"metadata.{key}")
+        f"POD_{key.upper()}": core.EnvVarSourceArgs(
+            field_ref=core.ObjectFieldSelectorArgs(api_version="v1", field_path=f"metadata.{key}")
         )
         for key in ("name", "namespace")
     }
     sources |= args.credentials.references()
     return [
-        *(EnvVarArgs(name=key, value=value) for key, value in plain.items() if value is not None),
-        *(EnvVarArgs(name=key, value_from=source) for key, source in sources.items()),
+        *(core.EnvVarArgs(name=key, value=value) for key, value in plain.items() if value is not None),
+        *(core.EnvVarArgs(name=key, value_from=source) for key, source in sources.items()),
     ]
 
 
-def _probe(path: str, period_seconds: int) -> ProbeArgs:
-    return ProbeArgs(
-        http_get=HTTPGetActionArgs(path=path, port="http"),
+def _probe(path: str, period_seconds: int) -> core.ProbeArgs:
+    return core.ProbeArgs(
+        http_get=core.HTTPGetActionArgs(path=path, port="http"),
         period_seconds=period_seconds,
         timeout_seconds=5,
         failure_threshold=3,

@@ -14,10 +14,9 @@ import pulumi
 
 from eurekube_provider.core.errors import ConfigurationError
 from eurekube_provider.core.objects import is_object_name
+from eurekube_provider.core.syncer import DEFAULT_CONNECTION
 from eurekube_provider.eureka.connection import BatchMode, split_credentials
 from eurekube_provider.resources.arguments import as_arguments
-
-DEFAULT_CONNECTION = "default"
 
 _FILES = {
     "password": "password-file",

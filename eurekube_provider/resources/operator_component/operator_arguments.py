@@ -31,7 +31,7 @@ from eurekube_provider.resources.operator_component.eureka_arguments import (
     connections_in_file,
 )
 from eurekube_provider.resources.operator_component.target_arguments import DIRECTORY, check_targets
-from eurekube_provider.resources.program import ProgramError
+from eurekube_provider.resources.program import InOneSentence
 
 DEFAULT_IMAGE = "ghcr.io/eurekube/eurekube-operator"
 
@@ -174,17 +174,12 @@ class EurekubeOperatorArgs:
         """What the file names, by the names of the files."""
         return {**self.target_secrets, **connection_secrets(connection_args(self.connections))}
 
+    @InOneSentence("EurekubeOperator: ")
     def check(self) -> None:
         """Refuse what would only fail in the cluster, or stand in clear in the Deployment.
 
         :raises ProgramError: one sentence that names the argument.
         """
-        try:
-            self._check()
-        except ConfigurationError as error:
-            raise ProgramError(f"EurekubeOperator: {error}") from None
-
-    def _check(self) -> None:
         for name, example in _LISTS.items():
             _check_list(name, getattr(self, name), example)
         for name in ("watch_namespaces", "web_namespaces"):
@@ -268,10 +263,8 @@ def operator_args(given: EurekubeOperatorArgs | EurekubeOperatorArgsDict) -> Eur
 
     :raises ProgramError: one sentence that names the argument.
     """
-    try:
+    with InOneSentence("EurekubeOperator: "):
         args = as_arguments(EurekubeOperatorArgs, given)
-    except ConfigurationError as error:
-        raise ProgramError(f"EurekubeOperator: {error}") from None
     args.check()
     return args
 

@@ -17,11 +17,7 @@ from eurekube_provider.resources.operator_component.operator_arguments import AC
 
 
 class Rights:
-    """Makes the roles of one operator, and binds them to its ServiceAccount.
-
-    :param labels: of every object.
-    :param parent: the component.
-    """
+    """Makes the roles of one operator, and binds them to its ServiceAccount."""
 
     def __init__(
         self, name: str, args: EurekubeOperatorArgs, labels: dict[str, str], parent: pulumi.Resource

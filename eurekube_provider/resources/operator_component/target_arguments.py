@@ -8,15 +8,8 @@ import hashlib
 from collections.abc import Collection, Mapping
 from typing import Any
 
+import pulumi_kubernetes.core.v1 as core
 import yaml
-from pulumi_kubernetes.core.v1 import (
-    ConfigMapProjectionArgs,
-    ProjectedVolumeSourceArgs,
-    SecretProjectionArgs,
-    VolumeArgs,
-    VolumeMountArgs,
-    VolumeProjectionArgs,
-)
 
 from eurekube_provider.core.errors import ConfigurationError
 from eurekube_provider.resources.labels import OPERATOR_APP
@@ -56,19 +49,19 @@ def targets_variables(content: Content) -> dict[str, str]:
     return {"CONFIG": f"{DIRECTORY}/{FILE}"} if content else {}
 
 
-def targets_volume(content: Content, secrets: Collection[str]) -> list[VolumeArgs]:
+def targets_volume(content: Content, secrets: Collection[str]) -> list[core.VolumeArgs]:
     """File and secrets in one directory."""
     if not content:
         return []
-    sources = [VolumeProjectionArgs(config_map=ConfigMapProjectionArgs(name=TARGETS))]
+    sources = [core.VolumeProjectionArgs(config_map=core.ConfigMapProjectionArgs(name=TARGETS))]
     if secrets:
-        sources.append(VolumeProjectionArgs(secret=SecretProjectionArgs(name=TARGETS)))
-    return [VolumeArgs(name=_VOLUME, projected=ProjectedVolumeSourceArgs(sources=sources))]
+        sources.append(core.VolumeProjectionArgs(secret=core.SecretProjectionArgs(name=TARGETS)))
+    return [core.VolumeArgs(name=_VOLUME, projected=core.ProjectedVolumeSourceArgs(sources=sources))]
 
 
-def targets_mount(content: Content) -> list[VolumeMountArgs]:
+def targets_mount(content: Content) -> list[core.VolumeMountArgs]:
     """Where they are."""
-    return [VolumeMountArgs(name=_VOLUME, mount_path=DIRECTORY, read_only=True)] if content else []
+    return [core.VolumeMountArgs(name=_VOLUME, mount_path=DIRECTORY, read_only=True)] if content else []
 
 
 def pulumi_stacks(targets: Targets) -> list[tuple[str, str]]:
@@ -80,7 +73,6 @@ def pulumi_stacks(targets: Targets) -> list[tuple[str, str]]:
 def check_targets(targets: Targets, secrets: Collection[str]) -> None:
     """Refuse what the operator could not start with, as far as that shows here.
 
-    :param secrets: their names.
     :raises ConfigurationError: one sentence that names the argument.
     """
     for name, target in targets.items():
