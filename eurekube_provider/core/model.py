@@ -210,6 +210,10 @@ class Instance:
 
 
 def newest(versions: Iterable[Instance | None]) -> Instance | None:
-    """Return the version written last of an instance that several servers hold; None where none holds it."""
+    """Return the version written last of an instance that several servers hold; None where none holds it.
+
+    Of equal ones that in which the status stands that its mark names: servers that were told of a status at
+    the same time may keep different ones, and what says otherwise is then no person's.
+    """
     held = (one for one in versions if one is not None)
-    return max(held, key=lambda instance: instance.written_at_ms, default=None)
+    return max(held, key=lambda instance: (instance.written_at_ms, instance.is_enforced), default=None)

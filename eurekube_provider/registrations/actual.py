@@ -72,11 +72,15 @@ def look(
 
     suggested = (each.key for each in listed if is_ours(each) and MEMBER_KEY in each.metadata)
     places = list(dict.fromkeys((*own, *also, *(suggested if desired.has_members else ()))))
+    stock = None
     if len(places) == 1 and not everywhere and not desired.has_members:
-        stock = UncachedReads({"": {places[0]: peers.read(*places[0])}}, {})
-    else:
+        found = peers.read(*places[0])
+        # Where its mark names another status than it has, another server may hold that one.
+        if found is None or not found.enforced or found.is_enforced:
+            stock = UncachedReads({"": {places[0]: found}}, {})
+    if stock is None:
         stock = _read(peers, places, _renewed(desired, owners, listed) if writes else [])
-    held = {key: found for key in places if (found := stock.newest(key)) is not None}
+    held = {key: newest for key in places if (newest := stock.newest(key)) is not None}
     return ActualState(
         ours={
             key: found

@@ -448,6 +448,15 @@ def test_a_status_is_lifted_at_every_server_before_its_mark_goes(name: str) -> N
         assert not (told := tried(changed, faults, 2)), told
 
 
+@pytest.mark.parametrize("name", ["status no more enforced", "application: status no more enforced"])
+def test_a_status_that_servers_keep_different_after_a_failed_update_is_lifted(name: str) -> None:
+    """Both were told of it twice, and late: what one of them has in place of ours is no person's."""
+    changed = edit(name)
+    for slow in range(4, 12):
+        faults: Faults = {slow: Fault.SLOW, slow + 1: Fault.SLOW}
+        assert not (told := tried(changed, faults, 2)), told
+
+
 def test_the_mark_of_a_lifted_status_waits_for_a_server_that_is_away() -> None:
     """It was away when the status was lifted, and comes back with it: the next run lifts it there."""
     urls = [URL, SECOND_URL]
