@@ -13,6 +13,12 @@ from eurekube_provider.version import __version__
 
 if TYPE_CHECKING:
     from eurekube_provider.core.drain_time import Drain
+    from eurekube_provider.registrations.discovered import (
+        FoundApplication,
+        FoundEndpoint,
+        FoundEndpoints,
+        FoundInstance,
+    )
     from eurekube_provider.resources.application import EurekaApplication
     from eurekube_provider.resources.arguments import (
         ApplicationInstanceArgs,
@@ -25,10 +31,6 @@ if TYPE_CHECKING:
     from eurekube_provider.resources.drain_before_stop import DrainBeforeStop
     from eurekube_provider.resources.instance import EurekaInstance
     from eurekube_provider.resources.lookups import (
-        FoundApplication,
-        FoundEndpoint,
-        FoundEndpoints,
-        FoundInstance,
         get_application,
         get_application_output,
         get_endpoints,
@@ -110,10 +112,10 @@ _MODULES = {
     "EurekubeOperator": "operator_component.component",
     "EurekubeOperatorArgs": "operator_component.operator_arguments",
     "EurekubeOperatorArgsDict": "operator_component.operator_arguments",
-    "FoundApplication": "lookups",
-    "FoundEndpoint": "lookups",
-    "FoundEndpoints": "lookups",
-    "FoundInstance": "lookups",
+    "FoundApplication": "registrations.discovered",
+    "FoundEndpoint": "registrations.discovered",
+    "FoundEndpoints": "registrations.discovered",
+    "FoundInstance": "registrations.discovered",
     "get_application": "lookups",
     "get_application_output": "lookups",
     "get_endpoints": "lookups",
@@ -127,7 +129,9 @@ def __getattr__(name: str) -> Any:
     """Load a public name when it is first used (PEP 562)."""
     if name not in _MODULES:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    return getattr(import_module(f"eurekube_provider.resources.{_MODULES[name]}"), name)
+    module = _MODULES[name]
+    package = "eurekube_provider" if module.startswith("registrations.") else "eurekube_provider.resources"
+    return getattr(import_module(f"{package}.{module}"), name)
 
 
 def __dir__() -> list[str]:

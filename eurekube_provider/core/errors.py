@@ -6,6 +6,9 @@ credentials), what came back and what to do next. Pulumi shows its users nothing
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from typing import Any
+
 from eurekube_provider.core.quoting import printable_lines
 
 
@@ -14,7 +17,13 @@ class EurekubeError(Exception):
 
     Its text may repeat what others wrote, and is shown by many: by us, by Pulumi, by Kubernetes. So it holds
     nothing that a terminal obeys.
+
+    :ivar may_be_left: whether what failed may have left something behind, which a state should name.
+    :ivar half_made: the id and the state of that, for an engine that can keep them.
     """
+
+    may_be_left = False
+    half_made: tuple[str, Mapping[str, Any]] | None = None
 
     def __str__(self) -> str:
         return printable_lines(super().__str__())

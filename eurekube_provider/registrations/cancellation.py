@@ -10,7 +10,8 @@ from __future__ import annotations
 import sys
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from types import FrameType
 from typing import Any
 
@@ -32,6 +33,16 @@ class Cancellation:
     def __init__(self) -> None:
         self._condition = threading.Condition()
         self._cancelled = 0
+        self._local = threading.local()
+
+    @contextmanager
+    def bounded(self, seconds: float) -> Iterator[None]:
+        """Bound all waits of the call that this thread serves to so many seconds together; 0 for no bound."""
+        self._local.end = time.monotonic() + seconds if seconds else None
+        try:
+            yield
+        finally:
+            self._local.end = None
 
     def cancel(self) -> None:
         """End the waits of all calls that have begun."""
@@ -44,13 +55,20 @@ class Cancellation:
         with self._condition:
             before = self._cancelled
         is_heard = _caller_is_there()
+        latest: float | None = getattr(self._local, "end", None)
 
         def wait(seconds: float) -> None:
             end = time.monotonic() + seconds
+            if (
+                latest is not None and end > latest
+            ):  # known now: nothing has to stay out of service until then
+                raise DrainInterrupted(
+                    f"the custom time-out ends before the {seconds:g} seconds of its drain"
+                )
             with self._condition:
                 while (left := end - time.monotonic()) > 0:
                     if self._cancelled != before or not is_heard():
-                        raise DrainInterrupted("interrupted while callers were forgetting it")
+                        raise DrainInterrupted("interrupted")
                     self._condition.wait(min(left, LOOK_SECONDS))
 
         return wait

@@ -28,12 +28,21 @@ FIELDS = {re.sub("-(.)", lambda found: found[1].upper(), name): name for name in
 """What a connection consists of, in camelCase, and the same as :meth:`Connection.configured` calls it."""
 
 Setting = Callable[[str], str | None]
-"""Looks up a key of the configuration, without its namespace."""
+"""Looks up a key of the configuration, without its namespace.
+
+What has an attribute ``environment`` says with it which variables stand for what is not configured; for any
+other those of this process do.
+"""
+
+
+def _environment(setting: Setting) -> Mapping[str, str]:
+    found: Mapping[str, str] = getattr(setting, "environment", os.environ)
+    return found
 
 
 def configured_connection(
     setting: Setting,
-    environment: Mapping[str, str] = os.environ,
+    environment: Mapping[str, str] | None = None,
     service_url: str | None = None,
     name: str = DEFAULT_CONNECTION,
 ) -> Connection:
@@ -46,6 +55,7 @@ def configured_connection(
     :raises ConfigurationError: no URL, one that is none, no connection of that name, credentials of two
         kinds, a file that is not there.
     """
+    environment = _environment(setting) if environment is None else environment
     written = setting if name == DEFAULT_CONNECTION else _named(setting, environment, name)
     prefix = _prefix(name)
     camel = {known: field for field, known in FIELDS.items()}
@@ -137,24 +147,24 @@ def connection_names(setting: Setting) -> list[str]:
 
     :raises ConfigurationError: ``eurekube:connections`` is no object.
     """
-    default = setting("url") or from_environment("url", os.environ, _prefix(DEFAULT_CONNECTION))
+    default = setting("url") or from_environment("url", _environment(setting), _prefix(DEFAULT_CONNECTION))
     named = _object(setting("connections") or "{}", f"{NAMESPACE}:connections")
     return [*([DEFAULT_CONNECTION] if default else []), *sorted(named)]
 
 
 def _has_url(setting: Setting, name: str) -> bool:
     """Whether the configuration or the environment says where a connection leads."""
-    if from_environment("url", os.environ, _prefix(name)):
+    if from_environment("url", _environment(setting), _prefix(name)):
         return True
     if name == DEFAULT_CONNECTION:
         return bool(setting("url"))
     is_there = _is_there(setting, name)
-    return is_there and bool(_named(setting, os.environ, name)("url"))
+    return is_there and bool(_named(setting, _environment(setting), name)("url"))
 
 
 def _is_there(setting: Setting, name: str) -> bool:
     """Whether there is a connection of this name."""
-    if name == DEFAULT_CONNECTION or from_environment("url", os.environ, _prefix(name)):
+    if name == DEFAULT_CONNECTION or from_environment("url", _environment(setting), _prefix(name)):
         return True
     return name in _object(setting("connections") or "{}", f"{NAMESPACE}:connections")
 

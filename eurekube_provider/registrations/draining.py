@@ -72,19 +72,17 @@ def drain(registered: Iterable[Registered], seconds: float, wait: Callable[[floa
     ]
     if not leaving or not seconds:
         return frozenset()
-    why = "interrupted"
     try:
         _for_each(_take_out, leaving)
         wait(seconds)
         held = _for_each(lambda peers, one: peers.read_everywhere(*one.key).found, leaving)
         for (_, instance), have in zip(leaving, held, strict=True):
             if have is not None and _is_same(have, instance) and not have.is_leaving:
-                why = f"another run has put {instance.instance_id} back into service"
-                raise DrainInterrupted(why)
+                raise DrainInterrupted(f"another run has put {instance.instance_id} back into service")
     except BaseException as error:
         failed = _for_each(_put_back_or_error, leaving)
         if isinstance(error, DrainInterrupted):
-            raise DrainInterrupted(_told(leaving, failed, why)) from None
+            raise DrainInterrupted(_told(leaving, failed, str(error))) from None
         raise
     return frozenset(
         instance.key

@@ -72,7 +72,8 @@ def create(
         _raise(wanted, "register", failed, "nothing was registered")
     failed, after = _put(planned, wanted, before, peers)
     if failed:
-        _raise(wanted, "register", failed, take_back(wanted, before, peers))
+        taken = take_back(wanted, before, peers)
+        _raise(wanted, "register", failed, taken.told, may_be_left=not taken.is_certain)
     ours = {place: each for place, each in after.ours.items() if wanted.is_its(each)}
     return _without_surplus(wanted, replace(after, ours=ours), peers, checks, wait)
 
@@ -103,7 +104,8 @@ def update(
             failed |= undo_failed(
                 previous, wanted, before, {k: e for k, e in failed.items() if k not in refused}, peers
             )
-        _raise(wanted, "update", failed, "what was done stays, and the next update goes on from there")
+        told = "what was done stays, and the next update goes on from there"
+        _raise(wanted, "update", failed, told, may_be_left=bool(planned.changes))
     return _without_surplus(wanted, after, peers, checks, wait)
 
 
@@ -334,18 +336,31 @@ def _remove(
     return anew
 
 
-def _raise(wanted: DesiredState, verb: str, failed: Mapping[str, EurekubeError], rest: str) -> NoReturn:
+def _raise(
+    wanted: DesiredState,
+    verb: str,
+    failed: Mapping[str, EurekubeError],
+    rest: str,
+    *,
+    may_be_left: bool = False,
+) -> NoReturn:
     """One error that names each that failed, and says what became of the rest.
 
     :raises EurekubeError: always.
     """
-    if not wanted.has_members:
-        (error,) = failed.values()
-        told = f"{error}; {rest}" if verb == "register" and isinstance(error, RegistryError) else str(error)
-        if isinstance(error, RegistryError):
-            raise type(error)(told, url=error.url, status_code=error.status_code) from error
-        raise type(error)(f"{verb} {wanted}: {told}") from error
-    total = max(len(wanted.registrations), len(failed))
-    raise SomeFailed(
-        f"{verb} {wanted}: {len(failed)} of {total} instances failed ({rest}): {grouped(failed)}"
-    )
+    raised: EurekubeError
+    cause: EurekubeError | None = None
+    if wanted.has_members:
+        total = max(len(wanted.registrations), len(failed))
+        raised = SomeFailed(
+            f"{verb} {wanted}: {len(failed)} of {total} instances failed ({rest}): {grouped(failed)}"
+        )
+    else:
+        (cause,) = failed.values()
+        told = f"{cause}; {rest}" if verb == "register" and isinstance(cause, RegistryError) else str(cause)
+        if isinstance(cause, RegistryError):
+            raised = type(cause)(told, url=cause.url, status_code=cause.status_code)
+        else:
+            raised = type(cause)(f"{verb} {wanted}: {told}")
+    raised.may_be_left = may_be_left
+    raise raised from cause

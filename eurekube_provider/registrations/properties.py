@@ -43,6 +43,7 @@ class Property:
     :ivar derived_from: of which others the default is made, so that it is a secret where one of them is.
     :ivar default_told: the default, for a person; without it, what ``default`` says.
     :ivar missing: what to say where it is required and not given.
+    :ivar choices: all values that it may have, where they are few.
     """
 
     name: str
@@ -57,6 +58,7 @@ class Property:
     default_told: str = ""
     is_required: bool = False
     missing: str = "is required"
+    choices: tuple[str, ...] = ()
 
     @property
     def is_optional(self) -> bool:
@@ -162,7 +164,14 @@ PROPERTIES = (
         derived_from=("vip_address", "application"),
         default_told="`vip_address`",
     ),
-    Property("status", _CONTENTS, values.as_status, _STATUS, default_told="unset"),
+    Property(
+        "status",
+        _CONTENTS,
+        values.as_status,
+        _STATUS,
+        default_told="unset",
+        choices=tuple(each.value for each in values.SETTABLE_STATUSES),
+    ),
     Property(
         "zone", _CONTENTS, values.as_text, "`metadata.zone`", ("metadata", "zone"), derived_from=("metadata",)
     ),
@@ -187,6 +196,7 @@ PROPERTIES = (
         values.as_on_conflict,
         "or `adopt`, see below",
         default=OnConflict.FAIL.value,
+        choices=tuple(each.value for each in OnConflict),
     ),
     _whole("drain_seconds", _MANAGEMENT, 0, 3600, 0, _DRAIN),
     Property("connection", _MANAGEMENT, values.as_text, _CONNECTION, default="default"),

@@ -8,12 +8,13 @@ from __future__ import annotations
 
 import secrets
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from typing import Any, Protocol
 
-from eurekube_provider.core.errors import RegistryError
+from eurekube_provider.core.errors import EurekubeError, RegistryError
 from eurekube_provider.core.quoting import printable
 from eurekube_provider.eureka.peers import Peers
 from eurekube_provider.eureka.removal_checks import REMOVAL_CHECKS
@@ -27,6 +28,7 @@ from eurekube_provider.registrations.difference import StateDifference, at_other
 from eurekube_provider.registrations.draining import was_left
 from eurekube_provider.registrations.members import ID_BASE, check_members
 from eurekube_provider.registrations.properties import (
+    HALF_DONE,
     INCARNATION,
     SECRET_ID,
     Properties,
@@ -84,13 +86,16 @@ class Resource(Protocol):
         """Compare a state with checked properties; asks no server."""
 
     def create(self, news: Properties) -> Created:
-        """Register all or none."""
+        """Register all or none; an error of which something may be left carries a state that names it."""
 
     def read(self, olds: Properties) -> Found | None:
         """What Eureka holds. None only where every server holds nothing of it, or is abandoned."""
 
     def update(self, olds: Properties, news: Properties) -> Properties:
-        """Bring Eureka to what is asked for; allowed where it names the owner that the state names."""
+        """Bring Eureka to what is asked for; allowed where it names the owner that the state names.
+
+        An error of which something may be done carries a state that has the next update see to it.
+        """
 
     def delete(self, olds: Properties) -> None:
         """Remove. What belongs to somebody else by now is left alone, and that is said."""
@@ -136,11 +141,13 @@ class RegistrationResource(Resource):
     """An EurekaInstance or an EurekaApplication.
 
     :param setting: the stack's configuration; credentials come from there, or from the environment.
+    :param tell: shows a person a sentence.
     """
 
-    def __init__(self, kind: Kind, setting: Setting) -> None:
+    def __init__(self, kind: Kind, setting: Setting, tell: Callable[[str], None] | None = None) -> None:
         self._kind = kind
         self._setting = setting
+        self._tell = tell or told_on_standard_error
 
     def check(self, olds: Properties, news: Properties, *, is_update: bool) -> Checked:
         """Normalise and refuse, and in an update look what an earlier run left."""
@@ -151,9 +158,9 @@ class RegistrationResource(Resource):
             **derived_secrets(derived, checked.properties),
         }
         for one in checked.warnings[:_TOLD_OF_MANY]:
-            _tell(f"{properties.get('owner')}: {one.property}: {one.reason}")
+            self._tell(f"{properties.get('owner')}: {one.property}: {one.reason}")
         if len(checked.warnings) > _TOLD_OF_MANY:
-            _tell(f"{properties.get('owner')}: and {len(checked.warnings) - _TOLD_OF_MANY} more")
+            self._tell(f"{properties.get('owner')}: and {len(checked.warnings) - _TOLD_OF_MANY} more")
         if olds and is_update and not checked.problems and not contains_unknown(checked.properties):
             properties |= self._left_by_an_earlier_run(olds, properties)
             RUN_RESOURCES.ask_for(properties)
@@ -176,13 +183,14 @@ class RegistrationResource(Resource):
         wanted = DesiredState.from_properties(news)
         peers = self._peers_for_writing(wanted)
         doubt = RENEWER_CHECK.look(peers, wanted.connection, wanted.renewer)
-        held = lifecycle.create(wanted, peers, REMOVAL_CHECKS, CANCELLATION.wait_of_this_call())
+        id_ = secrets.token_hex(16) if SECRET_ID in news else self._kind.id_of(wanted, news)
+        with _half_done(id_, news):
+            held = lifecycle.create(wanted, peers, REMOVAL_CHECKS, CANCELLATION.wait_of_this_call())
         if doubt:
-            _tell(doubt)
+            self._tell(doubt)
         if wanted.has_members:
             REMOVAL_CHECKS.finish()  # of what the state did not have
             news["created"] = datetime.now(UTC).isoformat()
-        id_ = secrets.token_hex(16) if SECRET_ID in news else self._kind.id_of(wanted, news)
         return Created(id_, self._kind.outputs(news, wanted, held))
 
     def read(self, olds: Properties) -> Found | None:
@@ -205,7 +213,8 @@ class RegistrationResource(Resource):
         previous, wanted = DesiredState.from_properties(olds), DesiredState.from_properties(news)
         peers = self._peers_for_writing(wanted)
         wait = CANCELLATION.wait_of_this_call()
-        held = lifecycle.update(previous, wanted, peers, REMOVAL_CHECKS, wait)
+        with _half_done("", olds):
+            held = lifecycle.update(previous, wanted, peers, REMOVAL_CHECKS, wait)
         if wanted.has_members:
             REMOVAL_CHECKS.finish()
         return self._kind.outputs(news, wanted, held)
@@ -217,7 +226,7 @@ class RegistrationResource(Resource):
         wanted = RUN_RESOURCES.wanted_of(previous)
         peers = servers_to_leave(self._setting, previous.connection, previous.service_urls)
         if peers is None:
-            _tell(let_go(str(previous), previous.service_urls))
+            self._tell(let_go(str(previous), previous.service_urls))
             return
         with saying_the_way_out(self._setting, previous.connection, previous.service_urls, is_leaving=True):
             removal = lifecycle.delete(
@@ -225,9 +234,9 @@ class RegistrationResource(Resource):
             )
             REMOVAL_CHECKS.finish()
         for instance in removal.left[:_TOLD_OF_MANY]:
-            _tell(lifecycle.left_alone(instance))
+            self._tell(lifecycle.left_alone(instance))
         if len(removal.left) > _TOLD_OF_MANY:
-            _tell(f"and so were {len(removal.left) - _TOLD_OF_MANY} more")
+            self._tell(f"and so were {len(removal.left) - _TOLD_OF_MANY} more")
 
     def _left_by_an_earlier_run(self, olds: Properties, properties: Properties) -> Properties:
         """Marks for what an earlier run left in Eureka of what a state has, so that an update must see to it.
@@ -242,7 +251,7 @@ class RegistrationResource(Resource):
         if peers in PEERS.silent:
             return {}
         try:
-            left = was_left(peers, wanted.instances.values(), in_state, _tell)
+            left = was_left(peers, wanted.instances.values(), in_state, self._tell)
         except RegistryError:
             PEERS.silent.add(peers)
             return {}
@@ -259,6 +268,17 @@ class RegistrationResource(Resource):
         return peers
 
 
-def _tell(sentence: str) -> None:
-    """Say it on standard error, which Pulumi shows."""
+@contextmanager
+def _half_done(id_: str, properties: Properties) -> Iterator[None]:
+    """Let an error of which something may be left carry a state that says so."""
+    try:
+        yield
+    except EurekubeError as error:
+        if error.may_be_left:
+            error.half_made = (id_, {**properties, HALF_DONE: True})
+        raise
+
+
+def told_on_standard_error(sentence: str) -> None:
+    """Say it there, which Pulumi shows of a dynamic provider."""
     print(printable(sentence), file=sys.stderr, flush=True)

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 from eurekube_provider.core.errors import EurekubeError, RegistryError, RegistryUnreachable
 from eurekube_provider.core.model import Instance, Status
@@ -45,21 +45,34 @@ def errors_of(outcome: Outcome, wanted: DesiredState) -> dict[str, EurekubeError
     return {name_of(failure.change.instance, keys): failure.error for failure in outcome.failures}
 
 
-def take_back(wanted: DesiredState, before: ActualState, peers: Peers) -> str:
+@dataclass(frozen=True, slots=True)
+class TakenBack:
+    """How it went to take back what was sent.
+
+    :ivar told: the end of a sentence that says so, and what is left to do.
+    :ivar is_certain: whether nothing of it can be left.
+    """
+
+    told: str
+    is_certain: bool = True
+
+
+def take_back(wanted: DesiredState, before: ActualState, peers: Peers) -> TakenBack:
     """Remove what was not there before, and give back what was taken over, a person's status included.
 
     Nothing is touched that this creation did not write.
 
-    :returns: the end of a sentence that says how that went, and what is left to do.
     """
     places = [each.instance for each in wanted.registrations.values()]
     failed: dict[str, EurekubeError] = {}
     try:
         now = look(wanted, [wanted.owner], peers, writes=True)
     except RegistryError as error:
-        return f"{left_over(peers, places)} (it could not be taken back: {error})"
+        return TakenBack(
+            f"{left_over(peers, places)} (it could not be taken back: {error})", is_certain=False
+        )
     if now.unsure and not now.everything:
-        return left_over(peers, places)
+        return TakenBack(left_over(peers, places), is_certain=False)
     written = {place: each for place, each in now.ours.items() if wanted.is_its(each)}
     overwritten = {
         place: there
@@ -82,12 +95,15 @@ def take_back(wanted: DesiredState, before: ActualState, peers: Peers) -> str:
     failed |= errors_of(done, wanted)
     if failed:
         left = [each.instance for key, each in wanted.registrations.items() if key in failed]
-        return f"{left_over(peers, left)} (it could not be taken back: {grouped(failed)})"
+        told = f"{left_over(peers, left)} (it could not be taken back: {grouped(failed)})"
+        return TakenBack(told, is_certain=False)
     if wanted.has_members:
-        return "the others were taken back"
+        return TakenBack("the others were taken back")
     if not written:
-        return "nothing of it is left"
-    return "what was registered was taken back" if added else "what stood there before was given back"
+        return TakenBack("nothing of it is left")
+    return TakenBack(
+        "what was registered was taken back" if added else "what stood there before was given back"
+    )
 
 
 def undo_failed(

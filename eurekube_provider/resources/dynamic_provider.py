@@ -23,6 +23,7 @@ from pulumi.dynamic import (
 from pulumi.runtime import rpc
 
 from eurekube_provider.registrations.connections import NAMESPACE
+from eurekube_provider.registrations.names import renamed, snake
 from eurekube_provider.registrations.properties import Properties
 from eurekube_provider.registrations.resource import Kind, RegistrationResource
 from eurekube_provider.registrations.values import UNKNOWN
@@ -57,8 +58,10 @@ class RegistrationProvider(ResourceProvider):
     def diff(self, _id: str, _olds: Properties, _news: Properties) -> DiffResult:
         """Compare as instances, never as dictionaries."""
         difference = self._resource.diff(read_in(_olds), read_in(_news))
+        # A state of the native provider is written anew: this one's must name the provider.
+        is_natives = any(snake(name) != name for name in _olds)
         return DiffResult(
-            changes=difference.changes,
+            changes=difference.changes or is_natives,
             replaces=list(difference.replaces),
             stables=list(self.kind.stables),
         )
@@ -101,9 +104,11 @@ class RegistrationProvider(ResourceProvider):
 def read_in(properties: Mapping[str, Any]) -> Properties:
     """Pulumi's dictionary as ours: without its own keys, and with one marker for what is unknown.
 
-    What this provider has made a secret comes without that again: the engine keeps the secrets.
+    What this provider has made a secret comes without that again: the engine keeps the secrets. A state that
+    the native provider has written names its properties as the schema does.
     """
-    return {key: _marked(value) for key, value in properties.items() if not key.startswith("__")}
+    own = {key: _marked(value) for key, value in properties.items() if not key.startswith("__")}
+    return renamed(own, snake)
 
 
 def write_out(properties: Mapping[str, Any]) -> Properties:

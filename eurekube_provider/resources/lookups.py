@@ -7,18 +7,22 @@ then, and the plain ones answer with the placeholder that they were given.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, field, fields
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any, TypeVar
 
 import pulumi
 
-from eurekube_provider.core.model import Instance, Status
-from eurekube_provider.core.objects import SERVICE_NAME_LABEL
 from eurekube_provider.eureka.peers import Peers
 from eurekube_provider.registrations.connections import NAMESPACE
-from eurekube_provider.registrations.instance_fields import properties_of
+from eurekube_provider.registrations.discovered import (
+    FoundApplication,
+    FoundEndpoints,
+    FoundInstance,
+    find_application,
+    find_endpoints,
+    find_instance,
+)
 from eurekube_provider.registrations.servers import PEERS
 from eurekube_provider.resources.program import (
     OFFLINE_VARIABLE,
@@ -30,76 +34,6 @@ from eurekube_provider.resources.program import (
 )
 
 T = TypeVar("T")
-
-
-@dataclass(frozen=True, slots=True)
-class FoundInstance:
-    """One instance as Eureka holds it.
-
-    :ivar status: its own, or the one that a person set over it.
-    :ivar owner: who registered it, empty where no Eurekube did.
-    """
-
-    application: str
-    instance_id: str
-    host_name: str
-    ip_address: str
-    port: int
-    port_enabled: bool
-    secure_port: int
-    secure_port_enabled: bool
-    vip_address: str
-    status: str
-    zone: str
-    owner: str
-    metadata: Mapping[str, str] = field(default_factory=dict)
-
-
-@dataclass(frozen=True, slots=True)
-class FoundApplication:
-    """An application as Eureka lists it, up to half a minute old.
-
-    :ivar instances: by instance id; none where Eureka does not know the application.
-    """
-
-    name: str
-    instances: tuple[FoundInstance, ...] = ()
-
-    @property
-    def up(self) -> tuple[FoundInstance, ...]:
-        """Those that callers are sent to."""
-        return tuple(each for each in self.instances if each.status == Status.UP)
-
-
-@dataclass(frozen=True, slots=True)
-class FoundEndpoint:
-    """One address of a Service.
-
-    :ivar name: the pod's name, else the address: a key for what is registered of it.
-    :ivar ports: by their names; an empty name for the only one of a Service that has none.
-    """
-
-    name: str
-    address: str
-    ports: Mapping[str, int]
-    ready: bool
-    terminating: bool
-    zone: str
-    node: str
-
-
-@dataclass(frozen=True, slots=True)
-class FoundEndpoints:
-    """A Service's EndpointSlices, joined; no endpoints where there is no such Service."""
-
-    namespace: str
-    service: str
-    endpoints: tuple[FoundEndpoint, ...] = ()
-
-    @property
-    def ready(self) -> tuple[FoundEndpoint, ...]:
-        """Those that callers can be sent to."""
-        return tuple(each for each in self.endpoints if each.ready and not each.terminating)
 
 
 def get_application(
@@ -203,74 +137,23 @@ def _unknown() -> pulumi.Output[Any]:
 
 @InOneSentence()
 def _application(name: str, connection: str | None) -> FoundApplication:
-    # The list that every client asks for: one of the application would stay in the server for good.
-    listed = _peers(connection).list_instances()
-    found = sorted(
-        (each for each in listed if each.application == name.upper()), key=lambda each: each.instance_id
-    )
-    return FoundApplication(name.upper(), tuple(map(_found, found)))
+    return find_application(_peers(connection), name)
 
 
 @InOneSentence()
 def _instance(application: str, instance_id: str, connection: str | None) -> FoundInstance | None:
-    held = _peers(connection).read(application.upper(), instance_id)
-    return None if held is None else _found(held)
+    return find_instance(_peers(connection), application, instance_id)
 
 
 def _peers(connection: str | None) -> Peers:
     return PEERS.of(program_connection(connection))
 
 
-def _found(instance: Instance) -> FoundInstance:
-    told = properties_of(instance)
-    told |= {"zone": instance.zone or "", "metadata": dict(instance.metadata)}
-    return FoundInstance(**{each.name: told[each.name] for each in fields(FoundInstance)})
-
-
 @InOneSentence()
 def _endpoints(
     service: str, namespace: str, kubeconfig: str | Path | None, context: str | None
 ) -> FoundEndpoints:
-    # Only here: a program without this lookup, and Pulumi's plugin process, load no Kubernetes client.
-    from eurekube_provider.kube.access import ENDPOINT_SLICES, KubeAccess
-
-    path = kubeconfig or program_setting("kubeconfig")
     # The program runs in the project's directory, which the path may be relative to.
     if not kubeconfig and not context:
         context = program_setting("context")
-    access = KubeAccess.load(str(Path(path).expanduser()) if path else None, context)
-    answer = access.get(ENDPOINT_SLICES.path(namespace), {"labelSelector": f"{SERVICE_NAME_LABEL}={service}"})
-    found = {each.name: each for each in map_endpoints(answer.get("items") or [])}
-    return FoundEndpoints(namespace, service, tuple(found[name] for name in sorted(found)))
-
-
-def map_endpoints(slices: Iterable[Mapping[str, Any]]) -> list[FoundEndpoint]:
-    """The endpoints of EndpointSlices as the API sends them; of a dual-stack Service's, the IPv4 ones."""
-    found: list[FoundEndpoint] = []
-    slices = list(slices)
-    families = {str(each.get("addressType") or "IPv4") for each in slices if each.get("endpoints")}
-    family = next((one for one in ("IPv4", "IPv6", "FQDN") if one in families), None)
-    for each in slices:
-        if str(each.get("addressType") or "IPv4") != family:
-            continue
-        ports = {
-            str(port.get("name") or ""): int(port["port"])
-            for port in each.get("ports") or ()
-            if port.get("port")
-        }
-        for endpoint in each.get("endpoints") or ():
-            conditions = endpoint.get("conditions") or {}
-            target = endpoint.get("targetRef") or {}
-            address = str(endpoint["addresses"][0])
-            found.append(
-                FoundEndpoint(
-                    name=str(target["name"]) if target.get("kind") == "Pod" else address,
-                    address=address,
-                    ports=ports,
-                    ready=conditions.get("ready") is not False,
-                    terminating=bool(conditions.get("terminating")),
-                    zone=str(endpoint.get("zone") or ""),
-                    node=str(endpoint.get("nodeName") or ""),
-                )
-            )
-    return found
+    return find_endpoints(service, namespace, kubeconfig or program_setting("kubeconfig"), context)

@@ -1,7 +1,8 @@
-"""Pulumi's own plugin process with our dynamic providers in it, spoken to over gRPC as the engine does."""
+"""Plugin processes with our dynamic and our native providers, spoken to over gRPC as the engine does."""
 
 from __future__ import annotations
 
+import json
 import os
 import subprocess
 import sys
@@ -15,9 +16,16 @@ import pulumi.dynamic.dynamic as dynamic
 import pytest
 from google.protobuf import empty_pb2, json_format, struct_pb2
 from pulumi.dynamic import ResourceProvider
+from pulumi.runtime import rpc
 from pulumi.runtime.proto import provider_pb2, provider_pb2_grpc
 
+from eurekube_provider.core.identity import StackOwner, parse_owner
+from eurekube_provider.provider.native_resource import INSTANCE_KIND
+from eurekube_provider.provider.wire import received
+from eurekube_provider.registrations.names import camel, renamed, snake
+from eurekube_provider.registrations.values import UNKNOWN
 from eurekube_provider.resources.instance import InstanceProvider
+from eurekube_provider.resources.program_inputs import IN_UPDATE
 
 Properties = dict[str, Any]
 NOBODY = "http://127.0.0.1:9/eureka"
@@ -82,42 +90,115 @@ class Plugin:
     def check(self, news: Properties, olds: Properties | None = None) -> Properties:
         """The checked inputs; a list of ``property: reason`` under ``failures`` where there are any."""
         answer = self._stub.Check(
-            provider_pb2.CheckRequest(olds=self._with(olds or {}), news=self._with(news))
+            provider_pb2.CheckRequest(olds=self._with(olds or {}), news=self._with(news), **self._named())
         )
         if answer.failures:
             return {"failures": [f"{item.property}: {item.reason}" for item in answer.failures]}
-        return _properties(answer.inputs)
+        return self._from(answer.inputs)
 
     def diff(self, olds: Properties, news: Properties) -> tuple[bool, list[str], bool]:
         """Changes, replaces, delete before replace."""
-        request = provider_pb2.DiffRequest(id="x", olds=self._with(olds), news=self._with(news))
+        request = provider_pb2.DiffRequest(
+            id="x", olds=self._with(olds), news=self._with(news), **self._named()
+        )
         answer = self._stub.Diff(request)
         some = provider_pb2.DiffResponse.DIFF_SOME
-        return answer.changes == some, list(answer.replaces), answer.deleteBeforeReplace
+        return answer.changes == some, [snake(name) for name in answer.replaces], answer.deleteBeforeReplace
 
     def create(self, news: Properties) -> Properties:
         """The state after a creation."""
-        return _properties(
-            self._stub.Create(provider_pb2.CreateRequest(properties=self._with(news))).properties
-        )
+        request = provider_pb2.CreateRequest(properties=self._with(news), **self._named())
+        return self._from(self._stub.Create(request).properties)
 
     def read(self, state: Properties) -> tuple[str, Properties, Properties]:
         """The id (blank for what is gone), the outputs and the inputs."""
         request = provider_pb2.ReadRequest(id="x", properties=self._with(state))
         answer = self._stub.Read(request)
-        return answer.id, _properties(answer.properties), _properties(answer.inputs)
+        return answer.id, self._from(answer.properties), self._from(answer.inputs)
 
     def update(self, olds: Properties, news: Properties) -> Properties:
         """The state after an update."""
-        request = provider_pb2.UpdateRequest(id="x", olds=self._with(olds), news=self._with(news))
-        return _properties(self._stub.Update(request).properties)
+        request = provider_pb2.UpdateRequest(
+            id="x", olds=self._with(olds), news=self._with(news), **self._named()
+        )
+        return self._from(self._stub.Update(request).properties)
 
     def delete(self, state: Properties) -> None:
         """Remove."""
-        self._stub.Delete(provider_pb2.DeleteRequest(id="x", properties=self._with(state)))
+        request = provider_pb2.DeleteRequest(id="x", properties=self._with(state), **self._named())
+        self._stub.Delete(request)
+
+    def _named(self) -> dict[str, Any]:
+        """What a request says of the resource beside its properties; no dynamic provider sees it."""
+        return {}
+
+    def _from(self, message: Any) -> Properties:
+        return _properties(message)
 
     def _with(self, properties: Properties) -> Any:
         return _struct({**properties, "__provider": self._provider})
+
+
+class NativePlugin(Plugin):
+    """A running ``python -m eurekube_provider.provider``, spoken to as :class:`Plugin` is.
+
+    Owner and servers, which a program of the dynamic provider hands over, become URN and configuration.
+    """
+
+    def __init__(self, process: subprocess.Popen[bytes], port: int, token: str) -> None:
+        self._token = token
+        self._config: dict[str, str] = {}
+        self._owner = StackOwner("organization", "shop", "dev", "name")
+        super().__init__(process, port, "")
+
+    def configure(self, config: Mapping[str, str]) -> None:
+        """Hand over the provider's configuration, as a stack's default provider has it."""
+        self._config = {key.removeprefix("eurekube:"): value for key, value in config.items()}
+        self._stub.Configure(
+            provider_pb2.ConfigureRequest(
+                args=_struct(self._config), name="default", acceptSecrets=True, sends_old_inputs=True
+            )
+        )
+
+    def check(self, news: Properties, olds: Properties | None = None) -> Properties:
+        """The checked inputs, of a provider that is configured for their servers."""
+        owner, url = parse_owner(news["owner"]), news.get("service_url")
+        assert isinstance(owner, StackOwner)
+        self._owner = owner
+        # Only an update's check asks what an earlier run left: a program of the dynamic provider says so.
+        is_update = IN_UPDATE in news
+        config = {**self._config, "organization": owner.organization, "offline": str(not is_update).lower()}
+        if url and "@" not in self._config.get("url", ""):
+            config["url"] = url
+        connection = news.get("connection")
+        if connection:
+            config["connections"] = json.dumps({connection: {"url": url}})
+        self.configure(config)
+        left_out = ("owner", "service_url", IN_UPDATE)
+        return super().check({key: value for key, value in news.items() if key not in left_out}, olds)
+
+    def read(self, state: Properties) -> tuple[str, Properties, Properties]:
+        """As :meth:`Plugin.read`."""
+        request = provider_pb2.ReadRequest(id="x", properties=self._with(state), **self._named())
+        answer = self._stub.Read(request)
+        return answer.id, self._from(answer.properties), self._from(answer.inputs)
+
+    def _named(self) -> dict[str, Any]:
+        urn = f"urn:pulumi:{self._owner.stack}::{self._owner.project}::{self._token}::{self._owner.name}"
+        return {"urn": urn, "type": self._token}
+
+    def _with(self, properties: Properties) -> Any:
+        return _struct(renamed(properties, camel))
+
+    def _from(self, message: Any) -> Properties:
+        return {key: _as_sent(value) for key, value in received(message).properties.items()}
+
+
+def _as_sent(value: Any) -> Any:
+    """A value with the engine's own mark for what is unknown."""
+    if isinstance(value, Mapping):
+        return {key: _as_sent(item) for key, item in value.items()}
+    return rpc.UNKNOWN if value is UNKNOWN else value
 
 
 def _struct(properties: Mapping[str, Any]) -> Any:
@@ -137,8 +218,15 @@ StartPlugin = Callable[..., Plugin]
 
 
 @contextmanager
-def plugins(directory: Path) -> Iterator[StartPlugin]:
-    """Starts plugin processes, one for each call, and ends them."""
+def plugins(
+    directory: Path, shell: str = "dynamic", token: str = INSTANCE_KIND.token
+) -> Iterator[StartPlugin]:
+    """Starts plugin processes, one for each call, and ends them.
+
+    :param shell: ``dynamic`` or ``native``.
+    :param token: what the native one is asked for.
+    """
+    module = "pulumi.dynamic" if shell == "dynamic" else "eurekube_provider.provider"
     processes: list[subprocess.Popen[bytes]] = []
     started: list[Plugin] = []
 
@@ -146,7 +234,7 @@ def plugins(directory: Path) -> Iterator[StartPlugin]:
         foreign = ("EUREKA_", "EUREKUBE_")
         clean = {key: value for key, value in os.environ.items() if not key.startswith(foreign)}
         process = subprocess.Popen(
-            [sys.executable, "-u", "-m", "pulumi.dynamic"],
+            [sys.executable, "-u", "-m", module],
             cwd=directory,
             env={**clean, **environment, "PYTHONPATH": str(Path(__file__).parents[2])},
             stdout=subprocess.PIPE,
@@ -155,7 +243,11 @@ def plugins(directory: Path) -> Iterator[StartPlugin]:
         processes.append(process)
         assert process.stdout is not None
         port = int(process.stdout.readline())
-        started.append(Plugin(process, port, provider or InstanceProvider()))
+        started.append(
+            NativePlugin(process, port, token)
+            if shell == "native"
+            else Plugin(process, port, provider or InstanceProvider())
+        )
         return started[-1]
 
     try:

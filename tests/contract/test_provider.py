@@ -32,10 +32,16 @@ pytestmark = pytest.mark.lab
 STATES = Path(__file__).parents[1] / "states"
 
 
+@pytest.fixture(scope="module", params=["dynamic", "native"])
+def shell(request: pytest.FixtureRequest) -> str:
+    """Which of the two providers."""
+    return str(request.param)
+
+
 @pytest.fixture(scope="module")
-def start_plugin(tmp_path_factory: pytest.TempPathFactory) -> Iterator[StartPlugin]:
+def start_plugin(tmp_path_factory: pytest.TempPathFactory, shell: str) -> Iterator[StartPlugin]:
     """Starts plugin processes, and ends them."""
-    with plugins(tmp_path_factory.mktemp("project")) as start:
+    with plugins(tmp_path_factory.mktemp("project"), shell) as start:
         yield start
 
 
@@ -302,6 +308,7 @@ def test_a_status_that_is_asked_for_is_enforced(plugin: Plugin, peer: Peer, news
     assert plugin.update(refreshed, wanted)["status"] == "UP"
 
 
+@pytest.mark.parametrize("shell", ["dynamic"], indirect=True)
 @pytest.mark.parametrize("file", sorted(STATES.glob("*.json")), ids=lambda file: file.stem)
 def test_the_state_of_an_earlier_release_is_understood(
     file: Path, start_plugin: StartPlugin, lab: Lab

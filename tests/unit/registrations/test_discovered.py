@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from eurekube_provider.resources.lookups import FoundEndpoint, FoundEndpoints, map_endpoints
+from eurekube_provider.registrations.discovered import FoundEndpoint, FoundEndpoints, map_endpoints
 
 
 def test_endpoints_of_slices() -> None:

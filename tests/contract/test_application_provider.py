@@ -23,6 +23,7 @@ from eurekube_provider.eureka.connection import Connection
 from eurekube_provider.eureka.peer import Peer
 from eurekube_provider.eureka.peers import Peers
 from eurekube_provider.eureka.removal_checks import FORWARDED_WITHIN_SECONDS
+from eurekube_provider.provider.native_resource import APPLICATION_KIND
 from eurekube_provider.registrations.desired import DesiredState
 from eurekube_provider.registrations.lifecycle import create
 from eurekube_provider.registrations.members import check_members
@@ -55,24 +56,30 @@ def eureka(two: Lab) -> Iterator[Peers]:
     peers.close()
 
 
+@pytest.fixture(scope="module", params=["dynamic", "native"])
+def shell(request: pytest.FixtureRequest) -> str:
+    """Which of the two providers."""
+    return str(request.param)
+
+
 @pytest.fixture(scope="module")
-def single(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Plugin]:
+def single(tmp_path_factory: pytest.TempPathFactory, shell: str) -> Iterator[Plugin]:
     """A plugin process that is asked for single registrations."""
-    with plugins(tmp_path_factory.mktemp("single")) as start:
+    with plugins(tmp_path_factory.mktemp("single"), shell) as start:
         yield start()
 
 
 @pytest.fixture(scope="module")
-def plugin(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Plugin]:
+def plugin(tmp_path_factory: pytest.TempPathFactory, shell: str) -> Iterator[Plugin]:
     """A plugin process that is asked for applications."""
-    with plugins(tmp_path_factory.mktemp("application")) as start:
+    with plugins(tmp_path_factory.mktemp("application"), shell, APPLICATION_KIND.token) as start:
         yield start(ApplicationProvider())
 
 
 @pytest.fixture
-def next_run(tmp_path: Path) -> Iterator[Plugin]:
+def next_run(tmp_path: Path, shell: str) -> Iterator[Plugin]:
     """A plugin process as each run of Pulumi has its own: it knows no list that another one asked for."""
-    with plugins(tmp_path) as start:
+    with plugins(tmp_path, shell, APPLICATION_KIND.token) as start:
         yield start(ApplicationProvider())
 
 
@@ -565,7 +572,7 @@ def test_a_status_that_is_no_longer_asked_for_goes_back_to_up(
 
 
 def test_what_a_killed_run_left_out_of_service_the_next_one_puts_back(
-    eureka: Peers, news: Properties, tmp_path: Path
+    eureka: Peers, news: Properties, tmp_path: Path, shell: str
 ) -> None:
     """Each run of Pulumi has a process of its own, and nothing of the former one but the state."""
     news = {**news, "drain_seconds": 600}
@@ -575,7 +582,7 @@ def test_what_a_killed_run_left_out_of_service_the_next_one_puts_back(
         assert len(there) == 2 * len(news["instances"])
         return {(each.status, LEAVING_KEY in each.metadata) for each in there}
 
-    with plugins(tmp_path) as start:
+    with plugins(tmp_path, shell, APPLICATION_KIND.token) as start:
         first, second, third = (start(ApplicationProvider()) for _ in range(3))
         inputs = first.check(news)
         state = first.create(inputs)

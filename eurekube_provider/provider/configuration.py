@@ -1,0 +1,129 @@
+"""The configuration of a provider: of the stack's default one (``eurekube:url`` ...), or a program's own.
+
+A provider that a program makes with a URL of its own takes nothing from the environment: what is meant for
+one Eureka must not be sent to another one.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from eurekube_provider.core.errors import ConfigurationError
+from eurekube_provider.core.model import EMPTY
+from eurekube_provider.core.wording import nearest
+from eurekube_provider.registrations.connections import FIELDS, abandoned_urls, configured_connection
+from eurekube_provider.registrations.property_check import CheckFailure
+from eurekube_provider.registrations.values import UNKNOWN
+
+OFFLINE_VARIABLE = "EUREKUBE_OFFLINE"
+DEFAULT_OPERATOR = "eurekube"
+DEFAULT_ORGANIZATION = "organization"
+"""What Pulumi calls it where the backend knows none."""
+
+
+@dataclass(frozen=True, slots=True)
+class Key:
+    """One key of the configuration; its name is Pulumi's.
+
+    :ivar type: as the schema of the package calls it.
+    """
+
+    told: str
+    type: str = "string"
+    is_secret: bool = False
+
+
+KEYS: Mapping[str, Key] = {
+    "url": Key("The URLs of one Eureka, with a comma between them: http://eureka-1:8761/eureka,http://..."),
+    "user": Key("For HTTP basic authentication."),
+    "password": Key("For HTTP basic authentication.", is_secret=True),
+    "token": Key("A bearer token, in place of user and password.", is_secret=True),
+    "caFile": Key("A PEM file with the authorities to trust for https."),
+    "clientCertificate": Key("A PEM file with the certificate to show (mTLS)."),
+    "clientKey": Key("A PEM file with its key, where that is another file."),
+    "proxy": Key("The URL of a proxy.", is_secret=True),
+    "zone": Key("The zone whose Eureka servers are asked first, where the URLs are written zone=URL."),
+    "mode": Key("How many changes at once are sent: auto, rest or batch."),
+    "connections": Key(
+        "Other Eurekas by name, each with the keys above; a resource names one as its connection.", "object"
+    ),
+    "operatorName": Key("Who renews what is registered, where a resource does not say: eurekube."),
+    "organization": Key(
+        "Whom registrations belong to, where the backend is a bucket or a folder, or the stack is another"
+        " organization's than the one that is called organization."
+    ),
+    "abandonedUrls": Key("URLs of servers that are gone for good, or known by another URL now.", "object"),
+    "offline": Key("Whether previews ask no server.", "boolean"),
+    "kubeconfig": Key("The file that says how to reach the cluster whose endpoints are looked up."),
+    "context": Key("Which of its contexts."),
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Configuration:
+    """What a provider was configured with; a :data:`~eurekube_provider.registrations.connections.Setting`.
+
+    :ivar is_default: whether it is the stack's, and not one that a program made.
+    :ivar environment: the variables that stand for what the configuration does not say.
+    """
+
+    values: Mapping[str, Any] = field(default_factory=lambda: EMPTY)
+    is_default: bool = True
+
+    def __call__(self, key: str) -> str | None:
+        """What is configured under a key, an object as JSON; None where nothing is."""
+        value = self.values.get(key)
+        if value is None or value is UNKNOWN:
+            return None
+        if isinstance(value, bool):
+            return str(value).lower()
+        return value if isinstance(value, str) else json.dumps(value)
+
+    @property
+    def environment(self) -> Mapping[str, str]:
+        """The variables that stand for what is not said; none for a program's own Eureka."""
+        return os.environ if self.is_default or not self.values.get("url") else EMPTY
+
+    @property
+    def operator_name(self) -> str:
+        """Who renews, where a resource does not say."""
+        return self("operatorName") or DEFAULT_OPERATOR
+
+    @property
+    def organization(self) -> str | None:
+        """What was said; None where nothing was."""
+        return self("organization")
+
+    @property
+    def is_offline(self) -> bool:
+        """Whether a preview asks no server."""
+        said = (self("offline"), os.environ.get(OFFLINE_VARIABLE))
+        return any(text and text.lower() in ("true", "1") for text in said)
+
+    def problems(self) -> list[CheckFailure]:
+        """What cannot be used, and what would be right; no message repeats a secret."""
+        found = [
+            CheckFailure(key, f"there is no such key; {nearest(key, KEYS)}")
+            for key in self.values
+            if key not in KEYS and not key.startswith(("__", "version", "pluginDownloadURL"))
+        ]
+        if "/" in (self.organization or ""):
+            found.append(CheckFailure("organization", "must have no slash, which separates an owner's parts"))
+        if (self("offline") or "false").lower() not in ("true", "1", "false", "0"):
+            found.append(CheckFailure("offline", "must be true or false"))
+        if any(self.values.get(key) is UNKNOWN for key in FIELDS):
+            return found
+        if self("url"):
+            try:
+                configured_connection(self)
+            except ConfigurationError as error:
+                found.append(CheckFailure("url", str(error)))
+        try:
+            abandoned_urls(self)
+        except ConfigurationError as error:
+            found.append(CheckFailure("abandonedUrls", str(error)))
+        return found

@@ -1,0 +1,64 @@
+"""A difference property by property, as a preview shows it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Any
+
+from pulumi.runtime.proto import provider_pb2 as proto
+
+from eurekube_provider.registrations.names import INSTANCES, camel
+from eurekube_provider.registrations.properties import Properties
+
+_NESTED = ("metadata", INSTANCES)
+"""What is compared key by key."""
+
+
+def detailed(olds: Properties, news: Properties, replaces: Iterable[str]) -> dict[str, Any]:
+    """Which inputs came, went and changed, by Pulumi's paths.
+
+    :param olds: the inputs of last time.
+    :param replaces: the names of those that make a new registration.
+    """
+    replacing = set(replaces)
+    kinds = proto.PropertyDiff
+    found: dict[str, Any] = {}
+    for path, before, after in _differing(olds, news):
+        is_new = path[0] in replacing
+        if before is None:
+            kind = kinds.ADD_REPLACE if is_new else kinds.ADD
+        elif after is None:
+            kind = kinds.DELETE_REPLACE if is_new else kinds.DELETE
+        else:
+            kind = kinds.UPDATE_REPLACE if is_new else kinds.UPDATE
+        found[_written(path)] = proto.PropertyDiff(kind=kind, inputDiff=True)
+    for name in replacing - {path.split(".")[0] for path in found}:
+        found.setdefault(camel(name), proto.PropertyDiff(kind=kinds.UPDATE_REPLACE, inputDiff=True))
+    return found
+
+
+def _differing(
+    olds: Mapping[str, Any], news: Mapping[str, Any], within: tuple[str, ...] = ()
+) -> Iterator[tuple[tuple[str, ...], Any, Any]]:
+    for key in sorted({*olds, *news}):
+        before, after = olds.get(key), news.get(key)
+        if before == after:
+            continue
+        path = (*within, key)
+        is_deeper = path[0] in _NESTED and isinstance(before, Mapping) and isinstance(after, Mapping)
+        if is_deeper:
+            yield from _differing(before or {}, after or {}, path)
+        else:
+            yield path, before, after
+
+
+def _written(path: tuple[str, ...]) -> str:
+    """A path in Pulumi's notation: ``instances["vm-1"].hostName``."""
+    first, *rest = path
+    names = [camel(first)]
+    for depth, key in enumerate(rest, start=1):
+        is_property = first == INSTANCES and depth == 2
+        names.append(
+            f".{camel(key)}" if is_property else f'["{key}"]' if not key.isidentifier() else f".{key}"
+        )
+    return "".join(names)

@@ -1,0 +1,86 @@
+"""The functions of the package: what Eureka or a cluster has, for a program in any language."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from eurekube_provider.core.errors import ConfigurationError
+from eurekube_provider.provider.configuration import Configuration
+from eurekube_provider.registrations.connections import DEFAULT_CONNECTION, configured_connection
+from eurekube_provider.registrations.discovered import (
+    Plain,
+    find_application,
+    find_endpoints,
+    find_instance,
+    plain,
+)
+from eurekube_provider.registrations.names import camel
+from eurekube_provider.registrations.properties import Properties
+from eurekube_provider.registrations.servers import PEERS
+
+
+def invoke(
+    token: str, given: Mapping[str, Any], configuration: Configuration, *, is_preview: bool
+) -> Properties:
+    """Answer a function; every value is a plain one.
+
+    :raises ConfigurationError: there is no such function, an argument is missing, or nobody may be asked now.
+    :raises EurekubeError: Eureka or the cluster cannot be asked.
+    """
+    function = FUNCTIONS.get(token)
+    if function is None:
+        raise ConfigurationError(f"there is no function {token!r} (there are {', '.join(FUNCTIONS)})")
+    if is_preview and configuration.is_offline:
+        raise ConfigurationError(
+            f"{token} asks nobody in an offline preview (eurekube:offline or EUREKUBE_OFFLINE); run it with"
+            " the servers in reach, or give it an argument that is unknown before the update"
+        )
+    return function(given, configuration)
+
+
+def _answer(found: Any) -> Any:
+    """An answer under the schema's names; keys of maps are not names."""
+    if isinstance(found, Plain):
+        return {camel(name): _answer(item) for name, item in found.items()}
+    return [_answer(item) for item in found] if isinstance(found, tuple) else plain(found)
+
+
+def _application(given: Mapping[str, Any], configuration: Configuration) -> Properties:
+    found = find_application(_peers(given, configuration), _text(given, "name"))
+    return {**_answer(found), "up": _answer(found.up)}
+
+
+def _instance(given: Mapping[str, Any], configuration: Configuration) -> Properties:
+    peers = _peers(given, configuration)
+    found = find_instance(peers, _text(given, "application"), _text(given, "instance_id"))
+    return {"exists": found is not None, "instance": _answer(found)}
+
+
+def _endpoints(given: Mapping[str, Any], configuration: Configuration) -> Properties:
+    found = find_endpoints(
+        _text(given, "service"),
+        _text(given, "namespace"),
+        given.get("kubeconfig") or configuration("kubeconfig"),
+        given.get("context") or configuration("context"),
+    )
+    return {**_answer(found), "ready": _answer(found.ready)}
+
+
+def _peers(given: Mapping[str, Any], configuration: Configuration) -> Any:
+    name = given.get("connection") or DEFAULT_CONNECTION
+    return PEERS.of(configured_connection(configuration, name=name))
+
+
+def _text(given: Mapping[str, Any], name: str) -> str:
+    value = given.get(name)
+    if not isinstance(value, str) or not value:
+        raise ConfigurationError(f"{name} is required: a text that is not empty")
+    return value
+
+
+FUNCTIONS: Mapping[str, Callable[[Mapping[str, Any], Configuration], Properties]] = {
+    "eurekube:index:getApplication": _application,
+    "eurekube:index:getInstance": _instance,
+    "eurekube:index:getEndpoints": _endpoints,
+}

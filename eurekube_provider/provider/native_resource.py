@@ -1,0 +1,149 @@
+"""One kind of resource as the engine asks for it: what ``registrations`` needs beside a program's properties.
+
+A program gives neither owner nor servers. They follow from the resource's URN and the provider's
+configuration.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+
+from eurekube_provider.core.errors import ConfigurationError
+from eurekube_provider.core.identity import StackOwner, parse_owner
+from eurekube_provider.provider.configuration import DEFAULT_ORGANIZATION, Configuration
+from eurekube_provider.provider.wire import Path, Received
+from eurekube_provider.registrations.connections import DEFAULT_CONNECTION, configured_connection
+from eurekube_provider.registrations.members import ID_BASE, MEMBER_OUTPUTS
+from eurekube_provider.registrations.properties import (
+    FROM_SECRET,
+    OUTPUTS,
+    PROPERTIES,
+    SECRET_ID,
+    Properties,
+)
+from eurekube_provider.registrations.property_check import Checked, CheckFailure
+from eurekube_provider.registrations.resource import APPLICATION, INSTANCE, Kind, RegistrationResource
+from eurekube_provider.registrations.values import UNKNOWN
+
+OURS = ("owner", "service_url", ID_BASE)
+"""What no program writes."""
+
+_DERIVED = {each.name: each.derived_from for each in PROPERTIES if each.derived_from}
+_DERIVED_IN_MEMBER = {name: _DERIVED[name] for name in ("ip_address", "zone")}
+
+
+@dataclass(frozen=True, slots=True)
+class Urn:
+    """What a URN says of a resource: ``urn:pulumi:<stack>::<project>::<types>::<name>``."""
+
+    stack: str
+    project: str
+    name: str
+
+    @classmethod
+    def parse(cls, text: str) -> Urn:
+        """Read one; a name may hold colons."""
+        stack, project, _types, name = text.removeprefix("urn:pulumi:").split("::", 3)
+        return cls(stack, project, name)
+
+
+@dataclass(frozen=True, slots=True)
+class NativeKind:
+    """A kind of resource, and what the engine calls it.
+
+    :ivar told: what only Eureka tells, unknown until it was asked.
+    """
+
+    token: str
+    kind: Kind
+    told: tuple[str, ...]
+
+
+INSTANCE_KIND = NativeKind("eurekube:index:Instance", INSTANCE, OUTPUTS)
+APPLICATION_KIND = NativeKind("eurekube:index:Application", APPLICATION, MEMBER_OUTPUTS)
+KINDS = {each.token: each for each in (INSTANCE_KIND, APPLICATION_KIND)}
+
+
+class NativeResource:
+    """Instances or Applications of one provider."""
+
+    def __init__(
+        self, kind: NativeKind, configuration: Configuration, tell: Callable[[str], None] | None = None
+    ) -> None:
+        self._kind = kind
+        self._configuration = configuration
+        self.registration = RegistrationResource(kind.kind, configuration, tell)
+
+    def check(self, urn: Urn, olds: Received, news: Received) -> tuple[Checked, frozenset[Path]]:
+        """Complete and normalise what a program wrote.
+
+        :returns: the inputs, and the paths of what is a secret in them, derived ones included.
+        """
+        own = [name for name in OURS if name in news.properties]
+        if own:
+            reason = "follows from the resource's name and the provider's configuration; leave it out"
+            return Checked({}, tuple(CheckFailure(name, reason) for name in own)), news.secrets
+        given = dict(news.properties)
+        derived = set(self._derived_from_secrets(given, news))
+        for path in derived:
+            _put(given, path, FROM_SECRET)
+        try:
+            given |= self._ours(urn, olds.properties, given)
+        except ConfigurationError as error:
+            return Checked({}, (CheckFailure("connection", str(error)),)), news.secrets
+        is_asked = bool(olds.properties) and not self._configuration.is_offline
+        checked = self.registration.check(olds.properties, given, is_update=is_asked)
+        return checked, news.secrets | derived
+
+    def previewed(self, olds: Properties, news: Properties) -> Properties:
+        """The state as far as it is known before an update."""
+        told = {name: olds.get(name, UNKNOWN) if olds else UNKNOWN for name in self._kind.told}
+        return {**news, **told}
+
+    def _ours(self, urn: Urn, olds: Properties, given: Properties) -> Properties:
+        connection = given.get("connection") or DEFAULT_CONNECTION
+        if connection is UNKNOWN:
+            raise ConfigurationError("the name of a connection must be known before anything is created")
+        urls = configured_connection(self._configuration, name=connection).service_urls
+        owner = StackOwner(self._organization(urn, olds), urn.project, urn.stack, urn.name)
+        found: Properties = {"service_url": ",".join(urls), "owner": str(owner)}
+        if given.get("renewer") is None:
+            found["renewer"] = self._configuration.operator_name
+        return found
+
+    def _organization(self, urn: Urn, olds: Properties) -> str:
+        """What is configured, else what the state has, whose registrations must go on to be ours."""
+        said = self._configuration.organization
+        before = parse_owner(str(olds.get("owner")))
+        if not said and isinstance(before, StackOwner) and before.project == urn.project:
+            return before.organization
+        return said or DEFAULT_ORGANIZATION
+
+    def _derived_from_secrets(self, given: Properties, news: Received) -> Iterable[Path]:
+        """What the check will derive from a secret, and so is one."""
+        if self._kind.kind is INSTANCE:
+            sources = {**_DERIVED, SECRET_ID: ("application", "instance_id", "port")}
+        else:
+            sources = {"zone": ("metadata",), SECRET_ID: ("application",)}
+        for name, others in sources.items():
+            if given.get(name) is None and any(news.is_secret(other) for other in others):
+                yield (name,)
+        instances = given.get("instances")
+        for key, member in instances.items() if isinstance(instances, dict) else ():
+            for name, others in _DERIVED_IN_MEMBER.items():
+                is_secret = any(
+                    path[:3] == ("instances", key, other) for path in news.secrets for other in others
+                )
+                if is_secret and isinstance(member, dict) and member.get(name) is None:
+                    yield ("instances", key, name)
+
+
+def _put(properties: Properties, path: Path, value: object) -> None:
+    """Set what is at a path, without a change of what somebody else holds."""
+    name, *rest = path
+    if rest:
+        properties[name] = dict(properties[name])
+        _put(properties[name], tuple(rest), value)
+    else:
+        properties[name] = value

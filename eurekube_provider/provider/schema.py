@@ -1,0 +1,304 @@
+"""The schema of the package, made from the descriptions of the properties.
+
+``python -m eurekube_provider.provider.schema`` writes it to ``schema.json``, which is committed: SDKs are
+generated from it, and a test compares it.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from eurekube_provider.provider.configuration import KEYS
+from eurekube_provider.registrations.members import ID_BASE
+from eurekube_provider.registrations.names import as_written, camel
+from eurekube_provider.registrations.properties import PROPERTIES, Property, Scope
+from eurekube_provider.version import __version__
+
+COMMITTED = Path(__file__).with_name("schema.json")
+
+_TYPES: Mapping[Any, dict[str, Any]] = {
+    str: {"type": "string"},
+    int: {"type": "integer"},
+    bool: {"type": "boolean"},
+    dict: {"type": "object", "additionalProperties": {"type": "string"}},
+}
+_TEXT, _FLAG, _NUMBER, _TEXTS = (_TYPES[each] for each in (str, bool, int, dict))
+
+_NO_INPUTS = ("service_url", "owner")
+
+_TOLD = {
+    "owner": (_TEXT, "Whom the registration belongs to: `stack/<organization>/<project>/<stack>/<name>`."),
+    "service_url": (_TEXT, "The URLs of the Eureka that it is registered at."),
+    "incarnation": (_TEXT, "What tells it from another one that the same resource made in its place."),
+}
+_TOLD_OF_INSTANCE = {
+    **_TOLD,
+    "overridden_status": (_TEXT, "The status that a person, or this program, has set over its own."),
+    "last_updated": (_TEXT, "When it was last changed, ISO 8601."),
+    "seen_owner": (_TEXT, "Whom Eureka names as its owner; another one than `owner` where it was taken."),
+}
+_TOLD_OF_APPLICATION = {
+    **_TOLD,
+    ID_BASE: (_TEXT, "The end of every default id."),
+    "statuses": (_TEXTS, "By key what Eureka holds in place of UP, or of the status that is asked for."),
+    "held_by_others": (_TEXTS, "By key whom an instance belongs to that was taken from us."),
+    "created": (_TEXT, "When it was made, ISO 8601."),
+}
+
+
+def schema() -> dict[str, Any]:
+    """The schema, as JSON has it."""
+    return {
+        "name": "eurekube",
+        "displayName": "Eurekube",
+        "version": __version__,
+        "description": "Registrations in Netflix Eureka, owned by Pulumi stacks and renewed by an operator.",
+        "keywords": ["pulumi", "eurekube", "eureka", "spring-cloud", "service-discovery", "category/network"],
+        "license": "Apache-2.0",
+        "publisher": "Eurekube",
+        "meta": {"moduleFormat": "(.*)"},
+        "config": {"variables": _configuration()},
+        "types": _types(),
+        "provider": {
+            "description": "One Eureka, and how to reach it. What a provider that a program makes does not"
+            " say is taken from the environment (`EUREKA_URL`, `EUREKA_USER` ...) only where it names no"
+            " `url`.",
+            "inputProperties": _configuration(),
+        },
+        "resources": {
+            "eurekube:index:Instance": _resource(
+                "One registration in Eureka that this stack owns and an operator renews.",
+                [each for each in PROPERTIES if each.name not in _NO_INPUTS],
+                _TOLD_OF_INSTANCE,
+                alias="pulumi-python:dynamic/eurekube:EurekaInstance",
+            ),
+            "eurekube:index:Application": _application(),
+        },
+        "functions": _functions(),
+        "language": {
+            "python": {"pyproject": {"enabled": True}, "respectSchemaVersion": True},
+            "nodejs": {"packageName": "@eurekube/pulumi", "respectSchemaVersion": True},
+            "go": {
+                "importBasePath": "eurekube/sdk/go/eurekube",
+                "generateResourceContainerTypes": True,
+                "respectSchemaVersion": True,
+            },
+            "java": {"basePackage": "io", "buildFiles": "maven"},
+        },
+    }
+
+
+def schema_text() -> str:
+    """The schema as it is committed and served."""
+    return json.dumps(schema(), indent=2, ensure_ascii=False) + "\n"
+
+
+def _configuration() -> dict[str, Any]:
+    kinds = {
+        "string": _TEXT,
+        "boolean": _FLAG,
+        "connections": {
+            "type": "object",
+            "additionalProperties": {"type": "object", "additionalProperties": _TEXT},
+        },
+        "abandonedUrls": {"type": "array", "items": _TEXT},
+    }
+    found: dict[str, Any] = {}
+    for name, key in KEYS.items():
+        found[name] = {**(kinds.get(name) or kinds[key.type]), "description": key.told}
+        if key.is_secret or name == "connections":
+            found[name]["secret"] = True
+    return found
+
+
+def _types() -> dict[str, Any]:
+    types: dict[str, Any] = {}
+    for each in PROPERTIES:
+        if each.choices:
+            types[_type_name(each)] = {
+                "type": "string",
+                "enum": [{"value": value} for value in each.choices],
+            }
+    own = [each for each in PROPERTIES if each.scope in (Scope.OWN, Scope.CONTENTS)]
+    types["eurekube:index:ApplicationInstance"] = {
+        "type": "object",
+        "description": "One instance of an Application; what is not said here is the application's.",
+        "properties": {camel(each.name): _property(each, with_default=False) for each in own},
+        "required": ["hostName"],
+    }
+    for name, (told, properties) in _FOUND.items():
+        types[name] = {
+            "type": "object",
+            "description": told,
+            "properties": properties,
+            "required": sorted(properties),
+        }
+    return types
+
+
+def _type_name(each: Property) -> str:
+    name = camel(each.name)
+    return f"eurekube:index:{name[0].upper()}{name[1:]}"
+
+
+def _property(each: Property, *, with_default: bool = True, as_output: bool = False) -> dict[str, Any]:
+    """One property; an output's status is any that Eureka knows."""
+    told = as_written(each.told).replace("**", "").strip()
+    default = each.default_told or ("" if each.default in (None, {}) else f"`{_shown(each.default)}`")
+    description = ". ".join(
+        part[0].upper() + part[1:]
+        for part in (told, f"default: {as_written(default)}" if default else "")
+        if part
+    )
+    kind = {"$ref": f"#/types/{_type_name(each)}"} if each.choices and not as_output else _TYPES[each.type]
+    found = {**kind, "description": f"{description}." if description else ""}
+    # A default that an SDK writes down is one that the check could not tell from what a person wrote.
+    if with_default and not as_output and each.scope is Scope.MANAGEMENT and each.default is not None:
+        found["default"] = each.default
+    if not as_output and each.name in ("application", "instance_id"):
+        found["willReplaceOnChanges"] = True
+    return found
+
+
+def _resource(
+    told: str,
+    described: list[Property],
+    only_told: Mapping[str, Any],
+    *,
+    alias: str,
+) -> dict[str, Any]:
+    outputs = {camel(each.name): _property(each, as_output=True) for each in described}
+    outputs |= {camel(name): {**kind, "description": text} for name, (kind, text) in only_told.items()}
+    inputs = {camel(each.name): _property(each) for each in described}
+    return {
+        "description": told,
+        "properties": outputs,
+        "required": sorted({"application", "owner", "serviceUrl", "renewer"} & outputs.keys()),
+        "inputProperties": inputs,
+        "requiredInputs": sorted(
+            camel(each.name) for each in described if each.is_required and not each.default_told
+        ),
+        "aliases": [{"type": alias}],
+    }
+
+
+def _application() -> dict[str, Any]:
+    shared = [each for each in PROPERTIES if each.scope is not Scope.OWN and each.name not in _NO_INPUTS]
+    found = _resource(
+        "Many registrations of one application that this stack owns and an operator renews.",
+        shared,
+        _TOLD_OF_APPLICATION,
+        alias="pulumi-python:dynamic/eurekube:EurekaApplication",
+    )
+    instances = {
+        "type": "object",
+        "additionalProperties": {"$ref": "#/types/eurekube:index:ApplicationInstance"},
+        "description": "By keys of the program's own, without slash and space, what is particular to each"
+        " instance.",
+    }
+    found["inputProperties"]["instances"] = instances
+    found["properties"]["instances"] = instances
+    found["requiredInputs"] = ["application", "instances"]
+    found["required"] = sorted({*found["required"], "instances"})
+    return found
+
+
+_INSTANCE = "eurekube:index:FoundInstance"
+_ENDPOINT = "eurekube:index:FoundEndpoint"
+_FOUND: Mapping[str, tuple[str, dict[str, Any]]] = {
+    _INSTANCE: (
+        "One instance as Eureka holds it.",
+        {
+            "application": _TEXT,
+            "instanceId": _TEXT,
+            "hostName": _TEXT,
+            "ipAddress": _TEXT,
+            "port": _NUMBER,
+            "portEnabled": _FLAG,
+            "securePort": _NUMBER,
+            "securePortEnabled": _FLAG,
+            "vipAddress": _TEXT,
+            "status": {**_TEXT, "description": "Its own, or the one that a person set over it."},
+            "zone": _TEXT,
+            "owner": {**_TEXT, "description": "Who registered it, empty where no Eurekube did."},
+            "metadata": _TEXTS,
+        },
+    ),
+    _ENDPOINT: (
+        "One address of a Service.",
+        {
+            "name": {**_TEXT, "description": "The pod's name, else the address."},
+            "address": _TEXT,
+            "ports": {"type": "object", "additionalProperties": {"type": "integer"}},
+            "ready": _FLAG,
+            "terminating": _FLAG,
+            "zone": _TEXT,
+            "node": _TEXT,
+        },
+    ),
+}
+
+
+def _functions() -> dict[str, Any]:
+    connection = {**_TEXT, "description": "The name of another Eureka of the provider's configuration."}
+
+    def many(name: str) -> dict[str, Any]:
+        return {"type": "array", "items": {"$ref": f"#/types/{name}"}}
+
+    def function(
+        told: str, inputs: Mapping[str, Any], required: list[str], outputs: Mapping[str, Any]
+    ) -> Any:
+        optional = {"instance"}
+        return {
+            "description": told,
+            "inputs": {"type": "object", "properties": inputs, "required": required},
+            "outputs": {
+                "type": "object",
+                "properties": outputs,
+                "required": sorted(outputs.keys() - optional),
+            },
+        }
+
+    return {
+        "eurekube:index:getApplication": function(
+            "What Eureka's list has of an application, up to half a minute old.",
+            {"name": _TEXT, "connection": connection},
+            ["name"],
+            {
+                "name": _TEXT,
+                "instances": many(_INSTANCE),
+                "up": {**many(_INSTANCE), "description": "Those that callers are sent to."},
+            },
+        ),
+        "eurekube:index:getInstance": function(
+            "One instance as Eureka holds it at this moment.",
+            {"application": _TEXT, "instanceId": _TEXT, "connection": connection},
+            ["application", "instanceId"],
+            {
+                "exists": {**_FLAG, "description": "Whether Eureka holds it."},
+                "instance": {"$ref": f"#/types/{_INSTANCE}"},
+            },
+        ),
+        "eurekube:index:getEndpoints": function(
+            "A Service's endpoints in a cluster, so that a program can register them.",
+            {"service": _TEXT, "namespace": _TEXT, "kubeconfig": _TEXT, "context": _TEXT},
+            ["service", "namespace"],
+            {
+                "namespace": _TEXT,
+                "service": _TEXT,
+                "endpoints": many(_ENDPOINT),
+                "ready": {**many(_ENDPOINT), "description": "Those that callers can be sent to."},
+            },
+        ),
+    }
+
+
+def _shown(value: Any) -> str:
+    return str(value).lower() if isinstance(value, bool) else str(value)
+
+
+if __name__ == "__main__":
+    COMMITTED.write_text(schema_text(), encoding="utf-8")

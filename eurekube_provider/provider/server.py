@@ -1,0 +1,44 @@
+"""The plugin process: serves one provider to Pulumi's engine, until the engine ends it."""
+
+from __future__ import annotations
+
+import signal
+import sys
+import threading
+from concurrent import futures
+
+import grpc
+from pulumi.runtime.proto import provider_pb2_grpc
+
+from eurekube_provider.provider.servicer import ProviderServicer
+from eurekube_provider.registrations.cancellation import CANCELLATION
+
+MOST_CALLS = 256
+"""Calls served at once: drains wait beside each other, as many as the engine's ``--parallel`` lets begin."""
+
+_LARGEST_MESSAGE = 400 * 1024 * 1024  # as the engine's own
+
+
+def main() -> None:
+    """Serve; the engine reads the port from standard output. Source: plugin.go of pulumi/pulumi."""
+    stopped = threading.Event()
+
+    def stop(*_: object) -> None:
+        CANCELLATION.cancel()
+        stopped.set()
+
+    # The engine interrupts it when all is done, and kills it five seconds later.
+    signal.signal(signal.SIGTERM, stop)
+    signal.signal(signal.SIGINT, stop)
+    address = sys.argv[1] if len(sys.argv) > 1 else ""
+    server = grpc.server(  # type: ignore[no-untyped-call]
+        futures.ThreadPoolExecutor(MOST_CALLS),
+        options=[("grpc.max_receive_message_length", _LARGEST_MESSAGE), ("grpc.max_send_message_length", -1)],
+    )
+    provider_pb2_grpc.add_ResourceProviderServicer_to_server(ProviderServicer(address), server)
+    port = server.add_insecure_port("127.0.0.1:0")
+    server.start()
+    sys.stdout.write(f"{port}\n")
+    sys.stdout.flush()
+    stopped.wait()
+    server.stop(grace=4).wait()

@@ -1,0 +1,123 @@
+"""Properties on the way between Pulumi's engine and ``registrations``: names, unknowns and secrets.
+
+A secret comes wrapped. Its path is kept beside the plain properties, and what goes back is wrapped at the
+same paths. Source: sdk/go/common/resource/plugin/rpc.go of pulumi/pulumi.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from google.protobuf import struct_pb2
+
+from eurekube_provider.registrations.names import INSTANCES, camel, renamed, snake
+from eurekube_provider.registrations.properties import Properties
+from eurekube_provider.registrations.values import UNKNOWN
+
+SIGNATURE = "4dabf18193072939515e22adb298388d"
+SECRET = "1b47061264138c4ac30d75fd1eb44270"  # noqa: S105 - how one is marked
+OUTPUT = "d0e6a833031e9bbcd3f4e8bde6ca49a4"
+"""How values of a kind of their own are marked; sdk/go/common/resource/sig of pulumi/pulumi."""
+
+UNKNOWN_TEXT = "04da6b54-80e4-46f7-96ec-b56ff0331ba9"
+"""Stands for what is not known yet."""
+
+Path = tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Received:
+    """What the engine sent.
+
+    :ivar properties: plain, under the names that ``registrations`` has, with
+        :data:`~eurekube_provider.registrations.values.UNKNOWN` for what is not known yet.
+    :ivar secrets: the paths of what is a secret.
+    """
+
+    properties: Properties
+    secrets: frozenset[Path] = field(default_factory=frozenset)
+
+    def is_secret(self, name: str) -> bool:
+        """Whether a property is a secret, or has one in it."""
+        return any(path[0] == name for path in self.secrets)
+
+
+def received(message: Any) -> Received:
+    """Read a message's properties, those of a state that the dynamic provider wrote as well."""
+    found = {key: _value(item) for key, item in message.fields.items() if not key.startswith("__")}
+    found = {key: item for key, item in found.items() if item is not None}
+    secrets: set[Path] = set()
+    for key, item in found.items():
+        _find_secrets(item, (snake(key),), secrets)
+    return Received(renamed({key: _plain(item) for key, item in found.items()}, snake), frozenset(secrets))
+
+
+def sent(properties: Mapping[str, Any], secrets: Iterable[Path] = ()) -> Any:
+    """A message with these properties, of which those at ``secrets`` are wrapped."""
+    wanted = renamed({key: _marked(item) for key, item in properties.items() if item is not None}, camel)
+    # The outermost first: what lies within a secret needs no wrapping of its own.
+    for path in sorted(secrets, key=len):
+        _wrap(wanted, _camel_path(path))
+    message: Any = struct_pb2.Struct()  # type: ignore[attr-defined]
+    message.update(wanted)
+    return message
+
+
+def _value(value: Any) -> Any:
+    """A protobuf value, whose numbers may be any: the check refuses what is no port."""
+    kind = value.WhichOneof("kind")
+    if kind == "struct_value":
+        return {key: _value(item) for key, item in value.struct_value.fields.items()}
+    if kind == "list_value":
+        return [_value(item) for item in value.list_value.values]
+    return None if kind in (None, "null_value") else getattr(value, kind)
+
+
+def _camel_path(path: Path) -> Path:
+    """A path as the engine has it: what an instance has of its own is named as a property is."""
+    if path[0] == INSTANCES and len(path) > 2:
+        return (*path[:2], camel(path[2]), *path[3:])
+    return (camel(path[0]), *path[1:])
+
+
+def _plain(value: Any) -> Any:
+    if isinstance(value, Mapping):
+        kind = value.get(SIGNATURE)
+        if kind in (SECRET, OUTPUT):
+            return _plain(value["value"]) if "value" in value else UNKNOWN
+        return {key: _plain(item) for key, item in value.items()}
+    if isinstance(value, list):
+        return [_plain(item) for item in value]
+    return UNKNOWN if value == UNKNOWN_TEXT else value
+
+
+def _find_secrets(value: Any, path: Path, found: set[Path]) -> None:
+    if not isinstance(value, Mapping):
+        return
+    kind = value.get(SIGNATURE)
+    if kind == SECRET or (kind == OUTPUT and value.get("secret")):
+        found.add(path)
+    elif kind is None:
+        for key, item in value.items():
+            is_named = len(path) == 2 and path[0] == INSTANCES
+            _find_secrets(item, (*path, snake(key) if is_named else key), found)
+
+
+def _marked(value: Any) -> Any:
+    if isinstance(value, Mapping):
+        return {key: _marked(item) for key, item in value.items() if item is not None}
+    if isinstance(value, list | tuple):
+        return [_marked(item) for item in value]
+    return UNKNOWN_TEXT if value is UNKNOWN else value
+
+
+def _wrap(properties: dict[str, Any], path: Path) -> None:
+    inside: Any = properties
+    for name in path[:-1]:
+        inside = inside.get(name) if isinstance(inside, dict) else None
+        if not isinstance(inside, dict) or inside.get(SIGNATURE) == SECRET:
+            return
+    if isinstance(inside, dict) and path[-1] in inside:
+        inside[path[-1]] = {SIGNATURE: SECRET, "value": inside[path[-1]]}

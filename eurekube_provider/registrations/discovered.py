@@ -1,0 +1,190 @@
+"""What Eureka or a cluster has, as a program reads it.
+
+Every answer is a mapping of its own fields as well, so that Pulumi can export it as it is.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field, fields
+from pathlib import Path
+from typing import Any
+
+from eurekube_provider.core.model import Instance, Status
+from eurekube_provider.core.objects import SERVICE_NAME_LABEL
+from eurekube_provider.eureka.peers import Peers
+from eurekube_provider.registrations.instance_fields import properties_of
+
+
+class Plain(Mapping[str, Any]):
+    """A dataclass that is a mapping of its fields."""
+
+    __slots__ = ()
+
+    def __getitem__(self, name: str) -> Any:
+        """A field's value."""
+        if name not in set(self):
+            raise KeyError(name)
+        return getattr(self, name)
+
+    def __iter__(self) -> Iterator[str]:
+        """The names of the fields."""
+        return (each.name for each in fields(self))  # type: ignore[arg-type]
+
+    def __len__(self) -> int:
+        """How many there are."""
+        return len(fields(self))  # type: ignore[arg-type]
+
+
+def plain(value: Any) -> Any:
+    """An answer as dictionaries and lists, at any depth."""
+    if isinstance(value, Mapping):
+        return {key: plain(item) for key, item in value.items()}
+    return [plain(item) for item in value] if isinstance(value, list | tuple) else value
+
+
+@dataclass(frozen=True, slots=True)
+class FoundInstance(Plain):
+    """One instance as Eureka holds it.
+
+    :ivar status: its own, or the one that a person set over it.
+    :ivar owner: who registered it, empty where no Eurekube did.
+    """
+
+    application: str
+    instance_id: str
+    host_name: str
+    ip_address: str
+    port: int
+    port_enabled: bool
+    secure_port: int
+    secure_port_enabled: bool
+    vip_address: str
+    status: str
+    zone: str
+    owner: str
+    metadata: Mapping[str, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class FoundApplication(Plain):
+    """An application as Eureka lists it, up to half a minute old.
+
+    :ivar instances: by instance id; none where Eureka does not know the application.
+    """
+
+    name: str
+    instances: tuple[FoundInstance, ...] = ()
+
+    @property
+    def up(self) -> tuple[FoundInstance, ...]:
+        """Those that callers are sent to."""
+        return tuple(each for each in self.instances if each.status == Status.UP)
+
+
+@dataclass(frozen=True, slots=True)
+class FoundEndpoint(Plain):
+    """One address of a Service.
+
+    :ivar name: the pod's name, else the address: a key for what is registered of it.
+    :ivar ports: by their names; an empty name for the only one of a Service that has none.
+    """
+
+    name: str
+    address: str
+    ports: Mapping[str, int]
+    ready: bool
+    terminating: bool
+    zone: str
+    node: str
+
+
+@dataclass(frozen=True, slots=True)
+class FoundEndpoints(Plain):
+    """A Service's EndpointSlices, joined; no endpoints where there is no such Service."""
+
+    namespace: str
+    service: str
+    endpoints: tuple[FoundEndpoint, ...] = ()
+
+    @property
+    def ready(self) -> tuple[FoundEndpoint, ...]:
+        """Those that callers can be sent to."""
+        return tuple(each for each in self.endpoints if each.ready and not each.terminating)
+
+
+def find_application(peers: Peers, name: str) -> FoundApplication:
+    """What the list of everything has of an application, up to half a minute old.
+
+    :raises RegistryError: Eureka cannot be asked.
+    """
+    # The list that every client asks for: one of the application would stay in the server for good.
+    listed = peers.list_instances()
+    found = sorted(
+        (each for each in listed if each.application == name.upper()), key=lambda each: each.instance_id
+    )
+    return FoundApplication(name.upper(), tuple(map(_found, found)))
+
+
+def find_instance(peers: Peers, application: str, instance_id: str) -> FoundInstance | None:
+    """One instance as Eureka holds it at this moment; None where it holds none.
+
+    :raises RegistryError: Eureka cannot be asked.
+    """
+    held = peers.read(application.upper(), instance_id)
+    return None if held is None else _found(held)
+
+
+def find_endpoints(
+    service: str, namespace: str, kubeconfig: str | Path | None = None, context: str | None = None
+) -> FoundEndpoints:
+    """A Service's endpoints.
+
+    :param kubeconfig: default as kubectl finds it.
+    :raises EurekubeError: the cluster cannot be asked.
+    """
+    # Only here: a program without this lookup, and Pulumi's plugin process, load no Kubernetes client.
+    from eurekube_provider.kube.access import ENDPOINT_SLICES, KubeAccess
+
+    access = KubeAccess.load(str(Path(kubeconfig).expanduser()) if kubeconfig else None, context)
+    answer = access.get(ENDPOINT_SLICES.path(namespace), {"labelSelector": f"{SERVICE_NAME_LABEL}={service}"})
+    found = {each.name: each for each in map_endpoints(answer.get("items") or [])}
+    return FoundEndpoints(namespace, service, tuple(found[name] for name in sorted(found)))
+
+
+def map_endpoints(slices: Iterable[Mapping[str, Any]]) -> list[FoundEndpoint]:
+    """The endpoints of EndpointSlices as the API sends them; of a dual-stack Service's, the IPv4 ones."""
+    found: list[FoundEndpoint] = []
+    slices = list(slices)
+    families = {str(each.get("addressType") or "IPv4") for each in slices if each.get("endpoints")}
+    family = next((one for one in ("IPv4", "IPv6", "FQDN") if one in families), None)
+    for each in slices:
+        if str(each.get("addressType") or "IPv4") != family:
+            continue
+        ports = {
+            str(port.get("name") or ""): int(port["port"])
+            for port in each.get("ports") or ()
+            if port.get("port")
+        }
+        for endpoint in each.get("endpoints") or ():
+            conditions = endpoint.get("conditions") or {}
+            target = endpoint.get("targetRef") or {}
+            address = str(endpoint["addresses"][0])
+            found.append(
+                FoundEndpoint(
+                    name=str(target["name"]) if target.get("kind") == "Pod" else address,
+                    address=address,
+                    ports=ports,
+                    ready=conditions.get("ready") is not False,
+                    terminating=bool(conditions.get("terminating")),
+                    zone=str(endpoint.get("zone") or ""),
+                    node=str(endpoint.get("nodeName") or ""),
+                )
+            )
+    return found
+
+
+def _found(instance: Instance) -> FoundInstance:
+    told = properties_of(instance)
+    told |= {"zone": instance.zone or "", "metadata": dict(instance.metadata)}
+    return FoundInstance(**{each.name: told[each.name] for each in fields(FoundInstance)})

@@ -1,0 +1,63 @@
+"""The configuration of a provider."""
+
+from __future__ import annotations
+
+import pytest
+
+from eurekube_provider.provider.configuration import Configuration
+from eurekube_provider.registrations.connections import configured_connection
+from eurekube_provider.registrations.values import UNKNOWN
+
+URL = "http://eureka:8761/eureka"
+
+
+@pytest.fixture(autouse=True)
+def environment(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Credentials for one Eureka, in the environment."""
+    monkeypatch.setenv("EUREKA_URL", "http://from-environment:8761/eureka")
+    monkeypatch.setenv("EUREKA_USER", "somebody")
+    monkeypatch.setenv("EUREKA_PASSWORD", "hidden")
+
+
+def test_a_programs_own_provider_takes_no_credentials_from_the_environment() -> None:
+    """They are another Eureka's."""
+    own = configured_connection(Configuration({"url": URL}, is_default=False))
+    assert (own.service_urls, own.user, own.password) == ((URL,), None, None)
+    stacks = configured_connection(Configuration({"url": URL}))
+    assert (stacks.user, stacks.password) == ("somebody", "hidden")
+
+
+def test_a_provider_without_a_url_is_the_environments() -> None:
+    """All of it, or nothing of it."""
+    found = configured_connection(Configuration({}, is_default=False))
+    assert (found.service_urls, found.user) == (("http://from-environment:8761/eureka",), "somebody")
+
+
+def test_named_connections_are_an_object_or_its_text() -> None:
+    """An SDK hands an object over as JSON."""
+    for written in ({"eu": {"url": URL}}, f'{{"eu": {{"url": "{URL}"}}}}'):
+        found = configured_connection(Configuration({"connections": written}), name="eu")
+        assert found.service_urls == (URL,)
+
+
+@pytest.mark.parametrize(
+    ("values", "property_", "told"),
+    [
+        ({"url": "eureka"}, "url", "must look like http://host:8761/eureka"),
+        ({"pasword": "x"}, "pasword", "password is one"),
+        ({"url": URL, "user": "u", "token": "t"}, "url", "not both"),
+        ({"organization": "a/b"}, "organization", "no slash"),
+        ({"offline": "maybe"}, "offline", "true or false"),
+        ({"abandonedUrls": "{}"}, "abandonedUrls", ""),
+    ],
+)
+def test_what_cannot_be_used_is_refused(values: dict[str, str], property_: str, told: str) -> None:
+    """By its key, with what would be right."""
+    (problem,) = Configuration(values, is_default=False).problems()
+    assert problem.property == property_
+    assert told in problem.reason
+
+
+def test_what_is_not_known_yet_is_not_refused() -> None:
+    """A URL may be that of a server which the same program makes."""
+    assert Configuration({"url": UNKNOWN, "password": UNKNOWN}, is_default=False).problems() == []

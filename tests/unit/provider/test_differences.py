@@ -1,0 +1,46 @@
+"""Differences as a preview shows them."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from pulumi.runtime.proto import provider_pb2 as proto
+
+from eurekube_provider.provider.differences import detailed
+
+
+def kinds(olds: dict[str, Any], news: dict[str, Any], *replaces: str) -> dict[str, str]:
+    """By path what happened there."""
+    found = detailed(olds, news, replaces)
+    return {path: proto.PropertyDiff.Kind.Name(each.kind) for path, each in found.items()}
+
+
+def test_what_came_went_and_changed() -> None:
+    """Each property by its name in the schema, and each key of what is keyed."""
+    olds = {"host_name": "a", "zone": "z", "metadata": {"k": "1", "a b": "2"}}
+    news = {"host_name": "b", "drain_seconds": 5, "metadata": {"k": "2"}}
+    assert kinds(olds, news) == {
+        "hostName": "UPDATE",
+        "zone": "DELETE",
+        "drainSeconds": "ADD",
+        "metadata.k": "UPDATE",
+        'metadata["a b"]': "DELETE",
+    }
+
+
+def test_instances_by_their_keys() -> None:
+    """A program's key is none of ours, what is in an instance is."""
+    olds = {"instances": {"vm-1": {"host_name": "a"}, "b": {"host_name": "b"}}}
+    news = {"instances": {"vm-1": {"host_name": "c"}}}
+    assert kinds(olds, news) == {'instances["vm-1"].hostName': "UPDATE", "instances.b": "DELETE"}
+
+
+def test_what_makes_a_new_registration_says_so() -> None:
+    """Also where the inputs are equal: what Eureka is reached by may have changed."""
+    assert kinds({"application": "A"}, {"application": "B"}, "application") == {
+        "application": "UPDATE_REPLACE"
+    }
+    assert kinds({}, {"instance_id": "x"}, "instance_id", "service_url") == {
+        "instanceId": "ADD_REPLACE",
+        "serviceUrl": "UPDATE_REPLACE",
+    }

@@ -1,0 +1,82 @@
+"""The schema of the package, from which SDKs are made."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+
+from eurekube_provider.provider.configuration import KEYS
+from eurekube_provider.provider.functions import FUNCTIONS
+from eurekube_provider.provider.native_resource import KINDS, OURS
+from eurekube_provider.provider.schema import COMMITTED, schema, schema_text
+from eurekube_provider.registrations.members import MEMBER_INPUTS, MEMBER_OUTPUTS, OWN
+from eurekube_provider.registrations.names import camel
+from eurekube_provider.registrations.properties import INPUTS, OUTPUTS, PROPERTIES
+
+
+def inputs_of(token: str) -> dict[str, Any]:
+    """What a program may write."""
+    found: dict[str, Any] = schema()["resources"][token]["inputProperties"]
+    return found
+
+
+def test_the_committed_schema_is_that_of_the_code() -> None:
+    """Else run python -m eurekube_provider.provider.schema, and generate the SDKs anew."""
+    assert COMMITTED.read_text(encoding="utf-8") == schema_text()
+    assert json.loads(schema_text()) == schema()
+
+
+@pytest.mark.parametrize(
+    ("token", "inputs", "outputs"),
+    [
+        ("eurekube:index:Instance", INPUTS, OUTPUTS),
+        ("eurekube:index:Application", MEMBER_INPUTS, MEMBER_OUTPUTS),
+    ],
+)
+def test_every_property_is_there(token: str, inputs: tuple[str, ...], outputs: tuple[str, ...]) -> None:
+    """Nothing is forgotten, and nothing can be written that the program does not decide."""
+    known = schema()["resources"][token]
+    assert set(known["inputProperties"]) == {camel(name) for name in inputs if name not in OURS}
+    told = {"status_is_enforced", "seen_incarnation"}  # bookkeeping, of no use to a program
+    assert set(known["properties"]) == {camel(name) for name in (*inputs, *outputs) if name not in told}
+    assert all(each["description"] for each in known["inputProperties"].values())
+
+
+def test_an_instance_of_an_application_has_what_is_its_own() -> None:
+    """As for the check."""
+    found = schema()["types"]["eurekube:index:ApplicationInstance"]["properties"]
+    assert set(found) == {camel(name) for name in OWN}
+
+
+def test_no_default_says_what_a_person_did_not() -> None:
+    """An SDK writes it down: a secure port that is named is enabled, a member has its application's."""
+    defaults = {
+        name for token in KINDS for name, each in inputs_of(token).items() if each.get("default") is not None
+    }
+    assert defaults == {"onConflict", "drainSeconds", "connection"}
+    member = schema()["types"]["eurekube:index:ApplicationInstance"]["properties"]
+    assert not any("default" in each for each in member.values())
+
+
+def test_choices_are_enums() -> None:
+    """With exactly the values that the check takes."""
+    for each in PROPERTIES:
+        for value in each.choices:
+            assert each.check(value) == value
+    assert inputs_of("eurekube:index:Instance")["status"]["$ref"] == "#/types/eurekube:index:Status"
+
+
+def test_credentials_are_secrets() -> None:
+    """Of the stack's provider and of a program's."""
+    for keys in (schema()["config"]["variables"], schema()["provider"]["inputProperties"]):
+        secret = {name for name, each in keys.items() if each.get("secret")}
+        assert {"password", "token", "proxy", "connections"} == secret
+        assert keys.keys() == KEYS.keys()
+
+
+def test_all_functions_and_resources_are_served() -> None:
+    """By their tokens."""
+    assert schema()["functions"].keys() == FUNCTIONS.keys()
+    assert schema()["resources"].keys() == KINDS.keys()

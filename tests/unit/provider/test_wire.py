@@ -1,0 +1,92 @@
+"""Properties on the way to Pulumi's engine and back."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from google.protobuf import struct_pb2
+from hypothesis import given
+from hypothesis import strategies as st
+
+from eurekube_provider.provider.wire import SECRET, SIGNATURE, UNKNOWN_TEXT, received, sent
+from eurekube_provider.registrations.members import MEMBER_INPUTS, MEMBER_OUTPUTS
+from eurekube_provider.registrations.names import INSTANCES, camel, snake
+from eurekube_provider.registrations.properties import INPUTS, OUTPUTS
+from eurekube_provider.registrations.values import UNKNOWN
+
+
+def message(properties: dict[str, Any]) -> Any:
+    """As the engine sends it."""
+    found: Any = struct_pb2.Struct()  # type: ignore[attr-defined]
+    found.update(properties)
+    return found
+
+
+def secret(value: Any) -> dict[str, Any]:
+    """A secret as the engine writes it."""
+    return {SIGNATURE: SECRET, "value": value}
+
+
+def plain(value: Any) -> Any:
+    """A message as dictionaries."""
+    if isinstance(value, struct_pb2.Struct):  # type: ignore[attr-defined]
+        return {key: plain(item) for key, item in value.items()}
+    return value
+
+
+def test_names_are_the_schemas_and_come_back() -> None:
+    """All of them, whoever wrote the state."""
+    for name in {*INPUTS, *OUTPUTS, *MEMBER_INPUTS, *MEMBER_OUTPUTS}:
+        assert snake(camel(name)) == snake(name) == name
+    for written in ("hostName", "host_name"):
+        assert received(message({written: "a", "__provider": "x"})).properties == {"host_name": "a"}
+
+
+def test_a_programs_own_keys_are_no_names() -> None:
+    """Keys of metadata and of instances stay as they are written, in a secret as well."""
+    given_there = {
+        "metadata": {"myKey": "1"},
+        INSTANCES: {"vmOne": {"hostName": "a", "metadata": {"otherKey": "2"}}},
+    }
+    there = received(message({**given_there, "statuses": secret({"vmOne": "DOWN"})}))
+    assert there.properties == {
+        "metadata": {"myKey": "1"},
+        INSTANCES: {"vmOne": {"host_name": "a", "metadata": {"otherKey": "2"}}},
+        "statuses": {"vmOne": "DOWN"},
+    }
+    assert plain(sent(there.properties, there.secrets)) == {
+        **given_there,
+        "statuses": secret({"vmOne": "DOWN"}),
+    }
+
+
+def test_a_secret_stays_one_where_it_stands() -> None:
+    """Wherever it is, and no more than that."""
+    wrapped = {
+        "hostName": secret("a"),
+        "metadata": {"k": secret("1"), "l": "2"},
+        INSTANCES: {"vmOne": {"hostName": secret("b"), "port": 1.0}, "two": secret({"hostName": "c"})},
+    }
+    there = received(message(wrapped))
+    assert there.secrets == {
+        ("host_name",),
+        ("metadata", "k"),
+        (INSTANCES, "vmOne", "host_name"),
+        (INSTANCES, "two"),
+    }
+    assert there.properties["host_name"] == "a"
+    assert plain(sent(there.properties, there.secrets)) == wrapped
+    assert (there.is_secret("metadata"), there.is_secret("port")) == (True, False)
+
+
+def test_what_is_not_known_yet_is_one_thing() -> None:
+    """In whatever place, as a text or as an output without a value."""
+    there = received(message({"port": UNKNOWN_TEXT, "metadata": {"a": secret(UNKNOWN_TEXT)}}))
+    assert there.properties == {"port": UNKNOWN, "metadata": {"a": UNKNOWN}}
+    assert plain(sent({"port": UNKNOWN})) == {"port": UNKNOWN_TEXT}
+
+
+@given(st.sampled_from([float("inf"), float("-inf"), 1e300, 0.5]))
+def test_any_number_arrives(number: float) -> None:
+    """It is for the check to refuse what is no port."""
+    assert received(message({"port": number})).properties == {"port": number}
