@@ -82,8 +82,9 @@ image:  ## Build the operator's image with docker, podman or buildah
 flags: setup  ## Write docs/flags.md from the operator's settings
 	@$(RUN) -m scripts.reference flags
 
-properties: setup  ## Write the table of docs/pulumi.md from the descriptions of the properties
+properties: setup  ## Write the table of docs/pulumi.md and the schema from the descriptions of the properties
 	@$(RUN) -m scripts.reference properties
+	@$(RUN) -m eurekube_provider.provider.schema
 
 bench: setup  ## Measure everything, or ONLY=P2,P7 (QUICK=1: little, to see that it runs)
 	@$(RUN) -m bench $(if $(ONLY),--only $(ONLY)) $(if $(QUICK),--quick)

@@ -1,7 +1,7 @@
 """The schema of the package, made from the descriptions of the properties.
 
-``python -m eurekube_provider.provider.schema`` writes it to ``schema.json``, which is committed: SDKs are
-generated from it, and a test compares it.
+``make properties`` writes it to ``schema.json``, which is committed: SDKs are generated from it, and a test
+compares it.
 """
 
 from __future__ import annotations

@@ -23,7 +23,7 @@ def inputs_of(token: str) -> dict[str, Any]:
 
 
 def test_the_committed_schema_is_that_of_the_code() -> None:
-    """Else run python -m eurekube_provider.provider.schema, and generate the SDKs anew."""
+    """Else run ``make properties``, and generate the SDKs anew."""
     assert COMMITTED.read_text(encoding="utf-8") == schema_text()
     assert json.loads(schema_text()) == schema()
 

@@ -1,0 +1,282 @@
+"""What the native provider answers the engine, on an Eureka that can be made to fail."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterator
+from concurrent import futures
+from typing import Any
+
+import grpc
+import pytest
+from google.protobuf import empty_pb2
+from pulumi.runtime.proto import engine_pb2_grpc, provider_pb2_grpc, status_pb2
+from pulumi.runtime.proto import provider_pb2 as proto
+
+from eurekube_provider.core.errors import RegistryUnreachable
+from eurekube_provider.core.model import Instance, Port
+from eurekube_provider.provider.servicer import ProviderServicer
+from eurekube_provider.provider.wire import received, sent
+from eurekube_provider.registrations import registry_lists
+from eurekube_provider.registrations.renewer_check import RENEWER_CHECK
+from eurekube_provider.registrations.run_resources import RUN_RESOURCES
+from eurekube_provider.registrations.servers import PEERS
+from tests.unit.fake_eureka import FakeEureka, FakeServers
+
+URL = "http://eureka:8761/eureka"
+TYPE = "eurekube:index:Instance"
+NAMED: dict[str, Any] = {"urn": f"urn:pulumi:dev::shop::{TYPE}::billing", "type": TYPE}
+GIVEN: dict[str, Any] = {"application": "billing", "host_name": "192.0.2.10", "port": 8080}
+
+
+class Engine(engine_pb2_grpc.EngineServicer):
+    """Keeps what is to be shown."""
+
+    def __init__(self) -> None:
+        self.shown: list[Any] = []
+
+    def Log(self, request: Any, context: Any) -> Any:  # noqa: ARG002, N802 - gRPC's names
+        """Show it."""
+        self.shown.append(request)
+        return empty_pb2.Empty()  # type: ignore[attr-defined]
+
+
+@pytest.fixture
+def eureka(monkeypatch: pytest.MonkeyPatch) -> FakeEureka:
+    """One Eureka."""
+    made = FakeEureka()
+    monkeypatch.setattr(PEERS, "of", FakeServers({URL: made}))
+    monkeypatch.setattr(registry_lists, "LISTED_FOR_SECONDS", -1.0)
+    for memory in (RUN_RESOURCES, RENEWER_CHECK):
+        memory.__init__()  # type: ignore[misc]
+    return made
+
+
+@pytest.fixture
+def engine() -> Engine:
+    """What the provider shows its warnings."""
+    return Engine()
+
+
+@pytest.fixture
+def stub(engine: Engine) -> Iterator[Any]:
+    """A provider that is configured, and its engine, each a server of its own."""
+    servers = [grpc.server(futures.ThreadPoolExecutor(8)) for _ in range(2)]  # type: ignore[no-untyped-call]
+    engine_pb2_grpc.add_EngineServicer_to_server(engine, servers[0])
+    engine_port, provider_port = (server.add_insecure_port("127.0.0.1:0") for server in servers)
+    servicer = ProviderServicer(f"127.0.0.1:{engine_port}")
+    provider_pb2_grpc.add_ResourceProviderServicer_to_server(servicer, servers[1])
+    for server in servers:
+        server.start()
+    with grpc.insecure_channel(f"127.0.0.1:{provider_port}") as channel:  # type: ignore[no-untyped-call]
+        stub = provider_pb2_grpc.ResourceProviderStub(channel)
+        stub.Configure(proto.ConfigureRequest(args=sent({"url": URL}), name="default"))
+        yield stub
+    for server in reversed(servers):
+        server.stop(0).wait()
+
+
+def check(stub: Any, **given: Any) -> Any:
+    """The checked inputs, as they go on to a creation."""
+    answer = stub.Check(proto.CheckRequest(news=sent({**GIVEN, **given}), **NAMED))
+    assert not answer.failures
+    return answer.inputs
+
+
+def half_made(raised: pytest.ExceptionInfo[Any]) -> Any:
+    """What the engine is told of a resource that was half made; None where it is told nothing."""
+    for key, value in raised.value.trailing_metadata():
+        if key == "grpc-status-details-bin":
+            (packed,) = status_pb2.Status.FromString(value).details  # type: ignore[no-untyped-call]
+            detail = proto.ErrorResourceInitFailed()
+            assert packed.Unpack(detail)
+            return detail
+    return None
+
+
+def lost(carry_out: Callable[[], Any]) -> Any:
+    """It arrives, and its answer does not."""
+    carry_out()
+    raise RegistryUnreachable("no answer within 5 s")
+
+
+def away(_: Callable[[], Any]) -> Any:
+    """It does not arrive."""
+    raise RegistryUnreachable("no answer within 5 s")
+
+
+def test_what_a_failed_creation_may_have_left_is_in_the_state(stub: Any, eureka: FakeEureka) -> None:
+    """The next up finishes it; taken out of the program, it is removed."""
+    inputs = check(stub)
+    eureka.fails = {"register": [lost], "deregister": [away] * 5}
+    with pytest.raises(grpc.RpcError) as raised:
+        stub.Create(proto.CreateRequest(properties=inputs, **NAMED))
+    detail = half_made(raised)
+    eureka.fails = {}
+    state = received(detail.properties).properties
+    assert (detail.id, state["half_done"]) == ("BILLING/billing.dev.shop:billing:8080", True)
+    assert len(detail.reasons) == 1
+    assert "hostName" in detail.properties.fields
+
+    difference = stub.Diff(proto.DiffRequest(olds=detail.properties, news=inputs, **NAMED))
+    assert difference.changes == proto.DiffResponse.DIFF_SOME
+    updated = stub.Update(proto.UpdateRequest(olds=detail.properties, news=inputs, **NAMED)).properties
+    assert "halfDone" not in updated.fields
+    assert {each.incarnation for each in eureka.held.values()} == {state["incarnation"]}
+    stub.Delete(proto.DeleteRequest(properties=detail.properties, **NAMED))
+    assert eureka.held == {}
+
+
+def test_a_creation_that_was_taken_back_leaves_no_state(stub: Any, eureka: FakeEureka) -> None:
+    """Nothing is left that a state would have to name."""
+    inputs = check(stub)
+    eureka.fails = {"register": [lost]}
+    with pytest.raises(grpc.RpcError) as raised:
+        stub.Create(proto.CreateRequest(properties=inputs, **NAMED))
+    assert half_made(raised) is None
+    assert eureka.held == {}
+
+
+def test_a_warning_is_shown_at_its_resource(stub: Any, eureka: FakeEureka, engine: Engine) -> None:
+    """The engine hides what a plugin prints."""
+    created = stub.Create(proto.CreateRequest(properties=check(stub), **NAMED))
+    assert eureka.held
+    (told,) = engine.shown
+    assert (told.urn, "is renewed by 'eurekube' yet" in told.message) == (NAMED["urn"], True)
+    stub.Delete(proto.DeleteRequest(properties=created.properties, **NAMED))
+
+
+def test_a_preview_registers_nothing(stub: Any, eureka: FakeEureka) -> None:
+    """What only Eureka can tell is unknown in it."""
+    inputs = check(stub)
+    foreseen = stub.Create(proto.CreateRequest(properties=inputs, preview=True, **NAMED)).properties
+    assert received(foreseen).properties["host_name"] == "192.0.2.10"
+    stub.Update(proto.UpdateRequest(olds=foreseen, news=inputs, preview=True, **NAMED))
+    assert eureka.held == {}
+
+
+def test_a_program_does_not_say_whose_it_is(stub: Any) -> None:
+    """The owner follows from the stack, the servers from the provider."""
+    news = sent({**GIVEN, "owner": "stack/a/b/c/d"})
+    (failure,) = stub.Check(proto.CheckRequest(news=news, **NAMED)).failures
+    assert failure.property == "owner"
+
+
+def test_problems_name_properties_as_they_are_written(stub: Any) -> None:
+    """In the schema's words, also where one is meant."""
+    news = sent({**GIVEN, "host_nam": "x", "secure_port": 0})
+    failures = {
+        one.property: one.reason for one in stub.Check(proto.CheckRequest(news=news, **NAMED)).failures
+    }
+    assert failures["hostNam"] == "there is no such property; hostName is one"
+    assert failures.keys() == {"hostNam", "securePort"}
+
+
+def test_the_organization_of_a_state_stays(stub: Any) -> None:
+    """A stack that comes from the dynamic provider goes on as the owner that it was."""
+    olds = sent({**GIVEN, "owner": "stack/acme/shop/dev/billing"})
+    stub.Configure(proto.ConfigureRequest(args=sent({"url": URL, "offline": "true"}), name="default"))
+    answer = stub.Check(proto.CheckRequest(olds=olds, news=sent(GIVEN), **NAMED))
+    assert received(answer.inputs).properties["owner"] == "stack/acme/shop/dev/billing"
+    assert received(check(stub)).properties["owner"] == "stack/organization/shop/dev/billing"
+
+
+def test_what_is_imported_asks_to_be_adopted_and_keeps_its_renewer(stub: Any, eureka: FakeEureka) -> None:
+    """An import changes nothing; the update that follows makes it the stack's."""
+    there = Instance(
+        "OLD", "vm-17:old:8080", "vm-17", "192.0.2.17", Port(8080), Port(8443), metadata={"zone": "a"}
+    )
+    eureka.register(there)
+    before = dict(eureka.held)
+    found = stub.Read(proto.ReadRequest(id="old/vm-17:old:8080", **NAMED))
+    assert eureka.held == before
+    inputs = received(found.inputs).properties
+    assert {name: inputs[name] for name in ("on_conflict", "renewer", "zone")} == {
+        "on_conflict": "adopt",
+        "renewer": "self",
+        "zone": "a",
+    }
+    assert "owner" not in inputs
+    checked = stub.Check(proto.CheckRequest(news=found.inputs, **NAMED))
+    assert not checked.failures
+    difference = stub.Diff(proto.DiffRequest(olds=found.properties, news=checked.inputs, **NAMED))
+    assert (difference.changes, list(difference.replaces)) == (proto.DiffResponse.DIFF_SOME, [])
+    # What is not adopted yet is somebody else's, and stays.
+    stub.Delete(proto.DeleteRequest(properties=found.properties, **NAMED))
+    assert eureka.held == before
+    stub.Update(proto.UpdateRequest(olds=found.properties, news=checked.inputs, **NAMED))
+    (adopted,) = eureka.held.values()
+    assert (adopted.owner, adopted.renewer) == ("stack/organization/shop/dev/billing", "self")
+    assert (adopted.host_name, adopted.secure_port, adopted.zone) == ("vm-17", Port(8443), "a")
+
+
+def test_what_is_not_there_is_not_imported(stub: Any, eureka: FakeEureka) -> None:
+    """A blank id; and an id that names nothing is an error."""
+    assert eureka.held == {}
+    assert stub.Read(proto.ReadRequest(id="OLD/nobody", **NAMED)).id == ""
+    with pytest.raises(grpc.RpcError, match="must be APPLICATION/instance-id"):
+        stub.Read(proto.ReadRequest(id="OLD", **NAMED))
+
+
+def test_an_application_is_imported_without_what_others_own(stub: Any, eureka: FakeEureka) -> None:
+    """By its instances' ids."""
+    kind = "eurekube:index:Application"
+    named: dict[str, Any] = {"urn": f"urn:pulumi:dev::shop::{kind}::old", "type": kind}
+    for number, owner in enumerate(["", "", "cluster/a/b/c"]):
+        metadata = {"eurekube.owner": owner} if owner else {}
+        eureka.register(
+            Instance("OLD", f"vm-{number}", f"vm-{number}", f"192.0.2.{number}", Port(80), metadata=metadata)
+        )
+    before = dict(eureka.held)
+    found = stub.Read(proto.ReadRequest(id="OLD", **named))
+    assert set(received(found.inputs).properties["instances"]) == {"vm-0", "vm-1"}
+    checked = stub.Check(proto.CheckRequest(news=found.inputs, **named))
+    assert not checked.failures
+    assert eureka.held == before
+    stub.Update(proto.UpdateRequest(olds=found.properties, news=checked.inputs, **named))
+    owners = {each.instance_id: each.owner for each in eureka.held.values()}
+    assert owners == {
+        "vm-0": "stack/organization/shop/dev/old",
+        "vm-1": "stack/organization/shop/dev/old",
+        "vm-2": "cluster/a/b/c",
+    }
+
+
+def test_functions_answer_in_the_schemas_words(stub: Any, eureka: FakeEureka) -> None:
+    """With what is UP beside all that is listed."""
+    eureka.register(Instance("OLD", "vm-1", "vm-1", "192.0.2.1", Port(8080), metadata={"someKey": "1"}))
+    request = proto.InvokeRequest(tok="eurekube:index:getApplication", args=sent({"name": "old"}))
+    answer = getattr(stub.Invoke(request), "return")
+    assert answer["name"] == "OLD"
+    (instance,) = answer["up"]
+    assert (instance["hostName"], dict(instance["metadata"])) == ("vm-1", {"someKey": "1"})
+    with pytest.raises(grpc.RpcError, match="there is no function"):
+        stub.Invoke(proto.InvokeRequest(tok="eurekube:index:getNothing"))
+
+
+def test_cancel_ends_a_drain_that_waits(stub: Any, eureka: FakeEureka) -> None:
+    """And its registration is in service again."""
+    state = stub.Create(proto.CreateRequest(properties=check(stub, drain_seconds=600), **NAMED)).properties
+    errors: list[grpc.RpcError] = []
+
+    def delete() -> None:
+        with pytest.raises(grpc.RpcError) as raised:
+            stub.Delete(proto.DeleteRequest(properties=state, **NAMED))
+        errors.append(raised.value)
+
+    thread = threading.Thread(target=delete)
+    thread.start()
+    while not any(each.is_overridden for each in eureka.held.values()):
+        assert thread.is_alive()
+    stub.Cancel(empty_pb2.Empty())  # type: ignore[attr-defined]
+    thread.join(30)
+    assert "in service again" in str(errors[0].details())  # type: ignore[attr-defined]
+    assert [each.status.value for each in eureka.held.values()] == ["UP"]
+
+
+def test_a_time_out_that_is_shorter_than_a_drain_ends_it_at_once(stub: Any, eureka: FakeEureka) -> None:
+    """Nothing is out of service meanwhile."""
+    state = stub.Create(proto.CreateRequest(properties=check(stub, drain_seconds=600), **NAMED)).properties
+    with pytest.raises(grpc.RpcError, match="the custom time-out ends before the 600 seconds"):
+        stub.Delete(proto.DeleteRequest(properties=state, timeout=60, **NAMED))
+    assert [each.status.value for each in eureka.held.values()] == ["UP"]
