@@ -6,6 +6,7 @@ process serves one provider, the stack's default one or one that a program has m
 
 from __future__ import annotations
 
+import re
 import threading
 import traceback
 from collections.abc import Callable, Iterator
@@ -55,6 +56,9 @@ def _telling(method: _Method) -> _Method:
     return answered  # type: ignore[return-value]
 
 
+_DEFAULT_NAME = re.compile(r"default(_\d.*)?$")
+"""What the engine calls a stack's own provider: ``default``, with the version that an SDK asks for."""
+
 DYNAMIC = "__provider"
 """Among the properties of a state that a dynamic provider wrote."""
 
@@ -67,6 +71,7 @@ class ProviderServicer(provider_pb2_grpc.ResourceProviderServicer):
 
     def __init__(self, engine_address: str = "") -> None:
         self._configuration = Configuration()
+        self._name = ""  # of the provider, which an older engine says to the check of its configuration alone
         self._engine_address = engine_address
         self._engine: engine_pb2_grpc.EngineStub | None = None
         self._lock = threading.Lock()
@@ -95,7 +100,8 @@ class ProviderServicer(provider_pb2_grpc.ResourceProviderServicer):
     @_telling
     def CheckConfig(self, request: Any, context: Any) -> Any:  # noqa: ARG002, N802
         """Refuse a configuration that cannot be used. It is kept as it was written."""
-        configuration = _configuration(request.news, Urn.parse(request.urn).name)
+        self._name = Urn.parse(request.urn).name
+        configuration = _configuration(request.news, self._name)
         return proto.CheckResponse(inputs=request.news, failures=_failures(configuration.problems()))
 
     @_telling
@@ -113,7 +119,7 @@ class ProviderServicer(provider_pb2_grpc.ResourceProviderServicer):
     @_telling
     def Configure(self, request: Any, context: Any) -> Any:  # noqa: ARG002, N802
         """Keep the configuration; credentials come from there, or from the environment."""
-        self._configuration = _configuration(request.args, request.name)
+        self._configuration = _configuration(request.args, request.name or self._name)
         return proto.ConfigureResponse(acceptSecrets=True, supportsPreview=True, acceptResources=False)
 
     @_telling
@@ -309,4 +315,4 @@ def _config_values(message: Any) -> dict[str, Any]:
 
 def _configuration(message: Any, name: str) -> Configuration:
     values = {key: item for key, item in _config_values(message).items() if key not in ("version",)}
-    return Configuration(values, is_default=not name or name == "default" or name.startswith("default_"))
+    return Configuration(values, is_default=not name or bool(_DEFAULT_NAME.match(name)))

@@ -15,6 +15,8 @@ from pulumi.runtime.proto import provider_pb2 as proto
 
 from eurekube_provider.core.errors import RegistryUnreachable
 from eurekube_provider.core.model import Instance, Port
+from eurekube_provider.eureka.connection import Connection
+from eurekube_provider.eureka.peers import Peers
 from eurekube_provider.provider.servicer import ProviderServicer
 from eurekube_provider.provider.wire import received, sent
 from eurekube_provider.registrations import registry_lists
@@ -240,6 +242,31 @@ def test_an_application_is_imported_without_what_others_own(stub: Any, eureka: F
         "vm-1": "stack/organization/shop/dev/old",
         "vm-2": "cluster/a/b/c",
     }
+
+
+@pytest.mark.parametrize(
+    ("name", "is_taken"), [("default", True), ("default_0_1_0", True), ("eu", False), ("default_eu", False)]
+)
+def test_only_a_stacks_own_provider_reads_credentials_from_the_environment(
+    stub: Any, monkeypatch: pytest.MonkeyPatch, name: str, is_taken: bool
+) -> None:
+    """Whichever way the engine says whose the configuration is."""
+    monkeypatch.setenv("EUREKA_USER", "somebody")
+    monkeypatch.setenv("EUREKA_PASSWORD", "hidden")
+    made: list[str | None] = []
+    servers = FakeServers({URL: FakeEureka()})
+
+    def servers_of(connection: Connection) -> Peers:
+        made.append(connection.user)
+        return servers(connection)
+
+    monkeypatch.setattr(PEERS, "of", servers_of)
+    urn = f"urn:pulumi:dev::shop::pulumi:providers:eurekube::{name}"
+    for said in (name, ""):
+        stub.CheckConfig(proto.CheckRequest(urn=urn, news=sent({"url": URL})))
+        stub.Configure(proto.ConfigureRequest(args=sent({"url": URL}), name=said))
+        stub.Read(proto.ReadRequest(id="OLD/nobody", **NAMED))
+    assert made == ["somebody" if is_taken else None] * 2
 
 
 def test_functions_answer_in_the_schemas_words(stub: Any, eureka: FakeEureka) -> None:
