@@ -21,7 +21,7 @@ from pulumi.runtime.proto import provider_pb2, provider_pb2_grpc
 
 from eurekube_provider.core.identity import StackOwner, parse_owner
 from eurekube_provider.provider.native_resource import INSTANCE_KIND
-from eurekube_provider.provider.wire import received
+from eurekube_provider.provider.wire import SECRET, SIGNATURE, received
 from eurekube_provider.registrations.names import camel, renamed, snake
 from eurekube_provider.registrations.values import UNKNOWN
 from eurekube_provider.resources.instance import InstanceProvider
@@ -93,7 +93,7 @@ class Plugin:
             provider_pb2.CheckRequest(olds=self._with(olds or {}), news=self._with(news), **self._named())
         )
         if answer.failures:
-            return {"failures": [f"{item.property}: {item.reason}" for item in answer.failures]}
+            return {"failures": [f"{snake(item.property)}: {item.reason}" for item in answer.failures]}
         return self._from(answer.inputs)
 
     def diff(self, olds: Properties, news: Properties) -> tuple[bool, list[str], bool]:
@@ -191,7 +191,15 @@ class NativePlugin(Plugin):
         return _struct(renamed(properties, camel))
 
     def _from(self, message: Any) -> Properties:
-        return {key: _as_sent(value) for key, value in received(message).properties.items()}
+        found = received(message)
+        properties: Properties = {key: _as_sent(value) for key, value in found.properties.items()}
+        for path in found.secrets:
+            *above, last = path
+            place = properties
+            for key in above:
+                place = place[key]
+            place[last] = {SIGNATURE: SECRET, "value": place[last]}
+        return properties
 
 
 def _as_sent(value: Any) -> Any:
