@@ -18,7 +18,7 @@ from eurekube_provider.core.errors import (
 from eurekube_provider.core.identity import LEAVING_KEY
 from eurekube_provider.core.model import Instance, Port, Status
 from eurekube_provider.core.plan import Action, Change, Plan, plan
-from eurekube_provider.eureka.apply import apply, write
+from eurekube_provider.eureka.apply import apply, set_status, write
 from eurekube_provider.eureka.connection import Connection
 from eurekube_provider.eureka.observer import next_timestamp
 from eurekube_provider.eureka.peers import Peers
@@ -26,6 +26,7 @@ from eurekube_provider.eureka.sighting import Sighting
 from tests.explore.world import World, owned
 from tests.model.cluster import Cluster
 from tests.model.wire import Request
+from tests.unit.fake_eureka import FakeEureka, FakeServers
 from tests.unit.strategies import OURS, THEIRS
 
 Key = tuple[str, str]
@@ -306,3 +307,15 @@ def test_what_only_another_server_holds_is_not_overwritten_by_a_new_id() -> None
     assert held.fields["hostName"] == "10.9.9.9"
     assert isinstance(outcome.failures[0].error, OwnershipConflict)
     assert [(what, one.ip_address) for what, one in observer.told] == [("found", "10.9.9.9")]
+
+
+def test_a_server_that_lacks_our_mark_is_told_of_it_before_our_status() -> None:
+    """The one that was marked may be frozen: here the status would pass for a person's."""
+    url = "http://eureka:8761/eureka"
+    have = Instance("RATING", "a", "10.0.0.1", "10.0.0.1", Port(8080), metadata={"eurekube.owner": "x"})
+    want = replace(have, status=Status.OUT_OF_SERVICE, metadata={**have.metadata, LEAVING_KEY: "true"})
+    eureka = FakeEureka({have.key: have})
+    set_status(FakeServers({url: eureka})(Connection((url,))), want, have)
+    writes = [each for each in eureka.asked if each in ("register", "set_status")]
+    assert writes == ["register", "set_status"]
+    assert eureka.held[have.key].is_leaving

@@ -458,6 +458,40 @@ def test_a_list_of_a_server_that_missed_a_removal_brings_back_nothing() -> None:
     assert renewed_after(servers.registry(), shared, stale) == set()
 
 
+def test_what_is_known_as_removed_stays_so_where_nothing_shows_any_more_that_servers_share(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """What both held went away since."""
+    monkeypatch.setattr(stack_renewals, "LIST_LAG_SECONDS", -1.0)
+    stale, shared = of_a_stack("stale"), instance("shared")
+    servers = Holding(shared)
+    servers.held[1][stale.key] = stale
+    registry = servers.registry()
+    assert renewed_after(registry, shared, stale) == set()
+    for held in servers.held:
+        held.pop(shared.key, None)
+    assert renewed_after(registry, stale) == set()
+
+
+def test_a_status_is_remembered_before_it_is_set_or_taken_off() -> None:
+    """It may come once more when it was taken off: a server tells a busy peer again."""
+    shared = instance("shared")
+    servers = Holding(shared)
+    told: list[str] = []
+    servers.overriding = lambda one: told.append(f"remember {one.instance_id}")
+
+    def asked(what: str, _: Instance, status: Status) -> bool:
+        told.append(f"{what} {status}")
+        return True
+
+    for peer in servers.peers:
+        peer.set_status = partial(asked, "set")  # type: ignore[method-assign]
+        peer.clear_status = partial(asked, "clear")  # type: ignore[method-assign]
+    servers.set_status(shared, Status.OUT_OF_SERVICE)
+    servers.clear_status(shared)
+    assert told == ["remember shared", "set OUT_OF_SERVICE", "remember shared", "clear UP"]
+
+
 @pytest.mark.parametrize(("renewed", "stays"), [("lately", set()), ("by nobody for long", {"vm"})])
 def test_what_one_server_may_have_evicted_is_renewed(renewed: str, stays: set[str]) -> None:
     """No operator ran for some minutes: servers forget at their own pace, and the first list is one's own."""
