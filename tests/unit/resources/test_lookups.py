@@ -1,0 +1,40 @@
+"""What a lookup answers, as Pulumi takes it."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+from pulumi.runtime import rpc
+
+from eurekube_provider.registrations.discovered import FoundApplication, FoundEndpoint, FoundInstance, Plain
+
+INSTANCE = FoundInstance(
+    application="RATING",
+    instance_id="vm-1",
+    host_name="vm-1",
+    ip_address="192.0.2.1",
+    port=8080,
+    port_enabled=True,
+    secure_port=443,
+    secure_port_enabled=False,
+    vip_address="rating",
+    status="UP",
+    zone="",
+    owner="",
+    metadata={"someKey": "1"},
+)
+DOWN = FoundInstance(**{**INSTANCE, "instance_id": "vm-2", "status": "DOWN"})
+ENDPOINT = FoundEndpoint("a", "10.0.0.1", {"http": 8080}, ready=True, terminating=False, zone="", node="n")
+
+
+@pytest.mark.parametrize("answer", [INSTANCE, ENDPOINT, FoundApplication("RATING", (INSTANCE, DOWN))])
+def test_an_answer_can_be_exported_as_it_is(answer: Plain) -> None:
+    """The SDK takes mappings and sequences, and no dataclass."""
+    sent = asyncio.run(rpc.serialize_property(answer, [], None))
+    assert set(sent) == set(answer)
+    if isinstance(answer, FoundApplication):
+        (up,) = asyncio.run(rpc.serialize_property(answer.up, [], None))
+        assert (up["instance_id"], up["metadata"]) == ("vm-1", {"someKey": "1"})
+    with pytest.raises(KeyError):
+        answer["nothing"]
