@@ -38,6 +38,11 @@ if TYPE_CHECKING:
         get_instance,
         get_instance_output,
     )
+    from eurekube_provider.resources.mirror_component import (
+        EurekaMirror,
+        EurekaMirrorArgs,
+        EurekaMirrorArgsDict,
+    )
     from eurekube_provider.resources.operator_component.component import EurekubeOperator
     from eurekube_provider.resources.operator_component.credentials import (
         EurekaSecretArgs,
@@ -51,6 +56,11 @@ if TYPE_CHECKING:
         EurekubeOperatorArgs,
         EurekubeOperatorArgsDict,
     )
+    from eurekube_provider.resources.operator_component.pod_arguments import (
+        PodTolerationArgs,
+        PodTolerationArgsDict,
+    )
+    from eurekube_provider.resources.operator_component.target_arguments import TargetArgs
     from eurekube_provider.resources.syncer_component import (
         EurekaSyncer,
         EurekaSyncerArgs,
@@ -70,6 +80,9 @@ __all__ = [
     "EurekaInstance",
     "EurekaInstanceArgs",
     "EurekaInstanceArgsDict",
+    "EurekaMirror",
+    "EurekaMirrorArgs",
+    "EurekaMirrorArgsDict",
     "EurekaSecretArgs",
     "EurekaSecretArgsDict",
     "EurekaSyncer",
@@ -82,6 +95,9 @@ __all__ = [
     "FoundEndpoint",
     "FoundEndpoints",
     "FoundInstance",
+    "PodTolerationArgs",
+    "PodTolerationArgsDict",
+    "TargetArgs",
     "__version__",
     "get_application",
     "get_application_output",
@@ -104,6 +120,9 @@ _MODULES = {
     "EurekaInstanceArgsDict": "arguments",
     "EurekaConnectionArgs": "operator_component.eureka_arguments",
     "EurekaConnectionArgsDict": "operator_component.eureka_arguments",
+    "EurekaMirror": "mirror_component",
+    "EurekaMirrorArgs": "mirror_component",
+    "EurekaMirrorArgsDict": "mirror_component",
     "EurekaSecretArgs": "operator_component.credentials",
     "EurekaSecretArgsDict": "operator_component.credentials",
     "EurekaSyncer": "syncer_component",
@@ -116,6 +135,9 @@ _MODULES = {
     "FoundEndpoint": "registrations.discovered",
     "FoundEndpoints": "registrations.discovered",
     "FoundInstance": "registrations.discovered",
+    "PodTolerationArgs": "operator_component.pod_arguments",
+    "PodTolerationArgsDict": "operator_component.pod_arguments",
+    "TargetArgs": "operator_component.target_arguments",
     "get_application": "lookups",
     "get_application_output": "lookups",
     "get_endpoints": "lookups",
@@ -126,12 +148,20 @@ _MODULES = {
 
 
 def __getattr__(name: str) -> Any:
-    """Load a public name when it is first used (PEP 562)."""
+    """Load a public name when it is first used (PEP 562).
+
+    :raises ProgramError: it is a component, and the extra ``kubernetes`` is not installed.
+    """
     if name not in _MODULES:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     module = _MODULES[name]
-    package = "eurekube_provider" if module.startswith("registrations.") else "eurekube_provider.resources"
-    return getattr(import_module(f"{package}.{module}"), name)
+    if module.startswith("registrations."):
+        return getattr(import_module(f"eurekube_provider.{module}"), name)
+    from eurekube_provider.resources.program import InOneSentence
+    from eurekube_provider.runtime.extras import needing
+
+    with InOneSentence(), needing("kubernetes", name):
+        return getattr(import_module(f"eurekube_provider.resources.{module}"), name)
 
 
 def __dir__() -> list[str]:

@@ -3,16 +3,27 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, Self
 
 from pulumi.automation.events import EngineEvent, StepEventStateMetadata
+
+from eurekube_provider.core.identity import (
+    APPLICATION_TYPE,
+    INSTANCE_TYPE,
+    NATIVE_APPLICATION_TYPE,
+    NATIVE_INSTANCE_TYPE,
+)
+from eurekube_provider.registrations.names import renamed, snake
 
 UNCHANGED = frozenset({"same", "read", "refresh"})
 """What Pulumi counts and calls an operation, although nothing changes by it."""
 
 HALVES = frozenset({"create-replacement", "delete-replaced"})
 """Parts of a ``replace``, which tells both states."""
+
+_NATIVE = {NATIVE_INSTANCE_TYPE: INSTANCE_TYPE, NATIVE_APPLICATION_TYPE: APPLICATION_TYPE}
+"""The types of the native provider, and those of the dynamic one that are the same."""
 
 MASKED = "[secret]"
 """What stands for a secret in the document of a preview."""
@@ -102,9 +113,9 @@ class StepLog:
             self.changes = {str(getattr(op, "value", op)): count for op, count in counted.items()}
 
     def add_step(self, step: Step) -> None:
-        """Add a step."""
+        """Add a step. One of the native provider's is kept as the dynamic one would have told it."""
         if step.operation not in HALVES:
-            self._steps[step.urn] = step
+            self._steps[step.urn] = _in_one_form(step)
 
     @property
     def steps(self) -> tuple[Step, ...]:
@@ -118,6 +129,17 @@ def plain(text: str) -> str:
         before, _, rest = text.partition("<{%")
         text = before + rest.partition("%}>")[2]
     return text.strip()
+
+
+def _in_one_form(step: Step) -> Step:
+    type_ = _NATIVE.get(step.type)
+    if type_ is None:
+        return step
+    old, new = (
+        state and State(renamed(state.inputs, snake), renamed(state.outputs, snake))
+        for state in (step.old, step.new)
+    )
+    return replace(step, type=type_, old=old, new=new)
 
 
 def _state(told: StepEventStateMetadata | None) -> State | None:

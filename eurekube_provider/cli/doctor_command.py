@@ -27,10 +27,11 @@ _SETTINGS = frozenset({"config", "eureka-url", "kubeconfig", "context", "cluster
 def add_to(parser: argparse.ArgumentParser) -> None:
     """Add the command's options."""
     parser.description = (
-        "Look at the cluster, the syncers, the workloads behind them and Eureka, and say what would cost"
-        " callers an answer, with the exact change that mends it. Changes nothing. Whatever else the operator"
-        " knows about Eureka (EUREKA_USER, EUREKA_PASSWORD, EUREKA_CA_FILE ...) is read from the environment"
-        " here, too. Exit code: 0 all is well, 1 something was found, 2 something could not be looked at."
+        "Look at the cluster, the syncers, the workloads behind them, the mirrors and Eureka, and say what"
+        " would cost callers an answer, with the exact change that mends it. Changes nothing. Whatever else"
+        " the operator knows about Eureka (EUREKA_USER, EUREKA_PASSWORD, EUREKA_CA_FILE ...) is read from the"
+        " environment here, too. Exit code: 0 all is well, 1 something was found, 2 something could not be"
+        " looked at."
     )
     parser.add_argument("--namespace", "-n", metavar="NAME[,NAME...]", help="the namespaces to look at [all]")
     add_settings(parser, _SETTINGS)
@@ -122,6 +123,7 @@ def looked(snapshot: Snapshot) -> dict[str, int]:
     """Count what was read."""
     return {
         "syncers": len(snapshot.syncers),
+        **({"mirrors": len(snapshot.mirrors)} if snapshot.mirrors else {}),
         "services": len(snapshot.services),
         "workloads": len(snapshot.workloads),
         "instances": sum(len(one.instances) for one in snapshot.eurekas.values()),

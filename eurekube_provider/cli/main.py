@@ -1,32 +1,49 @@
 """``eurekube``: finds the command, runs it, and turns a failure into one sentence.
 
-Exit codes: 0 done, 1 failed with one sentence on standard error, 2 wrong usage (or drift, where that is
-sought). Only the command that is asked for is loaded, so that the operator never loads Pulumi.
+Exit codes: 0 done, 1 failed with one sentence on standard error, 2 wrong usage; some commands say more
+(docs/reference/cli.md). Only the command that is asked for is loaded, so that the operator loads neither
+Pulumi nor what the commands for people are written with.
 """
 
 from __future__ import annotations
 
 import argparse
+import os
 import sys
 from collections.abc import Sequence
 from importlib import import_module
+from types import ModuleType
 
 from eurekube_provider import __version__
 from eurekube_provider.core.errors import EurekubeError
+from eurekube_provider.runtime.extras import needing
 
 COMMANDS = {
-    "render": "print what a stack's program makes",
-    "apply": "make cluster and Eureka as a stack's program says, without Pulumi",
-    "remove": "remove what eurekube apply made",
-    "summary": "tell what a preview means for discovery, for a pull request or for machines",
-    "drift": "look for what was changed behind a stack's back",
-    "keepalive": "renew what stacks registered, where no operator does",
+    "status": "show both worlds side by side, differences first",
+    "watch": "the same, again and again",
+    "plan": "show what the operator would do now, and do nothing",
+    "instances": "list what Eureka holds, and whose it is",
+    "explain": "explain an application or an instance: whose, who renews it, why it is not UP, what if ...",
     "doctor": "find what would cost callers an answer, and how it is mended",
     "drain": "put an application or an instance out of service, and say when nobody calls it",
     "undrain": "put it back",
+    "render": "print what a stack's program makes",
+    "apply": "make cluster and Eureka as a stack's program says, without Pulumi",
+    "remove": "remove what eurekube apply made",
+    "import": "print a program that takes over what an application has in Eureka",
+    "summary": "tell what a preview means for discovery, for a pull request or for machines",
+    "drift": "look for what was changed behind a stack's back",
+    "keepalive": "renew what stacks registered, where no operator does",
     "operator": "keep the endpoints of Services registered in Eureka, from outside of the cluster",
+    "crds": "print the CustomResourceDefinitions, for kubectl apply",
+    "completion": "print the completion script of a shell",
 }
-"""Each is a module ``<name>_command`` beside this one with ``add_to(parser)`` and ``run(options)``."""
+"""Each is a module ``<name>_command`` beside this one. One for people has a click command, ``command``; one
+that machines run as well has ``add_to(parser)`` and ``run(options)``, for argparse, which starts sooner."""
+
+
+COMPLETION_VARIABLE = "_EUREKUBE_COMPLETE"
+"""In this variable the completion script of a shell asks."""
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -34,11 +51,13 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
     :param arguments: without the program's name; default those of the process.
     :returns: the exit code.
+    :raises SystemExit: after ``--help``, or wrong usage.
     """
     words = sys.argv[1:] if arguments is None else list(arguments)
-    options = parser(next((word for word in words if not word.startswith("-")), "")).parse_args(words)
+    command = next((word for word in words if not word.startswith("-")), "")
     try:
-        return int(options.run(options) or 0)
+        with needing("operator" if command == "operator" else "cli", f"the command {command}".rstrip()):
+            return _run(words)
     except EurekubeError as error:
         print(f"eurekube: {error}", file=sys.stderr)
         return 1
@@ -50,8 +69,26 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return 1
 
 
+def _run(words: Sequence[str]) -> int:
+    if words and words[0] in COMMANDS and hasattr(module_of(words[0]), "add_to"):
+        options = parser(words[0]).parse_args(words)
+        return int(options.run(options) or 0)
+    if not words and os.environ.get(COMPLETION_VARIABLE):
+        from eurekube_provider.cli.completion_command import complete_for_shell
+
+        return complete_for_shell(os.environ[COMPLETION_VARIABLE])
+    from eurekube_provider.cli.click_program import run_program
+
+    return run_program(words)
+
+
+def module_of(command: str) -> ModuleType:
+    """The module of a command, loaded."""
+    return import_module(f"eurekube_provider.cli.{command}_command")
+
+
 def parser(command: str) -> argparse.ArgumentParser:
-    """The whole command line, with the options of one command."""
+    """The command line as argparse has it, with the options of one command."""
     result = argparse.ArgumentParser(
         prog="eurekube", description="Joins Netflix Eureka and Kubernetes service discovery."
     )
@@ -60,7 +97,7 @@ def parser(command: str) -> argparse.ArgumentParser:
     for name, summary in COMMANDS.items():
         found = commands.add_parser(name, help=summary, allow_abbrev=False)
         if name == command:
-            module = import_module(f"eurekube_provider.cli.{name}_command")
+            module = module_of(name)
             module.add_to(found)
             found.set_defaults(run=module.run)
     return result

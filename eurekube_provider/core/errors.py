@@ -90,6 +90,10 @@ class LeadershipLost(EurekubeError):
     """
 
 
+class OperatorStillNeeded(EurekubeError):
+    """An operator was not removed: it serves syncers of others, or nobody could tell."""
+
+
 class KubernetesError(EurekubeError):
     """The Kubernetes API answered with an error, or not at all.
 

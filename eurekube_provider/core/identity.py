@@ -49,6 +49,10 @@ INSTANCE_TYPE = "pulumi-python:dynamic/eurekube:EurekaInstance"
 APPLICATION_TYPE = "pulumi-python:dynamic/eurekube:EurekaApplication"
 """The resources' types, as Pulumi's states have them."""
 
+NATIVE_INSTANCE_TYPE = "eurekube:index:Instance"
+NATIVE_APPLICATION_TYPE = "eurekube:index:Application"
+"""Those of the native provider."""
+
 _METADATA_KEY = re.compile(r"[A-Za-z][A-Za-z0-9.\-]*\Z")
 _NAME = re.compile(r"[a-z0-9]([a-z0-9\-]*[a-z0-9])?\Z")
 

@@ -13,6 +13,21 @@ Object = Mapping[str, Any]
 SERVICE_NAME_LABEL = "kubernetes.io/service-name"
 """The label by which an EndpointSlice names its Service."""
 
+STACK_LABEL = "eurekube.io/stack"
+"""Names the stack that an object belongs to, as ``<project>.<stack>``."""
+
+MANAGED_BY_LABEL = "endpointslice.kubernetes.io/managed-by"
+"""The label by which an EndpointSlice names who writes it."""
+
+MIRROR_MANAGER = "mirror.eurekube.io"
+"""Who writes the EndpointSlices of an EurekaMirror."""
+
+MIRROR_LABEL = "eurekube.io/mirror"
+"""The label by which Services and EndpointSlices name the EurekaMirror that they are of."""
+
+ATTACH_ANNOTATION = "eurekube.io/attach-mirror"
+"""On a Service of a person's: the mirror that may add EndpointSlices to it."""
+
 
 @dataclass(frozen=True, slots=True)
 class Problem:
@@ -34,8 +49,22 @@ def app_of(service: Object) -> str:
 
 
 def service_of(endpoint_slice: Object) -> str | None:
-    """The name of the Service that an EndpointSlice is of; None where it is of none."""
+    """The name of the Service that an EndpointSlice is of; None where it is of none.
+
+    None also for a mirror's slice: its endpoints came out of Eureka, and nothing of ours takes them back in.
+    """
+    if is_mirrored(endpoint_slice):
+        return None
     return (endpoint_slice["metadata"].get("labels") or {}).get(SERVICE_NAME_LABEL)
+
+
+def is_mirrored(item: Object) -> bool:
+    """Whether a Service or an EndpointSlice shows what stands in Eureka, so that no syncer registers it.
+
+    A Service to which a mirror's slices were added is not meant: that one has pods of its own.
+    """
+    labels = (item.get("metadata") or {}).get("labels") or {}
+    return labels.get(MANAGED_BY_LABEL) == MIRROR_MANAGER or MIRROR_LABEL in labels
 
 
 def conditions_of(item: Object) -> dict[str, Object]:

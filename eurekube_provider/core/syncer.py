@@ -22,7 +22,7 @@ from eurekube_provider.core.identity import (
     metadata_key,
 )
 from eurekube_provider.core.model import EMPTY, EurekaLease
-from eurekube_provider.core.objects import Object, Problem, app_of, conditions_of
+from eurekube_provider.core.objects import Object, Problem, app_of, conditions_of, is_mirrored
 from eurekube_provider.core.plan import Policy
 from eurekube_provider.core.reservations import names_of
 from eurekube_provider.core.text import check_metadata, name_problem, text_problem
@@ -99,7 +99,9 @@ class Selector:
     match_labels: Mapping[str, str] = field(default_factory=lambda: EMPTY)
 
     def selects(self, service: Object) -> bool:
-        """Whether the selector matches a Service of its namespace."""
+        """Whether the selector matches a Service of its namespace; never a mirrored one."""
+        if is_mirrored(service):
+            return False
         if self.app and app_of(service) != self.app:
             return False
         labels = service["metadata"].get("labels") or {}

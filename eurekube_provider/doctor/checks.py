@@ -14,6 +14,7 @@ from eurekube_provider.core.syncer import Mode, Syncer
 from eurekube_provider.doctor import registry_checks
 from eurekube_provider.doctor import syncer_checks as syncers
 from eurekube_provider.doctor.finding import Fault, Finding
+from eurekube_provider.doctor.mirror_checks import mirror_findings
 from eurekube_provider.doctor.reader import EurekaSnapshot, Snapshot
 from eurekube_provider.doctor.registry_checks import Address
 from eurekube_provider.doctor.workload_checks import Workload, drain_findings, readiness_findings
@@ -62,6 +63,15 @@ def findings_of(
             for each in selected
             for one in each.slices
             for endpoint in one.get("endpoints") or ()
+        )
+    if snapshot.mirrors is not None:
+        found += mirror_findings(
+            snapshot.mirrors,
+            snapshot.services,
+            snapshot.slices,
+            {name: eureka.instances for name, eureka in snapshot.eurekas.items()},
+            snapshot.cluster,
+            now_seconds,
         )
     for eureka in snapshot.eurekas.values():
         own = [syncer for _, syncer in read if syncer.eureka == eureka.name]

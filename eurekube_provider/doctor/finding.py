@@ -54,6 +54,21 @@ class Fault(StrEnum):
     SYNCER_TROUBLE = "SyncerTrouble"
     """A syncer that the operator cannot serve, or that no operator serves."""
 
+    MIRROR_TROUBLE = "MirrorTrouble"
+    """A mirror that the operator cannot serve as it asks."""
+
+    MIRROR_NOT_SERVED = "MirrorNotServed"
+    """A mirror that no operator serves."""
+
+    MIRROR_NAME_TAKEN = "MirrorNameTaken"
+    """A mirror's Service would have the name of another one."""
+
+    MIRROR_STALE = "MirrorStale"
+    """A mirrored Service shows what Eureka held long ago."""
+
+    MIRROR_LEFTOVER = "MirrorLeftover"
+    """A Service or EndpointSlices of a mirror that is gone: callers are sent to what nobody looks after."""
+
 
 class PatchKind(StrEnum):
     """The types of patches, as ``kubectl patch --type`` has them."""

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import re
 import time
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
 from dataclasses import dataclass, field
@@ -27,6 +27,7 @@ from eurekube_provider.eureka.sighting import merged
 from eurekube_provider.eureka.uncached_reads import read_each
 from eurekube_provider.kube.access import (
     ENDPOINT_SLICES,
+    MIRRORS,
     NAMESPACES,
     PODS,
     SERVICES,
@@ -34,7 +35,7 @@ from eurekube_provider.kube.access import (
     ApiResource,
     KubeAccess,
 )
-from eurekube_provider.operator.selfcheck import Verdict, check_eureka
+from eurekube_provider.operator.selfcheck import INSTALL_CRDS, Verdict, check_eureka
 from eurekube_provider.operator.settings import Settings
 
 WORKLOADS = {
@@ -75,6 +76,7 @@ class EurekaSnapshot:
 class Snapshot:
     """Everything that the checks judge.
 
+    :ivar mirrors: none where the cluster does not know the kind; None where they cannot be read.
     :ivar pods: by address, without those that share their node's.
     :ivar has_sleep: whether the cluster knows a preStop that sleeps (Kubernetes 1.30).
     :ivar unseen: a sentence for each thing that could not be looked at.
@@ -82,6 +84,7 @@ class Snapshot:
 
     cluster: Cluster
     syncers: tuple[Object, ...] = ()
+    mirrors: tuple[Object, ...] | None = ()
     services: tuple[Object, ...] = ()
     slices: tuple[Object, ...] = ()
     workloads: tuple[Workload, ...] = ()
@@ -99,16 +102,18 @@ def read_snapshot(settings: Settings) -> Snapshot:
     access = KubeAccess.load(settings.kubeconfig, settings.context)
     unseen: list[str] = []
     version = access.get("/version")
-    all_of = partial(_listed, access, settings.watch_namespaces, unseen)
+    all_of = partial(listed_objects, access, settings.watch_namespaces, unseen)
     workloads = [Workload(kind, one) for kind, where in WORKLOADS.items() for one in all_of(where)]
     pods = all_of(PODS)
     index = WorkloadIndex(workloads)
     run_by = [(pod, index.of_pod(pod)) for pod in pods]
     workloads += _unowned(run_by)
     syncers = all_of(SYNCERS)
+    mirrors = listed_mirrors(access, settings.watch_namespaces, unseen)
     return Snapshot(
-        cluster=_cluster(access, settings, unseen),
+        cluster=read_cluster(access, settings, unseen),
         syncers=tuple(syncers),
+        mirrors=None if mirrors is None else tuple(mirrors),
         services=tuple(all_of(SERVICES)),
         slices=tuple(all_of(ENDPOINT_SLICES)),
         workloads=tuple(workloads),
@@ -126,7 +131,11 @@ def _minor(version: Object) -> int:
     return int(found[0]) if found else 0
 
 
-def _cluster(access: KubeAccess, settings: Settings, unseen: list[str]) -> Cluster:
+def read_cluster(access: KubeAccess, settings: Settings, unseen: list[str]) -> Cluster:
+    """Find out which cluster it is.
+
+    :param unseen: gets a sentence where that cannot be told.
+    """
     uid = ""
     try:
         uid = str(access.get(NAMESPACES.path(name="kube-system"))["metadata"]["uid"])
@@ -136,27 +145,49 @@ def _cluster(access: KubeAccess, settings: Settings, unseen: list[str]) -> Clust
     return Cluster(settings.cluster_name or default_cluster_name(uid), uid, settings.cluster_domain)
 
 
-def _listed(
+def listed_objects(
     access: KubeAccess, namespaces: Sequence[str], unseen: list[str], resource: ApiResource
 ) -> list[Object]:
     """List the objects of a kind that may be read, in each namespace or in all."""
     found: list[Object] = []
     for namespace in namespaces or (None,):
         try:
-            for page in access.pages(resource.path(namespace), timeout_seconds=_LIST_SECONDS):
-                found += page.get("items") or ()
+            found += _objects_in(access, resource, namespace)
         except KubernetesError as error:
             unseen.append(_sentence(resource, namespace, error))
     return found
 
 
+def listed_mirrors(access: KubeAccess, namespaces: Sequence[str], unseen: list[str]) -> list[Object] | None:
+    """List the mirrors that may be read; none where the cluster does not know the kind.
+
+    :returns: None where they cannot be read, which ``unseen`` says.
+    """
+    refused: list[str] = []
+    found: list[Object] = []
+    for namespace in namespaces or (None,):
+        try:
+            found += _objects_in(access, MIRRORS, namespace)
+        except KubernetesError as error:
+            if error.status_code == 404:
+                continue
+            if error.status_code == 403 and not access.knows(MIRRORS):
+                return []
+            refused.append(_sentence(MIRRORS, namespace, error))
+    unseen += refused
+    return None if refused else found
+
+
+def _objects_in(access: KubeAccess, resource: ApiResource, namespace: str | None) -> Iterator[Object]:
+    """The objects of a kind, in a namespace or in all, page by page."""
+    for page in access.pages(resource.path(namespace), timeout_seconds=_LIST_SECONDS):
+        yield from page.get("items") or ()
+
+
 def _sentence(resource: ApiResource, namespace: str | None, error: KubernetesError) -> str:
     where = f"in namespace {namespace}" if namespace else "in all namespaces"
     if resource is SYNCERS and error.status_code == 404:
-        return (
-            "syncers: the cluster does not know the kind EurekaSyncer: install it with `kubectl apply -f"
-            " crds/eurekasyncers.eurekube.io.yaml`"
-        )
+        return f"syncers: the cluster does not know the kind EurekaSyncer: install it with {INSTALL_CRDS}"
     return f"{resource.plural} {where}: {error}"
 
 

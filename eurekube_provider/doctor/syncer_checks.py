@@ -8,6 +8,7 @@ from typing import Any
 from eurekube_provider.core.condition_types import ConditionType
 from eurekube_provider.core.objects import Object, Problem, conditions_of
 from eurekube_provider.core.ports import choose_ports
+from eurekube_provider.core.remedies import REMEDIES
 from eurekube_provider.core.syncer import Advertise, Mode, Syncer
 from eurekube_provider.doctor.finding import Fault, Finding, Patch, PatchKind
 from eurekube_provider.doctor.workload_checks import Workload, speaks_http
@@ -145,9 +146,10 @@ def condition_findings(item: Object, syncer: Syncer) -> Iterator[Finding]:
     if not told and synced["status"] == "True" and ready["status"] == "False":
         told = [ready]  # NoneUp
     for one in told:
+        name = one["reason"] if one in (ready, synced) else one["type"]
         yield Finding(
             Fault.SYNCER_TROUBLE,
             subject_of(syncer),
-            f"its operator says {one['reason'] if one in (ready, synced) else one['type']}: {one['message']}",
-            "see what docs/syncer.md says of this condition",
+            f"its operator says {name}: {one['message']}",
+            REMEDIES.get(name, "see what docs/reference/conditions.md says of it"),
         )

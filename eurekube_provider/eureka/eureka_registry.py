@@ -7,12 +7,14 @@ from concurrent.futures import ThreadPoolExecutor
 
 from eurekube_provider.core.identity import Cluster
 from eurekube_provider.core.liveness import Liveness
+from eurekube_provider.core.mirror_source import Whereabouts
 from eurekube_provider.core.model import Instance, Key
 from eurekube_provider.core.plan import Outcome, Plan
 from eurekube_provider.core.registry import Condition, Figures, RegistryListener
 from eurekube_provider.eureka.accepted_renewals import is_of_stack
 from eurekube_provider.eureka.coalescing import Coalescer
 from eurekube_provider.eureka.connection import Connection
+from eurekube_provider.eureka.departures import Departures
 from eurekube_provider.eureka.front_pages import FrontPages
 from eurekube_provider.eureka.handover import Handover
 from eurekube_provider.eureka.known_instances import KnownInstances
@@ -106,6 +108,7 @@ class EurekaRegistry:
         peers.overriding = self.instances.overriding
         self._follows_another = follows_another
         self._expected = 0
+        self._departures: Departures | None = None
         self._front_pages = FrontPages(peers.peers)
         self._executor = ThreadPoolExecutor(APPLY_THREADS, thread_name_prefix="apply")
         self._coalescer = Coalescer(peers, self._executor)
@@ -201,6 +204,28 @@ class EurekaRegistry:
     def give_up(self, owner: str) -> None:
         """Let what Eureka forgot of an owner be."""
         self.instances.forgotten.forget(owner)
+
+    def follow(self, was_read: Callable[[], None]) -> None:
+        """Have ``was_read`` called after each reading, and keep the proofs that :meth:`whereabouts` needs.
+
+        Before :meth:`start`.
+        """
+        self._departures = departures = Departures(self.peers, self.restarts)
+        self.resync.fetcher.departed = departures.note
+
+        def read() -> None:
+            departures.forget(self.view.holds)
+            was_read()
+
+        self.resync.was_read = read
+        self.resync.is_followed = True
+
+    def whereabouts(self, keys: Iterable[Key]) -> Whereabouts:
+        """Find out what became of instances that are listed no more.
+
+        :raises RegistryError: no server answers.
+        """
+        return self._departures.whereabouts(keys) if self._departures is not None else Whereabouts()
 
     def figures(self, *, in_full: bool = False) -> Figures:
         """What metrics tell; in full, also what the servers' front pages show."""

@@ -13,6 +13,7 @@ from eurekube_provider.core.errors import ConfigurationError, RegistryError, Reg
 from eurekube_provider.core.registry import Condition, Failing, Refused, Unread, Well
 from eurekube_provider.eureka.peers import Peers
 from eurekube_provider.eureka.request_stats import LONG_SILENCE_SECONDS
+from eurekube_provider.runtime.clock import utc_time
 
 SILENT_AFTER_SECONDS = 1.0
 """So long no server may answer before those who wait for it are told. Unless none has ever answered, all who
@@ -99,7 +100,7 @@ class Reachability:
 
     def _not_answered(self, seconds: float) -> RegistryUnreachable:
         urls = ", ".join(peer.url for peer in self._peers.peers)
-        since = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(time.time() - seconds))
+        since = utc_time(time.time() - seconds)
         return RegistryUnreachable(
             f"{urls} was asked and has not answered since {since}: what waits is tried again until it does",
             url=urls,

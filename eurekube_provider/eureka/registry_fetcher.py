@@ -24,7 +24,7 @@ Source: ResponseCacheImpl and AbstractInstanceRegistry of Netflix/eureka.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
 
 from eurekube_provider.core.errors import RegistryError
@@ -81,6 +81,8 @@ class RegistryFetcher:
         self._held: dict[Key, Instance] = {}
         self._trail: _Trail | None = None
         self._rests_until = -LIST_SECONDS
+        self.departed: Callable[[Iterable[Key]], None] = lambda _: None
+        """Told of what a server says to have been deregistered or evicted, each time that it says so."""
 
     def read(
         self, started_by_url: Mapping[str, int] | None = None, *, in_doubt: bool = True
@@ -129,6 +131,8 @@ class RegistryFetcher:
         if delta is None:
             self._rest(now)
             return
+        # Who left in the last minutes, while nobody asked here, left as provably as who leaves from now on.
+        self.departed(key for key, one in delta.changes.items() if one is None and key not in self._held)
         is_same = before is not None and (before.url, before.fingerprint) == (peer.url, fingerprint)
         self._trail = _Trail(
             url=peer.url,
@@ -166,6 +170,7 @@ class RegistryFetcher:
         if held is None:
             self._rest(now)
             return False
+        self.departed(key for key, instance in delta.changes.items() if instance is None)
         if held != self._held:
             self._held, self._fingerprint = held, b""  # what the last list said holds no more
         self._trail = replace(

@@ -10,7 +10,7 @@ import itertools
 import logging
 import threading
 import time
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import KW_ONLY, dataclass, field
 
 from eurekube_provider.core.errors import ConfigurationError, RegistryError
@@ -36,6 +36,9 @@ FEWEST_TO_WARN_OF = 20
 
 RESTART_LOOK_SECONDS = 2.0
 """How often who renews asks each server since when it runs: one that lost its memory need not wait."""
+
+FOLLOWED_SECONDS, LIVELY_SECONDS = 5.0, 60.0
+"""Where somebody follows all that is listed: how often it is read after a change, and for how long."""
 
 TAKE_OVER_GRACE_SECONDS = 0.1
 """How long who takes over waits for the rest of the servers once one has said since when it runs, which takes
@@ -73,6 +76,12 @@ class Resync:
 
     def __post_init__(self) -> None:
         self.fetcher = RegistryFetcher(self._peers)
+        self.was_read: Callable[[], None] = lambda: None
+        """Called after each reading that was learnt from, on the thread that reads."""
+        self.is_followed = False
+        """Whether somebody follows all that is listed, so that it is read more often while it changes."""
+        self._listed: list[Instance] = []
+        self._lively_until = -LIVELY_SECONDS
         self._reading = threading.Lock()
         self._stopped = threading.Event()
         self._went_round_at = time.monotonic()
@@ -123,7 +132,16 @@ class Resync:
                 _log.exception("Eureka could not be read")
             self._went_round_at = time.monotonic()
             fast = self._reachability.failure is not None or not self._reachability.was_read
-            self._rest(min(2.0, self._resync_seconds) if fast else self._resync_seconds)
+            self._rest(min(2.0, self._resync_seconds) if fast else self.interval_seconds)
+
+    @property
+    def interval_seconds(self) -> float:
+        """Between two readings that went well.
+
+        Servers make their answers anew each half minute, and an answer that is the same costs little.
+        """
+        is_lively = self.is_followed and time.monotonic() < self._lively_until
+        return min(FOLLOWED_SECONDS, self._resync_seconds) if is_lively else self._resync_seconds
 
     def _refuse(self, why: ConfigurationError) -> None:
         self._reachability.refuse(why)
@@ -236,6 +254,10 @@ class Resync:
             # Before anything of it is known: what a namesake's syncers hold would be taken for ours.
             refuse_namesake(self._peers, self._cluster, listed)
         listed = self._late.marked(listed)
+        if self.is_followed:
+            if self._listed and listed != self._listed:
+                self._lively_until = time.monotonic() + LIVELY_SECONDS
+            self._listed = listed
         overridden = self._known.view.overridden() if self._restarts.lost_memory else []
         news, doubts = self._known.view.merge(listed, is_complete=is_complete)
         for instance in overridden:
@@ -255,6 +277,7 @@ class Resync:
             _log.warning("Eureka answers again")
         if is_first or was_away:
             self._subscription.condition_changed()
+        self.was_read()
 
     def _beside(self, news: Sequence[Instance]) -> set[str | None]:
         """Who has instances in applications of which another one is news that registered itself."""

@@ -41,10 +41,14 @@ class ApiResource:
     version: str
     plural: str
 
+    @property
+    def group_path(self) -> str:
+        """The URL's path of all kinds of its group."""
+        return f"/apis/{self.group}/{self.version}" if self.group else f"/api/{self.version}"
+
     def path(self, namespace: str | None = None, name: str | None = None, subresource: str = "") -> str:
         """Return the URL's path: of all objects, of a namespace's, or of one."""
-        base = f"/apis/{self.group}/{self.version}" if self.group else f"/api/{self.version}"
-        parts = [base]
+        parts = [self.group_path]
         if namespace:
             parts.append(f"namespaces/{namespace}")
         parts.append(self.plural)
@@ -60,6 +64,8 @@ EVENTS = ApiResource("events.k8s.io", "v1", "events")
 LEASES = ApiResource("coordination.k8s.io", "v1", "leases")
 NODES = ApiResource("", "v1", "nodes")
 PODS = ApiResource("", "v1", "pods")
+MIRRORS = ApiResource("eurekube.io", "v1alpha1", "eurekamirrors")
+SERVICE_CIDRS = ApiResource("networking.k8s.io", "v1", "servicecidrs")
 REFRESHES = ApiResource("eurekube.io", "v1alpha1", "stackrefreshes")
 STACKS = ApiResource("pulumi.com", "v1", "stacks")
 
@@ -104,8 +110,12 @@ class KubeAccess:
         return KubeAccess(self._client, self.namespace, self._may_write, _METADATA)
 
     @classmethod
-    def load(cls, kubeconfig: str | Path | None = None, context: str | None = None) -> KubeAccess:
+    def load(
+        cls, kubeconfig: str | Path | Mapping[str, Any] | None = None, context: str | None = None
+    ) -> KubeAccess:
         """Find out how to reach the API.
+
+        :param kubeconfig: a file, or what stands in one.
 
         In this order: ``kubeconfig``; the ServiceAccount of the pod that this runs in; KUBECONFIG or
         ``~/.kube/config``.
@@ -124,7 +134,11 @@ class KubeAccess:
             kubeconfig is None and context is None and bool(os.environ.get("KUBERNETES_SERVICE_HOST"))
         )
         try:
-            if in_cluster:
+            if isinstance(kubeconfig, Mapping):
+                config.load_kube_config_from_dict(  # type: ignore[no-untyped-call]
+                    kubeconfig, context=context, client_configuration=configuration
+                )
+            elif in_cluster:
                 config.load_incluster_config(client_configuration=configuration)  # type: ignore[no-untyped-call]
                 if _IN_CLUSTER_NAMESPACE.is_file():
                     namespace = _IN_CLUSTER_NAMESPACE.read_text("utf-8").strip()
@@ -152,13 +166,26 @@ class KubeAccess:
         """
         return self.request("GET", path, query)
 
-    def pages(self, path: str, timeout_seconds: float | None = None) -> Iterator[dict[str, Any]]:
+    def knows(self, resource: ApiResource, timeout_seconds: float | None = None) -> bool:
+        """Whether the API server has a kind, which everybody may ask; yes where nobody says.
+
+        Who has no right to a kind is answered with 403 whether there is one or not.
+        """
+        try:
+            kinds = self.request("GET", resource.group_path, timeout_seconds=timeout_seconds).get("resources")
+        except KubernetesError as error:
+            return error.status_code != 404
+        return kinds is None or any(one.get("name") == resource.plural for one in kinds)
+
+    def pages(
+        self, path: str, timeout_seconds: float | None = None, query: Mapping[str, str] | None = None
+    ) -> Iterator[dict[str, Any]]:
         """Yield a list page by page; from the ``resourceVersion`` of the last one it can be watched.
 
         :param timeout_seconds: of each page; default as for :meth:`request`.
         :raises KubernetesError: as :meth:`get`.
         """
-        query = {"limit": str(PAGE_SIZE)}
+        query = {**(query or {}), "limit": str(PAGE_SIZE)}
         while True:
             page = self.request("GET", path, query, timeout_seconds=timeout_seconds)
             yield page

@@ -58,6 +58,7 @@ class Reflector:
     :param trim: what is kept of an object; must keep ``metadata.name`` and ``metadata.namespace``.
     :param listener: called on the reflector's thread; must neither block nor raise.
     :param on_synced: called on that thread when the first list is complete.
+    :param labels: a label selector, of which objects alone the copy is; default all.
     """
 
     def __init__(
@@ -68,8 +69,10 @@ class Reflector:
         listener: Listener,
         namespace: str | None = None,
         on_synced: Callable[[], None] = lambda: None,
+        labels: str = "",
     ) -> None:
         self.namespace = namespace
+        self._selector = {"labelSelector": labels} if labels else {}
         self._access = access
         self._path = resource.path(namespace)
         self._trim = trim
@@ -215,7 +218,7 @@ class Reflector:
                 self._version, self._lists_anew = None, False
             try:
                 if self._version is None:
-                    self.take_list(self._access.pages(self._path))
+                    self.take_list(self._pages())
                 self._watch()
                 self.restarts["ended"] += 1
                 if time.monotonic() - started >= SHORTEST_WATCH_SECONDS:
@@ -249,10 +252,16 @@ class Reflector:
             if not self._stopped.is_set() and self._hurried.wait(delay):
                 failures = 0
 
+    def _pages(self) -> Iterable[Object]:
+        if self._selector:
+            return self._access.pages(self._path, query=self._selector)
+        return self._access.pages(self._path)
+
     def _watch(self) -> None:
         """Follow changes until the server ends the watch."""
         query = {
             "resourceVersion": str(self._version),
+            **self._selector,
             "allowWatchBookmarks": "true",
             "timeoutSeconds": str(random.randint(*WATCH_SECONDS)),  # noqa: S311 - jitter, no secret
         }

@@ -40,6 +40,22 @@ CLUSTER = (
 )
 """Needed for the whole cluster."""
 
+MIRROR_WORK = (
+    # Without a selector, made and removed for mirrors; Kubernetes has no right for our own alone
+    Rule(("",), ("services",), ("create", "patch", "delete")),
+    Rule(("discovery.k8s.io",), ("endpointslices",), ("create", "update", "delete")),
+)
+"""Needed in every namespace that the operator watches, where it serves mirrors."""
+
+MIRROR_CLUSTER = (
+    # patch: the finalizer, by which a mirror's Services go before the mirror does
+    Rule(("eurekube.io",), ("eurekamirrors",), ("get", "list", "watch", "patch")),
+    Rule(("eurekube.io",), ("eurekamirrors/status",), ("patch",)),
+    # the networks of the cluster's own Services, whose addresses are never mirrored
+    Rule(("networking.k8s.io",), ("servicecidrs",), ("list",)),
+)
+"""Needed for the whole cluster, where the operator serves mirrors."""
+
 
 def pulumi_stack(name: str) -> Rule:
     """Return the rule by which the Pulumi Kubernetes Operator is told to run a Stack of a namespace."""

@@ -10,12 +10,22 @@ from dataclasses import asdict
 
 from eurekube_provider.core.errors import ConfigurationError, EurekubeError
 from eurekube_provider.core.quoting import printable_lines
-from eurekube_provider.operator import selfcheck
-from eurekube_provider.operator.dry_run import Ledger, as_json
-from eurekube_provider.operator.run import run
-from eurekube_provider.operator.settings import add_settings, settings_from
 from eurekube_provider.runtime import logs
+from eurekube_provider.runtime.extras import MissingExtra, needing
 from eurekube_provider.runtime.signals import stopping
+
+try:
+    with needing("operator", "the operator"):
+        from eurekube_provider.kube.access import KubeAccess
+        from eurekube_provider.operator import selfcheck
+        from eurekube_provider.operator.dry_run import Ledger, as_json
+        from eurekube_provider.operator.run import run
+        from eurekube_provider.operator.settings import Settings, add_settings, settings_from
+        from eurekube_provider.operator.uninstall_check import uninstall_check
+except MissingExtra as missing:
+    if __name__ != "__main__":
+        raise
+    sys.exit(f"eurekube operator: {missing}")
 
 _log = logging.getLogger("eurekube_provider.operator")
 
@@ -56,13 +66,19 @@ def add_flags(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument("--check", action="store_true", help="print what hampers the operator, and end")
     parser.add_argument(
+        "--check-removal",
+        action="store_true",
+        help="print the EurekaSyncers and EurekaMirrors that would be left alone, and end; 1 where there are"
+        " any. The chart asks it before it is uninstalled",
+    )
+    parser.add_argument(
         "--output", choices=("text", "json"), default="text", help="how --once and --check print [text]"
     )
     add_settings(parser)
 
 
 def start(options: argparse.Namespace) -> int:
-    """Run until SIGTERM or SIGINT, or do what ``--once`` or ``--check`` asks for.
+    """Run until SIGTERM or SIGINT, or do what ``--once``, ``--check`` or ``--check-removal`` asks for.
 
     :param options: of :func:`add_flags`.
     :returns: 0 after a signal, or when all is done or well; 1 when the configuration is wrong, with one
@@ -82,6 +98,8 @@ def start(options: argparse.Namespace) -> int:
             else printable_lines(selfcheck.text(findings))
         )
         return int(any(finding.verdict is selfcheck.Verdict.WARNING for finding in findings))
+    if options.check_removal:
+        return _check_removal(settings)
     ledger = None
     if options.once or options.dry_run:
         ledger = Ledger(is_once=options.once, is_dry=options.dry_run, output=options.output)
@@ -91,6 +109,17 @@ def start(options: argparse.Namespace) -> int:
         _log.error("the operator cannot run", extra={"error": str(error)})
         return 1
     return int(ledger is not None and ledger.is_once and ledger.has_failed)
+
+
+def _check_removal(settings: Settings) -> int:
+    try:
+        access = KubeAccess.load(settings.kubeconfig, settings.context)
+    except EurekubeError as error:
+        print(f"eurekube operator: {error}", file=sys.stderr)
+        return 1
+    why = uninstall_check(access, settings.watch_namespaces)
+    print(why or "no EurekaSyncer and no EurekaMirror needs the operator")
+    return int(why is not None)
 
 
 if __name__ == "__main__":

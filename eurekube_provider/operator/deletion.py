@@ -17,7 +17,8 @@ from eurekube_provider.core.model import Instance
 from eurekube_provider.core.objects import Object
 from eurekube_provider.core.plan import plan
 from eurekube_provider.core.quoting import printable
-from eurekube_provider.kube.access import MERGE_PATCH, SYNCERS, KubeAccess
+from eurekube_provider.kube.access import SYNCERS, KubeAccess
+from eurekube_provider.kube.finalizers import set_finalizer
 from eurekube_provider.operator.conditions import joined
 from eurekube_provider.operator.index import SyncerKey, key_of
 from eurekube_provider.operator.ownership_transfer import SUCCESSOR_POLL_SECONDS, OwnershipTransfer
@@ -29,8 +30,6 @@ _log = logging.getLogger(__name__)
 
 FINALIZER = "eurekube.io/deregister"
 """Keeps a deleted syncer until its instances are out of Eureka."""
-
-_ATTEMPTS = 3
 
 FORCE_DELETE_ANNOTATION = "eurekube.io/force-delete"
 """With any value on a deleted syncer: let it go at once, whatever it leaves in Eureka."""
@@ -130,7 +129,7 @@ class Deletion:
 
     def _released(self, syncer: Object, deleted: Deleted) -> Deleted:
         try:
-            set_finalizer(self._access, syncer, present=False)
+            set_finalizer(self._access, SYNCERS, syncer, FINALIZER, present=False)
         except KubernetesError as error:
             return replace(deleted, error=error)
         return deleted
@@ -208,30 +207,6 @@ class Deletion:
 def has_finalizer(syncer: Object) -> bool:
     """Whether the object, as we know it, has ours."""
     return FINALIZER in (syncer["metadata"].get("finalizers") or ())
-
-
-def set_finalizer(access: KubeAccess, syncer: Object, *, present: bool) -> None:
-    """Add or remove ours beside those of others; a syncer that is gone needs none.
-
-    :raises KubernetesError: the API refused, or did not answer.
-    """
-    path = SYNCERS.path(syncer["metadata"]["namespace"], syncer["metadata"]["name"])
-    for attempt in range(_ATTEMPTS):
-        try:
-            current = access.get(path)["metadata"]
-            others = [name for name in current.get("finalizers") or () if name != FINALIZER]
-            if current.get("deletionTimestamp") and present:
-                return
-            finalizers = [*others, FINALIZER] if present else others
-            body = {"metadata": {"resourceVersion": current["resourceVersion"], "finalizers": finalizers}}
-            access.request("PATCH", path, body=body, content_type=MERGE_PATCH)
-        except KubernetesError as error:
-            if error.status_code == 404:
-                return
-            if error.status_code == 409 and attempt + 1 < _ATTEMPTS:
-                continue
-            raise
-        return
 
 
 def awaiting_release(syncers: Iterable[Object]) -> frozenset[SyncerKey]:

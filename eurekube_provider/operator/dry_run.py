@@ -1,4 +1,4 @@
-"""What was planned and done for each syncer, kept for ``--once`` and ``--dry-run`` to tell."""
+"""What was planned and done for each syncer and mirror, kept for ``--once`` and ``--dry-run`` to tell."""
 
 from __future__ import annotations
 
@@ -9,9 +9,10 @@ import threading
 import time
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from eurekube_provider.core.condition_types import Reason
+from eurekube_provider.core.mirror_source import MirrorSource
 from eurekube_provider.core.model import Instance, Key
 from eurekube_provider.core.plan import Outcome, Plan
 from eurekube_provider.core.quoting import printable_lines
@@ -20,6 +21,9 @@ from eurekube_provider.kube.access import KubeAccess
 from eurekube_provider.operator.conditions import Report
 from eurekube_provider.operator.index import SyncerKey, key_of
 from eurekube_provider.operator.status import StatusWriter
+
+if TYPE_CHECKING:
+    from eurekube_provider.core.mirror_conditions import MirrorReport
 
 _log = logging.getLogger(__name__)
 
@@ -31,6 +35,9 @@ DOUBTED_SECONDS = 60.0
 
 WRITES_SECONDS = 60.0
 """For as long ``--once`` waits in the end for its statuses and Events: nobody writes them later."""
+
+MirrorKey = tuple[str, str]
+"""Namespace and name of a mirror."""
 
 _FAILED = frozenset(
     {
@@ -59,6 +66,36 @@ class Entry:
         )
 
 
+@dataclass(frozen=True, slots=True)
+class MirrorEntry:
+    """What one reconcile of a mirror came to.
+
+    :ivar report: None for a mirror that was deleted, or of which there is no news.
+    :ivar writes: such as ``+ Service review``.
+    """
+
+    report: MirrorReport | None = None
+    writes: tuple[str, ...] = ()
+    was_seen: bool = False
+
+    @property
+    def problem(self) -> dict[str, str] | None:
+        """What is wrong with it."""
+        if not self.was_seen:
+            return {"reason": "NotLookedAt", "message": "it could not be looked at; the log says why"}
+        is_synced, reason, message = self.report.synced if self.report else (True, "", "")
+        return None if is_synced else {"reason": str(reason), "message": message}
+
+    @property
+    def has_failed(self) -> bool:
+        """Whether something that should have been done was not."""
+        from eurekube_provider.core.mirror_conditions import MirrorCondition  # where mirrors are served only
+
+        problem = self.problem
+        failures = ("NotLookedAt", Reason.KUBERNETES_ERROR, MirrorCondition.SOURCE_UNREACHABLE)
+        return problem is not None and problem["reason"] in failures
+
+
 class Ledger:
     """Keeps the plans.
 
@@ -77,6 +114,7 @@ class Ledger:
         self._lock = threading.Lock()
         self._entries: dict[str, dict[str, Entry]] = {}
         self._reports: dict[SyncerKey, Report] = {}
+        self._mirrors: dict[MirrorKey, MirrorEntry] = {}
 
     def record(self, plan: Plan, owner: str, name: str, outcome: Outcome) -> None:
         """Keep what was planned for an owner at the registry of this name, and what became of it."""
@@ -86,6 +124,16 @@ class Ledger:
             entries[name] = Entry(plan, outcome) if self.is_dry or not before else before.then(plan, outcome)
         if self.is_dry and not self.is_once and (before.steps if before else Plan()) != plan:
             _log.info("this would be done", extra={"owner": owner, "plan": plan.describe()})
+
+    def note_mirror(self, key: MirrorKey, report: MirrorReport | None, writes: list[str]) -> None:
+        """What one reconcile of a mirror came to, and what was written, or would be."""
+        with self._lock:
+            before = self._mirrors.get(key, MirrorEntry())
+            every = tuple(writes) if self.is_dry else (*before.writes, *writes)
+            self._mirrors[key] = MirrorEntry(report or before.report, every, was_seen=True)
+        if self.is_dry and not self.is_once and before.writes != every:
+            extra = {"mirror": "/".join(key), "plan": "\n".join(every) or "nothing"}
+            _log.info("this would be written", extra=extra)
 
     def statuses(self, access: KubeAccess) -> StatusWriter:
         """A writer of statuses that lets this ledger know of each."""
@@ -105,23 +153,42 @@ class Ledger:
                 or any(self._failures(owner) for owner in self._entries)
                 or any(report.sync_reason in _FAILED for report in self._reports.values())
                 or any(not self._was_seen(owner) for owner in self._keys)
+                or any(one.has_failed for one in self._mirrors.values())
             )
 
-    def print(self, owners: Mapping[SyncerKey, str], deleted: frozenset[SyncerKey] = frozenset()) -> None:
+    def print(
+        self,
+        owners: Mapping[SyncerKey, str],
+        deleted: frozenset[SyncerKey] = frozenset(),
+        mirrors: Iterable[MirrorKey] = (),
+    ) -> None:
         """Print every plan, what became of it, and what is wrong with a syncer.
 
         :param owners: the owner of each syncer that should have been reconciled.
         :param deleted: those that were deleted, and waited for an operator to let them go.
+        :param mirrors: those that should have been reconciled.
         """
         with self._lock:
             self._deleted = deleted
             self._keys = {owner: key for key, owner in owners.items()}
             self._was_printed = True
             every = sorted({*self._keys, *self._entries})
+            for key in mirrors:
+                self._mirrors.setdefault(key, MirrorEntry())
             if self._output == "json":
-                text = as_json({"dryRun": self.is_dry, "syncers": [self._dict(owner) for owner in every]})
+                text = as_json(
+                    {
+                        "dryRun": self.is_dry,
+                        "syncers": [self._dict(owner) for owner in every],
+                        "mirrors": [
+                            {"mirror": "/".join(key), "problem": one.problem, "writes": list(one.writes)}
+                            for key, one in sorted(self._mirrors.items())
+                        ],
+                    }
+                )
             else:
                 text = "".join(map(self._text, every)) or "there are no syncers, and nothing is left of one\n"
+                text += "".join(map(_mirror_text, sorted(self._mirrors.items(), key=lambda one: one[0])))
         sys.stdout.write(printable_lines(text))
         sys.stdout.flush()
 
@@ -188,6 +255,16 @@ class Ledger:
         ]
 
 
+def _mirror_text(entry: tuple[MirrorKey, MirrorEntry]) -> str:
+    key, one = entry
+    lines = [f"mirror {'/'.join(key)}:"]
+    if one.problem:
+        lines.append(f"! {one.problem['reason']}: {one.problem['message']}")
+    count = len(one.writes)
+    lines += [*one.writes, f"{count} {'write' if count == 1 else 'writes'}" if count else "nothing to do"]
+    return "\n  ".join(lines) + "\n"
+
+
 class RecordedRegistry:
     """A registry of which a ledger is told every plan; in a dry run it is read only.
 
@@ -202,6 +279,8 @@ class RecordedRegistry:
         self.known, self.get = registry.known, registry.get
         self.owners, self.up = registry.owners, registry.up
         self.forgotten, self.give_up = registry.forgotten, registry.give_up
+        if isinstance(registry, MirrorSource):
+            self.follow, self.whereabouts = registry.follow, registry.whereabouts
         self.keep: Callable[[Instance], None] = _nothing if ledger.is_dry else registry.keep
         self.let_lapse: Callable[[Instance], None] = _nothing if ledger.is_dry else registry.let_lapse
         self.take_over: Callable[[int], None] = _nothing if ledger.is_dry else registry.take_over

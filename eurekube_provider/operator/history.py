@@ -13,6 +13,13 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 
+from eurekube_provider.comparison.discrepancy import (
+    Difference,
+    difference_of_change,
+    difference_of_refusal,
+    status_and_address,
+    without_names,
+)
 from eurekube_provider.core.errors import OwnershipConflict
 from eurekube_provider.core.model import Instance
 from eurekube_provider.core.plan import Action, Change, Outcome, Plan, differences
@@ -41,22 +48,6 @@ class ReconcileResult(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class Difference:
-    """One instance that is not in Eureka as Kubernetes has it.
-
-    :param kubernetes: status and address as they should be; empty where it should not be there.
-    :param eureka: the same as Eureka has it; empty where there is none.
-    :param why: why it still differs.
-    """
-
-    application: str
-    instance_id: str
-    kubernetes: str
-    eureka: str
-    why: str
-
-
-@dataclass(frozen=True, slots=True)
 class LastReconcile:
     """The last reconcile of one syncer.
 
@@ -78,6 +69,7 @@ class Recent:
 
     :param at: Unix time.
     :param action: ``registered``, ``updated``, ``deregistered`` or ``refused``.
+    :param cause: why, without what is this instance's alone.
     """
 
     at: float
@@ -86,6 +78,7 @@ class Recent:
     instance_id: str
     syncer: SyncerKey
     why: str
+    cause: str
 
 
 _DONE = {
@@ -126,8 +119,8 @@ class ReconcileHistory:
         plan = Plan() if plan is None else plan  # one that only refuses is false
         outcome = Outcome((), ()) if outcome is None else outcome
         rest = _left(plan, outcome, held.message if held else "")
-        refused = {refusal.instance.key: refusal.describe() for refusal in plan.refusals} | {
-            failure.change.instance.key: str(failure.error)
+        refused = {refusal.instance.key: difference_of_refusal(refusal) for refusal in plan.refusals} | {
+            failure.change.instance.key: difference_of_change(failure.change, str(failure.error))
             for failure in outcome.failures
             if isinstance(failure.error, OwnershipConflict)
         }
@@ -136,10 +129,12 @@ class ReconcileHistory:
             self._refused[key] = frozenset(refused)
             for change in outcome.done[-MOST_CHANGES:]:
                 instance = change.instance
-                self._recent.append(Recent(now, _DONE[change.action], *instance.key, key, _why_done(change)))
-            for refused_key, why in refused.items():
+                why = _why_done(change)
+                cause = without_names(instance, why)
+                self._recent.append(Recent(now, _DONE[change.action], *instance.key, key, why, cause))
+            for refused_key, one in refused.items():
                 if refused_key not in before:
-                    self._recent.append(Recent(now, "refused", *refused_key, key, why))
+                    self._recent.append(Recent(now, "refused", *refused_key, key, one.why, one.cause))
             if report.is_synced:
                 self._succeeded_at[key] = now
             self.last[key] = LastReconcile(
@@ -147,7 +142,7 @@ class ReconcileHistory:
                 report=report,
                 held_since=now - held.held_seconds if held else None,
                 differing=len(rest),
-                differences=tuple(_difference(*item) for item in rest[:MOST_DIFFERENCES]),
+                differences=tuple(rest[:MOST_DIFFERENCES]),
             )
 
     def count(self, key: SyncerKey, seconds: float, *, failed: bool) -> None:
@@ -167,7 +162,8 @@ class ReconcileHistory:
         now = time.time()
         with self._lock:
             for instance in instances[-MOST_CHANGES:]:
-                self._recent.append(Recent(now, "deregistered", *instance.key, key, "the syncer was deleted"))
+                why = "the syncer was deleted"
+                self._recent.append(Recent(now, "deregistered", *instance.key, key, why, why))
             for table in (self.last, self._refused, self._succeeded_at):
                 table.pop(key, None)
             for result in ReconcileResult:
@@ -195,44 +191,21 @@ class ReconcileHistory:
             return dict(self._succeeded_at)
 
 
-def _left(
-    plan: Plan, outcome: Outcome, held: str
-) -> list[tuple[Action | None, Instance, Instance | None, str]]:
+def _left(plan: Plan, outcome: Outcome, held: str) -> list[Difference]:
     """What of a plan still differs: what was refused, failed or was held back."""
     errors = {id(failure.change): str(failure.error) for failure in outcome.failures}
     done = {change.instance.key for change in outcome.done}
-    rest: dict[tuple[str, str], tuple[Action | None, Instance, Instance | None, str]] = {
-        refusal.instance.key: (None, refusal.instance, refusal.actual, refusal.describe())
-        for refusal in plan.refusals
-    }
+    rest = {refusal.instance.key: difference_of_refusal(refusal) for refusal in plan.refusals}
     for change in plan.changes:
         error = errors.get(id(change))
         if error is not None or change.instance.key not in done:
-            rest.setdefault(
-                change.instance.key, (change.action, change.instance, change.actual, error or held)
-            )
+            rest.setdefault(change.instance.key, difference_of_change(change, error or held))
     return list(rest.values())
-
-
-def _difference(action: Action | None, instance: Instance, actual: Instance | None, why: str) -> Difference:
-    fields = ""
-    if actual is not None and action in (Action.UPDATE, Action.SET_STATUS):
-        fields = f"{', '.join(differences(instance, actual))}; "
-    return Difference(
-        *instance.key,
-        kubernetes="" if action is Action.DEREGISTER else _shown(instance),
-        eureka=_shown(actual) if actual else "",
-        why=f"{fields}{why}",
-    )
-
-
-def _shown(instance: Instance) -> str:
-    return f"{instance.status} {instance.ip_address}:{instance.port.number}"
 
 
 def _why_done(change: Change) -> str:
     if change.action is Action.REGISTER:
-        return f"{_shown(change.instance)} was not in Eureka"
+        return f"{status_and_address(change.instance)} was not in Eureka"
     if change.action is Action.DEREGISTER or change.actual is None:
         return "no longer in Kubernetes"
     return ", ".join(differences(change.instance, change.actual))

@@ -17,6 +17,7 @@ from typing import Any
 import yaml
 
 from eurekube_provider.core.errors import ConfigurationError
+from eurekube_provider.core.networks import networks_of
 from eurekube_provider.core.objects import is_object_name
 from eurekube_provider.eureka.connection import BatchMode, Connection, read_secret
 
@@ -287,6 +288,12 @@ TRUTH = ValueType(_is_truth, (bool, str), "true or false", "true|false")
 FILE = ValueType(_file, metavar="FILE")
 HTTP_URL = ValueType(_http_url, metavar="URL")
 OBJECT_NAME = ValueType(_object_name)
+NETWORKS = ValueType(
+    lambda text: networks_of(filter(None, map(str.strip, text.split(",")))),
+    (str, list),
+    "a list of networks, or one text with commas",
+    "CIDR[,CIDR...]",
+)
 WHOLE_SECONDS = ValueType(_whole_seconds, (int, str), "a whole number of seconds", "SECONDS")
 
 

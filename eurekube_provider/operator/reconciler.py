@@ -14,15 +14,16 @@ from dataclasses import replace
 from eurekube_provider.core.condition_types import ConditionType, Reason
 from eurekube_provider.core.errors import ConfigurationError, EurekubeError, LeadershipLost, RegistryError
 from eurekube_provider.core.identity import Cluster, ClusterOwner
-from eurekube_provider.core.mapping import leaving
 from eurekube_provider.core.model import Instance
 from eurekube_provider.core.objects import Object
-from eurekube_provider.core.plan import Action, Change, Outcome, Plan, Policy, plan
+from eurekube_provider.core.plan import Action, Change, Outcome, Plan, Policy
 from eurekube_provider.core.registry import Registry
-from eurekube_provider.core.syncer import OnTermination, Syncer, claimed_names
-from eurekube_provider.kube.access import KubeAccess
+from eurekube_provider.core.syncer import Syncer, claimed_names
+from eurekube_provider.core.syncer_plan import plan_of_syncer
+from eurekube_provider.kube.access import SYNCERS, KubeAccess
+from eurekube_provider.kube.finalizers import set_finalizer
 from eurekube_provider.operator.decision import Decision, Reports, Result, Wanted
-from eurekube_provider.operator.deletion import Deletion, has_finalizer, set_finalizer
+from eurekube_provider.operator.deletion import FINALIZER, Deletion, has_finalizer
 from eurekube_provider.operator.drain_check import DrainCheck
 from eurekube_provider.operator.index import SyncerKey, key_of
 from eurekube_provider.operator.ownership_transfer import SUCCESSOR_POLL_SECONDS, Offered, OwnershipTransfer
@@ -124,7 +125,7 @@ class Reconciler:
 
     def _wanted(self, key: SyncerKey, item: Object, syncer: Syncer, claimed: frozenset[str]) -> Wanted:
         if not has_finalizer(item):
-            set_finalizer(self._access, item, present=True)
+            set_finalizer(self._access, SYNCERS, item, FINALIZER, present=True)
         desired = self._sources.desired(syncer)
         keys = frozenset(instance.key for instance in desired.instances)
         return Wanted(key, item, syncer, claimed, syncer.owner(self._cluster), desired, keys)
@@ -223,13 +224,9 @@ class Reconciler:
         """What must change at ``registry``. In doubt only what was seen on its way out is removed."""
         syncer, desired = wanted.syncer, wanted.desired
         there = registry.known(owner=wanted.owner)
-        instances = desired.instances
-        if syncer.on_termination is OnTermination.OUT_OF_SERVICE:
-            instances = (*instances, *leaving(desired, there))
         name = syncer.application.upper()
         application = registry.known(application=syncer.application)
-        elsewhere = (one for one in there if one.application != name)
-        steps = plan(instances, [*application, *elsewhere], wanted.owner, syncer.policy)
+        steps = plan_of_syncer(syncer, desired, there, application, wanted.owner)
         gone = desired.terminating
         if desired.is_in_doubt and not syncer.is_paused and not desired.is_unread:
             gone |= self._retention.ended(wanted.key, [one for one in there if one.application == name])

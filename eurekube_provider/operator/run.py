@@ -13,9 +13,11 @@ import threading
 import time
 import uuid
 from collections.abc import Mapping
+from typing import TYPE_CHECKING
 
 from eurekube_provider.core.errors import EurekubeError, KubernetesError
 from eurekube_provider.core.identity import Cluster, ClusterOwner, check_cluster_name, default_cluster_name
+from eurekube_provider.core.mirror_source import MirrorSource
 from eurekube_provider.core.registry import Refused, Registry, Unread, failure_of
 from eurekube_provider.kube.access import NAMESPACES, KubeAccess
 from eurekube_provider.kube.elector import Elector
@@ -32,6 +34,7 @@ from eurekube_provider.operator.dry_run import (
     Ledger,
     RecordedRegistry,
 )
+from eurekube_provider.operator.duties import LeaderDuties
 from eurekube_provider.operator.index import SyncerKey
 from eurekube_provider.operator.leadership import DuplicateOperatorCheck, Leadership
 from eurekube_provider.operator.queue import WorkQueue
@@ -45,6 +48,9 @@ from eurekube_provider.operator.web.http_server import WebServer, parse_address
 from eurekube_provider.operator.web.routes import Routes
 from eurekube_provider.operator.web.running_operator import RunningOperator
 from eurekube_provider.version import __version__
+
+if TYPE_CHECKING:
+    from eurekube_provider.operator.mirror.mirrors import Mirrors
 
 _log = logging.getLogger("eurekube_provider.operator")
 
@@ -149,6 +155,14 @@ def _run(
             seen_terminating=sources.pod_seen_terminating,
         )
         sources.follow_services(triggers.service_changed)
+    mirrors = None
+    if settings.mirrors:
+        # Only here: without mirrors none of it takes memory.
+        from eurekube_provider.operator.mirror.mirrors import Mirrors
+
+        mirrored = {name: one for name, one in registries.items() if isinstance(one, MirrorSource)}
+        told = ledger.note_mirror if ledger else lambda *_: None
+        mirrors = Mirrors(settings, cluster, access, events, sources, mirrored, told, is_dry=is_dry)
     operator = RunningOperator(
         settings,
         cluster,
@@ -161,6 +175,7 @@ def _run(
         is_leader=leadership.may_write if is_elected else lambda: None,
         started_at=started_at,
         triggers=triggers,
+        mirrors=mirrors,
     )
     _log.info(
         "operator starts",
@@ -179,13 +194,15 @@ def _run(
     if rivals:
         rivals.start()
     for name, one in registries.items():
-        one.start(_Listener(name, one, controller, stop))
+        one.start(_Listener(name, one, controller, stop, mirrors))
     routes.show(operator)
     try:
         if wait_until_read(sources, registries, stop, give_up_at):
             controller.start()
             if triggers:
                 triggers.start()
+            if mirrors:
+                mirrors.start()
             # What is there by now stays: no garbage collection needs to go through it in the midst of work.
             gc.freeze()
             _log.info("operator is ready", extra={"syncers": len(sources.syncer_keys())})
@@ -193,13 +210,15 @@ def _run(
                 deleted = awaiting_release(sources.syncers.objects())
                 controller.take_over()
                 controller.lead()
+                mirror_keys = mirrors.lead_once(stop, give_up_at) if mirrors else []
                 while not controller.is_idle and not stop.wait(0.02):
                     pass
                 keys = {*sources.syncer_keys(), *deleted}
-                ledger.print({key: str(ClusterOwner(cluster.name, *key)) for key in keys}, deleted)
+                owners = {key: str(ClusterOwner(cluster.name, *key)) for key in keys}
+                ledger.print(owners, deleted, mirror_keys)
             else:
                 drain_check.start()
-                leadership.follow(_Duties(controller, sources, triggers), stop)
+                leadership.follow(LeaderDuties(controller, sources, triggers, mirrors), stop)
         for one in registries.values():
             if isinstance(condition := one.condition(), Refused):
                 raise condition.why
@@ -215,6 +234,8 @@ def _run(
         if triggers:
             triggers.close()
         controller.stop()
+        if mirrors:
+            mirrors.stop()
         leadership.release()
         writes_seconds = longest_write_seconds(ledger, stop)
         statuses.stop(writes_seconds)
@@ -233,8 +254,16 @@ def longest_write_seconds(ledger: Ledger | None, stop: threading.Event) -> float
 class _Listener:
     """Has syncers reconciled where a registry is not as it was, or ends the operator."""
 
-    def __init__(self, name: str, registry: Registry, controller: Controller, stop: threading.Event) -> None:
+    def __init__(
+        self,
+        name: str,
+        registry: Registry,
+        controller: Controller,
+        stop: threading.Event,
+        mirrors: Mirrors | None,
+    ) -> None:
         self.owner_changed = controller.owner_changed
+        self._mirrors = mirrors
         self._name, self._registry = name, registry
         self._controller = controller
         self._stop = stop
@@ -245,32 +274,8 @@ class _Listener:
             self._stop.set()
         else:
             self._controller.registry_changed(self._name)
-
-
-class _Duties:
-    """What this operator does while it leads."""
-
-    def __init__(self, controller: Controller, sources: Sources, triggers: Triggers | None) -> None:
-        self.pause, self.take_over = controller.pause, controller.take_over
-        self._controller = controller
-        self._sources = sources
-        self._triggers = triggers
-
-    def is_current(self) -> bool:
-        """Whether this replica knows what there is in the cluster now, and so may act on it."""
-        return self._sources.is_current
-
-    def lead(self) -> None:
-        """Everything, from Eureka to the stacks that follow it."""
-        self._controller.lead()
-        if self._triggers:
-            self._triggers.lead()
-
-    def stand_by(self) -> None:
-        """Nothing but watching."""
-        self._controller.stand_by()
-        if self._triggers:
-            self._triggers.stand_by()
+            if self._mirrors:
+                self._mirrors.condition_changed(self._name)
 
 
 def _look_for_rivals(rivals: DuplicateOperatorCheck, stop: threading.Event) -> bool:

@@ -22,7 +22,15 @@ from eurekube_provider.eureka.connection import BatchMode
 from eurekube_provider.eureka.peer import Peer
 from eurekube_provider.eureka.peers import BATCHES_FROM_LEASES, Peers
 from eurekube_provider.kube.access import SYNCERS, KubeAccess
-from eurekube_provider.kube.rights import CLUSTER, WORK, Rule, election, pulumi_stack
+from eurekube_provider.kube.rights import (
+    CLUSTER,
+    MIRROR_CLUSTER,
+    MIRROR_WORK,
+    WORK,
+    Rule,
+    election,
+    pulumi_stack,
+)
 from eurekube_provider.operator.settings import Settings
 from eurekube_provider.operator.triggers.targets import PulumiStack
 
@@ -63,9 +71,13 @@ class Verdict(StrEnum):
     """It hampers the operator."""
 
 
+INSTALL_CRDS = "`eurekube crds | kubectl apply -f -`"
+"""What brings our kinds into a cluster, for a sentence."""
+
 KINDS = {
     "eurekasyncers": ("EurekaSyncer", "nothing is registered", Verdict.WARNING),
     "stackrefreshes": ("StackRefresh", "no stack is triggered, and all else works", Verdict.NOTE),
+    "eurekamirrors": ("EurekaMirror", "nothing is mirrored, and all else works", Verdict.WARNING),
 }
 """Our kinds by the name of their CRD: what does not work without it, and how bad that is."""
 
@@ -96,7 +108,9 @@ def check(settings: Settings) -> list[CheckResult]:
         lease = settings.lease(access.namespace) if settings.leader_elect else None
         ways = [target.way for target in settings.targets.values()]
         stacks = [way for way in ways if isinstance(way, PulumiStack)]
-        findings += check_kubernetes(access, settings.watch_namespaces, lease, stacks)
+        findings += check_kubernetes(
+            access, settings.watch_namespaces, lease, stacks, serves_mirrors=settings.mirrors
+        )
     for name, connection in settings.connections.items():
         peers = Peers(connection)
         findings += check_eureka(name, peers)
@@ -109,24 +123,31 @@ def check_kubernetes(
     namespaces: Sequence[str],
     lease: tuple[str, str] | None = None,
     stacks: Sequence[PulumiStack] = (),
+    *,
+    serves_mirrors: bool = False,
 ) -> list[CheckResult]:
     """Whether the API answers, serves the CRDs, and grants what the operator needs.
 
     :param namespaces: those to look at; empty for all.
     :param lease: namespace and name of the Lease, None where there is no election.
     :param stacks: those that are targets.
+    :param serves_mirrors: whether what mirrors need is looked at, too.
     """
+    kinds = [crd for crd in KINDS if serves_mirrors or crd != "eurekamirrors"]
     try:
         answer = access.get(f"/apis/{SYNCERS.group}/{SYNCERS.version}")
-        findings = _crds({item["name"] for item in answer.get("resources") or ()})
+        findings = _crds(kinds, {item["name"] for item in answer.get("resources") or ()})
     except KubernetesError as error:
         if error.status_code is None:
             return [CheckResult("kubernetes", access.server, Verdict.WARNING, str(error))]
         if error.status_code == 404:
-            findings = _crds(set())
+            findings = _crds(kinds, set())
         else:
             findings = [CheckResult("crd", "eurekasyncers", Verdict.WARNING, str(error))]
     scopes = [(rule, namespace) for namespace in namespaces or ("",) for rule in WORK]
+    if serves_mirrors:
+        scopes += [(rule, "") for rule in MIRROR_CLUSTER]
+        scopes += [(rule, namespace) for namespace in namespaces or ("",) for rule in MIRROR_WORK]
     if lease is not None:
         scopes += [(rule, lease[0]) for rule in election(lease[1])]
     scopes += [(pulumi_stack(stack.name), stack.namespace) for stack in stacks]
@@ -140,13 +161,14 @@ def check_kubernetes(
     return findings
 
 
-def _crds(known: set[str]) -> list[CheckResult]:
+def _crds(kinds: Sequence[str], known: set[str]) -> list[CheckResult]:
     """Which of our kinds the cluster knows."""
     findings = []
-    for crd, (kind, consequence, verdict) in KINDS.items():
+    for crd in kinds:
+        kind, consequence, verdict = KINDS[crd]
         detail = (
-            f"the cluster does not know the kind {kind}: install it with `kubectl apply -f"
-            f" crds/{crd}.eurekube.io.yaml`; until then {consequence}"
+            f"the cluster does not know the kind {kind}: install it with {INSTALL_CRDS}; until then"
+            f" {consequence}"
         )
         is_there = CheckResult("crd", crd, Verdict.OK, "installed")
         findings.append(is_there if crd in known else CheckResult("crd", crd, verdict, detail))
@@ -162,18 +184,24 @@ def _permissions(access: KubeAccess, rule: Rule, namespace: str) -> Iterator[Che
         missing = [verb for verb in rule.verbs if not _allowed(access, rule, resource, verb, namespace)]
         named = f" {', '.join(rule.resource_names)}" if rule.resource_names else ""
         where = f"in namespace {namespace}" if namespace else "in all namespaces"
-        place = "" if rule in CLUSTER else f" {where}"
+        place = "" if rule in (*CLUSTER, *MIRROR_CLUSTER) else f" {where}"
         subject = f"{', '.join(missing or rule.verbs)} {resource}{named}{place}"
         if missing:
             detail = (
-                f"not allowed; {CONSEQUENCES[resource]}. Allow it to the operator's ServiceAccount with a"
-                " Role or ClusterRole and its binding"
+                f"not allowed; {_consequence(rule, resource)}. Allow it to the operator's ServiceAccount with"
+                " a Role or ClusterRole and its binding"
             )
-            if namespace and rule in WORK:
+            if namespace and rule in (*WORK, *MIRROR_WORK):
                 detail += ", or take the namespace off --watch-namespace if it is no longer there"
             yield CheckResult("permission", subject, Verdict.WARNING, detail)
         else:
             yield CheckResult("permission", subject, Verdict.OK, "allowed")
+
+
+def _consequence(rule: Rule, resource: str) -> str:
+    if rule in (*MIRROR_CLUSTER, *MIRROR_WORK):
+        return "without it nothing is mirrored; everything else works"
+    return CONSEQUENCES[resource]
 
 
 def _allowed(access: KubeAccess, rule: Rule, resource: str, verb: str, namespace: str) -> bool:

@@ -16,12 +16,14 @@ from typing import Any
 from eurekube_provider.core.drain_time import Drain
 from eurekube_provider.core.errors import ConfigurationError
 from eurekube_provider.core.identity import check_cluster_name
+from eurekube_provider.core.networks import Network
 from eurekube_provider.core.reservations import Reservations
 from eurekube_provider.eureka.connection import SECRETS, Connection
 from eurekube_provider.kube.elector import Timing
 from eurekube_provider.operator.options import (
     CONNECTION_OPTIONS,
     NAMES,
+    NETWORKS,
     OBJECT_NAME,
     SECONDS,
     TEXT,
@@ -150,6 +152,26 @@ class Settings:
         " DrainTooShort; 0 for none",
         shown="120, of which 17 are the Lease's duration and a retry",
     )
+    mirrors: bool = option(
+        TRUTH,
+        default=False,
+        text="serve EurekaMirrors: show applications registered in Eureka as Services; needs mirror-cidrs",
+    )
+    mirror_cidrs: tuple[Network, ...] = option(
+        NETWORKS,
+        (),
+        "the networks whose addresses mirrors may show, e.g. 10.20.0.0/16: whoever may register in Eureka"
+        " sends the cluster's calls there",
+        name="mirror-cidrs",
+        shown="none",
+    )
+    cluster_cidrs: tuple[Network, ...] = option(
+        NETWORKS,
+        (),
+        "networks of this cluster's pods and Services, which mirrors never show, beside what the API tells",
+        name="cluster-cidrs",
+        shown="what the API tells",
+    )
     web_address: str = option(
         ValueType(_address, metavar="HOST:PORT"),
         ":8080",
@@ -226,11 +248,15 @@ def add_settings(parser: argparse.ArgumentParser, only: Container[str] | None = 
 
 
 def settings_from(
-    flags: Mapping[str, str | None] | None = None, environment: Mapping[str, str] = os.environ
+    flags: Mapping[str, str | None] | None = None,
+    environment: Mapping[str, str] = os.environ,
+    *,
+    needs_eureka: bool = True,
 ) -> Settings:
     """Put together what flags, environment and file say, in this order of precedence.
 
     :param flags: by name with underscores, as argparse has them.
+    :param needs_eureka: False to have no default connection where nobody gave its URL.
     :raises ConfigurationError: a value that cannot be used; says where it stands, and what would do.
     """
     nearest = texts_of((CONFIG, *OPTIONS), flags or {}, environment)
@@ -252,13 +278,13 @@ def settings_from(
             return named
         return plain if named or plain else by_file
 
-    connections = {
-        DEFAULT_CONNECTION: connection_from(
+    connections = {}
+    if needs_eureka or "eureka-url" in given:
+        connections[DEFAULT_CONNECTION] = connection_from(
             {one.name: given.get(f"eureka-{one.name}") for one in CONNECTION_OPTIONS},
             {name: secret(f"eureka-{name}") for name in SECRETS},
             _MISSING_URL,
         )
-    }
     for name, entries in others.items():
         assert file is not None  # noqa: S101 - they stand in it
         connections[name] = connection_from(
@@ -271,6 +297,11 @@ def settings_from(
     named["lease_namespace"] = named["lease_namespace"] or environment.get("POD_NAMESPACE") or None
     settings = Settings(connections=connections, targets=targets, **named)
     _ = settings.lease_timing  # says what does not fit together
+    if settings.mirrors and not settings.mirror_cidrs:
+        raise ConfigurationError(
+            "--mirrors is true and --mirror-cidrs names no network: no address could be mirrored; name the"
+            " networks of the machines that are to be called, e.g. 10.20.0.0/16"
+        )
     return settings
 
 

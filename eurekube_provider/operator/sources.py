@@ -61,7 +61,7 @@ class Sources:
     ) -> None:
         self._concerned = concerned
         self._cluster = cluster
-        self._tell_others: Callable[[Object], None] = lambda _: None
+        self._followers: tuple[Callable[[Object], None], ...] = ()
         self._is_overwritten = is_overwritten
         self._index = Index()
         self._selectors = Selectors()  # by which each syncer is found
@@ -93,7 +93,7 @@ class Sources:
 
     def follow_services(self, changed: Callable[[Object], None]) -> None:
         """Have ``changed`` called with a Service that changed, or whose endpoints may have."""
-        self._tell_others = changed
+        self._followers = (*self._followers, changed)
 
     def start(self) -> None:
         """Begin to list and watch."""
@@ -339,7 +339,8 @@ class Sources:
         for key in {key for service in services for key in self._selectors.selecting(service)}:
             self._concerned(key)
         for service in services:
-            self._tell_others(service)
+            for follower in self._followers:
+                follower(service)
 
 
 def intent(item: Object) -> tuple[object, ...]:

@@ -9,13 +9,14 @@ from __future__ import annotations
 import logging
 import threading
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any
 
-from eurekube_provider.core.condition_types import ConditionType, Reason
+from eurekube_provider.core.condition_types import ConditionType, Reason, StatusCondition
 from eurekube_provider.core.errors import KubernetesError, LeadershipLost
+from eurekube_provider.core.event_reasons import SyncerEvent
 from eurekube_provider.core.liveness import Liveness, liveness_of
 from eurekube_provider.core.mapping import UNREAD
 from eurekube_provider.core.objects import conditions_of
@@ -42,22 +43,13 @@ def status_of(syncer: Mapping[str, Any], report: Report, now: datetime) -> dict[
     :param syncer: the object with its current status, whose transition times are kept.
     """
     generation = syncer["metadata"].get("generation", 0)
-    before = conditions_of(syncer)
     stamp = now.strftime("%Y-%m-%dT%H:%M:%SZ")
     sync = report.sync_reason, report.sync_message
     conditions: list[Mapping[str, Any]] = [
         condition(syncer, ConditionType.READY, report.reason, report.message, stamp, holds=report.is_ready),
         condition(syncer, ConditionType.SYNCED, *sync, stamp, holds=report.is_synced),
     ]
-    for kind in ConditionType:
-        if kind.is_always_there:
-            continue
-        if kind in report.problems:
-            conditions.append(condition(syncer, kind, kind, report.problems[kind], stamp, holds=True))
-        elif kind in before and kind in report.unknown:
-            conditions.append(before[kind])
-        elif kind in before:
-            conditions.append(condition(syncer, kind, "Resolved", "no longer so", stamp, holds=False))
+    conditions += problem_conditions(syncer, ConditionType, report.problems, stamp, report.unknown)
     status: dict[str, Any] = {
         "observedGeneration": generation,
         "conditions": conditions,
@@ -72,6 +64,30 @@ def status_of(syncer: Mapping[str, Any], report: Report, now: datetime) -> dict[
     if report.is_synced:
         status["lastSyncTime"] = stamp
     return status
+
+
+def problem_conditions(
+    item: Mapping[str, Any],
+    kinds: Iterable[StatusCondition],
+    problems: Mapping[str, str],
+    stamp: str,
+    unknown: Collection[str] = (),
+) -> Iterator[Mapping[str, Any]]:
+    """The conditions of ``kinds`` that are not always there: what holds, and what has held before.
+
+    :param problems: a sentence by kind.
+    :param unknown: the kinds that nobody looked at, which stay as they are.
+    """
+    before = conditions_of(item)
+    for kind in kinds:
+        if kind.is_always_there:
+            continue
+        if kind in problems:
+            yield condition(item, kind, kind, problems[kind], stamp, holds=True)
+        elif kind in before and kind in unknown:
+            yield before[kind]
+        elif kind in before:
+            yield condition(item, kind, "Resolved", "no longer so", stamp, holds=False)
 
 
 def condition(
@@ -319,7 +335,10 @@ class StatusPublisher:
                     "milliseconds": round(seconds * 1000, 1),
                 },
             )
-        for action, reason in ((Action.REGISTER, "Registered"), (Action.DEREGISTER, "Deregistered")):
+        for action, reason in (
+            (Action.REGISTER, SyncerEvent.REGISTERED),
+            (Action.DEREGISTER, SyncerEvent.DEREGISTERED),
+        ):
             if done[action]:
                 verb = reason.lower()
                 self._events.tally(syncer, reason, done[action], f"of {found.application} {verb}")
@@ -335,15 +354,17 @@ class StatusPublisher:
             self._cut_off.add(key)
         elif key in self._cut_off:
             self._cut_off.discard(key)
-            self._events.record(syncer, EventType.NORMAL, "EurekaReachable", "Eureka answers again")
+            self._events.record(
+                syncer, EventType.NORMAL, SyncerEvent.EUREKA_REACHABLE, "Eureka answers again"
+            )
         self._statuses.report(syncer, found)
 
     def publish_deletion(self, syncer: Mapping[str, Any], deleted: Deleted) -> None:
         """What became of a deleted syncer."""
         if deleted.deregistered:
-            self._events.tally(syncer, "Deregistered", deleted.deregistered, "taken out of Eureka")
+            self._events.tally(syncer, SyncerEvent.DEREGISTERED, deleted.deregistered, "taken out of Eureka")
         if deleted.left_behind:
-            self._events.record(syncer, EventType.WARNING, "LeftBehind", deleted.left_behind)
+            self._events.record(syncer, EventType.WARNING, SyncerEvent.LEFT_BEHIND, deleted.left_behind)
 
     def forget(self, key: SyncerKey) -> None:
         """The syncer is gone."""

@@ -14,7 +14,13 @@ from typing import Any
 
 from eurekube_provider.core.mapping_cache import MappingCache
 from eurekube_provider.core.model import interned
-from eurekube_provider.core.objects import SERVICE_NAME_LABEL, is_terminating, service_of
+from eurekube_provider.core.objects import (
+    ATTACH_ANNOTATION,
+    SERVICE_NAME_LABEL,
+    is_mirrored,
+    is_terminating,
+    service_of,
+)
 from eurekube_provider.kube.reflector import Reflector, ReflectorGroup
 from eurekube_provider.operator.index import Object, SyncerKey, key_of
 
@@ -33,20 +39,25 @@ def _named(item: Object, **more: Any) -> Object:
 
 
 def trim_service(service: Object) -> Object:
-    """What the mapping reads of a Service."""
+    """What the mapping reads of a Service, and which mirror may add endpoints to it."""
     spec = service.get("spec") or {}
+    attached = (service["metadata"].get("annotations") or {}).get(ATTACH_ANNOTATION)
+    opted_in = {"annotations": {ATTACH_ANNOTATION: attached}} if attached else {}
     return {
-        "metadata": _named(service, labels=service["metadata"].get("labels") or {}),
+        "metadata": _named(service, labels=service["metadata"].get("labels") or {}, **opted_in),
         "spec": {key: spec[key] for key in _SERVICE_FIELDS if key in spec},
         "status": {"loadBalancer": (service.get("status") or {}).get("loadBalancer") or {}},
     }
 
 
 def trim_slice(endpoint_slice: Object) -> Object:
-    """What the mapping reads of an EndpointSlice; of each endpoint the one address that Services use."""
+    """What the mapping reads of an EndpointSlice; of each endpoint the one address that Services use.
+
+    Nothing of a mirror's: what is in Eureka already is registered by nobody.
+    """
     service = service_of(endpoint_slice)
     endpoints = []
-    for endpoint in endpoint_slice.get("endpoints") or ():
+    for endpoint in () if is_mirrored(endpoint_slice) else endpoint_slice.get("endpoints") or ():
         target = endpoint.get("targetRef") or {}
         kept: Object = {
             "addresses": endpoint["addresses"][:1],

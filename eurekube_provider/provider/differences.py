@@ -7,15 +7,23 @@ from typing import Any
 
 from pulumi.runtime.proto import provider_pb2 as proto
 
+from eurekube_provider.registrations.members import ID_BASE
 from eurekube_provider.registrations.names import INSTANCES, camel
-from eurekube_provider.registrations.properties import Properties
+from eurekube_provider.registrations.properties import DEFAULT_ID, PROPERTIES, Properties
 
 _NESTED = ("metadata", INSTANCES)
 """What is compared key by key."""
 
+_NEVER_WRITTEN = (DEFAULT_ID, ID_BASE, "service_url")
+"""What the check adds beside defaults, and no program writes."""
+
+_DESCRIBED = {each.name: each for each in PROPERTIES}
+
 
 def detailed(olds: Properties, news: Properties, replaces: Iterable[str]) -> dict[str, Any]:
     """Which inputs came, went and changed, by Pulumi's paths.
+
+    What the check fills in comes and goes without a word: an import has no more than a program must write.
 
     :param olds: the inputs of last time.
     :param replaces: the names of those that make a new registration.
@@ -25,6 +33,10 @@ def detailed(olds: Properties, news: Properties, replaces: Iterable[str]) -> dic
     found: dict[str, Any] = {}
     for path, before, after in _differing(olds, news):
         is_new = path[0] in replacing
+        if not is_new and (
+            (before is None and _is_filled_in(path, news)) or (after is None and _is_filled_in(path, olds))
+        ):
+            continue
         if before is None:
             kind = kinds.ADD_REPLACE if is_new else kinds.ADD
         elif after is None:
@@ -35,6 +47,21 @@ def detailed(olds: Properties, news: Properties, replaces: Iterable[str]) -> dic
     for name in replacing - {path.split(".")[0] for path in found}:
         found.setdefault(camel(name), proto.PropertyDiff(kind=kinds.UPDATE_REPLACE, inputDiff=True))
     return found
+
+
+def _is_filled_in(path: tuple[str, ...], properties: Properties) -> bool:
+    """Whether a property is what the check makes of the others, so that nobody need write it."""
+    name, *within = path
+    if within:
+        return False
+    if name in _NEVER_WRITTEN or (name == "instance_id" and properties.get(DEFAULT_ID)):
+        return True
+    described = _DESCRIBED.get(name)
+    if described is None:
+        return False
+    others = {key: item for key, item in properties.items() if key != name}
+    default = described.default if described.derive is None else described.derive(others, others)
+    return default is not None and properties[name] == default
 
 
 def _differing(

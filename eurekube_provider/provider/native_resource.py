@@ -10,16 +10,22 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
 from eurekube_provider.core.errors import ConfigurationError
-from eurekube_provider.core.identity import StackOwner, parse_owner
+from eurekube_provider.core.identity import (
+    NATIVE_APPLICATION_TYPE,
+    NATIVE_INSTANCE_TYPE,
+    StackOwner,
+    parse_owner,
+)
 from eurekube_provider.provider.configuration import DEFAULT_ORGANIZATION, Configuration
 from eurekube_provider.provider.wire import Path, Received
 from eurekube_provider.registrations.connections import DEFAULT_CONNECTION, configured_connection
 from eurekube_provider.registrations.members import ID_BASE, MEMBER_OUTPUTS
 from eurekube_provider.registrations.properties import (
+    APPLICATION_DERIVED,
     FROM_SECRET,
+    INSTANCE_DERIVED,
+    MEMBER_DERIVED,
     OUTPUTS,
-    PROPERTIES,
-    SECRET_ID,
     Properties,
 )
 from eurekube_provider.registrations.property_check import Checked, CheckFailure
@@ -28,9 +34,6 @@ from eurekube_provider.registrations.values import UNKNOWN
 
 OURS = ("owner", "service_url", ID_BASE)
 """What no program writes."""
-
-_DERIVED = {each.name: each.derived_from for each in PROPERTIES if each.derived_from}
-_DERIVED_IN_MEMBER = {name: _DERIVED[name] for name in ("ip_address", "zone")}
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,8 +63,8 @@ class NativeKind:
     told: tuple[str, ...]
 
 
-INSTANCE_KIND = NativeKind("eurekube:index:Instance", INSTANCE, OUTPUTS)
-APPLICATION_KIND = NativeKind("eurekube:index:Application", APPLICATION, MEMBER_OUTPUTS)
+INSTANCE_KIND = NativeKind(NATIVE_INSTANCE_TYPE, INSTANCE, OUTPUTS)
+APPLICATION_KIND = NativeKind(NATIVE_APPLICATION_TYPE, APPLICATION, MEMBER_OUTPUTS)
 KINDS = {each.token: each for each in (INSTANCE_KIND, APPLICATION_KIND)}
 
 
@@ -122,16 +125,13 @@ class NativeResource:
 
     def _derived_from_secrets(self, given: Properties, news: Received) -> Iterable[Path]:
         """What the check will derive from a secret, and so is one."""
-        if self._kind.kind is INSTANCE:
-            sources = {**_DERIVED, SECRET_ID: ("application", "instance_id", "port")}
-        else:
-            sources = {"zone": ("metadata",), SECRET_ID: ("application",)}
+        sources = INSTANCE_DERIVED if self._kind.kind is INSTANCE else APPLICATION_DERIVED
         for name, others in sources.items():
             if given.get(name) is None and any(news.is_secret(other) for other in others):
                 yield (name,)
         instances = given.get("instances")
         for key, member in instances.items() if isinstance(instances, dict) else ():
-            for name, others in _DERIVED_IN_MEMBER.items():
+            for name, others in MEMBER_DERIVED.items():
                 is_secret = any(
                     path[:3] == ("instances", key, other) for path in news.secrets for other in others
                 )

@@ -1,23 +1,22 @@
 """The schema of the package, made from the descriptions of the properties.
 
-``make properties`` writes it to ``schema.json``, which is committed: SDKs are generated from it, and a test
-compares it.
+``make properties`` writes it to ``schema.json``, which is committed and served: SDKs are generated from it,
+and a test compares it.
 """
 
 from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from pathlib import Path
 from typing import Any
 
+from eurekube_provider.provider.component_schema import component_resources, component_types
 from eurekube_provider.provider.configuration import KEYS
+from eurekube_provider.provider.served_schema import COMMITTED
 from eurekube_provider.registrations.members import ID_BASE
 from eurekube_provider.registrations.names import as_written, camel
 from eurekube_provider.registrations.properties import PROPERTIES, Property, Scope
 from eurekube_provider.version import __version__
-
-COMMITTED = Path(__file__).with_name("schema.json")
 
 _TYPES: Mapping[Any, dict[str, Any]] = {
     str: {"type": "string"},
@@ -76,6 +75,7 @@ def schema() -> dict[str, Any]:
                 alias="pulumi-python:dynamic/eurekube:EurekaInstance",
             ),
             "eurekube:index:Application": _application(),
+            **component_resources(),
         },
         "functions": _functions(),
         "language": {
@@ -92,7 +92,7 @@ def schema() -> dict[str, Any]:
 
 
 def schema_text() -> str:
-    """The schema as it is committed and served."""
+    """The schema as it is committed."""
     return json.dumps(schema(), indent=2, ensure_ascii=False) + "\n"
 
 
@@ -136,7 +136,7 @@ def _types() -> dict[str, Any]:
             "properties": properties,
             "required": sorted(properties),
         }
-    return types
+    return types | component_types()
 
 
 def _type_name(each: Property) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import signal
 import sys
 import threading
@@ -16,11 +17,15 @@ from eurekube_provider.registrations.cancellation import CANCELLATION
 MOST_CALLS = 256
 """Calls served at once: drains wait beside each other, as many as the engine's ``--parallel`` lets begin."""
 
+_LOOK_SECONDS = 1.0
+"""How often it is looked whether who started the process is still there."""
+
 _LARGEST_MESSAGE = 400 * 1024 * 1024  # as the engine's own
 
 
 def main() -> None:
     """Serve; the engine reads the port from standard output. Source: plugin.go of pulumi/pulumi."""
+    parent = os.getppid()  # at once: whoever adopts this process must not pass for its parent
     stopped = threading.Event()
 
     def stop(*_: object) -> None:
@@ -40,5 +45,7 @@ def main() -> None:
     server.start()
     sys.stdout.write(f"{port}\n")
     sys.stdout.flush()
-    stopped.wait()
+    while not stopped.wait(_LOOK_SECONDS):
+        if os.getppid() != parent:  # the engine was killed, and could not interrupt it
+            stop()
     server.stop(grace=4).wait()

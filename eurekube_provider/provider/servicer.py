@@ -22,11 +22,12 @@ from pulumi.runtime.proto import provider_pb2 as proto
 from eurekube_provider.core.errors import ConfigurationError, EurekubeError
 from eurekube_provider.core.identity import StackOwner
 from eurekube_provider.core.quoting import printable
+from eurekube_provider.provider import native_guard
 from eurekube_provider.provider.configuration import DEFAULT_ORGANIZATION, Configuration
 from eurekube_provider.provider.differences import detailed
 from eurekube_provider.provider.functions import invoke
 from eurekube_provider.provider.native_resource import APPLICATION_KIND, KINDS, NativeResource, Urn
-from eurekube_provider.provider.schema import schema_text
+from eurekube_provider.provider.served_schema import served_schema
 from eurekube_provider.provider.wire import Path, received, sent
 from eurekube_provider.registrations.cancellation import CANCELLATION
 from eurekube_provider.registrations.connections import configured_connection
@@ -56,11 +57,21 @@ def _telling(method: _Method) -> _Method:
     return answered  # type: ignore[return-value]
 
 
+def _or_guard(method: _Method) -> _Method:
+    """Answer a request about the guard of an operator, which is no registration."""
+    answer = native_guard.ANSWERS[method.__name__]
+
+    @wraps(method)
+    def answered(self: ProviderServicer, request: Any, context: Any) -> Any:
+        if native_guard.is_guard(request.urn, request.type):
+            return answer(request)
+        return method(self, request, context)
+
+    return answered  # type: ignore[return-value]
+
+
 _DEFAULT_NAME = re.compile(r"default(_\d.*)?$")
 """What the engine calls a stack's own provider: ``default``, with the version that an SDK asks for."""
-
-DYNAMIC = "__provider"
-"""Among the properties of a state that a dynamic provider wrote."""
 
 
 class ProviderServicer(provider_pb2_grpc.ResourceProviderServicer):
@@ -80,7 +91,7 @@ class ProviderServicer(provider_pb2_grpc.ResourceProviderServicer):
         """Say what this provider can do."""
         self._engine_address = request.engine_address or self._engine_address
         return proto.ProviderHandshakeResponse(
-            accept_secrets=True, accept_resources=False, accept_outputs=False
+            accept_secrets=True, accept_resources=False, accept_outputs=True
         )
 
     def GetPluginInfo(self, request: Any, context: Any) -> Any:  # noqa: ARG002, N802
@@ -95,7 +106,7 @@ class ProviderServicer(provider_pb2_grpc.ResourceProviderServicer):
     @_telling
     def GetSchema(self, request: Any, context: Any) -> Any:  # noqa: ARG002, N802
         """The schema of the package."""
-        return proto.GetSchemaResponse(schema=schema_text())
+        return proto.GetSchemaResponse(schema=served_schema())
 
     @_telling
     def CheckConfig(self, request: Any, context: Any) -> Any:  # noqa: ARG002, N802
@@ -120,9 +131,12 @@ class ProviderServicer(provider_pb2_grpc.ResourceProviderServicer):
     def Configure(self, request: Any, context: Any) -> Any:  # noqa: ARG002, N802
         """Keep the configuration; credentials come from there, or from the environment."""
         self._configuration = _configuration(request.args, request.name or self._name)
-        return proto.ConfigureResponse(acceptSecrets=True, supportsPreview=True, acceptResources=False)
+        return proto.ConfigureResponse(
+            acceptSecrets=True, supportsPreview=True, acceptResources=False, acceptOutputs=True
+        )
 
     @_telling
+    @_or_guard
     def Check(self, request: Any, context: Any) -> Any:  # noqa: ARG002, N802
         """Complete and normalise what a program wrote, and refuse what Eureka could not hold."""
         olds, news = received(request.olds), received(request.news)
@@ -133,13 +147,14 @@ class ProviderServicer(provider_pb2_grpc.ResourceProviderServicer):
         )
 
     @_telling
+    @_or_guard
     def Diff(self, request: Any, context: Any) -> Any:  # noqa: ARG002, N802
         """Compare as instances, and tell property by property what a program changed."""
         olds, news = received(request.olds).properties, received(request.news).properties
         resource = self._resource(request.urn, request.type)
         found = resource.registration.diff(olds, news)
         # A state of the dynamic provider is written anew, under this one's names.
-        is_changed = found.changes or DYNAMIC in request.olds.fields
+        is_changed = found.changes or native_guard.DYNAMIC in request.olds.fields
         before = received(request.old_inputs).properties if request.HasField("old_inputs") else olds
         details = detailed(before, news, found.replaces) if is_changed else {}
         some, none = proto.DiffResponse.DIFF_SOME, proto.DiffResponse.DIFF_NONE
@@ -153,6 +168,7 @@ class ProviderServicer(provider_pb2_grpc.ResourceProviderServicer):
         )
 
     @_telling
+    @_or_guard
     def Create(self, request: Any, context: Any) -> Any:  # noqa: ARG002, N802
         """Register all or none."""
         news = received(request.properties)
@@ -166,6 +182,7 @@ class ProviderServicer(provider_pb2_grpc.ResourceProviderServicer):
         return proto.CreateResponse(id=created.id, properties=sent(created.properties, news.secrets))
 
     @_telling
+    @_or_guard
     def Read(self, request: Any, context: Any) -> Any:  # noqa: ARG002, N802
         """What Eureka holds; without a state of what an id names, for ``pulumi import`` and ``get``."""
         state = received(request.properties)
@@ -185,6 +202,7 @@ class ProviderServicer(provider_pb2_grpc.ResourceProviderServicer):
         )
 
     @_telling
+    @_or_guard
     def Update(self, request: Any, context: Any) -> Any:  # noqa: ARG002, N802
         """Register what came and changed, then remove what went."""
         olds, news = received(request.olds), received(request.news)
@@ -197,6 +215,7 @@ class ProviderServicer(provider_pb2_grpc.ResourceProviderServicer):
         return proto.UpdateResponse(properties=sent(state, news.secrets))
 
     @_telling
+    @_or_guard
     def Delete(self, request: Any, context: Any) -> Any:  # noqa: ARG002, N802
         """Remove; what belongs to somebody else by now is left alone, and that is said."""
         state = received(request.properties)
@@ -210,6 +229,13 @@ class ProviderServicer(provider_pb2_grpc.ResourceProviderServicer):
         given = received(request.args).properties
         answer = invoke(request.tok, given, self._configuration, is_preview=request.preview)
         return proto.InvokeResponse(**{"return": sent(answer)})
+
+    @_telling
+    def Construct(self, request: Any, context: Any) -> Any:  # noqa: N802
+        """Make a component."""
+        from eurekube_provider.provider.components import construct
+
+        return construct(request, context, self._engine_address)
 
     def List(self, request: Any, context: Any) -> Iterator[Any]:  # noqa: N802
         """The instances, or the applications, that Eureka lists: what can be imported."""

@@ -14,12 +14,11 @@ from google.protobuf import struct_pb2
 
 from eurekube_provider.registrations.names import INSTANCES, camel, renamed, snake
 from eurekube_provider.registrations.properties import Properties
+from eurekube_provider.registrations.secret_values import SECRET, SIGNATURE, as_secret, is_secret
 from eurekube_provider.registrations.values import UNKNOWN
 
-SIGNATURE = "4dabf18193072939515e22adb298388d"
-SECRET = "1b47061264138c4ac30d75fd1eb44270"  # noqa: S105 - how one is marked
 OUTPUT = "d0e6a833031e9bbcd3f4e8bde6ca49a4"
-"""How values of a kind of their own are marked; sdk/go/common/resource/sig of pulumi/pulumi."""
+"""How a value is marked that may be unknown or a secret; sdk/go/common/resource/sig of pulumi/pulumi."""
 
 UNKNOWN_TEXT = "04da6b54-80e4-46f7-96ec-b56ff0331ba9"
 """Stands for what is not known yet."""
@@ -117,7 +116,7 @@ def _wrap(properties: dict[str, Any], path: Path) -> None:
     inside: Any = properties
     for name in path[:-1]:
         inside = inside.get(name) if isinstance(inside, dict) else None
-        if not isinstance(inside, dict) or inside.get(SIGNATURE) == SECRET:
+        if not isinstance(inside, dict) or is_secret(inside):
             return
     if isinstance(inside, dict) and path[-1] in inside:
-        inside[path[-1]] = {SIGNATURE: SECRET, "value": inside[path[-1]]}
+        inside[path[-1]] = as_secret(inside[path[-1]])

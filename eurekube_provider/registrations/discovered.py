@@ -11,9 +11,10 @@ from pathlib import Path
 from typing import Any
 
 from eurekube_provider.core.model import Instance, Status
-from eurekube_provider.core.objects import SERVICE_NAME_LABEL
+from eurekube_provider.core.objects import SERVICE_NAME_LABEL, is_mirrored
 from eurekube_provider.eureka.peers import Peers
 from eurekube_provider.registrations.instance_fields import properties_of
+from eurekube_provider.runtime.extras import needing
 
 
 class Plain(Mapping[str, Any]):
@@ -141,10 +142,11 @@ def find_endpoints(
     """A Service's endpoints.
 
     :param kubeconfig: default as kubectl finds it.
-    :raises EurekubeError: the cluster cannot be asked.
+    :raises EurekubeError: the cluster cannot be asked; MissingExtra where there is no client for it.
     """
     # Only here: a program without this lookup, and Pulumi's plugin process, load no Kubernetes client.
-    from eurekube_provider.kube.access import ENDPOINT_SLICES, KubeAccess
+    with needing("kubernetes", "a lookup of endpoints"):
+        from eurekube_provider.kube.access import ENDPOINT_SLICES, KubeAccess
 
     access = KubeAccess.load(str(Path(kubeconfig).expanduser()) if kubeconfig else None, context)
     answer = access.get(ENDPOINT_SLICES.path(namespace), {"labelSelector": f"{SERVICE_NAME_LABEL}={service}"})
@@ -153,9 +155,12 @@ def find_endpoints(
 
 
 def map_endpoints(slices: Iterable[Mapping[str, Any]]) -> list[FoundEndpoint]:
-    """The endpoints of EndpointSlices as the API sends them; of a dual-stack Service's, the IPv4 ones."""
+    """The endpoints of EndpointSlices as the API sends them; of a dual-stack Service's, the IPv4 ones.
+
+    Without those of a mirror's slices, which came out of Eureka.
+    """
     found: list[FoundEndpoint] = []
-    slices = list(slices)
+    slices = [each for each in slices if not is_mirrored(each)]
     families = {str(each.get("addressType") or "IPv4") for each in slices if each.get("endpoints")}
     family = next((one for one in ("IPv4", "IPv6", "FQDN") if one in families), None)
     for each in slices:

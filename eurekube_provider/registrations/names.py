@@ -6,7 +6,7 @@ What a program chooses itself, keys of metadata and of instances, is no name.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 from eurekube_provider.registrations.members import MEMBER_INPUTS, MEMBER_OUTPUTS
@@ -45,6 +45,11 @@ def path_as_written(path: str) -> str:
 def renamed(properties: Mapping[str, Any], name: Callable[[str], str]) -> Properties:
     """Properties with each name as ``name`` makes it, those of instances included."""
     return {name(key): _nested(key, value, name) for key, value in properties.items()}
+
+
+def are_schemas(properties: Iterable[str]) -> bool:
+    """Whether names are those of the schema: a state that the native provider wrote has them."""
+    return any(snake(name) != name for name in properties)
 
 
 def _nested(key: str, value: Any, name: Callable[[str], str]) -> Any:

@@ -1,9 +1,9 @@
 """The properties of an EurekaInstance and of an EurekaApplication: each is described here, once.
 
-The check, the difference between two states, the way to an instance and back, and the table in docs/pulumi.md
-are made of these descriptions; the arguments and outputs of the resources, which type checkers read, are held
-to them by a test. The names are part of every user's state: renaming one needs a heading State in the
-CHANGELOG.
+The check, the difference between two states, the way to an instance and back, and the table in
+docs/reference/pulumi.md are made of these descriptions; the arguments and outputs of the resources, which
+type checkers read, are held to them by a test. The names are part of every user's state: renaming one needs a
+heading State in the CHANGELOG.
 """
 
 from __future__ import annotations
@@ -262,6 +262,20 @@ FROM_SECRET = "(derived from a secret)"  # noqa: S105 - it says that there is on
 
 SECRET_ID = "secret_id"  # noqa: S105 - the name of a property
 """Among the inputs where the resource's id must not tell what Eureka's id is made of."""
+
+INSTANCE_DERIVED: Mapping[str, tuple[str, ...]] = {
+    **{each.name: each.derived_from for each in PROPERTIES if each.derived_from},
+    SECRET_ID: ("application", "instance_id", "port"),
+}
+"""What the check of an EurekaInstance derives, and from what: a secret where one of those is one."""
+
+APPLICATION_DERIVED: Mapping[str, tuple[str, ...]] = {"zone": ("metadata",), SECRET_ID: ("application",)}
+"""The same of an EurekaApplication, of which only what was written is in the state."""
+
+MEMBER_DERIVED: Mapping[str, tuple[str, ...]] = {
+    name: INSTANCE_DERIVED[name] for name in ("ip_address", "zone")
+}
+"""The same of one of its instances."""
 
 
 def contains_unknown(value: Any) -> bool:

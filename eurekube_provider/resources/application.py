@@ -5,7 +5,7 @@ by a test. As with :mod:`~eurekube_provider.resources.instance`, Pulumi's plugin
 """
 
 from collections.abc import Mapping
-from typing import Any, get_type_hints
+from typing import Any, Unpack, get_type_hints, overload
 
 import pulumi
 from pulumi.dynamic import Resource
@@ -17,9 +17,10 @@ from eurekube_provider.resources.arguments import (
     EurekaApplicationArgs,
     EurekaApplicationArgsDict,
     as_dictionary,
+    one_form,
 )
 from eurekube_provider.resources.dynamic_provider import RegistrationProvider
-from eurekube_provider.resources.program import check_options
+from eurekube_provider.resources.program import InOneSentence, check_options
 from eurekube_provider.resources.program_inputs import given_properties
 from eurekube_provider.resources.secrecy import with_application_secrets, with_member_secrets
 
@@ -38,12 +39,12 @@ class EurekaApplication(ApplicationOutputs, Resource, module="eurekube", name="E
 
     >>> EurekaApplication(
     ...     "billing",
-    ...     {
-    ...         "application": "billing",
-    ...         "port": 8080,
-    ...         "instances": {"a": {"host_name": "192.0.2.10"}, "b": {"host_name": "192.0.2.11"}},
-    ...     },
+    ...     application="billing",
+    ...     port=8080,
+    ...     instances={"a": {"host_name": "192.0.2.10"}, "b": {"host_name": "192.0.2.11"}},
     ... )
+
+    The arguments may be keywords, a class or a dictionary.
 
     Its name must be its own among the stack's EurekaApplications of one application. ``statuses`` has, by
     key, what Eureka holds in place of UP or of the status that is asked for, as a person's OUT_OF_SERVICE;
@@ -51,12 +52,26 @@ class EurekaApplication(ApplicationOutputs, Resource, module="eurekube", name="E
     (ISO 8601), ``incarnation`` what tells its registrations from others that the same resource made.
     """
 
+    @overload
     def __init__(
         self,
         name: str,
         args: EurekaApplicationArgs | EurekaApplicationArgsDict,
         opts: pulumi.ResourceOptions | None = None,
+    ) -> None: ...
+    @overload
+    def __init__(
+        self,
+        name: str,
+        *,
+        opts: pulumi.ResourceOptions | None = None,
+        **keywords: Unpack[EurekaApplicationArgsDict],
+    ) -> None: ...
+    def __init__(
+        self, name: str, args: Any = None, opts: pulumi.ResourceOptions | None = None, **keywords: Any
     ) -> None:
+        with InOneSentence(f"EurekaApplication {name!r}: "):
+            args = one_form(args, keywords, "")
         check_options("EurekaApplication", name, opts, "get_application")
         given = given_properties(name, args)
         instances = given.get("instances")

@@ -13,9 +13,14 @@ from typing import Any, Literal, NotRequired, TypedDict, TypeVar
 import pulumi
 
 from eurekube_provider.core.errors import ConfigurationError
-from eurekube_provider.core.wording import nearest
+from eurekube_provider.core.wording import camel_case, nearest
+from eurekube_provider.registrations.names import snake
 
 _T = TypeVar("_T")
+
+
+SECRET: Mapping[str, bool] = {"secret": True}
+"""The metadata of an argument that is a secret in whatever language it is written."""
 
 
 class Default(Enum):
@@ -240,26 +245,52 @@ class ApplicationOutputs(ResourceOutputs):
 
 
 def as_dictionary(args: Any) -> Any:
-    """Arguments of either form as a dictionary; anything else as it is."""
+    """Arguments of either form as a dictionary with the names of the class; anything else as it is."""
     if is_dataclass(args) and not isinstance(args, type):
         return {field.name: getattr(args, field.name) for field in fields(args)}
+    if isinstance(args, Mapping):
+        return {snake(name) if isinstance(name, str) else name: value for name, value in args.items()}
     return args
 
 
-def as_arguments(kind: type[_T], given: Any, where: str = "") -> _T:
-    """Arguments of either form as the class.
+def one_form(args: Any, keywords: Mapping[str, Any], where: str) -> Any:
+    """What a program wrote: arguments of either form, or keyword arguments.
 
-    :raises ConfigurationError: neither form, a name that is no argument, or a required one is missing.
+    :param where: what stands before the sentence of an error.
+    :raises ConfigurationError: both, or neither.
+    """
+    if args is None and not keywords:
+        raise ConfigurationError(f"{where}there are no arguments: give a class, a dictionary, or keywords")
+    if args is not None and keywords:
+        raise ConfigurationError(
+            f"{where}{', '.join(keywords)} must be among the other arguments, or all must be keywords"
+        )
+    return keywords if args is None else args
+
+
+def as_arguments(kind: type[_T], given: Any, where: str = "") -> _T:
+    """Arguments of either form as the class; a dictionary has its names, or those of other languages.
+
+    :raises ConfigurationError: neither form, a name that is no argument or is there twice, or a required one
+        is missing.
     """
     if isinstance(given, kind):
         return given
     if not isinstance(given, Mapping):
         raise ConfigurationError(f"{where}the arguments must be {kind.__name__} or a dictionary of them")
     known: dict[str, Any] = {field.name: field for field in fields(kind)}  # type: ignore[arg-type]
-    for name in given:
-        if name not in known:
-            raise ConfigurationError(f"{where}there is no argument {name!r}; {nearest(str(name), known)}")
+    names = {name: name for name in known} | {camel_case(name): name for name in known}
+    found: dict[str, Any] = {}
+    for written, value in given.items():
+        if written not in names:
+            raise ConfigurationError(
+                f"{where}there is no argument {written!r}; {nearest(str(written), known)}"
+            )
+        name = names[written]
+        if name in found:
+            raise ConfigurationError(f"{where}{name} is there twice, as {name} and as {camel_case(name)}")
+        found[name] = value
     for name, field in known.items():
-        if field.default is MISSING and field.default_factory is MISSING and name not in given:
+        if field.default is MISSING and field.default_factory is MISSING and name not in found:
             raise ConfigurationError(f"{where}{name} is required")
-    return kind(**given)
+    return kind(**found)

@@ -23,15 +23,13 @@ from pulumi.dynamic import (
 from pulumi.runtime import rpc
 
 from eurekube_provider.registrations.connections import NAMESPACE
-from eurekube_provider.registrations.names import renamed, snake
+from eurekube_provider.registrations.names import are_schemas, renamed, snake
 from eurekube_provider.registrations.properties import Properties
 from eurekube_provider.registrations.resource import Kind, RegistrationResource
+from eurekube_provider.registrations.secret_values import as_secret, is_secret
 from eurekube_provider.registrations.values import UNKNOWN
 from eurekube_provider.resources.plugin import set_up
 from eurekube_provider.resources.program_inputs import IN_UPDATE
-
-SIGNATURE, SECRET = "4dabf18193072939515e22adb298388d", "1b47061264138c4ac30d75fd1eb44270"
-"""How a secret is written on the way to Pulumi's engine; sdk/go/common/resource/sig of pulumi/pulumi."""
 
 
 class RegistrationProvider(ResourceProvider):
@@ -59,9 +57,8 @@ class RegistrationProvider(ResourceProvider):
         """Compare as instances, never as dictionaries."""
         difference = self._resource.diff(read_in(_olds), read_in(_news))
         # A state of the native provider is written anew: this one's must name the provider.
-        is_natives = any(snake(name) != name for name in _olds)
         return DiffResult(
-            changes=difference.changes or is_natives,
+            changes=difference.changes or are_schemas(_olds),
             replaces=list(difference.replaces),
             stables=list(self.kind.stables),
         )
@@ -116,15 +113,10 @@ def write_out(properties: Mapping[str, Any]) -> Properties:
     return {key: _unmarked(value) for key, value in properties.items()}
 
 
-def as_secret(value: Any) -> Properties:
-    """``value`` as Pulumi's engine reads a secret: encrypted in the state, and shown to nobody."""
-    return {SIGNATURE: SECRET, "value": value}
-
-
 def _marked(value: Any) -> Any:
+    if is_secret(value):
+        return _marked(value["value"])
     if isinstance(value, Mapping):
-        if value.get(SIGNATURE) == SECRET:
-            return _marked(value["value"])
         return {key: _marked(item) for key, item in value.items()}
     if isinstance(value, list):
         return [_marked(item) for item in value]

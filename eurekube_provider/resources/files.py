@@ -30,11 +30,13 @@ def documents(packaged: str, beside: str) -> list[dict[str, Any]]:
     :param beside: where a checkout has it.
     :raises ConfigurationError: the package was installed without it.
     """
-    found: list[dict[str, Any]] = []
-    for file in sorted(_directory(packaged, beside).iterdir(), key=lambda entry: entry.name):
-        if file.name.endswith((".yaml", ".yml")):
-            found += [document for document in yaml.safe_load_all(file.read_text("utf-8")) if document]
-    return found
+    return [document for text in texts(packaged, beside) for document in yaml.safe_load_all(text) if document]
+
+
+def texts(packaged: str, beside: str) -> list[str]:
+    """The YAML files of a directory as they are, in the order of their names; see :func:`documents`."""
+    files = sorted(_directory(packaged, beside).iterdir(), key=lambda entry: entry.name)
+    return [file.read_text("utf-8") for file in files if file.name.endswith((".yaml", ".yml"))]
 
 
 def _directory(packaged: str, beside: str) -> Traversable:

@@ -9,7 +9,7 @@ anew.
 
 from copy import copy
 from functools import partial
-from typing import TYPE_CHECKING, Any, get_type_hints
+from typing import TYPE_CHECKING, Any, Unpack, get_type_hints, overload
 
 import pulumi
 from pulumi.dynamic import Resource
@@ -17,9 +17,14 @@ from pulumi.dynamic import Resource
 from eurekube_provider.registrations.defaults import FIXED
 from eurekube_provider.registrations.properties import INCARNATION, PROPERTIES
 from eurekube_provider.registrations.resource import INSTANCE
-from eurekube_provider.resources.arguments import EurekaInstanceArgs, EurekaInstanceArgsDict, InstanceOutputs
+from eurekube_provider.resources.arguments import (
+    EurekaInstanceArgs,
+    EurekaInstanceArgsDict,
+    InstanceOutputs,
+    one_form,
+)
 from eurekube_provider.resources.dynamic_provider import RegistrationProvider
-from eurekube_provider.resources.program import check_options
+from eurekube_provider.resources.program import InOneSentence, check_options
 from eurekube_provider.resources.program_inputs import given_properties
 from eurekube_provider.resources.secrecy import with_instance_secrets
 
@@ -36,19 +41,35 @@ class InstanceProvider(RegistrationProvider):
 class EurekaInstance(InstanceOutputs, Resource, module="eurekube", name="EurekaInstance"):
     """One registration in Eureka that this stack owns and an operator renews.
 
-    >>> EurekaInstance("billing", {"application": "billing", "host_name": "192.0.2.10", "port": 8080})
+    >>> EurekaInstance("billing", application="billing", host_name="192.0.2.10", port=8080)
+
+    The arguments may be keywords, a class or a dictionary.
 
     Outputs are the inputs as Eureka holds them, and ``status`` (its own or a person's override),
     ``overridden_status``, ``last_updated`` (ISO 8601), ``owner``, ``service_url`` and ``incarnation``, which
     tells this registration from another one that the same resource made in its place.
     """
 
+    @overload
     def __init__(
         self,
         name: str,
         args: EurekaInstanceArgs | EurekaInstanceArgsDict,
         opts: pulumi.ResourceOptions | None = None,
+    ) -> None: ...
+    @overload
+    def __init__(
+        self,
+        name: str,
+        *,
+        opts: pulumi.ResourceOptions | None = None,
+        **keywords: Unpack[EurekaInstanceArgsDict],
+    ) -> None: ...
+    def __init__(
+        self, name: str, args: Any = None, opts: pulumi.ResourceOptions | None = None, **keywords: Any
     ) -> None:
+        with InOneSentence(f"EurekaInstance {name!r}: "):
+            args = one_form(args, keywords, "")
         check_options("EurekaInstance", name, opts, "get_instance")
         given = {key: value for key, value in given_properties(name, args).items() if value is not None}
         given = with_instance_secrets(given)

@@ -7,12 +7,17 @@ import re
 
 import pulumi
 
-STACK_LABEL = "eurekube.io/stack"
-"""By its value, :func:`stack_label`, ``eurekube remove`` finds what a stack made."""
+from eurekube_provider.core.objects import STACK_LABEL
 
 SELECTOR_LABEL = "app.kubernetes.io/name"
 OPERATOR_APP = "eurekube-operator"
 """What the operator's pods have under :data:`SELECTOR_LABEL`."""
+
+_INSTANCE_LABEL, _COMPONENT_LABEL, _PART_LABEL = (
+    f"app.kubernetes.io/{name}" for name in ("instance", "component", "part-of")
+)
+OWN_LABELS = frozenset((STACK_LABEL, SELECTOR_LABEL, _INSTANCE_LABEL, _COMPONENT_LABEL, _PART_LABEL))
+"""The keys of :func:`object_labels`, which no argument may set."""
 
 _LONGEST = 63
 
@@ -37,9 +42,9 @@ def object_labels(component: str, instance: str) -> dict[str, str]:
     :param instance: which of several, e.g. the operator's name.
     """
     return {
-        "app.kubernetes.io/name": f"eurekube-{component}",
-        "app.kubernetes.io/instance": instance,
-        "app.kubernetes.io/component": component,
-        "app.kubernetes.io/part-of": "eurekube",
+        SELECTOR_LABEL: f"eurekube-{component}",
+        _INSTANCE_LABEL: instance,
+        _COMPONENT_LABEL: component,
+        _PART_LABEL: "eurekube",
         STACK_LABEL: stack_label(pulumi.get_project(), pulumi.get_stack()),
     }

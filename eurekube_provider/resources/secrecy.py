@@ -13,26 +13,28 @@ from typing import Any
 
 import pulumi
 
-from eurekube_provider.registrations.properties import FROM_SECRET, PROPERTIES, SECRET_ID
+from eurekube_provider.registrations.properties import (
+    APPLICATION_DERIVED,
+    FROM_SECRET,
+    INSTANCE_DERIVED,
+    MEMBER_DERIVED,
+)
 from eurekube_provider.resources.program import is_rendered
-
-_INSTANCE = {each.name: each.derived_from for each in PROPERTIES if each.derived_from}
-_MEMBER = {key: _INSTANCE[key] for key in ("ip_address", "zone")}
 
 
 def with_instance_secrets(given: Mapping[str, Any]) -> dict[str, Any]:
     """The properties of an EurekaInstance, with those that are derived from what may be a secret."""
-    return _with(given, {**_INSTANCE, SECRET_ID: ("application", "instance_id", "port")})
+    return _with(given, INSTANCE_DERIVED)
 
 
 def with_application_secrets(given: Mapping[str, Any]) -> dict[str, Any]:
     """The properties of an EurekaApplication, of which only what was written is in the state, likewise."""
-    return _with(given, {"zone": ("metadata",), SECRET_ID: ("application",)})
+    return _with(given, APPLICATION_DERIVED)
 
 
 def with_member_secrets(given: Mapping[str, Any]) -> dict[str, Any]:
     """The properties of one of its instances, likewise."""
-    return _with(given, _MEMBER)
+    return _with(given, MEMBER_DERIVED)
 
 
 def _with(given: Mapping[str, Any], sources: Mapping[str, Sequence[str]]) -> dict[str, Any]:

@@ -19,6 +19,7 @@ from eurekube_provider.resources.arguments import EurekaInstanceArgs
 from eurekube_provider.resources.operator_component.credentials import EurekaSecretArgs
 from eurekube_provider.resources.operator_component.eureka_arguments import EurekaConnectionArgs
 from eurekube_provider.resources.operator_component.operator_arguments import EurekubeOperatorArgs
+from eurekube_provider.resources.operator_component.pod_arguments import PodArgs
 from eurekube_provider.resources.program import (
     InOneSentence,
     is_rendered,
@@ -49,6 +50,8 @@ _OPERATOR_KEYS = (
     "prometheus_rule",
     "monitoring_labels",
     "keep_crds",
+    "force_destroy",
+    *(item.name for item in fields(PodArgs)),
 )
 """What ``eurekube:operator`` may say; the rest follows from the other keys."""
 

@@ -3,23 +3,22 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, fields
-from typing import Any, Literal, NotRequired, TypedDict
+from dataclasses import dataclass, field, fields
+from typing import Any, ClassVar, Literal, NotRequired, TypedDict, Unpack, overload
 
 import pulumi
-from pulumi_kubernetes.apiextensions.CustomResource import CustomResource
-from pulumi_kubernetes.meta.v1 import ObjectMetaArgs
 
 from eurekube_provider.core.wording import camel_case
-from eurekube_provider.resources.arguments import as_arguments
-from eurekube_provider.resources.labels import object_labels
-from eurekube_provider.resources.program import InOneSentence, ProgramError
+from eurekube_provider.resources.custom_object import make_object, object_arguments
+from eurekube_provider.resources.operator_component.pod_arguments import Texts
+from eurekube_provider.resources.program import ProgramError
 
 Text = pulumi.Input[str]
-_WAITING = {"pulumi.com/waitFor": "condition=Ready"}
+_WAIT_FOR = "pulumi.com/waitFor"
+_WAITING = {_WAIT_FOR: "condition=Ready"}
 """For the Kubernetes provider only: it does not reach the cluster by ``eurekube render``."""
 
-_NOT_IN_SPEC = frozenset({"namespace", "name", "wait_ready_seconds"})
+_NOT_IN_SPEC = frozenset({"namespace", "name", "annotations", "labels", "wait_ready_seconds"})
 _SELECTOR = {"selector_namespace": "namespace", "app": "app", "match_labels": "matchLabels"}
 _LEASE = ("renewal_interval_seconds", "duration_seconds")
 """Arguments that the CRD has below ``selector`` and ``lease``."""
@@ -40,26 +39,28 @@ class EurekaSyncerArgs:
     :ivar name: the object's name; default the resource's name.
     :ivar application: the application's name in Eureka; default ``app``, required without it.
     :ivar vip_address: the name that Spring clients look up; default the application, in lower case.
-    :ivar secure_vip_address: the same for https; default ``vip_address``.
-    :ivar port: name or number; default the only TCP port, else the one named ``http``.
+    :ivar secure_vip_address: the name that Spring clients look up for https; default ``vip_address``.
+    :ivar port: name or number of the Service's port; default the only TCP port, else the one named ``http``.
     :ivar secure_port: name or number of the port for https, which Spring calls whenever it is given.
     :ivar advertise: the Service's address in mode service; default ``Auto``: load balancer, external IP,
         cluster IP.
     :ivar nodes: with advertise ``NodePort``: at how many ready nodes it is registered; default 1.
-    :ivar metadata: fixed values.
+    :ivar metadata: metadata of the instances: fixed values.
     :ivar metadata_from_labels: labels of the Service that become metadata.
     :ivar metadata_from_pod_labels: labels of the pod that become metadata, in mode pod.
-    :ivar home_page_path: default ``/``; as the two others, a path that starts with a slash.
-    :ivar status_page_path: default none.
-    :ivar health_check_path: default none.
-    :ivar renewal_interval_seconds: default 30.
-    :ivar duration_seconds: default 90; Eureka forgets an instance after twice this time without a renewal.
+    :ivar home_page_path: of the home page, with a slash before; default ``/``.
+    :ivar status_page_path: of the status page, with a slash before; default none.
+    :ivar health_check_path: of the health check, with a slash before; default none.
+    :ivar renewal_interval_seconds: at most so long between two renewals; default 30.
+    :ivar duration_seconds: Eureka forgets an instance after twice this time without a renewal; default 90.
     :ivar policy: ``UpsertOnly`` deregisters nothing while the syncer is there; default ``Sync``.
     :ivar paused: while true nothing is changed: what is registered is renewed, and comes back where it was
         forgotten.
     :ivar not_ready: what becomes of endpoints that are not ready; default ``Down``.
     :ivar on_termination: what is done when the deletion of a pod begins; default ``Deregister``.
     :ivar eureka: a connection of the operator's configuration; default ``default``.
+    :ivar annotations: annotations of the object, e.g. ``eurekube.io/release-brake``.
+    :ivar labels: labels of the object.
     :ivar wait_ready_seconds: how long ``up`` waits for the condition ``Ready``, without which it fails: all
         that the syncer asks for is in Eureka then. Default: it does not wait.
     """
@@ -90,6 +91,8 @@ class EurekaSyncerArgs:
     not_ready: pulumi.Input[Literal["Down", "Remove"]] | Text | None = None
     on_termination: pulumi.Input[Literal["Deregister", "OutOfService"]] | Text | None = None
     eureka: Text | None = None
+    annotations: Texts = field(default_factory=dict)
+    labels: Texts = field(default_factory=dict)
     wait_ready_seconds: int | None = None
 
 
@@ -122,28 +125,57 @@ class EurekaSyncerArgsDict(TypedDict):
     not_ready: NotRequired[pulumi.Input[Literal["Down", "Remove"]] | Text | None]
     on_termination: NotRequired[pulumi.Input[Literal["Deregister", "OutOfService"]] | Text | None]
     eureka: NotRequired[Text | None]
+    annotations: NotRequired[Texts]
+    labels: NotRequired[Texts]
     wait_ready_seconds: NotRequired[int | None]
 
 
 class EurekaSyncer(pulumi.ComponentResource):
     """A syncer of the cluster.
 
+    The arguments may be keywords, a class or a dictionary.
+
     Give it ``depends_on=[operator]``: the operator serves its finalizer, so that the syncer must go first.
 
     :raises ProgramError: it would select nothing, or wait for no time.
     """
 
+    TYPE: ClassVar[str] = "eurekube:index:EurekaSyncer"
+
     name: pulumi.Output[str]
     namespace: pulumi.Output[str]
 
+    @overload
     def __init__(
         self,
-        name: str,
+        resource_name: str,
+        /,
         args: EurekaSyncerArgs | EurekaSyncerArgsDict,
         opts: pulumi.ResourceOptions | None = None,
+    ) -> None: ...
+    @overload
+    def __init__(
+        self,
+        resource_name: str,
+        /,
+        *,
+        opts: pulumi.ResourceOptions | None = None,
+        **keywords: Unpack[EurekaSyncerArgsDict],
+    ) -> None: ...
+    def __init__(
+        self,
+        resource_name: str,
+        /,
+        args: Any = None,
+        opts: pulumi.ResourceOptions | None = None,
+        **keywords: Any,
     ) -> None:
-        with InOneSentence(f"EurekaSyncer {name!r}: "):
-            args = as_arguments(EurekaSyncerArgs, args)
+        name = resource_name
+        args = object_arguments("EurekaSyncer", name, EurekaSyncerArgs, args, keywords)
+        if args.wait_ready_seconds is not None and _WAIT_FOR in args.annotations:
+            raise ProgramError(
+                f"EurekaSyncer {name!r}: annotations must not set {_WAIT_FOR} beside wait_ready_seconds"
+            )
         if args.app is None and args.match_labels is None:
             raise ProgramError(f"EurekaSyncer {name!r}: app or match_labels must say which Service is meant")
         patience = args.wait_ready_seconds
@@ -152,32 +184,20 @@ class EurekaSyncer(pulumi.ComponentResource):
                 f"EurekaSyncer {name!r}: wait_ready_seconds must be a whole number from 1 on,"
                 f" not {patience!r}"
             )
-        super().__init__("eurekube:index:EurekaSyncer", name, None, opts)
+        super().__init__(self.TYPE, name, None, opts)
         # Not for the deletion, which waits for the operator, and that for Eureka.
         timeouts = pulumi.CustomTimeouts(create=f"{patience}s", update=f"{patience}s") if patience else None
-        self.name = pulumi.Output.from_input(args.name or name)
-        self.namespace = pulumi.Output.from_input(args.namespace)
-        CustomResource(
-            name,
-            api_version="eurekube.io/v1alpha1",
-            kind="EurekaSyncer",
-            metadata=ObjectMetaArgs(
-                name=args.name or name,
-                namespace=args.namespace,
-                labels=object_labels("syncer", name),
-                annotations=_WAITING if patience else None,
-            ),
-            spec=syncer_spec(args),
-            opts=pulumi.ResourceOptions(parent=self, custom_timeouts=timeouts),
-        )
-        self.register_outputs({"name": self.name, "namespace": self.namespace})
+        waiting = _WAITING if patience else None
+        outputs = make_object(self, "EurekaSyncer", name, args, syncer_spec(args), waiting, timeouts)
+        self.name, self.namespace = outputs["name"], outputs["namespace"]
+        self.register_outputs(outputs)
 
 
 def syncer_spec(args: EurekaSyncerArgs) -> dict[str, Any]:
     """The ``spec`` of the custom resource: what was given, under the names of the CRD."""
-    given = {item.name: getattr(args, item.name) for item in fields(args) if item.name not in _NOT_IN_SPEC}
-    given = {name: value for name, value in given.items() if value is not None}
-    selector = {key: given.pop(name) for name, key in _SELECTOR.items() if name in given}
-    lease = {camel_case(name): given.pop(name) for name in _LEASE if name in given}
-    spec = {camel_case(name): value for name, value in given.items()}
+    said = {item.name: getattr(args, item.name) for item in fields(args) if item.name not in _NOT_IN_SPEC}
+    said = {name: value for name, value in said.items() if value is not None}
+    selector = {key: said.pop(name) for name, key in _SELECTOR.items() if name in said}
+    lease = {camel_case(name): said.pop(name) for name in _LEASE if name in said}
+    spec = {camel_case(name): value for name, value in said.items()}
     return {**spec, "selector": selector, **({"lease": lease} if lease else {})}

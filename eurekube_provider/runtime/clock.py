@@ -1,4 +1,4 @@
-"""The clock by which Eureka leases and the Lease are renewed."""
+"""The clock by which leases are renewed, and times as people and Kubernetes write them."""
 
 from __future__ import annotations
 
@@ -8,3 +8,9 @@ import time
 def elapsed_seconds() -> float:
     """Seconds that go on while the machine sleeps, unlike ``time.monotonic()``."""
     return time.clock_gettime(time.CLOCK_BOOTTIME) if hasattr(time, "CLOCK_BOOTTIME") else time.monotonic()
+
+
+def utc_time(seconds: float) -> str:
+    """Unix time as RFC 3339, in UTC, to the second: ``2026-01-31T12:00:00Z``."""
+    # Twice as fast as by a datetime, and the status page has one for each syncer.
+    return time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(seconds))

@@ -1,7 +1,7 @@
 """Structured logs: one JSON object a line with stable keys, or plain lines for a terminal.
 
 Whatever ends up on standard error goes this way: other libraries' logs, Python's warnings, and exceptions
-that nobody caught. docs/logs.md lists the keys.
+that nobody caught. docs/reference/logs.md lists the keys.
 """
 
 from __future__ import annotations

@@ -19,6 +19,7 @@ from eurekube_provider.stateless.server_side_apply import Effect, Objects, descr
 from eurekube_provider.stateless.stack_registrations import Report, StackRegistrations
 
 SYNCER = ("eurekube.io/v1alpha1", "EurekaSyncer")
+MIRROR = ("eurekube.io/v1alpha1", "EurekaMirror")
 NAMESPACE = ("v1", "Namespace")
 _CRD = ("apiextensions.k8s.io/v1", "CustomResourceDefinition")
 _OTHERS = (
@@ -110,15 +111,15 @@ def _line(effect: Effect, item: KubernetesObject) -> str:
 def _left_over(
     rendered: Rendered, objects: Objects, also: Iterable[KubernetesObject] = ()
 ) -> tuple[list[KubernetesObject], list[KubernetesObject]]:
-    """What has the stack's label and is not rendered: syncers, and the rest in the order of removal."""
+    """What has the stack's label and is not rendered: syncers and mirrors, and the rest as it is removed."""
     kept = {identity(item) for item in rendered.objects}
     named = {(item["apiVersion"], item["kind"]) for item in (*rendered.objects, *also)}
-    unusual = sorted(named - {SYNCER, NAMESPACE, _CRD, *_OTHERS})
+    unusual = sorted(named - {SYNCER, MIRROR, NAMESPACE, _CRD, *_OTHERS})
 
     def left(kinds: Iterable[tuple[str, str]]) -> list[KubernetesObject]:
         return [item for item in objects.of_stack(rendered.label, kinds) if identity(item) not in kept]
 
-    return left([SYNCER]), left([*unusual, *_OTHERS, NAMESPACE])
+    return left([SYNCER, MIRROR]), left([*unusual, *_OTHERS, NAMESPACE])
 
 
 def _remove_syncers(

@@ -29,12 +29,13 @@ from pulumi.runtime.stack import run_pulumi_func
 from eurekube_provider.core.errors import ConfigurationError
 from eurekube_provider.core.identity import APPLICATION_TYPE, INSTANCE_TYPE, StackOwner
 from eurekube_provider.core.model import EMPTY
+from eurekube_provider.core.objects import STACK_LABEL
 from eurekube_provider.eureka.connection import Connection
 from eurekube_provider.registrations.connections import NAMESPACE, configured_connection, connection_names
 from eurekube_provider.registrations.members import check_members, members
 from eurekube_provider.registrations.properties import DEFAULT_ID, Properties
 from eurekube_provider.registrations.property_check import check
-from eurekube_provider.resources.labels import STACK_LABEL, stack_label
+from eurekube_provider.resources.labels import stack_label
 from eurekube_provider.resources.program import is_rendered
 from eurekube_provider.stateless.project import Project
 from eurekube_provider.stateless.secret_masks import (

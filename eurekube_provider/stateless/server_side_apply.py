@@ -7,9 +7,8 @@ from collections.abc import Iterable
 from enum import Enum
 
 from eurekube_provider.core.errors import KubernetesError
-from eurekube_provider.core.objects import conditions_of
+from eurekube_provider.core.objects import STACK_LABEL, conditions_of
 from eurekube_provider.kube.access import APPLY_PATCH, ApiResource, KubeAccess
-from eurekube_provider.resources.labels import STACK_LABEL
 from eurekube_provider.stateless.secret_masks import KubernetesObject
 
 FIELD_MANAGER = "eurekube"

@@ -8,6 +8,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from eurekube_provider.core.brake import HOLD_SECONDS, doubt_of_source
+from eurekube_provider.core.condition_types import RefreshReason
 from eurekube_provider.core.errors import ConfigurationError
 from eurekube_provider.core.schedule import Pace, Schedule
 from eurekube_provider.core.stack_refresh import (
@@ -76,7 +77,9 @@ class TriggerEntry:
             self.pace = pace_of(self.refresh, settings)
         except ConfigurationError as error:
             self.refresh = None
-            reason = "UnknownTarget" if isinstance(error, UnknownTarget) else "NotAllowed"
+            reason = RefreshReason.NOT_ALLOWED
+            if isinstance(error, UnknownTarget):
+                reason = RefreshReason.UNKNOWN_TARGET
             self.standing = before.refused(reason, str(error))
             self.is_unwritten = True
             return error
@@ -153,7 +156,7 @@ class TriggerEntry:
             self.schedule = self.schedule.settled()
             selector = self.refresh.selector
             nothing = f"no Service in {selector.namespace} {selector.describe()}"
-            self.standing = self.standing.refused("NoMatchingService", nothing)
+            self.standing = self.standing.refused(RefreshReason.NO_MATCHING_SERVICE, nothing)
         elif self._runs_at(now, due):
             return wanted, addresses, endpoints
         elif self.held_since is not None and not self.refresh.is_paused:

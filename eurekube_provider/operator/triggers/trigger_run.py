@@ -15,12 +15,16 @@ class TriggerOutcome(StrEnum):
     """How a run ended."""
 
     CHANGED = "Changed"
+    """It went well, and changed something; of a preview, there is something to change."""
+
     UNCHANGED = "Unchanged"
+    """It went well, and there was nothing to change."""
 
     SUCCEEDED = "Succeeded"
     """It went well; this target does not say whether anything changed."""
 
     FAILED = "Failed"
+    """It failed; it is tried again."""
 
     LOCKED = "Locked"
     """Somebody else works on the stack; nothing was done."""

@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from typing import Any
 
-from eurekube_provider.core.condition_types import ConditionType
+from eurekube_provider.core.condition_types import RefreshCondition, RefreshReason
 from eurekube_provider.core.objects import Object, conditions_of
 from eurekube_provider.core.quoting import printable
 from eurekube_provider.core.schedule import Schedule, retry_delay
@@ -20,10 +20,12 @@ from eurekube_provider.core.stack_refresh import Addresses, StackRefresh
 from eurekube_provider.operator.status import condition
 from eurekube_provider.operator.triggers.trigger_run import TriggerOutcome, TriggerResult
 
-RUNNING = "Running"
+RUNNING = RefreshReason.RUNNING
 """The outcome of a run that has not ended."""
 
-REFUSALS = frozenset({"UnknownTarget", "NotAllowed", "NoMatchingService"})
+REFUSALS = frozenset(
+    {RefreshReason.UNKNOWN_TARGET, RefreshReason.NOT_ALLOWED, RefreshReason.NO_MATCHING_SERVICE}
+)
 """Why nothing is run, as reasons of conditions."""
 
 _LONGEST_MESSAGE = 2000
@@ -44,10 +46,10 @@ class TriggerState:
     """
 
     is_ready: bool | None = None
-    reason: str = "Pending"
+    reason: str = RefreshReason.PENDING
     message: str = "it has not run yet"
     is_synced: bool = False
-    sync_reason: str = "Pending"
+    sync_reason: str = RefreshReason.PENDING
     sync_message: str = "it has not run yet"
     is_paused: bool = False
     braked: str = ""
@@ -71,7 +73,7 @@ class TriggerState:
             services=int(status.get("services") or 0),
             addresses=int(status.get("addresses") or 0),
         )
-        ready, synced = conditions.get(ConditionType.READY), conditions.get(ConditionType.SYNCED)
+        ready, synced = conditions.get(RefreshCondition.READY), conditions.get(RefreshCondition.SYNCED)
         if ready is None or synced is None:
             return known
         return replace(
@@ -154,7 +156,9 @@ class TriggerState:
     def in_line(self) -> TriggerState:
         """What is wanted is what was served."""
         known = self if self.is_ready else self._as_last_run()
-        return replace(known, braked="", is_synced=True, sync_reason="Served", sync_message=_SERVED)
+        return replace(
+            known, braked="", is_synced=True, sync_reason=RefreshReason.SERVED, sync_message=_SERVED
+        )
 
     def waiting(self, wait_seconds: float) -> TriggerState:
         """Something else is wanted than what was served, and it is not yet time."""
@@ -163,18 +167,18 @@ class TriggerState:
             message = "the addresses have changed, and spec.paused is true"
         elif wait_seconds <= 0:
             message = "the addresses have changed; it runs as soon as its target is free"
-        return self._unsynced("Pending", message)
+        return self._unsynced(RefreshReason.PENDING, message)
 
     def held(self, why: str) -> TriggerState:
         """It is time, and what is wanted looks like a broken source."""
-        return self._unsynced(ConditionType.BRAKED, why, braked=why)
+        return self._unsynced(RefreshCondition.BRAKED, why, braked=why)
 
     def begun(self, refresh: StackRefresh, wall: datetime) -> TriggerState:
         """A run begins."""
         run = {
             "action": str(refresh.action),
             "target": refresh.target,
-            "outcome": RUNNING,
+            "outcome": str(RUNNING),
             "startTime": stamp(wall),
             "addresses": self.addresses,
         }
@@ -210,7 +214,7 @@ class TriggerState:
             runs=self.runs + good,
             failures=0 if good else self.failures + (not is_unended),
             is_synced=good,
-            sync_reason="Served" if good else "Pending",
+            sync_reason=RefreshReason.SERVED if good else RefreshReason.PENDING,
             sync_message=_SERVED if good else again,
         )
 
@@ -227,9 +231,10 @@ class TriggerState:
             return replace(self, is_ready=None, reason=fresh.reason, message=fresh.message)
         outcome = str(run.get("outcome"))
         if outcome == RUNNING:
-            return replace(self, is_ready=None, reason="Pending", message="the end of its run is not known")
+            unknown = "the end of its run is not known"
+            return replace(self, is_ready=None, reason=RefreshReason.PENDING, message=unknown)
         bad = outcome in (TriggerOutcome.FAILED, TriggerOutcome.LOCKED, TriggerOutcome.PENDING)
-        reason = outcome if bad else "Succeeded"
+        reason = outcome if bad else RefreshReason.SUCCEEDED
         message = str(run.get("message") or f"{run.get('action')} of {run.get('target')}: {outcome}")
         return replace(self, is_ready=not bad, reason=reason, message=message)
 
@@ -242,12 +247,14 @@ def status_of(item: Object, standing: TriggerState, wall: datetime) -> dict[str,
     at = stamp(wall)
     sync = standing.sync_reason, standing.sync_message
     conditions = [
-        condition(item, ConditionType.READY, standing.reason, standing.message, at, holds=standing.is_ready),
-        condition(item, ConditionType.SYNCED, *sync, at, holds=standing.is_synced),
+        condition(
+            item, RefreshCondition.READY, standing.reason, standing.message, at, holds=standing.is_ready
+        ),
+        condition(item, RefreshCondition.SYNCED, *sync, at, holds=standing.is_synced),
     ]
     before = conditions_of(item)
     paused = "spec.paused is true: nothing is run" if standing.is_paused else ""
-    for kind, why in ((ConditionType.PAUSED, paused), (ConditionType.BRAKED, standing.braked)):
+    for kind, why in ((RefreshCondition.PAUSED, paused), (RefreshCondition.BRAKED, standing.braked)):
         if why:
             conditions.append(condition(item, kind, kind, why, at, holds=True))
         elif kind in before:

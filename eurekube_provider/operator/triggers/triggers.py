@@ -15,8 +15,9 @@ from collections.abc import Callable, Mapping
 from dataclasses import replace
 from datetime import UTC, datetime
 
-from eurekube_provider.core.condition_types import ConditionType
+from eurekube_provider.core.condition_types import RefreshCondition
 from eurekube_provider.core.errors import KubernetesError, LeadershipLost
+from eurekube_provider.core.event_reasons import RefreshEvent
 from eurekube_provider.core.liveness import Liveness, liveness_of
 from eurekube_provider.core.stack_refresh import StackRefresh
 from eurekube_provider.core.syncer import selector_of
@@ -44,6 +45,16 @@ ROUND_SECONDS = 0.05
 LONGEST_WAIT_SECONDS = 30.0
 LONGEST_ROUND_SECONDS = 300.0
 LONGEST_STOP_SECONDS = 35.0
+
+_EVENTS = {
+    TriggerOutcome.CHANGED: RefreshEvent.RUN_CHANGED,
+    TriggerOutcome.UNCHANGED: RefreshEvent.RUN_UNCHANGED,
+    TriggerOutcome.SUCCEEDED: RefreshEvent.RUN_SUCCEEDED,
+    TriggerOutcome.FAILED: RefreshEvent.RUN_FAILED,
+    TriggerOutcome.PENDING: RefreshEvent.RUN_PENDING,
+    TriggerOutcome.LOCKED: RefreshEvent.STACK_LOCKED,
+}
+"""What an Event says of a run that ended."""
 
 Key = tuple[str, str]
 
@@ -279,7 +290,7 @@ class Triggers:
                 self._entries[key] = entry
             if standing.was_cut_off:
                 note = "the replica that began the last run did not see its end; it is run again"
-                self._events.record(item, EventType.WARNING, "RunCutOff", note)
+                self._events.record(item, EventType.WARNING, RefreshEvent.RUN_CUT_OFF, note)
         elif intent(entry.item) != intent(item):
             if entry.item["spec"].get("selector") != item["spec"].get("selector"):
                 entry.ran_for = {}  # what others were there says nothing of these
@@ -300,7 +311,7 @@ class Triggers:
         was_braked = bool(entry.standing.braked)
         due = entry.look(now, self._selected, self._seen_terminating, self._earliest(entry))
         if entry.standing.braked and not was_braked:
-            self._events.record(entry.item, EventType.WARNING, ConditionType.BRAKED, entry.standing.braked)
+            self._events.record(entry.item, EventType.WARNING, RefreshCondition.BRAKED, entry.standing.braked)
         if due is not None and entry.refresh is not None:
             self._begin(key, entry, entry.refresh, due)
         elif entry.is_unwritten:
@@ -366,7 +377,7 @@ class Triggers:
         entry.is_unwritten = True
         if entry.refresh is None:
             entry.admit(self._settings)  # it was changed meanwhile, to what cannot work
-        reason = "StackLocked" if result.outcome is TriggerOutcome.LOCKED else f"Run{result.outcome}"
+        reason = _EVENTS[result.outcome]
         note = f"{order.target}: {result.message} ({ended.seconds:.1f} s)"
         self._events.record(entry.item, EventType.NORMAL if good else EventType.WARNING, reason, note)
 

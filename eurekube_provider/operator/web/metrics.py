@@ -122,6 +122,21 @@ _HELP: Mapping[tuple[Kind, Labels], Mapping[str, str]] = {
         "eurekube_refresh_synced": "1 if the last run began after the last change of the addresses; only"
         " from the leader. Label refresh: at most 1 series a StackRefresh.",
     },
+    ("gauge", ("mirror",)): {
+        "eurekube_mirror_services": "Services that show an application for an EurekaMirror; only from the"
+        " leader, as all of a mirror. Label mirror (namespace/name): 1 series a mirror.",
+        "eurekube_mirror_endpoints": "Endpoints that a mirror shows. Label mirror: 1 series a mirror.",
+        "eurekube_mirror_ready_endpoints": "Those that are called. Label mirror: 1 series a mirror.",
+        "eurekube_mirror_held_endpoints": "Those that are called although Eureka lists them no more, since no"
+        " server says that they left. Label mirror: 1 series a mirror.",
+        "eurekube_mirror_synced": "1 if the cluster shows what Eureka holds. Label mirror: 1 series each.",
+        "eurekube_mirror_read_timestamp_seconds": "Unix time of the reading of Eureka that a mirror was last"
+        " reconciled with; absent while there was none. Label mirror: at most 1 series a mirror.",
+    },
+    ("counter", ("resource", "verb")): {
+        "eurekube_mirror_writes_total": "Writes of Services and EndpointSlices for mirrors. Labels resource"
+        " and verb: at most 6 series.",
+    },
     ("gauge", ("version",)): {
         "eurekube_build_info": "Always 1. Label version: 1 series.",
     },
@@ -156,7 +171,12 @@ class OperatorCollector(Collector):
         if operator is None:
             return
         figures = {name: registry.figures() for name, registry in operator.registries.items()}
-        known = {**_of_syncers(operator), **_of_registries(figures), **_of_triggers(operator)}
+        known = {
+            **_of_syncers(operator),
+            **_of_registries(figures),
+            **_of_triggers(operator),
+            **_of_mirrors(operator),
+        }
         for name, samples in known.items():
             yield _filled(name, samples)
         yield _filled("eurekube_leader", {(): float(operator.is_leader() is not False)})
@@ -225,6 +245,25 @@ def _of_triggers(operator: RunningOperator) -> dict[str, Samples]:
         ),
         "eurekube_refresh_failures": _by_key({key: one.failures for key, one in standings.items()}),
         "eurekube_refresh_synced": _by_key({key: one.is_synced for key, one in standings.items()}),
+    }
+
+
+def _of_mirrors(operator: RunningOperator) -> dict[str, Samples]:
+    if operator.mirrors is None:
+        return {}
+    reports = operator.mirrors.reports()
+    return {
+        "eurekube_mirror_services": _by_key({key: len(one.services) for key, one in reports.items()}),
+        "eurekube_mirror_endpoints": _by_key({key: one.endpoints for key, one in reports.items()}),
+        "eurekube_mirror_ready_endpoints": _by_key({key: one.ready for key, one in reports.items()}),
+        "eurekube_mirror_held_endpoints": _by_key({key: one.held for key, one in reports.items()}),
+        "eurekube_mirror_synced": _by_key({key: one.synced[0] for key, one in reports.items()}),
+        "eurekube_mirror_read_timestamp_seconds": _by_key(
+            {key: one.read_at for key, one in reports.items() if one.read_at is not None}
+        ),
+        "eurekube_mirror_writes_total": {
+            labels: float(count) for labels, count in operator.mirrors.writes.items()
+        },
     }
 
 

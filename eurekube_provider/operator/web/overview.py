@@ -7,47 +7,85 @@ from __future__ import annotations
 
 import time
 from collections.abc import Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from eurekube_provider.core.condition_types import ConditionType
-from eurekube_provider.core.objects import Object, conditions_of
+from eurekube_provider.comparison.comparing import Comparison, Count, connection_of, count_of
+from eurekube_provider.comparison.keeper import Keeper, KeeperKind
+from eurekube_provider.comparison.standing import Standing, SyncState, standing_of
+from eurekube_provider.comparison.troubles import headline, troubles_of
+from eurekube_provider.core.objects import Object, is_ready
 from eurekube_provider.core.registry import Figures, Refused, Registry
+from eurekube_provider.core.syncer import Mode
 from eurekube_provider.operator.conditions import Report
 from eurekube_provider.operator.index import key_of
 from eurekube_provider.operator.triggers.rows import rows
+from eurekube_provider.operator.web.application_view import application_view
+from eurekube_provider.operator.web.operator_troubles import (
+    operator_troubles,
+    refresh_troubles,
+    troubles_at,
+)
+from eurekube_provider.operator.web.page_request import PAGE_SIZE, PageRequest
 from eurekube_provider.operator.web.running_operator import RunningOperator
+from eurekube_provider.runtime.clock import utc_time
 from eurekube_provider.version import __version__
 
-MOST_STACK_REGISTRATIONS = MOST_STACK_REFRESHES = 50
+if TYPE_CHECKING:
+    from eurekube_provider.comparison.mirror_standing import MirrorStanding
+
+MOST_STACK_REGISTRATIONS = MOST_STACK_REFRESHES = MOST_MIRRORS = 50
 
 Document = dict[str, Any]
-"""What becomes JSON; ``docs/web.md`` lists its keys, to which a test holds it."""
+"""What becomes JSON; ``docs/reference/web.md`` lists its keys, to which a test holds it."""
 
 
-def overview(operator: RunningOperator, syncer: str = "", application: str = "") -> Document:
+def overview(
+    operator: RunningOperator, syncer: str = "", application: str = "", wanted: PageRequest | None = None
+) -> Document:
     """Collect what is known now.
 
     :param syncer: ``namespace/name``: show this one only.
     :param application: in any case: show what concerns this one only.
+    :param wanted: more than these two; wins over them.
     """
-    wanted = application.upper()
+    wanted = wanted or PageRequest(syncer, application)
+    now = time.time()
     figures = {name: registry.figures(in_full=True) for name, registry in operator.registries.items()}
     problems = [loop.problem for loop in operator.liveness() if loop.problem]
     missing = operator.not_ready()
-    syncers = [_syncer(operator, item) for item in operator.sources.syncers.objects()]
-
-    def is_shown(of_syncer: str, of_application: str) -> bool:
-        """Whether it was asked for; what is no syncer's is not shown with a single one."""
-        return (not syncer or of_syncer == syncer) and (not wanted or of_application.upper() == wanted)
-
-    shown = [row for row in syncers if is_shown(f"{row['namespace']}/{row['name']}", row["application"])]
-    stacks = [row for row in _stacks(figures) if is_shown("", row["application"])]
+    unread = [f"{kind} may be old: {error}" for kind, error in operator.sources.failures.items()]
+    eurekas = [_eureka(name, one, figures[name]) for name, one in operator.registries.items()]
+    items = {key_of(item): item for item in operator.sources.syncers.objects()}
+    every = {key: _comparison(operator, item) for key, item in items.items()}
+    syncers = [_syncer(operator, items[key], every[key]) for key in items]
+    listed = sorted(filter(wanted.lists, syncers), key=_worst_first)
+    stacks = [row for row in _stacks(figures) if wanted.concerns("", row["application"])]
     refreshes = rows(operator.triggers) if operator.triggers else []
-    refreshes = [row for row in refreshes if is_shown("", row["application"])]
+    refreshes = [row for row in refreshes if wanted.concerns("", row["application"])]
+    mirrors = _mirrors(operator, now)
+    shown_mirrors = [
+        one
+        for one in mirrors
+        if not wanted.syncer and (not wanted.application or one.concerns(wanted.application.upper()))
+    ]
+    troubles = [
+        *operator_troubles(problems, missing, unread),
+        *(trouble for one in eurekas for trouble in troubles_at(one)),
+        *refresh_troubles(refreshes),
+    ]
+    found = troubles_of(sorted(every.values(), key=lambda one: one.order), troubles, mirrors)
+    pages = max(1, -(-len(listed) // PAGE_SIZE))
+    page = min(wanted.page, pages) if wanted.page else None
+    shown = listed if page is None else listed[(page - 1) * PAGE_SIZE : page * PAGE_SIZE]
+    for row in shown:
+        _count(operator, items[row["namespace"], row["name"]], row)
     settings = operator.settings
     return {
-        "now": _stamp(time.time()),
-        "filter": {"syncer": syncer, "application": application},
+        "now": utc_time(now),
+        "filter": wanted.to_dict(),
+        "headline": headline(list(every.values()), mirrors),
+        "worst": str(found[0].severity) if found else None,
+        "troubles": [trouble.to_dict() for trouble in found],
         "operator": {
             "name": settings.operator_name,
             "cluster": operator.cluster.name,
@@ -55,7 +93,7 @@ def overview(operator: RunningOperator, syncer: str = "", application: str = "")
             "replica": settings.pod_name,
             "role": {True: "leader", False: "standby", None: "single"}[operator.is_leader()],
             "version": __version__,
-            "startedAt": _stamp(operator.started_at),
+            "startedAt": utc_time(operator.started_at),
             "kubernetes": operator.kubernetes_url,
             "watchNamespaces": list(settings.watch_namespaces),
             "queueDepth": operator.queue.depth,
@@ -63,49 +101,94 @@ def overview(operator: RunningOperator, syncer: str = "", application: str = "")
         "health": {
             "live": not problems,
             "ready": not missing,
-            "problems": [
-                *problems,
-                *missing,
-                *(f"{kind} may be old: {error}" for kind, error in operator.sources.failures.items()),
-            ],
+            "problems": [*problems, *missing, *unread],
         },
-        "eurekas": [_eureka(name, one, figures[name]) for name, one in operator.registries.items()],
+        "eurekas": eurekas,
         "syncerCount": len(syncers),
-        "syncers": sorted(shown, key=_worst_first),
+        "listedCount": len(listed),
+        "page": page,
+        "pages": pages,
+        "syncers": shown,
+        "application": application_view(operator, wanted.application) if wanted.application else None,
+        "mirrorCount": len(shown_mirrors),
+        "mirrors": [one.to_dict() for one in shown_mirrors[:MOST_MIRRORS]],
         "stackRefreshCount": len(refreshes),
         "stackRefreshes": refreshes[:MOST_STACK_REFRESHES],
         "stackRegistrationCount": len(stacks),
         "stackRegistrations": stacks[:MOST_STACK_REGISTRATIONS],
         "changes": [
             {
-                "at": _stamp(recent.at),
+                "at": utc_time(recent.at),
                 "action": recent.action,
                 "application": recent.application,
                 "instanceId": recent.instance_id,
                 "syncer": "/".join(recent.syncer),
                 "why": recent.why,
+                "cause": recent.cause,
             }
             for recent in operator.controller.history.recent()
-            if is_shown("/".join(recent.syncer), recent.application)
+            if wanted.concerns("/".join(recent.syncer), recent.application)
         ],
     }
 
 
-def _worst_first(row: Document) -> tuple[bool, bool, str, str]:
-    """The order of the syncers: what callers may not find, then what differs, then all that is well."""
-    return (row["ready"] is True, row["synced"] is True, row["namespace"], row["name"])
+def _mirrors(operator: RunningOperator, now_seconds: float) -> list[MirrorStanding]:
+    """How the mirrors stand, as their statuses say, which the leader writes as soon as it knows."""
+    if operator.mirrors is None:
+        return []
+    # Only here: without mirrors none of it takes memory.
+    from eurekube_provider.comparison.mirror_standing import mirror_standings
+
+    return mirror_standings(operator.mirrors.objects.mirrors.objects(), now_seconds)
 
 
-_NOT_LOOKED_AT = Report(
-    is_ready=None,
-    reason="NotLookedAt",
-    message="the operator has not looked at it yet",
-    is_synced=None,
-    sync_reason="NotLookedAt",
-)
+def _worst_first(row: Document) -> tuple[int, str, str, str]:
+    """The order of the syncers, as `eurekube status` has it."""
+    return (SyncState(row["state"]).rank, row["application"], row["namespace"], row["name"])
 
 
-def _syncer(operator: RunningOperator, item: Object) -> Document:
+def _count(operator: RunningOperator, item: Object, row: Document) -> None:
+    """Count what a row shows of both sides, for those rows only that are shown."""
+    key = key_of(item)
+    there = operator.instances_of(key)
+    row["registeredUp"] = count_of(there).up
+    row["registered"] = len(there)
+    endpoints = [one for each in operator.sources.slices_of(key) for one in each["endpoints"]]
+    ready = sum(map(is_ready, endpoints))
+    is_pod = row["mode"] == Mode.POD
+    row["desiredUp"] = min(ready, row["desired"]) if is_pod else row["desired"] if ready else 0
+
+
+def _comparison(operator: RunningOperator, item: Object) -> Comparison:
+    """One syncer, as `eurekube status` compares it: by our own last look, or by its status."""
+    key = key_of(item)
+    look = operator.controller.history.last.get(key)
+    report = look.report if look else _reported(item)
+    standing = Standing(
+        report.is_ready,
+        report.reason,
+        report.message,
+        report.is_synced,
+        report.sync_reason,
+        report.sync_message,
+    )
+    reason, message = standing.told
+    spec = item.get("spec") or {}
+    return Comparison(
+        report.application or str((spec.get("selector") or {}).get("app", "")).upper(),
+        Keeper(KeeperKind.SYNCER, "/".join(key)),
+        standing.state,
+        connection_of(item),
+        reason,
+        message,
+        Count(report.desired),
+        None,
+        look.differing if look else 0,
+        look.differences if look else (),
+    )
+
+
+def _syncer(operator: RunningOperator, item: Object, compared: Comparison) -> Document:
     """One row: our own last look, or what the object's status says where we have not looked (yet)."""
     key, spec = key_of(item), item.get("spec") or {}
     look = operator.controller.history.last.get(key)
@@ -114,7 +197,8 @@ def _syncer(operator: RunningOperator, item: Object) -> Document:
         "namespace": key[0],
         "name": key[1],
         "mode": str(spec.get("mode", "")),
-        "application": report.application or str((spec.get("selector") or {}).get("app", "")).upper(),
+        "application": compared.application,
+        "state": str(compared.state),
         "ready": report.is_ready,
         "reason": report.reason,
         "message": report.message,
@@ -122,38 +206,28 @@ def _syncer(operator: RunningOperator, item: Object) -> Document:
         "syncReason": report.sync_reason,
         "syncMessage": report.sync_message,
         "desired": report.desired,
-        "registered": operator.registered(key),
+        "desiredUp": None,
+        "registered": report.registered,
+        "registeredUp": None,
         "refused": report.refused,
-        "heldSince": None if look is None or look.held_since is None else _stamp(look.held_since),
-        "lookedAt": _stamp(look.at) if look else None,
-        "differing": look.differing if look else 0,
-        "differences": [
-            {
-                "application": one.application,
-                "instanceId": one.instance_id,
-                "kubernetes": one.kubernetes,
-                "eureka": one.eureka,
-                "why": one.why,
-            }
-            for one in (look.differences if look else ())
-        ],
+        "heldSince": None if look is None or look.held_since is None else utc_time(look.held_since),
+        "lookedAt": utc_time(look.at) if look else None,
+        "differing": compared.differing,
+        "differences": [{**one.to_dict(), "cause": one.cause} for one in compared.differences],
     }
 
 
 def _reported(item: Object) -> Report:
     """What another replica wrote into a syncer's status."""
-    status, conditions = item.get("status") or {}, conditions_of(item)
-    ready, synced = conditions.get(ConditionType.READY), conditions.get(ConditionType.SYNCED) or {}
-    if ready is None:
-        return _NOT_LOOKED_AT
+    status, standing = item.get("status") or {}, standing_of(item)
     return Report(
-        is_ready={"True": True, "False": False}.get(ready.get("status", "")),
-        reason=str(ready.get("reason", "")),
-        message=str(ready.get("message", "")),
+        is_ready=standing.is_ready,
+        reason=standing.reason,
+        message=standing.message,
         application=str(status.get("application") or ""),
-        is_synced={"True": True, "False": False}.get(synced.get("status", "")),
-        sync_reason=str(synced.get("reason", "")),
-        sync_message=str(synced.get("message", "")),
+        is_synced=standing.is_synced,
+        sync_reason=standing.sync_reason,
+        sync_message=standing.sync_message,
         desired=int(status.get("desired", 0)),
         refused=int(status.get("refused", 0)),
     )
@@ -167,16 +241,16 @@ def _eureka(name: str, registry: Registry, figures: Figures) -> Document:
             {
                 "url": server.url,
                 "up": server.is_up,
-                "since": None if server.is_up is None else _stamp(server.since),
+                "since": None if server.is_up is None else utc_time(server.since),
                 "error": server.error,
-                "startedAt": None if server.started_at is None else _stamp(server.started_at),
+                "startedAt": None if server.started_at is None else utc_time(server.started_at),
                 "renewalsLastMinute": server.renewals_last_minute,
                 "renewalsThreshold": server.renewals_threshold,
                 "selfPreservation": server.is_endangered,
             }
             for server in figures.servers
         ],
-        "readAt": None if figures.read_at is None else _stamp(figures.read_at),
+        "readAt": None if figures.read_at is None else utc_time(figures.read_at),
         "error": "" if isinstance(condition, Refused) else str(condition.error or ""),
         "registered": figures.registered,
         "held": figures.held,
@@ -200,9 +274,3 @@ def _stacks(figures: Mapping[str, Figures]) -> list[Document]:
         for name, one in figures.items()
         for instance in one.for_stacks
     ]
-
-
-def _stamp(seconds: float) -> str:
-    """Unix time as RFC 3339, in UTC."""
-    # Twice as fast as by a datetime, and there is one for each syncer.
-    return time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(seconds))

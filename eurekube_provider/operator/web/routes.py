@@ -8,6 +8,7 @@ from http import HTTPStatus
 from eurekube_provider.operator.web.http_server import Request, Response
 from eurekube_provider.operator.web.metrics import Metrics
 from eurekube_provider.operator.web.overview import overview
+from eurekube_provider.operator.web.page_request import PageRequest
 from eurekube_provider.operator.web.running_operator import RunningOperator
 from eurekube_provider.operator.web.status_page import POLICY, html, without_data
 
@@ -59,8 +60,7 @@ class Routes:
                 return Response(text.encode(), "application/json", HTTPStatus.SERVICE_UNAVAILABLE)
             return _page(without_data(self._why_not), HTTPStatus.SERVICE_UNAVAILABLE)
         query = request.query
-        syncer, application = (query.get(name, "").strip() for name in ("syncer", "application"))
-        document = overview(operator, syncer, application)
+        document = overview(operator, wanted=PageRequest.of(query, is_paged=not as_json))
         if as_json:
             return Response(json.dumps(document, indent=1).encode(), "application/json")
         return _page(html(document, refreshes=query.get("refresh") != "off"))

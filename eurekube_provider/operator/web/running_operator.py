@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 from eurekube_provider.core.identity import Cluster, ClusterOwner
 from eurekube_provider.core.liveness import Liveness
+from eurekube_provider.core.model import Instance
 from eurekube_provider.core.registry import Registry, Unread
 from eurekube_provider.operator.controller import Controller
 from eurekube_provider.operator.index import SyncerKey
@@ -15,6 +17,9 @@ from eurekube_provider.operator.settings import Settings
 from eurekube_provider.operator.sources import Sources
 from eurekube_provider.operator.status import StatusWriter
 from eurekube_provider.operator.triggers.triggers import Triggers
+
+if TYPE_CHECKING:
+    from eurekube_provider.operator.mirror.mirrors import Mirrors
 
 IsLeader = Callable[[], bool | None]
 """Whether this replica leads; None where there is no election."""
@@ -28,6 +33,7 @@ class RunningOperator:
     :param registries: one for each Eureka, by the connection's name.
     :param started_at: Unix time.
     :param triggers: None where nothing is triggered.
+    :param mirrors: None where the operator serves none.
     """
 
     settings: Settings
@@ -41,6 +47,7 @@ class RunningOperator:
     is_leader: IsLeader
     started_at: float
     triggers: Triggers | None = None
+    mirrors: Mirrors | None = None
 
     def liveness(self) -> list[Liveness]:
         """All loops that must go on.
@@ -56,6 +63,7 @@ class RunningOperator:
             *self.controller.liveness(),
             *self.statuses.liveness(),
             *(self.triggers.liveness() if self.triggers else ()),
+            *(self.mirrors.liveness() if self.mirrors else ()),
         ]
 
     def watch_restarts(self) -> dict[tuple[str, str], int]:
@@ -80,5 +88,9 @@ class RunningOperator:
 
     def registered(self, key: SyncerKey) -> int:
         """How many instances of a syncer are in Eureka, as far as known."""
+        return len(self.instances_of(key))
+
+    def instances_of(self, key: SyncerKey) -> list[Instance]:
+        """The instances of a syncer that are in any Eureka, as far as known."""
         owner = str(ClusterOwner(self.cluster.name, *key))
-        return sum(len(registry.known(owner=owner)) for registry in self.registries.values())
+        return [one for registry in self.registries.values() for one in registry.known(owner=owner)]

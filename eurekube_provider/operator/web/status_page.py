@@ -14,16 +14,20 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 from urllib.parse import urlencode
 
+from eurekube_provider.comparison.discrepancy import MOST_OF_A_GROUP
+from eurekube_provider.comparison.standing import SyncState
+from eurekube_provider.comparison.troubles import MOST_SUBJECTS, Severity
 from eurekube_provider.operator.web.overview import Document
+from eurekube_provider.operator.web.timeline import timeline
 
 if TYPE_CHECKING:
     from jinja2 import Template
 
 REFRESH_SECONDS = 10
-MOST_SYNCERS = 200
-"""As many rows are shown; the others are found with the filter."""
-
 MOST_SYNCERS_WITH_DIFFERENCES = 20
+
+MOST_TROUBLES = 6
+"""As many are shown, the worst; the others are counted."""
 
 _FOLDER = Path(__file__).parent / "templates"
 _STYLE = (_FOLDER / "style.css").read_text(encoding="utf-8")
@@ -33,6 +37,11 @@ POLICY = (
     " frame-ancestors 'none'"
 )
 """The page's ``Content-Security-Policy``: its own style, and nothing else."""
+
+
+def _bar(count: int, whole: int) -> int:
+    """How wide a count is drawn where ``whole`` is 100; what is there at all can be seen."""
+    return 0 if count <= 0 or whole <= 0 else max(3, round(100 * count / whole))
 
 
 def _duration(seconds: float) -> str:
@@ -55,12 +64,14 @@ def _page() -> Template:
         trim_blocks=True,
         lstrip_blocks=True,
     )
-    environment.filters["duration"] = _duration
+    environment.filters |= {"bar": _bar, "duration": _duration}
     environment.globals |= {
         "style": _STYLE,
         "refresh_seconds": REFRESH_SECONDS,
-        "most_syncers": MOST_SYNCERS,
         "most_differing_syncers": MOST_SYNCERS_WITH_DIFFERENCES,
+        "most_subjects": MOST_SUBJECTS,
+        "most_of_a_group": MOST_OF_A_GROUP,
+        "states": list(SyncState),
     }
     return environment.get_template("status.html")
 
@@ -83,7 +94,52 @@ def html(data: Document, *, refreshes: bool = True) -> str:
 
     def url(path: str = "./", **more: str) -> str:
         """A link that keeps the filter."""
-        query = {key: str(value) for key, value in data["filter"].items() if value} | more
+        kept = {key: str(value) for key, value in data["filter"].items() if value}
+        query = {key: value for key, value in (kept | more).items() if value}
         return f"{path}?{urlencode(query)}" if query else path
 
-    return _page().render(**data, sentence="", refreshes=refreshes, ahead=ahead, url=url)
+    every = [one for one in data["troubles"] if one["severity"] != Severity.NOTE]
+    shown = every
+    if data["filter"]["syncer"] or data["filter"]["application"]:
+        names = set(map(_name, data["syncers"]))
+        shown = [one for one in every if names.intersection(one["subjects"]) or not _is_of_syncers(one)]
+    return _page().render(
+        **data,
+        boxes=shown[:MOST_TROUBLES],
+        other_troubles=len(every) - len(shown[:MOST_TROUBLES]),
+        sentence="",
+        refreshes=refreshes,
+        ahead=ahead,
+        url=url,
+        groups={_name(row): _grouped(row["differences"]) for row in data["syncers"]},
+        told_once=_told_once(data["syncers"]),
+        entries=timeline(data["changes"]),
+    )
+
+
+def _name(row: Document) -> str:
+    return f"{row['namespace']}/{row['name']}"
+
+
+def _is_of_syncers(trouble: Document) -> bool:
+    return bool(trouble["subjects"]) and all("/" in one and " " not in one for one in trouble["subjects"])
+
+
+def _grouped(differences: list[Document]) -> list[tuple[str, list[Document]]]:
+    """The differences of a syncer by their cause, the largest group first."""
+    groups: dict[str, list[Document]] = {}
+    for one in differences:
+        groups.setdefault(one["cause"] or one["why"], []).append(one)
+    return sorted(groups.items(), key=lambda group: -len(group[1]))
+
+
+def _told_once(rows: list[Document]) -> set[str]:
+    """The syncers whose sentence stands in a row above theirs already: theirs shows the reason alone."""
+    seen: set[str] = set()
+    repeated = set()
+    for row in rows:
+        sentence = row["message"] if not row["ready"] else row["syncMessage"]
+        if sentence in seen:
+            repeated.add(_name(row))
+        seen.add(sentence)
+    return repeated

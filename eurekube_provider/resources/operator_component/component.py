@@ -7,7 +7,8 @@ server computes, and the CRD is read as YAML.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
+from dataclasses import replace
+from typing import Any, ClassVar, Unpack, overload
 
 import pulumi
 from pulumi_kubernetes.apiextensions.CustomResource import CustomResource
@@ -23,10 +24,13 @@ from pulumi_kubernetes.networking.v1.NetworkPolicy import NetworkPolicy
 from pulumi_kubernetes.policy.v1 import PodDisruptionBudgetSpecArgs
 from pulumi_kubernetes.policy.v1.PodDisruptionBudget import PodDisruptionBudget
 
+from eurekube_provider.core.model import EMPTY
+from eurekube_provider.core.objects import STACK_LABEL
+from eurekube_provider.resources.arguments import one_form
 from eurekube_provider.resources.labels import object_labels
 from eurekube_provider.resources.operator_component.crds import operator_crds
 from eurekube_provider.resources.operator_component.credentials import CREDENTIALS
-from eurekube_provider.resources.operator_component.deployment import operator_deployment
+from eurekube_provider.resources.operator_component.deployment import SecretNames, operator_deployment
 from eurekube_provider.resources.operator_component.monitoring import (
     MONITORING_API,
     prometheus_rule,
@@ -41,6 +45,7 @@ from eurekube_provider.resources.operator_component.operator_arguments import (
     operator_args,
     operator_selector,
 )
+from eurekube_provider.resources.operator_component.pod_arguments import Texts, given
 from eurekube_provider.resources.operator_component.rbac import Rights
 from eurekube_provider.resources.operator_component.target_arguments import (
     FILE,
@@ -48,54 +53,95 @@ from eurekube_provider.resources.operator_component.target_arguments import (
     pulumi_stacks,
     targets_file,
 )
+from eurekube_provider.resources.operator_guard import Guard, OperatorGuard, cluster_inputs
+from eurekube_provider.resources.program import InOneSentence, is_rendered
 
 
 class EurekubeOperator(pulumi.ComponentResource):
     """The operator of a cluster; several in one cluster need namespaces and operator names of their own.
 
-    The output ``namespace`` is there as soon as the namespace is: what goes into it, such as the Secret that
-    ``eureka_secret`` names, need not wait for the operator, which waits for it.
+    The arguments may be keywords, a class or a dictionary. The output ``namespace`` is there as soon as the
+    namespace is: what goes into it, such as the Secret that ``eureka_secret`` names, need not wait for the
+    operator, which waits for it.
 
     :raises ProgramError: an argument cannot be used, or two do not go together.
     """
+
+    TYPE: ClassVar[str] = "eurekube:index:EurekubeOperator"
+    GUARD: ClassVar[Guard] = OperatorGuard
 
     namespace: pulumi.Output[str]
     service_account: pulumi.Output[str]
     operator_name: pulumi.Output[str]
 
+    @overload
     def __init__(
         self,
         name: str,
         args: EurekubeOperatorArgs | EurekubeOperatorArgsDict,
         opts: pulumi.ResourceOptions | None = None,
+    ) -> None: ...
+    @overload
+    def __init__(
+        self,
+        name: str,
+        *,
+        opts: pulumi.ResourceOptions | None = None,
+        **keywords: Unpack[EurekubeOperatorArgsDict],
+    ) -> None: ...
+    def __init__(
+        self,
+        name: str,
+        args: Any = None,
+        opts: pulumi.ResourceOptions | None = None,
+        **keywords: Any,
     ) -> None:
-        args = operator_args(args)
-        super().__init__("eurekube:index:EurekubeOperator", name, None, opts)
+        with InOneSentence("EurekubeOperator: "):
+            args = operator_args(one_form(args, keywords, ""))
+        super().__init__(self.TYPE, name, None, opts)
         self._args = args
         self._labels = object_labels("operator", name)
         self._child = pulumi.ResourceOptions(parent=self)
         crds = operator_crds(name, self, opts.parent if opts is not None else None, keep=args.keep_crds)
         namespace = self._namespace(f"{name}-namespace")
-        account = ServiceAccount(f"{name}-account", metadata=self._metadata(), opts=self._after(namespace))
+        account = ServiceAccount(
+            f"{name}-account",
+            metadata=self._metadata(
+                labels=args.service_account_labels, annotations=args.service_account_annotations
+            ),
+            opts=self._after(namespace),
+        )
         rights = Rights(name, args, self._labels, self)
         needed = [account, *crds, *rights.for_work(), *rights.for_election(namespace)]
+        secrets = SecretNames()
         if args.credentials.own:
-            needed.append(self._secret(f"{name}-eureka", CREDENTIALS, args.credentials.own, namespace))
-        needed += [*rights.for_stacks(pulumi_stacks(args.targets)), *self._targets(name, namespace)]
+            secret = self._secret(f"{name}-eureka", CREDENTIALS, args.credentials.own, namespace)
+            secrets = replace(secrets, credentials=_name_of(secret, CREDENTIALS))
+            needed.append(secret)
+        needed += rights.for_stacks(pulumi_stacks(args.targets))
+        if args.file_content:
+            needed.append(self._targets(name, namespace))
+        if args.file_content and args.file_secrets:
+            secret = self._secret(f"{name}-targets", TARGETS, args.file_secrets, namespace)
+            secrets = replace(secrets, targets=_name_of(secret, TARGETS))
+            needed.append(secret)
         needed += [self._network_policy(name, namespace)] if args.network_policy else []
         self.deployment = Deployment(
             name,
-            metadata=self._metadata(),
-            spec=operator_deployment(name, args),
+            metadata=self._metadata(labels=args.deployment_labels, annotations=args.deployment_annotations),
+            spec=operator_deployment(name, args, secrets),
             opts=self._after(*needed),
         )
+        beside = [self._service(name, namespace)]
         if args.replicas > 1:
-            self._disruption_budget(name, namespace)
-        self._service(name, namespace)
+            beside.append(self._disruption_budget(name, namespace))
         if args.service_monitor:
-            self._monitoring("ServiceMonitor", name, service_monitor(self._labels, args), namespace)
+            spec = service_monitor(self._labels, args)
+            beside.append(self._monitoring("ServiceMonitor", name, spec, namespace))
         if args.prometheus_rule:
-            self._monitoring("PrometheusRule", name, prometheus_rule(args), namespace)
+            beside.append(self._monitoring("PrometheusRule", name, prometheus_rule(args), namespace))
+        if not is_rendered.get():
+            self._guard(name, namespace, self.deployment, *beside)
         self.namespace = namespace.urn.apply(lambda _: args.namespace)
         self.service_account = pulumi.Output.from_input(ACCOUNT)
         self.operator_name = pulumi.Output.from_input(args.operator_name)
@@ -119,8 +165,32 @@ class EurekubeOperator(pulumi.ComponentResource):
         labels = {**self._labels, "pod-security.kubernetes.io/enforce": "restricted"}
         return Namespace(title, metadata=ObjectMetaArgs(name=args.namespace, labels=labels), opts=self._child)
 
-    def _metadata(self, name: str = ACCOUNT, **labels: str) -> ObjectMetaArgs:
-        return ObjectMetaArgs(name=name, namespace=self._args.namespace, labels={**self._labels, **labels})
+    def _guard(self, name: str, namespace: Namespace, *made: pulumi.Resource) -> None:
+        """What refuses to go before all else where the operator is still needed."""
+        args = self._args
+        inputs = {
+            "namespace": args.namespace,
+            "namespace_uid": namespace.metadata.apply(_uid),
+            "watch_namespaces": list(args.watch_namespaces),
+            "stack_label": self._labels[STACK_LABEL],
+            "owns_crds": not args.keep_crds,
+            "force": args.force_destroy,
+            **cluster_inputs(self.get_provider("kubernetes:core/v1:Namespace")),
+        }
+        self.GUARD(f"{name}-guard", inputs, self._after(namespace, *made))
+
+    def _metadata(
+        self,
+        name: str | None = ACCOUNT,
+        labels: Texts = EMPTY,
+        annotations: Texts = EMPTY,
+    ) -> ObjectMetaArgs:
+        return ObjectMetaArgs(
+            name=name,
+            namespace=self._args.namespace,
+            labels={**self._labels, **given(labels)},
+            annotations=given(annotations) or None,
+        )
 
     def _after(self, *resources: pulumi.Resource) -> pulumi.ResourceOptions:
         return pulumi.ResourceOptions(parent=self, depends_on=list(resources))
@@ -128,28 +198,32 @@ class EurekubeOperator(pulumi.ComponentResource):
     def _secret(
         self, title: str, name: str, data: Mapping[str, pulumi.Input[str]], namespace: pulumi.Resource
     ) -> Secret:
+        """A Secret.
+
+        The engine gives it a name of its own whenever what it holds is another, so that the pods, which read
+        it at their start, are replaced. Without an engine nobody would make up a name.
+        """
         opts = self._after(namespace)
         opts.additional_secret_outputs = ["data", "stringData"]
-        return Secret(title, metadata=self._metadata(name), string_data=dict(data), opts=opts)
+        is_named = is_rendered.get()
+        return Secret(
+            title,
+            metadata=self._metadata(name if is_named else None),
+            immutable=None if is_named else True,
+            string_data=dict(data),
+            opts=opts,
+        )
 
-    def _targets(self, name: str, namespace: pulumi.Resource) -> list[pulumi.Resource]:
-        args = self._args
-        if not args.file_content:
-            return []
-        made: list[pulumi.Resource] = [
-            ConfigMap(
-                f"{name}-targets",
-                metadata=self._metadata(TARGETS),
-                data={FILE: targets_file(args.file_content)},
-                opts=self._after(namespace),
-            )
-        ]
-        if args.file_secrets:
-            made.append(self._secret(f"{name}-targets", TARGETS, args.file_secrets, namespace))
-        return made
+    def _targets(self, name: str, namespace: pulumi.Resource) -> pulumi.Resource:
+        return ConfigMap(
+            f"{name}-targets",
+            metadata=self._metadata(TARGETS),
+            data={FILE: targets_file(self._args.file_content)},
+            opts=self._after(namespace),
+        )
 
-    def _disruption_budget(self, name: str, namespace: pulumi.Resource) -> None:
-        PodDisruptionBudget(
+    def _disruption_budget(self, name: str, namespace: pulumi.Resource) -> pulumi.Resource:
+        return PodDisruptionBudget(
             name,
             metadata=self._metadata(),
             spec=PodDisruptionBudgetSpecArgs(
@@ -158,8 +232,8 @@ class EurekubeOperator(pulumi.ComponentResource):
             opts=self._after(namespace),
         )
 
-    def _service(self, name: str, namespace: pulumi.Resource) -> None:
-        Service(
+    def _service(self, name: str, namespace: pulumi.Resource) -> pulumi.Resource:
+        return Service(
             f"{name}-service",
             metadata=self._metadata(),
             spec=ServiceSpecArgs(
@@ -177,12 +251,26 @@ class EurekubeOperator(pulumi.ComponentResource):
             opts=self._after(namespace),
         )
 
-    def _monitoring(self, kind: str, name: str, spec: dict[str, Any], namespace: pulumi.Resource) -> None:
-        CustomResource(
+    def _monitoring(
+        self, kind: str, name: str, spec: dict[str, Any], namespace: pulumi.Resource
+    ) -> pulumi.Resource:
+        return CustomResource(
             name,
             api_version=MONITORING_API,
             kind=kind,
-            metadata=self._metadata(**self._args.monitoring_labels),
+            metadata=self._metadata(labels=self._args.monitoring_labels),
             spec=spec,
             opts=self._after(namespace),
         )
+
+
+def _name_of(secret: Secret, rendered: str) -> pulumi.Input[str]:
+    """A Secret's name, which is no secret, though old states keep one beside it."""
+    if is_rendered.get():
+        return rendered
+    return pulumi.Output.unsecret(secret.metadata).apply(lambda found: found.get("name"))
+
+
+def _uid(metadata: Any) -> str | None:
+    """The UID of an object; None where a program's mocks say nothing of it."""
+    return metadata.get("uid") if metadata else None

@@ -10,6 +10,7 @@ from typing import Any
 from weakref import WeakKeyDictionary
 
 import pulumi
+from pulumi.resource import DependencyResource
 from pulumi.runtime import get_root_resource
 from pulumi_kubernetes.apiextensions.v1.CustomResourceDefinition import CustomResourceDefinition
 from pulumi_kubernetes.apiextensions.v1.CustomResourceDefinitionPatch import CustomResourceDefinitionPatch
@@ -32,7 +33,9 @@ def operator_crds(
         stack, which only a patch does.
     """
     stack = get_root_resource()
-    below = parent.pulumi_resource_type if parent is not None and parent is not stack else ""
+    # Of a parent in another process only the URN is known; no former state has a component below it.
+    is_known = parent is not None and parent is not stack and not isinstance(parent, DependencyResource)
+    below = parent.pulumi_resource_type if parent is not None and is_known else ""
     claims = _CLAIMED.setdefault(stack or component, {})
     made: list[pulumi.Resource] = []
     for document in crd_documents():

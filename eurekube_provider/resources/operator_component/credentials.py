@@ -16,7 +16,9 @@ from eurekube_provider.resources.arguments import as_arguments
 from eurekube_provider.resources.labels import OPERATOR_APP
 
 CREDENTIALS = f"{OPERATOR_APP}-eureka"
-"""The Secret that the component makes."""
+"""The Secret that the component makes; the engine adds what tells one content from the next."""
+
+VERSION = "eurekube.io/eureka-secret-version"
 
 _DIRECTORY = "/etc/eurekube"
 _VOLUME = "eureka"
@@ -56,8 +58,15 @@ class EurekaSecretArgs:
 
     The operator takes from it what a key is given for, and no more.
 
-    :ivar user_key: under which key the Secret has the user, e.g. ``username``; the others likewise.
+    :ivar name: the Secret's name.
+    :ivar user_key: under which key it has the user, e.g. ``username``.
+    :ivar password_key: under which key it has the password.
+    :ivar token_key: under which key it has a bearer token.
+    :ivar ca_certificate_key: under which key it has the authorities to trust.
+    :ivar client_certificate_key: under which key it has the certificate to show.
     :ivar client_key_key: the client certificate's key, unless that lies beside the certificate.
+    :ivar version: any text that changes with what the Secret holds, e.g. its resourceVersion: another one
+        replaces the pods, which read it at their start. No hash of a password: it stands in clear.
     """
 
     name: pulumi.Input[str]
@@ -67,6 +76,7 @@ class EurekaSecretArgs:
     ca_certificate_key: str | None = None
     client_certificate_key: str | None = None
     client_key_key: str | None = None
+    version: pulumi.Input[str] | None = None
 
 
 class EurekaSecretArgsDict(TypedDict):
@@ -79,14 +89,18 @@ class EurekaSecretArgsDict(TypedDict):
     ca_certificate_key: NotRequired[str | None]
     client_certificate_key: NotRequired[str | None]
     client_key_key: NotRequired[str | None]
+    version: NotRequired[pulumi.Input[str] | None]
 
 
 @dataclass(frozen=True, slots=True)
 class Source:
-    """Where the pods find one part: a key of a Secret."""
+    """Where the pods find one part: a key of a Secret.
+
+    :ivar secret: its name; None for the one that the component makes.
+    """
 
     part: Part
-    secret: pulumi.Input[str]
+    secret: pulumi.Input[str] | None
     key: str
 
     @property
@@ -108,7 +122,7 @@ class Credentials:
         self._secret = secret
         self.own = {part.key: value for part in PARTS if (value := given.get(part.name)) is not None}
         """What stands in the Secret that the component makes, by key."""
-        self.sources = [Source(part, CREDENTIALS, part.key) for part in PARTS if part.key in self.own]
+        self.sources = [Source(part, None, part.key) for part in PARTS if part.key in self.own]
         if secret is not None:
             keys = ((part, getattr(secret, f"{part.name}_key")) for part in PARTS)
             self.sources += [Source(part, secret.name, key) for part, key in keys if key is not None]
@@ -154,22 +168,34 @@ class Credentials:
         """The variables that name files."""
         return {source.part.variable: source.path for source in self.sources if source.part.is_file}
 
-    def references(self) -> dict[str, core.EnvVarSourceArgs]:
-        """The variables whose values only the Secret has."""
+    def annotation(self) -> dict[str, pulumi.Input[str]]:
+        """What has the pods replaced when somebody else's Secret changes."""
+        version = self._secret.version if self._secret is not None else None
+        return {} if version is None else {VERSION: version}
+
+    def references(self, own: pulumi.Input[str]) -> dict[str, core.EnvVarSourceArgs]:
+        """The variables whose values only the Secret has.
+
+        :param own: the name of the Secret that the component makes.
+        """
         return {
             source.part.variable: core.EnvVarSourceArgs(
-                secret_key_ref=core.SecretKeySelectorArgs(name=source.secret, key=source.key)
+                secret_key_ref=core.SecretKeySelectorArgs(name=source.secret or own, key=source.key)
             )
             for source in self.sources
             if not source.part.is_file
         }
 
-    def volume(self) -> list[core.VolumeArgs]:
-        """The files, in one directory whichever Secret they come from."""
+    def volume(self, own: pulumi.Input[str]) -> list[core.VolumeArgs]:
+        """The files, in one directory whichever Secret they come from.
+
+        :param own: the name of the Secret that the component makes.
+        """
         files = [
             core.VolumeProjectionArgs(
                 secret=core.SecretProjectionArgs(
-                    name=source.secret, items=[core.KeyToPathArgs(key=source.key, path=source.part.key)]
+                    name=source.secret or own,
+                    items=[core.KeyToPathArgs(key=source.key, path=source.part.key)],
                 )
             )
             for source in self.sources
@@ -189,7 +215,7 @@ class Credentials:
         keys = {
             item.name: value
             for item in fields(secret)
-            if item.name != "name" and (value := getattr(secret, item.name)) is not None
+            if item.name not in ("name", "version") and (value := getattr(secret, item.name)) is not None
         }
         if isinstance(secret.name, str):
             _check_name(secret.name)

@@ -2,18 +2,23 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 import pulumi
 import pulumi_kubernetes.apps.v1 as apps
 import pulumi_kubernetes.core.v1 as core
 import pulumi_kubernetes.meta.v1 as meta
 
+from eurekube_provider.resources.operator_component.credentials import CREDENTIALS
 from eurekube_provider.resources.operator_component.operator_arguments import (
     ACCOUNT,
     WEB_PORT,
     EurekubeOperatorArgs,
     operator_selector,
 )
+from eurekube_provider.resources.operator_component.pod_arguments import given, toleration_fields
 from eurekube_provider.resources.operator_component.target_arguments import (
+    TARGETS,
     targets_annotation,
     targets_mount,
     targets_variables,
@@ -27,7 +32,17 @@ _APART = ("kubernetes.io/hostname", "topology.kubernetes.io/zone")
 """On several nodes and in several zones where there are several, and on one where there is one."""
 
 
-def operator_deployment(name: str, args: EurekubeOperatorArgs) -> apps.DeploymentSpecArgs:
+@dataclass(frozen=True, slots=True)
+class SecretNames:
+    """The names of the Secrets that the component makes."""
+
+    credentials: pulumi.Input[str] = CREDENTIALS
+    targets: pulumi.Input[str] = TARGETS
+
+
+def operator_deployment(
+    name: str, args: EurekubeOperatorArgs, secrets: SecretNames
+) -> apps.DeploymentSpecArgs:
     """The ``spec`` of the Deployment of the operator of this name."""
     selector = operator_selector(name)
     scraped = {
@@ -36,8 +51,16 @@ def operator_deployment(name: str, args: EurekubeOperatorArgs) -> apps.Deploymen
         "prometheus.io/path": "/metrics",
     }
     # Two scrapes of one pod would count everything twice.
-    annotations = {**({} if args.service_monitor else scraped), **targets_annotation(args.file_content)}
-    volumes = [*args.credentials.volume(), *targets_volume(args.file_content, args.file_secrets)]
+    annotations = {
+        **({} if args.service_monitor else scraped),
+        **given(args.pod_annotations),
+        **args.credentials.annotation(),
+        **targets_annotation(args.file_content),
+    }
+    volumes = [
+        *args.credentials.volume(secrets.credentials),
+        *targets_volume(args.file_content, args.file_secrets, secrets.targets),
+    ]
     return apps.DeploymentSpecArgs(
         replicas=args.replicas,
         strategy=apps.DeploymentStrategyArgs(
@@ -46,15 +69,25 @@ def operator_deployment(name: str, args: EurekubeOperatorArgs) -> apps.Deploymen
         ),
         selector=meta.LabelSelectorArgs(match_labels=selector),
         template=core.PodTemplateSpecArgs(
-            metadata=meta.ObjectMetaArgs(labels=selector, annotations=annotations or None),
+            metadata=meta.ObjectMetaArgs(
+                labels={**given(args.pod_labels), **selector}, annotations=annotations or None
+            ),
             spec=core.PodSpecArgs(
+                image_pull_secrets=[
+                    core.LocalObjectReferenceArgs(name=secret) for secret in args.image_pull_secrets
+                ]
+                or None,
+                node_selector=given(args.node_selector) or None,
+                tolerations=[core.TolerationArgs(**each) for each in toleration_fields(args.tolerations)]
+                or None,
+                priority_class_name=args.priority_class_name,
                 service_account_name=ACCOUNT,
                 termination_grace_period_seconds=_GRACE_SECONDS,
                 topology_spread_constraints=[_spread(key, selector) for key in _APART],
                 security_context=core.PodSecurityContextArgs(
                     run_as_non_root=True, seccomp_profile=core.SeccompProfileArgs(type="RuntimeDefault")
                 ),
-                containers=[_container(args)],
+                containers=[_container(args, secrets)],
                 volumes=volumes or None,
             ),
         ),
@@ -70,13 +103,13 @@ def _spread(topology_key: str, selector: dict[str, str]) -> core.TopologySpreadC
     )
 
 
-def _container(args: EurekubeOperatorArgs) -> core.ContainerArgs:
+def _container(args: EurekubeOperatorArgs, secrets: SecretNames) -> core.ContainerArgs:
     mounts = [*args.credentials.mount(), *targets_mount(args.file_content)]
     return core.ContainerArgs(
         name="operator",
         image=args.image_reference,
         command=["python", "-m", "eurekube_provider.operator"],
-        env=_environment(args),
+        env=_environment(args, secrets),
         ports=[core.ContainerPortArgs(name="http", container_port=WEB_PORT, protocol="TCP")],
         # A loop counts as stuck after minutes only; the probe itself need not wait any longer.
         liveness_probe=_probe("/healthz", period_seconds=10),
@@ -94,7 +127,7 @@ def _container(args: EurekubeOperatorArgs) -> core.ContainerArgs:
     )
 
 
-def _environment(args: EurekubeOperatorArgs) -> list[core.EnvVarArgs]:
+def _environment(args: EurekubeOperatorArgs, secrets: SecretNames) -> list[core.EnvVarArgs]:
     plain: dict[str, pulumi.Input[str] | None] = {
         "EUREKA_URL": ",".join(args.eureka_urls),
         "WEB_ADDRESS": f":{WEB_PORT}",
@@ -102,6 +135,9 @@ def _environment(args: EurekubeOperatorArgs) -> list[core.EnvVarArgs]:
         "LEASE_NAME": args.lease_name,
         "CLUSTER_NAME": args.cluster_name,
         "WATCH_NAMESPACE": ",".join(args.watch_namespaces) or None,
+        "MIRRORS": "true" if args.mirrors else None,
+        "MIRROR_CIDRS": ",".join(args.mirror_cidrs) or None,
+        "CLUSTER_CIDRS": ",".join(args.cluster_cidrs) or None,
         **args.credentials.variables(),
         **targets_variables(args.file_content),
         **args.environment,
@@ -112,7 +148,7 @@ def _environment(args: EurekubeOperatorArgs) -> list[core.EnvVarArgs]:
         )
         for key in ("name", "namespace")
     }
-    sources |= args.credentials.references()
+    sources |= args.credentials.references(secrets.credentials)
     return [
         *(core.EnvVarArgs(name=key, value=value) for key, value in plain.items() if value is not None),
         *(core.EnvVarArgs(name=key, value_from=source) for key, source in sources.items()),

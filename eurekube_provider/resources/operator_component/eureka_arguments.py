@@ -7,7 +7,7 @@ else.
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, NotRequired, TypedDict
 
 import pulumi
@@ -16,7 +16,7 @@ from eurekube_provider.core.errors import ConfigurationError
 from eurekube_provider.core.objects import is_object_name
 from eurekube_provider.core.syncer import DEFAULT_CONNECTION
 from eurekube_provider.eureka.connection import BatchMode, split_credentials
-from eurekube_provider.resources.arguments import as_arguments
+from eurekube_provider.resources.arguments import SECRET, as_arguments
 
 _FILES = {
     "password": "password-file",
@@ -33,10 +33,12 @@ class EurekaConnectionArgs:
     """Another Eureka that the operator serves.
 
     :ivar urls: service URLs without credentials.
-    :ivar user: for HTTP basic authentication, in clear; ``password`` and what follows is kept in a Secret.
+    :ivar user: for HTTP basic authentication, in clear; what follows is kept in a Secret.
+    :ivar password: for HTTP basic authentication.
     :ivar token: a bearer token instead of user and password.
     :ivar ca_certificate: PEM text of the authorities to trust for https.
-    :ivar client_certificate: PEM text of the certificate to show (mTLS), and ``client_key`` of its key.
+    :ivar client_certificate: PEM text of the certificate to show (mTLS).
+    :ivar client_key: PEM text of its key.
     :ivar proxy: URL of a proxy, without credentials.
     :ivar zone: servers of this zone are asked first, of URLs such as ``zone-a=http://...``.
     :ivar mode: ``auto``, ``rest`` or ``batch``.
@@ -44,11 +46,11 @@ class EurekaConnectionArgs:
 
     urls: Sequence[str]
     user: str | None = None
-    password: pulumi.Input[str] | None = None
-    token: pulumi.Input[str] | None = None
+    password: pulumi.Input[str] | None = field(default=None, metadata=SECRET)
+    token: pulumi.Input[str] | None = field(default=None, metadata=SECRET)
     ca_certificate: pulumi.Input[str] | None = None
-    client_certificate: pulumi.Input[str] | None = None
-    client_key: pulumi.Input[str] | None = None
+    client_certificate: pulumi.Input[str] | None = field(default=None, metadata=SECRET)
+    client_key: pulumi.Input[str] | None = field(default=None, metadata=SECRET)
     proxy: str | None = None
     zone: str | None = None
     mode: str | None = None

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Collection, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, NotRequired, TypedDict
+from typing import Any, NotRequired
 from urllib.parse import urlsplit
 
 import pulumi
@@ -12,9 +12,10 @@ import pulumi
 from eurekube_provider import __version__
 from eurekube_provider.core.errors import ConfigurationError
 from eurekube_provider.core.identity import check_cluster_name
+from eurekube_provider.core.networks import networks_of
 from eurekube_provider.core.objects import is_object_name
 from eurekube_provider.eureka.connection import split_credentials
-from eurekube_provider.resources.arguments import as_arguments
+from eurekube_provider.resources.arguments import SECRET, as_arguments
 from eurekube_provider.resources.labels import OPERATOR_APP, SELECTOR_LABEL
 from eurekube_provider.resources.operator_component.credentials import (
     PARTS,
@@ -30,7 +31,19 @@ from eurekube_provider.resources.operator_component.eureka_arguments import (
     connection_secrets,
     connections_in_file,
 )
-from eurekube_provider.resources.operator_component.target_arguments import DIRECTORY, check_targets
+from eurekube_provider.resources.operator_component.pod_arguments import (
+    PodArgs,
+    PodArgsDict,
+    check_list,
+    check_texts,
+)
+from eurekube_provider.resources.operator_component.target_arguments import (
+    DIRECTORY,
+    TargetArgs,
+    TargetArgsDict,
+    check_targets,
+    target_entries,
+)
 from eurekube_provider.resources.program import InOneSentence
 
 DEFAULT_IMAGE = "ghcr.io/eurekube/eurekube-operator"
@@ -52,38 +65,47 @@ _LISTS = {
     "eureka_urls": "['http://eureka:8761/eureka']",
     "watch_namespaces": "['shop']",
     "web_namespaces": "['monitoring']",
+    "mirror_cidrs": "['10.20.0.0/16']",
+    "cluster_cidrs": "['10.42.0.0/16']",
     "egress_ports": "[3128]",
 }
 """The arguments that are lists, each with one that can be used."""
 
 
 @dataclass(kw_only=True, slots=True)
-class EurekubeOperatorArgs:
-    """What an EurekubeOperator is made from.
+class EurekubeOperatorArgs(PodArgs):
+    """What an EurekubeOperator is made from, beside what :class:`PodArgs` says.
 
     :ivar eureka_urls: service URLs without credentials.
-    :ivar user: for HTTP basic authentication; kept in a Secret, as is ``password``.
-    :ivar token: a bearer token instead of user and password; kept in the same Secret.
-    :ivar ca_certificate: PEM text of the authorities to trust for https; kept in the same Secret.
-    :ivar client_certificate: PEM text of the certificate to show (mTLS), and ``client_key`` of its key,
-        unless that stands in the certificate's text; kept in the same Secret.
-    :ivar eureka_secret: a Secret that is there already instead of these; only ``ca_certificate`` may be
-        given beside it.
+    :ivar user: for HTTP basic authentication at Eureka; kept in a Secret, as are the other credentials.
+    :ivar password: for HTTP basic authentication at Eureka.
+    :ivar token: a bearer token for Eureka, instead of user and password.
+    :ivar ca_certificate: PEM text of the authorities to trust for https.
+    :ivar client_certificate: PEM text of the certificate to show to Eureka (mTLS).
+    :ivar client_key: PEM text of the key of ``client_certificate``, unless that has it.
+    :ivar eureka_secret: a Secret that somebody else makes, instead of credentials; only
+        ``ca_certificate`` may be given beside it.
     :ivar connections: further Eurekas by name, which syncers and registrations name as their ``connection``:
         the operator registers and renews there as well.
     :ivar namespace: where the operator lives.
-    :ivar create_namespace: whether that is made with the operator, and removed with it and all that is in it.
-        False for one that is there already, and stays. From True to False, what was made stays as well.
+    :ivar create_namespace: whether ``namespace`` is made with the operator, and removed with all that is in
+        it. False for one that is there already, and stays. From True to False, what was made stays as well.
     :ivar operator_name: whom registrations name as their renewer, and part of the name of the Lease.
     :ivar cluster_name: part of every instance id; default the first 8 characters of kube-system's UID.
     :ivar watch_namespaces: the namespaces to look at, and to have rights in; empty for all.
     :ivar image: the operator's image; one that names no tag or digest itself gets ``tag``.
-    :ivar tag: default this package's version.
-    :ivar replicas: one leads, the others take over when it goes. 0 where the operator runs elsewhere.
+    :ivar tag: of the image; default this package's version.
+    :ivar replicas: how many pods: one leads, the others take over when it goes. 0 where the operator runs
+        elsewhere.
+    :ivar mirrors: whether EurekaMirrors are served: applications registered in Eureka become Services. The
+        operator may write Services and EndpointSlices then.
+    :ivar mirror_cidrs: with ``mirrors``, the networks whose addresses may be mirrored, at least one.
+    :ivar cluster_cidrs: networks of this cluster's own pods and Services, which are never mirrored, beside
+        those that the API tells.
     :ivar resources: requests and limits of the container.
     :ivar environment: further variables, e.g. ``LOG_LEVEL``; not those that follow from other arguments.
         Values are texts, numbers too.
-    :ivar targets: what StackRefreshes may have run, by name, with the keys that docs/triggers.md has.
+    :ivar targets: what StackRefreshes may have run, by name, with the keys that docs/guides/triggers.md has.
     :ivar target_secrets: what targets name as ``/etc/eurekube-targets/NAME``, by that name; kept in a Secret,
         and read when the operator starts.
     :ivar network_policy: whether a NetworkPolicy lets the pods be called at their web port only, and call
@@ -94,18 +116,22 @@ class EurekubeOperatorArgs:
         another Eureka, an API server at another port.
     :ivar service_monitor: whether a ServiceMonitor has the Prometheus Operator scrape the pods.
     :ivar prometheus_rule: whether a PrometheusRule brings the alerts.
-    :ivar monitoring_labels: on both, where Prometheus selects by labels, e.g. ``release``.
+    :ivar monitoring_labels: of ServiceMonitor and PrometheusRule, where Prometheus selects by labels, e.g.
+        ``release``.
     :ivar keep_crds: whether the CRD, and with it every syncer of the cluster, outlives this component.
         Decide once: from False to True, Pulumi removes the CRD that it owned, and every syncer with it.
+    :ivar force_destroy: whether the operator may be destroyed while it still serves EurekaSyncers or
+        EurekaMirrors that this stack does not own. It counts from the ``up`` on that brought it into the
+        state.
     """
 
     eureka_urls: Sequence[str]
     user: pulumi.Input[str] | None = None
-    password: pulumi.Input[str] | None = None
-    token: pulumi.Input[str] | None = None
+    password: pulumi.Input[str] | None = field(default=None, metadata=SECRET)
+    token: pulumi.Input[str] | None = field(default=None, metadata=SECRET)
     ca_certificate: pulumi.Input[str] | None = None
-    client_certificate: pulumi.Input[str] | None = None
-    client_key: pulumi.Input[str] | None = None
+    client_certificate: pulumi.Input[str] | None = field(default=None, metadata=SECRET)
+    client_key: pulumi.Input[str] | None = field(default=None, metadata=SECRET)
     eureka_secret: EurekaSecretArgs | EurekaSecretArgsDict | None = None
     connections: Mapping[str, EurekaConnectionArgs | EurekaConnectionArgsDict] = field(default_factory=dict)
     namespace: str = "eurekube-system"
@@ -116,6 +142,9 @@ class EurekubeOperatorArgs:
     image: pulumi.Input[str] = DEFAULT_IMAGE
     tag: pulumi.Input[str] | None = None
     replicas: int = 3
+    mirrors: bool = False
+    mirror_cidrs: Sequence[str] = ()
+    cluster_cidrs: Sequence[str] = ()
     resources: Mapping[str, Mapping[str, str]] = field(
         default_factory=lambda: {
             "requests": {"cpu": "50m", "memory": "128Mi"},
@@ -123,8 +152,8 @@ class EurekubeOperatorArgs:
         }
     )
     environment: Mapping[str, pulumi.Input[str]] = field(default_factory=dict)
-    targets: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
-    target_secrets: Mapping[str, pulumi.Input[str]] = field(default_factory=dict)
+    targets: Mapping[str, TargetArgs | TargetArgsDict] = field(default_factory=dict)
+    target_secrets: Mapping[str, pulumi.Input[str]] = field(default_factory=dict, metadata=SECRET)
     network_policy: bool = False
     web_namespaces: Sequence[str] = ()
     egress_ports: Sequence[int] = ()
@@ -132,6 +161,7 @@ class EurekubeOperatorArgs:
     prometheus_rule: bool = False
     monitoring_labels: Mapping[str, str] = field(default_factory=dict)
     keep_crds: bool = True
+    force_destroy: bool = False
 
     @property
     def lease_name(self) -> str:
@@ -166,7 +196,7 @@ class EurekubeOperatorArgs:
     def file_content(self) -> dict[str, Any]:
         """What stands in the operator's configuration file; empty for none."""
         connections = connections_in_file(connection_args(self.connections), DIRECTORY)
-        content = {"targets": self.targets, "connections": connections}
+        content = {"targets": target_entries(self.targets), "connections": connections}
         return {key: value for key, value in content.items() if value}
 
     @property
@@ -181,10 +211,11 @@ class EurekubeOperatorArgs:
         :raises ProgramError: one sentence that names the argument.
         """
         for name, example in _LISTS.items():
-            _check_list(name, getattr(self, name), example)
+            check_list(name, getattr(self, name), example)
         for name in ("watch_namespaces", "web_namespaces"):
             _check_namespaces(name, getattr(self, name))
-        _check_environment(self.environment)
+        check_texts("environment", self.environment)
+        self.check_pods()
         if not self.eureka_urls:
             raise ConfigurationError("eureka_urls needs at least one service URL")
         for url in self.eureka_urls:
@@ -201,8 +232,10 @@ class EurekubeOperatorArgs:
                 raise ConfigurationError(f"environment must not set {name}: {why}")
         if isinstance(self.image, str) and self.tag is not None and _names_tag(self.image):
             raise ConfigurationError(f"the image {self.image!r} has a tag or digest already: give no tag")
-        if not isinstance(self.create_namespace, bool):
-            raise ConfigurationError("create_namespace must be true or false")
+        for name in ("create_namespace", "keep_crds", "force_destroy", "mirrors"):
+            if not isinstance(getattr(self, name), bool):
+                raise ConfigurationError(f"{name} must be true or false")
+        self._check_mirrors()
         for port in self.egress_ports:
             if not isinstance(port, int) or not 1 <= port <= 65535:
                 raise ConfigurationError(f"egress_ports: {port!r} must be a port from 1 to 65535")
@@ -224,8 +257,22 @@ class EurekubeOperatorArgs:
                 f"environment must not set CONFIG: the {own[0]} are in a file of their own"
             )
 
+    def _check_mirrors(self) -> None:
+        if self.mirrors and not self.mirror_cidrs:
+            raise ConfigurationError(
+                "mirrors needs mirror_cidrs, the networks of the machines that may be called, e.g."
+                " ['10.20.0.0/16']"
+            )
+        for name in ("mirror_cidrs", "cluster_cidrs"):
+            if getattr(self, name) and not self.mirrors:
+                raise ConfigurationError(f"{name} means nothing without mirrors")
+            try:
+                networks_of(getattr(self, name))
+            except ValueError as error:
+                raise ConfigurationError(f"{name}: {error}") from None
 
-class EurekubeOperatorArgsDict(TypedDict):
+
+class EurekubeOperatorArgsDict(PodArgsDict):
     """A dictionary with what :class:`EurekubeOperatorArgs` has."""
 
     eureka_urls: Sequence[str]
@@ -245,9 +292,12 @@ class EurekubeOperatorArgsDict(TypedDict):
     image: NotRequired[pulumi.Input[str]]
     tag: NotRequired[pulumi.Input[str] | None]
     replicas: NotRequired[int]
+    mirrors: NotRequired[bool]
+    mirror_cidrs: NotRequired[Sequence[str]]
+    cluster_cidrs: NotRequired[Sequence[str]]
     resources: NotRequired[Mapping[str, Mapping[str, str]]]
     environment: NotRequired[Mapping[str, pulumi.Input[str]]]
-    targets: NotRequired[Mapping[str, Mapping[str, Any]]]
+    targets: NotRequired[Mapping[str, TargetArgs | TargetArgsDict]]
     target_secrets: NotRequired[Mapping[str, pulumi.Input[str]]]
     network_policy: NotRequired[bool]
     web_namespaces: NotRequired[Sequence[str]]
@@ -256,6 +306,7 @@ class EurekubeOperatorArgsDict(TypedDict):
     prometheus_rule: NotRequired[bool]
     monitoring_labels: NotRequired[Mapping[str, str]]
     keep_crds: NotRequired[bool]
+    force_destroy: NotRequired[bool]
 
 
 def operator_args(given: EurekubeOperatorArgs | EurekubeOperatorArgsDict) -> EurekubeOperatorArgs:
@@ -269,18 +320,6 @@ def operator_args(given: EurekubeOperatorArgs | EurekubeOperatorArgsDict) -> Eur
     return args
 
 
-def _check_list(name: str, value: Any, example: str) -> None:
-    """Refuse a single text, which would be taken letter by letter, and what can be read only once.
-
-    The value is not repeated, since URLs may carry credentials.
-    """
-    if not isinstance(value, Collection) or isinstance(value, str | bytes | Mapping):
-        raise ConfigurationError(
-            f"{name} must be a list, not {type(value).__name__}: write it as {example}, also where it has one"
-            " entry"
-        )
-
-
 def _check_namespaces(name: str, namespaces: Collection[Any]) -> None:
     for namespace in namespaces:
         if not isinstance(namespace, str) or not is_object_name(namespace):
@@ -288,14 +327,6 @@ def _check_namespaces(name: str, namespaces: Collection[Any]) -> None:
                 f"{name}: {namespace!r} must be a namespace's name: lower case letters, digits and '-', in"
                 " quotes if it is a number"
             )
-
-
-def _check_environment(environment: Any) -> None:
-    if not isinstance(environment, Mapping):
-        raise ConfigurationError("environment must be a map of texts, e.g. {'LOG_LEVEL': 'DEBUG'}")
-    for name, value in environment.items():
-        if not isinstance(value, str | pulumi.Output | Awaitable | None):
-            raise ConfigurationError(f"environment: {name} must be text: put its value in quotes")
 
 
 def _names_tag(image: str) -> bool:

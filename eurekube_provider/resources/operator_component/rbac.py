@@ -12,7 +12,15 @@ from pulumi_kubernetes.rbac.v1.ClusterRoleBinding import ClusterRoleBinding
 from pulumi_kubernetes.rbac.v1.Role import Role
 from pulumi_kubernetes.rbac.v1.RoleBinding import RoleBinding
 
-from eurekube_provider.kube.rights import CLUSTER, WORK, Rule, election, pulumi_stack
+from eurekube_provider.kube.rights import (
+    CLUSTER,
+    MIRROR_CLUSTER,
+    MIRROR_WORK,
+    WORK,
+    Rule,
+    election,
+    pulumi_stack,
+)
 from eurekube_provider.resources.operator_component.operator_arguments import ACCOUNT, EurekubeOperatorArgs
 
 
@@ -32,10 +40,13 @@ class Rights:
     def for_work(self) -> list[pulumi.Resource]:
         """All namespaces: one ClusterRole. Listed ones: a Role in each, and what has no namespace."""
         namespaces = self._args.watch_namespaces
+        has_mirrors = self._args.mirrors
+        work = [*WORK, *(MIRROR_WORK if has_mirrors else ())]
+        cluster = [*CLUSTER, *(MIRROR_CLUSTER if has_mirrors else ())]
         role = ClusterRole(
             f"{self._name}-role",
             metadata=self._metadata(self._shared),
-            rules=_rules([*CLUSTER] if namespaces else [*WORK, *CLUSTER]),
+            rules=_rules(cluster if namespaces else [*work, *cluster]),
             opts=self._after(),
         )
         binding = ClusterRoleBinding(
@@ -48,7 +59,7 @@ class Rights:
         rights: list[pulumi.Resource] = [role, binding]
         for namespace in namespaces:
             names = f"{self._name}-role-{namespace}", f"{self._name}-binding-{namespace}"
-            rights += self._local(names, self._metadata(self._shared, namespace), WORK)
+            rights += self._local(names, self._metadata(self._shared, namespace), work)
         return rights
 
     def for_election(self, namespace: pulumi.Resource) -> list[pulumi.Resource]:

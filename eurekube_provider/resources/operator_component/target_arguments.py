@@ -5,13 +5,16 @@ it, and named connections.
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
+import pulumi
 import pulumi_kubernetes.core.v1 as core
 import yaml
 
 from eurekube_provider.core.errors import ConfigurationError
+from eurekube_provider.resources.arguments import as_dictionary
 from eurekube_provider.resources.labels import OPERATOR_APP
 
 TARGETS = f"{OPERATOR_APP}-targets"
@@ -24,8 +27,45 @@ FILE = "operator.yaml"
 CHECKSUM = "eurekube.io/targets-checksum"
 _VOLUME = "targets"
 
-Targets = Mapping[str, Mapping[str, Any]]
-"""By name, with the keys that the operator's configuration file has."""
+
+@dataclass(kw_only=True, slots=True)
+class TargetArgs:
+    """What a StackRefresh may have run; docs/guides/triggers.md says what each kind needs.
+
+    :ivar kind: ``pulumiStack``, ``webhook`` or ``automation``.
+    :ivar namespaces: whose StackRefreshes may name it; ``*`` is any.
+    :ivar actions: what may be asked of it: ``Refresh``, ``Up``, ``Preview``; default all of them.
+    :ivar timeout_seconds: a run that takes longer is given up; default 600.
+    :ivar shortest_debounce_seconds: a StackRefresh must not ask for less; default 1.
+    :ivar shortest_interval_seconds: a StackRefresh must not ask for less; default 10.
+    :ivar stack: of kind ``pulumiStack`` NAMESPACE/NAME of a Stack, of kind ``automation`` the stack's name.
+    :ivar url: of kind ``webhook``, what is called.
+    :ivar secret_file: of kind ``webhook``, the file with the key of the signature; one of ``target_secrets``
+        is ``/etc/eurekube-targets/NAME``.
+    :ivar authorization_file: of kind ``webhook``, the file with the value of the header Authorization.
+    :ivar form: of kind ``webhook``, what it is told: ``eurekube``, the default, or ``repository-dispatch``.
+    :ivar work_dir: of kind ``automation``, the directory of the project.
+    """
+
+    kind: str
+    namespaces: Sequence[str] = ()
+    actions: Sequence[str] = ()
+    timeout_seconds: int | None = None
+    shortest_debounce_seconds: int | None = None
+    shortest_interval_seconds: int | None = None
+    stack: str | None = None
+    url: str | None = None
+    secret_file: str | None = None
+    authorization_file: str | None = None
+    form: str | None = None
+    work_dir: str | None = None
+
+
+TargetArgsDict = Mapping[str, Any]
+"""A dictionary with what :class:`TargetArgs` has, or with the keys that the operator's file has."""
+
+Targets = Mapping[str, TargetArgs | TargetArgsDict]
+"""By name."""
 
 
 Content = Mapping[str, Any]
@@ -49,13 +89,15 @@ def targets_variables(content: Content) -> dict[str, str]:
     return {"CONFIG": f"{DIRECTORY}/{FILE}"} if content else {}
 
 
-def targets_volume(content: Content, secrets: Collection[str]) -> list[core.VolumeArgs]:
+def targets_volume(
+    content: Content, secrets: Collection[str], secret_name: pulumi.Input[str]
+) -> list[core.VolumeArgs]:
     """File and secrets in one directory."""
     if not content:
         return []
     sources = [core.VolumeProjectionArgs(config_map=core.ConfigMapProjectionArgs(name=TARGETS))]
     if secrets:
-        sources.append(core.VolumeProjectionArgs(secret=core.SecretProjectionArgs(name=TARGETS)))
+        sources.append(core.VolumeProjectionArgs(secret=core.SecretProjectionArgs(name=secret_name)))
     return [core.VolumeArgs(name=_VOLUME, projected=core.ProjectedVolumeSourceArgs(sources=sources))]
 
 
@@ -64,9 +106,22 @@ def targets_mount(content: Content) -> list[core.VolumeMountArgs]:
     return [core.VolumeMountArgs(name=_VOLUME, mount_path=DIRECTORY, read_only=True)] if content else []
 
 
+def target_entries(targets: Targets) -> dict[str, Any]:
+    """The targets with the keys that the operator's file has, whichever form they were written in."""
+    return {name: _entry(target) for name, target in targets.items()}
+
+
+def _entry(target: Any) -> Any:
+    given = as_dictionary(target)
+    if not isinstance(given, Mapping):
+        return target
+    return {key.replace("_", "-"): value for key, value in given.items() if value is not None and value != ()}
+
+
 def pulumi_stacks(targets: Targets) -> list[tuple[str, str]]:
     """Namespace and name of each Stack that is a target."""
-    found = [each["stack"] for each in targets.values() if each.get("kind") == "pulumiStack"]
+    entries = target_entries(targets).values()
+    found = [each["stack"] for each in entries if each.get("kind") == "pulumiStack"]
     return sorted({(namespace, name) for namespace, _, name in (stack.partition("/") for stack in found)})
 
 
@@ -75,10 +130,10 @@ def check_targets(targets: Targets, secrets: Collection[str]) -> None:
 
     :raises ConfigurationError: one sentence that names the argument.
     """
-    for name, target in targets.items():
+    for name, target in target_entries(targets).items():
         where = f"targets: {name}"
         if not isinstance(target, Mapping) or not isinstance(target.get("kind"), str):
-            raise ConfigurationError(f"{where} must be an object with a kind, as in docs/triggers.md")
+            raise ConfigurationError(f"{where} must be an object with a kind, as in docs/guides/triggers.md")
         stack = target.get("stack")
         if target["kind"] == "pulumiStack" and not all(str(stack or "").partition("/")):
             raise ConfigurationError(f"{where}: stack must be NAMESPACE/NAME of a Stack, not {stack!r}")

@@ -1,0 +1,220 @@
+"""``eurekube explain``: whose an instance is, who renews it, why it is not UP, and what may become of it."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+import click
+
+from eurekube_provider.cli.comparison_blocks import why
+from eurekube_provider.cli.output import Block, Cell, Line, OutputFormat, Tone, emit
+from eurekube_provider.cli.terminal import complain
+from eurekube_provider.cli.world_options import (
+    COULD_NOT_LOOK,
+    WELL,
+    reading,
+    require_one,
+    shown_progress,
+    world_options,
+)
+from eurekube_provider.comparison.comparing import Comparison, compare
+from eurekube_provider.comparison.explaining import Explanation, Sight, explain
+from eurekube_provider.comparison.keeper import KeeperKind, keeper_of
+from eurekube_provider.comparison.mirror_explaining import MirrorExplanation, Shown, explain_mirrors
+from eurekube_provider.core.errors import KubernetesError, RegistryError
+from eurekube_provider.core.model import Instance, Status
+from eurekube_provider.core.objects import Object
+from eurekube_provider.core.syncer import Syncer
+from eurekube_provider.doctor.worlds_reader import NO_EUREKA, Worlds, WorldsReader, asked, endpoint_at
+from eurekube_provider.eureka.peers import Peers
+from eurekube_provider.eureka.status_override import can_be_asked_for, instances_named
+from eurekube_provider.eureka.uncached_reads import UncachedReads, read_everywhere
+from eurekube_provider.kube.access import PODS, KubeAccess
+
+MOST_EXPLAINED = 20
+"""As many instances of an application are explained; those that are not UP come first."""
+
+NOT_FOUND = 1
+"""The exit code where Eureka holds neither an application nor an instance of that name."""
+
+
+@click.command("explain")
+@click.argument("target", metavar="APPLICATION|INSTANCE")
+@click.option(
+    "--connection", default="default", metavar="NAME", help="Which Eureka of the configuration. [default]"
+)
+@world_options
+def command(target: str, connection: str, output: str, **options: Any) -> int:
+    """Explain an instance, or each instance of an application: who keeps it, who renews it and when it was
+    last renewed, why it is not UP, and what would happen to it if its pod were deleted, its syncer were
+    deleted, the operator stopped, its renewer stopped, or its stack were destroyed. And which EurekaMirrors
+    bring the application into the cluster, by which Service, and why an instance is not called by that.
+
+    It reads each of these instances by itself, past the servers' caches, and changes nothing. Kubernetes'
+    side is shown where a cluster is at hand.
+
+    \b
+    Exit code: 0 explained
+               1 Eureka holds neither an application nor an instance of that name
+               2 Eureka is missing or could not be read, or wrong usage
+    """
+    with reading("explain", options) as reader:
+        with shown_progress() as progress:
+            worlds = reader.read(progress)
+        require_one("explain", worlds)
+        comparisons = [
+            one
+            for one in compare(worlds.kubernetes, worlds.instances)
+            if one.eureka_name == connection and one.keeper.kind is KeeperKind.SYNCER
+        ]
+        peers = reader.peers.get(connection)
+        if peers is None:
+            told = f"--connection {connection}: there is none; there are {', '.join(reader.peers)}"
+            complain(f"eurekube explain: {told if reader.peers else NO_EUREKA}")
+            return COULD_NOT_LOOK
+        if connection not in worlds.instances:
+            return COULD_NOT_LOOK  # which was said
+        wanted = [one for one in comparisons if one.application == target.upper()]
+        try:
+            found = instances_named(peers, target)
+        except RegistryError as error:
+            complain(f"eurekube explain: {error}")
+            for one in wanted:
+                complain(f"eurekube explain: {one.keeper} wants {one.kubernetes or 'none'} there: {why(one)}")
+            for mirror in _mirrored(worlds, connection, {target.upper()}):
+                told = f"{mirror.standing.subject} shows it as the Service {mirror.service or '-'}"
+                complain(f"eurekube explain: {told}; {_counted(mirror)}")
+            return NOT_FOUND
+        chosen = sorted(found, key=lambda one: (one.status is Status.UP, one.key))[:MOST_EXPLAINED]
+        with shown_progress() as progress:
+            progress(f"reading {len(chosen)} {'instance' if len(chosen) == 1 else 'instances'}")
+            explained = _explained(reader, worlds, peers, chosen, comparisons)
+    mirrored = _mirrored(worlds, connection, {one.application for one in found})
+    if target.upper() not in {one.application for one in found}:
+        mirrored = [one.of_instances(each.instance_id for each in found) for one in mirrored]
+    document = {
+        "applications": [one.to_dict() for one in wanted],
+        "instances": [one.to_dict() for one in explained],
+        "more": len(found) - len(chosen),
+        "mirrors": [one.to_dict() for one in mirrored],
+    }
+    blocks = [*_blocks(wanted, explained, len(found) - len(chosen)), *_mirror_blocks(mirrored)]
+    emit(OutputFormat(output), document, blocks)
+    return WELL
+
+
+def _mirrored(worlds: Worlds, connection: str, applications: Iterable[str]) -> list[MirrorExplanation]:
+    """What the cluster's mirrors of one Eureka make of applications."""
+    if worlds.kubernetes is None:
+        return []
+    listed = worlds.instances.get(connection, ())
+    return [
+        explanation
+        for application in sorted(applications)
+        for explanation in explain_mirrors(
+            worlds.mirrors,
+            worlds.kubernetes.cluster,
+            application,
+            [one for one in listed if one.application == application],
+            time.time(),
+        )
+        if explanation.standing.eureka_name == connection
+    ]
+
+
+def _explained(
+    reader: WorldsReader,
+    worlds: Worlds,
+    peers: Peers,
+    chosen: Sequence[Instance],
+    comparisons: Sequence[Comparison],
+) -> list[Explanation]:
+    """Read each by itself, on every server, and its endpoint and pod where a cluster is at hand."""
+    keys = [one.key for one in chosen if can_be_asked_for(one)]
+    reads = read_everywhere(peers, keys) if keys else UncachedReads({}, {})
+    syncers = {}
+    if worlds.kubernetes:
+        syncers = {f"{one.namespace}/{one.name}": one for one in map(asked, worlds.kubernetes.syncers) if one}
+    told = {one.keeper.name: why(one) for one in comparisons if one.state.is_fault}
+    now_ms = time.time() * 1000
+    found = []
+    for listed in chosen:
+        instance = reads.newest(listed.key) or listed
+        keeper = keeper_of(instance, worlds.kubernetes.cluster.name if worlds.kubernetes else None)
+        syncer = syncers.get(keeper.name) if keeper.kind is KeeperKind.SYNCER else None
+        endpoint = endpoint_at(worlds, syncer, instance) if syncer else None
+        sight = Sight(
+            instance,
+            keeper,
+            {url: held.get(listed.key) for url, held in reads.by_url.items()},
+            {url: str(error) for url, error in reads.failures.items()},
+            worlds.kubernetes is not None,
+            syncer,
+            told.get(keeper.name, "") if keeper.kind is KeeperKind.SYNCER else "",
+            endpoint,
+            _pod(reader.access, syncer, endpoint) if instance.status is not Status.UP else None,
+        )
+        found.append(explain(sight, now_ms))
+    return found
+
+
+def _pod(access: KubeAccess | None, syncer: Syncer | None, endpoint: Object | None) -> Object | None:
+    """The pod behind an endpoint; None where there is none, or it may not be read."""
+    target = (endpoint or {}).get("targetRef") or {}
+    if access is None or syncer is None or target.get("kind") != "Pod" or not target.get("name"):
+        return None
+    try:
+        return access.get(PODS.path(syncer.selector.namespace, target["name"]))
+    except KubernetesError:
+        return None
+
+
+def _blocks(wanted: Sequence[Comparison], explained: Sequence[Explanation], more: int) -> Iterable[Block]:
+    for row in wanted:
+        kubernetes, eureka = row.kubernetes or "-", row.eureka or "-"
+        yield Line((Cell(row.application, Tone.STRONG), Cell(f"  {row.keeper}: {row.state}")))
+        yield Line.of(f"{kubernetes} in Kubernetes, {eureka} in Eureka", indent=2)
+        if why(row):
+            yield Line.of(why(row), Tone.MID, 2)
+        yield Line.of("")
+    for one in explained:
+        tone = Tone.GOOD if one.status == Status.UP else Tone.BAD
+        yield Line((Cell(f"{one.application} {one.instance_id}  ", Tone.STRONG), Cell(one.status, tone)))
+        for topic, sentence in one.facts:
+            yield Line((Cell(f"{topic}: ", Tone.DIM), Cell(sentence)), 2)
+        yield Line.of("what would happen if", Tone.DIM, 2)
+        for event, outcome in one.consequences:
+            yield Line((Cell(f"{event}: ", Tone.DIM), Cell(outcome)), 4)
+        yield Line.of("")
+    if more:
+        yield Line.of(f"and {more} more: name one of them", Tone.DIM)
+
+
+_SHOWN_TONES = {Shown.LEFT_OUT: Tone.BAD, Shown.NOT_CALLED: Tone.MID, Shown.HELD: Tone.MID}
+
+
+def _mirror_blocks(mirrored: Sequence[MirrorExplanation]) -> Iterable[Block]:
+    for one in mirrored:
+        service = f"Service {one.standing.namespace}/{one.service}" if one.service else "no Service"
+        yield Line(
+            (Cell(one.application, Tone.STRONG), Cell(f"  {one.standing.subject}: {one.standing.state}"))
+        )
+        yield Line.of(f"{service}, {_counted(one)}", indent=2)
+        if one.standing.why:
+            yield Line.of(one.standing.why, Tone.MID, 2)
+        for each in one.instances[:MOST_EXPLAINED]:
+            place = f" at {each.address}" if each.address else ""
+            told = Cell(str(each.shown), _SHOWN_TONES.get(each.shown, Tone.GOOD))
+            yield Line(
+                (Cell(f"{each.instance_id}{place}: "), told, Cell(f": {each.why}" if each.why else "")), 4
+            )
+        if len(one.instances) > MOST_EXPLAINED:
+            yield Line.of(f"and {len(one.instances) - MOST_EXPLAINED} more", Tone.DIM, 4)
+        yield Line.of("")
+
+
+def _counted(mirror: MirrorExplanation) -> str:
+    called = sum(one.shown in (Shown.CALLED, Shown.HELD) for one in mirror.instances)
+    return f"{called} of {len(mirror.instances)} instances are called by it"

@@ -1,0 +1,185 @@
+"""``eurekube import``: what a program must say to take over what an application has in Eureka."""
+
+from __future__ import annotations
+
+import argparse
+import re
+from collections.abc import Iterator, Sequence
+from difflib import get_close_matches
+from pathlib import Path
+
+from eurekube_provider.cli.program_text import (
+    ProgramResource,
+    dynamic_python,
+    import_file,
+    native_python,
+    native_yaml,
+    resource_name,
+)
+from eurekube_provider.cli.terminal import complain, put
+from eurekube_provider.core.errors import ConfigurationError, RegistryRejected
+from eurekube_provider.core.identity import ClusterOwner, StackOwner, parse_owner
+from eurekube_provider.core.model import Instance
+from eurekube_provider.core.wording import listed
+from eurekube_provider.eureka.peers import Peers
+from eurekube_provider.registrations.connections import configured_connection
+from eurekube_provider.registrations.importing import imported_application, imported_instance
+from eurekube_provider.registrations.resource import Found
+from eurekube_provider.registrations.servers import PEERS
+
+_NOBODY = StackOwner("-", "-", "-", "-")
+"""The stack is not known here: whatever any stack has is left to it."""
+
+_LIKE_A_CREDENTIAL = re.compile("pass|secret|token|credential", re.IGNORECASE)
+_FIRST = 5
+
+_NATIVE_STEPS = """\
+# {what} in Eureka. What adopts it changes nothing but whose it is:
+#   {command}
+#   pulumi import --file {file} --protect=false
+# Then put this into the program in place of what the import printed, and run `pulumi up`, which adopts it.
+# {conflict} may go afterwards.
+"""
+_DYNAMIC_STEPS = """\
+# {what} in Eureka. `pulumi up` adopts it, which changes nothing but whose it is. {conflict} may go
+# afterwards.
+"""
+
+
+def add_to(parser: argparse.ArgumentParser) -> None:
+    """Add the command's options."""
+    parser.description = (
+        "Print a program that asks for everything an application has in Eureka and no Eurekube owns, so that"
+        " a stack can adopt it; with --file also write what `pulumi import --file` reads. Changes nothing."
+        " What belongs to a syncer or to a stack is left out, and named on standard error. Credentials for"
+        " Eureka are read from the environment (EUREKA_USER, EUREKA_PASSWORD, EUREKA_CA_FILE ...)."
+    )
+    parser.add_argument("application", metavar="APPLICATION", help="its name in Eureka")
+    parser.add_argument("--eureka-url", metavar="URL[,URL...]", help="the Eureka servers [EUREKA_URL]")
+    parser.add_argument("--provider", choices=("native", "dynamic"), default="native", help="[native]")
+    parser.add_argument("--language", choices=("python", "yaml"), default="python", help="[python]")
+    parser.add_argument(
+        "--one-by-one",
+        action="store_true",
+        help="an Instance for each registration, in place of one Application for all",
+    )
+    parser.add_argument(
+        "--file", type=Path, metavar="FILE", help="write the file for `pulumi import --file`; must be new"
+    )
+
+
+def run(options: argparse.Namespace) -> None:
+    """Print the program.
+
+    :raises ConfigurationError: options that do not go together, no URL, a file that cannot be written, or
+        what is there cannot be asked for.
+    :raises RegistryError: Eureka cannot be asked, or has nothing of it that can be imported.
+    """
+    if options.provider == "dynamic" and options.language != "python":
+        raise ConfigurationError(f"--language {options.language}: the dynamic provider has Python only")
+    if options.provider == "dynamic" and options.file:
+        raise ConfigurationError("--file: pulumi import knows no dynamic resources; `pulumi up` adopts them")
+    connection = configured_connection(lambda _: None, service_url=options.eureka_url)
+    resources = list(_resources(PEERS.of(connection), options))
+    if not resources:
+        raise RegistryRejected(f"what Eureka listed of {options.application!r} is gone by now")
+    if options.file:
+        try:
+            with options.file.open("x", encoding="utf-8") as file:
+                file.write(import_file(resources))
+        except OSError as error:
+            raise ConfigurationError(f"--file {options.file}: {error.strerror}") from None
+    put(program(resources, options))
+
+
+def program(resources: Sequence[ProgramResource], options: argparse.Namespace) -> str:
+    """The program, and above it what is to be done with it."""
+    # An application's name is somebody's text: quoted, it stays inside of the comment.
+    shown = repr(str(options.application))
+    if options.provider == "dynamic":
+        steps = _DYNAMIC_STEPS.format(what=shown, conflict="on_conflict")
+        return f"{steps}{dynamic_python(resources)}"
+    language = "" if options.language == "python" else f" --language {options.language}"
+    each = " --one-by-one" if options.one_by_one else ""
+    file = repr(str(options.file)) if options.file else "imports.json"
+    again = f"eurekube import {shown}{language}{each} --file {file}"
+    steps = _NATIVE_STEPS.format(
+        what=shown,
+        command=f"{again} (done)" if options.file else again,
+        file=file,
+        conflict="onConflict" if options.language == "yaml" else "on_conflict",
+    )
+    return steps + (native_yaml if options.language == "yaml" else native_python)(resources)
+
+
+def _resources(peers: Peers, options: argparse.Namespace) -> Iterator[ProgramResource]:
+    free = _free(peers, options.application)
+    url = ",".join(peer.url for peer in peers.peers)
+    name = resource_name(options.application.lower())
+    if not options.one_by_one:
+        found = imported_application(options.application, _NOBODY, url, peers)
+        if found is not None:
+            yield _resource("Application", name, options.application.upper(), found)
+        return
+    taken: set[str] = set()
+    for each in free:
+        id_ = "/".join(each.key)
+        found = imported_instance(id_, _NOBODY, url, peers)
+        if found is not None:
+            own = resource_name(f"{name}-{each.instance_id}", taken)
+            taken.add(own)
+            yield _resource("Instance", own, id_, found)
+
+
+def _resource(kind: str, name: str, id_: str, found: Found) -> ProgramResource:
+    asked = found.inputs
+    metadata = [
+        asked.get("metadata"),
+        *(each.get("metadata") for each in asked.get("instances", {}).values()),
+    ]
+    keys = {key for each in metadata for key in each or () if _LIKE_A_CREDENTIAL.search(key)}
+    if keys:
+        complain(
+            f"eurekube import: metadata {', '.join(sorted(keys))} of {name} may be credentials: they stand in"
+            " clear in Eureka and in this program; give them as secrets from the stack's configuration"
+        )
+    return ProgramResource(kind, name, id_, asked)
+
+
+def _free(peers: Peers, application: str) -> list[Instance]:
+    """What no Eurekube owns; the rest is said.
+
+    :raises RegistryRejected: there is nothing.
+    """
+    everything = peers.list_instances()
+    there = sorted(
+        (one for one in everything if one.application == application.upper()), key=lambda each: each.key
+    )
+    if not there:
+        near = get_close_matches(application.upper(), {one.application for one in everything}, n=1)
+        hint = f" ({near[0]} is one)" if near else ""
+        raise RegistryRejected(
+            f"Eureka lists no application {application!r}{hint}; what was registered within the last 30 s may"
+            " not be listed yet"
+        )
+    others = [one for one in there if one.owner]
+    for one in others[:_FIRST]:
+        complain(f"eurekube import: left out {'/'.join(one.key)}, which belongs to {_whose(one)}")
+    if len(others) > _FIRST:
+        complain(f"eurekube import: left out {len(others) - _FIRST} more that belong to others")
+    free = [one for one in there if not one.owner]
+    if not free:
+        owners = sorted({_whose(one) for one in others})
+        raise RegistryRejected(
+            f"nothing of {application!r} can be imported: all of it belongs to {listed(owners, _FIRST)}"
+        )
+    return free
+
+
+def _whose(instance: Instance) -> str:
+    owner = parse_owner(instance.owner)
+    if isinstance(owner, ClusterOwner):
+        return f"the EurekaSyncer {owner.namespace}/{owner.syncer} of the cluster {owner.cluster}"
+    if isinstance(owner, StackOwner):
+        return f"the Pulumi stack {owner.organization}/{owner.project}/{owner.stack} ({owner.name})"
+    return str(instance.owner)

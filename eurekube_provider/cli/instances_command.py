@@ -1,0 +1,138 @@
+"""``eurekube instances``: lists what Eureka holds, and whose it is."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from fnmatch import fnmatchcase
+from typing import Any
+
+import click
+
+from eurekube_provider.cli.output import Block, Cell, Line, OutputFormat, Sheet, Tone, emit
+from eurekube_provider.cli.terminal import complain
+from eurekube_provider.cli.world_options import COULD_NOT_LOOK, WELL, read_once, world_options
+from eurekube_provider.comparison.keeper import Keeper, KeeperKind, keeper_of
+from eurekube_provider.core.model import Instance, Status
+
+NONE_FOUND = 1
+"""The exit code where nothing fits the filters."""
+
+_TONES = {Status.UP: Tone.GOOD, Status.OUT_OF_SERVICE: Tone.MID, Status.STARTING: Tone.MID}
+
+
+@click.command("instances")
+@click.argument("applications", metavar="[APPLICATION]...", nargs=-1)
+@click.option(
+    "--status",
+    "statuses",
+    type=click.Choice([str(one) for one in Status], case_sensitive=False),
+    multiple=True,
+    help="Only with this status; may be repeated.",
+)
+@click.option(
+    "--kept-by",
+    "kinds",
+    type=click.Choice([str(one) for one in KeeperKind]),
+    multiple=True,
+    help="Only what such a keeper keeps; may be repeated.",
+)
+@click.option("--owner", metavar="PATTERN", help="Only of this owner, e.g. 'stack/acme/*'.")
+@click.option("--address", metavar="ADDRESS", help="Only at this IP address.")
+@world_options
+def command(
+    applications: tuple[str, ...],
+    statuses: tuple[str, ...],
+    kinds: tuple[str, ...],
+    owner: str | None,
+    address: str | None,
+    output: str,
+    **options: Any,
+) -> int:
+    """List the instances that Eureka holds, of the applications that are named or of all, and who keeps each.
+    With a cluster at hand, its own syncers are told from those of other clusters. With `--namespace`: only
+    what a syncer of these namespaces keeps.
+
+    It reads the list that every client gets, up to 30 s old, once from each server.
+
+    \b
+    Exit code: 0 listed
+               1 nothing fits
+               2 Eureka is missing or could not be read, or wrong usage
+    """
+    worlds = read_once("instances", options)
+    if not worlds.instances:
+        return COULD_NOT_LOOK
+    cluster = worlds.kubernetes.cluster.name if worlds.kubernetes else None
+    wanted = {name.upper() for name in applications}
+    namespaces = set((options.get("namespace") or "").split(",")) - {""}
+
+    def fits(one: Instance, keeper: Keeper) -> bool:
+        return (
+            (not wanted or one.application in wanted)
+            and (not statuses or str(one.status) in statuses)
+            and (not kinds or str(keeper.kind) in kinds)
+            and (not owner or fnmatchcase(one.owner or "", owner))
+            and (not address or one.ip_address == address)
+            and (not namespaces or _namespace(keeper) in namespaces)
+        )
+
+    found = [
+        (name, one, keeper)
+        for name, instances in worlds.instances.items()
+        for one in sorted(instances, key=lambda one: one.key)
+        if fits(one, keeper := keeper_of(one, cluster))
+    ]
+    document = {"instances": [_document(*each) for each in found], "unread": list(worlds.unread)}
+    emit(OutputFormat(output), document, _blocks(found, worlds.instances))
+    if any(read.error for read in worlds.eurekas.values()):
+        return COULD_NOT_LOOK
+    if not found:
+        complain("eurekube instances: nothing fits")
+    return WELL if found else NONE_FOUND
+
+
+def _namespace(keeper: Keeper) -> str:
+    parts = keeper.name.split("/")
+    return parts[-2] if keeper.kind in (KeeperKind.SYNCER, KeeperKind.OTHER_CLUSTER) else ""
+
+
+def _document(eureka: str, instance: Instance, keeper: Keeper) -> dict[str, Any]:
+    return {
+        "eureka": eureka,
+        "application": instance.application,
+        "instanceId": instance.instance_id,
+        "status": str(instance.status),
+        "overriddenStatus": str(instance.overridden_status),
+        "hostName": instance.host_name,
+        "ipAddress": instance.ip_address,
+        "port": instance.port.number if instance.port.enabled else None,
+        "securePort": instance.secure_port.number if instance.secure_port.enabled else None,
+        "vipAddress": instance.vip_address,
+        "keeper": {"kind": str(keeper.kind), "name": keeper.name},
+        "owner": instance.owner,
+        "renewer": instance.renewer,
+        "zone": instance.zone,
+        "metadata": dict(instance.metadata),
+    }
+
+
+def _blocks(
+    found: Sequence[tuple[str, Instance, Keeper]], eurekas: Mapping[str, Sequence[Instance]]
+) -> Iterable[Block]:
+    has_several = len(eurekas) > 1
+    rows = [
+        (
+            Cell(one.application),
+            Cell(one.instance_id),
+            Cell(str(one.status), _TONES.get(one.status, Tone.BAD)),
+            Cell(f"{one.ip_address}:{one.port.number if one.port.enabled else one.secure_port.number}"),
+            *([Cell(name)] if has_several else ()),
+            Cell(str(keeper), Tone.DIM),
+        )
+        for name, one, keeper in found
+    ]
+    at = ("AT",) if has_several else ()
+    if rows:
+        yield Sheet(("APPLICATION", "INSTANCE", "STATUS", "ADDRESS", *at, "KEPT BY"), rows)
+    every = sum(map(len, eurekas.values()))
+    yield Line.of(f"{len(found)} of {every} instances", Tone.DIM)

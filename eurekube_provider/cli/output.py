@@ -1,0 +1,198 @@
+"""What a command shows, as a table for people, or as JSON, YAML or Markdown.
+
+A command says what it has to show as blocks, and as one document of plain values; ``--output`` chooses.
+"""
+
+from __future__ import annotations
+
+import io
+import json
+import os
+import re
+import sys
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import TYPE_CHECKING, Any, TextIO
+
+import yaml
+
+from eurekube_provider.cli.terminal import put
+from eurekube_provider.core.quoting import printable
+
+if TYPE_CHECKING:
+    from rich.console import Console, RenderableType
+
+_WIDE = 1000
+"""Columns where the output is no terminal: no line is folded for it."""
+
+_GAP = 2
+"""Columns between two columns of a table."""
+
+_LEAST_ROOM = 16
+"""Columns below which a text is folded rather than cut."""
+
+
+class OutputFormat(StrEnum):
+    """The values of ``--output``."""
+
+    TABLE = "table"
+    JSON = "json"
+    YAML = "yaml"
+    MARKDOWN = "markdown"
+
+
+class Tone(StrEnum):
+    """What a text is about, which is its colour on a terminal."""
+
+    PLAIN = ""
+    BAD = "bold red"
+    MID = "yellow"
+    GOOD = "green"
+    DIM = "dim"
+    STRONG = "bold"
+
+
+@dataclass(frozen=True, slots=True)
+class Cell:
+    """A text and its tone."""
+
+    text: str
+    tone: Tone = Tone.PLAIN
+
+
+@dataclass(frozen=True, slots=True)
+class Line:
+    """A line of its own, or a paragraph.
+
+    :ivar indent: columns to its left.
+    """
+
+    cells: Sequence[Cell]
+    indent: int = 0
+
+    @classmethod
+    def of(cls, text: str, tone: Tone = Tone.PLAIN, indent: int = 0) -> Line:
+        """One text in one tone."""
+        return cls((Cell(text, tone),), indent)
+
+    @property
+    def text(self) -> str:
+        """Without tones."""
+        return printable("".join(one.text for one in self.cells))
+
+
+@dataclass(frozen=True, slots=True)
+class Sheet:
+    """A table.
+
+    :ivar last_is_cut: whether the last column is cut where a terminal is too narrow, not folded.
+    """
+
+    columns: Sequence[str]
+    rows: Sequence[Sequence[Cell]]
+    last_is_cut: bool = False
+
+
+Block = Line | Sheet
+
+
+def emit(output: OutputFormat, document: Any, blocks: Iterable[Block]) -> None:
+    """Print what a command shows on standard output.
+
+    :param document: plain values: what JSON and YAML are made of.
+    :param blocks: what tables and Markdown are made of.
+    """
+    if output is OutputFormat.JSON:
+        put(json.dumps(document, indent=2) + "\n")
+    elif output is OutputFormat.YAML:
+        put(yaml.safe_dump(document, sort_keys=False, allow_unicode=False, width=110))
+    elif output is OutputFormat.MARKDOWN:
+        put(markdown(blocks))
+    else:
+        put(text(blocks))
+
+
+def text(blocks: Iterable[Block], stream: TextIO | None = None, *, plain: bool = False) -> str:
+    """Write blocks for a terminal, or for a pipe: without colours then, and without a line folded.
+
+    :param stream: where it will be printed; default standard output.
+    :param plain: write it as for a pipe, whatever the environment says.
+    """
+    from rich.console import Console
+
+    shown = console(stream or sys.stdout)
+    if plain:
+        shown = Console(width=_WIDE, force_terminal=False, color_system=None, highlight=False)
+    with shown.capture() as captured:
+        for block in blocks:
+            shown.print(renderable(block, shown.width))
+    lines = captured.get().splitlines()
+    return "".join(f"{line.rstrip()}\n" for line in lines)
+
+
+def console(stream: TextIO) -> Console:
+    """A console as wide as its terminal; NO_COLOR, FORCE_COLOR, TERM=dumb and COLUMNS are heeded.
+
+    Rich is loaded by whoever shows something, and not before.
+    """
+    from rich.console import Console
+
+    width = None if stream.isatty() or os.environ.get("COLUMNS") else _WIDE
+    return Console(file=stream, width=width, highlight=False, markup=False, emoji=False)
+
+
+def renderable(block: Block, width: int = _WIDE) -> RenderableType:
+    """Make of a block what rich prints.
+
+    :param width: columns of the terminal.
+    """
+    from rich.cells import cell_len
+    from rich.padding import Padding
+    from rich.table import Table
+    from rich.text import Text
+
+    if isinstance(block, Line):
+        line = Text.assemble(*((printable(one.text), str(one.tone)) for one in block.cells))
+        return Padding(line, (0, 0, 0, block.indent), expand=False) if block.indent else line
+    table = Table(box=None, pad_edge=False, padding=(0, _GAP, 0, 0), header_style=str(Tone.DIM))
+    rows = [[printable(one.text) for one in row] for row in block.rows]
+    room = width - sum(
+        _GAP + max(cell_len(row[number]) for row in (block.columns, *rows))
+        for number in range(len(block.columns) - 1)
+    )
+    # A column that is not to be folded takes all the room from the others: rich does not know which matters.
+    is_cut = block.last_is_cut and room >= _LEAST_ROOM
+    for name in block.columns[:-1]:
+        table.add_column(name, no_wrap=is_cut, overflow="fold")
+    table.add_column(
+        block.columns[-1],
+        no_wrap=is_cut,
+        overflow="ellipsis" if is_cut else "fold",
+        max_width=room if is_cut else None,
+    )
+    for row in block.rows:
+        table.add_row(*(Text(printable(one.text), style=str(one.tone)) for one in row))
+    return table
+
+
+def markdown(blocks: Iterable[Block]) -> str:
+    """Write blocks as Markdown, e.g. for a comment of a pull request."""
+    written = io.StringIO()
+    for block in blocks:
+        if isinstance(block, Line):
+            sign = "  - " if block.indent > 2 else "- " if block.indent else ""
+            written.write(f"{sign}{_escaped(block.text)}\n" if sign else f"\n{_escaped(block.text)}\n\n")
+            continue
+        written.write(f"\n| {' | '.join(block.columns)} |\n|{'---|' * len(block.columns)}\n")
+        for row in block.rows:
+            written.write(f"| {' | '.join(_escaped(printable(one.text)) for one in row)} |\n")
+        written.write("\n")
+    return re.sub(r"\n{3,}", "\n\n", written.getvalue()).strip() + "\n"
+
+
+def _escaped(sentence: str) -> str:
+    """Foreign text that must not become markup."""
+    for sign in "\\`*_[]<>|#":
+        sentence = sentence.replace(sign, f"\\{sign}")
+    return sentence

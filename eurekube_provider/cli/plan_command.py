@@ -1,0 +1,69 @@
+"""``eurekube plan``: shows what the operator would do now, and does nothing."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+import click
+
+from eurekube_provider.cli.output import Block, Cell, Line, OutputFormat, Tone, emit
+from eurekube_provider.cli.terminal import complain
+from eurekube_provider.cli.world_options import COULD_NOT_LOOK, exit_code, read_once, world_options
+from eurekube_provider.comparison.comparing import SyncerPlan, plans_of
+
+_TONES = {"+": Tone.GOOD, "-": Tone.BAD, "~": Tone.MID, "!": Tone.MID}
+
+
+@click.command("plan")
+@click.argument("syncers", metavar="[SYNCER]...", nargs=-1)
+@world_options
+def command(syncers: tuple[str, ...], output: str, **options: Any) -> int:
+    """Show what the operator would do now for each syncer (NAMESPACE/NAME; all without one): what Kubernetes
+    has against what Eureka has, by the same function as the operator, and what would keep the operator from
+    it. Nothing is sent.
+
+    Eureka's list may be 30 s old: what changed within the last half a minute may be planned although it is
+    done. `eurekube operator --once --dry-run` reads each instance, and applies the operator's whole
+    configuration.
+
+    \b
+    Exit code: 0 there is nothing to do
+               1 something would be done, or is refused
+               2 a world is missing or could not be read, or wrong usage
+    """
+    worlds = read_once("plan", options)
+    if worlds.kubernetes is None or not worlds.instances:
+        complain("eurekube plan: there is no plan without both worlds")
+        return COULD_NOT_LOOK
+    planned = plans_of(worlds.kubernetes, worlds.instances)
+    chosen = [one for key, one in sorted(planned.items()) if not syncers or "/".join(key) in syncers]
+    unknown = set(syncers) - {"/".join(one.key) for one in chosen}
+    for name in sorted(unknown):
+        complain(f"eurekube plan: there is no syncer {name}, or it could not be planned")
+    emit(OutputFormat(output), {"syncers": list(map(_document, chosen))}, _blocks(chosen))
+    code = exit_code(worlds, differs=any(one.steps or one.steps.refusals for one in chosen))
+    return COULD_NOT_LOOK if unknown else code
+
+
+def _document(planned: SyncerPlan) -> dict[str, Any]:
+    return {
+        "syncer": "/".join(planned.key),
+        "owner": planned.owner,
+        "eureka": planned.eureka,
+        "held": planned.held,
+        **planned.steps.to_dict(),
+    }
+
+
+def _blocks(chosen: Sequence[SyncerPlan]) -> Iterable[Block]:
+    busy = [one for one in chosen if one.steps or one.steps.refusals or one.held]
+    for one in busy:
+        yield Line.of(f"syncer {'/'.join(one.key)}, at Eureka {one.eureka}", Tone.STRONG)
+        if one.held:
+            yield Line((Cell("held: ", Tone.MID), Cell(one.held)), 2)
+        for line in one.steps.describe().splitlines():
+            yield Line.of(line, _TONES.get(line[:1], Tone.PLAIN), 2)
+    idle = len(chosen) - len(busy)
+    if idle or not busy:
+        yield Line.of(f"nothing to do for {idle} {'syncer' if idle == 1 else 'syncers'}", Tone.DIM)

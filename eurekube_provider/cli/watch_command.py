@@ -1,0 +1,109 @@
+"""``eurekube watch``: what ``eurekube status`` shows, again and again."""
+
+from __future__ import annotations
+
+import json
+import sys
+import time
+from collections.abc import Callable
+from typing import Any
+
+import click
+
+from eurekube_provider.cli.comparison_blocks import WorldsStatus, blocks_of, status_of
+from eurekube_provider.cli.output import Line, OutputFormat, Tone, console, renderable, text
+from eurekube_provider.cli.terminal import put
+from eurekube_provider.cli.world_options import reading, require_one, shown_progress, world_options
+from eurekube_provider.doctor.worlds_reader import Progress
+
+LEAST_SECONDS = 5.0
+DEFAULT_SECONDS = 15.0
+"""As often as the operator reads the registry; a server makes its list anew every 30 s."""
+
+_Look = Callable[[], WorldsStatus]
+
+
+@click.command("watch")
+@click.argument("applications", metavar="[APPLICATION]...", nargs=-1)
+@click.option("--differences", is_flag=True, help="Leave out what is in sync.")
+@click.option(
+    "--interval",
+    type=click.FloatRange(min=LEAST_SECONDS),
+    default=DEFAULT_SECONDS,
+    metavar="SECONDS",
+    help=f"How often to look, {LEAST_SECONDS:g} or more. [{DEFAULT_SECONDS:g}]",
+)
+@click.option(
+    "--count", type=click.IntRange(min=1), metavar="NUMBER", help="End after so many looks. [never]"
+)
+@world_options
+def command(
+    applications: tuple[str, ...],
+    *,
+    differences: bool,
+    interval: float,
+    count: int | None,
+    output: str,
+    **options: Any,
+) -> int:
+    """Show what `eurekube status` shows, again and again, until Ctrl-C. On a terminal the screen is redrawn;
+    else each look that shows something new is printed. `--output json` prints one document a line.
+
+    \b
+    Exit code: 0 ended by Ctrl-C, or after --count looks
+               2 neither world could be read at the first look, or wrong usage
+    """
+    with reading("watch", options) as reader:
+
+        def look(progress: Progress | None = None) -> WorldsStatus:
+            return status_of(reader.read(progress), applications, only_differing=differences)
+
+        with shown_progress() as progress:
+            first = look(progress)
+        require_one("watch", first.worlds)
+        try:
+            if sys.stdout.isatty() and output == OutputFormat.TABLE:
+                _redraw(first, look, interval, count)
+            else:
+                _print(first, look, interval, count, OutputFormat(output))
+        except KeyboardInterrupt:
+            return 0
+    return 0
+
+
+def _redraw(status: WorldsStatus, look: _Look, interval: float, count: int | None) -> None:
+    from rich.console import Group
+    from rich.live import Live
+
+    screen = console(sys.stdout)
+    with Live(console=screen, screen=True, auto_refresh=False, vertical_overflow="crop") as live:
+        looks = 1
+        while True:
+            when = Line.of(f"{time.strftime('%H:%M:%S')}, every {interval:g} s; Ctrl-C ends", Tone.DIM)
+            shown = (renderable(block, screen.width) for block in (when, *blocks_of(status)))
+            live.update(Group(*shown), refresh=True)
+            if looks == count:
+                return
+            time.sleep(interval)
+            status, looks = look(), looks + 1
+
+
+def _print(
+    status: WorldsStatus, look: _Look, interval: float, count: int | None, output: OutputFormat
+) -> None:
+    before, looks = "", 1
+    while True:
+        shown = _written(status, output)
+        if shown != before:
+            before = shown
+            put(shown if output is OutputFormat.JSON else f"{time.strftime('%H:%M:%S')}\n{shown}\n")
+        if looks == count:
+            return
+        time.sleep(interval)
+        status, looks = look(), looks + 1
+
+
+def _written(status: WorldsStatus, output: OutputFormat) -> str:
+    if output is OutputFormat.JSON:
+        return json.dumps(status.to_dict()) + "\n"
+    return text(blocks_of(status))

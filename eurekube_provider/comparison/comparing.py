@@ -1,0 +1,365 @@
+"""The comparisons: one for each application and whoever keeps it, worst first."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from eurekube_provider.comparison.discrepancy import Difference, differences_in, grouped
+from eurekube_provider.comparison.keeper import Keeper, KeeperKind, keeper_of
+from eurekube_provider.comparison.standing import NOT_LOOKED_AT, SyncState, standing_of
+from eurekube_provider.core.condition_types import ConditionType, Reason
+from eurekube_provider.core.errors import ConfigurationError
+from eurekube_provider.core.identity import CLUSTER_UID_KEY, Cluster, ClusterOwner, parse_owner
+from eurekube_provider.core.mapping import Desired
+from eurekube_provider.core.model import Instance, Status
+from eurekube_provider.core.objects import Object
+from eurekube_provider.core.plan import Action, Plan, plan
+from eurekube_provider.core.syncer import DEFAULT_CONNECTION, Syncer
+from eurekube_provider.core.syncer_plan import plan_of_syncer
+
+SyncerName = tuple[str, str]
+"""Namespace and name."""
+
+_NO_SYNCER = "NoSuchSyncer"
+_HELD = frozenset({Reason.NOT_ALLOWED, Reason.UNKNOWN_EUREKA})
+
+
+@dataclass(frozen=True, slots=True)
+class Count:
+    """How many instances there are on one side, and how many of them are UP; None where nobody counted."""
+
+    total: int
+    up: int | None = None
+
+    def __str__(self) -> str:
+        return str(self.total) if self.up is None else f"{self.up}/{self.total}"
+
+    def to_dict(self) -> dict[str, int | None]:
+        """Return it as plain JSON values."""
+        return {"up": self.up, "total": self.total}
+
+
+@dataclass(frozen=True, slots=True)
+class Comparison:
+    """One application as its keeper wants it and as Eureka has it.
+
+    :ivar eureka_name: the connection at which it is registered.
+    :ivar reason: one word for what is wrong, as the condition's reason has it; empty where nothing is.
+    :ivar message: the same in a sentence.
+    :ivar kubernetes: the endpoints; None where Kubernetes was not read, or has nothing to do with it.
+    :ivar eureka: the instances; None where Eureka was not read.
+    :ivar differing: how many instances differ; ``differences`` are the first of them.
+    """
+
+    application: str
+    keeper: Keeper
+    state: SyncState
+    eureka_name: str = DEFAULT_CONNECTION
+    reason: str = ""
+    message: str = ""
+    kubernetes: Count | None = None
+    eureka: Count | None = None
+    differing: int = 0
+    differences: Sequence[Difference] = ()
+
+    @property
+    def order(self) -> tuple[object, ...]:
+        """Worst first, then by name."""
+        return (self.state.rank, self.keeper.rank[0], self.application, self.keeper.name)
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return it as plain JSON values."""
+        return {
+            "application": self.application,
+            "keeper": {"kind": str(self.keeper.kind), "name": self.keeper.name},
+            "eurekaName": self.eureka_name,
+            "state": str(self.state),
+            "reason": self.reason,
+            "message": self.message,
+            "kubernetes": self.kubernetes.to_dict() if self.kubernetes else None,
+            "eureka": self.eureka.to_dict() if self.eureka else None,
+            "differing": self.differing,
+            "groups": [
+                {"cause": group.cause, "instances": [one.to_dict() for one in group.differences]}
+                for group in grouped(self.differences)
+            ],
+        }
+
+
+@dataclass(frozen=True, slots=True)
+class KubernetesWorld:
+    """What was read of one cluster.
+
+    :ivar syncers: the custom resources.
+    :ivar desired: what each of those wants that can be mapped.
+    :ivar namespaces: those that were looked at; none for all.
+    :ivar unread_namespaces: those that were meant to be, and could not be read.
+    """
+
+    cluster: Cluster
+    syncers: Sequence[Object] = ()
+    desired: Mapping[SyncerName, Desired] = field(default_factory=dict)
+    namespaces: Collection[str] = ()
+    unread_namespaces: Collection[str] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class SyncerPlan:
+    """What the operator would do for one syncer now.
+
+    :ivar owner: of its instances.
+    :ivar steps: what differs.
+    :ivar held: why nothing of it would be done, or only a part; empty where all would.
+    """
+
+    key: SyncerName
+    owner: str
+    eureka: str
+    steps: Plan
+    held: str = ""
+
+
+def plans_of(
+    kubernetes: KubernetesWorld, eurekas: Mapping[str, Sequence[Instance]]
+) -> dict[SyncerName, SyncerPlan]:
+    """Plan each syncer, and what is left of those that are gone.
+
+    :param eurekas: the instances of each Eureka that was read, by the connection's name. A syncer of another
+        one has no plan.
+    """
+    found: dict[SyncerName, SyncerPlan] = {}
+    cluster = kubernetes.cluster
+    owned, named = _indexed(eurekas)
+    known = set(map(_name_of, kubernetes.syncers))
+    for item in kubernetes.syncers:
+        key = _name_of(item)
+        owner, eureka = str(ClusterOwner(cluster.name, *key)), connection_of(item)
+        if eureka not in eurekas:
+            continue
+        there = owned[eureka, owner]
+        if item["metadata"].get("deletionTimestamp"):
+            held = "the syncer is being deleted"
+            found[key] = SyncerPlan(key, owner, eureka, plan((), there, owner), held)
+            continue
+        try:
+            syncer = Syncer.from_object(item)
+        except ConfigurationError as error:
+            found[key] = SyncerPlan(key, owner, eureka, Plan(), str(error))
+            continue
+        desired = kubernetes.desired.get(key)
+        if desired is None:
+            continue
+        steps = plan_of_syncer(syncer, desired, there, named[eureka, syncer.application.upper()], owner)
+        found[key] = _held(SyncerPlan(key, owner, eureka, steps), item, syncer, desired)
+    for (eureka, owner), there in list(owned.items()):
+        orphan = cluster.syncer_of(owner)
+        key = (orphan.namespace, orphan.syncer) if orphan else ("", "")
+        if not orphan or key in known:
+            continue
+        if not kubernetes.namespaces or key[0] in kubernetes.namespaces:
+            found[key] = SyncerPlan(key, owner, eureka, plan((), there, owner), "there is no such syncer")
+    return found
+
+
+def _held(planned: SyncerPlan, item: Object, syncer: Syncer, desired: Desired) -> SyncerPlan:
+    """What of a plan the operator would hold back, as far as the syncer and its status say."""
+    steps, standing = planned.steps, standing_of(item)
+    held = ""
+    if standing.sync_reason in _HELD:
+        held, steps = f"{standing.sync_reason}: {standing.sync_message}", Plan(refusals=steps.refusals)
+    elif syncer.is_paused:
+        held = "the syncer is paused: nothing is changed"
+    elif desired.is_in_doubt:
+        told = "; ".join(problem.message for problem in desired.problems)
+        held = f"nothing is removed in doubt: {told}"
+        steps = _without_removals(steps, spared=desired.terminating)
+    elif standing.sync_reason == ConditionType.BRAKED:
+        held = f"removals are held back: {standing.sync_message}"
+    return SyncerPlan(planned.key, planned.owner, planned.eureka, steps, held)
+
+
+def _without_removals(steps: Plan, spared: Collection[str]) -> Plan:
+    kept = (
+        one
+        for one in steps.changes
+        if one.action is not Action.DEREGISTER or one.instance.instance_id in spared
+    )
+    return Plan(tuple(kept), steps.refusals, steps.doubled)
+
+
+def compare(
+    kubernetes: KubernetesWorld | None, eurekas: Mapping[str, Sequence[Instance]]
+) -> list[Comparison]:
+    """Compare all that was read, worst first.
+
+    :param kubernetes: None where no cluster was read.
+    :param eurekas: the instances of each Eureka that was read, by the connection's name.
+    """
+    found = list(_of_syncers(kubernetes, eurekas)) if kubernetes else []
+    cluster = kubernetes.cluster.name if kubernetes else None
+    known = {(one.eureka_name, one.keeper) for one in found}
+    beside = comparisons_beside(eurekas, cluster, known)
+    if kubernetes and kubernetes.namespaces:
+        asked = {*kubernetes.namespaces, *kubernetes.unread_namespaces}
+        beside = [one for one in beside if not _is_outside(one.keeper, asked)]
+    return sorted([*found, *beside], key=lambda one: one.order)
+
+
+def _is_outside(keeper: Keeper, namespaces: Collection[str]) -> bool:
+    """Whether it is a syncer of the cluster in another namespace than these."""
+    return keeper.kind is KeeperKind.SYNCER and keeper.name.partition("/")[0] not in namespaces
+
+
+def comparisons_beside(
+    eurekas: Mapping[str, Iterable[Instance]],
+    cluster: str | None,
+    known: Collection[tuple[str, Keeper]] = (),
+) -> list[Comparison]:
+    """What Eureka has beside the syncers, by application and keeper: there is nothing to compare it with.
+
+    :param cluster: the name of the cluster that is looked at; None where none is.
+    :param known: the connections and keepers that are left out.
+    """
+    rest: dict[tuple[str, str, Keeper], list[Instance]] = defaultdict(list)
+    for name, instances in eurekas.items():
+        for instance in instances:
+            keeper = keeper_of(instance, cluster)
+            if (name, keeper) not in known:
+                rest[name, instance.application, keeper].append(instance)
+    return [_beside(*key, those) for key, those in rest.items()]
+
+
+def _of_syncers(
+    kubernetes: KubernetesWorld, eurekas: Mapping[str, Sequence[Instance]]
+) -> Iterable[Comparison]:
+    owned, _ = _indexed(eurekas)
+    plans = plans_of(kubernetes, eurekas)
+    for item in kubernetes.syncers:
+        key, eureka = _name_of(item), connection_of(item)
+        there = owned[eureka, str(ClusterOwner(kubernetes.cluster.name, *key))] if eureka in eurekas else None
+        yield comparison_of_syncer(item, kubernetes.desired.get(key), there, plans.get(key))
+    known = set(map(_name_of, kubernetes.syncers))
+    for key, planned in plans.items():
+        if key not in known:
+            there = owned[planned.eureka, planned.owner]
+            yield Comparison(
+                ", ".join(sorted({one.application for one in there})),
+                Keeper(KeeperKind.SYNCER, "/".join(key)),
+                SyncState.NOT_SYNCED,
+                planned.eureka,
+                _NO_SYNCER,
+                "there is no such syncer: the operator deregisters what it had",
+                Count(0, 0),
+                count_of(there),
+                len(there),
+                differences_in(planned.steps, "its syncer is gone"),
+            )
+
+
+def comparison_of_syncer(
+    item: Object, desired: Desired | None, there: Sequence[Instance] | None, planned: SyncerPlan | None
+) -> Comparison:
+    """Compare one syncer: what its operator says of it counts first, then what is seen now.
+
+    :param item: the custom resource.
+    :param desired: None where that is not known.
+    :param there: what it has in Eureka; None where that was not read.
+    """
+    standing = standing_of(item)
+    found = differences_in(planned.steps, planned.held) if planned else []
+    kubernetes = count_of(desired.instances) if desired is not None else None
+    eureka = count_of(there) if there is not None else None
+    state, (reason, message) = standing.state, standing.told
+    if item["metadata"].get("deletionTimestamp"):
+        state, reason, message = SyncState.NOT_SYNCED, "Deleted", "it was deleted, and its instances leave"
+    elif reason == NOT_LOOKED_AT and kubernetes and eureka and (kubernetes.up or 0) > 0 and not eureka.up:
+        state = SyncState.NOT_READY
+        message = "no operator has looked at it yet, and callers find none of its ready endpoints"
+    elif found and (state is SyncState.SYNCED or reason == ConditionType.CONFLICT):
+        if state is SyncState.SYNCED:
+            state, reason = SyncState.NOT_SYNCED, "Differs"
+        message = "; ".join(group.told for group in grouped(found))  # what befalls several, once
+    spec, status = item.get("spec") or {}, item.get("status") or {}
+    if there is None and "registered" in status:
+        eureka = Count(int(status["registered"]))
+    return Comparison(
+        _application_of(spec, status),
+        Keeper(KeeperKind.SYNCER, "/".join(_name_of(item))),
+        state,
+        connection_of(item),
+        reason,
+        message,
+        kubernetes,
+        eureka,
+        len(found),
+        found,
+    )
+
+
+def _application_of(spec: Object, status: Object) -> str:
+    named = spec.get("application") or (spec.get("selector") or {}).get("app") or ""
+    return str(named or status.get("application") or "").upper()
+
+
+def _beside(eureka: str, application: str, keeper: Keeper, those: Sequence[Instance]) -> Comparison:
+    """What no syncer of the cluster keeps: there is nothing to compare it with."""
+    count = count_of(those)
+    has_none_up = not count.up
+    return Comparison(
+        application,
+        keeper,
+        SyncState.NOT_READY if has_none_up else SyncState.NOT_COMPARED,
+        eureka,
+        Reason.NONE_UP if has_none_up else "",
+        f"none of {count.total} is UP" if has_none_up else "",
+        None,
+        count,
+    )
+
+
+def count_of(instances: Iterable[Instance]) -> Count:
+    """Count them, and those that are UP."""
+    statuses = [one.status for one in instances]
+    return Count(len(statuses), statuses.count(Status.UP))
+
+
+def connection_of(item: Object) -> str:
+    """The name of the connection at which a syncer registers."""
+    return str((item.get("spec") or {}).get("eureka") or DEFAULT_CONNECTION)
+
+
+def cluster_named(uid: str, instances: Iterable[Instance], namespaces: Collection[str] = ()) -> str | None:
+    """The name by which an operator calls a cluster, as its instances say; None where it has none there.
+
+    :param uid: of the cluster's kube-system namespace.
+    :param namespaces: those whose syncers are compared, empty for all: another operator may serve others,
+        under another name.
+    """
+    for one in instances:
+        owner = parse_owner(one.owner)
+        if not isinstance(owner, ClusterOwner) or one.metadata.get(CLUSTER_UID_KEY) != uid:
+            continue
+        if uid and (not namespaces or owner.namespace in namespaces):
+            return owner.cluster
+    return None
+
+
+def _name_of(item: Object) -> SyncerName:
+    return (item["metadata"]["namespace"], item["metadata"]["name"])
+
+
+def _indexed(
+    eurekas: Mapping[str, Sequence[Instance]],
+) -> tuple[dict[tuple[str, str], list[Instance]], dict[tuple[str, str], list[Instance]]]:
+    """Instances by Eureka and owner, and by Eureka and application."""
+    owned: dict[tuple[str, str], list[Instance]] = defaultdict(list)
+    named: dict[tuple[str, str], list[Instance]] = defaultdict(list)
+    for name, instances in eurekas.items():
+        for one in instances:
+            named[name, one.application].append(one)
+            if one.owner:
+                owned[name, one.owner].append(one)
+    return owned, named

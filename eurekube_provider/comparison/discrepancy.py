@@ -1,0 +1,154 @@
+"""Instances that are not in Eureka as Kubernetes has them, and why; those with one cause are one group."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from eurekube_provider.core.model import Instance, interned
+from eurekube_provider.core.plan import (
+    Action,
+    Change,
+    Plan,
+    Refusal,
+    RefusalReason,
+    differences,
+    whose,
+)
+
+MOST_OF_A_GROUP = 5
+"""As many instances of a group are named; the rest is counted."""
+
+
+@dataclass(frozen=True, slots=True)
+class Difference:
+    """One instance that is not in Eureka as Kubernetes has it.
+
+    :param kubernetes: status and address as they should be; empty where it should not be there.
+    :param eureka: the same as Eureka has it; empty where there is none.
+    :param why: why it still differs.
+    :param cause: the same without what is this instance's alone: equal for all that have one cause.
+    """
+
+    application: str
+    instance_id: str
+    kubernetes: str
+    eureka: str
+    why: str
+    cause: str = ""
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return it as plain JSON values."""
+        return {
+            "application": self.application,
+            "instanceId": self.instance_id,
+            "kubernetes": self.kubernetes,
+            "eureka": self.eureka,
+            "why": self.why,
+        }
+
+
+def difference_of_change(change: Change, why: str = "") -> Difference:
+    """What a change would mend.
+
+    :param why: why it has not been made; empty where nothing is known to be in its way.
+    """
+    instance, actual = change.instance, change.actual
+    changed = ""
+    if actual is not None and change.action in (Action.UPDATE, Action.SET_STATUS):
+        changed = f"{', '.join(differences(instance, actual))}; "
+    return Difference(
+        *instance.key,
+        kubernetes="" if change.action is Action.DEREGISTER else status_and_address(instance),
+        eureka=status_and_address(actual) if actual else "",
+        why=f"{changed}{why}" if changed or why else _plain_cause(change),
+        cause=interned(without_names(instance, why) if why else _plain_cause(change)),
+    )
+
+
+def difference_of_refusal(refusal: Refusal) -> Difference:
+    """What is left alone, since somebody else has it."""
+    cause = f"{whose(refusal.actual)} and was left as it is"
+    if refusal.reason is RefusalReason.SELF_REGISTERED:
+        cause = (
+            "registered itself at the same address: switch its own Eureka client off"
+            " (eureka.client.register-with-eureka=false), or it would be called twice as often"
+        )
+    return Difference(
+        *refusal.instance.key,
+        kubernetes=status_and_address(refusal.instance),
+        eureka=status_and_address(refusal.actual),
+        why=refusal.describe(),
+        cause=interned(cause),
+    )
+
+
+def differences_in(plan: Plan, why: str = "") -> list[Difference]:
+    """Each instance of a plan once.
+
+    :param why: why the changes have not been made.
+    """
+    found = {one.instance.key: difference_of_refusal(one) for one in plan.refusals}
+    for change in plan.changes:
+        found.setdefault(change.instance.key, difference_of_change(change, why))
+    return list(found.values())
+
+
+def status_and_address(instance: Instance) -> str:
+    """E.g. ``UP 10.0.0.1:8080``."""
+    return f"{instance.status} {instance.ip_address}:{instance.port.number}"
+
+
+def _plain_cause(change: Change) -> str:
+    if change.action is Action.REGISTER:
+        return "not in Eureka"
+    if change.action is Action.DEREGISTER or change.actual is None:
+        return "no longer in Kubernetes"
+    fields = differences(change.instance, change.actual)
+    statuses = [one for one in fields if one.startswith("status: ")]
+    others = [one.partition(":")[0] for one in fields if not one.startswith("status: ")]
+    parts = [*statuses, *([f"{', '.join(others)} differ"] if others else [])]
+    return "; ".join(parts) or "its status differs"
+
+
+def without_names(instance: Instance, sentence: str) -> str:
+    """A sentence about an instance that fits all others with the same cause, too."""
+    for word in (instance.instance_id, f"{instance.ip_address}:{instance.port.number}"):
+        sentence = sentence.replace(word, "…")
+    return sentence
+
+
+@dataclass(frozen=True, slots=True)
+class DifferenceGroup:
+    """Instances of one application that differ for one cause."""
+
+    cause: str
+    differences: Sequence[Difference]
+
+    @property
+    def told(self) -> str:
+        """How many there are, and why: ``2 instances: not in Eureka``."""
+        count = len(self.differences)
+        return f"{count} {'instance' if count == 1 else 'instances'}: {self.cause}"
+
+    @property
+    def shown(self) -> Sequence[Difference]:
+        """The first, as many as are named."""
+        return self.differences[:MOST_OF_A_GROUP]
+
+    @property
+    def more(self) -> int:
+        """How many are not."""
+        return len(self.differences) - len(self.shown)
+
+
+def grouped(found: Iterable[Difference]) -> list[DifferenceGroup]:
+    """Put differences of one cause together, the largest group first."""
+    groups: dict[str, list[Difference]] = {}
+    for one in found:
+        groups.setdefault(one.cause or one.why, []).append(one)
+    return [
+        DifferenceGroup(cause, tuple(those))
+        for cause, those in sorted(groups.items(), key=lambda group: -len(group[1]))
+    ]

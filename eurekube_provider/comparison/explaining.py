@@ -1,0 +1,212 @@
+"""An instance explained: whose it is, who renews it, why it is not UP, and what would become of it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from eurekube_provider.comparison.consequences import Event, consequences
+from eurekube_provider.comparison.keeper import Keeper, KeeperKind
+from eurekube_provider.core.identity import SELF_RENEWED
+from eurekube_provider.core.model import Instance, Status
+from eurekube_provider.core.objects import Object, is_ready, is_terminating
+from eurekube_provider.core.syncer import Mode, Syncer
+
+
+@dataclass(frozen=True, slots=True)
+class Sight:
+    """All that was read of one instance at one moment.
+
+    :ivar instance: the newest version that a server holds.
+    :ivar by_server: what each server that answered holds, by URL; None where it holds nothing.
+    :ivar failures: why other servers did not answer, by URL.
+    :ivar has_kubernetes: whether its cluster was read, of which the rest is.
+    :ivar syncer: that keeps it; ``told`` is what its operator says of it, where something is wrong.
+    :ivar endpoint: of the EndpointSlice that has its address; None where none has.
+    :ivar pod: None where it was not read.
+    """
+
+    instance: Instance
+    keeper: Keeper
+    by_server: Mapping[str, Instance | None] = field(default_factory=dict)
+    failures: Mapping[str, str] = field(default_factory=dict)
+    has_kubernetes: bool = False
+    syncer: Syncer | None = None
+    told: str = ""
+    endpoint: Object | None = None
+    pod: Object | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Explanation:
+    """What there is to say of one instance.
+
+    :ivar facts: a topic and a sentence each.
+    :ivar consequences: what may happen, and what would come of it.
+    """
+
+    application: str
+    instance_id: str
+    status: str
+    facts: tuple[tuple[str, str], ...]
+    consequences: tuple[tuple[Event, str], ...]
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return it as plain JSON values."""
+        return {
+            "application": self.application,
+            "instanceId": self.instance_id,
+            "status": self.status,
+            "facts": dict(self.facts),
+            "if": {str(event): outcome for event, outcome in self.consequences},
+        }
+
+
+def explain(sight: Sight, now_ms: float) -> Explanation:
+    """Explain one instance.
+
+    :param now_ms: Unix time in milliseconds.
+    """
+    instance, keeper = sight.instance, sight.keeper
+    facts = [
+        ("kept by", _kept_by(instance, keeper)),
+        ("callers", _callers(instance)),
+        ("renewed by", _renewed_by(instance, keeper)),
+        ("last renewed", _renewals(sight, now_ms)),
+        ("in Kubernetes", _in_kubernetes(sight)),
+        ("its operator says", sight.told),
+        ("servers", _servers(sight)),
+    ]
+    if instance.status is not Status.UP:
+        facts.insert(2, ("why not UP", why_not_up(sight)))
+    told = tuple((topic, sentence) for topic, sentence in facts if sentence)
+    outcomes = tuple(consequences(instance, keeper, sight.syncer))
+    return Explanation(*instance.key, str(instance.status), told, outcomes)
+
+
+def _kept_by(instance: Instance, keeper: Keeper) -> str:
+    if keeper.kind is KeeperKind.ITSELF:
+        return "itself: its own Eureka client, or a person, registered it, and Eurekube leaves it alone"
+    return f"{keeper} (owner {instance.owner})"
+
+
+def _callers(instance: Instance) -> str:
+    scheme, port = (
+        ("https", instance.secure_port) if instance.secure_port.enabled else ("http", instance.port)
+    )
+    place = f"{scheme}://{instance.host_name}:{port.number}"
+    if instance.status is Status.UP:
+        return f"find it under {instance.vip_address}, at {place}"
+    return f"do not call it, since it is {instance.status}; they would at {place}"
+
+
+def why_not_up(sight: Sight) -> str:
+    """Why callers are not sent to an instance, as far as it can be told."""
+    instance, status = sight.instance, sight.instance.status
+    if instance.is_leaving and status is Status.OUT_OF_SERVICE:
+        who = "the operator" if sight.keeper.kind is KeeperKind.SYNCER else "its owner"
+        return f"it is on its way out: {who} took it out of service before it goes"
+    if instance.is_enforced:
+        return f"the stack's program enforces the status {status}"
+    if instance.is_overridden:
+        return (
+            f"somebody set {instance.overridden_status} over what it says of itself; if nobody wants that any"
+            f" more: eurekube undrain {instance.instance_id}"
+        )
+    if sight.keeper.kind is KeeperKind.SYNCER and sight.has_kubernetes:
+        return _why_not_ready(sight)
+    if sight.keeper.kind is KeeperKind.STACK:
+        return f"the stack registered it as {status}"
+    if sight.keeper.kind is KeeperKind.ITSELF:
+        return (
+            f"the application says {status} of itself: its health check, e.g. /actuator/health, may say why"
+        )
+    return f"{sight.keeper} says {status}"
+
+
+def _why_not_ready(sight: Sight) -> str:
+    if sight.syncer is not None and sight.syncer.mode is Mode.SERVICE:
+        return "no endpoint of its Service is ready, or was not when the operator looked last"
+    if sight.endpoint is None:
+        return (
+            "no EndpointSlice has its address any more: the operator deregisters it, unless something holds"
+        )
+    if is_terminating(sight.endpoint):
+        return "its pod is being deleted"
+    if is_ready(sight.endpoint):
+        return "Kubernetes says that it is ready: the operator has not brought that to Eureka yet"
+    why = _unready_parts(sight.pod) if sight.pod is not None else ""
+    return f"Kubernetes says that its endpoint is not ready{f': {why}' if why else ''}"
+
+
+def _unready_parts(pod: Object) -> str:
+    """What of a pod is not ready, as its status says."""
+    status = pod.get("status") or {}
+    found = []
+    for one in status.get("containerStatuses") or ():
+        waiting = (one.get("state") or {}).get("waiting") or {}
+        if waiting.get("reason"):
+            found.append(f"container {one.get('name')} waits: {waiting['reason']}")
+        elif not one.get("ready"):
+            found.append(f"container {one.get('name')} is not ready, by its readinessProbe")
+    if not found:
+        found = [
+            str(one.get("message") or one.get("reason") or f"{one['type']} is {one['status']}")
+            for one in status.get("conditions") or ()
+            if one.get("type") == "Ready" and one.get("status") != "True"
+        ]
+    return "; ".join(found)
+
+
+def _renewed_by(instance: Instance, keeper: Keeper) -> str:
+    if keeper.kind is KeeperKind.SYNCER:
+        return "the operator of this cluster, whichever replica leads"
+    if keeper.kind is KeeperKind.OTHER_CLUSTER:
+        return f"the operator of cluster {keeper.name.partition('/')[0]}"
+    if keeper.kind is KeeperKind.STACK and instance.renewer not in (None, SELF_RENEWED):
+        return f"the operator, or `eurekube keepalive`, that is called {instance.renewer!r}"
+    return "its application" if keeper.kind is not KeeperKind.OTHER else f"whoever is {keeper.name}"
+
+
+def _renewals(sight: Sight, now_ms: float) -> str:
+    duration = sight.instance.lease.duration_seconds
+    ages = {
+        url: (now_ms - one.lease_ends_ms) / 1000 + duration
+        for url, one in sight.by_server.items()
+        if one is not None and one.lease_ends_ms is not None
+    }
+    if not ages:
+        return "no server says"
+    told = ", ".join(
+        f"{max(0.0, age):.0f} s ago{f' at {url}' if len(sight.by_server) > 1 else ''}"
+        for url, age in ages.items()
+    )
+    late = min(ages.values()) > duration
+    return f"{told}{f': that is longer than its Eureka lease of {duration} s' if late else ''}"
+
+
+def _in_kubernetes(sight: Sight) -> str:
+    if sight.keeper.kind is not KeeperKind.SYNCER or not sight.has_kubernetes:
+        return ""
+    if sight.syncer is None:
+        return "its syncer is not there, or asks for nothing possible"
+    if sight.syncer.mode is Mode.SERVICE:
+        return f"it is a whole Service of namespace {sight.syncer.selector.namespace}"
+    if sight.endpoint is None:
+        return "no endpoint has its address"
+    terminating = "terminating" if is_terminating(sight.endpoint) else ""
+    ready = "ready" if is_ready(sight.endpoint) else "not ready"
+    target = sight.endpoint.get("targetRef") or {}
+    pod = f"pod {sight.syncer.selector.namespace}/{target['name']}, " if target.get("name") else ""
+    return f"{pod}endpoint {sight.endpoint['addresses'][0]} is {terminating or ready}"
+
+
+def _servers(sight: Sight) -> str:
+    """What differs between the servers, and which did not answer."""
+    statuses = {url: str(one.status) if one else "not there" for url, one in sight.by_server.items()}
+    told = []
+    if len(set(statuses.values())) > 1:
+        told.append("they differ: " + ", ".join(f"{status} at {url}" for url, status in statuses.items()))
+    told += [f"{url} did not answer: {why}" for url, why in sight.failures.items()]
+    return "; ".join(told)

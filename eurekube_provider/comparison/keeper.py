@@ -1,0 +1,73 @@
+"""Who keeps an instance in Eureka, read from the owner in its metadata.
+
+Another kind of owner is a member of :class:`KeeperKind`, a branch of :func:`keeper_of` and an entry in
+:mod:`~eurekube_provider.comparison.consequences`; status, instances and explain then show it. Until there is
+one, an owner of an unknown form is shown as it is written.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import StrEnum
+
+from eurekube_provider.core.identity import ClusterOwner, StackOwner, parse_owner
+from eurekube_provider.core.model import Instance
+
+
+class KeeperKind(StrEnum):
+    """The kinds of keepers, in the order in which they are shown."""
+
+    SYNCER = "syncer"
+    """A syncer of this cluster."""
+
+    OTHER_CLUSTER = "other cluster"
+    """A syncer of another cluster."""
+
+    STACK = "stack"
+    """A Pulumi stack."""
+
+    OTHER = "other"
+    """An owner of a form that this version does not know."""
+
+    ITSELF = "itself"
+    """The application registers itself."""
+
+
+@dataclass(frozen=True, slots=True)
+class Keeper:
+    """Who keeps an instance.
+
+    :ivar name: ``namespace/syncer``; ``cluster/namespace/syncer``; ``organization/project/stack``; the owner
+        as it is written; empty for the application itself.
+    """
+
+    kind: KeeperKind
+    name: str = ""
+
+    @property
+    def rank(self) -> tuple[int, str]:
+        """Its place in the order."""
+        return list(KeeperKind).index(self.kind), self.name
+
+    def __str__(self) -> str:
+        if self.kind is KeeperKind.OTHER_CLUSTER:
+            cluster, _, syncer = self.name.partition("/")
+            return f"syncer {syncer} of cluster {cluster}"
+        if self.kind in (KeeperKind.SYNCER, KeeperKind.STACK):
+            return f"{self.kind} {self.name}"
+        return self.name or "itself"
+
+
+def keeper_of(instance: Instance, cluster: str | None) -> Keeper:
+    """Who keeps an instance.
+
+    :param cluster: the name of the cluster that is looked at; None where none is.
+    """
+    owner = parse_owner(instance.owner)
+    if isinstance(owner, ClusterOwner):
+        if owner.cluster == cluster:
+            return Keeper(KeeperKind.SYNCER, f"{owner.namespace}/{owner.syncer}")
+        return Keeper(KeeperKind.OTHER_CLUSTER, f"{owner.cluster}/{owner.namespace}/{owner.syncer}")
+    if isinstance(owner, StackOwner):
+        return Keeper(KeeperKind.STACK, f"{owner.organization}/{owner.project}/{owner.stack}")
+    return Keeper(KeeperKind.OTHER, instance.owner) if instance.owner else Keeper(KeeperKind.ITSELF)

@@ -1,0 +1,244 @@
+"""An application's mirrors explained: its Service, and why an instance is not called by that.
+
+An operator alone knows its networks and what names resolve to. So what it said comes first; what is worked
+out here comes next.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from enum import StrEnum
+from typing import Any
+
+from eurekube_provider.comparison.keeper import keeper_of
+from eurekube_provider.comparison.mirror_standing import (
+    MirrorStanding,
+    mirror_standings,
+    service_of_application,
+)
+from eurekube_provider.core.identity import Cluster
+from eurekube_provider.core.mirror import APPLICATION_ANNOTATION
+from eurekube_provider.core.mirror_addresses import AddressPolicy
+from eurekube_provider.core.mirror_conditions import MirrorCondition
+from eurekube_provider.core.mirror_endpoints import MirrorEndpoint, is_echo, mirrored_endpoints
+from eurekube_provider.core.mirror_slices import shown_endpoints
+from eurekube_provider.core.model import Instance, Status
+from eurekube_provider.core.networks import networks_of
+from eurekube_provider.core.objects import MIRROR_LABEL, Object, conditions_of
+
+_EVERYWHERE = networks_of(["0.0.0.0/0", "::/0"])
+_OF_INSTANCES = (MirrorCondition.ADDRESS_REFUSED, MirrorCondition.UNRESOLVABLE, MirrorCondition.NO_PORT)
+"""Conditions whose messages name instances."""
+
+_NOT_YET = "its operator has not shown it yet: a change takes up to half a minute in Eureka's lists"
+
+
+class Shown(StrEnum):
+    """What a mirrored Service does with one instance, in the order in which they are shown."""
+
+    LEFT_OUT = "left out"
+    """There is no endpoint of it."""
+
+    NOT_CALLED = "not called"
+    """Its endpoint is not ready."""
+
+    HELD = "held"
+    """It is called although Eureka lists it no more."""
+
+    CALLED = "called"
+
+    @property
+    def rank(self) -> int:
+        """Its place in the order."""
+        return list(Shown).index(self)
+
+
+@dataclass(frozen=True, slots=True)
+class MirrorWorld:
+    """What was read of a cluster's mirrors.
+
+    :ivar items: the custom resources; none where the cluster does not know the kind.
+    :ivar slices: the EndpointSlices of all mirrors.
+    :ivar own: the addresses of the cluster's own Services and pods, as far as they were read.
+    """
+
+    items: Sequence[Object] = ()
+    slices: Sequence[Object] = ()
+    own: frozenset[str] = frozenset()
+
+
+@dataclass(frozen=True, slots=True)
+class ShownInstance:
+    """One instance as a mirrored Service has it.
+
+    :ivar why: empty where it is called.
+    """
+
+    instance_id: str
+    shown: Shown
+    address: str = ""
+    why: str = ""
+
+    def to_dict(self) -> dict[str, str]:
+        """Return it as plain JSON values."""
+        return {
+            "instanceId": self.instance_id,
+            "shown": str(self.shown),
+            "address": self.address,
+            "why": self.why,
+        }
+
+
+@dataclass(frozen=True, slots=True)
+class MirrorExplanation:
+    """How one mirror brings an application in.
+
+    :ivar service: by which it is called; empty where no name comes of it.
+    :ivar instances: those that are not called first.
+    """
+
+    standing: MirrorStanding
+    application: str
+    service: str
+    instances: tuple[ShownInstance, ...]
+
+    def of_instances(self, ids: Iterable[str]) -> MirrorExplanation:
+        """The same, of these instances alone."""
+        wanted = set(ids)
+        return replace(self, instances=tuple(one for one in self.instances if one.instance_id in wanted))
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return it as plain JSON values."""
+        return {
+            "mirror": f"{self.standing.namespace}/{self.standing.name}",
+            "application": self.application,
+            "service": self.service,
+            "state": str(self.standing.state),
+            "why": self.standing.why,
+            "instances": [one.to_dict() for one in self.instances],
+        }
+
+
+def explain_mirrors(
+    world: MirrorWorld, cluster: Cluster, application: str, instances: Iterable[Instance], now_seconds: float
+) -> list[MirrorExplanation]:
+    """Explain each mirror that brings an application in, worst first.
+
+    :param application: in upper case.
+    :param instances: those that its Eureka lists.
+    :param now_seconds: Unix time.
+    """
+    there = list(instances)
+    items = {(one["metadata"]["namespace"], one["metadata"]["name"]): one for one in world.items}
+    found = []
+    for standing in mirror_standings(world.items, now_seconds):
+        item = items[standing.namespace, standing.name]
+        if not standing.concerns(application):
+            continue
+        sight = _Sight(item, standing, application, cluster, world)
+        service = service_of_application(item, application)
+        shown = sorted(sight.instances(there), key=lambda one: (one.shown.rank, one.instance_id))
+        found.append(MirrorExplanation(standing, application, service, tuple(shown)))
+    return found
+
+
+class _Sight:
+    """One mirror and one application, instance by instance."""
+
+    def __init__(
+        self,
+        item: Object,
+        standing: MirrorStanding,
+        application: str,
+        cluster: Cluster,
+        world: MirrorWorld,
+    ) -> None:
+        self._mirror, self._standing = standing.mirror, standing
+        self._application, self._cluster = application, cluster
+        self._policy = AddressPolicy(_EVERYWHERE, (), world.own)
+        self._conditions: Mapping[str, Object] = conditions_of(item)
+        self._endpoints = shown_endpoints(one for one in world.slices if _is_of(one, standing, application))
+        self._holders = {one.address: one.instance_id for one in self._endpoints}
+
+    def instances(self, there: Sequence[Instance]) -> Iterable[ShownInstance]:
+        """Each instance that Eureka lists, and each that is shown all the same."""
+        by_id: dict[str, list[MirrorEndpoint]] = {}
+        for one in self._endpoints:
+            by_id.setdefault(one.instance_id, []).append(one)
+        for instance in there:
+            yield self._listed(instance, by_id.pop(instance.instance_id, []))
+        for instance_id, endpoints in by_id.items():
+            yield self._unlisted(instance_id, endpoints)
+
+    def _listed(self, instance: Instance, endpoints: Sequence[MirrorEndpoint]) -> ShownInstance:
+        key, address = instance.instance_id, ", ".join(one.address for one in endpoints)
+        if any(one.is_ready for one in endpoints):
+            return ShownInstance(key, Shown.CALLED, address)
+        if not endpoints:
+            return ShownInstance(key, Shown.LEFT_OUT, instance.ip_address, self._why_left_out(instance))
+        why = f"it is {instance.status}, and only what is UP is called"
+        return ShownInstance(
+            key, Shown.NOT_CALLED, address, _NOT_YET if instance.status is Status.UP else why
+        )
+
+    def _unlisted(self, instance_id: str, endpoints: Sequence[MirrorEndpoint]) -> ShownInstance:
+        address = ", ".join(one.address for one in endpoints)
+        if not any(one.is_ready for one in endpoints):
+            return ShownInstance(
+                instance_id, Shown.NOT_CALLED, address, "Eureka lists it no more: its endpoint goes next"
+            )
+        most = f", for {self._mirror.hold_seconds} s at most (spec.holdSeconds)" if self._mirror else ""
+        why = f"Eureka lists it no more: it is called until a server says that it left{most}"
+        return ShownInstance(instance_id, Shown.HELD, address, why)
+
+    def _why_left_out(self, instance: Instance) -> str:
+        mirror = self._mirror
+        if mirror is None:
+            return self._standing.why
+        if is_echo(mirror, instance, self._cluster):
+            return self._why_echo(instance)
+        holder = self._holders.get(instance.ip_address)
+        if holder is not None:
+            return f"its address is shown for {holder} already: two registrations of one process"
+        said = self._said_of(instance)
+        if said:
+            return said
+        mapped = mirrored_endpoints(mirror, [instance], self._cluster, self._policy, lambda _: None)
+        for problem in mapped.problems:
+            if problem.reason == MirrorCondition.UNRESOLVABLE and not self._has(MirrorCondition.UNRESOLVABLE):
+                continue  # here nothing is resolved, and the operator has no trouble with names
+            told = problem.message.removeprefix(f"{instance.application} {instance.instance_id} ")
+            return f"{problem.reason}: it {told}"
+        if self._standing.why:
+            return f"its mirror is {self._standing.state}: {self._standing.why}"
+        return _NOT_YET
+
+    def _why_echo(self, instance: Instance) -> str:
+        keeper = keeper_of(instance, self._cluster.name)
+        if (instance.owner or "").startswith(f"cluster/{self._cluster.name}/"):
+            return f"{keeper} of this cluster registered it: what this cluster registers is never mirrored"
+        return f"{keeper} registered it: spec.includeOtherClusters is not true"
+
+    def _has(self, kind: MirrorCondition) -> bool:
+        return (self._conditions.get(kind) or {}).get("status") == "True"
+
+    def _said_of(self, instance: Instance) -> str:
+        """What the operator says of an instance in a condition of the mirror."""
+        start = f"{instance.application} {instance.instance_id} "
+        for kind in _OF_INSTANCES:
+            if not self._has(kind):
+                continue
+            for sentence in str(self._conditions[kind].get("message") or "").split("; "):
+                if sentence.startswith(start):
+                    return f"{kind}: it {sentence.removeprefix(start)}"
+        return ""
+
+
+def _is_of(item: Object, standing: MirrorStanding, application: str) -> bool:
+    metadata = item["metadata"]
+    return (
+        metadata["namespace"] == standing.namespace
+        and (metadata.get("labels") or {}).get(MIRROR_LABEL) == standing.name
+        and (metadata.get("annotations") or {}).get(APPLICATION_ANNOTATION) == application
+    )

@@ -1,0 +1,201 @@
+"""How each EurekaMirror stands, in the words and the order in which syncers are shown."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, replace
+from datetime import datetime
+from typing import Any
+
+from eurekube_provider.comparison.standing import Standing, SyncState, standing_of
+from eurekube_provider.core.errors import ConfigurationError
+from eurekube_provider.core.mirror import Mirror
+from eurekube_provider.core.mirror_conditions import MirroredService
+from eurekube_provider.core.mirror_names import mirrored_name
+from eurekube_provider.core.objects import Object
+from eurekube_provider.core.syncer import DEFAULT_CONNECTION
+
+STALE_SECONDS = 900.0
+"""A mirror whose status says nothing newer of Eureka than this is looked after by nobody: while all is well
+it is written every five minutes."""
+
+STALE = "Stale"
+"""The reason of such a mirror, unless another one explains it."""
+
+MOST_NAMED = 20
+"""As many Services of one mirror are named."""
+
+
+@dataclass(frozen=True, slots=True)
+class MirrorStanding:
+    """One mirror, as its operator says.
+
+    :ivar mirror: what it asks for; None where that cannot be read.
+    :ivar application: in upper case; a pattern where it mirrors several.
+    :ivar services: what each Service shows; those that a status lists.
+    :ivar mirrored: how many Services there are.
+    :ivar state: the two conditions as one word, ``reason`` and ``message`` what is wrong; both empty where
+        nothing is.
+    :ivar read_at: when Eureka was last read for it, in RFC 3339; empty where nobody says.
+    """
+
+    namespace: str
+    name: str
+    mirror: Mirror | None
+    application: str
+    eureka_name: str
+    services: tuple[MirroredService, ...]
+    mirrored: int
+    endpoints: int
+    ready: int
+    held: int
+    standing: Standing
+    state: SyncState
+    reason: str = ""
+    message: str = ""
+    read_at: str = ""
+
+    @property
+    def subject(self) -> str:
+        """Kind, namespace and name, for a person."""
+        return f"EurekaMirror {self.namespace}/{self.name}"
+
+    @property
+    def order(self) -> tuple[object, ...]:
+        """Worst first, then by name."""
+        return (self.state.rank, self.application, self.namespace, self.name)
+
+    @property
+    def service(self) -> str:
+        """The Service that it makes, or the first of them and how many more there are."""
+        more = max(self.mirrored, len(self.services)) - 1
+        name = self.services[0].service if self.services else ""
+        return f"{name} and {more} more" if name and more > 0 else name
+
+    @property
+    def why(self) -> str:
+        """One line of reason; empty where nothing is wrong."""
+        return ": ".join(part for part in (self.reason, self.message) if part)
+
+    @property
+    def applications(self) -> frozenset[str]:
+        """Every application that it shows, or names."""
+        return frozenset({self.application, *(one.application for one in self.services)})
+
+    def concerns(self, application: str) -> bool:
+        """Whether an application, in upper case, is one that it shows, or would."""
+        return application in self.applications or (
+            self.mirror is not None and self.mirror.means(application)
+        )
+
+    def read_seconds_ago(self, now_seconds: float) -> float | None:
+        """How long ago Eureka was last read for it; None where nobody says.
+
+        :param now_seconds: Unix time.
+        """
+        try:
+            return now_seconds - datetime.fromisoformat(self.read_at).timestamp()
+        except ValueError:
+            return None
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return it as plain JSON values."""
+        said = self.standing
+        return {
+            "namespace": self.namespace,
+            "name": self.name,
+            "application": self.application,
+            "eureka": self.eureka_name,
+            "state": str(self.state),
+            "ready": said.is_ready,
+            "reason": said.reason,
+            "message": said.message,
+            "synced": said.is_synced,
+            "syncReason": said.sync_reason,
+            "syncMessage": said.sync_message,
+            "why": self.why,
+            "services": self.mirrored,
+            "service": self.service,
+            "serviceNames": [one.service for one in self.services[:MOST_NAMED]],
+            "endpoints": self.endpoints,
+            "readyEndpoints": self.ready,
+            "heldEndpoints": self.held,
+            "lastReadAt": self.read_at or None,
+        }
+
+
+def mirror_standings(items: Iterable[Object], now_seconds: float) -> list[MirrorStanding]:
+    """How the mirrors stand, worst first.
+
+    :param items: the custom resources.
+    :param now_seconds: Unix time.
+    """
+    return sorted((_standing_of(item, now_seconds) for item in items), key=lambda one: one.order)
+
+
+def mirror_of(item: Object) -> Mirror | None:
+    """What a mirror asks for; None where that cannot be read."""
+    try:
+        return Mirror.from_object(item)
+    except ConfigurationError:
+        return None
+
+
+def service_of_application(item: Object, application: str) -> str:
+    """The name of the Service by which a mirror shows an application, or would; empty for none."""
+    for one in _services_of(item):
+        if one.application == application:
+            return one.service
+    mirror = mirror_of(item)
+    if mirror is None:
+        return ""
+    return mirror.attach_to or mirrored_name(mirror.service_name, application) or ""
+
+
+def _standing_of(item: Object, now_seconds: float) -> MirrorStanding:
+    spec, status = item.get("spec") or {}, item.get("status") or {}
+    application = str(spec.get("application") or spec.get("pattern") or "").upper()
+    services = tuple(_services_of(item))
+    mirrored = int(status.get("mirrored") or 0)
+    if not services and spec.get("application") and (name := service_of_application(item, application)):
+        services = (MirroredService(application, name),)
+    standing = standing_of(item)
+    found = MirrorStanding(
+        namespace=str(item["metadata"]["namespace"]),
+        name=str(item["metadata"]["name"]),
+        mirror=mirror_of(item),
+        application=application,
+        eureka_name=str(spec.get("eureka") or DEFAULT_CONNECTION),
+        services=services,
+        mirrored=mirrored,
+        endpoints=int(status.get("endpoints") or 0),
+        ready=int(status.get("ready") or 0),
+        held=int(status.get("held") or 0),
+        standing=standing,
+        state=standing.state,
+        reason=standing.told[0],
+        message=standing.told[1],
+        read_at=str(status.get("lastReadTime") or ""),
+    )
+    if item["metadata"].get("deletionTimestamp"):
+        message = "it was deleted, and waits until its Services are gone"
+        return replace(found, state=SyncState.NOT_SYNCED, reason="Deleted", message=message)
+    age = found.read_seconds_ago(now_seconds)
+    if found.state is SyncState.SYNCED and age is not None and age > STALE_SECONDS:
+        message = (
+            f"Eureka was last read for it {age / 60:.0f} min ago: no operator with --mirrors looks after it"
+        )
+        return replace(found, state=SyncState.NOT_KNOWN, reason=STALE, message=message)
+    return found
+
+
+def _services_of(item: Object) -> Iterable[MirroredService]:
+    listed: Iterable[Mapping[str, Any]] = (item.get("status") or {}).get("services") or ()
+    for one in listed:
+        yield MirroredService(
+            str(one.get("application") or ""),
+            str(one.get("name") or ""),
+            int(one.get("endpoints") or 0),
+            int(one.get("ready") or 0),
+            int(one.get("held") or 0),
+        )

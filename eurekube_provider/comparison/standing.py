@@ -1,0 +1,99 @@
+"""How an application of one keeper stands, in the words of a syncer's conditions Ready and Synced."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Any
+
+from eurekube_provider.core.condition_types import ConditionType
+from eurekube_provider.core.objects import conditions_of
+
+NOT_LOOKED_AT = "NotLookedAt"
+"""The reason of a syncer that no operator has looked at."""
+
+
+class SyncState(StrEnum):
+    """The states, worst first: this is the order in which they are shown."""
+
+    NOT_READY = "not ready"
+    """Callers find nothing although something is meant to be found."""
+
+    NOT_KNOWN = "not known"
+    """Nobody can say: no operator has looked, or one world could not be read."""
+
+    NOT_SYNCED = "not synced"
+    """Eureka does not hold what Kubernetes has."""
+
+    SYNCED = "synced"
+
+    NOT_COMPARED = "not compared"
+    """Nothing in Kubernetes is meant to be the same: a stack, another cluster or itself keeps it."""
+
+    @property
+    def rank(self) -> int:
+        """Its place in the order, 0 for the worst."""
+        return list(SyncState).index(self)
+
+    @property
+    def is_fault(self) -> bool:
+        """Whether a person should look."""
+        return self not in (SyncState.SYNCED, SyncState.NOT_COMPARED)
+
+
+@dataclass(frozen=True, slots=True)
+class Standing:
+    """What an operator says of a syncer.
+
+    :ivar is_ready: whether callers find what is meant to be found; None where nobody knows.
+    :ivar is_synced: whether Eureka holds what the syncer wants; None where nobody has looked.
+    """
+
+    is_ready: bool | None
+    reason: str
+    message: str
+    is_synced: bool | None = None
+    sync_reason: str = ""
+    sync_message: str = ""
+
+    @property
+    def state(self) -> SyncState:
+        """The two conditions as one word."""
+        if self.is_ready is False:
+            return SyncState.NOT_READY
+        if self.is_ready is None:
+            return SyncState.NOT_KNOWN
+        return SyncState.SYNCED if self.is_synced else SyncState.NOT_SYNCED
+
+    @property
+    def told(self) -> tuple[str, str]:
+        """The reason and the sentence that say what is wrong; both empty where nothing is."""
+        if self.state is SyncState.SYNCED:
+            return "", ""
+        if self.state is SyncState.NOT_SYNCED:
+            return self.sync_reason, self.sync_message
+        return self.reason, self.message
+
+
+NOBODY_LOOKED = Standing(None, NOT_LOOKED_AT, "no operator has looked at it yet", None, NOT_LOOKED_AT)
+
+
+def standing_of(item: Mapping[str, Any]) -> Standing:
+    """Read from a syncer's status what its operator wrote there last.
+
+    :param item: the custom resource.
+    """
+    conditions = conditions_of(item)
+    ready, synced = conditions.get(ConditionType.READY), conditions.get(ConditionType.SYNCED) or {}
+    if ready is None:
+        return NOBODY_LOOKED
+    truth = {"True": True, "False": False}
+    return Standing(
+        is_ready=truth.get(ready.get("status", "")),
+        reason=str(ready.get("reason", "")),
+        message=str(ready.get("message", "")),
+        is_synced=truth.get(synced.get("status", "")),
+        sync_reason=str(synced.get("reason", "")),
+        sync_message=str(synced.get("message", "")),
+    )

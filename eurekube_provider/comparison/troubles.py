@@ -1,0 +1,159 @@
+"""What is wrong, worst first, each thing once however many it befalls."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import TYPE_CHECKING, Any, TypeVar
+
+from eurekube_provider.comparison.comparing import Comparison
+from eurekube_provider.comparison.standing import SyncState
+
+if TYPE_CHECKING:
+    from eurekube_provider.comparison.mirror_standing import MirrorStanding
+
+MOST_SUBJECTS = 5
+"""As many are named of those that one trouble befalls."""
+
+
+class Severity(StrEnum):
+    """How bad it is, worst first."""
+
+    FAULT = "fault"
+    """Callers do not find what they should, or soon will not."""
+
+    WARNING = "warning"
+    """Eureka is not as it should be, or a server of it."""
+
+    NOTE = "note"
+    """Nothing is wrong now; it may be when something else happens."""
+
+    @property
+    def rank(self) -> int:
+        """Its place in the order, 0 for the worst."""
+        return list(Severity).index(self)
+
+
+@dataclass(frozen=True, slots=True)
+class Trouble:
+    """One thing that is wrong.
+
+    :ivar name: one word, as conditions have it.
+    :ivar message: a sentence, of the first of them where it befalls several.
+    :ivar subjects: what it befalls.
+    """
+
+    severity: Severity
+    name: str
+    message: str
+    subjects: Sequence[str] = ()
+
+    @property
+    def told(self) -> str:
+        """Whom it befalls, in words; empty for nobody in particular."""
+        named = ", ".join(self.subjects[:MOST_SUBJECTS])
+        more = len(self.subjects) - MOST_SUBJECTS
+        return f"{named} and {more} more" if more > 0 else named
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return it as plain JSON values."""
+        return {
+            "severity": str(self.severity),
+            "name": self.name,
+            "message": self.message,
+            "subjects": list(self.subjects),
+        }
+
+
+_SEVERITIES = {
+    SyncState.NOT_READY: Severity.FAULT,
+    SyncState.NOT_KNOWN: Severity.WARNING,
+    SyncState.NOT_SYNCED: Severity.WARNING,
+}
+
+
+def troubles_of(
+    comparisons: Iterable[Comparison],
+    others: Iterable[Trouble] = (),
+    mirrors: Iterable[MirrorStanding] = (),
+) -> list[Trouble]:
+    """Everything that is wrong, worst first; comparisons with one reason are one trouble, as are mirrors.
+
+    :param others: what is wrong besides. Of equal severity it comes first: most likely it is the cause.
+    """
+    found = [*_grouped(comparisons, _named), *_grouped(mirrors, lambda one: one.subject)]
+    return sorted([*others, *found], key=lambda one: one.severity.rank)
+
+
+_Shown = TypeVar("_Shown", Comparison, "MirrorStanding")
+
+
+def _grouped(shown: Iterable[_Shown], named: Callable[[_Shown], str]) -> list[Trouble]:
+    """One trouble for each severity and reason, what befalls most of them first."""
+    by_reason: dict[tuple[Severity, str], list[_Shown]] = {}
+    for one in shown:
+        if one.state.is_fault:
+            by_reason.setdefault((_SEVERITIES[one.state], one.reason), []).append(one)
+    return [
+        Trouble(severity, reason, _message(those, named), tuple(map(named, those)))
+        for (severity, reason), those in sorted(by_reason.items(), key=lambda item: -len(item[1]))
+    ]
+
+
+def _message(those: Sequence[_Shown], named: Callable[[_Shown], str]) -> str:
+    """The one sentence of all, or the first one's, with whose it is."""
+    first = those[0]
+    if not first.message or all(one.message == first.message for one in those):
+        return first.message
+    return f"e.g. {named(first)}: {first.message}"
+
+
+def _named(comparison: Comparison) -> str:
+    name = comparison.keeper.name
+    return name if name and comparison.state is not SyncState.NOT_COMPARED else comparison.application
+
+
+def eureka_troubles(
+    name: str, *, error: str, away: Iterable[tuple[str, str]], endangered: Sequence[str], warning: str = ""
+) -> list[Trouble]:
+    """What is wrong with one Eureka.
+
+    :param error: why it cannot be read; empty where it can.
+    :param away: the servers that do not answer, with the reason.
+    :param endangered: the servers that forget nobody, or will not with the next renewal that is missing.
+    :param warning: what a person should know of our share of it.
+    """
+    found = []
+    if error:
+        message = f"Eureka {name} cannot be read: {error}"
+        found.append(Trouble(Severity.FAULT, "EurekaUnreachable", message, (f"Eureka {name}",)))
+    found += [
+        Trouble(Severity.WARNING, "ServerAway", f"the Eureka server {url} is away: {why}", (url,))
+        for url, why in away
+        if not error
+    ]
+    if endangered:
+        message = (
+            "self-preservation is on, or is with the next renewal that is missing: the dead stay listed, and"
+            " callers call them"
+        )
+        found.append(Trouble(Severity.WARNING, "SelfPreservation", message, tuple(endangered)))
+    if warning:
+        found.append(Trouble(Severity.NOTE, "Share", warning, (f"Eureka {name}",)))
+    return found
+
+
+def headline(comparisons: Sequence[Comparison], mirrors: Sequence[MirrorStanding] = ()) -> str:
+    """The sum in one line, e.g. ``2 not ready, 1 not synced, 7 synced; mirrors: 1 synced``."""
+    told = _counted(one.state for one in comparisons)
+    of_mirrors = _counted(one.state for one in mirrors)
+    parts = [told, f"mirrors: {of_mirrors}" if of_mirrors else ""]
+    return "; ".join(part for part in parts if part) or "no application is known"
+
+
+def _counted(states: Iterable[SyncState]) -> str:
+    counts = dict.fromkeys(SyncState, 0)
+    for one in states:
+        counts[one] += 1
+    return ", ".join(f"{count} {state}" for state, count in counts.items() if count)

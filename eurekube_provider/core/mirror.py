@@ -1,0 +1,181 @@
+"""The custom resource ``EurekaMirror`` as a value: which applications become Services, and how.
+
+The schema, its bounds and its rules stand in ``crds/``; here is what the operator makes of the fields, and
+their defaults.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from enum import StrEnum
+from fnmatch import fnmatchcase
+from typing import Any
+
+from eurekube_provider.core.errors import ConfigurationError
+from eurekube_provider.core.model import EMPTY
+from eurekube_provider.core.networks import Network, networks_of
+from eurekube_provider.core.objects import Object
+from eurekube_provider.core.syncer import DEFAULT_CONNECTION
+from eurekube_provider.core.text import name_problem
+
+APPLICATION_PLACE = "{application}"
+"""What stands for the application's name in ``serviceName``."""
+
+APPLICATION_ANNOTATION = "eurekube.io/application"
+"""On what a mirror writes: the application in Eureka that it shows."""
+
+LAST_READ_ANNOTATION = "eurekube.io/last-read"
+"""On a mirrored Service: when Eureka was last read, as far as anybody wrote it down."""
+
+DEFAULT_HOLD_SECONDS = 300
+
+
+class MirrorForm(StrEnum):
+    """The forms in which an application can be called in the cluster."""
+
+    CLUSTER_IP = "ClusterIP"
+    """A Service without a selector that has an address of its own."""
+
+    HEADLESS = "Headless"
+    """A Service without a selector and without an address: its name resolves to the instances."""
+
+    ATTACHED = "Attached"
+    """EndpointSlices beside those of a Service that a person owns."""
+
+
+@dataclass(frozen=True, slots=True)
+class ServicePort:
+    """A port of a mirrored Service.
+
+    :ivar name: also by which EndpointSlices name the instances' ports.
+    :ivar app_protocol: ``https`` for the secure one, empty for the other.
+    """
+
+    name: str
+    number: int
+    app_protocol: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Mirror:
+    """The spec of an ``EurekaMirror``.
+
+    :ivar application: the one that is mirrored, in upper case; empty where ``pattern`` says which.
+    :ivar pattern: with ``*`` and ``?``, in upper case.
+    :ivar allow: names or patterns, in upper case, of which an application that fits ``pattern`` must fit one.
+    :ivar service_name: the Services' name, in which :data:`APPLICATION_PLACE` may stand.
+    :ivar attach_to: the name of a Service of a person's; empty for a Service of our own.
+    :ivar allowed: networks of which one must have an address, too; empty for all that the operator allows.
+    :ivar zones: the zone of nodes for each zone of Eureka's.
+    :ivar hold_seconds: for as long an instance that vanished without proof is kept.
+    """
+
+    namespace: str
+    name: str
+    application: str = ""
+    pattern: str = ""
+    allow: tuple[str, ...] = ()
+    eureka: str = DEFAULT_CONNECTION
+    form: MirrorForm = MirrorForm.CLUSTER_IP
+    service_name: str = APPLICATION_PLACE
+    attach_to: str = ""
+    port: ServicePort = ServicePort("http", 80)
+    secure_port: ServicePort = ServicePort("https", 443, "https")
+    allowed: tuple[Network, ...] = ()
+    zones: Mapping[str, str] = field(default_factory=lambda: EMPTY)
+    includes_other_clusters: bool = False
+    hold_seconds: int = DEFAULT_HOLD_SECONDS
+    is_paused: bool = False
+
+    @classmethod
+    def from_object(cls, item: Object) -> Mirror:
+        """Read the custom resource.
+
+        :raises ConfigurationError: the API server would have refused it; an older CRD may be installed.
+        """
+        return _MirrorReader(item).read()
+
+    def means(self, application: str) -> bool:
+        """Whether an application, in upper case, is one of those that are mirrored."""
+        if self.application:
+            return application == self.application
+        return fnmatchcase(application, self.pattern) and any(
+            fnmatchcase(application, one) for one in self.allow
+        )
+
+
+class _MirrorReader:
+    """Reads one custom resource."""
+
+    def __init__(self, item: Object) -> None:
+        self._metadata = item["metadata"]
+        self._spec: Mapping[str, Any] = item.get("spec") or {}
+        self._where = f"EurekaMirror {self._metadata['namespace']}/{self._metadata['name']}"
+
+    def read(self) -> Mirror:
+        spec = self._spec
+        application = str(spec.get("application") or "").upper()
+        pattern = str(spec.get("pattern") or "").upper()
+        allow = tuple(str(one).upper() for one in spec.get("allow") or ())
+        attach_to = str(spec.get("attachTo") or "")
+        service_name = str(spec.get("serviceName") or APPLICATION_PLACE)
+        is_headless = bool(spec.get("headless"))
+        if bool(application) == bool(pattern):
+            raise self._wrong("name one application, or a pattern with an allow list")
+        if application and (problem := name_problem(application)):
+            raise self._wrong(f"spec.application {application!r} {problem}")
+        if pattern and not allow:
+            raise self._wrong(
+                "spec.allow is missing: whoever registers in Eureka would make Services here by any name;"
+                " list the applications that are meant"
+            )
+        if pattern and attach_to:
+            raise self._wrong("spec.attachTo needs spec.application: one Service shows one application")
+        if pattern and APPLICATION_PLACE not in service_name:
+            raise self._wrong(
+                f"spec.serviceName is {service_name!r}: with a pattern it must contain {APPLICATION_PLACE},"
+                " so that each application has a Service of its own"
+            )
+        if attach_to and is_headless:
+            raise self._wrong("spec.headless is for a Service that the mirror makes, not with spec.attachTo")
+        port = ServicePort(str(spec.get("portName") or "http"), self._number("port", 80))
+        secure = ServicePort(
+            str(spec.get("securePortName") or "https"), self._number("securePort", 443), "https"
+        )
+        if port.name == secure.name or port.number == secure.number:
+            raise self._wrong("port and securePort must differ, by number and by name")
+        form = MirrorForm.HEADLESS if is_headless else MirrorForm.CLUSTER_IP
+        return Mirror(
+            namespace=self._metadata["namespace"],
+            name=self._metadata["name"],
+            application=application,
+            pattern=pattern,
+            allow=allow,
+            eureka=spec.get("eureka") or DEFAULT_CONNECTION,
+            form=MirrorForm.ATTACHED if attach_to else form,
+            service_name=service_name,
+            attach_to=attach_to,
+            port=port,
+            secure_port=secure,
+            allowed=self._networks(spec.get("allowedCIDRs") or ()),
+            zones=spec.get("zones") or EMPTY,
+            includes_other_clusters=bool(spec.get("includeOtherClusters")),
+            hold_seconds=self._number("holdSeconds", DEFAULT_HOLD_SECONDS),
+            is_paused=bool(spec.get("paused")),
+        )
+
+    def _number(self, field_name: str, default: int) -> int:
+        value = self._spec.get(field_name, default)
+        if not isinstance(value, int) or value < 1:
+            raise self._wrong(f"spec.{field_name} is {value!r}: it must be a whole number from 1 on")
+        return value
+
+    def _networks(self, written: Sequence[Any]) -> tuple[Network, ...]:
+        try:
+            return networks_of(map(str, written))
+        except ValueError as error:
+            raise self._wrong(f"spec.allowedCIDRs: {error}") from None
+
+    def _wrong(self, sentence: str) -> ConfigurationError:
+        return ConfigurationError(f"{self._where}: {sentence}")

@@ -1,0 +1,137 @@
+"""The conditions of an EurekaMirror: their names, and what a status says: pure."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+
+from eurekube_provider.core.condition_types import MirrorReason, StatusCondition
+from eurekube_provider.core.objects import Problem
+
+_MOST_NAMED = 3
+
+
+class MirrorCondition(StatusCondition):
+    """Types of conditions of an EurekaMirror."""
+
+    READY = "Ready"
+    """Each Service has an endpoint that is called."""
+
+    SYNCED = "Synced"
+    """The cluster shows what Eureka holds; else the reason is the first of what is wrong."""
+
+    SOURCE_UNREACHABLE = "SourceUnreachable"
+    """Eureka does not answer; everything stays as it is."""
+
+    REMOVALS_HELD = "RemovalsHeld"
+    """Instances vanished without proof; they are called until ``holdSeconds`` are over."""
+
+    NAME_TAKEN = "NameTaken"
+    """The name is another application's, another mirror's or a person's: set ``serviceName``, or
+    use ``attachTo``.
+    """
+
+    NOT_ATTACHED = "NotAttached"
+    """The Service of ``attachTo`` is not there, has not opted in, or has no port of the name."""
+
+    ADDRESS_REFUSED = "AddressRefused"
+    """Instances are at addresses that must not be mirrored; the message says which and why."""
+
+    UNRESOLVABLE = "Unresolvable"
+    """Instances are known by names that cannot be resolved."""
+
+    NO_PORT = "NoPort"
+    """Instances have no port that is enabled."""
+
+    PAUSED = "Paused"
+    """``paused`` is true."""
+
+
+@dataclass(frozen=True, slots=True)
+class MirroredService:
+    """What one Service shows.
+
+    :ivar ready: endpoints that are called; ``held`` those of them that vanished from Eureka without proof.
+    """
+
+    application: str
+    service: str
+    endpoints: int = 0
+    ready: int = 0
+    held: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class MirrorReport:
+    """What a reconcile of a mirror came to.
+
+    :ivar failure: why the mirror is not in sync, where no condition of its own says so.
+    :ivar read_at: Unix time of the last reading of Eureka; None where there was none.
+    """
+
+    services: tuple[MirroredService, ...] = ()
+    problems: Mapping[str, str] = field(default_factory=dict)
+    failure: Problem | None = None
+    read_at: float | None = None
+
+    @property
+    def endpoints(self) -> int:
+        """All endpoints."""
+        return sum(one.endpoints for one in self.services)
+
+    @property
+    def ready(self) -> int:
+        """Those that are called."""
+        return sum(one.ready for one in self.services)
+
+    @property
+    def held(self) -> int:
+        """Those that wait for their removal."""
+        return sum(one.held for one in self.services)
+
+    @property
+    def synced(self) -> tuple[bool, str, str]:
+        """Whether the cluster shows what Eureka holds; the reason, and a sentence."""
+        if self.failure is not None:
+            return False, self.failure.reason, self.failure.message
+        for kind in MirrorCondition:
+            if kind in self.problems:
+                return False, kind, self.problems[kind]
+        return True, MirrorReason.IN_SYNC, f"{len(self.services)} Services show what Eureka holds"
+
+    @property
+    def is_ready(self) -> tuple[bool, str, str]:
+        """Whether each Service has an endpoint that is called; the reason, and a sentence."""
+        idle = [one.service for one in self.services if not one.ready]
+        if self.services and not idle:
+            return (
+                True,
+                MirrorReason.ENDPOINTS_READY,
+                f"{self.ready} endpoints of {len(self.services)} Services are ready",
+            )
+        if self.failure is not None:
+            return False, self.failure.reason, self.failure.message
+        if not self.services:
+            is_synced, reason, message = self.synced
+            if not is_synced:
+                return False, reason, message
+        named = shortened(idle, "Services")
+        return (
+            False,
+            MirrorReason.NONE_READY,
+            f"no endpoint is ready of {named}" if idle else "no application is mirrored",
+        )
+
+
+def gathered(problems: Iterable[Problem]) -> dict[str, str]:
+    """One message for each reason, which names a few and counts the rest."""
+    by_reason: dict[str, list[str]] = {}
+    for one in problems:
+        by_reason.setdefault(one.reason, []).append(one.message)
+    return {reason: shortened(messages, "more") for reason, messages in by_reason.items()}
+
+
+def shortened(sentences: Sequence[str], what: str) -> str:
+    """The first few, and how many more there are."""
+    rest = len(sentences) - _MOST_NAMED
+    return "; ".join(sentences[:_MOST_NAMED]) + (f"; and {rest} {what}" if rest > 0 else "")

@@ -1,0 +1,154 @@
+"""What a mirror shows of an application: the endpoints that its instances in Eureka become."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, replace
+
+from eurekube_provider.core.identity import Cluster
+from eurekube_provider.core.mirror import Mirror
+from eurekube_provider.core.mirror_addresses import AddressPolicy, IpAddress, parsed_address
+from eurekube_provider.core.mirror_conditions import MirrorCondition
+from eurekube_provider.core.model import Instance, Status
+from eurekube_provider.core.objects import Problem
+
+TargetPort = tuple[str, int, str]
+"""A port of instances: the Service's port name, the number, and the protocol above TCP, empty for any."""
+
+Resolved = Callable[[str], tuple[str, ...] | None]
+"""The addresses of a host's name; None where it was never resolved."""
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class EndpointGroup:
+    """What all endpoints of one EndpointSlice share.
+
+    :ivar family: ``IPv4`` or ``IPv6``.
+    """
+
+    family: str
+    ports: tuple[TargetPort, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class MirrorEndpoint:
+    """One address at which an instance can be called.
+
+    :ivar instance_id: of the instance in Eureka.
+    :ivar zone: the zone of nodes it is in, empty where that is not known.
+    """
+
+    group: EndpointGroup
+    address: str
+    instance_id: str
+    is_ready: bool
+    zone: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Mapped:
+    """What the instances of an application become.
+
+    :ivar endpoints: no two of one group have one address.
+    :ivar known: the ids of all instances that Eureka lists, also those that became no endpoint.
+    :ivar unresolved: the ids of instances whose name was never resolved, and whether each is UP: the
+        addresses that are shown for them stay.
+    :ivar problems: one for each instance that became no endpoint.
+    """
+
+    endpoints: tuple[MirrorEndpoint, ...]
+    known: frozenset[str]
+    unresolved: Mapping[str, bool]
+    problems: tuple[Problem, ...]
+
+
+def is_echo(mirror: Mirror, instance: Instance, cluster: Cluster) -> bool:
+    """Whether an instance is a syncer's, and so runs in this cluster, or in one that nobody asked for.
+
+    What a stack registered, and what registered itself, is mirrored.
+    """
+    owner = instance.owner or ""
+    if owner.startswith(f"cluster/{cluster.name}/"):
+        return True
+    return owner.startswith("cluster/") and not mirror.includes_other_clusters
+
+
+def mirrored_endpoints(
+    mirror: Mirror,
+    instances: Iterable[Instance],
+    cluster: Cluster,
+    policy: AddressPolicy,
+    resolved: Resolved,
+) -> Mapped:
+    """Map an application's instances to endpoints. One that cannot be shown keeps no other away."""
+    found: dict[tuple[EndpointGroup, str], MirrorEndpoint] = {}
+    known: set[str] = set()
+    unresolved: dict[str, bool] = {}
+    problems: list[Problem] = []
+    for instance in sorted(instances, key=lambda one: one.instance_id):
+        known.add(instance.instance_id)
+        if is_echo(mirror, instance, cluster):
+            continue
+        ports = _ports_of(mirror, instance)
+        if not ports:
+            problems.append(_problem(MirrorCondition.NO_PORT, instance, "has no port that is enabled"))
+            continue
+        addresses = _addresses_of(instance, resolved)
+        if addresses is None:
+            unresolved[instance.instance_id] = instance.status is Status.UP
+            host = instance.ip_address or instance.host_name
+            sentence = f"is at {host!r}, a name that could not be resolved"
+            problems.append(_problem(MirrorCondition.UNRESOLVABLE, instance, sentence))
+            continue
+        for address in addresses:
+            if why := policy.refusal(address, mirror.allowed):
+                sentence = f"is at {address}, which {why}"
+                problems.append(_problem(MirrorCondition.ADDRESS_REFUSED, instance, sentence))
+                continue
+            endpoint = MirrorEndpoint(
+                EndpointGroup(f"IPv{address.version}", ports),
+                str(address),
+                instance.instance_id,
+                instance.status is Status.UP,
+                mirror.zones.get(instance.zone or "", ""),
+            )
+            place = (endpoint.group, endpoint.address)
+            other = found.get(place)
+            # Two registrations of one process: it can be called where one of them is UP.
+            if other is None or (endpoint.is_ready and not other.is_ready):
+                found[place] = endpoint
+    return Mapped(tuple(found.values()), frozenset(known), unresolved, tuple(problems))
+
+
+def named_after(service_ports: Iterable[Mapping[str, object]], mirror: Mirror) -> Mirror:
+    """The mirror with its ports named as those of the Service of a person's to which it adds slices.
+
+    A port that the Service has not by name keeps its name, unless it is the Service's only one.
+    """
+    names = [str(one.get("name") or "") for one in service_ports]
+    if mirror.port.name not in names and len(names) == 1 and mirror.secure_port.name not in names:
+        return replace(mirror, port=replace(mirror.port, name=names[0]))
+    return mirror
+
+
+def _ports_of(mirror: Mirror, instance: Instance) -> tuple[TargetPort, ...]:
+    return tuple(
+        (port.name, given.number, port.app_protocol)
+        for port, given in ((mirror.port, instance.port), (mirror.secure_port, instance.secure_port))
+        if given.enabled and 1 <= given.number <= 65535
+    )
+
+
+def _addresses_of(instance: Instance, resolved: Resolved) -> list[IpAddress] | None:
+    host = instance.ip_address or instance.host_name
+    literal = parsed_address(host)
+    if literal is not None:
+        return [literal]
+    names = resolved(host) if host else None
+    if names is None:
+        return None
+    return [address for name in names if (address := parsed_address(name)) is not None]
+
+
+def _problem(reason: MirrorCondition, instance: Instance, sentence: str) -> Problem:
+    return Problem(reason, f"{instance.application} {instance.instance_id} {sentence}")

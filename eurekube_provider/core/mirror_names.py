@@ -1,0 +1,70 @@
+"""Names of mirrored Services: one application becomes one DNS label, and no two become the same.
+
+Applications in Eureka may have characters that no Service's name may have, and ``A_B`` and ``A-B`` become one
+name. The second is refused: merged, the calls for one application would reach the other.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+
+from eurekube_provider.core.mirror import APPLICATION_PLACE
+
+LONGEST_NAME = 63
+_LABEL = re.compile(r"[a-z]([-a-z0-9]*[a-z0-9])?\Z")
+
+
+@dataclass(frozen=True, slots=True)
+class NamedServices:
+    """Which Service shows which application.
+
+    :ivar names: the Service's name by application.
+    :ivar refused: why an application has none, by application.
+    """
+
+    names: Mapping[str, str]
+    refused: Mapping[str, str]
+
+
+def mirrored_name(template: str, application: str) -> str | None:
+    """The name of an application's Service; None where no DNS-1035 label comes of it.
+
+    >>> mirrored_name("{application}", "ORDER_SERVICE.V2")
+    'order-service-v2'
+    """
+    written = template.replace(APPLICATION_PLACE, application.lower())
+    name = re.sub(r"[^a-z0-9-]", "-", written).strip("-")
+    return name if len(name) <= LONGEST_NAME and _LABEL.match(name) else None
+
+
+def assigned_names(
+    template: str,
+    applications: Iterable[str],
+    standing: Mapping[str, str] | None = None,
+) -> NamedServices:
+    """Give each application the name of its Service.
+
+    :param standing: by Service, the application that it shows already and so keeps the name.
+    """
+    taken = dict(standing or {})
+    names: dict[str, str] = {}
+    refused: dict[str, str] = {}
+    for application in sorted(applications):
+        name = mirrored_name(template, application)
+        if name is None:
+            refused[application] = (
+                f"no name of a Service comes of {template!r} for {application}: it must begin with a letter"
+                f" and have at most {LONGEST_NAME} letters, digits and dashes; set spec.serviceName"
+            )
+            continue
+        holder = taken.setdefault(name, application)
+        if holder == application:
+            names[application] = name
+        else:
+            refused[application] = (
+                f"{application} and {holder} would both be the Service {name}: only {holder} is mirrored;"
+                " mirror the other by a mirror of its own, with another spec.serviceName"
+            )
+    return NamedServices(names, refused)

@@ -1,0 +1,243 @@
+"""The EndpointSlices of a mirrored Service: the plan by which those that stand become those that are wanted.
+
+Each write of a slice is sent to every node of the cluster. So a slice is written only where it changes, once
+at most; new endpoints fill those that change anyway before any other is touched (KEP-0752). Names are made of
+the Service and its ports and counted, so that one who repeats a creation finds what was created.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections import defaultdict
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from eurekube_provider.core.mirror_endpoints import EndpointGroup, MirrorEndpoint
+from eurekube_provider.core.objects import Object
+
+MOST_ENDPOINTS = 100
+"""In one slice, as the EndpointSlice controller has it: one endpoint's change sends its whole slice to all
+nodes."""
+
+TARGET_KIND = "EurekaInstance"
+"""The kind that an endpoint's ``targetRef`` names; its name is the instance's id."""
+
+
+@dataclass(frozen=True, slots=True)
+class SliceOwner:
+    """What all slices of one Service have in common.
+
+    :ivar labels: ``kubernetes.io/service-name`` and who writes them among them.
+    :ivar owner: the owner reference by which they go with their owner.
+    """
+
+    namespace: str
+    service: str
+    labels: Mapping[str, str]
+    annotations: Mapping[str, str]
+    owner: Mapping[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class SlicePlan:
+    """What must be written, each slice once. Creations come first, so that nothing is missing in between.
+
+    :ivar updates: whole slices, with the ``resourceVersion`` that they replace.
+    :ivar deletions: slices as they stand.
+    """
+
+    creations: tuple[dict[str, Any], ...] = ()
+    updates: tuple[dict[str, Any], ...] = ()
+    deletions: tuple[Object, ...] = ()
+
+    def __len__(self) -> int:
+        """How many writes it takes."""
+        return len(self.creations) + len(self.updates) + len(self.deletions)
+
+
+@dataclass(slots=True)
+class _Filling:
+    """A slice that stands, and what it shall hold."""
+
+    item: Object
+    endpoints: dict[str, MirrorEndpoint] = field(default_factory=dict)
+    is_changed: bool = False
+
+    @property
+    def room(self) -> int:
+        return MOST_ENDPOINTS - len(self.endpoints)
+
+
+def plan_slices(owner: SliceOwner, wanted: Iterable[MirrorEndpoint], standing: Sequence[Object]) -> SlicePlan:
+    """Plan the writes after which the slices hold the wanted endpoints and no others.
+
+    :param wanted: no two of one group have one address.
+    :param standing: the slices of the Service that are ours.
+    """
+    wanted = list(wanted)
+    has_hints = all(one.zone for one in wanted if one.is_ready)
+    by_group: dict[EndpointGroup, dict[str, MirrorEndpoint]] = defaultdict(dict)
+    for one in wanted:
+        by_group[one.group][one.address] = one
+    slices_by_group: dict[EndpointGroup | None, list[_Filling]] = defaultdict(list)
+    for item in sorted(standing, key=lambda each: str(each["metadata"]["name"])):
+        group = group_of(item)
+        slices_by_group[group if group in by_group else None].append(_Filling(item))
+    names = {str(item["metadata"]["name"]) for item in standing}
+    creations: list[dict[str, Any]] = []
+    updates: list[dict[str, Any]] = []
+    deletions = [one.item for one in slices_by_group.pop(None, [])]
+    for group, endpoints in sorted(by_group.items()):
+        fillings = slices_by_group[group]
+        rest = _placed(fillings, endpoints, owner, has_hints=has_hints)
+        for filling in fillings:
+            if not filling.endpoints:
+                deletions.append(filling.item)
+            elif filling.is_changed:
+                updates.append(_replaced(filling, owner, group, has_hints=has_hints))
+        for start in range(0, len(rest), MOST_ENDPOINTS):
+            name = _free_name(owner.service, group, names)
+            part = rest[start : start + MOST_ENDPOINTS]
+            creations.append(_body(owner, group, name, part, has_hints=has_hints))
+    return SlicePlan(tuple(creations), tuple(updates), tuple(deletions))
+
+
+def _placed(
+    fillings: list[_Filling], wanted: Mapping[str, MirrorEndpoint], owner: SliceOwner, *, has_hints: bool
+) -> list[MirrorEndpoint]:
+    """Put the wanted endpoints of one group into its slices; returns those that need new ones."""
+    left = dict(wanted)
+    for one in fillings:
+        endpoints = one.item.get("endpoints") or ()
+        one.is_changed = not _has_marks(one.item, owner)
+        for stands in endpoints:
+            address = stands["addresses"][0]
+            endpoint = left.pop(address, None) if one.room else None
+            if endpoint is None:
+                one.is_changed = True
+                continue
+            one.endpoints[address] = endpoint
+            one.is_changed |= _kept(stands) != _endpoint(endpoint, has_hints=has_hints)
+    rest = sorted(left.values(), key=lambda each: each.address)
+    for one in sorted(fillings, key=lambda each: not each.is_changed):
+        # What changes anyway is filled; of the others one alone, where it takes all that is left.
+        if rest and one.room and one.endpoints and (one.is_changed or len(rest) <= one.room):
+            added, rest = rest[: one.room], rest[one.room :]
+            one.endpoints |= {each.address: each for each in added}
+            one.is_changed = True
+    # One that would be empty takes new endpoints rather than go: a write less.
+    for one in fillings:
+        if rest and not one.endpoints:
+            added, rest = rest[:MOST_ENDPOINTS], rest[MOST_ENDPOINTS:]
+            one.endpoints = {each.address: each for each in added}
+    return rest
+
+
+def group_of(item: Object) -> EndpointGroup:
+    """The group whose endpoints a slice holds."""
+    ports = tuple(
+        (str(one.get("name") or ""), int(one.get("port") or 0), str(one.get("appProtocol") or ""))
+        for one in item.get("ports") or ()
+    )
+    return EndpointGroup(str(item.get("addressType") or "IPv4"), ports)
+
+
+def shown_endpoints(slices: Iterable[Object]) -> list[MirrorEndpoint]:
+    """The endpoints that slices of ours hold."""
+    return [
+        MirrorEndpoint(
+            group,
+            str(one["addresses"][0]),
+            str((one.get("targetRef") or {}).get("name") or ""),
+            (one.get("conditions") or {}).get("ready") is not False,
+            str(one.get("zone") or ""),
+        )
+        for item in slices
+        for group in (group_of(item),)
+        for one in item.get("endpoints") or ()
+    ]
+
+
+def _endpoint(one: MirrorEndpoint, *, has_hints: bool) -> dict[str, Any]:
+    """An endpoint as the API has it.
+
+    One that is not UP does not serve either: were it said to serve while it ends, kube-proxy would call it
+    once all are so, as when a person takes the whole application out of service.
+    """
+    body: dict[str, Any] = {
+        "addresses": [one.address],
+        "conditions": {"ready": one.is_ready, "serving": one.is_ready, "terminating": False},
+        "targetRef": {"kind": TARGET_KIND, "name": one.instance_id},
+    }
+    if one.zone:
+        body["zone"] = one.zone
+    if one.zone and one.is_ready and has_hints:
+        body["hints"] = {"forZones": [{"name": one.zone}]}
+    return body
+
+
+def _kept(stands: Mapping[str, Any]) -> dict[str, Any]:
+    return {key: value for key, value in stands.items() if value}
+
+
+def _has_marks(item: Object, owner: SliceOwner) -> bool:
+    """Whether a slice has the labels, annotations and owner that it should, whatever else it has."""
+    metadata = item["metadata"]
+    return (
+        dict(owner.labels).items() <= (metadata.get("labels") or {}).items()
+        and dict(owner.annotations).items() <= (metadata.get("annotations") or {}).items()
+        and any(one.get("uid") == owner.owner.get("uid") for one in metadata.get("ownerReferences") or ())
+    )
+
+
+def _replaced(one: _Filling, owner: SliceOwner, group: EndpointGroup, *, has_hints: bool) -> dict[str, Any]:
+    metadata = one.item["metadata"]
+    body = _body(owner, group, str(metadata["name"]), one.endpoints.values(), has_hints=has_hints)
+    for field_name in ("labels", "annotations"):
+        body["metadata"][field_name] = {**(metadata.get(field_name) or {}), **body["metadata"][field_name]}
+    if metadata.get("resourceVersion"):
+        body["metadata"]["resourceVersion"] = metadata["resourceVersion"]
+    return body
+
+
+def _body(
+    owner: SliceOwner,
+    group: EndpointGroup,
+    name: str,
+    endpoints: Iterable[MirrorEndpoint],
+    *,
+    has_hints: bool,
+) -> dict[str, Any]:
+    ports = [
+        {"name": port, "port": number, "protocol": "TCP"} | ({"appProtocol": above} if above else {})
+        for port, number, above in group.ports
+    ]
+    return {
+        "apiVersion": "discovery.k8s.io/v1",
+        "kind": "EndpointSlice",
+        "metadata": {
+            "name": name,
+            "namespace": owner.namespace,
+            "labels": dict(owner.labels),
+            "annotations": dict(owner.annotations),
+            "ownerReferences": [dict(owner.owner)],
+        },
+        "addressType": group.family,
+        "ports": ports,
+        "endpoints": [
+            _endpoint(one, has_hints=has_hints) for one in sorted(endpoints, key=lambda each: each.address)
+        ],
+    }
+
+
+def _free_name(service: str, group: EndpointGroup, names: set[str]) -> str:
+    """The first name of a Service's and a group's slices that none has; noted among those that are taken."""
+    text = json.dumps([service, group.family, group.ports])
+    digest = hashlib.sha256(text.encode()).hexdigest()[:8]
+    number = 0
+    while (name := f"{service}-{digest}-{number}") in names:
+        number += 1
+    names.add(name)
+    return name

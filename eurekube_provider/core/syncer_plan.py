@@ -1,0 +1,33 @@
+"""The plan of one syncer: what it wants against what a registry is known to hold. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+
+from eurekube_provider.core.mapping import Desired, leaving
+from eurekube_provider.core.model import Instance
+from eurekube_provider.core.plan import Plan, plan
+from eurekube_provider.core.syncer import OnTermination, Syncer
+
+
+def plan_of_syncer(
+    syncer: Syncer,
+    desired: Desired,
+    there: Sequence[Instance],
+    of_application: Iterable[Instance],
+    owner: str,
+) -> Plan:
+    """Decide what must change for a syncer at the registry that it names.
+
+    Whoever carries it out may hold changes back: what is removed although more may be desired than is known,
+    or while the syncer is paused.
+
+    :param there: what the owner has there.
+    :param of_application: everything there that has the syncer's application, whoever owns it.
+    """
+    instances = desired.instances
+    if syncer.on_termination is OnTermination.OUT_OF_SERVICE:
+        instances = (*instances, *leaving(desired, there))
+    name = syncer.application.upper()
+    elsewhere = (one for one in there if one.application != name)
+    return plan(instances, [*of_application, *elsewhere], owner, syncer.policy)

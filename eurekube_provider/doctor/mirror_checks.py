@@ -1,0 +1,164 @@
+"""Checks of EurekaMirrors: Services that cannot be made, are old, or belong to no mirror any more. Pure."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+
+from eurekube_provider.comparison.mirror_standing import STALE_SECONDS, MirrorStanding, mirror_standings
+from eurekube_provider.core.errors import ConfigurationError
+from eurekube_provider.core.identity import Cluster
+from eurekube_provider.core.mirror import Mirror, MirrorForm
+from eurekube_provider.core.mirror_conditions import MirrorCondition
+from eurekube_provider.core.mirror_endpoints import is_echo
+from eurekube_provider.core.mirror_names import assigned_names
+from eurekube_provider.core.model import Instance
+from eurekube_provider.core.objects import MIRROR_LABEL, Object, conditions_of, is_mirrored, qualified
+from eurekube_provider.core.wording import listed
+from eurekube_provider.doctor.finding import Fault, Finding
+
+_TOLD_OTHERWISE = frozenset(
+    {
+        MirrorCondition.READY,
+        MirrorCondition.SYNCED,
+        MirrorCondition.SOURCE_UNREACHABLE,
+        MirrorCondition.NAME_TAKEN,
+        MirrorCondition.REMOVALS_HELD,
+        MirrorCondition.PAUSED,
+    }
+)
+"""Conditions that have findings of their own, end by themselves, or are a person's wish."""
+
+_MOST_NAMED = 5
+_SERVE = "run one operator with --mirrors and --mirror-cidrs that watches this namespace"
+
+
+def mirror_findings(
+    items: Sequence[Object],
+    services: Iterable[Object],
+    slices: Iterable[Object],
+    instances: Mapping[str, Sequence[Instance]],
+    cluster: Cluster,
+    now_seconds: float,
+) -> Iterator[Finding]:
+    """Find what is wrong with the mirrors, and what mirrors left that are gone.
+
+    :param items: the mirrors.
+    :param instances: what each Eureka lists, by the connection's name.
+    :param now_seconds: Unix time.
+    """
+    services = list(services)
+    by_name = {(one["metadata"]["namespace"], one["metadata"]["name"]): one for one in items}
+    for standing in mirror_standings(items, now_seconds):
+        item = by_name[standing.namespace, standing.name]
+        yield from _of_mirror(item, standing, now_seconds)
+    yield from _names_taken(items, services, instances, cluster)
+    yield from _leftovers(by_name.keys(), [*services, *slices])
+
+
+def _of_mirror(item: Object, standing: MirrorStanding, now_seconds: float) -> Iterator[Finding]:
+    """What its status says, or does not."""
+    conditions = conditions_of(item)
+    if MirrorCondition.READY not in conditions:
+        problem = "no operator has looked at it: nothing is shown"
+        yield Finding(Fault.MIRROR_NOT_SERVED, standing.subject, problem, _SERVE)
+        return
+    unreachable = conditions.get(MirrorCondition.SOURCE_UNREACHABLE) or {}
+    age = standing.read_seconds_ago(now_seconds)
+    told_age = f"Eureka was last read for it {age / 60:.0f} min ago" if age is not None else ""
+    if unreachable.get("status") == "True":
+        said = f"{unreachable['message']}{f'; {told_age}' if told_age else ''}"
+        remedy = "see why Eureka does not answer; until then its Services send calls to what may be gone"
+        yield Finding(Fault.MIRROR_STALE, standing.subject, said, remedy)
+    elif age is not None and age > STALE_SECONDS:
+        said = f"{told_age}, and nobody says why: no operator looks after it"
+        yield Finding(Fault.MIRROR_STALE, standing.subject, said, _SERVE)
+    told = [
+        one for kind, one in conditions.items() if kind not in _TOLD_OTHERWISE and one["status"] == "True"
+    ]
+    synced = conditions.get(MirrorCondition.SYNCED) or {}
+    if not told and synced.get("status") == "False" and synced.get("reason") not in _TOLD_OTHERWISE:
+        told = [synced]
+    for one in told:
+        reason = one["reason"] if one is synced else one["type"]
+        problem = f"its operator says {reason}: {one['message']}"
+        remedy = "see what docs/reference/conditions.md says of it"
+        yield Finding(Fault.MIRROR_TROUBLE, standing.subject, problem, remedy)
+
+
+def _names_taken(
+    items: Iterable[Object],
+    services: Iterable[Object],
+    instances: Mapping[str, Sequence[Instance]],
+    cluster: Cluster,
+) -> Iterator[Finding]:
+    """Find two that want one Service: mirror and person, two mirrors, two applications of one mirror."""
+    holders = {_key(one): one for one in services}
+    wanted: dict[tuple[str, str], list[str]] = defaultdict(list)
+    for item in items:
+        try:
+            mirror = Mirror.from_object(item)
+        except ConfigurationError as error:
+            remedy = "install the CRD of this version, and mend it"
+            yield Finding(Fault.MIRROR_TROUBLE, f"EurekaMirror {qualified(item)}", str(error), remedy)
+            continue
+        if mirror.form is MirrorForm.ATTACHED or item["metadata"].get("deletionTimestamp"):
+            continue
+        subject = f"EurekaMirror {mirror.namespace}/{mirror.name}"
+        standing = {
+            str(one["name"]): str(one["application"])
+            for one in (item.get("status") or {}).get("services") or ()
+        }
+        assigned = assigned_names(
+            mirror.service_name, _applications(mirror, instances.get(mirror.eureka, ()), cluster), standing
+        )
+        for sentence in assigned.refused.values():
+            yield Finding(
+                Fault.MIRROR_NAME_TAKEN, subject, sentence, "mirror one of them by a mirror of its own"
+            )
+        for application, name in assigned.names.items():
+            place = (mirror.namespace, name)
+            wanted[place].append(f"{subject} ({application})")
+            holder = holders.get(place)
+            if holder is not None and not is_mirrored(holder):
+                problem = f"{application} would be the Service {name}, which is somebody's and is left alone"
+                remedy = "set spec.serviceName to another name, or spec.attachTo to add the instances to it"
+                yield Finding(Fault.MIRROR_NAME_TAKEN, subject, problem, remedy)
+    for (namespace, name), those in wanted.items():
+        if len(those) > 1:
+            problem = f"{listed(those, _MOST_NAMED)} all want the Service {name}: one of them has it"
+            remedy = "set spec.serviceName of the others"
+            yield Finding(Fault.MIRROR_NAME_TAKEN, f"Service {namespace}/{name}", problem, remedy)
+
+
+def _applications(mirror: Mirror, there: Iterable[Instance], cluster: Cluster) -> set[str]:
+    if mirror.application:
+        return {mirror.application}
+    return {
+        one.application
+        for one in there
+        if mirror.means(one.application) and not is_echo(mirror, one, cluster)
+    }
+
+
+def _leftovers(known: Iterable[tuple[str, str]], things: Iterable[Object]) -> Iterator[Finding]:
+    """Find what belongs to a mirror that is not there: as where a finalizer was taken off by hand."""
+    mirrors = set(known)
+    left: dict[tuple[str, str], list[str]] = defaultdict(list)
+    for item in things:
+        metadata = item["metadata"]
+        key = (str(metadata["namespace"]), str((metadata.get("labels") or {}).get(MIRROR_LABEL) or ""))
+        if is_mirrored(item) and key not in mirrors:
+            kind = "endpointslice" if "addressType" in item else "service"
+            left[key].append(f"{kind}/{metadata['name']}")
+    for (namespace, name), names in sorted(left.items()):
+        yield Finding(
+            Fault.MIRROR_LEFTOVER,
+            f"EurekaMirror {namespace}/{name}",
+            f"it is gone, and left {listed(names, _MOST_NAMED)}: callers are sent to what nobody looks after",
+            f"kubectl delete --namespace {namespace} {' '.join(names[:_MOST_NAMED])}",
+        )
+
+
+def _key(item: Object) -> tuple[str, str]:
+    return str(item["metadata"]["namespace"]), str(item["metadata"]["name"])

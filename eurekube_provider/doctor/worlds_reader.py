@@ -1,0 +1,299 @@
+"""Reads both worlds for the commands that show them; changes nothing.
+
+Of each Eureka it reads the list that every client gets, once from each server. What is not at hand is named,
+and hides nothing of the rest.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from types import TracebackType
+from typing import Self
+
+from eurekube_provider.comparison.comparing import KubernetesWorld, cluster_named
+from eurekube_provider.comparison.mirror_explaining import MirrorWorld
+from eurekube_provider.core.errors import ConfigurationError, KubernetesError, RegistryError
+from eurekube_provider.core.identity import Cluster
+from eurekube_provider.core.mapping import Desired, desired_instances
+from eurekube_provider.core.mirror_addresses import own_addresses
+from eurekube_provider.core.model import Instance
+from eurekube_provider.core.objects import Object, is_mirrored
+from eurekube_provider.core.syncer import Mode, Syncer
+from eurekube_provider.doctor.reader import listed_mirrors, listed_objects, read_cluster
+from eurekube_provider.eureka.peers import Peers
+from eurekube_provider.kube.access import (
+    ENDPOINT_SLICES,
+    NAMESPACES,
+    NODES,
+    PODS,
+    SERVICES,
+    SYNCERS,
+    ApiResource,
+    KubeAccess,
+)
+from eurekube_provider.operator.index import Index
+from eurekube_provider.operator.settings import Settings
+
+
+def _quiet(_: str) -> None:
+    """Tell nobody."""
+
+
+NO_EUREKA = "Eureka is not at hand: give --eureka-url, or EUREKA_URL, to see its side"
+
+Progress = Callable[[str], None]
+"""Told what is being read."""
+
+
+@dataclass(frozen=True, slots=True)
+class EurekaRead:
+    """What one Eureka's servers listed, up to 30 s old.
+
+    :ivar instances: what any of them holds.
+    :ivar servers: how many there are; ``failures`` those that did not answer, by URL.
+    :ivar error: why nothing could be read; empty where something was.
+    """
+
+    instances: tuple[Instance, ...] = ()
+    servers: int = 0
+    failures: Mapping[str, str] = field(default_factory=dict)
+    error: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Worlds:
+    """Both worlds as they were read.
+
+    :ivar kubernetes: None where there is none at hand, or it does not answer.
+    :ivar eurekas: by the connection's name.
+    :ivar missing: a sentence for each world that nobody said how to reach.
+    :ivar unread: a sentence for each thing that could not be read.
+    :ivar index: the cluster's Services and EndpointSlices.
+    :ivar mirrors: what was read of its mirrors.
+    """
+
+    kubernetes: KubernetesWorld | None
+    eurekas: Mapping[str, EurekaRead]
+    missing: tuple[str, ...] = ()
+    unread: tuple[str, ...] = ()
+    index: Index = field(default_factory=Index)
+    mirrors: MirrorWorld = field(default_factory=MirrorWorld)
+
+    @property
+    def instances(self) -> dict[str, Sequence[Instance]]:
+        """The instances of each Eureka that could be read."""
+        return {name: one.instances for name, one in self.eurekas.items() if not one.error}
+
+    @property
+    def is_complete(self) -> bool:
+        """Whether both worlds were read, as far as they are known to exist."""
+        return not self.missing and not self.unread
+
+
+class WorldsReader:
+    """Reads both worlds, as often as it is asked to; a context manager, which closes its connections.
+
+    :raises ConfigurationError: a kubeconfig, or its context, is named that cannot be used.
+    """
+
+    def __init__(self, settings: Settings) -> None:
+        self._settings = settings
+        self._progress: Progress = _quiet
+        self._missing: list[str] = []
+        self.peers = {name: Peers(connection) for name, connection in settings.connections.items()}
+        if not self.peers:
+            self._missing.append(NO_EUREKA)
+        self.access: KubeAccess | None = None
+        try:
+            self.access = KubeAccess.load(settings.kubeconfig, settings.context)
+        except ConfigurationError as error:
+            if settings.kubeconfig or settings.context:
+                raise
+            self._missing.append(f"Kubernetes is not at hand: {error}")
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        for peers in self.peers.values():
+            peers.close()
+
+    def read(self, progress: Progress | None = None) -> Worlds:
+        """Read all that is at hand.
+
+        :param progress: told what is being read.
+        """
+        self._progress = progress or _quiet
+        unread: list[str] = []
+        eurekas = {name: self._read_eureka(name, peers, unread) for name, peers in self.peers.items()}
+        kubernetes, index, mirrors = None, Index(), MirrorWorld()
+        if self.access is not None:
+            everything = [one for read in eurekas.values() for one in read.instances]
+            try:
+                found = self._read_kubernetes(self.access, everything, unread)
+                kubernetes, index, mirrors = found if found is not None else (None, index, mirrors)
+            except KubernetesError as error:
+                unread.append(f"Kubernetes: {error}")
+        return Worlds(kubernetes, eurekas, tuple(self._missing), tuple(unread), index, mirrors)
+
+    def _read_eureka(self, name: str, peers: Peers, unread: list[str]) -> EurekaRead:
+        self._progress(f"reading Eureka {name}")
+        try:
+            instances, failures = peers.list_everywhere()
+        except RegistryError as error:
+            unread.append(f"Eureka {name}: {error}")
+            return EurekaRead(servers=len(peers.peers), error=str(error))
+        silent = {url: str(failure) for url, failure in failures.items()}
+        unread += [f"the Eureka server {url}: {why}" for url, why in silent.items()]
+        return EurekaRead(tuple(instances), len(peers.peers), silent)
+
+    def _read_kubernetes(
+        self, access: KubeAccess, instances: Sequence[Instance], unread: list[str]
+    ) -> tuple[KubernetesWorld, Index, MirrorWorld] | None:
+        """Read a cluster; None where its syncers cannot be read.
+
+        :raises KubernetesError: it does not answer at all.
+        """
+        self._progress(f"reading Kubernetes at {access.server}")
+        access.get("/version")
+        cluster = self._cluster(access, instances, unread)
+        read = {
+            one: _listed(access, SYNCERS, one, unread) for one in self._settings.watch_namespaces or (None,)
+        }
+        unread += [
+            f"Kubernetes: there is no namespace {one}"
+            for one, found in read.items()
+            if one is not None and not found and not _is_there(access, one)
+        ]
+        if all(found is None for found in read.values()):
+            return None  # whatever is registered would pass for what a syncer left behind
+        index = Index()
+        known = _Known(access, unread)
+        syncers = [item for found in read.values() for item in found or ()]
+        mirrors = listed_mirrors(access, self._settings.watch_namespaces, unread) or []
+        selected = {one.selector.namespace for one in map(asked, syncers) if one is not None}
+        selected |= {item["metadata"]["namespace"] for item in mirrors}
+        for namespace in sorted(selected) if self._settings.watch_namespaces else (None,):
+            known.read(namespace, index)
+        desired = {
+            (syncer.namespace, syncer.name): _desired(syncer, cluster, index, known)
+            for syncer in map(asked, syncers)
+            if syncer is not None and known.has(syncer.selector.namespace)
+        }
+        namespaces = [one for one, found in read.items() if one is not None and found is not None]
+        mirrored = MirrorWorld(mirrors, known.mirrored, own_addresses(known.services, known.slices))
+        unreadable = [one for one, found in read.items() if one is not None and found is None]
+        world = KubernetesWorld(cluster, syncers, desired, namespaces, unreadable)
+        return world, index, mirrored
+
+    def _cluster(self, access: KubeAccess, instances: Sequence[Instance], unread: list[str]) -> Cluster:
+        cluster = read_cluster(access, self._settings, unread)
+        if self._settings.cluster_name is None:
+            # Its operator may call it otherwise.
+            named = cluster_named(cluster.uid, instances, self._settings.watch_namespaces)
+            return replace(cluster, name=named or cluster.name)
+        return cluster
+
+
+def _is_there(access: KubeAccess, namespace: str) -> bool:
+    """Whether there is a namespace; yes where nobody says."""
+    try:
+        access.get(NAMESPACES.path(name=namespace))
+    except KubernetesError as error:
+        return error.status_code != 404
+    return True
+
+
+def _listed(
+    access: KubeAccess, resource: ApiResource, namespace: str | None, unread: list[str]
+) -> list[Object] | None:
+    """The objects of a kind in a namespace, or in all; None where they cannot be read."""
+    before = len(unread)
+    found = listed_objects(access, (namespace,) if namespace else (), unread, resource)
+    return found if len(unread) == before else None
+
+
+class _Known:
+    """What could be read beside the syncers: what could not be read must not pass for what is not there.
+
+    :ivar slices: all EndpointSlices but the mirrors', which are ``mirrored``.
+    """
+
+    def __init__(self, access: KubeAccess, unread: list[str]) -> None:
+        self._access = access
+        self._unread = unread
+        self._namespaces: set[str | None] = set()
+        self._nodes: list[list[Object] | None] = []
+        self._labels: dict[str, dict[str, Mapping[str, str]] | None] = {}
+        self.services: list[Object] = []
+        self.slices: list[Object] = []
+        self.mirrored: list[Object] = []
+
+    def read(self, namespace: str | None, index: Index) -> None:
+        """Read a namespace's Services and EndpointSlices, or all."""
+        services = _listed(self._access, SERVICES, namespace, self._unread)
+        slices = _listed(self._access, ENDPOINT_SLICES, namespace, self._unread)
+        for service in services or ():
+            index.service_changed(None, dict(service))
+        for one in slices or ():
+            index.slice_changed(None, dict(one))
+            (self.mirrored if is_mirrored(one) else self.slices).append(one)
+        self.services += services or ()
+        if services is not None and slices is not None:
+            self._namespaces.add(namespace)
+
+    def has(self, namespace: str) -> bool:
+        """Whether a namespace's Services and EndpointSlices were read."""
+        return None in self._namespaces or namespace in self._namespaces
+
+    def nodes(self) -> list[Object] | None:
+        """All nodes, listed once; None where they cannot be read."""
+        if not self._nodes:
+            self._nodes.append(_listed(self._access, NODES, None, self._unread))
+        return self._nodes[0]
+
+    def labels(self, namespace: str) -> dict[str, Mapping[str, str]] | None:
+        """The labels of a namespace's pods, by their names, listed once; None where they cannot be read."""
+        if namespace not in self._labels:
+            pods = _listed(self._access.of_metadata(), PODS, namespace, self._unread)
+            self._labels[namespace] = (
+                None
+                if pods is None
+                else {pod["metadata"]["name"]: pod["metadata"].get("labels") or {} for pod in pods}
+            )
+        return self._labels[namespace]
+
+
+def _desired(syncer: Syncer, cluster: Cluster, index: Index, known: _Known) -> Desired:
+    services, slices = index.selected(syncer.selector)
+    labels = known.labels(syncer.selector.namespace) if syncer.needs_pods else None
+    return desired_instances(
+        syncer,
+        services,
+        slices,
+        cluster,
+        nodes=known.nodes() if syncer.needs_nodes else None,
+        labels_of_pod=(lambda name: labels.get(name, {})) if labels is not None else None,
+    )
+
+
+def asked(item: Object) -> Syncer | None:
+    """What a syncer asks for; None for one that is being deleted, or asks for nothing possible."""
+    if item["metadata"].get("deletionTimestamp"):
+        return None
+    try:
+        return Syncer.from_object(item)
+    except ConfigurationError:
+        return None
+
+
+def endpoint_at(worlds: Worlds, syncer: Syncer, instance: Instance) -> Object | None:
+    """The endpoint that has an instance's address, of a syncer that registers endpoints."""
+    if syncer.mode is not Mode.POD:
+        return None
+    _, slices = worlds.index.selected(syncer.selector)
+    endpoints = (one for each in slices for one in each.get("endpoints") or ())
+    return next((one for one in endpoints if one["addresses"][0] == instance.ip_address), None)

@@ -1,0 +1,114 @@
+"""Proofs that instances left a registry, for whoever must not take a gap in a list for one.
+
+There are two. A server says in its delta that it deregistered or evicted the instance. Or no server holds it,
+by the uncached read of each: of a server that was started a moment ago that proves nothing, since it may not
+have heard of the instance yet.
+
+Source: AbstractInstanceRegistry.internalCancel and InstanceResource of Netflix/eureka.
+"""
+
+from __future__ import annotations
+
+import math
+import threading
+import time
+from collections import OrderedDict
+from collections.abc import Callable, Iterable
+
+from eurekube_provider.core.mirror_source import Whereabouts
+from eurekube_provider.core.model import Instance, Key
+from eurekube_provider.eureka.peers import Peers
+from eurekube_provider.eureka.restart_detection import RestartDetection
+from eurekube_provider.eureka.uncached_reads import read_everywhere
+
+REMEMBERED_SECONDS = 600.0
+"""For as long a proof is kept that nobody has asked for yet."""
+
+SETTLED_SECONDS = 180.0
+"""A server that has run for longer has heard from all that live: instances renew each half minute, and
+register again where they are not known."""
+
+WINDOW_SECONDS, MOST_ASKED = 15.0, 500
+"""So many instances are asked for in this time, of each server: where all vanish at once, as from one that
+lost its memory, the rest must wait."""
+
+
+class Departures:
+    """What left one registry; any number of threads may share it.
+
+    :param now: Unix time, by which servers tell since when they run.
+    """
+
+    def __init__(
+        self,
+        peers: Peers,
+        restarts: RestartDetection,
+        clock: Callable[[], float] = time.monotonic,
+        now: Callable[[], float] = time.time,
+    ) -> None:
+        self._peers, self._restarts = peers, restarts
+        self._clock, self._now = clock, now
+        self._lock = threading.Lock()
+        self._at: dict[Key, float] = {}
+        self._asked: OrderedDict[Key, float] = OrderedDict()  # when, the longest ago first
+
+    def note(self, keys: Iterable[Key]) -> None:
+        """A server says that these were deregistered or evicted, and do not stand again."""
+        now = self._clock()
+        with self._lock:
+            for key in keys:
+                self._at.pop(key, None)
+                self._at[key] = now  # the last, so that the oldest is the first
+            while self._at and now - next(iter(self._at.values())) > REMEMBERED_SECONDS:
+                del self._at[next(iter(self._at))]
+
+    def forget(self, stands: Callable[[Key], bool]) -> None:
+        """Forget of what stands again that it ever left."""
+        with self._lock:
+            self._at = {key: at for key, at in self._at.items() if not stands(key)}
+            for key in [key for key in self._asked if stands(key)]:
+                del self._asked[key]
+
+    def whereabouts(self, keys: Iterable[Key]) -> Whereabouts:
+        """What became of instances that are listed no more.
+
+        :raises RegistryError: no server answers.
+        """
+        asked = list(dict.fromkeys(keys))
+        with self._lock:
+            gone = {key for key in asked if key in self._at}
+            rest = self._allowed([key for key in asked if key not in gone])
+        if not rest:
+            return Whereabouts((), frozenset(gone))
+        found = read_everywhere(self._peers, rest)
+        standing: list[Instance] = []
+        are_all_heard = not found.failures and self._have_all_settled
+        for key in rest:
+            held = found.newest(key)
+            if held is not None:
+                standing.append(held)
+            elif are_all_heard:
+                gone.add(key)
+        return Whereabouts(tuple(standing), frozenset(gone))
+
+    def _allowed(self, keys: list[Key]) -> list[Key]:
+        """Those that may be asked for now, the longest ago first; the lock is held."""
+        now = self._clock()
+        lately = sum(now - at < WINDOW_SECONDS for at in self._asked.values())
+        keys.sort(key=lambda key: self._asked.get(key, -math.inf))
+        allowed = keys[: max(0, MOST_ASKED - lately)]
+        for key in allowed:
+            self._asked[key] = now
+            self._asked.move_to_end(key)
+        while self._asked and now - next(iter(self._asked.values())) > REMEMBERED_SECONDS:
+            self._asked.popitem(last=False)
+        return allowed
+
+    @property
+    def _have_all_settled(self) -> bool:
+        """Whether every server has run for long enough, and is alone at its URL."""
+        started = self._restarts.started_by_url
+        latest_ms = (self._now() - SETTLED_SECONDS) * 1000
+        return self._restarts.servers_behind == 1 and all(
+            peer.url in started and started[peer.url] <= latest_ms for peer in self._peers.peers
+        )

@@ -1,0 +1,45 @@
+"""Finalizers: what keeps a deleted object of ours until all that it made is gone."""
+
+from __future__ import annotations
+
+from eurekube_provider.core.errors import KubernetesError
+from eurekube_provider.core.objects import Object
+from eurekube_provider.kube.access import MERGE_PATCH, ApiResource, KubeAccess
+
+_ATTEMPTS = 3
+
+
+def set_finalizer(
+    access: KubeAccess, resource: ApiResource, item: Object, finalizer: str, *, present: bool
+) -> bool:
+    """Add or remove a finalizer beside those of others; an object that is gone needs none.
+
+    It is read anew, since a local copy may be old: of its name there may be another one by now, which is left
+    alone.
+
+    :returns: whether the object is there as it shall be; not where it is gone, or is deleted meanwhile.
+    :raises KubernetesError: the API refused, or did not answer.
+    """
+    metadata = item["metadata"]
+    path = resource.path(metadata["namespace"], metadata["name"])
+    for attempt in range(_ATTEMPTS):
+        try:
+            current = access.get(path)["metadata"]
+            if metadata.get("uid") not in (None, current.get("uid")):
+                return False
+            before = list(current.get("finalizers") or ())
+            if current.get("deletionTimestamp") and present:
+                return False
+            if (finalizer in before) is present:
+                return True
+            finalizers = [*before, finalizer] if present else [one for one in before if one != finalizer]
+            body = {"metadata": {"resourceVersion": current["resourceVersion"], "finalizers": finalizers}}
+            access.request("PATCH", path, body=body, content_type=MERGE_PATCH)
+        except KubernetesError as error:
+            if error.status_code == 404:
+                return False
+            if error.status_code != 409 or attempt + 1 == _ATTEMPTS:
+                raise
+        else:
+            return True
+    return False

@@ -1,0 +1,181 @@
+"""Whether an operator may go: not while it serves EurekaSyncers or EurekaMirrors of others.
+
+Without it the syncers' instances leave Eureka within minutes, the mirrors' Services grow old, and finalizers
+hold both for ever.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from eurekube_provider.core.errors import ConfigurationError, KubernetesError, OperatorStillNeeded
+from eurekube_provider.core.objects import STACK_LABEL
+from eurekube_provider.core.wording import listed
+from eurekube_provider.kube.access import MIRRORS, NAMESPACES, SYNCERS, ApiResource, KubeAccess
+
+FORCE_VARIABLE = "EUREKUBE_FORCE_DESTROY"
+UNREACHABLE_VARIABLE = "PULUMI_K8S_DELETE_UNREACHABLE"
+"""What has Pulumi's Kubernetes provider forget what it can no longer delete."""
+
+_KINDS = {"EurekaSyncers": SYNCERS, "EurekaMirrors": MIRRORS}
+_OUTCOMES = {
+    "EurekaSyncers": "their instances would leave Eureka",
+    "EurekaMirrors": "their Services would be gone, or show for ever what Eureka held last",
+}
+_SHOWN = 5
+_SECONDS = 10.0
+_FORCE = f"set {FORCE_VARIABLE}=true for this run, or force_destroy on the operator and run up before"
+
+
+@dataclass(frozen=True, slots=True)
+class GuardedOperator:
+    """An operator, as its stack's state tells of it.
+
+    :ivar namespace: where it lives.
+    :ivar namespace_uid: the UID of that namespace, which tells its cluster from others; None where no
+        engine has told it.
+    :ivar watch_namespaces: those that it serves; empty for all.
+    :ivar stack_label: what the syncers and mirrors of its own stack have as :data:`STACK_LABEL`; they go
+        before it.
+    :ivar owns_crds: whether the CRDs go with it, and with them every syncer and mirror of the cluster.
+    :ivar is_forced: whether it may go whatever it serves.
+    :ivar kubeconfig: a file, or the text of one; None for kubectl's own way.
+    """
+
+    namespace: str
+    namespace_uid: str | None
+    stack_label: str
+    watch_namespaces: tuple[str, ...] = ()
+    owns_crds: bool = False
+    is_forced: bool = False
+    kubeconfig: str | None = field(default=None, repr=False)
+    context: str | None = None
+
+
+def reach(operator: GuardedOperator) -> KubeAccess:
+    """The cluster of an operator.
+
+    :raises ConfigurationError: there is no way to it.
+    """
+    return KubeAccess.load(_kubeconfig(operator), operator.context)
+
+
+def refuse_while_needed(
+    operator: GuardedOperator,
+    access: Callable[[GuardedOperator], KubeAccess] = reach,
+    environment: Mapping[str, str] = os.environ,
+) -> None:
+    """Raise while an operator serves syncers or mirrors that its stack does not own, or nobody can tell.
+
+    Where its namespace is gone, nobody is served by it any more. Each request has a time-out of 10 s.
+
+    :raises OperatorStillNeeded: one sentence that says which, and how to go on.
+    """
+    if operator.is_forced or _is_set(environment, FORCE_VARIABLE):
+        return
+    try:
+        reached = access(operator)
+        is_there = _is_there(operator, reached)
+        foreign = _foreign(operator, reached) if is_there or operator.owns_crds else {}
+    except KubernetesError as error:
+        if error.status_code is None and _is_set(environment, UNREACHABLE_VARIABLE):
+            return
+        raise _untold(operator, error) from None
+    except ConfigurationError as error:
+        raise _untold(operator, error) from None
+    if foreign:
+        what = "would be deleted with their CRD" if operator.owns_crds else "would be served by nobody"
+        told = " ".join(
+            f"{len(names)} {kind} that this stack does not own {what}, and {_OUTCOMES[kind]}:"
+            f" {listed(names, _SHOWN)}."
+            for kind, names in foreign.items()
+        )
+        raise OperatorStillNeeded(
+            f"the operator in the namespace {operator.namespace} is still needed: {told} Nothing of the"
+            f" operator was removed. Delete them first, or {_FORCE}"
+        )
+
+
+def _untold(operator: GuardedOperator, error: Exception) -> OperatorStillNeeded:
+    return OperatorStillNeeded(
+        f"whether the operator in the namespace {operator.namespace} still serves EurekaSyncers or"
+        f" EurekaMirrors of others cannot be told: {error}. Nothing of the operator was removed. Make the"
+        " cluster reachable as the stack's Kubernetes provider has it; where the cluster is gone for good,"
+        f" set {UNREACHABLE_VARIABLE}=true; else {_FORCE}"
+    )
+
+
+def _is_there(operator: GuardedOperator, access: KubeAccess) -> bool:
+    """Whether its namespace is.
+
+    :raises ConfigurationError: it is another one of that name: of another cluster that the same program may
+        reach, or made since.
+    """
+    path = NAMESPACES.path(name=operator.namespace)
+    try:
+        found = access.request("GET", path, timeout_seconds=_SECONDS)
+    except KubernetesError as error:
+        if error.status_code == 404:
+            return False
+        raise
+    if operator.namespace_uid not in (None, found["metadata"]["uid"]):
+        raise ConfigurationError(
+            f"the namespace {operator.namespace} of the cluster at {access.server} is another one than the"
+            f" operator's, which has the UID {operator.namespace_uid}"
+        )
+    return True
+
+
+def _foreign(operator: GuardedOperator, access: KubeAccess) -> dict[str, list[str]]:
+    """What it serves of others, those included that wait to be released, by kind; no kind without any."""
+    found = {kind: _foreign_of(resource, operator, access) for kind, resource in _KINDS.items()}
+    return {kind: names for kind, names in found.items() if names}
+
+
+def _foreign_of(resource: ApiResource, operator: GuardedOperator, access: KubeAccess) -> list[str]:
+    """Namespace and name of each of one kind."""
+    namespaces = () if operator.owns_crds else operator.watch_namespaces
+    found = []
+    for path in [resource.path(namespace) for namespace in namespaces] or [resource.path()]:
+        try:
+            pages = list(access.of_metadata().pages(path, timeout_seconds=_SECONDS))
+        except KubernetesError as error:
+            # Where the kind is not there, there is none of it.
+            if error.status_code == 404 or (
+                error.status_code == 403 and not access.knows(resource, timeout_seconds=_SECONDS)
+            ):
+                continue
+            raise
+        found += [
+            f"{item['metadata']['namespace']}/{item['metadata']['name']}"
+            for page in pages
+            for item in page.get("items") or ()
+            if (item["metadata"].get("labels") or {}).get(STACK_LABEL) != operator.stack_label
+        ]
+    return sorted(found)
+
+
+def _kubeconfig(operator: GuardedOperator) -> str | Mapping[str, Any] | None:
+    """As Pulumi's Kubernetes provider takes it: a file's path, or what such a file holds."""
+    text = operator.kubeconfig
+    if not text:
+        return None
+    if "\n" not in text and not text.lstrip().startswith("{"):
+        return str(Path(text).expanduser())
+    try:
+        read = yaml.safe_load(text)
+    except yaml.YAMLError:
+        read = None
+    if not isinstance(read, Mapping):
+        raise ConfigurationError("the kubeconfig is neither a file nor the text of one")
+    return read
+
+
+def _is_set(environment: Mapping[str, str], name: str) -> bool:
+    return environment.get(name, "").lower() in ("true", "1")

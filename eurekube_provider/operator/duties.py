@@ -1,0 +1,50 @@
+"""What a replica does while it leads, and leaves to others otherwise."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from eurekube_provider.operator.controller import Controller
+from eurekube_provider.operator.sources import Sources
+from eurekube_provider.operator.triggers.triggers import Triggers
+
+if TYPE_CHECKING:
+    from eurekube_provider.operator.mirror.mirrors import Mirrors
+
+
+class LeaderDuties:
+    """What this operator does while it leads."""
+
+    def __init__(
+        self, controller: Controller, sources: Sources, triggers: Triggers | None, mirrors: Mirrors | None
+    ) -> None:
+        self.take_over = controller.take_over
+        self._mirrors = mirrors
+        self._controller = controller
+        self._sources = sources
+        self._triggers = triggers
+
+    def is_current(self) -> bool:
+        """Whether this replica knows what there is in the cluster now, and so may act on it."""
+        return self._sources.is_current
+
+    def pause(self) -> bool:
+        """Begin nothing until :meth:`lead`; whether all that was begun has ended."""
+        have_ended = self._mirrors.pause() if self._mirrors else True
+        return self._controller.pause() and have_ended
+
+    def lead(self) -> None:
+        """Everything, from Eureka to the stacks that follow it."""
+        self._controller.lead()
+        if self._mirrors:
+            self._mirrors.lead()
+        if self._triggers:
+            self._triggers.lead()
+
+    def stand_by(self) -> None:
+        """Nothing but watching."""
+        self._controller.stand_by()
+        if self._triggers:
+            self._triggers.stand_by()
+        if self._mirrors:
+            self._mirrors.stand_by()

@@ -1,0 +1,83 @@
+"""Which addresses are the cluster's own, so that no mirror sends its calls there.
+
+Known from what the API tells of networks (ServiceCIDRs, the nodes' pod networks), from what a person said of
+them, and from the Services and endpoints that the operator watches anyway.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterable
+
+from eurekube_provider.core.errors import KubernetesError
+from eurekube_provider.core.mirror_addresses import AddressPolicy, own_addresses
+from eurekube_provider.core.networks import Network, networks_of
+from eurekube_provider.core.objects import Object
+from eurekube_provider.kube.access import NODES, SERVICE_CIDRS, KubeAccess
+
+REFRESH_SECONDS = 60.0
+
+
+class ClusterAddresses:
+    """What mirrors may show in this cluster. For one thread at a time.
+
+    :param allowed: the operator's networks.
+    :param cluster: networks that a person named as the cluster's own.
+    :param services: all Services that are watched; ``slices`` all EndpointSlices but the mirrors'.
+    """
+
+    def __init__(
+        self,
+        access: KubeAccess,
+        allowed: tuple[Network, ...],
+        cluster: tuple[Network, ...],
+        services: Callable[[], Iterable[Object]],
+        slices: Callable[[], Iterable[Object]],
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._access = access
+        self._allowed, self._cluster = allowed, cluster
+        self._services, self._slices = services, slices
+        self._clock = clock
+        self._policy: AddressPolicy | None = None
+        self._read_at = 0.0
+
+    def policy(self) -> AddressPolicy:
+        """What may be mirrored, as it was known a minute ago at most; the same object while it stays so.
+
+        :raises KubernetesError: it was never read, and cannot be.
+        """
+        now = self._clock()
+        if self._policy is None or now - self._read_at >= REFRESH_SECONDS:
+            try:
+                read = self._read()
+            except KubernetesError:
+                if self._policy is None:
+                    raise
+                read = self._policy  # what was known is better than nothing, and the next minute comes
+            if read != self._policy:
+                self._policy = read
+            self._read_at = now
+        assert self._policy is not None  # noqa: S101 - read above
+        return self._policy
+
+    def _read(self) -> AddressPolicy:
+        networks = [*self._cluster, *self._service_networks(), *self._pod_networks()]
+        own = own_addresses(self._services(), self._slices())
+        return AddressPolicy(self._allowed, tuple(dict.fromkeys(networks)), own)
+
+    def _service_networks(self) -> tuple[Network, ...]:
+        try:
+            items = self._items(SERVICE_CIDRS.path())
+        except KubernetesError as error:
+            if error.status_code == 404:  # Kubernetes before 1.33
+                return ()
+            raise
+        return networks_of(cidr for item in items for cidr in (item.get("spec") or {}).get("cidrs") or ())
+
+    def _pod_networks(self) -> tuple[Network, ...]:
+        items = self._items(NODES.path())
+        return networks_of(cidr for item in items for cidr in (item.get("spec") or {}).get("podCIDRs") or ())
+
+    def _items(self, path: str) -> list[Object]:
+        return [item for page in self._access.pages(path) for item in page.get("items") or ()]

@@ -1,0 +1,138 @@
+"""Addresses of instances that Eureka knows by a host's name: resolved here, since Kubernetes resolves none.
+
+Each name is looked up again after :data:`TTL_SECONDS`. Where that fails the last good answer is kept, for as
+long as somebody asks for the name.
+"""
+
+from __future__ import annotations
+
+import logging
+import socket
+import threading
+import time
+from collections.abc import Callable, Iterable
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
+from dataclasses import dataclass
+
+from eurekube_provider.core.mirror_addresses import parsed_address
+
+_log = logging.getLogger(__name__)
+
+TTL_SECONDS = 30.0
+FORGET_SECONDS = 600.0
+"""A name that nobody asked for during this time is forgotten."""
+
+MOST_ADDRESSES = 8
+"""Of one name; an instance has one or two."""
+
+_THREADS = 4
+
+
+@dataclass(slots=True)
+class _Answer:
+    """What is known of a name. Times are monotonic.
+
+    :ivar addresses: the last good answer; None where there never was one.
+    :ivar error: why the last lookup failed; empty where it did not.
+    """
+
+    addresses: tuple[str, ...] | None = None
+    error: str = ""
+    looked_up_at: float = 0.0
+    asked_at: float = 0.0
+    is_under_way: bool = False
+
+
+def look_up(name: str) -> tuple[str, ...]:
+    """The addresses of a name: IPv4 ones where there are any, sorted, so that an answer's order is no change.
+
+    :raises OSError: there is none.
+    """
+    found = {str(entry[4][0]) for entry in socket.getaddrinfo(name, None, type=socket.SOCK_STREAM)}
+    parsed = sorted(
+        (address for text in found if (address := parsed_address(text)) is not None),
+        key=lambda address: (address.version, int(address)),
+    )
+    if not parsed:
+        raise OSError("no address")
+    return tuple(str(one) for one in parsed if one.version == parsed[0].version)[:MOST_ADDRESSES]
+
+
+class HostNames:
+    """Names and what they resolved to; any number of threads may share it. Never blocks who asks.
+
+    :param changed: called, on a thread of its own, when an answer is not what it was.
+    """
+
+    def __init__(
+        self,
+        changed: Callable[[], None],
+        look_up: Callable[[str], tuple[str, ...]] = look_up,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._changed, self._look_up, self._clock = changed, look_up, clock
+        self._lock = threading.Lock()
+        self._answers: dict[str, _Answer] = {}
+        self._executor = ThreadPoolExecutor(_THREADS, thread_name_prefix="host-names")
+        self.version = 0
+        """Grows with each answer that is not what it was."""
+
+    def resolved(self, name: str) -> tuple[str, ...] | None:
+        """The addresses of a name by the last good answer; None where there is none yet."""
+        now = self._clock()
+        with self._lock:
+            answer = self._answers.setdefault(name, _Answer(looked_up_at=now - TTL_SECONDS))
+            answer.asked_at = now
+            is_due = not answer.is_under_way and now - answer.looked_up_at >= TTL_SECONDS
+            if is_due:
+                answer.is_under_way = True
+        if is_due:
+            with suppress(RuntimeError):  # closed: the operator ends
+                self._executor.submit(self._ask, name, answer)
+        return answer.addresses
+
+    def failures(self) -> dict[str, str]:
+        """Why names could not be resolved the last time, by name."""
+        with self._lock:
+            return {name: one.error for name, one in self._answers.items() if one.error}
+
+    @property
+    def names(self) -> frozenset[str]:
+        """All names that were asked for lately."""
+        return frozenset(self._answers)
+
+    @property
+    def is_asking(self) -> bool:
+        """Whether a lookup is under way."""
+        with self._lock:
+            return any(one.is_under_way for one in self._answers.values())
+
+    def close(self) -> None:
+        """Look nothing up any more."""
+        self._executor.shutdown(wait=False, cancel_futures=True)
+
+    def _ask(self, name: str, answer: _Answer) -> None:
+        try:
+            found, error = self._look_up(name), ""
+        except (OSError, UnicodeError) as failure:
+            found, error = (), str(failure) or type(failure).__name__
+        now = self._clock()
+        with self._lock:
+            is_news = bool(found) and found != answer.addresses
+            is_first_failure = bool(error) and not answer.error
+            answer.addresses = found or answer.addresses
+            answer.error, answer.looked_up_at, answer.is_under_way = error, now, False
+            self._forget(
+                name for name, one in list(self._answers.items()) if now - one.asked_at > FORGET_SECONDS
+            )
+            if is_news or is_first_failure:
+                self.version += 1
+        if is_first_failure:
+            _log.warning("name of an instance not resolved", extra={"host": name, "error": error})
+        if is_news or is_first_failure:
+            self._changed()
+
+    def _forget(self, names: Iterable[str]) -> None:
+        for name in names:
+            del self._answers[name]

@@ -1,0 +1,161 @@
+"""Local copies of the mirrors, and of the Services and EndpointSlices that are theirs."""
+
+from __future__ import annotations
+
+import threading
+from collections import defaultdict
+from collections.abc import Callable
+
+from eurekube_provider.core.liveness import Liveness
+from eurekube_provider.core.mirror import APPLICATION_ANNOTATION
+from eurekube_provider.core.objects import (
+    MANAGED_BY_LABEL,
+    MIRROR_LABEL,
+    MIRROR_MANAGER,
+    SERVICE_NAME_LABEL,
+)
+from eurekube_provider.kube.access import ENDPOINT_SLICES, MIRRORS, SERVICES, ApiResource, KubeAccess
+from eurekube_provider.kube.reflector import Reflector, ReflectorGroup
+from eurekube_provider.operator.index import Object, key_of
+from eurekube_provider.operator.sources import intent
+from eurekube_provider.operator.watches import trim_own
+
+MirrorKey = tuple[str, str]
+"""Namespace and name of a mirror."""
+
+
+class MirrorObjects:
+    """What stands in the cluster; any number of threads may share it.
+
+    :param concerned: called with the key of a mirror that must be reconciled.
+    """
+
+    def __init__(
+        self, access: KubeAccess, namespaces: tuple[str, ...], concerned: Callable[[MirrorKey], None]
+    ) -> None:
+        self._concerned = concerned
+        self._lock = threading.Lock()
+        self._services: dict[MirrorKey, dict[str, Object]] = defaultdict(dict)
+        self._slices: dict[MirrorKey, dict[str, Object]] = defaultdict(dict)
+
+        def group(
+            resource: ApiResource, listener: Callable[[Object | None, Object | None], None], labels: str = ""
+        ) -> ReflectorGroup:
+            return ReflectorGroup(
+                Reflector(access, resource, trim_own, listener, namespace, labels=labels)
+                for namespace in namespaces or (None,)
+            )
+
+        self.mirrors = group(MIRRORS, self._mirror_changed)
+        self.services = group(SERVICES, self._service_changed, MIRROR_LABEL)
+        self.slices = group(ENDPOINT_SLICES, self._slice_changed, f"{MANAGED_BY_LABEL}={MIRROR_MANAGER}")
+        self._groups = (self.mirrors, self.services, self.slices)
+
+    def start(self) -> None:
+        """Begin to list and watch."""
+        for group in self._groups:
+            group.start()
+
+    def stop(self) -> None:
+        """Tell nobody of further changes."""
+        for group in self._groups:
+            group.stop()
+
+    def hurry(self) -> None:
+        """Wait for no back-off: the API server answers again."""
+        for group in self._groups:
+            group.hurry()
+
+    @property
+    def are_known(self) -> bool:
+        """Whether everything was listed that may be read."""
+        return all(group.is_settled for group in self._groups)
+
+    def are_known_of(self, namespace: str) -> bool:
+        """Whether all of a namespace was listed: nothing is written there before.
+
+        One that we may not read, most likely since it was deleted, stops no other.
+        """
+        return all(group.without_list(namespace) is None for group in self._groups)
+
+    def liveness(self) -> list[Liveness]:
+        """The reflectors' threads."""
+        return [loop for group in self._groups for loop in group.liveness()]
+
+    def mirror_keys(self) -> list[MirrorKey]:
+        """All mirrors."""
+        return [key_of(item) for item in self.mirrors.objects()]
+
+    def services_of(self, key: MirrorKey) -> dict[str, Object]:
+        """A mirror's Services, by name."""
+        with self._lock:
+            return dict(self._services.get(key, {}))
+
+    def slices_of(self, key: MirrorKey) -> dict[str, list[Object]]:
+        """A mirror's EndpointSlices, by the Service that they are of."""
+        with self._lock:
+            slices = list(self._slices.get(key, {}).values())
+        found: dict[str, list[Object]] = defaultdict(list)
+        for item in slices:
+            found[(item["metadata"].get("labels") or {}).get(SERVICE_NAME_LABEL, "")].append(item)
+        return found
+
+    def mirror_of(self, namespace: str, service: str) -> str:
+        """Whose a mirrored Service is; empty for one that is none."""
+        item = self.services.get(namespace, service)
+        return _mirror_key(item)[1] if item is not None else ""
+
+    def wrote(self, group: ReflectorGroup, item: Object) -> None:
+        """Know of our own write before the watch tells of it."""
+        namespace = item["metadata"]["namespace"]
+        for one in group.reflectors:
+            if one.namespace in (None, namespace):
+                one.take("MODIFIED", item)
+
+    def removed(self, group: ReflectorGroup, item: Object) -> None:
+        """Know of our own deletion before the watch tells of it."""
+        for one in group.reflectors:
+            if one.namespace in (None, item["metadata"]["namespace"]):
+                one.take("DELETED", item)
+
+    def _mirror_changed(self, old: Object | None, new: Object | None) -> None:
+        if old and new and intent(old) == intent(new):
+            return  # its status, which is ours
+        subject = new or old
+        if subject is not None:
+            self._concerned(key_of(subject))
+
+    def _service_changed(self, old: Object | None, new: Object | None) -> None:
+        self._changed(self._services, old, new)
+
+    def _slice_changed(self, old: Object | None, new: Object | None) -> None:
+        self._changed(self._slices, old, new)
+
+    def _changed(
+        self, table: dict[MirrorKey, dict[str, Object]], old: Object | None, new: Object | None
+    ) -> None:
+        keys = set()
+        with self._lock:
+            for item, stands in ((old, False), (new, True)):
+                if item is None:
+                    continue
+                key, name = _mirror_key(item), item["metadata"]["name"]
+                keys.add(key)
+                if stands:
+                    table[key][name] = item
+                else:
+                    table[key].pop(name, None)
+                    if not table[key]:
+                        del table[key]
+        for key in keys:
+            self._concerned(key)
+
+
+def _mirror_key(item: Object) -> MirrorKey:
+    metadata = item["metadata"]
+    return metadata["namespace"], (metadata.get("labels") or {}).get(MIRROR_LABEL, "")
+
+
+def application_of(item: Object) -> str:
+    """The application that something of a mirror's shows."""
+    return str((item["metadata"].get("annotations") or {}).get(APPLICATION_ANNOTATION) or "")

@@ -1,0 +1,63 @@
+"""What the status of an EurekaMirror says of a report: pure."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from datetime import datetime
+from typing import Any
+
+from eurekube_provider.core.mirror_conditions import MirrorCondition, MirrorReport
+from eurekube_provider.operator.status import condition, problem_conditions
+from eurekube_provider.runtime.clock import utc_time
+
+MOST_SERVICES = 500
+"""So many Services are listed in a status; all are counted."""
+
+READ_TIME_SECONDS = 300.0
+"""How often a status that says nothing else new says when Eureka was read."""
+
+
+def mirror_status(item: Mapping[str, Any], report: MirrorReport, now: datetime) -> dict[str, Any]:
+    """The status that says ``report``, with the times of the conditions that stay as they are."""
+    stamp = now.strftime("%Y-%m-%dT%H:%M:%SZ")
+    conditions: list[Mapping[str, Any]] = []
+    for kind, (holds, reason, message) in (
+        (MirrorCondition.READY, report.is_ready),
+        (MirrorCondition.SYNCED, report.synced),
+    ):
+        conditions.append(condition(item, kind, reason, message, stamp, holds=holds))
+    conditions += problem_conditions(item, MirrorCondition, report.problems, stamp)
+    status: dict[str, Any] = {
+        "observedGeneration": item["metadata"].get("generation", 0),
+        "conditions": conditions,
+        "services": [
+            {
+                "application": one.application,
+                "name": one.service,
+                "endpoints": one.endpoints,
+                "ready": one.ready,
+                "held": one.held,
+            }
+            for one in report.services[:MOST_SERVICES]
+        ],
+        "mirrored": len(report.services),
+        "endpoints": report.endpoints,
+        "ready": report.ready,
+        "held": report.held,
+    }
+    if report.read_at is not None:
+        status["lastReadTime"] = utc_time(report.read_at)
+    return status
+
+
+def is_worth_a_write(stands: Mapping[str, Any], wanted: Mapping[str, Any]) -> bool:
+    """Whether a status says something that the one that stands does not; the time of the last reading alone
+    counts once in a while.
+    """
+    if {**stands, "lastReadTime": None} != {**wanted, "lastReadTime": None}:
+        return True
+    old, new = stands.get("lastReadTime"), wanted.get("lastReadTime")
+    if old is None or new is None:
+        return old != new
+    age = datetime.fromisoformat(new) - datetime.fromisoformat(old)
+    return age.total_seconds() >= READ_TIME_SECONDS

@@ -1,0 +1,278 @@
+"""The mirrors of one operator: which is reconciled when, while this replica leads, and what is told."""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+from collections import Counter
+from collections.abc import Callable, Mapping
+from datetime import UTC, datetime
+
+from eurekube_provider.core.condition_types import Reason
+from eurekube_provider.core.errors import KubernetesError, LeadershipLost
+from eurekube_provider.core.event_reasons import MirrorEvent
+from eurekube_provider.core.identity import Cluster
+from eurekube_provider.core.liveness import Liveness, liveness_of
+from eurekube_provider.core.mirror_conditions import MirrorReport, shortened
+from eurekube_provider.core.mirror_source import MirrorSource
+from eurekube_provider.core.objects import ATTACH_ANNOTATION, Object, Problem
+from eurekube_provider.core.syncer import DEFAULT_CONNECTION
+from eurekube_provider.kube.access import KubeAccess
+from eurekube_provider.kube.events import EventRecorder, EventType
+from eurekube_provider.operator.mirror.cluster_addresses import ClusterAddresses
+from eurekube_provider.operator.mirror.host_names import HostNames
+from eurekube_provider.operator.mirror.mirror_objects import MirrorKey, MirrorObjects
+from eurekube_provider.operator.mirror.mirror_reconciler import MirrorReconciler, MirrorResult
+from eurekube_provider.operator.mirror.mirror_status import is_worth_a_write, mirror_status
+from eurekube_provider.operator.mirror.mirror_writer import MirrorWriter
+from eurekube_provider.operator.queue import WorkQueue
+from eurekube_provider.operator.settings import Settings
+from eurekube_provider.operator.sources import Sources
+
+_log = logging.getLogger(__name__)
+
+UNSYNCED_SECONDS = 1.0
+"""How soon a mirror is looked at again while the objects of the cluster have not all been read."""
+
+LONGEST_RECONCILE_SECONDS = 600.0
+STOP_SECONDS = 5.0
+
+
+class Mirrors:
+    """All mirrors. One worker for each Eureka, so that one that hangs holds up none of the others' mirrors.
+
+    :param sources: where instances come from, by the name of their connection; none is started yet.
+    :param told: told of each reconcile: of which mirror, what it came to, and what was written.
+    :param is_dry: nothing is written, and ``told`` is what would be.
+    """
+
+    def __init__(
+        self,
+        settings: Settings,
+        cluster: Cluster,
+        access: KubeAccess,
+        events: EventRecorder,
+        watched: Sources,
+        sources: Mapping[str, MirrorSource],
+        told: Callable[[MirrorKey, MirrorReport | None, list[str]], None] = lambda *_: None,
+        *,
+        is_dry: bool = False,
+    ) -> None:
+        self._sources = sources
+        self._told = told
+        self._events = events
+        self._queue: WorkQueue[MirrorKey] = WorkQueue()
+        self.objects = MirrorObjects(access, settings.watch_namespaces, self._queue.add)
+        self._writer = MirrorWriter(access, self.objects, is_dry=is_dry)
+        self._names = HostNames(self._all_changed)
+        addresses = ClusterAddresses(
+            access,
+            settings.mirror_cidrs,
+            settings.cluster_cidrs,
+            watched.services.objects,
+            watched.slices.objects,
+        )
+        self._reconciler = MirrorReconciler(
+            cluster, self.objects, self._writer, sources, addresses.policy, self._names, watched.services.get
+        )
+        self._lock = threading.Lock()
+        self._reports: dict[MirrorKey, MirrorReport] = {}
+        self._statuses: dict[MirrorKey, Mapping[str, object]] = {}
+        self._busy_since: dict[str, float] = {}
+        self._queue.divide(sources, self._group_of)
+        self._queue.pause()
+        self._workers = [
+            threading.Thread(target=self._work, args=(name,), name=f"mirrors-{name}", daemon=True)
+            for name in sources
+        ]
+        watched.follow_services(self._service_changed)
+        for name, source in sources.items():
+            source.follow(self._reader(name))
+
+    def start(self) -> None:
+        """Watch; nothing is written before :meth:`lead`."""
+        self.objects.start()
+        for worker in self._workers:
+            worker.start()
+
+    def lead(self) -> None:
+        """Reconcile every mirror from now on."""
+        self.objects.hurry()
+        self._queue.resume()
+        self._all_changed()
+
+    def lead_once(self, stop: threading.Event, give_up_at: float) -> list[MirrorKey]:
+        """Reconcile every mirror once, and wait for the end of it.
+
+        :param give_up_at: when to go on with what was listed, by the monotonic clock.
+        :returns: the mirrors that there were.
+        """
+        while not self.objects.are_known and time.monotonic() < give_up_at and not stop.wait(0.02):
+            pass
+        keys = self.objects.mirror_keys()
+        self.lead()
+        while not self._queue.is_idle and not stop.wait(0.02):
+            pass
+        return keys
+
+    def pause(self) -> bool:
+        """Begin nothing until :meth:`lead`; whether all that was begun has ended."""
+        return self._queue.pause()
+
+    def stand_by(self) -> None:
+        """Another replica leads. After :meth:`pause`."""
+        self._reconciler.forget_all()
+        with self._lock:
+            self._reports.clear()
+            self._statuses.clear()
+
+    def stop(self) -> None:
+        """Finish what is being worked on, and begin nothing more. Nothing is removed: slices work on."""
+        self._queue.close()
+        self.objects.stop()
+        self._names.close()
+        deadline = time.monotonic() + STOP_SECONDS
+        for worker in self._workers:
+            if worker.is_alive():
+                worker.join(max(0.0, deadline - time.monotonic()))
+
+    def liveness(self) -> list[Liveness]:
+        """Of all threads."""
+        now = time.monotonic()
+        return [
+            *self.objects.liveness(),
+            *(
+                one
+                for worker in self._workers
+                for one in liveness_of(
+                    [worker], now - self._busy_since.get(worker.name, now), LONGEST_RECONCILE_SECONDS
+                )
+            ),
+        ]
+
+    def reports(self) -> dict[MirrorKey, MirrorReport]:
+        """What the last reconcile of each mirror came to."""
+        with self._lock:
+            return dict(self._reports)
+
+    @property
+    def writes(self) -> Counter[tuple[str, str]]:
+        """How many writes were sent, by resource and verb."""
+        return self._writer.counts.copy()
+
+    def _group_of(self, key: MirrorKey) -> str:
+        item = self.objects.mirrors.get(*key) or {}
+        named = str((item.get("spec") or {}).get("eureka") or DEFAULT_CONNECTION)
+        return named if named in self._sources else next(iter(self._sources))
+
+    def _reader(self, name: str) -> Callable[[], None]:
+        """What is called when a Eureka was read."""
+
+        def was_read() -> None:
+            for key in self.objects.mirror_keys():
+                if self._group_of(key) == name:
+                    self._queue.add(key)
+
+        return was_read
+
+    def condition_changed(self, name: str) -> None:
+        """A Eureka answers again, or does not any more."""
+        self._reader(name)()
+
+    def _all_changed(self) -> None:
+        for key in self.objects.mirror_keys():
+            self._queue.add(key)
+
+    def _service_changed(self, service: Object) -> None:
+        """A Service of a person's changed, which may have opted in, or may have ended to."""
+        namespace, name = service["metadata"]["namespace"], service["metadata"]["name"]
+        opted_in = (service["metadata"].get("annotations") or {}).get(ATTACH_ANNOTATION)
+        if opted_in:
+            self._queue.add((namespace, opted_in))
+        for item in self.objects.mirrors.objects(namespace):
+            if (item.get("spec") or {}).get("attachTo") == name:
+                self._queue.add((namespace, item["metadata"]["name"]))
+
+    def _work(self, group: str) -> None:
+        thread = threading.current_thread().name
+        while (key := self._queue.get(group)) is not None:
+            self._busy_since[thread] = time.monotonic()
+            try:
+                if not (self.objects.are_known_of(key[0]) or self._is_leaving(key)):
+                    self._queue.add_after(key, UNSYNCED_SECONDS)
+                    continue
+                self._tell(key, self._reconciler.reconcile(key))
+                self._queue.forget_failures(key)
+            except LeadershipLost:
+                self._queue.add_after(key, UNSYNCED_SECONDS)  # by then the queue is paused, or all is anew
+            except KubernetesError as error:
+                self._failed(key, error)
+            except Exception:  # noqa: BLE001 - one mirror must not stop the others
+                self._queue.retry(key)
+                _log.exception("mirror not brought in line, tried again", extra={"mirror": "/".join(key)})
+            finally:
+                self._busy_since.pop(thread, None)
+                self._queue.done(key)
+
+    def _is_leaving(self, key: MirrorKey) -> bool:
+        """Whether a mirror was deleted: it goes however little is known, since owner references remain."""
+        item = self.objects.mirrors.get(*key)
+        return item is not None and bool(item["metadata"].get("deletionTimestamp"))
+
+    def _failed(self, key: MirrorKey, error: KubernetesError) -> None:
+        delay = self._queue.retry(key)
+        if error.status_code == 409:
+            return  # our copy was old, which the watch mends
+        _log.warning(
+            "mirror not brought in line, tried again",
+            extra={"mirror": "/".join(key), "error": str(error), "retry_seconds": round(delay, 1)},
+        )
+        with self._lock:
+            before = self._reports.get(key, MirrorReport())
+        failure = Problem(Reason.KUBERNETES_ERROR, str(error))
+        report = MirrorReport(before.services, before.problems, failure, before.read_at)
+        self._tell(key, MirrorResult(report))
+
+    def _tell(self, key: MirrorKey, result: MirrorResult) -> None:
+        """Have people told what a reconcile came to."""
+        self._told(key, result.report, self._writer.sent(key))
+        if result.again_seconds is not None:
+            self._queue.add_after(key, result.again_seconds)
+        item = self.objects.mirrors.get(*key)
+        if item is None:
+            with self._lock:
+                self._reports.pop(key, None)
+                self._statuses.pop(key, None)
+            return
+        if result.report is None:
+            return
+        with self._lock:
+            self._reports[key] = result.report
+            stands = self._statuses.get(key) or item.get("status") or {}
+        if result.expired:
+            named = shortened(result.expired, "more")
+            note = (
+                f"removed, since Eureka lists them no more, though nobody could say that they left: {named}"
+            )
+            self._events.record(item, EventType.WARNING, MirrorEvent.REMOVED_WITHOUT_PROOF, note)
+        for reason, message in result.report.problems.items():
+            self._events.record(item, EventType.WARNING, reason, message)
+        if result.report.failure is not None:
+            self._events.record(
+                item, EventType.WARNING, result.report.failure.reason, result.report.failure.message
+            )
+        status = mirror_status({**item, "status": stands}, result.report, datetime.now(UTC))
+        if not is_worth_a_write(stands, status):
+            return
+        try:
+            self._writer.write_status(item, status)
+        except LeadershipLost:
+            return
+        except KubernetesError as error:
+            if error.status_code != 404:
+                _log.warning("status not written", extra={"mirror": "/".join(key), "error": str(error)})
+                self._queue.add_after(key, 5.0)
+            return
+        with self._lock:
+            self._statuses[key] = status

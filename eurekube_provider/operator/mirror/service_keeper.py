@@ -1,0 +1,148 @@
+"""The Services of mirrors: which names are free, what is made, and what is added to.
+
+A Service that a person owns is never written to.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+
+from eurekube_provider.core.errors import KubernetesError
+from eurekube_provider.core.mirror import Mirror
+from eurekube_provider.core.mirror_addresses import AddressPolicy
+from eurekube_provider.core.mirror_conditions import MirrorCondition, MirroredService
+from eurekube_provider.core.mirror_endpoints import named_after
+from eurekube_provider.core.mirror_source import MirrorSource
+from eurekube_provider.core.objects import ATTACH_ANNOTATION, Problem, is_mirrored
+from eurekube_provider.operator.index import Object
+from eurekube_provider.operator.mirror.mirror_objects import MirrorKey, MirrorObjects
+from eurekube_provider.operator.mirror.mirror_writer import MirrorWriter
+from eurekube_provider.operator.mirror.mirrored_service import (
+    has_form,
+    last_read,
+    last_read_patch,
+    owner_reference,
+    service_body,
+    service_patch,
+)
+
+
+@dataclass(slots=True)
+class MirrorRound:
+    """One reconcile of a mirror while it goes on.
+
+    :ivar read_at: Unix time at which Eureka was read.
+    :ivar services: the mirror's, by name; ``slices`` theirs.
+    :ivar shown_before: the slices by application, each with its Service's name.
+    :ivar problems: what was found so far; ``shown`` what is shown, ``expired`` what went without proof.
+    :ivar uses_names: whether an instance is known by a host's name, so that it must be looked up again.
+    """
+
+    key: MirrorKey
+    item: Object
+    mirror: Mirror
+    source: MirrorSource
+    policy: AddressPolicy
+    read_at: float | None
+    services: dict[str, Object]
+    slices: Mapping[str, list[Object]]
+    shown_before: Mapping[str, list[tuple[str, Object]]]
+    problems: list[Problem] = field(default_factory=list)
+    shown: list[MirroredService] = field(default_factory=list)
+    expired: list[str] = field(default_factory=list)
+    uses_names: bool = False
+
+
+class ServiceKeeper:
+    """Keeps the Services of mirrors; any number of threads may share it, each with a mirror of its own.
+
+    :param service: a Service as the operator watches it, by namespace and name.
+    """
+
+    def __init__(
+        self,
+        objects: MirrorObjects,
+        writer: MirrorWriter,
+        service: Callable[[str, str], Object | None],
+    ) -> None:
+        self._objects, self._writer, self.service = objects, writer, service
+
+    def is_free(self, now: MirrorRound, application: str, name: str) -> bool:
+        """Whether a Service of this name may be created."""
+        other = self._objects.mirror_of(now.key[0], name)
+        if other and other != now.key[1]:
+            why = f"the mirror {other} has it"
+        elif not other and self.service(now.key[0], name) is not None:
+            why = "it is somebody's, and is left alone; spec.attachTo would add the instances to it"
+        else:
+            return True
+        sentence = f"{application} would be the Service {name}, of which there is one: {why}"
+        now.problems.append(Problem(MirrorCondition.NAME_TAKEN, sentence))
+        return False
+
+    def is_persons(self, namespace: str, name: str) -> bool:
+        """Whether there is a Service of this name that no mirror made."""
+        service = self.service(namespace, name)
+        return service is not None and not is_mirrored(service)
+
+    def attached(self, now: MirrorRound, name: str) -> Mirror | None:
+        """The mirror, with its ports named as those of the Service that it adds to; None if it may not."""
+        service = self.service(now.key[0], name)
+        why = ""
+        if service is None:
+            why = "there is no such Service"
+        elif is_mirrored(service):
+            why = "it is a mirrored Service itself"
+        elif (service["metadata"].get("annotations") or {}).get(ATTACH_ANNOTATION) != now.key[1]:
+            why = f"it does not have the annotation {ATTACH_ANNOTATION}: {now.key[1]}"
+        else:
+            ports = (service.get("spec") or {}).get("ports") or ()
+            mirror = named_after(ports, now.mirror)
+            names = {str(one.get("name") or "") for one in ports}
+            if names & {mirror.port.name, mirror.secure_port.name}:
+                return mirror
+            why = f"it has no port named {mirror.port.name} (spec.portName)"
+        sentence = f"nothing is added to the Service {name}: {why}"
+        now.problems.append(Problem(MirrorCondition.NOT_ATTACHED, sentence))
+        return None
+
+    def have_service(
+        self,
+        now: MirrorRound,
+        application: str,
+        name: str,
+        service: Object | None,
+        ports: list[dict[str, object]],
+    ) -> Object | None:
+        """The Service as it must be, made or changed; None where somebody else was faster."""
+        owner = owner_reference(now.item, is_controller=True)
+        wanted = service_body(now.mirror, owner, application, name, ports)
+        if service is not None and not has_form(service, now.mirror.form):
+            self._writer.delete_service(service)
+            service = None
+        if service is None:
+            wanted["metadata"]["annotations"] |= last_read(now.read_at)
+            try:
+                created = self._writer.create_service(wanted)
+            except KubernetesError as error:
+                if error.reason != "AlreadyExists":
+                    raise
+                sentence = (
+                    f"{application} would be the Service {name}, which was just created by somebody else"
+                )
+                now.problems.append(Problem(MirrorCondition.NAME_TAKEN, sentence))
+                return None
+            now.services[name] = created
+            return created
+        if patch := service_patch(service, wanted):
+            service = now.services[name] = self._writer.patch_service(service, patch)
+        return service
+
+    def say_last_read(self, now: MirrorRound) -> None:
+        """Have each Service say, now and then, when Eureka was last read."""
+        for name, service in now.services.items():
+            if any(one.service == name for one in now.shown) and (
+                patch := last_read_patch(service, now.read_at, is_exact=False)
+            ):
+                self._writer.patch_service(service, patch)

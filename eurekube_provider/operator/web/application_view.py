@@ -1,0 +1,54 @@
+"""One application on the status page: who keeps what of it, endpoint by endpoint and instance by instance."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from eurekube_provider.comparison.comparing import comparisons_beside
+from eurekube_provider.comparison.keeper import Keeper, KeeperKind, keeper_of
+from eurekube_provider.comparison.pairs import pairs_of
+from eurekube_provider.operator.web.running_operator import RunningOperator
+
+MOST_PAIRS = 40
+"""As many are drawn of one syncer; the rest is counted. Those that do not agree come first."""
+
+MOST_INSTANCES = 40
+"""As many are named of what no syncer of the cluster keeps."""
+
+
+def application_view(operator: RunningOperator, application: str) -> dict[str, Any]:
+    """Collect it: both sides of each syncer, and what others keep under the same name.
+
+    :param application: in any case.
+    """
+    name = application.upper()
+    keys = sorted(operator.sources.syncers_of(name))
+    known = {eureka: registry.known(application=name) for eureka, registry in operator.registries.items()}
+    kept = [(one, keeper_of(one, operator.cluster.name)) for instances in known.values() for one in instances]
+    syncers = []
+    for key in keys:
+        keeper = Keeper(KeeperKind.SYNCER, "/".join(key))
+        pairs = pairs_of(
+            operator.sources.slices_of(key),
+            [one for one, whose in kept if whose == keeper],
+            {one.ip_address: (one, str(whose)) for one, whose in kept if whose != keeper},
+        )
+        shown = [one.to_dict() for one in pairs[:MOST_PAIRS]]
+        syncers.append({"syncer": keeper.name, "pairs": shown, "more": len(pairs) - len(shown)})
+    own = {(eureka, Keeper(KeeperKind.SYNCER, "/".join(key))) for eureka in known for key in keys}
+    others = sorted(comparisons_beside(known, operator.cluster.name, own), key=lambda one: one.order)
+    beside = [
+        {
+            "keeper": str(one.keeper),
+            "eureka": one.eureka_name,
+            "up": one.eureka.up if one.eureka else None,
+            "total": one.eureka.total if one.eureka else None,
+            "instances": [
+                {"instanceId": each.instance_id, "status": str(each.status), "address": each.ip_address}
+                for each in known[one.eureka_name]
+                if keeper_of(each, operator.cluster.name) == one.keeper
+            ][:MOST_INSTANCES],
+        }
+        for one in others
+    ]
+    return {"name": name, "syncers": syncers, "others": beside}

@@ -1,0 +1,54 @@
+"""What is wrong with the operator itself, its Eurekas and its StackRefreshes."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+from eurekube_provider.comparison.troubles import Severity, Trouble, eureka_troubles
+
+
+def operator_troubles(stuck: Sequence[str], missing: Sequence[str], unread: Sequence[str]) -> list[Trouble]:
+    """What keeps the operator from its work.
+
+    :param stuck: a sentence for each loop that does not go on.
+    :param missing: a sentence for each thing that was not read yet.
+    :param unread: a sentence for each kind of object that cannot be read at the moment.
+    """
+    return [
+        *(Trouble(Severity.FAULT, "OperatorStuck", sentence) for sentence in stuck),
+        *(Trouble(Severity.FAULT, "OperatorNotReady", sentence) for sentence in missing),
+        *(Trouble(Severity.WARNING, "KubernetesUnread", sentence) for sentence in unread),
+    ]
+
+
+def troubles_at(eureka: Mapping[str, Any]) -> list[Trouble]:
+    """What is wrong with one Eureka.
+
+    :param eureka: its part of the document.
+    """
+    servers = eureka["servers"]
+    return eureka_troubles(
+        eureka["name"],
+        error=eureka["error"],
+        away=[(one["url"], one["error"]) for one in servers if one["up"] is False],
+        endangered=[one["url"] for one in servers if one["selfPreservation"]],
+        warning=eureka["warning"],
+    )
+
+
+def refresh_troubles(refreshes: Iterable[Mapping[str, Any]]) -> list[Trouble]:
+    """StackRefreshes whose last run failed, or that are refused; those with one reason are one trouble."""
+    by_reason: dict[str, list[Mapping[str, Any]]] = {}
+    for row in refreshes:
+        if row["ready"] is False:
+            by_reason.setdefault(row["reason"], []).append(row)
+    return [
+        Trouble(
+            Severity.WARNING,
+            reason,
+            those[0]["message"],
+            tuple(f"StackRefresh {one['namespace']}/{one['name']}" for one in those),
+        )
+        for reason, those in by_reason.items()
+    ]

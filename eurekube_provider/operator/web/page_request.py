@@ -1,0 +1,70 @@
+"""What somebody asked to see of the status page: which syncers, and which page of them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from eurekube_provider.comparison.standing import SyncState
+
+PAGE_SIZE = 50
+"""Rows on a page."""
+
+
+@dataclass(frozen=True, slots=True)
+class PageRequest:
+    """A filter and a page; an empty text asks for everything.
+
+    :ivar syncer: ``namespace/name``: this one only.
+    :ivar application: in any case: what concerns this one only.
+    :ivar state: of syncers, e.g. ``not ready``.
+    :ivar find: a part of a syncer's or an application's name, in any case.
+    :ivar page: from 1; None for all rows at once.
+    """
+
+    syncer: str = ""
+    application: str = ""
+    state: str = ""
+    find: str = ""
+    page: int | None = None
+
+    @classmethod
+    def of(cls, query: Mapping[str, str], *, is_paged: bool) -> PageRequest:
+        """Read it from a URL's parameters; what makes no sense there asks for everything.
+
+        :param is_paged: whether the first page is meant where none is named.
+        """
+        state = query.get("state", "").strip()
+        number = query.get("page", "").strip()
+        page = int(number) if number.isascii() and number.isdigit() and len(number) < 7 else 0
+        return cls(
+            query.get("syncer", "").strip(),
+            query.get("application", "").strip(),
+            state if state in list(SyncState) else "",
+            query.get("find", "").strip(),
+            max(1, page) if page or is_paged else None,
+        )
+
+    def concerns(self, syncer: str, application: str) -> bool:
+        """Whether something of a syncer, or of none, and an application was asked for."""
+        return (not self.syncer or syncer == self.syncer) and (
+            not self.application or application.upper() == self.application.upper()
+        )
+
+    def lists(self, row: Mapping[str, Any]) -> bool:
+        """Whether a syncer's row was asked for."""
+        name = f"{row['namespace']}/{row['name']}"
+        if not self.concerns(name, row["application"]):
+            return False
+        is_named = not self.find or self.find.lower() in f"{name} {row['application']}".lower()
+        return is_named and (not self.state or row["state"] == self.state)
+
+    def to_dict(self) -> dict[str, str]:
+        """Return the filter as plain JSON values."""
+        return {
+            "syncer": self.syncer,
+            "application": self.application,
+            "state": self.state,
+            "find": self.find,
+        }

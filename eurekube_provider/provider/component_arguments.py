@@ -1,0 +1,134 @@
+"""The arguments of the components, read from their classes: the one description of names, types and texts.
+
+The schema is made from it, and what a program of another language sends is read by it.
+"""
+
+from __future__ import annotations
+
+import re
+import types
+from collections.abc import Awaitable, Mapping, Sequence
+from dataclasses import MISSING, dataclass, fields, is_dataclass
+from typing import Any, Literal, TypeVar, Union, get_args, get_origin, get_type_hints
+
+import pulumi
+
+
+@dataclass(frozen=True, slots=True)
+class Shape:
+    """What a value may be.
+
+    :ivar kind: ``string``, ``integer``, ``boolean``, ``port`` (a number or a name), ``list``, ``map``,
+        ``object``.
+    :ivar is_later: whether it may be known later than the program runs.
+    :ivar items: of a list or a map.
+    :ivar of: of an object: the class of its arguments.
+    :ivar choices: of a string that is one of a few.
+    """
+
+    kind: str
+    is_later: bool = False
+    items: Shape | None = None
+    of: type[Any] | None = None
+    choices: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Argument:
+    """One argument.
+
+    :ivar name: as Python has it.
+    :ivar told: what there is to know, with names as Python has them.
+    :ivar default: None where there is none that can be written down.
+    """
+
+    name: str
+    told: str
+    shape: Shape
+    is_required: bool
+    is_secret: bool
+    default: Any = None
+
+
+def arguments_of(kind: type[Any]) -> tuple[Argument, ...]:
+    """The arguments of a class, those that it inherits included."""
+    # The SDK's Input names Output and its variable as texts.
+    hints = get_type_hints(kind, localns={"Output": pulumi.Output, "T": TypeVar("T")})
+    told = _told(kind)
+    return tuple(
+        Argument(
+            item.name,
+            told.get(item.name, ""),
+            _shape(hints[item.name]),
+            is_required=item.default is MISSING and item.default_factory is MISSING,
+            is_secret=bool(item.metadata.get("secret")),
+            default=item.default if isinstance(item.default, str | int | bool) else None,
+        )
+        for item in fields(kind)
+    )
+
+
+def _told(kind: type[Any]) -> dict[str, str]:
+    """What the docstrings say of each attribute."""
+    found: dict[str, str] = {}
+    for each in reversed(kind.__mro__):
+        if not is_dataclass(each):
+            continue
+        parts = re.split(r"^\s*:ivar (\w+):", each.__doc__ or "", flags=re.MULTILINE)
+        for name, text in zip(parts[1::2], parts[2::2], strict=True):
+            found[name] = " ".join(text.split())
+    return found
+
+
+def _shape(hint: Any, *, is_later: bool = False) -> Shape:
+    options = [each for each in _options(hint) if each is not types.NoneType]
+    later = [
+        each for each in options if get_origin(each) in (pulumi.Output, Awaitable) or _is_awaitable(each)
+    ]
+    is_later = is_later or bool(later)
+    plain = [each for each in options if each not in later]
+    classes = [each for each in plain if isinstance(each, type) and is_dataclass(each)]
+    if classes:
+        return Shape("object", is_later, of=classes[0])
+    choices = next((get_args(each) for each in plain if get_origin(each) is Literal), ())
+    if choices:
+        return Shape("string", is_later, choices=choices)
+    for each in plain:
+        origin = get_origin(each)
+        if origin is not None and isinstance(origin, type) and issubclass(origin, Mapping):
+            return Shape("map", is_later, items=_shape(get_args(each)[1]))
+        if origin is not None and isinstance(origin, type) and issubclass(origin, Sequence):
+            return Shape("list", is_later, items=_shape(get_args(each)[0]))
+    kinds = {each for each in plain if each in _KINDS}
+    if kinds == {int, str}:
+        return Shape("port", is_later)
+    (kind,) = kinds
+    return Shape(_KINDS[kind], is_later)
+
+
+_KINDS: Mapping[Any, str] = {str: "string", int: "integer", bool: "boolean"}
+
+
+def _options(hint: Any) -> list[Any]:
+    """The members of a union, however deep."""
+    if get_origin(hint) in (Union, types.UnionType):
+        return [each for member in get_args(hint) for each in _options(member)]
+    return [hint]
+
+
+def _is_awaitable(hint: Any) -> bool:
+    origin = get_origin(hint)
+    return isinstance(origin, type) and issubclass(origin, Awaitable)
+
+
+def names_within(kind: type[Any]) -> frozenset[str]:
+    """The names of a class's arguments, and of those of what they hold."""
+    found: set[str] = set()
+    for each in arguments_of(kind):
+        found.add(each.name)
+        shape: Shape | None = each.shape
+        while shape is not None:
+            if shape.of is not None:
+                found |= names_within(shape.of)
+            shape = shape.items
+    return frozenset(found)

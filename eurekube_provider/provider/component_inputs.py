@@ -1,0 +1,138 @@
+"""What a program in any language gives a component, as the component's own arguments.
+
+What may be known later becomes an output, with its secrecy and its dependencies. What the component must know
+to say which objects there are is awaited; where it is unknown in a preview, nothing can be previewed of them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+import pulumi
+from pulumi.output import Unknown
+from pulumi.runtime import rpc
+
+from eurekube_provider.core.errors import ConfigurationError
+from eurekube_provider.core.wording import camel_case
+from eurekube_provider.provider.component_arguments import Shape, arguments_of
+from eurekube_provider.provider.wire import OUTPUT, UNKNOWN_TEXT
+from eurekube_provider.registrations.secret_values import SECRET, SIGNATURE
+
+
+@dataclass(slots=True)
+class ComponentInputs:
+    """The arguments of one component.
+
+    :ivar given: by the schema's names, those of objects within likewise.
+    :ivar unknown: the arguments of which something must be known and is not, as they are written.
+    :ivar awaited: those that were taken as plain values: the component depends on what they depend on.
+    """
+
+    given: dict[str, Any] = field(default_factory=dict)
+    unknown: list[str] = field(default_factory=list)
+    awaited: list[str] = field(default_factory=list)
+
+    @classmethod
+    def read(cls, kind: type[Any], message: Any, later: Mapping[str, Any]) -> ComponentInputs:
+        """Read a request's inputs.
+
+        :param kind: the class of the component's arguments.
+        :param message: the inputs as the engine sent them.
+        :param later: the same as the SDK reads them: with outputs.
+        :raises ConfigurationError: something that stands in clear in the objects is a secret.
+        """
+        shapes = {camel_case(each.name): each.shape for each in arguments_of(kind)}
+        found = cls()
+        for name, value in message.fields.items():
+            shape = shapes.get(name)
+            if shape is None or shape.is_later:
+                found.given[name] = later.get(name)
+            else:
+                found.awaited.append(name)
+                read = found._read(shape, value, name)
+                if read is not None:
+                    found.given[name] = read
+        return found
+
+    def _read(self, shape: Shape, message: Any, where: str, *, within_secret: bool = False) -> Any:
+        """A value of which the outermost part must be known.
+
+        :param within_secret: whether what it stands in is a secret.
+        """
+        value, is_secret = _unwrapped(message)
+        is_secret = is_secret or within_secret
+        kind = value.WhichOneof("kind") if value is not None else None
+        if value is None:
+            self.unknown.append(where)
+        if kind in (None, "null_value"):
+            return None
+        if kind == "struct_value" and (shape.of is not None or shape.kind == "map"):
+            shapes = _shapes(shape)
+            found = {
+                key: self._inner(shapes(key), item, f"{where}.{key}", within_secret=is_secret)
+                for key, item in value.struct_value.fields.items()
+            }
+            return {key: item for key, item in found.items() if item is not None}
+        if kind == "list_value" and shape.items is not None:
+            return [
+                self._inner(shape.items, item, f"{where}[{number}]", within_secret=is_secret)
+                for number, item in enumerate(value.list_value.values)
+            ]
+        if is_secret:
+            raise ConfigurationError(
+                f"{where} must not be a secret: it stands in clear in objects of the cluster, or names them"
+            )
+        return _whole(_deserialized(value))
+
+    def _inner(self, shape: Shape, message: Any, where: str, *, within_secret: bool) -> Any:
+        """A value in one that is known."""
+        if not shape.is_later:
+            return self._read(shape, message, where, within_secret=within_secret)
+        read = _deserialized(message)
+        if rpc.is_rpc_secret(read):
+            return pulumi.Output.secret(rpc.unwrap_rpc_secret(read))
+        if isinstance(read, Unknown):
+            return pulumi.Output.from_input(read)
+        if within_secret and read is not None:
+            return pulumi.Output.secret(read)
+        return _whole(read)
+
+
+def _shapes(shape: Shape) -> Callable[[str], Shape]:
+    """What each entry of a map or an object may be; what no class knows is left to its complaint."""
+    if shape.of is None:
+        return lambda _: shape.items or Shape("string")
+    known = {camel_case(each.name): each.shape for each in arguments_of(shape.of)}
+    return lambda key: known.get(key, Shape("string"))
+
+
+def _deserialized(value: Any) -> Any:
+    """A value as the SDK reads it."""
+    kind = value.WhichOneof("kind")
+    if kind in (None, "null_value"):
+        return None
+    return rpc.deserialize_property(getattr(value, kind), keep_unknowns=True)
+
+
+def _unwrapped(message: Any) -> tuple[Any, bool]:
+    """A value without what says of it that it is an output or a secret; None where it is not known yet."""
+    is_secret = False
+    while message.WhichOneof("kind") == "struct_value":
+        fields = message.struct_value.fields
+        kind = fields[SIGNATURE].string_value if SIGNATURE in fields else ""
+        if kind not in (SECRET, OUTPUT):
+            break
+        is_secret = is_secret or kind == SECRET or ("secret" in fields and fields["secret"].bool_value)
+        if "value" not in fields:
+            return None, is_secret
+        message = fields["value"]
+    if message.WhichOneof("kind") == "string_value" and message.string_value == UNKNOWN_TEXT:
+        return None, is_secret
+    return message, is_secret
+
+
+def _whole(value: Any) -> Any:
+    """A number as the whole one that it is: the engine has fractions only."""
+    return int(value) if isinstance(value, float) and value.is_integer() else value

@@ -1,0 +1,121 @@
+"""Construct: the Python components, hosted for programs in every language.
+
+Each request runs on an event loop and with settings of its own, so that many can be served at a time. What it
+has in common with every component of a Python plugin is the SDK's own.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextvars
+import re
+from collections.abc import Mapping
+from typing import Any
+
+import pulumi
+from pulumi.provider import ConstructResult, Provider
+from pulumi.provider.server import ProviderServicer as ComponentServicer
+from pulumi.resource import DependencyResource
+
+from eurekube_provider.core.errors import ConfigurationError, EurekubeError
+from eurekube_provider.core.wording import camel_case, listed
+from eurekube_provider.resources.program import InOneSentence
+from eurekube_provider.runtime.extras import needing
+from eurekube_provider.version import __version__
+
+COMPONENTS: Mapping[str, str] = {
+    "eurekube:index:Mirror": "HostedMirror",
+    "eurekube:index:Operator": "HostedOperator",
+    "eurekube:index:Syncer": "HostedSyncer",
+}
+"""By token the class of :mod:`~eurekube_provider.provider.hosted`, which needs the extra ``kubernetes``."""
+
+_OUTPUTS: Mapping[str, tuple[str, ...]] = {
+    "eurekube:index:Mirror": ("name", "namespace"),
+    "eurekube:index:Operator": ("namespace", "service_account", "operator_name"),
+    "eurekube:index:Syncer": ("name", "namespace"),
+}
+
+
+def construct(request: Any, context: Any, engine_address: str) -> Any:
+    """Make a component and all that is in it, by the engine that asks.
+
+    :raises ConfigurationError: there is no such component, its arguments cannot be used, or the packages for
+        Kubernetes are not installed.
+    """
+    if request.type not in COMPONENTS:
+        raise ConfigurationError(
+            f"there is no component {request.type!r} (there are {', '.join(COMPONENTS)})"
+        )
+    _hosted()  # before the SDK looks for the classes of the providers that it is given
+    servicer = ComponentServicer(_OneComponent(request), [], engine_address)
+    try:
+        # The SDK keeps its settings in the context, and its tasks on the loop of the thread.
+        return contextvars.Context().run(lambda: asyncio.run(servicer.Construct(request, context)))
+    except EurekubeError as error:
+        raise ConfigurationError(_as_written(request.type, str(error))) from None
+
+
+def _as_written(token: str, text: str) -> str:
+    """A sentence of a Python component with the names that programs in other languages have."""
+    from eurekube_provider.provider.component_arguments import names_within
+
+    kind = getattr(_hosted(), COMPONENTS[token])
+    text = re.sub(rf"^{kind.__base__.__name__}\b", token.rpartition(":")[2], text)
+    names = {name for name in names_within(kind.ARGS) if "_" in name}
+    return re.sub(r"\w+", lambda found: camel_case(found[0]) if found[0] in names else found[0], text)
+
+
+class _OneComponent(Provider):
+    """Makes the component of one request."""
+
+    def __init__(self, request: Any) -> None:
+        super().__init__(__version__)
+        self._request = request
+
+    def construct(
+        self, name: str, resource_type: str, inputs: Any, options: pulumi.ResourceOptions | None = None
+    ) -> ConstructResult:
+        from eurekube_provider.provider.component_inputs import ComponentInputs
+
+        kind = getattr(_hosted(), COMPONENTS[resource_type])
+        with InOneSentence(f"{resource_type.rpartition(':')[2]} {name!r}: "):
+            found = ComponentInputs.read(kind.ARGS, self._request.inputs, inputs)
+        options = options or pulumi.ResourceOptions()
+        options.depends_on = [*_dependencies(options), *self._awaited(found)]
+        if found.unknown:
+            return _unknown(name, resource_type, found.unknown, options)
+        made = kind(name, found.given, options)
+        outputs = {camel_case(each): getattr(made, each) for each in _OUTPUTS[resource_type]}
+        return ConstructResult(urn=made.urn, state=outputs)
+
+    def _awaited(self, found: Any) -> list[pulumi.Resource]:
+        """What the arguments depend on that are no outputs any more."""
+        told = self._request.inputDependencies
+        urns = {urn for name in found.awaited if name in told for urn in told[name].urns}
+        return [DependencyResource(urn) for urn in sorted(urns)]
+
+
+def _unknown(
+    name: str, resource_type: str, unknown: list[str], options: pulumi.ResourceOptions
+) -> ConstructResult:
+    """The component alone: in a preview nobody can say which objects it will have."""
+    made = pulumi.ComponentResource(resource_type, name, None, options)
+    pulumi.log.warn(
+        f"its objects cannot be previewed: {listed(unknown, 5)} is known only after the update", made
+    )
+    later = pulumi.Output.from_input(pulumi.output.UNKNOWN)
+    outputs = {camel_case(each): later for each in _OUTPUTS[resource_type]}
+    made.register_outputs({})
+    return ConstructResult(urn=made.urn, state=outputs)
+
+
+def _dependencies(options: pulumi.ResourceOptions) -> list[Any]:
+    given: Any = options.depends_on
+    return [] if given is None else list(given)
+
+
+def _hosted() -> Any:
+    with needing("kubernetes", "a component"):
+        from eurekube_provider.provider import hosted
+    return hosted

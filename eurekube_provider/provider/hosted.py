@@ -1,0 +1,52 @@
+"""The components as this provider hosts them: under its own types, and with its own guard.
+
+Importing it needs ``pulumi-kubernetes``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, ClassVar
+
+import pulumi
+
+from eurekube_provider.registrations.names import camel, renamed
+from eurekube_provider.resources.mirror_component import EurekaMirror, EurekaMirrorArgs
+from eurekube_provider.resources.operator_component.component import EurekubeOperator
+from eurekube_provider.resources.operator_component.operator_arguments import EurekubeOperatorArgs
+from eurekube_provider.resources.operator_guard import DYNAMIC_TYPE, NATIVE_TYPE, Guard
+from eurekube_provider.resources.syncer_component import EurekaSyncer, EurekaSyncerArgs
+
+
+class NativeOperatorGuard(pulumi.CustomResource):
+    """A guard of this provider."""
+
+    def __init__(self, name: str, inputs: Mapping[str, Any], opts: pulumi.ResourceOptions) -> None:
+        opts.aliases = [pulumi.Alias(type_=DYNAMIC_TYPE)]
+        super().__init__(NATIVE_TYPE, name, renamed(inputs, camel), opts)
+
+
+class HostedOperator(EurekubeOperator):
+    """An EurekubeOperator, for every language."""
+
+    TYPE = "eurekube:index:Operator"
+    ARGS: ClassVar[type[Any]] = EurekubeOperatorArgs
+    GUARD: ClassVar[Guard] = NativeOperatorGuard
+
+    def register_outputs(self, outputs: Any) -> None:
+        """Say what it is, in the schema's words."""
+        super().register_outputs(renamed(outputs, camel))
+
+
+class HostedMirror(EurekaMirror):
+    """An EurekaMirror, for every language."""
+
+    TYPE = "eurekube:index:Mirror"
+    ARGS: ClassVar[type[Any]] = EurekaMirrorArgs
+
+
+class HostedSyncer(EurekaSyncer):
+    """An EurekaSyncer, for every language."""
+
+    TYPE = "eurekube:index:Syncer"
+    ARGS: ClassVar[type[Any]] = EurekaSyncerArgs

@@ -1,0 +1,79 @@
+"""The guard of an operator as the native provider's resource: only the component makes it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from google.protobuf import empty_pb2
+from pulumi.runtime.proto import provider_pb2 as proto
+
+from eurekube_provider.provider.wire import received, sent
+from eurekube_provider.resources.operator_guard import (
+    DYNAMIC_TYPE,
+    NATIVE_TYPE,
+    changed,
+    guard_id,
+    guard_inputs,
+    may_go,
+)
+
+DYNAMIC = "__provider"
+"""Among the properties of a state that a dynamic provider wrote."""
+
+
+def is_guard(urn: str, type_: str) -> bool:
+    """Whether a request is about one."""
+    return (type_ or urn.split("::")[2].rpartition("$")[2]) in (NATIVE_TYPE, DYNAMIC_TYPE)
+
+
+def _check(request: Any) -> Any:
+    """Nothing to complete: only the component writes it."""
+    return proto.CheckResponse(inputs=request.news)
+
+
+def _diff(request: Any) -> Any:
+    """A change is an update of what the deletion will ask."""
+    olds, news = (guard_inputs(received(each).properties) for each in (request.olds, request.news))
+    is_changed = bool(changed(olds, news)) or DYNAMIC in request.olds.fields
+    some, none = proto.DiffResponse.DIFF_SOME, proto.DiffResponse.DIFF_NONE
+    return proto.DiffResponse(changes=some if is_changed else none)
+
+
+def _create(request: Any) -> Any:
+    """Nothing is asked before the deletion."""
+    given = received(request.properties)
+    properties = sent(guard_inputs(given.properties), given.secrets)
+    id_ = "" if request.preview else guard_id(given.properties)
+    return proto.CreateResponse(id=id_, properties=properties)
+
+
+def _read(request: Any) -> Any:
+    """What the state says: nobody else knows of it."""
+    return proto.ReadResponse(id=request.id, properties=request.properties, inputs=request.inputs)
+
+
+def _update(request: Any) -> Any:
+    """Remember what the deletion will ask."""
+    given = received(request.news)
+    return proto.UpdateResponse(properties=sent(guard_inputs(given.properties), given.secrets))
+
+
+def _delete(request: Any) -> Any:
+    """Refuse while it is needed.
+
+    :raises OperatorStillNeeded: it is, or nobody can tell.
+    """
+    may_go(received(request.properties).properties)
+    return empty_pb2.Empty()  # type: ignore[attr-defined]
+
+
+ANSWERS: Mapping[str, Callable[[Any], Any]] = {
+    "Check": _check,
+    "Diff": _diff,
+    "Create": _create,
+    "Read": _read,
+    "Update": _update,
+    "Delete": _delete,
+}
+"""By the method of the provider."""

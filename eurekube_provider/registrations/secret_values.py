@@ -1,0 +1,24 @@
+"""How Pulumi marks a secret on its way between engine and plugin.
+
+Source: sdk/go/common/resource/sig of pulumi/pulumi.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+SIGNATURE = "4dabf18193072939515e22adb298388d"
+"""The key of every value of a kind of its own."""
+
+SECRET = "1b47061264138c4ac30d75fd1eb44270"  # noqa: S105 - how one is marked
+
+
+def as_secret(value: Any) -> dict[str, Any]:
+    """``value`` as Pulumi's engine reads a secret: encrypted in the state, and shown to nobody."""
+    return {SIGNATURE: SECRET, "value": value}
+
+
+def is_secret(value: Any) -> bool:
+    """Whether it is a value that :func:`as_secret` makes."""
+    return isinstance(value, Mapping) and value.get(SIGNATURE) == SECRET

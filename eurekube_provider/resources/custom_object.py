@@ -1,0 +1,76 @@
+"""What the components have in common that make one custom resource of ours: EurekaSyncer and EurekaMirror."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, Protocol, TypeVar
+
+import pulumi
+from pulumi_kubernetes.apiextensions.CustomResource import CustomResource
+from pulumi_kubernetes.meta.v1 import ObjectMetaArgs
+
+from eurekube_provider.resources.arguments import as_arguments, one_form
+from eurekube_provider.resources.labels import object_labels
+from eurekube_provider.resources.operator_component.pod_arguments import check_labels, check_texts, given
+from eurekube_provider.resources.program import InOneSentence
+
+
+class ObjectArguments(Protocol):
+    """What every custom resource of ours is given."""
+
+    annotations: Any
+    labels: Any
+
+
+_Arguments = TypeVar("_Arguments", bound=ObjectArguments)
+
+
+def object_arguments(
+    kind: str, name: str, type_: type[_Arguments], args: Any, keywords: Mapping[str, Any]
+) -> _Arguments:
+    """Read what a component was given, as a class, a dictionary or keywords.
+
+    :param kind: of the custom resource, for the sentence of an error.
+    :param type_: its class of arguments.
+    :raises ProgramError: it cannot be used.
+    """
+    with InOneSentence(f"{kind} {name!r}: "):
+        read = as_arguments(type_, one_form(args, keywords, ""))
+        check_texts("annotations", read.annotations)
+        check_texts("labels", read.labels)
+        check_labels("labels", read.labels)
+    return read
+
+
+def make_object(
+    component: pulumi.ComponentResource,
+    kind: str,
+    name: str,
+    args: Any,
+    spec: Mapping[str, Any],
+    annotations: Mapping[str, str] | None = None,
+    timeouts: pulumi.CustomTimeouts | None = None,
+) -> dict[str, pulumi.Output[str]]:
+    """Make the custom resource of a component; returns the component's outputs.
+
+    :param name: the component's, and the object's where ``args`` names none.
+    :param args: read by :func:`object_arguments`, with ``namespace`` and ``name``.
+    :param annotations: more than those of ``args``.
+    """
+    CustomResource(
+        name,
+        api_version="eurekube.io/v1alpha1",
+        kind=kind,
+        metadata=ObjectMetaArgs(
+            name=args.name or name,
+            namespace=args.namespace,
+            labels={**given(args.labels), **object_labels(kind.removeprefix("Eureka").lower(), name)},
+            annotations={**given(args.annotations), **(annotations or {})} or None,
+        ),
+        spec=spec,
+        opts=pulumi.ResourceOptions(parent=component, custom_timeouts=timeouts),
+    )
+    return {
+        "name": pulumi.Output.from_input(args.name or name),
+        "namespace": pulumi.Output.from_input(args.namespace),
+    }

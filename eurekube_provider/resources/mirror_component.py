@@ -1,0 +1,155 @@
+"""The component EurekaMirror: asks the operator to show applications of Eureka as Services of the cluster."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, fields
+from typing import Any, ClassVar, NotRequired, TypedDict, Unpack, overload
+
+import pulumi
+
+from eurekube_provider.core.wording import camel_case
+from eurekube_provider.resources.custom_object import make_object, object_arguments
+from eurekube_provider.resources.operator_component.pod_arguments import Texts
+from eurekube_provider.resources.program import ProgramError
+
+Text = pulumi.Input[str]
+
+_NOT_IN_SPEC = frozenset({"namespace", "name", "annotations", "labels"})
+_SPELLED = {"allowed_cidrs": "allowedCIDRs"}
+"""Fields that the CRD spells otherwise than :func:`camel_case` does."""
+
+
+@dataclass(kw_only=True, slots=True)
+class EurekaMirrorArgs:
+    """What an EurekaMirror is made from; only what is given here is written into the object.
+
+    :ivar namespace: where the mirror and its Services live.
+    :ivar application: the application's name in Eureka, in any case. Either it or ``pattern``.
+    :ivar pattern: all applications that fit, such as ``SHOP-*``, and that fit one of ``allow`` as well.
+    :ivar allow: names or patterns; required with ``pattern``.
+    :ivar name: the object's name; default the resource's name.
+    :ivar eureka: a connection of the operator's configuration; default ``default``.
+    :ivar service_name: the Service's name, in which ``{application}`` may stand; default that alone.
+    :ivar headless: whether the Service has no address of its own; default false.
+    :ivar attach_to: a Service of a person's, to which EndpointSlices are added; it must opt in by the
+        annotation ``eurekube.io/attach-mirror`` with the mirror's name.
+    :ivar port: the Service's port; default 80, called ``port_name``, default ``http``.
+    :ivar secure_port: its port for https, where instances have one; default 443, called ``secure_port_name``,
+        default ``https``.
+    :ivar allowed_cidrs: networks of which one must have an address, beside what the operator allows.
+    :ivar zones: the nodes' zone for each zone of Eureka's.
+    :ivar include_other_clusters: also what syncers of other clusters registered; default false.
+    :ivar hold_seconds: for so long is kept what vanished without proof; default 300.
+    :ivar paused: while true nothing is changed in the cluster.
+    :ivar annotations: annotations of the object.
+    :ivar labels: labels of the object.
+    """
+
+    namespace: Text
+    application: Text | None = None
+    pattern: Text | None = None
+    allow: pulumi.Input[Sequence[Text]] | None = None
+    name: Text | None = None
+    eureka: Text | None = None
+    service_name: Text | None = None
+    headless: pulumi.Input[bool] | None = None
+    attach_to: Text | None = None
+    port: pulumi.Input[int] | None = None
+    port_name: Text | None = None
+    secure_port: pulumi.Input[int] | None = None
+    secure_port_name: Text | None = None
+    allowed_cidrs: pulumi.Input[Sequence[Text]] | None = None
+    zones: pulumi.Input[Mapping[str, Text]] | None = None
+    include_other_clusters: pulumi.Input[bool] | None = None
+    hold_seconds: pulumi.Input[int] | None = None
+    paused: pulumi.Input[bool] | None = None
+    annotations: Texts = field(default_factory=dict)
+    labels: Texts = field(default_factory=dict)
+
+
+class EurekaMirrorArgsDict(TypedDict):
+    """A dictionary with what :class:`EurekaMirrorArgs` has."""
+
+    namespace: Text
+    application: NotRequired[Text | None]
+    pattern: NotRequired[Text | None]
+    allow: NotRequired[pulumi.Input[Sequence[Text]] | None]
+    name: NotRequired[Text | None]
+    eureka: NotRequired[Text | None]
+    service_name: NotRequired[Text | None]
+    headless: NotRequired[pulumi.Input[bool] | None]
+    attach_to: NotRequired[Text | None]
+    port: NotRequired[pulumi.Input[int] | None]
+    port_name: NotRequired[Text | None]
+    secure_port: NotRequired[pulumi.Input[int] | None]
+    secure_port_name: NotRequired[Text | None]
+    allowed_cidrs: NotRequired[pulumi.Input[Sequence[Text]] | None]
+    zones: NotRequired[pulumi.Input[Mapping[str, Text]] | None]
+    include_other_clusters: NotRequired[pulumi.Input[bool] | None]
+    hold_seconds: NotRequired[pulumi.Input[int] | None]
+    paused: NotRequired[pulumi.Input[bool] | None]
+    annotations: NotRequired[Texts]
+    labels: NotRequired[Texts]
+
+
+class EurekaMirror(pulumi.ComponentResource):
+    """A mirror of the cluster.
+
+    The arguments may be keywords, a class or a dictionary.
+
+    Give it ``depends_on=[operator]``: the operator serves its finalizer, so that the mirror must go first.
+    The operator needs ``mirrors``.
+
+    :raises ProgramError: it would mirror nothing, or everything.
+    """
+
+    TYPE: ClassVar[str] = "eurekube:index:EurekaMirror"
+
+    name: pulumi.Output[str]
+    namespace: pulumi.Output[str]
+
+    @overload
+    def __init__(
+        self,
+        resource_name: str,
+        /,
+        args: EurekaMirrorArgs | EurekaMirrorArgsDict,
+        opts: pulumi.ResourceOptions | None = None,
+    ) -> None: ...
+    @overload
+    def __init__(
+        self,
+        resource_name: str,
+        /,
+        *,
+        opts: pulumi.ResourceOptions | None = None,
+        **keywords: Unpack[EurekaMirrorArgsDict],
+    ) -> None: ...
+    def __init__(
+        self,
+        resource_name: str,
+        /,
+        args: Any = None,
+        opts: pulumi.ResourceOptions | None = None,
+        **keywords: Any,
+    ) -> None:
+        name = resource_name
+        args = object_arguments("EurekaMirror", name, EurekaMirrorArgs, args, keywords)
+        if (args.application is None) is (args.pattern is None):
+            raise ProgramError(f"EurekaMirror {name!r}: either application or pattern must say what is meant")
+        if args.pattern is not None and args.allow is None:
+            raise ProgramError(
+                f"EurekaMirror {name!r}: pattern needs allow, the applications that may become Services:"
+                " whoever registers in Eureka chooses their names"
+            )
+        super().__init__(self.TYPE, name, None, opts)
+        outputs = make_object(self, "EurekaMirror", name, args, mirror_spec(args))
+        self.name, self.namespace = outputs["name"], outputs["namespace"]
+        self.register_outputs(outputs)
+
+
+def mirror_spec(args: EurekaMirrorArgs) -> dict[str, Any]:
+    """The ``spec`` of the custom resource: what was given, under the names of the CRD."""
+    said = {item.name: getattr(args, item.name) for item in fields(args) if item.name not in _NOT_IN_SPEC}
+    return {_SPELLED.get(name, camel_case(name)): value for name, value in said.items() if value is not None}

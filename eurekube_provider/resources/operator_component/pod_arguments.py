@@ -1,0 +1,170 @@
+"""Where an operator's pods may run, and what is written on its objects: annotations and labels."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Collection, Mapping, Sequence
+from dataclasses import dataclass, field, fields
+from typing import Any, NotRequired, TypedDict
+
+import pulumi
+
+from eurekube_provider.core.errors import ConfigurationError
+from eurekube_provider.core.objects import is_object_name
+from eurekube_provider.resources.arguments import as_arguments
+from eurekube_provider.resources.labels import OWN_LABELS
+
+Texts = Mapping[str, pulumi.Input[str]]
+
+
+@dataclass(kw_only=True, slots=True)
+class PodTolerationArgs:
+    """A taint of nodes that the pods stand, as Kubernetes' Toleration.
+
+    :ivar key: the taint's key; none for every key, with the operator ``Exists``.
+    :ivar operator: ``Exists`` or ``Equal``, which is the default.
+    :ivar value: the taint's value, with ``Equal``.
+    :ivar effect: ``NoSchedule``, ``PreferNoSchedule`` or ``NoExecute``; none for every effect.
+    :ivar toleration_seconds: how long a pod stays on a node with a taint ``NoExecute``; default for ever.
+    """
+
+    key: pulumi.Input[str] | None = None
+    operator: pulumi.Input[str] | None = None
+    value: pulumi.Input[str] | None = None
+    effect: pulumi.Input[str] | None = None
+    toleration_seconds: pulumi.Input[int] | None = None
+
+
+class PodTolerationArgsDict(TypedDict):
+    """A dictionary with what :class:`PodTolerationArgs` has."""
+
+    key: NotRequired[pulumi.Input[str] | None]
+    operator: NotRequired[pulumi.Input[str] | None]
+    value: NotRequired[pulumi.Input[str] | None]
+    effect: NotRequired[pulumi.Input[str] | None]
+    toleration_seconds: NotRequired[pulumi.Input[int] | None]
+
+
+@dataclass(kw_only=True, slots=True)
+class PodArgs:
+    """Where the operator's pods run, and what its objects have written on them.
+
+    :ivar image_pull_secrets: names of Secrets in the operator's namespace with which its image is pulled.
+    :ivar node_selector: labels that a node must have to run a pod.
+    :ivar tolerations: taints of nodes that the pods stand.
+    :ivar priority_class_name: the PriorityClass of the pods.
+    :ivar pod_annotations: annotations of the pods. A change replaces the pods.
+    :ivar pod_labels: labels of the pods. A change replaces the pods.
+    :ivar deployment_annotations: annotations of the Deployment.
+    :ivar deployment_labels: labels of the Deployment.
+    :ivar service_account_annotations: annotations of the ServiceAccount, e.g. of a cloud's identity.
+    :ivar service_account_labels: labels of the ServiceAccount.
+    """
+
+    image_pull_secrets: Sequence[pulumi.Input[str]] = ()
+    node_selector: Texts = field(default_factory=dict)
+    tolerations: Sequence[PodTolerationArgs | PodTolerationArgsDict] = ()
+    priority_class_name: pulumi.Input[str] | None = None
+    pod_annotations: Texts = field(default_factory=dict)
+    pod_labels: Texts = field(default_factory=dict)
+    deployment_annotations: Texts = field(default_factory=dict)
+    deployment_labels: Texts = field(default_factory=dict)
+    service_account_annotations: Texts = field(default_factory=dict)
+    service_account_labels: Texts = field(default_factory=dict)
+
+    def check_pods(self) -> None:
+        """Refuse what the Kubernetes API would refuse, or what would take the operator its own labels.
+
+        :raises ConfigurationError: one sentence that names the argument.
+        """
+        for name in _TEXTS:
+            check_texts(name, getattr(self, name))
+        for name in _LABELS:
+            check_labels(name, getattr(self, name))
+        check_list("image_pull_secrets", self.image_pull_secrets, "['registry-credentials']")
+        for secret in self.image_pull_secrets:
+            if not is_later(secret) and not (isinstance(secret, str) and is_object_name(secret)):
+                raise ConfigurationError(f"image_pull_secrets: {secret!r} must be the name of a Secret")
+        check_list("tolerations", self.tolerations, "[{'key': 'dedicated', 'operator': 'Exists'}]")
+        toleration_fields(self.tolerations)
+
+
+class PodArgsDict(TypedDict):
+    """A dictionary with what :class:`PodArgs` has."""
+
+    image_pull_secrets: NotRequired[Sequence[pulumi.Input[str]]]
+    node_selector: NotRequired[Texts]
+    tolerations: NotRequired[Sequence[PodTolerationArgs | PodTolerationArgsDict]]
+    priority_class_name: NotRequired[pulumi.Input[str] | None]
+    pod_annotations: NotRequired[Texts]
+    pod_labels: NotRequired[Texts]
+    deployment_annotations: NotRequired[Texts]
+    deployment_labels: NotRequired[Texts]
+    service_account_annotations: NotRequired[Texts]
+    service_account_labels: NotRequired[Texts]
+
+
+_LABELS = ("pod_labels", "deployment_labels", "service_account_labels")
+_TEXTS = (
+    "node_selector",
+    *_LABELS,
+    "pod_annotations",
+    "deployment_annotations",
+    "service_account_annotations",
+)
+
+
+def toleration_fields(
+    tolerations: Sequence[PodTolerationArgs | PodTolerationArgsDict],
+) -> list[dict[str, pulumi.Input[Any]]]:
+    """The tolerations, each with what was said, by the names that pulumi-kubernetes' class has.
+
+    :raises ConfigurationError: one has a key that a toleration has not.
+    """
+    found = []
+    for number, each in enumerate(tolerations):
+        args = as_arguments(PodTolerationArgs, each, f"tolerations[{number}]: ")
+        said = {item.name: getattr(args, item.name) for item in fields(args)}
+        found.append({name: value for name, value in said.items() if value is not None})
+    return found
+
+
+def given(texts: Texts) -> dict[str, pulumi.Input[str]]:
+    """Without what is said to be nothing."""
+    return {key: value for key, value in texts.items() if value is not None}
+
+
+def is_later(value: Any) -> bool:
+    """Whether a value is an output, which is known later."""
+    return isinstance(value, pulumi.Output | Awaitable)
+
+
+def check_list(name: str, value: Any, example: str) -> None:
+    """Refuse a single text, which would be taken letter by letter, and what can be read only once.
+
+    The value is not repeated, since URLs may carry credentials.
+    """
+    if not isinstance(value, Collection) or isinstance(value, str | bytes | Mapping):
+        raise ConfigurationError(
+            f"{name} must be a list, not {type(value).__name__}: write it as {example}, also where it has one"
+            " entry"
+        )
+
+
+def check_texts(name: str, texts: Any) -> None:
+    """Refuse what is no map of texts, or has a number as one."""
+    if not isinstance(texts, Mapping):
+        raise ConfigurationError(
+            f"{name} must be a map of texts, e.g. {{'name': 'value'}}, not {type(texts).__name__}"
+        )
+    for key, value in texts.items():
+        if not isinstance(value, str | None) and not is_later(value):
+            raise ConfigurationError(f"{name}: {key} must be text: put its value in quotes")
+
+
+def check_labels(name: str, labels: Mapping[str, Any]) -> None:
+    """Refuse labels by which the component's objects are found."""
+    for key in labels:
+        if key in OWN_LABELS:
+            raise ConfigurationError(
+                f"{name} must not set {key}, by which this component's objects are found"
+            )

@@ -1,0 +1,133 @@
+"""The resource that keeps an operator where syncers of others need it: its deletion asks the cluster first.
+
+Pulumi deletes it before everything else of the operator. Pulumi's plugin process imports this module, outside
+of any program, and its path is written into the state of every user: never renamed or moved.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, Protocol
+
+import pulumi
+from pulumi.dynamic import CreateResult, DiffResult, Resource, ResourceProvider, UpdateResult
+from pulumi.runtime import get_config, rpc
+
+from eurekube_provider.registrations.names import are_schemas, renamed, snake
+from eurekube_provider.registrations.values import UNKNOWN
+from eurekube_provider.resources.plugin import set_up
+from eurekube_provider.runtime.extras import needing
+
+DYNAMIC_TYPE = "pulumi-python:dynamic/eurekube:OperatorGuard"
+NATIVE_TYPE = "eurekube:index:OperatorGuard"
+
+
+class Guard(Protocol):
+    """A kind of resource that guards an operator: of the dynamic provider, or of the native one."""
+
+    def __call__(self, name: str, inputs: Mapping[str, Any], opts: pulumi.ResourceOptions) -> Any:
+        """Make one."""
+
+
+class OperatorGuardProvider(ResourceProvider):
+    """Lets a guard be deleted when its operator may go. Without attributes, since a state names it."""
+
+    serialize_as_secret_always = False  # there is nothing in it
+
+    def configure(self, _req: Any) -> None:
+        """Have errors shown as one sentence."""
+        set_up()
+
+    def diff(self, _id: str, _olds: Any, _news: Any) -> DiffResult:
+        """A change is an update of what the deletion will ask."""
+        return DiffResult(changes=bool(changed(_olds, _news)) or are_schemas(_olds))
+
+    def create(self, props: Any) -> CreateResult:
+        """Nothing is asked before the deletion."""
+        return CreateResult(guard_id(props), guard_inputs(props))
+
+    def update(self, _id: str, _olds: Any, _news: Any) -> UpdateResult:
+        """Remember what the deletion will ask."""
+        return UpdateResult(guard_inputs(_news))
+
+    def delete(self, _id: str, _props: Any) -> None:
+        """Refuse while it is needed.
+
+        :raises OperatorStillNeeded: it is, or nobody can tell.
+        """
+        may_go(_props)
+
+
+class OperatorGuard(Resource, module="eurekube", name="OperatorGuard"):
+    """A guard of the dynamic provider."""
+
+    def __init__(self, name: str, inputs: Mapping[str, Any], opts: pulumi.ResourceOptions) -> None:
+        opts.aliases = [pulumi.Alias(type_=NATIVE_TYPE)]
+        super().__init__(OperatorGuardProvider(), name, dict(inputs), opts)
+
+
+def cluster_inputs(provider: pulumi.ProviderResource | None) -> dict[str, pulumi.Input[Any]]:
+    """How the Kubernetes provider of an operator reaches its cluster, so that its guard asks the same one.
+
+    :param provider: the one that a program chose; None for the stack's own.
+    """
+    names = ("kubeconfig", "context")
+    if provider is None:
+        given: dict[str, Any] = {name: get_config(f"kubernetes:{name}") for name in names}
+    else:
+        given = {name: vars(provider).get(name) for name in names}
+    known = {name: value for name, value in given.items() if value is not None}
+    if "kubeconfig" in known:
+        known["kubeconfig"] = pulumi.Output.secret(known["kubeconfig"])
+    return known
+
+
+def guard_inputs(properties: Mapping[str, Any]) -> dict[str, Any]:
+    """A guard's own properties, of whichever provider's state; what is nothing is left out."""
+    own = {key: value for key, value in properties.items() if not key.startswith("__")}
+    return {key: value for key, value in renamed(own, snake).items() if value is not None}
+
+
+def changed(olds: Mapping[str, Any], news: Mapping[str, Any]) -> list[str]:
+    """The names of what is another one than before.
+
+    What a preview does not know is not told: of a Kubernetes provider it knows no output that the program
+    did not write, and would show a change each time.
+    """
+    before, after = guard_inputs(olds), guard_inputs(news)
+    names = sorted({*before, *after})
+    return [name for name in names if before.get(name) != after.get(name) and not _unknown(after.get(name))]
+
+
+def _unknown(value: Any) -> bool:
+    if isinstance(value, list | tuple):
+        return any(map(_unknown, value))
+    return value is UNKNOWN or value == rpc.UNKNOWN or isinstance(value, pulumi.output.Unknown)
+
+
+def guard_id(properties: Mapping[str, Any]) -> str:
+    """What a guard is called."""
+    return f"{guard_inputs(properties)['namespace']}/operator"
+
+
+def may_go(properties: Mapping[str, Any]) -> None:
+    """Refuse while the operator of this guard is needed.
+
+    :raises OperatorStillNeeded: it is, or nobody can tell.
+    :raises MissingExtra: the client for Kubernetes is not installed.
+    """
+    with needing("kubernetes", "the removal of an operator"):
+        from eurekube_provider.kube.syncer_guard import GuardedOperator, refuse_while_needed
+    known = guard_inputs(properties)
+    refuse_while_needed(
+        GuardedOperator(
+            namespace=str(known.get("namespace")),
+            namespace_uid=known.get("namespace_uid"),
+            stack_label=str(known.get("stack_label")),
+            watch_namespaces=tuple(known.get("watch_namespaces") or ()),
+            owns_crds=bool(known.get("owns_crds")),
+            is_forced=bool(known.get("force")),
+            kubeconfig=known.get("kubeconfig"),
+            context=known.get("context"),
+        )
+    )

@@ -1,0 +1,41 @@
+"""Optional dependencies: what an installation without an extra lacks is said in one sentence.
+
+The core registers and looks up in Eureka. Whatever talks to Kubernetes, the operator and some commands need
+more, see ``[project.optional-dependencies]`` of pyproject.toml.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Literal
+
+from eurekube_provider.core.errors import ConfigurationError
+
+Extra = Literal["kubernetes", "operator", "cli"]
+
+_OPTIONAL = frozenset({"click", "jinja2", "kubernetes", "prometheus_client", "pulumi_kubernetes", "rich"})
+"""Modules that no more than extras install."""
+
+
+class MissingExtra(ConfigurationError):
+    """Something needs a package that this installation does not have."""
+
+
+@contextmanager
+def needing(extra: Extra, what: str) -> Iterator[None]:
+    """Say which extra is missing where an import fails for want of it.
+
+    :param what: who needs it, as the subject of a sentence.
+    :raises MissingExtra: in place of the failed import.
+    """
+    try:
+        yield
+    except ModuleNotFoundError as error:
+        module = (error.name or "").partition(".")[0]
+        if module not in _OPTIONAL:
+            raise
+        raise MissingExtra(
+            f"{what} needs the package {module.replace('_', '-')}, which is not installed:"
+            f" pip install 'eurekube-provider[{extra}]'"
+        ) from None
